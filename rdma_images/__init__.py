@@ -1,0 +1,1 @@
+"""Container images for distributed GPU training over AWS EFA and Alibaba eRDMA."""

@@ -1,0 +1,27 @@
+"""What a user did or met, as opposed to a defect of ours: shown as a sentence, never as a traceback."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RdmaImagesError(Exception):
+    """An expected error. The message says what was wrong, where, and the mend.
+
+    `exit_code` is what the process ends with: 1 for a failure, 2 for a refusal.
+    """
+
+    exit_code = 1
+
+
+class RefusedError(RdmaImagesError):
+    """What was asked for cannot work, or is not known; nothing was downloaded or built."""
+
+    exit_code = 2
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """The known words nearest to `word`, as the end of a sentence: "did you mean x? Known: x, y, z"."""
+    known = list(known)
+    close = get_close_matches(word, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    return f"{hint}Known: {', '.join(known)}"

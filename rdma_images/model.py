@@ -1,0 +1,168 @@
+"""What the steps hand to each other. Frozen: a step returns something new, it never changes what it was given."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Fabric = Literal["efa", "erdma"]
+Platform = Literal["linux/amd64", "linux/arm64"]
+
+
+@dataclass(frozen=True)
+class Component:
+    """Anything with a version that is in an image, or that decides what is.
+
+    `decided_by` is "matrix", "--set", or the name of the component whose choice implies this one
+    (pytorch decides cuda and nccl; efa-installer decides libfabric, rdma-core and aws-ofi-nccl; base decides python).
+    """
+
+    name: str
+    version: str
+    decided_by: str
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What a host must bring for the image to work: shown, labelled, never checked at build time."""
+
+    what: str  # "nvidia-driver"
+    at_least: str  # "580.65.06"
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Image:
+    """A target with every component picked. Everything a later step needs to know of it is here or follows from it."""
+
+    id: str  # "<target>-<tag>": the folder under build/images/
+    target: str
+    tag: str  # every version, in the order of the tag grammar
+    fabric: Fabric
+    platform: Platform
+    axes: dict[str, str]  # as chosen: {"base": "debian13", "pytorch": "2.15.0", "nccl": "pytorch", ...}
+    components: dict[str, Component]  # by name, with what the choices imply
+    python_packages: tuple[str, ...] = ()  # requirements of the target beside torch
+    debian_packages: tuple[str, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
+
+    def version(self, component: str) -> str:
+        """The version of a component by name; KeyError when the image does not have it."""
+        return self.components[component].version
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A rule that a combination breaks."""
+
+    rule: str  # id, "nccl-on-erdma"
+    versions: dict[str, str]  # the versions the rule relates, by component
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A combination that cannot work, why, and the nearest one that does."""
+
+    target: str
+    axes: dict[str, str]
+    broken: tuple[Broken, ...]
+    nearest: dict[str, str] | None = None  # axis -> value to change; None where no change of two axes helps
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer to "what would be built"."""
+
+    images: tuple[Image, ...]
+    refusals: tuple[Refusal, ...] = ()
+
+
+SourceKind = Literal["base", "apt", "index", "download"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where bytes come from, before any mirror.
+
+    `pin` says how the bytes are known to be right, as "sha256:…", "sha512:…", "openpgp:<fingerprint>" or
+    "archive-signature" (apt's own); `size` is in bytes, None where nobody has published it.
+    `context` is the name under which the Dockerfile takes a base or a download; None for apt archives and the index.
+    """
+
+    id: str  # "efa-installer-1.50.0"
+    component: str  # "efa-installer"
+    kind: SourceKind
+    upstream: str
+    pin: str
+    size: int | None = None
+    context: str | None = None
+    extra: dict[str, str] = field(default_factory=dict)  # {"signature": url, "key": url} of a signed download
+
+
+@dataclass(frozen=True)
+class Supply:
+    """A source and where its bytes will come from in this run."""
+
+    source: Source
+    via: Literal["upstream", "mirror", "stand-in", "bootstrap", "cache"]
+    address: str
+    reachable: bool
+    detail: str  # "200, 184 MB", "no route to host", …
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Build:
+    """An image that is in an engine."""
+
+    image_id: str
+    ref: str  # "rdma-images/<target>:<tag>", with "-rehearsal" at the end of a rehearsal's tag
+    digest: str  # of the manifest, "sha256:…": what validate checks and publish pushes
+    inputs: str  # digest of all that decides the image's bytes: same inputs, nothing to do
+    rehearsal: tuple[str, ...]  # ids of the sources that stand-ins replaced; empty for an image to ship
+    finished: str  # ISO 8601, UTC
+    seconds: float
+
+
+Tier = Literal["static", "device", "gpu", "multinode", "datapath"]
+Severity = Literal["error", "warning"]
+Outcome = Literal["passed", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one validator found in one image."""
+
+    id: str  # "nccl.single"
+    title: str  # what holds when it passes: "one libnccl is in the image"
+    tier: Tier
+    severity: Severity
+    outcome: Outcome
+    expected: str = ""
+    found: str = ""
+    mend: str = ""  # what to do, where it failed
+    reason: str = ""  # why it was skipped
+    source: str = ""  # where the rule is from
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything measured in one image by one suite."""
+
+    ref: str
+    digest: str  # of the image validated
+    suite: str  # digest of the validators that ran
+    image_id: str | None  # None for an image nobody here planned
+    rehearsal: tuple[str, ...]
+    started: str  # ISO 8601, UTC
+    seconds: float
+    checks: tuple[Check, ...]
+    facts: dict[str, object] = field(default_factory=dict)  # what the probes measured, by probe name
+    schema: int = 1
+
+    @property
+    def passed(self) -> bool:
+        """No check of severity error failed."""
+        return not any(c.outcome == "failed" and c.severity == "error" for c in self.checks)

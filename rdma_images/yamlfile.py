@@ -1,0 +1,127 @@
+"""Strict YAML: every scalar a string until a model says otherwise, duplicates refused, errors with file and line."""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rdma_images.errors import RefusedError, near
+
+Loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+
+
+class Strict(BaseModel):
+    """Base of every model read from a file: unknown keys are errors, values never change. Keys are in kebab-case."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, alias_generator=lambda name: name.replace("_", "-")
+    )
+
+
+Model = TypeVar("Model", bound=BaseModel)
+Path_ = tuple[str | int, ...]
+
+
+def load(path: Path, model: type[Model]) -> Model:
+    """Read `path` as `model`.
+
+    Scalars reach the model as strings (so 2.10 is not 2.1). Raises RefusedError with file and line for what cannot be
+    read, is written twice, is not known, or is missing.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise RefusedError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RefusedError(f"{path}: cannot be read: {error}") from None
+    return loads(text, model, str(path))
+
+
+def loads(text: str, model: type[Model], name: str) -> Model:
+    """`load` for text at hand; `name` is what errors call it."""
+    lines: dict[Path_, int] = {}
+    try:
+        node = yaml.compose(text, Loader=Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{name}:{mark.line + 1}" if mark else name
+        raise RefusedError(f"{where}: not valid YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise RefusedError(f"{name}: not valid YAML: {error}") from None
+    data = {} if node is None else _plain(node, (), lines, name)
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        sentences = [_sentence(e, lines, name, model) for e in error.errors(include_url=False)]
+        raise RefusedError("\n".join(dict.fromkeys(sentences))) from None
+
+
+def _plain(node: yaml.Node, path: Path_, lines: dict[Path_, int], name: str) -> Any:
+    """The node as dict, list, str or None; fills `lines` with the line of every path."""
+    lines[path] = node.start_mark.line + 1
+    if isinstance(node, yaml.MappingNode):
+        plain: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise RefusedError(f"{name}:{line}: a key must be a plain word")
+            key = key_node.value
+            if key in plain:
+                first = lines[(*path, key)]
+                raise RefusedError(f"{name}:{line}: {key!r} is written twice, first in line {first}: remove one")
+            plain[key] = _plain(value_node, (*path, key), lines, name)
+            lines[(*path, key)] = line
+        return plain
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(child, (*path, i), lines, name) for i, child in enumerate(node.value)]
+    # A plain (unquoted) empty, ~ or null is nothing; everything else stays the text that was written.
+    if node.style is None and node.value in ("", "~", "null"):
+        return None
+    return node.value
+
+
+def _sentence(error: Any, lines: dict[Path_, int], name: str, model: type[BaseModel]) -> str:
+    """One pydantic error as "file:line: what, where, mend"."""
+    loc: Path_ = error["loc"]
+    # Unions and validators add steps that are not in the file: the longest known prefix is the place.
+    place = next((loc[:n] for n in range(len(loc), -1, -1) if loc[:n] in lines), ())
+    where = f"{name}:{lines.get(place, 1)}"
+    inside = ".".join(str(step) for step in loc[:-1]) or "the file"
+    match error["type"]:
+        case "extra_forbidden":
+            known = _known_keys(model, loc[:-1])
+            return f"{where}: unknown key {str(loc[-1])!r} in {inside}: {near(str(loc[-1]), known)}"
+        case "missing":
+            return f"{where}: {inside} has no {str(loc[-1])!r}: add it"
+        case "literal_error":
+            return f"{where}: {'.'.join(map(str, loc))} is {error['input']!r}, but must be {error['ctx']['expected']}"
+        case _:
+            message = error["msg"].removeprefix("Value error, ")
+            return f"{where}: {'.'.join(map(str, place)) or 'the file'}: {message}"
+
+
+def _known_keys(model: Any, steps: Path_) -> list[str]:
+    """The keys that the model at `steps` knows, as they are written in the file."""
+    current: Any = model
+    for step in steps:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            field = next((f for n, f in current.model_fields.items() if step in (n, f.alias)), None)
+            current = field.annotation if field else None
+        else:
+            current = _inner_model(current)
+            continue
+    current = current if isinstance(current, type) and issubclass(current, BaseModel) else _inner_model(current)
+    if current is None:
+        return []
+    return [field.alias or n for n, field in current.model_fields.items()]
+
+
+def _inner_model(annotation: Any) -> Any:
+    """The model inside dict[str, Model], list[Model], Model | None; None when there is none."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in getattr(annotation, "__args__", ()):
+        if (found := _inner_model(inner)) is not None:
+            return found
+    return None
