@@ -1,0 +1,146 @@
+"""The exact wheels of an image, in a file under locks/python/: names, versions, hashes, sizes; no address, no date."""
+
+import re
+from collections.abc import Callable, Mapping
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from rdma_images import atomic, paths, resolve, yamlfile
+from rdma_images.errors import RdmaImagesError, RefusedError
+from rdma_images.model import Image, Platform
+from rdma_images.wheels import Asked, Lock
+
+
+class NotLockedError(RefusedError):
+    """There is no lock yet for what an image asks."""
+
+
+def asked(image: Image) -> Asked:
+    """What an image asks of the package index: torch, an NCCL that is not torch's own, the target's own packages."""
+    requirements: list[str] = []
+    overrides: list[str] = []
+    torch = image.components.get("pytorch")
+    nccl = image.components.get("nccl")
+    if torch:
+        requirements.append(f"torch=={torch.version}")
+    if nccl and not (torch and nccl.decided_by == "pytorch"):
+        (overrides if torch else requirements).append(f"{nccl_package(image)}=={nccl.version}")
+    requirements += sorted(set(image.python_packages))
+    return Asked(
+        requirements=tuple(requirements),
+        overrides=tuple(overrides),
+        python=image.version("python"),
+        platform=image.platform,
+    )
+
+
+def nccl_package(image: Image) -> str:
+    """The name of NCCL's wheel for the image's CUDA major."""
+    return f"nvidia-nccl-cu{Version(image.version('cuda')).major}"
+
+
+def path(question: Asked, folder: Path | None = None) -> Path:
+    """Where the lock of a question is."""
+    return (folder or paths.LOCKS) / "python" / f"{question.key}.json"
+
+
+def load(image: Image, folder: Path | None = None) -> Lock:
+    """The lock of an image.
+
+    Raises NotLockedError when there is none, and RefusedError when the file does not answer what the image asks; the
+    mend of both is `invoke lock`.
+    """
+    found = read(asked(image), folder)
+    _agrees(found, image, folder)
+    return found
+
+
+def read(question: Asked, folder: Path | None = None) -> Lock:
+    """The lock of a question, see `load`."""
+    if not question.requirements:
+        return Lock(asked=question, wheels=())
+    file = path(question, folder)
+    if not file.exists():
+        raise NotLockedError(f"{file}: no such lock: `invoke lock` makes it")
+    found = yamlfile.load(file, Lock)
+    if found.asked != question:
+        raise RefusedError(
+            f"{file}: locked {_words(found.asked)}, but {_words(question)} is asked for: run `invoke lock` again"
+        )
+    named = {canonicalize_name(Requirement(line).name) for line in question.requirements}
+    if missing := sorted(named - {canonicalize_name(wheel.name) for wheel in found.wheels}):
+        raise RefusedError(f"{file}: has no wheel of {', '.join(missing)}: run `invoke lock` again")
+    return found
+
+
+def lock(image: Image, folder: Path | None = None, index: str | None = None, ca: Path | None = None) -> Lock:
+    """Resolve what the image asks, write its lock and return it. Raises RdmaImagesError, see resolve.resolve."""
+    return write(asked(image), folder, index, ca, check=lambda made: _agrees(made, image, folder))
+
+
+def write(
+    question: Asked,
+    folder: Path | None = None,
+    index: str | None = None,
+    ca: Path | None = None,
+    file: Path | None = None,
+    check: Callable[[Lock], None] = lambda _: None,
+) -> Lock:
+    """Resolve a question and write its lock (to `file`, where it has a name of its own), whole or not at all."""
+    if not question.requirements:
+        return Lock(asked=question, wheels=())
+    made = resolve.resolve(question, index, ca)
+    check(made)
+    file = file or path(question, folder)
+    atomic.write(file, made.text())
+    return made
+
+
+def tools(platform: Platform, folder: Path | None = None) -> Lock:
+    """The builder's own tools: uv, which installs the wheels. Raises NotLockedError and RefusedError like `load`."""
+    file = tools_path(platform, folder)
+    if not file.exists():
+        raise NotLockedError(f"{file}: no such lock: `invoke lock` makes it")
+    return yamlfile.load(file, Lock)
+
+
+def lock_tools(
+    platform: Platform, folder: Path | None = None, index: str | None = None, ca: Path | None = None
+) -> Lock:
+    """Lock for the builder the uv that is installed here, so that what resolved is what installs."""
+    # uv's wheel is for every python 3: the oldest python of the bases stands for all.
+    question = Asked(requirements=(f"uv=={installed_version('uv')}",), python="3.10", platform=platform)
+    return write(question, folder, index, ca, file=tools_path(platform, folder))
+
+
+def tools_path(platform: Platform, folder: Path | None = None) -> Path:
+    """Where the lock of the builder's tools is."""
+    return (folder or paths.LOCKS) / "python" / f"tools-{platform.replace('/', '-')}.json"
+
+
+def _agrees(found: Lock, image: Image, folder: Path | None) -> None:
+    """Whether the NCCL that the wheels bring is the planned one: every label and rule is about that one."""
+    if not (found.wheels and "nccl" in image.components):
+        return
+    versions = {str(canonicalize_name(wheel.name)): wheel.version for wheel in found.wheels}
+    brought = {name: v for name, v in versions.items() if re.fullmatch(r"nvidia-nccl-cu\d+", name)}
+    expected = {nccl_package(image): image.version("nccl")}
+    if brought != expected:
+        raise RdmaImagesError(
+            f"{path(found.asked, folder)}: the wheels bring {_pins(brought)}, but {image.id} is planned with "
+            f"{_pins(expected)}: run `invoke facts.update`, which reads the pin from torch's wheel"
+        )
+
+
+def _pins(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) or "no NCCL"
+
+
+def _words(question: Asked) -> str:
+    stronger = f" over which {', '.join(question.overrides)}" if question.overrides else ""
+    requirements = ", ".join(question.requirements)
+    return f"{requirements}{stronger} for python {question.python} on {question.platform} (glibc {question.glibc})"

@@ -1,0 +1,63 @@
+"""Which package index this machine uses, asked of the clients it is configured in; no address is written down here."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+
+from uv import find_uv_bin
+
+from rdma_images.errors import RdmaImagesError
+
+SECONDS = 60  # far more than a client needs to print its configuration
+
+
+def address(environ: Mapping[str, str] | None = None) -> str:
+    """The index that uv would use here: its environment, its configuration, then pip's, then uv's default.
+
+    pip is asked too, since a mirror is more often set in pip.conf than in uv.toml; pip's extra indexes are not used.
+    """
+    environ = os.environ if environ is None else environ
+    configured = _of_uv(tuple(sorted(environ.items())))
+    default = _of_uv(tuple(sorted(without_uv(environ).items())), "--no-config")
+    return configured if configured != default else (_of_pip(environ) or default)
+
+
+def without_uv(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without uv's own variables, but with its cache where the user put it."""
+    return {name: value for name, value in environ.items() if not name.startswith("UV_") or name == "UV_CACHE_DIR"}
+
+
+@cache
+def _of_uv(environ: tuple[tuple[str, str], ...], *options: str) -> str:
+    """What uv says it would write as --index-url; an empty input needs no network. Raises RdmaImagesError."""
+    command = [
+        find_uv_bin(),
+        "pip",
+        "compile",
+        "-",
+        "--emit-index-url",
+        "--no-header",
+        "--offline",
+        "--quiet",
+        *options,
+    ]
+    with tempfile.TemporaryDirectory() as folder:  # away from any project's own uv.toml
+        done = subprocess.run(
+            command, input="", env=dict(environ), cwd=folder, capture_output=True, text=True, timeout=SECONDS
+        )
+    for line in done.stdout.splitlines():
+        if line.startswith("--index-url "):
+            return line.removeprefix("--index-url ").strip()
+    raise RdmaImagesError(f"uv does not say which package index it uses: {done.stderr.strip() or done.stdout.strip()}")
+
+
+def _of_pip(environ: Mapping[str, str]) -> str | None:
+    """The index in pip's environment or configuration; None where there is none, or no pip."""
+    if chosen := environ.get("PIP_INDEX_URL"):
+        return chosen
+    command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, timeout=SECONDS)
+    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -1,0 +1,140 @@
+"""From requirements to exact wheels: uv resolves, one wheel file per package is chosen, its size is asked for."""
+
+import os
+import subprocess
+import tempfile
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+import requests
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import BuildTag, parse_wheel_filename
+from uv import find_uv_bin
+
+from rdma_images import package_index
+from rdma_images.errors import RdmaImagesError
+from rdma_images.wheels import Asked, Lock, Wheel
+
+MACHINE = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+SECONDS = 300  # a cold resolution of torch takes 10 s here; a slow link may take its time
+ASK_SECONDS = 30
+PARALLEL = 8
+
+
+def resolve(asked: Asked, index: str | None = None, ca: Path | None = None) -> Lock:
+    """The wheels that satisfy `asked`, one file a package.
+
+    `index` is the address of the package index (default: this machine's), `ca` a bundle of certificate authorities.
+    Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
+    """
+    index = index or package_index.address()
+    packages = _pylock(asked, index, ca)
+    ranks = {tag: rank for rank, tag in enumerate(accepted_tags(asked))}
+    chosen = [(package, _best(package, ranks)) for package in packages]
+    with ThreadPoolExecutor(PARALLEL) as pool, requests.Session() as session:
+        session.verify = str(ca) if ca else True
+        login = urlsplit(index)
+        if login.username:
+            session.auth = (unquote(login.username), unquote(login.password or ""))
+        sizes = list(pool.map(lambda pair: _size(pair[1], session, login.hostname), chosen))
+    wheels = (
+        Wheel(
+            name=package["name"],
+            version=package["version"],
+            file=file_name(wheel),
+            sha256=wheel["hashes"]["sha256"],
+            size=size,
+        )
+        for (package, wheel), size in zip(chosen, sizes, strict=True)
+    )
+    return Lock(asked=asked, wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name)))
+
+
+def accepted_tags(asked: Asked) -> list[Tag]:
+    """The wheel tags that the base's python and C library accept, best first."""
+    machine = MACHINE[asked.platform]
+    major, minor = (int(part) for part in asked.glibc.split("."))
+    # Newest first, as pip does; the old names of manylinux stand beside the versions they are aliases of.
+    platforms: list[str] = []
+    aliases = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+    for version in range(minor, 4, -1):
+        platforms.append(f"manylinux_{major}_{version}_{machine}")
+        if version in aliases:
+            platforms.append(f"{aliases[version]}_{machine}")
+    platforms.append(f"linux_{machine}")
+    python = tuple(int(part) for part in asked.python.split("."))
+    short = "cp" + "".join(map(str, python))
+    return [*cpython_tags(python, None, platforms), *compatible_tags(python, short, platforms)]
+
+
+def file_name(wheel: dict[str, Any]) -> str:
+    """The wheel's file name in a pylock entry, which has it as `name`, or at the end of its `url` or `path`."""
+    if name := wheel.get("name"):
+        return str(name)
+    return unquote(urlsplit(wheel.get("url") or wheel["path"]).path).rsplit("/", 1)[-1]
+
+
+def _pylock(asked: Asked, index: str, ca: Path | None) -> list[dict[str, Any]]:
+    """uv's resolution of `asked`: the packages of a pylock.toml, each with the wheels that fit the platform."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "requirements.in").write_text("\n".join(asked.requirements) + "\n")
+        (folder / "overrides.in").write_text("\n".join(asked.overrides) + "\n")
+        command = [find_uv_bin(), "pip", "compile", "requirements.in", "--overrides", "overrides.in"]
+        command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet", "--no-config"]
+        command += ["--only-binary", ":all:", "--python-version", asked.python, "--no-python-downloads"]
+        command += ["--python-platform", f"{MACHINE[asked.platform]}-manylinux_{asked.glibc.replace('.', '_')}"]
+        # The address goes through the environment: with a password in it, it must not show up in a process list.
+        environ = package_index.without_uv(os.environ) | {"UV_DEFAULT_INDEX": index}
+        if ca:
+            environ["SSL_CERT_FILE"] = str(ca)
+        try:
+            done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            raise RdmaImagesError(f"locking {asked.key}: the package index did not answer in {SECONDS} s") from None
+        if done.returncode:
+            reason = done.stderr.strip().removeprefix("error: ")
+            raise RdmaImagesError(f"locking {asked.key}: uv finds no wheels for it: {reason}")
+        packages: list[dict[str, Any]] = tomllib.loads((folder / "pylock.toml").read_text()).get("packages", [])
+        return packages
+
+
+def _best(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]:
+    """The one wheel of a package that an installer would take: best tag, then highest build number."""
+
+    def order(wheel: dict[str, Any]) -> tuple[int, tuple[int, BuildTag]]:
+        _, _, build, tags = parse_wheel_filename(file_name(wheel))
+        rank = min((ranks[tag] for tag in tags if tag in ranks), default=len(ranks))
+        return -rank, (1 if build else 0, build)
+
+    best: dict[str, Any] | None = max(package.get("wheels", ()), key=order, default=None)
+    if best is None or -order(best)[0] == len(ranks):
+        raise RdmaImagesError(
+            f"{package['name']} {package.get('version', '')} has no wheel that this python and platform accept"
+        )
+    return best
+
+
+def _size(wheel: dict[str, Any], session: requests.Session, index_host: str | None) -> int:
+    """Bytes of the wheel: as the index told uv, else asked of the address the index gives for it."""
+    if "size" in wheel:
+        return int(wheel["size"])
+    parts = urlsplit(wheel.get("url") or wheel["path"])
+    if parts.scheme in ("", "file"):
+        return Path(url2pathname(parts.path)).stat().st_size
+    # A login is for the index alone; files often lie with another host.
+    auth = session.auth if parts.hostname == index_host else None
+    try:
+        answer = session.head(wheel["url"], timeout=ASK_SECONDS, allow_redirects=True, auth=auth or _no_auth)
+        answer.raise_for_status()
+        return int(answer.headers["Content-Length"])
+    except (requests.RequestException, KeyError, ValueError) as error:
+        raise RdmaImagesError(f"the package index does not tell the size of {file_name(wheel)}: {error}") from None
+
+
+def _no_auth(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request

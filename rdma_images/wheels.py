@@ -1,0 +1,73 @@
+"""What a lock is made of: the question put to the package index, and the exact wheels that answer it."""
+
+import hashlib
+import json
+import re
+
+from packaging.tags import Tag
+from packaging.utils import parse_wheel_filename
+
+from rdma_images import yamlfile
+from rdma_images.model import Platform
+
+# The C library of Ubuntu 22.04, the oldest base: one lock then serves every base with the same python, and a wheel is
+# the same layer in all of them. Source: jammy's libc6, 2.35-0ubuntu3.
+GLIBC = "2.35"
+
+
+class Wheel(yamlfile.Strict):
+    """One wheel file; `size` in bytes."""
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+    size: int
+
+    @property
+    def requirement(self) -> str:
+        """A requirements line that only this very file satisfies."""
+        return f"{self.name}=={self.version} --hash=sha256:{self.sha256}"
+
+    @property
+    def tags(self) -> frozenset[Tag]:
+        """What the wheel runs on, from its file name."""
+        return parse_wheel_filename(self.file)[3]
+
+
+class Asked(yamlfile.Strict):
+    """What was resolved; the same question has the same lock."""
+
+    requirements: tuple[str, ...]
+    overrides: tuple[str, ...] = ()  # stronger than what a package pins
+    python: str  # "3.13"
+    platform: Platform
+    glibc: str = GLIBC
+
+    @property
+    def key(self) -> str:
+        """The lock's file name: what decides it most, readable, and a digest of the rest where there is a rest."""
+        exact = re.compile(r"(?:nvidia-)?(torch|nccl)(?:-cu\d+)?==([^;]+)")
+        words = [exact.fullmatch(line) for line in (*self.requirements, *self.overrides)]
+        parts = [f"{word[1]}-{word[2]}" for word in words if word]
+        rest = [line for line in self.requirements if not exact.fullmatch(line)]
+        digest = [hashlib.sha256("\n".join(rest).encode()).hexdigest()[:8]] if rest else []
+        return "-".join([*parts, f"py{self.python}", self.platform.replace("/", "-"), *digest])
+
+
+class Lock(yamlfile.Strict):
+    """Every wheel of an image, by name; one file a package."""
+
+    asked: Asked
+    wheels: tuple[Wheel, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes to download."""
+        return sum(wheel.size for wheel in self.wheels)
+
+    def text(self) -> str:
+        """The lock file: the same lock has the same text, one wheel a line so that a change reads well."""
+        asked = json.dumps(self.asked.model_dump(mode="json"), indent=2).replace("\n", "\n  ")
+        wheels = ",\n".join(f"    {json.dumps(wheel.model_dump(mode='json'))}" for wheel in self.wheels)
+        return f'{{\n  "asked": {asked},\n  "wheels": [\n{wheels}\n  ]\n}}\n'
