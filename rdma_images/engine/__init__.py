@@ -1,0 +1,40 @@
+"""The container engine: one that is there, or a private one of Debian's packages."""
+
+from typing import TYPE_CHECKING
+
+from rdma_images.engine import bootstrap, debian, disk, found, private, turn
+from rdma_images.engine.model import Engine, Progress, silent
+from rdma_images.errors import RdmaImagesError
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+__all__ = ["Engine", "Progress", "bootstrap", "client", "debian", "disk", "down", "ensure", "silent", "turn"]
+
+
+def ensure(progress: Progress = silent) -> Engine:
+    """A usable engine: the user's Docker, else the private one, started where it does not run.
+
+    Raises RdmaImagesError, which says what is missing and what to do, where there is neither.
+    """
+    engine, why = found.find()
+    if engine:
+        return engine
+    if obstacle := private.obstacle():
+        raise RdmaImagesError(
+            f"no engine to build with: {why}, and {obstacle}. "
+            "Install Docker 24 or later with buildx 0.12 or later, or set DOCKER_HOST"
+        )
+    return private.up(progress)
+
+
+def down(purge: bool = False, progress: Progress = silent) -> bool:
+    """End the private engine, and remove all it kept with `purge`. Answers whether there was anything to do."""
+    return private.down(purge, progress)
+
+
+def client(engine: Engine) -> "DockerClient":
+    """docker-py for `engine`, which the caller closes."""
+    from docker import DockerClient  # 0.2 s, which who does not need it should not wait for
+
+    return DockerClient(base_url=engine.host)

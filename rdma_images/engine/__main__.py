@@ -1,0 +1,23 @@
+"""`eval "$(python -m rdma_images.engine)"` gives a shell the docker command and the engine of rdma-images."""
+
+import shlex
+import sys
+
+from rdma_images import engine
+from rdma_images.errors import RdmaImagesError
+
+
+def main() -> int:
+    """Print the engine's variables as shell lines; the exit code of the process."""
+    try:
+        found = engine.ensure(lambda line: print(line, file=sys.stderr))
+    except RdmaImagesError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    for name, value in found.env.items():
+        print(f"export {name}={shlex.quote(value)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""The few questions that must be quick, asked of a daemon's unix socket without loading a client library."""
+
+import http.client
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        super().__init__("localhost", timeout=seconds)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+def get(path: Path, question: str, seconds: float = 2.0) -> Any:
+    """The answer of the daemon at the socket `path` to GET `question` (JSON, or text); OSError when there is none."""
+    connection = _Connection(path, seconds)
+    try:
+        connection.request("GET", question)
+        answer = connection.getresponse()
+        body = answer.read()
+        if answer.status != http.client.OK:
+            raise OSError(f"{path} answered {answer.status} to {question}")
+        if answer.getheader("Content-Type", "").startswith("application/json"):
+            return json.loads(body)
+        return body.decode()
+    except http.client.HTTPException as error:
+        raise OSError(f"{path} did not answer {question}: {error!r}") from None
+    finally:
+        connection.close()
+
+
+def answers(path: Path, seconds: float = 2.0) -> bool:
+    """A Docker daemon answers at the socket `path`."""
+    try:
+        return bool(get(path, "/_ping", seconds) == "OK")
+    except OSError:
+        return False

@@ -1,0 +1,136 @@
+"""Packages of Debian, any suite, unpacked into a folder: verified by apt, installed nowhere."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rdma_images.engine import hostapt, turn
+from rdma_images.engine.model import Progress, silent
+from rdma_images.errors import RdmaImagesError
+from rdma_images.paths import state_folder
+
+MANIFEST = ".packages.json"
+
+
+@dataclass(frozen=True)
+class Apt:
+    """A private apt: its own sources, lists and cache under `folder`, the host's keyring and way to the network."""
+
+    suite: str
+    folder: Path
+
+    @property
+    def sources(self) -> Path:
+        return self.folder / "sources.list.d" / "debian.sources"
+
+    def run(self, *arguments: str, cwd: Path | None = None) -> str:
+        """The output of an apt program; RdmaImagesError with apt's own errors when it fails."""
+        environ = {**os.environ, "APT_CONFIG": str(self.folder / "apt.conf"), "LC_ALL": "C.UTF-8"}
+        done = subprocess.run(arguments, cwd=cwd or self.folder, env=environ, capture_output=True, text=True)
+        if done.returncode:
+            said = [line for line in done.stderr.splitlines() if line.startswith(("E:", "W:"))] or [done.stderr.strip()]
+            raise RdmaImagesError(f"{' '.join(arguments[:2])} for Debian {self.suite} failed: {' '.join(said)}")
+        return done.stdout
+
+    def releases(self) -> list[Path]:
+        """The signed release files of the lists at hand."""
+        return sorted((self.folder / "lists").glob("*_InRelease"))
+
+    def state(self) -> str:
+        """What names the state of the archive: a digest over its signed release files."""
+        digest = hashlib.sha256()
+        for release in self.releases():
+            digest.update(release.read_bytes())
+        return digest.hexdigest()
+
+
+def apt(suite: str) -> Apt:
+    """A private apt for `suite`, its lists up to date and verified. Raises RdmaImagesError where that cannot be."""
+    missing = [program for program in ("apt-get", "apt-config", "dpkg-deb") if shutil.which(program) is None]
+    if missing:
+        raise RdmaImagesError(f"this host has no {' and no '.join(missing)}: packages of Debian need apt and dpkg")
+    private = Apt(suite, state_folder() / "apt" / suite)
+    for name in ("lists/partial", "cache/archives/partial", "sources.list.d", "none"):
+        (private.folder / name).mkdir(parents=True, exist_ok=True)
+    private.sources.write_text(hostapt.debian().sources(suite), encoding="utf-8")
+    (private.folder / "status").touch()
+    (private.folder / "apt.conf").write_text(_configuration(private.folder), encoding="utf-8")
+    private.run("apt-get", "update", "--error-on=any", "-q")
+    return private
+
+
+def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress = silent) -> Path:
+    """`packages` of Debian `suite` (exactly these, no dependencies) unpacked into `folder`; returns `folder`.
+
+    What is there already is used again. It comes whole or not at all: everything is downloaded and unpacked
+    beside `folder`, which it then becomes. Raises RdmaImagesError where the archive does not answer, has no such
+    package, or apt cannot verify it.
+    """
+    if fetched(folder).keys() == set(packages):
+        return folder
+    with turn.take(f"apt-{suite}", f"fetching {', '.join(packages)}", progress):
+        if fetched(folder).keys() == set(packages):
+            return folder
+        progress(f"fetching {', '.join(packages)} of Debian {suite}")
+        private = apt(suite)
+        beside = folder.with_name(f".{folder.name}.new")
+        shutil.rmtree(beside, ignore_errors=True)
+        try:
+            versions = _unpack(private, packages, beside)
+            (beside / MANIFEST).write_text(json.dumps(versions, indent=1), encoding="utf-8")
+            shutil.rmtree(folder, ignore_errors=True)
+            beside.rename(folder)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+    return folder
+
+
+def fetched(folder: Path) -> dict[str, str]:
+    """The versions of the packages that `fetch` unpacked into `folder`, by name; empty where it did not."""
+    try:
+        versions: dict[str, str] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return versions
+
+
+def _unpack(private: Apt, packages: Sequence[str], folder: Path) -> dict[str, str]:
+    """Download and unpack; answers with the versions by package."""
+    debs = folder / ".debs"
+    debs.mkdir(parents=True)
+    private.run("apt-get", "download", "-q", *packages, cwd=debs)
+    versions = {}
+    for deb in sorted(debs.glob("*.deb")):
+        name, version = private.run("dpkg-deb", "--show", "--showformat=${Package} ${Version}", str(deb)).split()
+        private.run("dpkg-deb", "--extract", str(deb), str(folder))
+        versions[name] = version
+    shutil.rmtree(debs)
+    return versions
+
+
+def _configuration(folder: Path) -> str:
+    """apt.conf of the private apt. It is read before /etc/apt/apt.conf.d, so it points that elsewhere, too."""
+    directories = {
+        "State": folder,
+        "State::lists": folder / "lists",
+        "State::status": folder / "status",
+        "Cache": folder / "cache",
+        "Etc::sourcelist": "/dev/null",
+        "Etc::sourceparts": folder / "sources.list.d",
+        "Etc::main": "/dev/null",
+        "Etc::parts": folder / "none",
+        "Etc::preferences": "/dev/null",
+        "Etc::preferencesparts": folder / "none",
+        # Names and passwords for the archive, where the host has any.
+        "Etc::netrc": "/etc/apt/auth.conf",
+        "Etc::netrcparts": "/etc/apt/auth.conf.d",
+    }
+    lines = [f'Dir::{name} "{place}";\n' for name, place in directories.items()]
+    # apt's unprivileged user could not enter a state folder in somebody's home.
+    lines.append('APT::Sandbox::User "root";\nAcquire::Retries "3";\n')
+    return "".join(lines) + hostapt.acquire_settings()

@@ -1,0 +1,62 @@
+"""Room on a disk: asked for before the work, not found missing in the middle of it."""
+
+import shutil
+from pathlib import Path
+
+from rdma_images.errors import RdmaImagesError
+from rdma_images.paths import state_folder
+
+GB = 10**9  # bytes
+
+# What the builder's cache may keep. Five builds of these images grew to 60 GB without a limit; a graph of all targets
+# shares its wheel layers, so 40 GB keep every layer of a full matrix. A small disk keeps room for the images themselves.
+CACHE_BYTES = 40 * GB
+CACHE_SHARE = 0.3  # of the file system
+
+
+def cache_limit(folder: Path) -> int:
+    """What the builder's cache under `folder` may grow to, in bytes."""
+    return min(CACHE_BYTES, int(shutil.disk_usage(_existing(folder)).total * CACHE_SHARE))
+
+
+def free(folder: Path) -> int:
+    """The bytes free where `folder` is, or will be."""
+    return shutil.disk_usage(_existing(folder)).free
+
+
+def need(size: int, what: str, folder: Path | None = None) -> None:
+    """Return when `size` bytes for `what` are free where `folder` is (the state folder unless said).
+
+    Raises RdmaImagesError with what is needed, what is free, where, and the mend.
+    """
+    place = folder or state_folder()
+    there = free(place)
+    if there < size:
+        raise RdmaImagesError(
+            f"{what} needs {size / GB:.1f} GB, and {place} has {there / GB:.1f} GB free: free {(size - there) / GB:.1f} GB "
+            "there, or set RDMA_IMAGES_STATE to a folder on a larger disk"
+        )
+
+
+def used(folder: Path) -> int:
+    """The bytes that the files under `folder` take on the disk, other file systems mounted there left out."""
+    total = 0
+    device = folder.stat().st_dev if folder.exists() else None
+    stack = [folder] if device is not None else []
+    while stack:
+        try:
+            for entry in stack.pop().iterdir():
+                status = entry.lstat()
+                if status.st_dev != device:
+                    continue
+                total += status.st_blocks * 512
+                if entry.is_dir() and not entry.is_symlink():
+                    stack.append(entry)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # what the engine removed in the meantime
+    return total
+
+
+def _existing(folder: Path) -> Path:
+    """The nearest folder above that exists."""
+    return next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())

@@ -1,0 +1,106 @@
+"""A Docker that is there already: DOCKER_HOST, the current context, the default socket."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from rdma_images.engine.layout import layout
+from rdma_images.engine.model import Engine
+from rdma_images.errors import RdmaImagesError
+
+DOCKER = (24, 0)  # the first with the containerd image store as an option
+BUILDX = (0, 12)  # the first whose bake takes the network of a RUN and `--set` of what we write
+DEFAULT_SOCKET = Path("/var/run/docker.sock")
+
+
+def find() -> tuple[Engine | None, str]:
+    """The usable Docker of this user, or None and why there is none, as half a sentence.
+
+    Raises RdmaImagesError where the user chose one (DOCKER_HOST, a context) that cannot be used: nobody else's
+    engine is taken instead without a word.
+    """
+    chosen = _chosen()
+    if chosen is None and not DEFAULT_SOCKET.exists():
+        return None, f"there is no Docker at {DEFAULT_SOCKET}"
+    if shutil.which("docker") is None:
+        why = "there is no docker command on PATH"
+    else:
+        engine, why = _ask()
+        if engine:
+            return engine, ""
+    if chosen:
+        raise RdmaImagesError(f"{chosen} names an engine that cannot be used, {why}: mend that, or unset {chosen}")
+    return None, why
+
+
+def too_old(name: str, version: str, least: tuple[int, int]) -> str | None:
+    """Why `version` of `name` does not do, as half a sentence; None where it does."""
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    if found and (int(found[1]), int(found[2])) >= least:
+        return None
+    return f"{name} is {version}, and {least[0]}.{least[1]} or later is needed"
+
+
+def _chosen() -> str | None:
+    """The name of what chooses an engine other than the default one; None when nothing does."""
+    # A shell that was given the private engine's variables has chosen nothing else.
+    if (host := os.environ.get("DOCKER_HOST")) and host != layout().host:
+        return "DOCKER_HOST"
+    if host:
+        return None
+    if os.environ.get("DOCKER_CONTEXT", "default") != "default":
+        return "DOCKER_CONTEXT"
+    folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    try:
+        current = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("currentContext", "default")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return f"the docker context {current!r}" if current not in ("", "default") else None
+
+
+def _docker(*arguments: str) -> tuple[str, str]:
+    """What `docker` answered, and what it complained of."""
+    environ = dict(os.environ)
+    if environ.get("DOCKER_HOST") == layout().host:
+        del environ["DOCKER_HOST"]
+        environ.pop("DOCKER_CONFIG", None)
+    try:
+        done = subprocess.run(["docker", *arguments], env=environ, capture_output=True, text=True, timeout=10)
+    except subprocess.TimeoutExpired:
+        return "", "it did not answer within 10 s"
+    complaint = done.stderr.strip().splitlines()[:1] if done.returncode else []
+    return ("" if done.returncode else done.stdout.strip()), " ".join(complaint)
+
+
+def _ask() -> tuple[Engine | None, str]:
+    """The engine of the docker client as it is set up, or why it cannot be used."""
+    said, complaint = _docker("info", "--format", "{{json .}}")
+    info = json.loads(said) if said else {}
+    if not info.get("ServerVersion"):
+        return None, complaint or next(iter(info.get("ServerErrors") or ()), "it does not answer")
+    plugins = {plugin["Name"]: plugin for plugin in info.get("ClientInfo", {}).get("Plugins") or ()}
+    buildx = plugins.get("buildx", {}).get("Version", "")
+    why = too_old("Docker", info["ServerVersion"], DOCKER)
+    why = why or (too_old("buildx", buildx, BUILDX) if buildx else "the docker command has no buildx")
+    if why:
+        return None, why
+    context = info["ClientInfo"].get("Context", "default")
+    host, complaint = _docker("context", "inspect", context, "--format", "{{.Endpoints.docker.Host}}")
+    if not host:
+        return None, complaint
+    containerd = any("containerd" in value for pair in info.get("DriverStatus") or () for value in pair)
+    return (
+        Engine(
+            name=context,
+            kind="found",
+            host=os.environ.get("DOCKER_HOST", host) if context == "default" else host,
+            version=info["ServerVersion"],
+            buildx=buildx,
+            store="containerd" if containerd else "classic",
+            build_network="default",
+        ),
+        "",
+    )

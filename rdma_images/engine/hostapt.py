@@ -1,0 +1,113 @@
+"""What this host's apt is configured with: the Debian archives it uses, and how it reaches them."""
+
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rdma_images.errors import RdmaImagesError
+
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"  # of the package debian-archive-keyring, which apt needs
+
+
+@dataclass(frozen=True)
+class Archive:
+    """One archive and suite of the host's sources. `signed_by` is a keyring's path, or the key itself."""
+
+    uri: str
+    suite: str
+    components: tuple[str, ...]
+    signed_by: str
+
+
+@dataclass(frozen=True)
+class Debian:
+    """Where this host gets Debian from."""
+
+    codename: str  # of the host's own suite, "bookworm"
+    main: Archive
+    security: Archive | None
+
+    def sources(self, suite: str, keyring: str | None = None) -> str:
+        """The apt sources (deb822) of `suite`, with its updates, in the archives that the host uses."""
+        stanzas = [(self.main, f"{suite} {suite}-updates")]
+        if self.security:
+            stanzas.append((self.security, f"{suite}-security"))
+        return "\n".join(
+            f"Types: deb\nURIs: {archive.uri}\nSuites: {suites}\nComponents: main\n"
+            f"Signed-By: {keyring or archive.signed_by}\n"
+            for archive, suites in stanzas
+        )
+
+
+def debian(etc: Path = Path("/etc")) -> Debian:
+    """The Debian archives of this host. Raises RdmaImagesError where it is not Debian or names none."""
+    release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', _read(etc / "os-release"), re.MULTILINE))
+    codename = release.get("VERSION_CODENAME", "")
+    if release.get("ID") != "debian" or not codename:
+        raise RdmaImagesError(
+            f"this host is {release.get('PRETTY_NAME', 'not Debian')}, and only Debian's own apt sources name Debian's "
+            "archive: install Docker 24 or later with buildx, or run on Debian"
+        )
+    archives = list(read(etc / "apt"))
+    main = [a for a in archives if a.suite == codename and "main" in a.components]
+    security = [a for a in archives if a.suite == f"{codename}-security"]
+    if not main:
+        raise RdmaImagesError(f"{etc}/apt names no archive with the suite {codename} and the component main: add it")
+    # A vendor's repository may use Debian's suite name: Debian's own has its updates beside it.
+    updates = {a.uri for a in archives if a.suite == f"{codename}-updates"}
+    return Debian(codename, next((a for a in main if a.uri in updates), main[0]), next(iter(security), None))
+
+
+def read(etc_apt: Path) -> Iterator[Archive]:
+    """Every archive of binary packages in sources.list and sources.list.d, in apt's order."""
+    yield from one_line(_read(etc_apt / "sources.list").splitlines())
+    folder = etc_apt / "sources.list.d"
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.suffix == ".list":
+            yield from one_line(_read(path).splitlines())
+        elif path.suffix == ".sources":
+            yield from deb822(_read(path))
+
+
+def one_line(lines: Iterable[str]) -> Iterator[Archive]:
+    """The archives of the one-line format, sources.list(5)."""
+    for line in lines:
+        match = re.match(r"\s*deb\s+(?:\[([^]]*)\]\s*)?(\S+)\s+(\S+)\s+([^#]*)", line)
+        if match:
+            options, uri, suite, components = match.groups()
+            signed = re.search(r"signed-by=(\S+)", options or "", re.IGNORECASE)
+            yield Archive(uri, suite, tuple(components.split()), signed[1] if signed else KEYRING)
+
+
+def deb822(text: str) -> Iterator[Archive]:
+    """The archives of the deb822 format, sources.list(5)."""
+    text = re.sub(r"^#.*\n?", "", text, flags=re.MULTILINE)
+    for stanza in re.split(r"\n\s*\n", text):
+        fields = {
+            name.lower(): value.rstrip()
+            for name, value in re.findall(r"^([\w-]+):[ \t]*(.*(?:\n[ \t].*)*)", stanza, re.MULTILINE)
+        }
+        if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes").lower() == "no":
+            continue
+        for uri in fields.get("uris", "").split():
+            for suite in fields.get("suites", "").split():
+                components = tuple(fields.get("components", "").split())
+                yield Archive(uri, suite, components, fields.get("signed-by", KEYRING))
+
+
+def acquire_settings() -> str:
+    """How this host's apt reaches the network (proxies, certificates, timeouts), as lines of apt.conf.
+
+    Nothing else of the host's configuration: hooks of the host must not run for what is not installed on it.
+    """
+    dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=True).stdout
+    return "".join(f"{line}\n" for line in dump.splitlines() if line.startswith("Acquire::"))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""

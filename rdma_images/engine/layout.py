@@ -1,0 +1,144 @@
+"""Where the private engine keeps what, and what its daemons are configured with."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from rdma_images.engine import disk
+from rdma_images.errors import RdmaImagesError
+from rdma_images.paths import state_folder
+
+SOCKET_LENGTH = 107  # bytes a unix socket's path may have, unix(7)
+
+# Debian 13's Docker runs on Debian 12 and later as it is (libc 2.34); its runc does not, so runc is the host's own.
+DOCKER_SUITE = "trixie"
+DOCKER_PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "containerd")
+HOST_PACKAGES = ("runc", "tini")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The folders and files of the private engine, all under `root`."""
+
+    root: Path
+
+    @property
+    def docker_packages(self) -> Path:
+        return self.root / "packages" / "docker"
+
+    @property
+    def host_packages(self) -> Path:
+        return self.root / "packages" / "runc"
+
+    @property
+    def run(self) -> Path:
+        return self.root / "run"
+
+    @property
+    def data(self) -> Path:
+        return self.root / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log"
+
+    @property
+    def docker_config(self) -> Path:
+        return self.root / "docker-config"
+
+    @property
+    def card(self) -> Path:
+        """What `ensure` learnt about the running engine."""
+        return self.root / "run" / "engine.json"
+
+    @property
+    def socket(self) -> Path:
+        return self.run / "docker.sock"
+
+    @property
+    def containerd_socket(self) -> Path:
+        return self.run / "containerd.sock"
+
+    @property
+    def host(self) -> str:
+        return f"unix://{self.socket}"
+
+    @property
+    def path(self) -> tuple[Path, ...]:
+        """The folders of the engine's programs, for PATH."""
+        parts = [(self.docker_packages, "usr/bin"), (self.docker_packages, "usr/sbin")]
+        parts += [(self.host_packages, "usr/sbin"), (self.host_packages, "usr/bin")]
+        return tuple(base / part for base, part in parts)
+
+    def program(self, name: str) -> Path:
+        """The program `name`; RdmaImagesError when the packages do not have it."""
+        for folder in self.path:
+            if (folder / name).exists():
+                return folder / name
+        raise RdmaImagesError(f"the private engine has no {name} in {self.root}: `invoke engine.down --purge` and again")
+
+
+def layout() -> Layout:
+    """The layout in this state folder; RdmaImagesError when its sockets' paths would be too long."""
+    found = Layout(state_folder().absolute() / "engine")
+    longest = len(str(found.run / "containerd.sock.ttrpc").encode())
+    if longest > SOCKET_LENGTH:
+        raise RdmaImagesError(
+            f"{found.run} makes a socket's path {longest} bytes long, and Linux takes {SOCKET_LENGTH}: "
+            "set RDMA_IMAGES_STATE to a shorter path"
+        )
+    return found
+
+
+def write_configuration(place: Layout) -> None:
+    """The files that the daemons and the docker client read."""
+    for folder in (place.run, place.data, place.log, place.docker_config):
+        folder.mkdir(parents=True, exist_ok=True)
+    place.run.chmod(0o700)
+    (place.root / "daemon.json").write_text(json.dumps(_dockerd(place), indent=1), encoding="utf-8")
+    (place.root / "containerd.toml").write_text(_containerd(place), encoding="utf-8")
+    _client(place)
+
+
+def _dockerd(place: Layout) -> dict[str, object]:
+    """daemon.json. Without a bridge and iptables: a host may have neither, and builds use the host's network."""
+    limit = disk.cache_limit(place.root)
+    return {
+        "data-root": str(place.data / "docker"),
+        "exec-root": str(place.run / "docker"),
+        "pidfile": str(place.run / "dockerd.pid"),
+        "hosts": [place.host],
+        "containerd": str(place.containerd_socket),
+        "features": {"containerd-snapshotter": True},
+        "bridge": "none",
+        "iptables": False,
+        "ip6tables": False,
+        "ip-forward": False,
+        "init-path": str(place.program("tini-static")),
+        "builder": {"gc": {"enabled": True, "policy": [{"keepStorage": f"{limit}B", "all": True}]}},
+    }
+
+
+def _containerd(place: Layout) -> str:
+    """containerd's configuration, version 2 of its format. The Kubernetes and the disk-image plugins are not wanted."""
+    return f"""version = 2
+root = "{place.data / "containerd"}"
+state = "{place.run / "containerd"}"
+disabled_plugins = ["io.containerd.grpc.v1.cri"]
+[grpc]
+address = "{place.containerd_socket}"
+"""
+
+
+def _client(place: Layout) -> None:
+    """config.json of the docker client. What a `docker login` wrote there stays."""
+    path = place.docker_config / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8") or "{}")
+    except (FileNotFoundError, ValueError):
+        config = {}
+    config["cliPluginsExtraDirs"] = [str(place.docker_packages / "usr/libexec/docker/cli-plugins")]
+    beside = path.with_name("config.json.new")
+    beside.write_text(json.dumps(config, indent=1), encoding="utf-8")
+    beside.chmod(0o600)
+    beside.replace(path)

@@ -1,0 +1,99 @@
+"""Background processes that outlive who started them, and are found again, or found dead, by who comes later."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that cannot be mistaken for a later one of the same pid: `started` is in clock ticks since boot."""
+
+    pid: int
+    started: int
+
+    def alive(self) -> bool:
+        """This very process runs (a zombie does not)."""
+        return started(self.pid) == self.started
+
+
+def started(pid: int) -> int | None:
+    """When `pid` was started, in clock ticks since boot (proc_pid_stat(5), field 22); None where it does not run."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name, field 2, is in brackets and may hold anything, brackets and blanks too.
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def start(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) -> Process:
+    """Start `argv` in a session of its own, its output appended to `log`, and write down which process it is."""
+    with log.open("ab") as out:
+        child = subprocess.Popen(  # it outlives us: nobody waits for it here
+            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", env=dict(env), start_new_session=True
+        )
+    process = Process(child.pid, started(child.pid) or 0)
+    beside = record.with_name(record.name + ".new")
+    beside.write_text(json.dumps(asdict(process)))
+    beside.replace(record)
+    return process
+
+
+def recorded(record: Path) -> Process | None:
+    """The process of `record`, where it still runs."""
+    try:
+        process = Process(**json.loads(record.read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+    return process if process.alive() else None
+
+
+def under(folder: Path) -> Iterator[Process]:
+    """Every process whose program lies in `folder`, whoever started it."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            program = (entry / "exe").readlink()
+        except OSError:
+            continue
+        born = started(int(entry.name))
+        # The kernel marks a program whose file is gone.
+        if born is not None and Path(str(program).removesuffix(" (deleted)")).is_relative_to(folder):
+            yield Process(int(entry.name), born)
+
+
+def children(parent: Process) -> list[Process]:
+    """The processes that `parent` started itself and that still run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent.pid and fields[0] not in "ZX":
+            found.append(Process(int(entry.name), int(fields[19])))
+    return found
+
+
+def end(process: Process, seconds: float) -> None:
+    """Ask `process` to end, and kill it when it has not after `seconds`."""
+    for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
+        if not process.alive():
+            return
+        try:
+            os.kill(process.pid, number)
+        except ProcessLookupError:
+            return
+        deadline = time.monotonic() + patience
+        while process.alive() and time.monotonic() < deadline:
+            time.sleep(0.05)
