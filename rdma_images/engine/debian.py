@@ -43,10 +43,12 @@ class Apt:
 
     def state(self) -> str:
         """What names the state of the archive: a digest over its signed release files."""
-        digest = hashlib.sha256()
-        for release in self.releases():
-            digest.update(release.read_bytes())
-        return digest.hexdigest()
+        return digest(b"".join(release.read_bytes() for release in self.releases()))
+
+
+def digest(content: bytes) -> str:
+    """sha256, in hex."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def apt(suite: str) -> Apt:

@@ -2,7 +2,7 @@
 
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,14 +29,14 @@ class Debian:
     main: Archive
     security: Archive | None
 
-    def sources(self, suite: str, keyring: str | None = None) -> str:
-        """The apt sources (deb822) of `suite`, with its updates, in the archives that the host uses."""
+    def sources(self, suite: str) -> str:
+        """The apt sources (deb822) of `suite`, with its updates, in these archives."""
         stanzas = [(self.main, f"{suite} {suite}-updates")]
         if self.security:
             stanzas.append((self.security, f"{suite}-security"))
         return "\n".join(
             f"Types: deb\nURIs: {archive.uri}\nSuites: {suites}\nComponents: main\n"
-            f"Signed-By: {keyring or archive.signed_by}\n"
+            f"Signed-By: {archive.signed_by}\n"
             for archive, suites in stanzas
         )
 
@@ -50,11 +50,15 @@ def debian(etc: Path = Path("/etc")) -> Debian:
             f"this host is {release.get('PRETTY_NAME', 'not Debian')}, and only Debian's own apt sources name Debian's "
             "archive: install Docker 24 or later with buildx, or run on Debian"
         )
-    archives = list(read(etc / "apt"))
+    return choose(list(read(etc / "apt")), codename, f"{etc}/apt")
+
+
+def choose(archives: Sequence[Archive], codename: str, where: str) -> Debian:
+    """Debian's own of `archives`, which are from `where`; RdmaImagesError where none has the suite `codename`."""
     main = [a for a in archives if a.suite == codename and "main" in a.components]
     security = [a for a in archives if a.suite == f"{codename}-security"]
     if not main:
-        raise RdmaImagesError(f"{etc}/apt names no archive with the suite {codename} and the component main: add it")
+        raise RdmaImagesError(f"{where} names no archive with the suite {codename} and the component main: add it")
     # A vendor's repository may use Debian's suite name: Debian's own has its updates beside it.
     updates = {a.uri for a in archives if a.suite == f"{codename}-updates"}
     return Debian(codename, next((a for a in main if a.uri in updates), main[0]), next(iter(security), None))
