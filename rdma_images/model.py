@@ -18,6 +18,8 @@ class Component:
     name: str
     version: str
     decided_by: str
+    # What the facts say of this version that later steps need: {"flags": "-y …"}; plan_details.py lists them all.
+    details: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Image:
     python_packages: tuple[str, ...] = ()  # requirements of the target beside torch
     debian_packages: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()
+    template: str = ""  # the file under dockerfiles/targets/, without its ending
 
     def version(self, component: str) -> str:
         """The version of a component by name; KeyError when the image does not have it."""

@@ -1,14 +1,16 @@
 """Strict YAML: every scalar a string until a model says otherwise, duplicates refused, errors with file and line."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
 from rdma_images.errors import RefusedError, near
 
 Loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+DEEPEST = 20  # levels; no file of ours has more than 6, and an alias inside its own anchor would never end
 
 
 class Strict(BaseModel):
@@ -17,6 +19,22 @@ class Strict(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, populate_by_name=True, alias_generator=lambda name: name.replace("_", "-")
     )
+
+
+class Document(Strict):
+    """A whole file: knows in which line each of its values was written, and finds what a single value cannot show."""
+
+    _name: str = PrivateAttr(default="")
+    _lines: dict[tuple[str | int, ...], int] = PrivateAttr(default_factory=dict)
+
+    def problems(self) -> "Iterator[tuple[Path_, str]]":
+        """What is wrong between values that are fine each, as (place, sentence). Nothing unless a document says so."""
+        yield from ()
+
+    def where(self, *steps: str | int) -> str:
+        """ "file:line" of what is written at `steps`, or of the nearest thing around it."""
+        place = next((steps[:n] for n in range(len(steps), 0, -1) if steps[:n] in self._lines), ())
+        return f"{self._name}:{self._lines.get(place, 1)}"
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -51,15 +69,22 @@ def loads(text: str, model: type[Model], name: str) -> Model:
         raise RefusedError(f"{name}: not valid YAML: {error}") from None
     data = {} if node is None else _plain(node, (), lines, name)
     try:
-        return model.model_validate(data)
+        read = model.model_validate(data)
     except ValidationError as error:
         sentences = [_sentence(e, lines, name, model) for e in error.errors(include_url=False)]
         raise RefusedError("\n".join(dict.fromkeys(sentences))) from None
+    if isinstance(read, Document):
+        read._name, read._lines = name, lines
+        if problems := [f"{read.where(*place)}: {sentence}" for place, sentence in read.problems()]:
+            raise RefusedError("\n".join(problems))
+    return read
 
 
 def _plain(node: yaml.Node, path: Path_, lines: dict[Path_, int], name: str) -> Any:
     """The node as dict, list, str or None; fills `lines` with the line of every path."""
     lines[path] = node.start_mark.line + 1
+    if len(path) > DEEPEST:
+        raise RefusedError(f"{name}:{lines[path]}: nested deeper than {DEEPEST} levels: does an alias hold itself?")
     if isinstance(node, yaml.MappingNode):
         plain: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -76,7 +101,7 @@ def _plain(node: yaml.Node, path: Path_, lines: dict[Path_, int], name: str) -> 
     if isinstance(node, yaml.SequenceNode):
         return [_plain(child, (*path, i), lines, name) for i, child in enumerate(node.value)]
     # A plain (unquoted) empty, ~ or null is nothing; everything else stays the text that was written.
-    if node.style is None and node.value in ("", "~", "null"):
+    if getattr(node, "style", None) is None and node.value in ("", "~", "null"):
         return None
     return node.value
 

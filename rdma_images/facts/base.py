@@ -1,0 +1,30 @@
+"""What is known about the bases that an image can stand on."""
+
+from typing import Literal
+
+from rdma_images.facts.origin import FactsFile, Row
+
+
+class Base(Row):
+    """A base: a distribution's release, or NVIDIA's CUDA image on top of one."""
+
+    distribution: Literal["debian", "ubuntu"]
+    release: str  # "13", "24.04"
+    codename: str
+    python: str  # the distribution's own python3
+    glibc: str
+    kind: Literal["bootstrap", "pull"]  # made from Debian's archive where that can be done, or pulled
+    image: str  # what is pulled, for either kind
+    cuda: str | None = None  # the CUDA toolkit in it
+    entrypoint: Literal["nvidia"] | None = None  # NVIDIA's own, which EFA's installer takes for an NGC image
+
+    @property
+    def system(self) -> str:
+        """The distribution with its release, as the EFA installer's facts name it: "debian13"."""
+        return self.distribution + self.release
+
+
+class Bases(FactsFile):
+    """facts/bases.yaml."""
+
+    bases: dict[str, Base]

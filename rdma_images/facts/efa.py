@@ -1,0 +1,56 @@
+"""What is known about AWS's EFA installer: what it brings, where it installs, how it wants to be called."""
+
+from rdma_images.facts.origin import FactsFile, Row, Span
+from rdma_images.model import Platform
+
+
+class InstallerRelease(Row):
+    """One release, with what it brings. What is not stated is not known."""
+
+    libfabric: str | None = None
+    rdma_core: str | None = None
+    plugin: str | None = None  # aws-ofi-nccl
+    sha256: str | None = None  # of the tarball
+
+
+class Supported(Span):
+    """Installer versions that install on a distribution."""
+
+    distribution: str  # "debian13"
+
+
+class PluginBrought(Span):
+    """Installer versions that bring the plugin on a distribution and platform."""
+
+    distribution: str
+    platform: Platform
+
+
+class Flag(Span):
+    """A flag of efa_installer.sh, and why an image is built with it."""
+
+    flag: str
+    why: str
+
+
+class Download(Row):
+    """Where the tarballs are and who signs them; {version} stands for the installer's version."""
+
+    url: str
+    signature: str
+    key: str
+    fingerprint: str
+
+
+class Efa(FactsFile):
+    """facts/efa-installer.yaml."""
+
+    releases: dict[str, InstallerRelease]
+    supported: tuple[Supported, ...]
+    plugin_brought: tuple[PluginBrought, ...]
+    flags: tuple[Flag, ...]
+    download: Download
+
+    def flags_of(self, version: str) -> tuple[str, ...]:
+        """What efa_installer.sh of this version is called with in an image."""
+        return tuple(known.flag for known in self.flags if known.holds(version))

@@ -1,0 +1,36 @@
+"""What is known about Alibaba's eRDMA: its apt repository, and the NCCL releases that fail on it."""
+
+from rdma_images.facts.origin import FactsFile, Row
+from rdma_images.model import Platform
+
+
+class Repository(Row):
+    """The apt repository; `internal_url` answers inside a VPC only."""
+
+    url: str
+    internal_url: str
+    key: str
+    codenames: tuple[str, ...]
+    platforms: tuple[Platform, ...]
+    packages: tuple[str, ...]
+
+
+class BrokenNccl(Row):
+    """An NCCL release that fails on eRDMA."""
+
+    why: str
+    fixed: str  # the first release with the mend
+
+
+class MinimumNccl(Row):
+    """The oldest NCCL that Alibaba supports."""
+
+    nccl: str
+
+
+class Erdma(FactsFile):
+    """facts/erdma.yaml."""
+
+    repository: Repository
+    broken_nccl: dict[str, BrokenNccl]
+    minimum: MinimumNccl

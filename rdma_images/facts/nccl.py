@@ -1,0 +1,21 @@
+"""What is known about NCCL's wheels: which plugins each can load, and where one does not work."""
+
+from rdma_images.facts.origin import FactsFile, Row
+
+
+class NcclRelease(Row):
+    """One release. The ABI versions are those that its libnccl.so.2 asks a plugin for, oldest first."""
+
+    cuda: tuple[int, ...]  # CUDA majors that have a wheel: 12 is nvidia-nccl-cu12
+    net: tuple[int, ...]
+    tuner: tuple[int, ...] = ()
+    profiler: tuple[int, ...] = ()
+    gin: tuple[int, ...] = ()
+    rma: tuple[int, ...] = ()
+    env: tuple[int, ...] = ()
+
+
+class Nccl(FactsFile):
+    """facts/nccl.yaml."""
+
+    releases: dict[str, NcclRelease]

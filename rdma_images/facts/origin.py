@@ -1,0 +1,82 @@
+"""Where a fact is from and how far it is to be trusted: every row of facts/*.yaml names a source of its file."""
+
+from collections.abc import Iterator, Mapping
+from datetime import date
+from typing import Literal
+
+from pydantic import Field
+
+from rdma_images import versions
+from rdma_images.errors import near
+from rdma_images.yamlfile import Document, Path_, Strict
+
+Confidence = Literal["artefact", "vendor", "third-party"]
+
+
+class Origin(Strict):
+    """Where facts were read: off a published file itself, from its vendor, or from someone else's record."""
+
+    what: str
+    confidence: Confidence
+    read: date  # the day on which it was read, or last compared
+
+    def __str__(self) -> str:
+        """For the end of a refusal: what, and whose word it is."""
+        return f"{self.what} ({self.confidence}, read {self.read})"
+
+
+class Row(Strict):
+    """Facts read in one place. `sources` names another place for single values: {libfabric: changelog}."""
+
+    source: str
+    sources: dict[str, str] = Field(default_factory=dict)
+
+
+class Span(Row):
+    """Something that is so for a range of versions."""
+
+    since: str | None = None  # the first version of which it is true
+    before: str | None = None  # the first version of which it is not true any more
+
+    def holds(self, version: str) -> bool:
+        """Whether it is so for `version`."""
+        begun = self.since is None or versions.at_least(version, self.since)
+        return begun and (self.before is None or not versions.at_least(version, self.before))
+
+
+class FactsFile(Document):
+    """A file of facts/: its sources, and tables whose rows name them."""
+
+    sources: dict[str, Origin]
+
+    def cite(self, row: Row, value: str = "") -> str:
+        """Where `value` of `row` is from, or the row as a whole."""
+        return str(self.sources[row.sources.get(value, row.source)])
+
+    def rows(self) -> Iterator[tuple[Path_, Row]]:
+        """Every row with its place in the file."""
+        for name, field in type(self).model_fields.items():
+            table = getattr(self, name)
+            key = field.alias or name
+            if isinstance(table, Row):
+                yield (key,), table
+            elif isinstance(table, Mapping):
+                yield from (((key, step), row) for step, row in table.items() if isinstance(row, Row))
+            elif isinstance(table, tuple):
+                yield from (((key, step), row) for step, row in enumerate(table) if isinstance(row, Row))
+
+    def problems(self) -> Iterator[tuple[Path_, str]]:
+        """Sources that no row names, and names that are no source or no value."""
+        used: set[str] = set()
+        for place, row in self.rows():
+            used |= {row.source, *row.sources.values()}
+            if row.source not in self.sources:
+                yield (*place, "source"), f"unknown source {row.source!r}: {near(row.source, self.sources)}"
+            values = [field.alias or name for name, field in type(row).model_fields.items()]
+            for value, source in row.sources.items():
+                if source not in self.sources:
+                    yield (*place, "sources", value), f"unknown source {source!r}: {near(source, self.sources)}"
+                if value not in values:
+                    yield (*place, "sources", value), f"no value {value!r} in this row: {near(value, values)}"
+        for source in self.sources.keys() - used:
+            yield ("sources", source), f"no row names the source {source!r}: remove it"

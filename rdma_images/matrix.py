@@ -1,0 +1,126 @@
+"""What we build: matrix.yaml as targets, their default rows, and the values that make the whole matrix."""
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from rdma_images import axes, paths, yamlfile
+from rdma_images.errors import RefusedError, near
+from rdma_images.facts import Facts
+from rdma_images.model import Fabric
+from rdma_images.yamlfile import Document, Path_, Strict
+
+Row = dict[str, str]
+# One value, or a list of them.
+Values = Annotated[tuple[str, ...], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
+
+
+class Exclude(Strict):
+    """Rows of a target's matrix that are not built, though they might work."""
+
+    when: dict[str, Values]
+    reason: str
+
+    def holds(self, row: Mapping[str, str]) -> bool:
+        """Whether `row` is one of them."""
+        return all(row.get(axis) in values for axis, values in self.when.items())
+
+
+class Target(Strict):
+    """What a user asks for by name."""
+
+    summary: str
+    fabric: Fabric
+    template: str | None = None  # under dockerfiles/targets/; the target's own name where none is given
+    python_packages: tuple[str, ...] = ()
+    debian_packages: tuple[str, ...] = ()
+    default: Row
+    values: dict[str, Values] = Field(default_factory=dict)
+    exclude: tuple[Exclude, ...] = ()
+
+    def rows(self) -> list[Row]:
+        """The whole matrix: the default row with every combination of `values`, the default row first."""
+        names = list(self.values)
+        combined = (dict(zip(names, picked, strict=True)) for picked in product(*self.values.values()))
+        rows = [self.default | change for change in combined]
+        kept = [row for row in rows if not any(exclude.holds(row) for exclude in self.exclude)]
+        return sorted(kept, key=lambda row: row != self.default)
+
+
+class Matrix(Document):
+    """matrix.yaml."""
+
+    targets: dict[str, Target]
+
+    def problems(self) -> Iterator[tuple[Path_, str]]:
+        """Axes that do not exist, are not used, or are written twice."""
+        for name, target in self.targets.items():
+            for place, sentence in _problems(target):
+                yield ("targets", name, *place), sentence
+
+    def target(self, name: str) -> Target:
+        """The target of that name; RefusedError with the near ones where there is none."""
+        if name not in self.targets:
+            raise RefusedError(f"no target {name!r}: {near(name, self.targets)}")
+        return self.targets[name]
+
+    def check(self, facts: Facts) -> None:
+        """Raise RefusedError, with file and line, for a value that the facts do not know."""
+        wrong: list[str] = []
+        for name, target in self.targets.items():
+            for place, axis, value in _values(target):
+                try:
+                    axes.check(axis, value, facts)
+                except RefusedError as error:
+                    wrong.append(f"{self.where('targets', name, *place)}: {error}")
+        if wrong:
+            raise RefusedError("\n".join(wrong))
+
+
+def load(path: Path = paths.MATRIX) -> Matrix:
+    """Read matrix.yaml. Raises RefusedError with file and line for what is not known, not used, or written twice."""
+    return yamlfile.load(path, Matrix)
+
+
+def _values(target: Target) -> Iterator[tuple[Path_, str, str]]:
+    """Every value written in a target: its place, its axis, itself."""
+    yield from ((("default", axis), axis, value) for axis, value in target.default.items())
+    for axis, values in target.values.items():
+        yield from ((("values", axis, step), axis, value) for step, value in enumerate(values))
+    for number, exclude in enumerate(target.exclude):
+        for axis, values in exclude.when.items():
+            yield from ((("exclude", number, "when", axis), axis, value) for value in values)
+
+
+def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
+    """What is wrong in one target, place by place."""
+    for place, axis, _ in _values(target):
+        if axis not in axes.BY_NAME:
+            yield place, f"no axis {axis!r}: {near(axis, axes.BY_NAME)}"
+    if "base" not in target.default:
+        yield ("default",), "the default row has no base: add one"
+    of_target = axes.complete(target.default)
+    if target.fabric == "efa" and "efa-installer" not in of_target:
+        yield ("default",), "a target for EFA needs an efa-installer: add one"
+    for axis, values in target.values.items():
+        if axis in axes.BY_NAME and axis not in of_target:
+            yield ("values", axis), f"the default row has no {axis}: remove the values, or add it there"
+        elif axis in of_target and of_target[axis] not in values:
+            yield ("values", axis), f"the default {axis} {of_target[axis]!r} is not among the values: add it"
+        for value in {value for value in values if values.count(value) > 1}:
+            yield ("values", axis), f"{value!r} is written twice: remove one"
+    yield from _exclude_problems(target)
+
+
+def _exclude_problems(target: Target) -> Iterator[tuple[Path_, str]]:
+    """Excludes that exclude nothing, or the default row."""
+    everything = target.model_copy(update={"exclude": ()}).rows()
+    for number, exclude in enumerate(target.exclude):
+        place = ("exclude", number)
+        if not any(exclude.holds(row) for row in everything):
+            yield place, "no row of this target is excluded by this: remove it, or mend its values"
+        if exclude.holds(target.default):
+            yield place, "this excludes the default row: change one of them"

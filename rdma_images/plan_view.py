@@ -1,0 +1,61 @@
+"""A plan to look at: a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from rdma_images.model import Plan, Refusal
+
+if TYPE_CHECKING:  # importing rich takes 0.1 s, which a plan for a program does not need
+    from rich.console import RenderableType
+
+SHOWN = ("base", "python", "pytorch", "cuda", "nccl", "efa-installer", "libfabric", "aws-ofi-nccl", "erdma-apt")
+
+
+def as_json(plan: Plan) -> str:
+    """The plan for programs: {"images": […], "refusals": […]}."""
+    return json.dumps(asdict(plan), indent=2)
+
+
+def table(plan: Plan) -> RenderableType:
+    """The plan for people: a table of images, then what is refused and why."""
+    from rich.console import Group
+
+    parts: list[RenderableType] = []
+    if plan.images:
+        parts.append(_images(plan))
+    parts += [_refusal(refusal) for refusal in plan.refusals]
+    return Group(*parts)
+
+
+def _images(plan: Plan) -> RenderableType:
+    """One row an image, one column a component that any of them has."""
+    from rich.table import Table
+
+    shown = [name for name in SHOWN if any(name in image.components for image in plan.images)]
+    grid = Table("target", *shown, "platform", "driver", box=None, header_style="bold", pad_edge=False)
+    for image in plan.images:
+        cells = (image.components[name].version if name in image.components else "" for name in shown)
+        driver = next((f">= {need.at_least}" for need in image.requirements if need.what == "nvidia-driver"), "")
+        grid.add_row(image.target, *cells, image.platform.removeprefix("linux/"), driver)
+    return grid
+
+
+def _refusal(refusal: Refusal) -> RenderableType:
+    """Why one combination is refused, and the nearest that works."""
+    from rich.text import Text
+
+    asked = ", ".join(f"{axis} {value}" for axis, value in refusal.axes.items())
+    text = Text.assemble("\n", ("refused", "bold red"), f"  {refusal.target}: {asked}\n")
+    for broken in refusal.broken:
+        related = ", ".join(f"{name} {version}" for name, version in broken.versions.items())
+        text.append(f"  {broken.rule}", "bold").append(f" ({related})\n    {broken.reason}\n")
+        text.append(f"    source: {broken.source}\n", "dim")
+    if refusal.nearest:
+        changed = " ".join(f"--set {axis}={value}" for axis, value in refusal.nearest.items())
+        text.append("  nearest that works: ").append(changed, "green")
+    else:
+        text.append("  no change of two axes makes it work")
+    return text

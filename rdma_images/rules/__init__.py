@@ -1,0 +1,22 @@
+"""Why a combination of versions cannot work: one small function a rule, in a module a subject."""
+
+from rdma_images.candidate import Candidate
+from rdma_images.facts import Facts
+from rdma_images.model import Broken
+from rdma_images.rules import cuda, fabric, installer, nccl, plugin, python
+from rdma_images.rules.rule import Rule
+
+__all__ = ["RULES", "Rule", "check"]
+
+RULES: tuple[Rule, ...] = tuple(
+    found
+    for module in (fabric, installer, plugin, nccl, cuda, python)
+    for found in vars(module).values()
+    if isinstance(found, Rule)
+)
+
+
+def check(candidate: Candidate, facts: Facts) -> tuple[Broken, ...]:
+    """Every rule that `candidate` breaks; empty for a combination that can work."""
+    judged = (rule.broken(candidate, facts) for rule in RULES)
+    return tuple(broken for broken in judged if broken)

@@ -1,0 +1,36 @@
+"""CUDA: torch's wheels bring it, and a CUDA in the base is of the same major."""
+
+from rdma_images import versions
+from rdma_images.candidate import Candidate
+from rdma_images.facts import Facts
+from rdma_images.rules.rule import Reason, rule
+
+
+@rule("cuda-of-torch", "cuda", "pytorch")
+def of_torch(candidate: Candidate, facts: Facts) -> Reason | None:
+    """CUDA is the one that torch's wheel was built for."""
+    release = facts.torch.releases[candidate["pytorch"]]
+    if candidate["cuda"] == release.cuda:
+        return None
+    text = f"the wheels of torch {candidate['pytorch']} on the default package index bring CUDA {release.cuda}"
+    return Reason(text, facts.torch.cite(release, "cuda"))
+
+
+@rule("cuda-of-base", "base", "cuda")
+def major_of_base(candidate: Candidate, facts: Facts) -> Reason | None:
+    """The CUDA toolkit of a base has the major of the wheels."""
+    base = facts.bases.bases[candidate["base"]]
+    if base.cuda is None or versions.major(base.cuda) == versions.major(candidate["cuda"]):
+        return None
+    text = f"the toolkit of {candidate['base']} is of another major: what it compiles does not run on this CUDA"
+    return Reason(text, facts.bases.cite(base, "cuda"))
+
+
+@rule("cuda-driver", "cuda")
+def driver_known(candidate: Candidate, facts: Facts) -> Reason | None:
+    """The oldest driver for the CUDA major is known, so that the image can state it."""
+    major = versions.major(candidate["cuda"])
+    if str(major) in facts.cuda.majors:
+        return None
+    known = " and ".join(facts.cuda.majors)
+    return Reason(f"no minimum driver is known for CUDA {major}, only for CUDA {known}", "facts/cuda.yaml")

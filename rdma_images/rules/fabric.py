@@ -1,0 +1,60 @@
+"""The fabric: one an image, and what eRDMA asks for."""
+
+from rdma_images import versions
+from rdma_images.candidate import Candidate
+from rdma_images.facts import Facts
+from rdma_images.rules.rule import Reason, rule
+
+
+@rule("axis-of-target", "base")
+def axes_of_target(candidate: Candidate, _: Facts) -> Reason | None:
+    """A target has the axes of its default row and what follows from them, no other."""
+    if not candidate.foreign:
+        return None
+    text = f"{candidate.target} has no {' and no '.join(candidate.foreign)}; it has {', '.join(candidate.axes)}"
+    return Reason(text, "matrix.yaml")
+
+
+@rule("one-fabric", "fabric", "efa-installer", "erdma-apt")
+def one_fabric(_: Candidate, __: Facts) -> Reason | None:
+    """EFA and eRDMA are never in one image."""
+    text = "both replace rdma-core, and the ABI suffixes of their verbs providers differ: one would not find its device"
+    return Reason(text, "docs/design.md")
+
+
+@rule("nccl-on-erdma", "erdma-apt", "nccl")
+def nccl_works_on_erdma(candidate: Candidate, facts: Facts) -> Reason | None:
+    """NCCL is not one that crashes on eRDMA."""
+    broken = facts.erdma.broken_nccl.get(candidate["nccl"])
+    if broken is None:
+        return None
+    return Reason(f"NCCL {candidate['nccl']} on eRDMA: {broken.why}; fixed in {broken.fixed}", facts.erdma.cite(broken))
+
+
+@rule("erdma-nccl", "erdma-apt", "nccl")
+def nccl_new_enough(candidate: Candidate, facts: Facts) -> Reason | None:
+    """NCCL is as new as Alibaba asks for on eRDMA."""
+    minimum = facts.erdma.minimum
+    if versions.at_least(candidate["nccl"], minimum.nccl):
+        return None
+    return Reason(f"eRDMA needs NCCL {minimum.nccl} or newer", facts.erdma.cite(minimum))
+
+
+@rule("erdma-codename", "erdma-apt", "base")
+def suite_exists(candidate: Candidate, facts: Facts) -> Reason | None:
+    """Alibaba's apt repository is known to have the base's suite."""
+    repository, base = facts.erdma.repository, facts.bases.bases[candidate["base"]]
+    if base.codename in repository.codenames:
+        return None
+    text = f"Alibaba's apt repository is known to have {' and '.join(repository.codenames)}, not {base.codename}"
+    return Reason(text, facts.erdma.cite(repository, "codenames"))
+
+
+@rule("erdma-platform", "erdma-apt", "platform")
+def platform_exists(candidate: Candidate, facts: Facts) -> Reason | None:
+    """Alibaba's apt repository has packages for the platform."""
+    repository = facts.erdma.repository
+    if candidate["platform"] in repository.platforms:
+        return None
+    text = f"Alibaba's apt repository is known for {', '.join(repository.platforms)}, not {candidate['platform']}"
+    return Reason(text, facts.erdma.cite(repository, "platforms"))

@@ -1,0 +1,40 @@
+"""The EFA installer: supports the base, and brings the plugin that was asked of it."""
+
+from rdma_images.candidate import Candidate
+from rdma_images.facts import Facts
+from rdma_images.rules.rule import Reason, rule
+
+
+@rule("installer-base", "efa-installer", "base")
+def supports_base(candidate: Candidate, facts: Facts) -> Reason | None:
+    """The installer version supports the base's distribution."""
+    system, installer = facts.bases.bases[candidate["base"]].system, candidate["efa-installer"]
+    known = [support for support in facts.efa.supported if support.distribution == system]
+    if any(support.holds(installer) for support in known):
+        return None
+    if not known:
+        return Reason(f"no EFA installer is known to support {system}", "facts/efa-installer.yaml")
+    support = known[0]
+    span = " and ".join(
+        filter(None, (support.since and f"from {support.since} on", support.before and f"before {support.before}"))
+    )
+    return Reason(f"EFA installers support {system} {span}, not {installer}", facts.efa.cite(support))
+
+
+@rule("installer-plugin", "efa-installer", "base", "platform")
+def brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
+    """The installer brings the plugin on this base and platform, where it is asked to."""
+    if candidate.axes.get("aws-ofi-nccl") != "efa-installer":
+        return None
+    installer, platform = candidate["efa-installer"], candidate["platform"]
+    system = facts.bases.bases[candidate["base"]].system
+    known = [b for b in facts.efa.plugin_brought if b.distribution == system and b.platform == platform]
+    if "aws-ofi-nccl" in candidate and any(brought.holds(installer) for brought in known):
+        return None
+    where = f"on {system}, {platform}"
+    if not known:
+        text, source = f"no EFA installer is known to bring aws-ofi-nccl {where}", "facts/efa-installer.yaml"
+    else:
+        text = f"EFA installers bring aws-ofi-nccl {where} from {known[0].since} on, {installer} does not"
+        source = facts.efa.cite(known[0])
+    return Reason(f"{text}: choose an aws-ofi-nccl version, which is then built from source", source)

@@ -1,0 +1,27 @@
+"""Python: the base's own, and one that torch has a wheel for."""
+
+from rdma_images.candidate import Candidate
+from rdma_images.facts import Facts
+from rdma_images.rules.rule import Reason, rule
+
+
+@rule("python-of-base", "python", "base")
+def own_of_base(candidate: Candidate, facts: Facts) -> Reason | None:
+    """The python is the base's own: no other one is installed."""
+    base = facts.bases.bases[candidate["base"]]
+    if candidate["python"] == base.python:
+        return None
+    return Reason(f"{candidate['base']} has python {base.python}, and no other is installed", facts.bases.cite(base))
+
+
+@rule("wheel-python", "pytorch", "python")
+def wheel_for_python(candidate: Candidate, facts: Facts) -> Reason | None:
+    """torch has a wheel for the python."""
+    release = facts.torch.releases[candidate["pytorch"]]
+    if candidate["python"] in release.python:
+        return None
+    text = (
+        f"torch {candidate['pytorch']} has wheels for python {release.python[0]} to {release.python[-1]}, "
+        f"none for {candidate['python']}"
+    )
+    return Reason(text, facts.torch.cite(release, "python"))

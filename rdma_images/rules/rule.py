@@ -1,0 +1,48 @@
+"""What a rule is: a small function that relates some versions, and says why they cannot go together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rdma_images.candidate import Candidate
+from rdma_images.facts import Facts
+from rdma_images.model import Broken
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a combination cannot work, and who says so."""
+
+    text: str
+    source: str
+
+
+Judge = Callable[[Candidate, Facts], Reason | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule applies to a candidate that has all of `relates`; those are the versions that a refusal shows."""
+
+    id: str
+    relates: tuple[str, ...]
+    judge: Judge
+
+    @property
+    def summary(self) -> str:
+        """The rule in a sentence."""
+        return (self.judge.__doc__ or "").split("\n")[0]
+
+    def broken(self, candidate: Candidate, facts: Facts) -> Broken | None:
+        """How `candidate` breaks this rule; None when it does not, or when the rule is not about it."""
+        if not all(component in candidate for component in self.relates):
+            return None
+        reason = self.judge(candidate, facts)
+        if reason is None:
+            return None
+        versions = {component: candidate[component] for component in self.relates}
+        return Broken(rule=self.id, versions=versions, reason=reason.text, source=reason.source)
+
+
+def rule(identity: str, *relates: str) -> Callable[[Judge], Rule]:
+    """Make a function a rule: @rule("nccl-pin", "nccl", "pytorch")."""
+    return lambda judge: Rule(identity, relates, judge)

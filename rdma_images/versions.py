@@ -1,0 +1,51 @@
+"""Versions of unlike makers, compared as versions: 1.22.0amzn4.0, 1.9.1-aws, 60.amzn0, 13.0.2, 2.26.2.post1."""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+Key = tuple[tuple[int, ...], tuple[tuple[int, int, str], ...]]
+
+_RELEASE = re.compile(r"v?(\d+(?:\.\d+)*)")
+_WORDS = re.compile(r"\d+|[a-z]+")
+_BEFORE_RELEASE = frozenset({"dev", "a", "alpha", "b", "beta", "c", "rc", "pre"})
+_TAG_ONLY = frozenset({"aws"})  # aws-ofi-nccl tagged 1.7.0 to 1.13.2 as "-aws"; the word orders nothing
+
+
+@lru_cache(maxsize=4096)
+def key(version: str) -> Key:
+    """What to sort a version by: its numbers, then what follows them.
+
+    A release candidate is before its release; anything else that follows ("amzn4.0", "post1", "-1") is after it.
+    Raises ValueError for text that does not begin with a number.
+    """
+    match = _RELEASE.match(version)
+    if not match:
+        raise ValueError(f"{version!r} is not a version: it must begin with a number")
+    numbers = [int(part) for part in match[1].split(".")]
+    while len(numbers) > 1 and numbers[-1] == 0:
+        numbers.pop()
+    rest = [_rank(word) for word in _WORDS.findall(version[match.end() :].lower()) if word not in _TAG_ONLY]
+    return tuple(numbers), (*rest, (0, 0, ""))
+
+
+def _rank(word: str) -> tuple[int, int, str]:
+    """One word of a suffix: before the end of a version when it names a prerelease, after it otherwise."""
+    if word.isdigit():
+        return 2, int(word), ""
+    return (-1 if word in _BEFORE_RELEASE else 1), 0, word
+
+
+def at_least(version: str, minimum: str) -> bool:
+    """Whether `version` is `minimum` or newer."""
+    return key(version) >= key(minimum)
+
+
+def newest_first(versions: Iterable[str]) -> list[str]:
+    """The versions, the newest first."""
+    return sorted(versions, key=key, reverse=True)
+
+
+def major(version: str) -> int:
+    """The first number: 13 of 13.0.2."""
+    return key(version)[0][0]
