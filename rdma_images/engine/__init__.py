@@ -37,4 +37,4 @@ def client(engine: Engine) -> "DockerClient":
     """docker-py for `engine`, which the caller closes."""
     from docker import DockerClient  # 0.2 s, which who does not need it should not wait for
 
-    return DockerClient(base_url=engine.host)
+    return DockerClient.from_env(environment={**engine.environ(), "DOCKER_HOST": engine.host})

@@ -3,13 +3,13 @@
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
+from rdma_images import atomic
 from rdma_images.engine import debian, disk, hostapt, turn
 from rdma_images.engine.model import Progress, silent
 from rdma_images.errors import RdmaImagesError, RefusedError, near
@@ -21,6 +21,8 @@ SUITES = {"debian12": "bookworm", "debian13": "trixie"}
 TOOL_SUITE = "trixie"
 ROOM = disk.GB  # the tree while it is made, and its tar: 0.25 GB together
 
+OPTIONS = ("--variant=apt", "--include=ca-certificates", "--format=tar")
+
 # Documentation is most of what an image never opens; licences stay, as the licences ask for.
 DPKG_OPTIONS = (
     "path-exclude=/usr/share/doc/*",
@@ -31,6 +33,18 @@ DPKG_OPTIONS = (
     "path-exclude=/usr/share/lintian/*",
 )
 
+# Run by mmdebstrap with the new root as $1, before it removes its own traces. WORK is the folder of this bootstrap.
+HOOKS = (
+    # Which signed release files it really used.
+    'cd "$1"/var/lib/apt/lists && cat *_InRelease | sha256sum > "$WORK/archive"',
+    # What mmdebstrap took from the host so that its apt works in there.
+    'cd "$1"/etc && rm -f resolv.conf hostname apt/apt.conf.d/99mmdebstrap apt/sources.list apt/sources.list.d/*',
+    'cp "$WORK/default.sources" "$1"/etc/apt/sources.list.d/debian.sources',
+)
+
+
+RECIPE = debian.digest("\n".join((*OPTIONS, *DPKG_OPTIONS, *HOOKS)).encode())
+
 
 @dataclass(frozen=True)
 class Base:
@@ -40,7 +54,8 @@ class Base:
     suite: str
     archive: str  # digest of the signed release files it was made from
     epoch: int  # seconds since 1970: the youngest of their dates, and the time of every younger file in the tar
-    recipe: str  # digest of what was asked of mmdebstrap, and its version
+    recipe: str  # digest of the options and hooks given to mmdebstrap
+    mmdebstrap: str  # version
     tar: str  # the tar's file name
 
 
@@ -60,13 +75,13 @@ def base(name: str, progress: Progress = silent, refresh: bool = False) -> Path:
         made = known(name)
         if made and not refresh:
             return folder / made.tar
-        suite = SUITES[name]
-        apt = debian.apt(suite)
-        if made and (made.archive, made.recipe) == (apt.state(), _recipe(progress)):
+        apt = debian.apt(SUITES[name], state_folder() / "apt" / f"base-{name}")
+        tool = debian.fetch(["mmdebstrap"], TOOL_SUITE, state_folder() / "mmdebstrap", progress)
+        if made and (made.archive, made.mmdebstrap) == (apt.state(), debian.fetched(tool)["mmdebstrap"]):
             return folder / made.tar
         disk.need(ROOM, f"bootstrapping {name}")
         progress(f"bootstrapping {name} from Debian's archive")
-        return _bootstrap(name, apt, folder, progress)
+        return _bootstrap(name, apt, tool, progress)
 
 
 def known(name: str) -> Base | None:
@@ -76,68 +91,46 @@ def known(name: str) -> Base | None:
         found = Base(**json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    return found if (folder / found.tar).exists() else None
+    return found if found.recipe == RECIPE and (folder / found.tar).exists() else None
 
 
-def _bootstrap(name: str, apt: debian.Apt, folder: Path, progress: Progress) -> Path:
+def _bootstrap(name: str, apt: debian.Apt, tool: Path, progress: Progress) -> Path:
     """Make the tar beside its place, then name it and write down what it is."""
-    recipe = _recipe(progress)
+    folder = state_folder() / "bases"
     work = folder / f".{name}.new"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
         epoch = _epoch(apt)
-        default = _default_sources(apt.suite, progress)
-        (work / "debian.sources").write_text(hostapt.debian().sources(apt.suite), encoding="utf-8")
-        (work / "default.sources").write_text(default.sources(apt.suite), encoding="utf-8")
-        (work / "network.conf").write_text(hostapt.acquire_settings(), encoding="utf-8")
-        _mmdebstrap(apt.suite, epoch, work, progress)
-        # The archive may have moved on since its state was read: the name says what was used.
-        if (work / "state").read_text(encoding="utf-8").split()[0] != apt.state():
-            raise RdmaImagesError(f"Debian's archive changed while {name} was made from it: run it again")
+        _mmdebstrap(apt, tool, epoch, work, progress)
         archive = apt.state()
-        tar = f"{name}-{archive[:12]}-{recipe[:8]}.tar"
-        made = Base(name, apt.suite, archive, epoch, recipe, tar)
+        if (work / "archive").read_text(encoding="utf-8").split()[0] != archive:
+            raise RdmaImagesError(f"Debian's archive changed while {name} was made from it: run it again")
+        tar = f"{name}-{archive[:12]}-{RECIPE[:8]}.tar"
         (work / "root.tar").replace(folder / tar)
-        (work / "base.json").write_text(json.dumps(asdict(made), indent=1), encoding="utf-8")
-        (work / "base.json").replace(folder / f"{name}.json")
+        made = Base(name, apt.suite, archive, epoch, RECIPE, debian.fetched(tool)["mmdebstrap"], tar)
+        atomic.write(folder / f"{name}.json", json.dumps(asdict(made), indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return folder / tar
 
 
-def _mmdebstrap(suite: str, epoch: int, work: Path, progress: Progress) -> None:
-    """Run mmdebstrap: root.tar and the digest of the release files it used (`state`) into `work`."""
-    root = 'cd "$1" && '
-    hooks = (
-        root + f"cat var/lib/apt/lists/*_InRelease | sha256sum > {shlex.quote(str(work / 'state'))}",
-        # mmdebstrap takes these from the host so that its own apt works.
-        root + "rm -f etc/resolv.conf etc/hostname etc/apt/apt.conf.d/99mmdebstrap",
-        root + "rm -f etc/apt/sources.list etc/apt/sources.list.d/*",
-        root + f"cp {shlex.quote(str(work / 'default.sources'))} etc/apt/sources.list.d/debian.sources",
-    )
-    tool = _tool(progress)
-    argv = [str(tool), "--variant=apt", "--include=ca-certificates", "--format=tar", "--quiet"]
-    argv += [f"--aptopt={work / 'network.conf'}", *(f"--dpkgopt={option}" for option in DPKG_OPTIONS)]
-    argv += [f"--customize-hook={hook}" for hook in hooks]
-    argv += [suite, str(work / "root.tar"), str(work / "debian.sources")]
-    environ = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C.UTF-8", "TMPDIR": str(work)}
-    environ["PATH"] = os.pathsep.join([str(tool.parent), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-    done = subprocess.run(argv, env=environ, capture_output=True, text=True)
+def _mmdebstrap(apt: debian.Apt, tool: Path, epoch: int, work: Path, progress: Progress) -> None:
+    """Run mmdebstrap: root.tar, and the digest of the release files it used (`archive`), into `work`."""
+    default = _default_sources(apt.suite, progress).sources(apt.suite)
+    (work / "default.sources").write_text(default, encoding="utf-8")
+    (work / "network.conf").write_text(hostapt.acquire_settings(), encoding="utf-8")
+    argv = [str(tool / "usr/bin/mmdebstrap"), *OPTIONS, "--quiet", f"--aptopt={work / 'network.conf'}"]
+    argv += [f"--dpkgopt={option}" for option in DPKG_OPTIONS]
+    argv += [f"--customize-hook={hook}" for hook in HOOKS]
+    argv += [apt.suite, str(work / "root.tar"), str(apt.sources)]
+    # mmtarfilter, which applies dpkg's options, is looked for on PATH; a user's PATH may lack dpkg's sbin.
+    path = os.pathsep.join([str(tool / "usr/bin"), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+    ours = {"SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C.UTF-8", "TMPDIR": str(work), "WORK": str(work), "PATH": path}
+    done = subprocess.run(argv, env={**os.environ, **ours}, capture_output=True, text=True)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith("E:")] or done.stderr.splitlines()[-3:]
-        raise RdmaImagesError(f"bootstrapping Debian {suite} failed: {' '.join(said)}")
-
-
-def _tool(progress: Progress) -> Path:
-    """The program mmdebstrap, from Debian's package."""
-    return debian.fetch(["mmdebstrap"], TOOL_SUITE, state_folder() / "mmdebstrap", progress) / "usr/bin/mmdebstrap"
-
-
-def _recipe(progress: Progress) -> str:
-    """A digest of what decides the bytes beside the archive: this module and mmdebstrap's version."""
-    version = debian.fetched(_tool(progress).parents[2])["mmdebstrap"]
-    return debian.digest(version.encode() + Path(__file__).read_bytes())
+        raise RdmaImagesError(f"bootstrapping Debian {apt.suite} failed: {' '.join(said)}")
 
 
 def _epoch(apt: debian.Apt) -> int:

@@ -51,12 +51,15 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def apt(suite: str) -> Apt:
-    """A private apt for `suite`, its lists up to date and verified. Raises RdmaImagesError where that cannot be."""
+def apt(suite: str, folder: Path) -> Apt:
+    """A private apt for `suite` that keeps itself in `folder`, its lists up to date and verified.
+
+    Raises RdmaImagesError where the archive cannot be reached or verified.
+    """
     missing = [program for program in ("apt-get", "apt-config", "dpkg-deb") if shutil.which(program) is None]
     if missing:
         raise RdmaImagesError(f"this host has no {' and no '.join(missing)}: packages of Debian need apt and dpkg")
-    private = Apt(suite, state_folder() / "apt" / suite)
+    private = Apt(suite, folder)
     for name in ("lists/partial", "cache/archives/partial", "sources.list.d", "none"):
         (private.folder / name).mkdir(parents=True, exist_ok=True)
     private.sources.write_text(hostapt.debian().sources(suite), encoding="utf-8")
@@ -79,7 +82,7 @@ def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress 
         if fetched(folder).keys() == set(packages):
             return folder
         progress(f"fetching {', '.join(packages)} of Debian {suite}")
-        private = apt(suite)
+        private = apt(suite, state_folder() / "apt" / suite)
         beside = folder.with_name(f".{folder.name}.new")
         shutil.rmtree(beside, ignore_errors=True)
         try:

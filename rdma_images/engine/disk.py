@@ -1,6 +1,7 @@
 """Room on a disk: asked for before the work, not found missing in the middle of it."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
 from rdma_images.errors import RdmaImagesError
@@ -8,8 +9,8 @@ from rdma_images.paths import state_folder
 
 GB = 10**9  # bytes
 
-# What the builder's cache may keep. Five builds of these images grew to 60 GB without a limit; a graph of all targets
-# shares its wheel layers, so 40 GB keep every layer of a full matrix. A small disk keeps room for the images themselves.
+# What the builder's cache may keep. Five builds of these images grew to 60 GB without a limit; images share their
+# wheel layers, so 40 GB keep several versions of each. A small disk keeps room for the images themselves.
 CACHE_BYTES = 40 * GB
 CACHE_SHARE = 0.3  # of the file system
 
@@ -33,28 +34,18 @@ def need(size: int, what: str, folder: Path | None = None) -> None:
     there = free(place)
     if there < size:
         raise RdmaImagesError(
-            f"{what} needs {size / GB:.1f} GB, and {place} has {there / GB:.1f} GB free: free {(size - there) / GB:.1f} GB "
-            "there, or set RDMA_IMAGES_STATE to a folder on a larger disk"
+            f"{what} needs {size / GB:.1f} GB, and {place} has {there / GB:.1f} GB free: "
+            f"free {(size - there) / GB:.1f} GB there, or set RDMA_IMAGES_STATE to a folder on a larger disk"
         )
 
 
 def used(folder: Path) -> int:
-    """The bytes that the files under `folder` take on the disk, other file systems mounted there left out."""
-    total = 0
-    device = folder.stat().st_dev if folder.exists() else None
-    stack = [folder] if device is not None else []
-    while stack:
-        try:
-            for entry in stack.pop().iterdir():
-                status = entry.lstat()
-                if status.st_dev != device:
-                    continue
-                total += status.st_blocks * 512
-                if entry.is_dir() and not entry.is_symlink():
-                    stack.append(entry)
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # what the engine removed in the meantime
-    return total
+    """The bytes that `folder` takes on its disk; what an engine has mounted there is not counted again."""
+    if not folder.exists():
+        return 0
+    # Its exit code tells of files that went away meanwhile: the total stands.
+    said = subprocess.run(["du", "-sxB1", str(folder)], capture_output=True, text=True).stdout
+    return int(said.split()[0])
 
 
 def _existing(folder: Path) -> Path:

@@ -5,7 +5,9 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Literal
 
 from rdma_images.engine.layout import layout
 from rdma_images.engine.model import Engine
@@ -22,6 +24,8 @@ def find() -> tuple[Engine | None, str]:
     Raises RdmaImagesError where the user chose one (DOCKER_HOST, a context) that cannot be used: nobody else's
     engine is taken instead without a word.
     """
+    if os.environ.get("DOCKER_HOST") == layout().host:
+        return None, "DOCKER_HOST names the private engine"
     chosen = _chosen()
     if chosen is None and not DEFAULT_SOCKET.exists():
         return None, f"there is no Docker at {DEFAULT_SOCKET}"
@@ -46,11 +50,8 @@ def too_old(name: str, version: str, least: tuple[int, int]) -> str | None:
 
 def _chosen() -> str | None:
     """The name of what chooses an engine other than the default one; None when nothing does."""
-    # A shell that was given the private engine's variables has chosen nothing else.
-    if (host := os.environ.get("DOCKER_HOST")) and host != layout().host:
+    if os.environ.get("DOCKER_HOST"):
         return "DOCKER_HOST"
-    if host:
-        return None
     if os.environ.get("DOCKER_CONTEXT", "default") != "default":
         return "DOCKER_CONTEXT"
     folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
@@ -63,12 +64,8 @@ def _chosen() -> str | None:
 
 def _docker(*arguments: str) -> tuple[str, str]:
     """What `docker` answered, and what it complained of."""
-    environ = dict(os.environ)
-    if environ.get("DOCKER_HOST") == layout().host:
-        del environ["DOCKER_HOST"]
-        environ.pop("DOCKER_CONFIG", None)
     try:
-        done = subprocess.run(["docker", *arguments], env=environ, capture_output=True, text=True, timeout=10)
+        done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=10)
     except subprocess.TimeoutExpired:
         return "", "it did not answer within 10 s"
     complaint = done.stderr.strip().splitlines()[:1] if done.returncode else []
@@ -91,16 +88,23 @@ def _ask() -> tuple[Engine | None, str]:
     host, complaint = _docker("context", "inspect", context, "--format", "{{.Endpoints.docker.Host}}")
     if not host:
         return None, complaint
-    containerd = any("containerd" in value for pair in info.get("DriverStatus") or () for value in pair)
+    # An engine may have been set up without the bridge that a RUN gets by default.
+    bridge, _ = _docker("network", "inspect", "bridge", "--format", "{{.Name}}")
     return (
         Engine(
             name=context,
             kind="found",
-            host=os.environ.get("DOCKER_HOST", host) if context == "default" else host,
+            host=host,
             version=info["ServerVersion"],
             buildx=buildx,
-            store="containerd" if containerd else "classic",
-            build_network="default",
+            store=store(info),
+            build_network="default" if bridge else "host",
         ),
         "",
     )
+
+
+def store(info: Mapping[str, Any]) -> Literal["containerd", "classic"]:
+    """Which image store a daemon uses, by its answer to /info."""
+    containerd = any("containerd" in value for pair in info.get("DriverStatus") or () for value in pair)
+    return "containerd" if containerd else "classic"

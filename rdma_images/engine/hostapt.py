@@ -35,8 +35,7 @@ class Debian:
         if self.security:
             stanzas.append((self.security, f"{suite}-security"))
         return "\n".join(
-            f"Types: deb\nURIs: {archive.uri}\nSuites: {suites}\nComponents: main\n"
-            f"Signed-By: {archive.signed_by}\n"
+            f"Types: deb\nURIs: {archive.uri}\nSuites: {suites}\nComponents: main\nSigned-By: {archive.signed_by}\n"
             for archive, suites in stanzas
         )
 

@@ -4,16 +4,23 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from rdma_images import atomic
 from rdma_images.engine import disk
 from rdma_images.errors import RdmaImagesError
 from rdma_images.paths import state_folder
 
+BUILDX = "usr/libexec/docker/cli-plugins/docker-buildx"
 SOCKET_LENGTH = 107  # bytes a unix socket's path may have, unix(7)
 
-# Debian 13's Docker runs on Debian 12 and later as it is (libc 2.34); its runc does not, so runc is the host's own.
-DOCKER_SUITE = "trixie"
-DOCKER_PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "containerd")
-HOST_PACKAGES = ("runc", "tini")
+
+@dataclass(frozen=True)
+class Bundle:
+    """Packages of one suite in one folder. `suite` is None for the host's own; `programs` are what makes it whole."""
+
+    folder: Path
+    suite: str | None
+    packages: tuple[str, ...]
+    programs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -23,12 +30,22 @@ class Layout:
     root: Path
 
     @property
-    def docker_packages(self) -> Path:
-        return self.root / "packages" / "docker"
+    def docker(self) -> Bundle:
+        """Debian 13's Docker: it runs on Debian 12 as it is (libc 2.34), whose own is too old for us."""
+        packages = ("docker.io", "docker-cli", "docker-buildx", "containerd")
+        programs = (
+            "usr/sbin/dockerd",
+            "usr/bin/containerd",
+            "usr/bin/containerd-shim-runc-v2",
+            "usr/bin/docker",
+            BUILDX,
+        )
+        return Bundle(self.root / "packages" / "docker", "trixie", packages, programs)
 
     @property
-    def host_packages(self) -> Path:
-        return self.root / "packages" / "runc"
+    def runtime(self) -> Bundle:
+        """The host's own runc: Debian 13's does not run on Debian 12."""
+        return Bundle(self.root / "packages" / "runc", None, ("runc", "tini"), ("usr/sbin/runc", "usr/bin/tini-static"))
 
     @property
     def run(self) -> Path:
@@ -66,16 +83,16 @@ class Layout:
     @property
     def path(self) -> tuple[Path, ...]:
         """The folders of the engine's programs, for PATH."""
-        parts = [(self.docker_packages, "usr/bin"), (self.docker_packages, "usr/sbin")]
-        parts += [(self.host_packages, "usr/sbin"), (self.host_packages, "usr/bin")]
-        return tuple(base / part for base, part in parts)
+        return tuple(bundle.folder / part for bundle in (self.docker, self.runtime) for part in ("usr/bin", "usr/sbin"))
 
     def program(self, name: str) -> Path:
         """The program `name`; RdmaImagesError when the packages do not have it."""
         for folder in self.path:
             if (folder / name).exists():
                 return folder / name
-        raise RdmaImagesError(f"the private engine has no {name} in {self.root}: `invoke engine.down --purge` and again")
+        raise RdmaImagesError(
+            f"the private engine has no {name} in {self.root}: `invoke engine.down --purge` and again"
+        )
 
 
 def layout() -> Layout:
@@ -95,8 +112,8 @@ def write_configuration(place: Layout) -> None:
     for folder in (place.run, place.data, place.log, place.docker_config):
         folder.mkdir(parents=True, exist_ok=True)
     place.run.chmod(0o700)
-    (place.root / "daemon.json").write_text(json.dumps(_dockerd(place), indent=1), encoding="utf-8")
-    (place.root / "containerd.toml").write_text(_containerd(place), encoding="utf-8")
+    atomic.write(place.root / "daemon.json", json.dumps(_dockerd(place), indent=1))
+    atomic.write(place.root / "containerd.toml", _containerd(place))
     _client(place)
 
 
@@ -120,7 +137,7 @@ def _dockerd(place: Layout) -> dict[str, object]:
 
 
 def _containerd(place: Layout) -> str:
-    """containerd's configuration, version 2 of its format. The Kubernetes and the disk-image plugins are not wanted."""
+    """containerd's configuration, version 2 of its format. Kubernetes' plugin is not wanted."""
     return f"""version = 2
 root = "{place.data / "containerd"}"
 state = "{place.run / "containerd"}"
@@ -137,8 +154,5 @@ def _client(place: Layout) -> None:
         config = json.loads(path.read_text(encoding="utf-8") or "{}")
     except (FileNotFoundError, ValueError):
         config = {}
-    config["cliPluginsExtraDirs"] = [str(place.docker_packages / "usr/libexec/docker/cli-plugins")]
-    beside = path.with_name("config.json.new")
-    beside.write_text(json.dumps(config, indent=1), encoding="utf-8")
-    beside.chmod(0o600)
-    beside.replace(path)
+    config["cliPluginsExtraDirs"] = [str((place.docker.folder / BUILDX).parent)]
+    atomic.write(path, json.dumps(config, indent=1), mode=0o600)

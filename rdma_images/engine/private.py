@@ -2,48 +2,46 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
-import time
-from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
-from rdma_images.engine import ask, debian, hostapt, process, turn
-from rdma_images.engine.layout import DOCKER_PACKAGES, DOCKER_SUITE, HOST_PACKAGES, Layout, layout, write_configuration
+from rdma_images import atomic
+from rdma_images.engine import ask, daemons, debian, hostapt, turn
+from rdma_images.engine.found import store
+from rdma_images.engine.layout import Layout, layout, write_configuration
 from rdma_images.engine.model import Engine, Progress, silent
 from rdma_images.errors import RdmaImagesError
 
-START_SECONDS = 60.0  # a cold start takes 2 s here; a busy disk may take its time
-STOP_SECONDS = 30.0  # dockerd gives containers 15 s to end
 LIBC = (2, 34)  # what Debian 13's Docker needs, by its packages' Depends
 
 
 def obstacle() -> str | None:
-    """Why a private engine cannot run on this host; None when it can."""
+    """Why a private engine cannot run on this host, as half a sentence; None when it can."""
     if os.geteuid() != 0:
-        return "a private engine needs root"
+        return "a private one needs root"
     try:
         hostapt.debian()
     except RdmaImagesError as error:
-        return str(error)
-    libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
-    version = libc.rpartition(" ")[2].split(".")
-    if not libc.startswith("glibc") or tuple(map(int, version[:2])) < LIBC:
-        return f"a private engine needs glibc {'.'.join(map(str, LIBC))} or later (Debian 12), this host has {libc}"
+        return f"a private one is made of Debian's packages, but {error}"
+    libc = os.confstr("CS_GNU_LIBC_VERSION") or "no glibc"
+    version = re.fullmatch(r"glibc (\d+)\.(\d+).*", libc)
+    if version is None or (int(version[1]), int(version[2])) < LIBC:
+        return (
+            f"a private one needs glibc {'.'.join(map(str, LIBC))} or later, which Debian has since 12 (here: {libc})"
+        )
     return None
 
 
 def running() -> Engine | None:
     """The private engine, where it runs and answers: a few milliseconds."""
     place = layout()
-    if any(process.recorded(place.run / f"{name}.json") is None for name in ("containerd", "dockerd")):
-        return None
-    if not ask.answers(place.socket):
+    if len(daemons.running(place)) < len(daemons.DAEMONS) or not ask.answers(place.socket):
         return None
     try:
         learnt = json.loads(place.card.read_text(encoding="utf-8"))
-        return Engine(**{**learnt, "env": _env(place)})
+        return Engine(**learnt, env=_env(place))
     except (FileNotFoundError, ValueError, TypeError):
         return None
 
@@ -53,118 +51,85 @@ def up(progress: Progress = silent) -> Engine:
     if engine := running():
         return engine
     if why := obstacle():
-        raise RdmaImagesError(f"{why}: start Docker 24 or later with buildx, or set DOCKER_HOST")
+        raise RdmaImagesError(f"no private engine can be started: {why}")
     with turn.take("engine", "starting the private engine", progress):
-        if engine := running():
-            return engine
         place = layout()
+        if len(daemons.running(place)) == len(daemons.DAEMONS):
+            return _patiently(place, progress)
         _unpack(place, progress)
         progress("starting the private engine")
-        end_processes(place)
+        daemons.end(place)
         write_configuration(place)
-        _start_daemons(place)
-        engine = _describe(place)
-        place.card.write_text(json.dumps(asdict(engine), indent=1), encoding="utf-8")
-        return engine
+        env = _env(place)
+        daemons.start(place, env["PATH"])
+        return _describe(place, env)
 
 
 def down(purge: bool = False, progress: Progress = silent) -> bool:
-    """End the private engine: no process, no mount, no socket stays. With `purge` its packages, images and cache go, too.
+    """End the private engine: no process, mount or socket stays. With `purge` its packages, images and cache go too.
 
-    Answers whether there was anything to end or remove.
+    Answers whether there was anything to end or remove. Raises RdmaImagesError where something cannot be ended.
     """
     place = layout()
     if not place.root.exists():
         return False
     with turn.take("engine", "ending the private engine", progress):
-        ran = end_processes(place)
-        shutil.rmtree(place.run, ignore_errors=True)
+        ran = daemons.end(place)
         if purge:
             progress(f"removing {place.root}")
             shutil.rmtree(place.root)
     return ran or purge
 
 
-def end_processes(place: Layout) -> bool:
-    """End all that runs from this engine's programs, containers first, and unmount what it mounted."""
-    dockerd = process.recorded(place.run / "dockerd.json")
-    if dockerd:
-        process.end(dockerd, STOP_SECONDS)
-    found = sorted(process.under(place.root), key=lambda p: p.started, reverse=True)
-    for one in found:
-        # A shim outlives its killed daemons, and a container its killed shim: the container is the shim's child.
-        for child in process.children(one):
-            process.end(child, 2.0)
-        process.end(one, 10.0)
-    _unmount(place.root)
-    return bool(dockerd or found)
+def _patiently(place: Layout, progress: Progress) -> Engine:
+    """The engine whose daemons run, once it answers.
 
-
-def _unmount(root: Path) -> None:
-    """Unmount all under `root`, the innermost first."""
-    lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-    # Field 5 is the place, with blanks written as \040: proc_pid_mountinfo(5).
-    places = [line.split()[4].encode().decode("unicode_escape") for line in lines]
-    for place in sorted((p for p in places if Path(p).is_relative_to(root)), key=len, reverse=True):
-        subprocess.run(["umount", "--lazy", place], check=False, capture_output=True)
+    It may be slow with somebody's work: it is waited for, and never ended without being asked to.
+    """
+    if not ask.answers(place.socket):
+        progress("waiting for the private engine to answer")
+    if not ask.answers(place.socket, daemons.START_SECONDS):
+        raise RdmaImagesError(
+            f"the private engine runs but has not answered for {daemons.START_SECONDS:.0f} s: "
+            "`invoke engine.down` ends it and what it does; the next build starts it again"
+        )
+    return running() or _describe(place, _env(place))
 
 
 def _unpack(place: Layout, progress: Progress) -> None:
     """The engine's packages, fetched where they are not there or no longer whole."""
-    for folder, packages, suite, programs in (
-        (place.docker_packages, DOCKER_PACKAGES, DOCKER_SUITE, ("usr/sbin/dockerd", "usr/bin/containerd", "usr/bin/docker")),
-        (place.host_packages, HOST_PACKAGES, hostapt.debian().codename, ("usr/sbin/runc", "usr/bin/tini-static")),
-    ):
-        if any(not (folder / program).exists() for program in programs):
-            shutil.rmtree(folder, ignore_errors=True)
-        debian.fetch(packages, suite, folder, progress)
+    for bundle in (place.docker, place.runtime):
+        if any(not (bundle.folder / program).exists() for program in bundle.programs):
+            shutil.rmtree(bundle.folder, ignore_errors=True)
+        debian.fetch(bundle.packages, bundle.suite or hostapt.debian().codename, bundle.folder, progress)
 
 
-def _start_daemons(place: Layout) -> None:
-    """containerd, then dockerd on it; each answers before this returns."""
-    environ = {k: v for k, v in os.environ.items() if not k.startswith(("DOCKER_", "CONTAINERD_", "NOTIFY_"))}
-    environ["PATH"] = _env(place)["PATH"]
-    for name, config in (("containerd", "containerd.toml"), ("dockerd", "daemon.json")):
-        flag = "--config" if name == "containerd" else "--config-file"
-        argv = [str(place.program(name)), flag, str(place.root / config)]
-        log = place.log / f"{name}.log"
-        log.unlink(missing_ok=True)
-        (place.run / "dockerd.pid").unlink(missing_ok=True)
-        started = process.start(argv, log, environ, place.run / f"{name}.json")
-        up = place.containerd_socket.exists if name == "containerd" else lambda: ask.answers(place.socket)
-        _wait(up, started, name, log)
-
-
-def _wait(up: Callable[[], bool], started: process.Process, name: str, log: Path) -> None:
-    """Return when `up`; RdmaImagesError with the end of the log when the process died or takes too long."""
-    deadline = time.monotonic() + START_SECONDS
-    while not up():
-        if not started.alive() or time.monotonic() > deadline:
-            last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-3:]
-            what = "did not answer" if started.alive() else "ended"
-            process.end(started, 5.0)
-            raise RdmaImagesError(f"the private engine's {name} {what}; the end of {log} says: {' | '.join(last)}")
-        time.sleep(0.05)
-
-
-def _describe(place: Layout) -> Engine:
-    """The engine that runs, with its versions measured."""
-    env = _env(place)
-    said = subprocess.run(["docker", "buildx", "version"], env={**os.environ, **env}, capture_output=True, text=True)
-    if said.returncode:
-        raise RdmaImagesError(f"the private engine's buildx does not run: {said.stderr.strip()}")
+def _describe(place: Layout, env: dict[str, str]) -> Engine:
+    """The engine that runs, with what is measured of it kept for who asks later."""
+    _say(env, "runc", "--version")  # a library that the host lacks shows here, not in the middle of a build
+    buildx = _say(env, "docker", "buildx", "version").split()[1]
     info = ask.get(place.socket, "/info", 10.0)
-    containerd = any("containerd" in value for pair in info["DriverStatus"] or [] for value in pair)
-    return Engine(
+    learnt = Engine(
         name="private",
         kind="private",
         host=place.host,
         version=info["ServerVersion"],
-        buildx=said.stdout.split()[1],
-        store="containerd" if containerd else "classic",
+        buildx=buildx,
+        store=store(info),
         build_network="host",
         env=env,
     )
+    # The environment is the asker's own.
+    atomic.write(place.card, json.dumps({k: v for k, v in asdict(learnt).items() if k != "env"}, indent=1))
+    return learnt
+
+
+def _say(env: dict[str, str], *command: str) -> str:
+    """What `command` of the engine prints; RdmaImagesError when it does not run."""
+    said = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
+    if said.returncode:
+        raise RdmaImagesError(f"the private engine's `{' '.join(command)}` does not run: {said.stderr.strip()}")
+    return said.stdout
 
 
 def _env(place: Layout) -> dict[str, str]:

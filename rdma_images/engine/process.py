@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rdma_images import atomic
+
 
 @dataclass(frozen=True)
 class Process:
@@ -40,9 +42,7 @@ def start(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) 
             argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", env=dict(env), start_new_session=True
         )
     process = Process(child.pid, started(child.pid) or 0)
-    beside = record.with_name(record.name + ".new")
-    beside.write_text(json.dumps(asdict(process)))
-    beside.replace(record)
+    atomic.write(record, json.dumps(asdict(process)))
     return process
 
 

@@ -1,0 +1,92 @@
+"""The private engine's processes: started, found again, ended without a trace."""
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from rdma_images.engine import ask, process
+from rdma_images.engine.layout import Layout
+from rdma_images.errors import RdmaImagesError
+
+DAEMONS = {"containerd": ("--config", "containerd.toml"), "dockerd": ("--config-file", "daemon.json")}  # in this order
+START_SECONDS = 60.0  # a cold start takes 0.3 s on an idle machine; a busy disk may take its time
+STOP_SECONDS = 30.0  # dockerd gives containers 15 s to end
+
+# Folders outside of ours that the daemons make and leave empty.
+LEFT_BEHIND = tuple(map(Path, ("/run/containerd/s", "/run/containerd", "/run/docker/plugins", "/run/docker")))
+
+
+def running(place: Layout) -> dict[str, process.Process]:
+    """The daemons that run, by name."""
+    found = {name: process.recorded(place.run / f"{name}.json") for name in DAEMONS}
+    return {name: one for name, one in found.items() if one}
+
+
+def start(place: Layout, path: str) -> None:
+    """Start containerd, then dockerd on it, with `path` as their PATH; each answers before this returns.
+
+    Raises RdmaImagesError with the end of its log where one does not.
+    """
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("DOCKER_", "CONTAINERD_", "NOTIFY_"))}
+    environ["PATH"] = path
+    ready: dict[str, Callable[[], bool]] = {
+        "containerd": place.containerd_socket.exists,
+        "dockerd": lambda: ask.answers(place.socket),
+    }
+    for name, (flag, configuration) in DAEMONS.items():
+        log = place.log / f"{name}.log"
+        if log.exists():
+            log.replace(log.with_suffix(".log.1"))
+        argv = [str(place.program(name)), flag, str(place.root / configuration)]
+        started = process.start(argv, log, environ, place.run / f"{name}.json")
+        _wait(ready[name], started, name, log)
+
+
+def end(place: Layout) -> bool:
+    """End all that runs from this engine's programs and unmount what it mounted; answers whether anything ran.
+
+    Raises RdmaImagesError where something stays.
+    """
+    dockerd = process.recorded(place.run / "dockerd.json")
+    if dockerd:
+        # It ends its containers and builds itself.
+        process.end(dockerd, STOP_SECONDS)
+    found = sorted(process.under(place.root), key=lambda p: p.started, reverse=True)
+    for one in found:
+        # A shim outlives its killed daemons, and a container its killed shim: the container is the shim's child.
+        for child in process.children(one):
+            process.end(child, 2.0)
+        process.end(one, 10.0)
+    for mount in _mounts(place.root):
+        subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
+    if left := [*(f"process {one.pid}" for one in process.under(place.root)), *_mounts(place.root)]:
+        raise RdmaImagesError(f"the private engine could not be ended, {', '.join(left)} stayed: see {place.log}")
+    shutil.rmtree(place.run, ignore_errors=True)
+    for folder in LEFT_BEHIND:
+        with suppress(OSError):  # not there, or another engine's: not empty
+            folder.rmdir()
+    return bool(dockerd or found)
+
+
+def _wait(ready: Callable[[], bool], started: process.Process, name: str, log: Path) -> None:
+    """Return when `ready`; RdmaImagesError with the end of the log when the process died or takes too long."""
+    deadline = time.monotonic() + START_SECONDS
+    while not ready():
+        if not started.alive() or time.monotonic() > deadline:
+            last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-3:]
+            what = "did not answer" if started.alive() else "ended"
+            process.end(started, 5.0)
+            raise RdmaImagesError(f"the private engine's {name} {what}; the end of {log} says: {' | '.join(last)}")
+        time.sleep(0.05)
+
+
+def _mounts(root: Path) -> list[str]:
+    """Where something is mounted under `root`, the innermost first."""
+    lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    # Field 5 is the place, with blanks written as \040: proc_pid_mountinfo(5).
+    places = [line.split()[4].replace(r"\040", " ") for line in lines]
+    return sorted((place for place in places if Path(place).is_relative_to(root)), key=len, reverse=True)
