@@ -1,0 +1,72 @@
+"""What an image says of itself, readable with `docker inspect`."""
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rdma_images import paths
+from rdma_images.model import Image
+
+PREFIX = "io.rdma-images"
+# What decides an image's bytes, as paths of the repository: the last commit that touched one is the image's revision,
+# so that a commit to the documents changes no image.
+INPUTS = ("dockerfiles", "locks", "facts", "matrix.yaml", "rdma_images")
+
+
+@dataclass(frozen=True)
+class Revision:
+    """The state of the sources that an image is made from."""
+
+    commit: str  # hash, with "-dirty" where uncommitted changes are in; "unknown" outside a git checkout
+    time: int  # of the commit, seconds since 1970; the image's "created"
+    repository: str | None  # where the checkout came from, None where it has no remote
+
+
+def revision() -> Revision:
+    """The state of this checkout's inputs; asks git three short questions."""
+    last = _git("log", "-1", "--format=%H %ct", "--", *INPUTS)
+    if not last:
+        return Revision("unknown", 0, None)
+    commit, time = last.split()
+    dirty = "-dirty" if _git("status", "--porcelain", "--", *INPUTS) else ""
+    return Revision(commit + dirty, int(time), _git("remote", "get-url", "origin") or None)
+
+
+def labels(image: Image, summary: str, made_from: Revision, stood_in: Sequence[str]) -> dict[str, str]:
+    """The labels of an image.
+
+    `stood_in` are the ids of the sources that stand-ins replaced: such an image is a rehearsal, and says so.
+    """
+    oci = {
+        "title": image.target,
+        "description": summary,
+        "version": image.tag,
+        "revision": made_from.commit,
+        "licenses": "Apache-2.0",
+        "base.name": image.axes["base"],
+    }
+    if made_from.repository:
+        oci["source"] = made_from.repository
+    ours = {
+        "target": image.target,
+        "image-id": image.id,
+        "fabric": image.fabric,
+        **{f"component.{c.name}": c.version for c in image.components.values()},
+        **{f"requires.{r.what}": f">={r.at_least}" for r in image.requirements},
+    }
+    if stood_in:
+        ours["rehearsal"] = ",".join(sorted(stood_in))
+    named = {f"org.opencontainers.image.{key}": value for key, value in oci.items()}
+    named |= {f"{PREFIX}.{key}": value for key, value in ours.items()}
+    return dict(sorted(named.items()))
+
+
+def _git(*arguments: str) -> str:
+    """What git says, or nothing: where there is no git and where this is no checkout."""
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(paths.PROJECT), *arguments], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""

@@ -1,0 +1,58 @@
+"""Which wheels become which layers of an image."""
+
+from dataclasses import dataclass
+
+from packaging.utils import canonicalize_name
+
+from rdma_images.wheels import Lock, Wheel
+
+# A wheel of this size or more (bytes, as downloaded) is a layer of its own: shared, rebuilt, pushed and pulled by itself.
+# Below it a layer costs more than it saves: torch's closure has a dozen wheels above and some twenty small ones below.
+LARGE = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Wheels that are installed together, in a stage of their own."""
+
+    stage: str  # "wheel-torch"
+    wheels: tuple[Wheel, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes to download."""
+        return sum(wheel.size for wheel in self.wheels)
+
+    @property
+    def comment(self) -> str:
+        """What the layer is, for the Dockerfile's reader."""
+        if len(self.wheels) == 1:
+            wheel = self.wheels[0]
+            return f"# {wheel.name} {wheel.version}: {_megabytes(self.size)} to download."
+        return (
+            f"# The {len(self.wheels)} wheels under {_megabytes(LARGE)}, together: {_megabytes(self.size)} to download."
+        )
+
+
+def layers(lock: Lock) -> tuple[Layer, ...]:
+    """The wheels of a lock as layers, in the image's order.
+
+    What changes least lies lowest, because an engine that pulls must unpack again whatever lies above a changed layer:
+    the vendor's libraries, then the small wheels, then torch, whose every release is new. Among equals the largest is
+    first, so that a pull begins with what takes longest.
+    """
+    large = [Layer(f"wheel-{canonicalize_name(w.name)}", (w,)) for w in lock.wheels if w.size >= LARGE]
+    small = tuple(w for w in lock.wheels if w.size < LARGE)
+    together = [Layer("wheels-small", small)] if small else []
+    return tuple(sorted([*large, *together], key=lambda layer: (_pace(layer), -layer.size, layer.stage)))
+
+
+def _pace(layer: Layer) -> int:
+    """How often a layer changes, from seldom to always."""
+    if layer.stage == "wheel-torch":
+        return 2
+    return 0 if layer.stage.startswith("wheel-nvidia") else 1
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.0f} MB"

@@ -1,0 +1,104 @@
+"""From an image to its Dockerfile."""
+
+from functools import cache
+from typing import Any
+
+import jinja2
+
+from rdma_images import layers, paths
+from rdma_images.errors import RdmaImagesError, RefusedError
+from rdma_images.facts import Facts
+from rdma_images.model import Image
+from rdma_images.wheels import GLIBC, Lock
+
+# The names that uv gives the platforms; glibc's version is the one that the locks are made for.
+UV_PLATFORM = {
+    "linux/amd64": f"x86_64-manylinux_{GLIBC.replace('.', '_')}",
+    "linux/arm64": f"aarch64-manylinux_{GLIBC.replace('.', '_')}",
+}
+
+
+def render(image: Image, lock: Lock, tools: Lock, facts: Facts) -> str:
+    """The Dockerfile of an image; the same image and locks give the same text.
+
+    `lock` has the image's wheels, `tools` the builder's own. Raises RefusedError when the target's template or a stage
+    of it is missing, RdmaImagesError when one of them cannot be read or names what does not exist.
+    """
+    try:
+        target = _environment().get_template(f"targets/{image.template}.j2")
+        body = target.render(stages=_Stages(image, lock, tools, facts))
+    except jinja2.TemplateNotFound as error:
+        raise RefusedError(
+            f"{paths.DOCKERFILES / str(error.name)}: no such template, for target {image.target}"
+        ) from None
+    except jinja2.TemplateSyntaxError as error:
+        raise RdmaImagesError(f"{error.filename}:{error.lineno}: {error.message}") from None
+    except jinja2.UndefinedError as error:
+        raise RdmaImagesError(f"the templates of target {image.target} ask for what is not there: {error}") from None
+    return _header(image) + body.lstrip("\n")
+
+
+class _Stages:
+    """What a target's template calls with the names of its stages; knows what every stage template may use."""
+
+    def __init__(self, image: Image, lock: Lock, tools: Lock, facts: Facts) -> None:
+        self.context: dict[str, Any] = {
+            "version": _version_of(image),
+            "has": image.components.__contains__,
+            "axis": image.axes.__getitem__,
+            "fabric": image.fabric,
+            "debian_packages": image.debian_packages,
+            "wheel_layers": layers.layers(lock),
+            "tools": {wheel.name: wheel for wheel in tools.wheels},
+            "uv_platform": UV_PLATFORM[image.platform],
+            "script": _script,
+            "installer_flags": [f for f in facts.efa.flags if f.holds(image.version("efa-installer"))]
+            if "efa-installer" in image.components
+            else [],
+        }
+
+    def __call__(self, *names: str) -> str:
+        """Every stage on top of the one before; the last is called `image`."""
+        texts = []
+        previous = "base"
+        for name in names:
+            stage = "image" if name == names[-1] else f"with-{name}"
+            template = _environment().get_template(f"stages/{name}.j2")
+            texts.append(template.render(self.context, previous=previous, stage=stage).strip("\n"))
+            previous = stage
+        return "\n\n".join(texts)
+
+
+def _version_of(image: Image) -> Any:
+    def version(component: str) -> str:
+        if component not in image.components:
+            raise RdmaImagesError(f"a template of target {image.target} asks for {component}, which {image.id} has not")
+        return image.version(component)
+
+    return version
+
+
+def _header(image: Image) -> str:
+    versions = "".join(f"#   {c.name} {c.version}, by {c.decided_by}\n" for c in image.components.values())
+    return (
+        f"# {image.id}\n"
+        f"# Rendered from dockerfiles/targets/{image.template}.j2; a change belongs there, or into matrix.yaml.\n"
+        f"{versions}\n"
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(paths.DOCKERFILES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+@cache
+def _script(name: str) -> str:
+    return (paths.DOCKERFILES / "scripts" / name).read_text(encoding="utf-8").rstrip("\n")
