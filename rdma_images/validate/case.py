@@ -1,0 +1,92 @@
+"""All that is known of one image when its validators run: what is expected, what the engine says, what was measured."""
+
+import re
+from pathlib import PurePosixPath
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from rdma_images.validate.measured import Libraries, MappedNccl, Measured
+from rdma_images.validate.subject import Subject
+
+# The driver's own libraries: mounted into a container by the runtime, in no image.
+OF_THE_DRIVER = frozenset({"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1"})
+NCCL_WHEEL = re.compile(r"nvidia-nccl-cu(\d+)")
+
+
+class Expected(BaseModel):
+    """What the image is meant to be.
+
+    `fabric` is None for an image that is not for either fabric; `because` says how that is known. `components` are the
+    versions of the matrix, empty for an image that nobody here planned.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    fabric: Literal["efa", "erdma"] | None
+    because: str
+    target: str | None = None
+    components: dict[str, str] = {}
+
+
+class Case(BaseModel):
+    """One image and everything that was found out about it; the input of every validator."""
+
+    model_config = ConfigDict(frozen=True)
+
+    subject: Subject
+    expected: Expected
+    measured: Measured
+
+    def stands_in(self, component: str) -> str | None:
+        """The stand-in that `component` came from, None where it is the real one."""
+        return next((source for source in self.subject.rehearsal if source.startswith(component)), None)
+
+    def libraries_named(self, name: str) -> list[str]:
+        """The real files (links followed by their own name) called `name`, or `name` and a version."""
+        tree = self.measured.tree
+        wanted = re.compile(re.escape(name) + r"(\.\d+)*")
+        files = tree.files.libraries if tree else {}
+        return sorted(p for p, f in files.items() if not f.target and wanted.fullmatch(name_of(p)))
+
+
+def name_of(path: str) -> str:
+    """The last step of a path inside the image."""
+    return PurePosixPath(path).name
+
+
+def mapped_nccl(case: Case) -> MappedNccl | None:
+    """The libnccl that `import torch` maps, None where there is no torch or it maps none."""
+    torch = case.measured.torch
+    return torch.nccl[0] if torch and torch.nccl else None
+
+
+def wheel_nccl(libraries: Libraries) -> str | None:
+    """The libnccl of the NVIDIA wheel, by its place; None where no wheel brought one."""
+    return next((path for path in libraries.nccl if path.endswith("-packages/nvidia/nccl/lib/libnccl.so.2")), None)
+
+
+def nccl_wheels(case: Case) -> dict[str, str]:
+    """The NCCL wheels that are installed: name -> version."""
+    packages = case.measured.packages
+    folders = packages.wheels.values() if packages else ()
+    return {name: version for folder in folders for name, version in folder.items() if NCCL_WHEEL.fullmatch(name)}
+
+
+def nccl_in_use(case: Case) -> tuple[str, str] | None:
+    """Path and version of the NCCL that a training process will use: torch's, else the wheel's, else the loader's."""
+    mapped = mapped_nccl(case)
+    if mapped:
+        return mapped.path, mapped.version
+    tree = case.measured.tree
+    if not tree:
+        return None
+    found = wheel_nccl(tree.libraries) or tree.libraries.resolved["libnccl.so.2"].file
+    about = tree.libraries.nccl.get(found)
+    return (found, about.version) if about else None
+
+
+def missing_in(libraries: Libraries, path: str) -> list[str]:
+    """The names that nothing answers to when the loader maps `path`, without the driver's."""
+    closure = libraries.closures.get(path)
+    return [name for name in closure.missing if name not in OF_THE_DRIVER] if closure else []

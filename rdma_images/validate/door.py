@@ -1,0 +1,85 @@
+"""The way into an image, a pod or a host: testinfra's backends, with a limit on time and on what is read."""
+
+import os
+import selectors
+import shlex
+import signal
+import subprocess
+import time
+from typing import Any, BinaryIO, cast
+
+import testinfra.backend
+from testinfra.backend.base import BaseBackend, CommandResult
+from testinfra.host import Host
+
+from rdma_images.errors import RdmaImagesError
+
+MOST_BYTES = 32 * 1024 * 1024  # of output: an untrusted program may never stop printing
+TIMED_OUT = 124  # the exit code of timeout(1)
+
+
+class Limited(BaseBackend):
+    """A testinfra backend whose commands end: after `limit` seconds, or after MOST_BYTES of output."""
+
+    limit: float = 120.0
+    environment: dict[str, str] | None = None
+
+    def run_local(self, command: str, *args: str) -> CommandResult:
+        """Run `command` on this machine (it enters the image) and return its result, exit code 124 when stopped."""
+        line = self.quote(command, *args)
+        rc, out, err = bounded(shlex.split(line), self.limit, self.environment)
+        return self.result(rc, line.encode(), out, err)
+
+
+def bounded(command: list[str], limit: float, environment: dict[str, str] | None) -> tuple[int, bytes, bytes]:
+    """Exit code, output and errors of `command`; it and its children are ended at either limit."""
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=environment,
+        )
+    except FileNotFoundError:
+        raise RdmaImagesError(f"{command[0]} is not on the PATH: install it, or use another way in") from None
+    taken = {"out": bytearray(), "err": bytearray()}
+    with process, selectors.DefaultSelector() as selector:
+        selector.register(cast(BinaryIO, process.stdout), selectors.EVENT_READ, "out")
+        selector.register(cast(BinaryIO, process.stderr), selectors.EVENT_READ, "err")
+        if not _read(selector, taken, time.monotonic() + limit):
+            os.killpg(process.pid, signal.SIGKILL)
+            return TIMED_OUT, bytes(taken["out"]), bytes(taken["err"])
+    return process.returncode, bytes(taken["out"]), bytes(taken["err"])
+
+
+def _read(selector: selectors.BaseSelector, taken: dict[str, bytearray], deadline: float) -> bool:
+    """Fill `taken` until both streams end; False when a limit was met first."""
+    while selector.get_map():
+        left = deadline - time.monotonic()
+        if left <= 0 or sum(map(len, taken.values())) > MOST_BYTES:
+            return False
+        for key, _ in selector.select(min(left, 1.0)):
+            data = os.read(key.fd, 1 << 16)
+            if not data:
+                selector.unregister(key.fileobj)
+            taken[key.data] += data
+    return True
+
+
+def host(spec: str, limit: float, environment: dict[str, str] | None = None) -> Host:
+    """The testinfra host of `spec` ("docker://id", "kubectl://pod?namespace=n", "ssh://user@name", "local://").
+
+    Raises RdmaImagesError for a spec that testinfra does not know.
+    """
+    name, options = testinfra.backend.parse_hostspec(spec)
+    connection = options.pop("connection", None)
+    if connection not in ("docker", "podman", "kubectl", "openshift", "ssh", "local"):
+        known = "docker://, kubectl://, openshift://, podman://, ssh://, local://"
+        raise RdmaImagesError(f"{spec!r} is no way into a host that is known here: use one of {known}")
+    base = testinfra.backend.get_backend_class(connection)
+    settings = {"limit": limit, "environment": environment}
+    backend_class = type(f"Limited{base.__name__}", (Limited, base), settings)
+    arguments: list[Any] = [] if connection == "local" else [name]
+    return Host(backend_class(*arguments, **options))

@@ -1,0 +1,179 @@
+"""What the probes returned, checked for its form: an image under test is untrusted input, so is what it prints."""
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+
+class Value(BaseModel):
+    """Base of everything measured. Frozen; keys that a newer probe adds are left out."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Leftovers(Value):
+    """Files that have no business in an image: path -> why."""
+
+    secret: dict[str, str] = {}
+    cache: dict[str, str] = {}
+    temporary: dict[str, str] = {}
+
+
+class LibraryFile(Value):
+    """A library's file or link: size in bytes, the link's target, and what tells two names of one file."""
+
+    size: int
+    target: str = ""
+    identity: str = ""
+
+
+class Files(Value):
+    """The file tree in short. `sizes` are bytes by place, the largest only."""
+
+    count: int
+    bytes: int
+    libraries: dict[str, LibraryFile]
+    sizes: dict[str, int]
+    leftovers: Leftovers
+    world_writable: list[str]
+
+
+class NcclFile(Value):
+    """A libnccl: the version in its banner ("2.28.9+cuda13.0") and the plugin ABIs and file names it looks for."""
+
+    error: str = ""
+    banner: str = ""
+    looks_for: dict[str, list[int]] = {}
+    file_names: list[str] = []
+    runpath: list[str] = []
+
+    @property
+    def version(self) -> str:
+        """The banner without the CUDA it was built with."""
+        return self.banner.partition("+")[0]
+
+
+class PluginFile(Value):
+    """A network or tuner plugin: the ABI numbers it exports, by kind of symbol, and what it needs."""
+
+    error: str = ""
+    exports: dict[str, list[int]] = {}
+    needed: list[str] = []
+
+
+class Resolved(Value):
+    """What the loader makes of a name: the path it found, the file behind it, or why not."""
+
+    path: str = ""
+    file: str = ""
+    error: str = ""
+
+
+class Closure(Value):
+    """Every library a file pulls in, and the names that nothing answers to."""
+
+    libraries: dict[str, str] = {}
+    missing: list[str] = []
+    error: str = ""
+
+
+class Libraries(Value):
+    """The fabric's libraries. `method` says who resolved the names: the image's loader, or its cache read out."""
+
+    nccl: dict[str, NcclFile]
+    plugins: dict[str, PluginFile]
+    headers: dict[str, str] = {}
+    resolved: dict[str, Resolved]
+    closures: dict[str, Closure]
+    verbs_suffix: dict[str, list[str]]
+    method: str
+
+
+class Tree(Value):
+    """The tree, and the libraries found in it."""
+
+    files: Files
+    libraries: Libraries
+
+
+class MappedNccl(Value):
+    """A libnccl that a process mapped, and what its ncclGetVersion() answered ("" for no answer)."""
+
+    path: str
+    version: str
+
+
+class Torch(Value):
+    """What `import torch` brought. `compiled_nccl` is a constant of torch's build, not what is loaded."""
+
+    version: str
+    cuda: str | None
+    file: str
+    compiled_nccl: str
+    nccl: list[MappedNccl]
+    mapped: list[str]
+
+
+class Packages(Value):
+    """Versions by name: wheels by the folder they are in, Debian's and RPM's packages."""
+
+    wheels: dict[str, dict[str, str]]
+    dpkg: dict[str, str]
+    rpm: dict[str, str]
+
+
+class ToolRun(Value):
+    """One command: `path` is "" where there is no such tool, `rc` None where it did not run or did not end."""
+
+    path: str
+    rc: int | None
+    out: str
+    err: str
+    timed_out: bool
+    seconds: float
+
+
+class System(Value):
+    """The system the probes found themselves in."""
+
+    os: dict[str, str]
+    machine: str
+    kernel: str
+    python: str
+    python_path: str
+    user: int
+    environment: dict[str, str]
+
+
+Found = TypeVar("Found", bound=Value)
+
+
+class Measured(Value):
+    """Everything measured in one image, pod or host. What has no value has its reason in `missing`, by probe."""
+
+    tree: Tree | None = None
+    torch: Torch | None = None
+    packages: Packages | None = None
+    tools: dict[str, ToolRun] | None = None
+    system: System | None = None
+    missing: dict[str, str] = Field(default_factory=dict)
+    seconds: dict[str, float] = Field(default_factory=dict)
+
+
+def measured(answers: dict[str, Any]) -> Measured:
+    """The probes' answers ({probe: {"value", "error", "seconds"}}) as Measured; what does not fit is missing."""
+    values: dict[str, Any] = {}
+    missing: dict[str, str] = {}
+    seconds: dict[str, float] = {}
+    for name, answer in answers.items():
+        seconds[name] = float(answer.get("seconds") or 0.0)
+        if answer.get("value") is None:
+            missing[name] = str(answer.get("error") or f"the image has no {name}")
+            continue
+        try:
+            values[name] = getattr(Measured(**{name: answer["value"]}), name)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            missing[name] = f"the image's answer does not have the expected form at {where}: {first['msg']}"
+    return Measured(**values, missing=missing, seconds=seconds)

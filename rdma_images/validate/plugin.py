@@ -1,0 +1,193 @@
+"""The pytest plugin behind the validators: what they are given, and how their results become checks."""
+
+import json
+from collections.abc import Generator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from rdma_images.model import Check
+from rdma_images.validate.case import Case, mapped_nccl, nccl_in_use, nccl_wheels, wheel_nccl
+from rdma_images.validate.measured import Files, Libraries, Packages, System, Torch
+
+VERDICT = pytest.StashKey["Judge"]()
+CHECKS = pytest.StashKey[list[Check]]()
+
+
+class BrokenError(AssertionError):
+    """What a validator found is not what must hold. Reads as expected, found, mend."""
+
+
+@dataclass
+class Judge:
+    """Given to every validator: called once, with what must hold and what was found."""
+
+    expected: str = ""
+    found: str = ""
+    mend: str = ""
+
+    def __call__(self, holds: bool, *, expected: str, found: str, mend: str) -> None:
+        """Record the finding; raises BrokenError, which fails the check, where it does not hold."""
+        self.expected, self.found, self.mend = expected, found, mend
+        if not holds:
+            raise BrokenError(f"expected: {expected}\nfound: {found}\nmend: {mend}")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options that the suite's runner gives."""
+    group = parser.getgroup("rdma-images")
+    group.addoption("--case", type=Path, required=False, help="the image and what was measured in it, as JSON")
+    group.addoption("--checks", type=Path, help="where to write the checks, as JSON")
+    group.addoption("--tiers", default="static", help="comma list of the tiers to run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker that every validator carries."""
+    config.addinivalue_line("markers", "validator(id, source, tier=, severity=, fabric=): what is validated")
+    config.stash[CHECKS] = []
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the validators of the tiers asked for."""
+    tiers = set(config.getoption("--tiers").split(","))
+    other = [item for item in items if _about(item)["tier"] not in tiers]
+    items[:] = [item for item in items if _about(item)["tier"] in tiers]
+    config.hook.pytest_deselected(items=other)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: "pytest.CallInfo[None]"
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a result into a Check: a failure of the call, a skip anywhere, an error as a failure that says so."""
+    report = yield
+    if report.when == "call" or report.outcome != "passed":
+        check = _check(item, report, call)
+        item.config.stash[CHECKS].append(check)
+        item.user_properties += [("id", check.id), ("severity", check.severity), ("source", check.source)]
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the checks where the runner asked for them."""
+    if path := session.config.getoption("--checks"):
+        path.write_text(json.dumps([asdict(check) for check in session.config.stash[CHECKS]]), encoding="utf-8")
+
+
+def _about(item: pytest.Item) -> dict[str, Any]:
+    marker = item.get_closest_marker("validator")
+    if marker is None:
+        raise pytest.UsageError(f"{item.nodeid} is no validator: it has no @pytest.mark.validator")
+    defaults = {"tier": "static", "severity": "error", "fabric": None}
+    return {**defaults, "id": marker.args[0], **marker.kwargs}
+
+
+def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[None]") -> Check:
+    about = _about(item)
+    judge = item.stash.get(VERDICT, Judge())
+    found, mend, reason = judge.found, judge.mend, ""
+    if report.outcome == "skipped" and call.excinfo:
+        reason = str(call.excinfo.value).removeprefix("Skipped: ")
+    elif report.outcome == "failed" and call.excinfo and not isinstance(call.excinfo.value, BrokenError):
+        found = f"the validator itself failed: {call.excinfo.exconly()}"
+        mend = "report this as a defect, with the report's facts"
+    return Check(
+        id=about["id"],
+        title=_title(item),
+        tier=about["tier"],
+        severity=about["severity"],
+        outcome=report.outcome,
+        expected=judge.expected,
+        found=found,
+        mend=mend if report.outcome == "failed" else "",
+        reason=reason,
+        source=about["source"],
+        seconds=round(call.duration, 4),
+    )
+
+
+def _title(item: pytest.Item) -> str:
+    document = getattr(getattr(item, "function", None), "__doc__", None) or item.name
+    return str(document).strip().splitlines()[0].rstrip(".")
+
+
+@pytest.fixture
+def judge(request: pytest.FixtureRequest) -> Judge:
+    """The one that a validator tells what it found."""
+    stash: pytest.Stash = request.node.stash
+    return stash.setdefault(VERDICT, Judge())
+
+
+@pytest.fixture(scope="session")
+def case(request: pytest.FixtureRequest) -> Case:
+    """The image, what is expected of it, and what was measured."""
+    path: Path | None = request.config.getoption("--case")
+    if path is None:
+        raise pytest.UsageError("no --case: run `invoke validate`, which measures and then calls this suite")
+    return Case.model_validate_json(path.read_bytes())
+
+
+def _skip(case: Case, probe: str) -> NoReturn:
+    pytest.skip(case.measured.missing.get(probe, f"{probe} was not measured"))
+
+
+@pytest.fixture
+def torch(case: Case) -> Torch:
+    """What `import torch` brought."""
+    return case.measured.torch or _skip(case, "torch")
+
+
+@pytest.fixture
+def libraries(case: Case) -> Libraries:
+    """The fabric's libraries, and what the loader makes of them."""
+    return case.measured.tree.libraries if case.measured.tree else _skip(case, "tree")
+
+
+@pytest.fixture
+def files(case: Case) -> Files:
+    """The file tree in short."""
+    return case.measured.tree.files if case.measured.tree else _skip(case, "tree")
+
+
+@pytest.fixture
+def packages(case: Case) -> Packages:
+    """What package managers say is installed."""
+    return case.measured.packages or _skip(case, "packages")
+
+
+@pytest.fixture
+def system(case: Case) -> System:
+    """The system the probes ran in."""
+    return case.measured.system or _skip(case, "system")
+
+
+@pytest.fixture
+def nccl(case: Case) -> tuple[str, str]:
+    """Path and version of the NCCL in use, where it is the one installed; what differs has a check of its own."""
+    found = nccl_in_use(case)
+    if not found:
+        pytest.skip("the image has no NCCL")
+    mapped, tree, wheels = mapped_nccl(case), case.measured.tree, nccl_wheels(case)
+    wheel = wheel_nccl(tree.libraries) if tree else None
+    if mapped and wheel and mapped.path != wheel:
+        pytest.skip("another NCCL is loaded than the one installed: nccl.loaded tells")
+    if wheel and wheels and found[1] not in wheels.values():
+        pytest.skip("the installed NCCL is not the one its wheel says: nccl.version tells")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def meant_for_its_fabric(request: pytest.FixtureRequest, case: Case) -> None:
+    """Skips a validator of a fabric (marked fabric="efa", "erdma" or "any") for an image that is not meant for it."""
+    wanted, meant = _about(request.node)["fabric"], case.expected.fabric
+    if wanted and (meant is None or wanted not in ("any", meant)):
+        names = {"efa": "EFA", "erdma": "eRDMA", "any": "EFA or eRDMA"}
+        pytest.skip(f"not an image for {names[wanted]}: {case.expected.because}")
+
+
+@pytest.fixture
+def fabric(case: Case) -> str:
+    """The fabric that the image is meant for, in a validator marked fabric="any"."""
+    return str(case.expected.fabric)

@@ -1,0 +1,88 @@
+"""What the engine says of an image, before anything of it runs."""
+
+from typing import Any
+
+from docker import DockerClient
+from docker.errors import DockerException, ImageNotFound
+from pydantic import BaseModel, ConfigDict
+
+from rdma_images.errors import RdmaImagesError
+from rdma_images.labels import PREFIX
+
+
+class Step(BaseModel):
+    """One step of the image's history: what made it, and the bytes it added."""
+
+    model_config = ConfigDict(frozen=True)
+
+    made_by: str
+    bytes: int
+
+
+class Subject(BaseModel):
+    """An image as its configuration describes it.
+
+    `digest` tells its content: of the manifest where the engine keeps one, else of the configuration.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    ref: str
+    digest: str
+    platform: str
+    labels: dict[str, str]
+    environment: dict[str, str]
+    user: str
+    entrypoint: list[str]
+    tags: list[str]
+    bytes: int
+    created: str
+    layers: list[str]  # digests of the uncompressed layers, lowest first
+    history: list[Step]  # oldest first
+
+    def label(self, name: str) -> str | None:
+        """A label of ours, by what follows the prefix."""
+        return self.labels.get(f"{PREFIX}.{name}")
+
+    @property
+    def rehearsal(self) -> tuple[str, ...]:
+        """The ids of the sources that stand-ins replaced."""
+        return tuple(filter(None, (self.label("rehearsal") or "").split(",")))
+
+
+def subject(client: DockerClient, ref: str) -> Subject:
+    """The image `ref` of the engine.
+
+    Raises RdmaImagesError where the engine has no such image or does not answer.
+    """
+    api: Any = client.api
+    try:
+        found = api.inspect_image(ref)
+        steps = api.history(found["Id"])
+    except ImageNotFound:
+        raise RdmaImagesError(
+            f"the engine has no image {ref!r}: build it with `invoke build`, or `docker pull` it into this engine first"
+        ) from None
+    except DockerException as error:
+        raise RdmaImagesError(f"the engine did not say what {ref!r} is: {error}") from None
+    return _subject(ref, found, steps)
+
+
+def _subject(ref: str, found: dict[str, Any], steps: list[dict[str, Any]]) -> Subject:
+    config = found.get("Config") or {}
+    pairs = (entry.partition("=") for entry in config.get("Env") or [])
+    platform = "/".join(filter(None, (found.get("Os"), found.get("Architecture"), found.get("Variant"))))
+    return Subject(
+        ref=ref,
+        digest=found["Id"],
+        platform=platform,
+        labels=config.get("Labels") or {},
+        environment={name: value for name, _, value in pairs},
+        user=config.get("User") or "",
+        entrypoint=[*(config.get("Entrypoint") or []), *(config.get("Cmd") or [])],
+        tags=found.get("RepoTags") or [],
+        bytes=found.get("Size") or 0,
+        created=found.get("Created") or "",
+        layers=(found.get("RootFS") or {}).get("Layers") or [],
+        history=[Step(made_by=s.get("CreatedBy") or "", bytes=s.get("Size") or 0) for s in reversed(steps)],
+    )

@@ -1,0 +1,1 @@
+"""What must hold in an image: validators relate what the probes measured."""

@@ -1,0 +1,61 @@
+"""What has no business in an image: secrets, caches of package managers, temporary files. By path, and by content."""
+
+from __future__ import annotations
+
+import re
+
+CACHES = re.compile(
+    r"""/var/lib/apt/lists/(?!(?:lock|partial|auxfiles)$).+
+    | /var/cache/apt/(?:archives/.+\.deb|.*pkgcache\.bin)
+    | /var/cache/(?:dnf|yum|apk|zypp)/.+
+    | (?:/root|/home/[^/]+|)/\.cache/(?:pip|uv)/.+
+    | /opt/conda/pkgs/[^/]+\.(?:conda|tar\.bz2)""",
+    re.VERBOSE,
+)
+TEMPORARY = re.compile(r"/(?:var/)?tmp/.+")
+SECRET_NAMES = re.compile(
+    r".*/(?:\.netrc|\.git-credentials|\.pypirc|id_(?:rsa|dsa|ecdsa|ed25519)|\.aws/credentials|\.ssh/[^/]*_key)"
+)
+# Where a setting, a key or a token is left behind; installed packages bring keys for their own tests.
+SECRET_PLACES = re.compile(
+    r"/(?:root|home|etc|opt|run|srv|app|workspace|tmp|usr/local/etc|build|[^/]+$)(?:/|$).*|/[^/]+"
+)
+INSTALLED = re.compile(r".*/(?:site-packages|dist-packages|node_modules|share|ssl/certs|ca-certificates)/.*")
+SECRET_TEXT = re.compile(
+    rb"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----"
+    rb"|\bAKIA[0-9A-Z]{16}\b"
+    rb"|\bgh[pousr]_[A-Za-z0-9]{36}\b"
+    rb"|\bhf_[A-Za-z]{34}\b"
+    rb"|\bglpat-[A-Za-z0-9_-]{20}\b"
+    rb"|https?://[^/\s:@\"']+:[^/\s:@\"'$<{*]{3,}@"
+)
+TEXT_LIMIT = 64 * 1024  # bytes: keys and settings are small
+
+
+def kind(path: str) -> str | None:
+    """ "secret", "cache" or "temporary" for a regular file that its path gives away; None for any other."""
+    if SECRET_NAMES.fullmatch(path):
+        return "secret"
+    if CACHES.fullmatch(path):
+        return "cache"
+    if TEMPORARY.fullmatch(path):
+        return "temporary"
+    return None
+
+
+def may_hold_secret(path: str, size: int) -> bool:
+    """Whether the file's content is worth reading for a secret."""
+    return 0 < size <= TEXT_LIMIT and not INSTALLED.fullmatch(path) and bool(SECRET_PLACES.fullmatch(path))
+
+
+def secret_in(text: bytes) -> str | None:
+    """What kind of secret `text` holds, without the secret; None for none."""
+    match = SECRET_TEXT.search(text)
+    if not match:
+        return None
+    start = match.group()[:12].decode("ascii", "replace")
+    if start.startswith("-----BEGIN"):
+        return "a private key"
+    if start.startswith("http"):
+        return "an address with a password"
+    return "a token (%s…)" % start[:4]

@@ -1,0 +1,99 @@
+"""Runs the probes, each in a process of its own with a time limit, and prints what they returned as one JSON line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from validators.probes import libraries, packages, pytorch, system, tools, tree
+
+MARK = "rdma-images-measured:"
+LIMIT = 90  # seconds for one probe
+
+
+def file_tree() -> dict[str, Any]:
+    """The tree, and what is known of the libraries found in it."""
+    found = tree.summary(tree.entries(), tree.small_file)
+    return {"files": found, "libraries": libraries.fabric_libraries(found["libraries"])}
+
+
+PROBES: dict[str, Callable[[], Any]] = {
+    "torch": pytorch.imported_torch,
+    "tree": file_tree,
+    "packages": packages.installed_packages,
+    "tools": tools.tool_runs,
+    "system": system.running_system,
+}
+
+
+def measure(names: list[str], limit: float = LIMIT) -> dict[str, Any]:
+    """{probe: {"value", "error", "seconds"}} for the probes named, all at once."""
+    start = time.monotonic()
+    children = {}
+    for name in names:
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            _child(name, writer)
+        os.close(writer)
+        children[reader] = (name, pid)
+    answers = dict.fromkeys(names, b"")
+    seconds = dict.fromkeys(names, 0.0)
+    open_ends = set(children)
+    while open_ends and time.monotonic() - start < limit:
+        for end in select.select(list(open_ends), [], [], 1.0)[0]:
+            data = os.read(end, 1 << 16)
+            name = children[end][0]
+            answers[name] += data
+            seconds[name] = round(time.monotonic() - start, 3)
+            if not data:
+                open_ends.discard(end)
+    return {
+        name: _answer(answers[name], pid, end in open_ends, limit, seconds[name])
+        for end, (name, pid) in children.items()
+    }
+
+
+def _child(name: str, writer: int) -> None:
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    try:
+        answer: dict[str, Any] = {"value": PROBES[name](), "error": ""}
+    except BaseException as error:  # whatever an image does to a probe is an answer, not a crash
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        where = " (%s:%s)" % (os.path.basename(last[0].filename), last[0].lineno) if last else ""
+        answer = {"value": None, "error": "%s: %s%s" % (type(error).__name__, str(error)[:1500], where)}
+    with os.fdopen(writer, "wb") as out:
+        out.write(json.dumps(answer).encode())
+    os._exit(0)
+
+
+def _answer(data: bytes, pid: int, late: bool, limit: float, seconds: float) -> dict[str, Any]:
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    if late:
+        return {"value": None, "error": "took more than %g s and was stopped" % limit, "seconds": limit}
+    try:
+        answer: dict[str, Any] = json.loads(data.decode())
+    except ValueError:
+        answer = {"value": None, "error": "the process ended without an answer (status %d)" % status}
+    answer["seconds"] = seconds
+    return answer
+
+
+def main() -> None:
+    """Measure the probes named on the command line (all of them by default) and print MARK and the JSON."""
+    names = sys.argv[1:] or list(PROBES)
+    sys.stdout.write(MARK + json.dumps(measure(names)) + "\n")

@@ -1,0 +1,69 @@
+"""What package managers say is installed."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import subprocess
+import sys
+from importlib import metadata
+from typing import Any
+
+NAME = re.compile(r"[-_.]+")
+
+
+def installed_packages(root: str = "/") -> dict[str, Any]:
+    """Wheels by folder and name, Debian and RPM packages by name: versions as each manager writes them."""
+    return {"wheels": wheels(root), "dpkg": dpkg(root), "rpm": rpm() if root == "/" else {}}
+
+
+def wheels(root: str = "/") -> dict[str, dict[str, str]]:
+    """Name -> version for every folder of Python packages that is on the path or in a usual place."""
+    patterns = (
+        "opt/*/lib/python3*/site-packages",
+        "usr/lib/python3*/site-packages",
+        "usr/lib/python3/dist-packages",
+        "usr/local/lib/python3*/*-packages",
+        "opt/venv/lib*/python3*/site-packages",
+    )
+    usual = [folder for pattern in patterns for folder in glob.glob(os.path.join(root, pattern))]
+    on_path = [p for p in sys.path if p.endswith("-packages")] if root == "/" else []
+    found = {}
+    for folder in sorted({os.path.realpath(f) for f in usual + on_path}):
+        here = {}
+        for distribution in metadata.distributions(path=[folder]):
+            name = distribution.metadata["Name"]
+            if name:
+                here[NAME.sub("-", name).lower()] = distribution.version
+        if here:
+            found["/" + os.path.relpath(folder, root)] = here
+    return found
+
+
+def dpkg(root: str = "/") -> dict[str, str]:
+    """Installed Debian packages from the database, or from the pieces that images without dpkg keep."""
+    files = [os.path.join(root, "var/lib/dpkg/status"), *glob.glob(os.path.join(root, "var/lib/dpkg/status.d/*"))]
+    found: dict[str, str] = {}
+    for path in files:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text = file.read()
+        except OSError:
+            continue
+        for paragraph in re.split(r"\n\s*\n", text):
+            fields = dict(re.findall(r"^(Package|Version|Status): *(.*)$", paragraph, re.MULTILINE))
+            if "Package" in fields and fields.get("Status", "ok installed").endswith("ok installed"):
+                found[fields["Package"]] = fields.get("Version", "")
+    return found
+
+
+def rpm() -> dict[str, str]:
+    """Installed RPM packages; empty where there is no rpm to ask."""
+    command: list[str] = ["rpm", "-qa", "--queryformat", "%{NAME}\t%{VERSION}-%{RELEASE}\n"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    return dict(line.split("\t", 1) for line in lines if "\t" in line)

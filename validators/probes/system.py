@@ -1,0 +1,35 @@
+"""The system that the probes found themselves in."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import Any
+
+
+def running_system() -> dict[str, Any]:
+    """Distribution, machine, kernel, Python and user of the process that measures."""
+    return {
+        "os": os_release(),
+        "machine": platform.machine(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "python_path": sys.executable,
+        "user": os.getuid(),
+        "environment": {
+            k: v for k, v in os.environ.items() if k.startswith(("NCCL_", "FI_", "OFI_", "LD_", "RDMAV_", "CUDA_"))
+        },
+    }
+
+
+def os_release(root: str = "/") -> dict[str, str]:
+    """The fields of os-release; empty where there is none."""
+    for name in ("etc/os-release", "usr/lib/os-release"):
+        try:
+            with open(os.path.join(root, name), encoding="utf-8", errors="replace") as file:
+                pairs = (line.strip().split("=", 1) for line in file if "=" in line)
+                return {key: value.strip("\"'") for key, value in pairs}
+        except OSError:
+            continue
+    return {}

@@ -1,0 +1,129 @@
+"""What lies in the file tree: libraries that matter to a fabric, what is large, what was left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from validators.probes import leftovers
+
+WANTED = re.compile(
+    r"""lib(?:nccl|nccom|fabric|efa|ibverbs|rdmacm|erdma|mlx[45]|cuda|cudart|cublas|cublasLt|cudnn|cufft|curand
+        |cusolver|cusparse|cusparseLt|nvJitLink|nvrtc|nvshmem_host|cupti|cufile)(?:[-_][\w.-]+)?\.so(?:\.[\d.]+)?
+    | lib[\w]+-rdmav\d+\.so
+    | nccl\.h
+    | [\w-]+\.driver""",
+    re.VERBOSE,
+)
+SKIPPED = {"/proc", "/sys", "/dev"}
+MOST = 200  # entries of a list that grows with the image
+
+
+class Entry(NamedTuple):
+    """A file, folder or link: mode and size as stat gives them, `target` of a link."""
+
+    path: str
+    mode: int
+    size: int
+    identity: str
+    target: str = ""
+
+
+def entries(root: str = "/") -> Iterator[Entry]:
+    """Everything below `root` on its own file system, folders before what is in them, links not followed."""
+    device = os.lstat(root).st_dev
+    folders = [root]
+    while folders:
+        folder = folders.pop()
+        try:
+            children = list(os.scandir(folder))
+        except OSError:
+            continue
+        for child in children:
+            try:
+                info = child.stat(follow_symlinks=False)
+                target = os.readlink(child.path) if stat.S_ISLNK(info.st_mode) else ""
+            except OSError:
+                continue
+            if stat.S_ISDIR(info.st_mode):
+                if child.path in SKIPPED or info.st_dev != device:
+                    continue
+                folders.append(child.path)
+            yield Entry(child.path, info.st_mode, info.st_size, "%x:%x" % (info.st_dev, info.st_ino), target)
+
+
+def summary(found: Iterator[Entry], text: Callable[[str], bytes | None]) -> dict[str, Any]:
+    """The tree in short. `text` returns the content of a small file, None where it cannot be read.
+
+    `libraries` are the files and links with a name that matters, by path; `sizes` are bytes by place.
+    """
+    libraries: dict[str, dict[str, Any]] = {}
+    sizes: dict[str, int] = {}
+    left: dict[str, dict[str, str]] = {"secret": {}, "cache": {}, "temporary": {}}
+    writable: list[str] = []
+    count = total = 0
+    for entry in found:
+        count += 1
+        name = os.path.basename(entry.path)
+        is_file, is_link = stat.S_ISREG(entry.mode), stat.S_ISLNK(entry.mode)
+        if (is_file or is_link) and WANTED.fullmatch(name):
+            libraries[entry.path] = {"size": entry.size, "target": entry.target, "identity": entry.identity}
+        if open_to_all(entry.mode) and len(writable) < MOST:
+            writable.append(entry.path)
+        if is_file:
+            total += entry.size
+            place = place_of(entry.path)
+            sizes[place] = sizes.get(place, 0) + entry.size
+            note_leftover(entry, left, text)
+    largest = dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:40])
+    return {
+        "count": count,
+        "bytes": total,
+        "libraries": libraries,
+        "sizes": largest,
+        "leftovers": left,
+        "world_writable": writable,
+    }
+
+
+def note_leftover(entry: Entry, left: dict[str, dict[str, str]], text: Callable[[str], bytes | None]) -> None:
+    """Add the file to `left` (kind -> path -> why) where it has no business in an image."""
+    kind = leftovers.kind(entry.path)
+    why = "by its name"
+    if kind is None and leftovers.may_hold_secret(entry.path, entry.size):
+        content = text(entry.path)
+        secret = leftovers.secret_in(content) if content else None
+        if secret:
+            kind, why = "secret", secret
+    if kind and len(left[kind]) < MOST:
+        left[kind][entry.path] = why
+
+
+def open_to_all(mode: int) -> bool:
+    """Whether anybody may write here: files, and folders without the sticky bit."""
+    if not mode & stat.S_IWOTH or stat.S_ISLNK(mode):
+        return False
+    return stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and not mode & stat.S_ISVTX)
+
+
+def place_of(path: str) -> str:
+    """The place whose size `path` counts for: a package of site-packages, else two folders from the root."""
+    before, inside, after = path.partition("/site-packages/")
+    if inside:
+        steps = after.split("/")
+        depth = 2 if steps[0] == "nvidia" else 1
+        return before + inside + "/".join(steps[: min(depth, max(len(steps) - 1, 1))])
+    steps = path.split("/")
+    return "/".join(steps[: min(4, len(steps) - 1)]) or "/"
+
+
+def small_file(path: str) -> bytes | None:
+    """The first bytes of a file, enough for a key or a setting; None where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(leftovers.TEXT_LIMIT)
+    except OSError:
+        return None
