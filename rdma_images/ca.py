@@ -1,0 +1,44 @@
+"""The certificate authorities that downloads trust, here and inside a build."""
+
+import os
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+
+import certifi
+
+from rdma_images.errors import RefusedError
+
+VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # in the order in which they are looked at
+
+
+def bundle(chosen: Path | None, named_in: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """The bundle to trust: the one chosen, the environment's, the system's, else the one certifi ships.
+
+    `named_in` says where `chosen` was written. Raises RefusedError for a bundle that is named and has no certificate.
+    """
+    if chosen:
+        return _checked(chosen.expanduser(), named_in)
+    for variable in VARIABLES:
+        if value := environ.get(variable):
+            return _checked(Path(value), f"${variable}")
+    system = ssl.get_default_verify_paths().openssl_cafile
+    return next((p for p in (Path(system), *SYSTEMS) if p.is_file()), Path(certifi.where()))
+
+
+# Where distributions keep the bundle that their certificate updates write; python's own default may be another place.
+SYSTEMS = (
+    Path("/etc/ssl/certs/ca-certificates.crt"),
+    Path("/etc/pki/tls/certs/ca-bundle.crt"),
+    Path("/etc/ssl/cert.pem"),
+)
+
+
+def _checked(path: Path, named_in: str) -> Path:
+    try:
+        if ssl.create_default_context(cafile=str(path)).cert_store_stats()["x509"]:
+            return path.resolve()
+        reason = "it has no certificate"
+    except OSError as error:  # ssl.SSLError is one: a file that is no PEM
+        reason = error.strerror or str(error)
+    raise RefusedError(f"{named_in}: the CA bundle {path} cannot be used: {reason}")

@@ -1,0 +1,98 @@
+"""What a build must know and an image must not: mirrors, logins and the CA bundle, as BuildKit's secrets."""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rdma_images import package_index
+from rdma_images.mirrors import Login, Mirrors, host, split_login
+from rdma_images.model import Supply
+
+MOUNTED = "/run/secrets"  # where BuildKit mounts a secret that names no other place
+BASE = "base"  # the role whose secrets have no ending
+
+
+@contextmanager
+def secrets(supplies: Iterable[Supply], mirrors: Mirrors) -> Iterator[dict[str, Path]]:
+    """The secrets of a build by id, as files that only this user can read and that end with the block.
+
+    Always: `ca-bundle`; `uv-config`, `pip-config` and `netrc` for the package index; `apt-config`, `apt-sources` and
+    `apt-auth` for the base, the same with the ending -builder for the stages that are not in the image.
+    Where `apt-sources` has a line, the `apt-config` beside it makes apt read that and not the base's own sources.
+    """
+    with tempfile.TemporaryDirectory(prefix="rdma-images-secrets-") as name:
+        folder = Path(name)
+        folder.chmod(0o700)
+        files = {"ca-bundle": mirrors.ca_bundle}
+        for secret, text in texts(list(supplies), mirrors).items():
+            files[secret] = folder / secret
+            files[secret].touch(mode=0o600)
+            files[secret].write_text(text, encoding="utf-8")
+        yield files
+
+
+def texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]:
+    """What is in the secrets, by id, without the CA bundle."""
+    supplies = list(supplies)
+    logins = {**mirrors.logins, **_index_login()}
+    index = next((s.address for s in supplies if s.source.kind == "index"), "")
+    found = {
+        "uv-config": f'[[index]]\nurl = "{index}"\ndefault = true\n' if index else "",
+        "pip-config": f"[global]\nindex-url = {index}\n" if index else "",
+        "netrc": _netrc(logins),
+    }
+    archives = [s for s in supplies if s.source.kind == "apt"]
+    for role in sorted({s.source.extra["role"] for s in archives}):
+        ending = "" if role == BASE else f"-{role}"
+        own = [s for s in archives if s.source.extra["role"] == role]
+        # Half of a base's archives would be worse than none: then the base's own sources stay.
+        lines = [_line(s) for s in own] if all(s.address for s in own) else []
+        found[f"apt-sources{ending}"] = "".join(lines)
+        found[f"apt-config{ending}"] = _apt_config(bool(lines))
+        found[f"apt-auth{ending}"] = _apt_auth(own, logins)
+    return found
+
+
+def _index_login() -> dict[str, Login]:
+    """The login in the address of this machine's own index, where it has one; sources never carry it."""
+    address, login = split_login(package_index.address())
+    return {host(address): login} if login else {}
+
+
+def _line(supply: Supply) -> str:
+    """An archive in apt's one-line format, sources.list(5): a secret's file name has no ending, so apt expects that."""
+    extra = supply.source.extra
+    lines = (f"deb [signed-by={extra['signed-by']}] {supply.address} {suite}" for suite in extra["suites"].split())
+    return "".join(f"{line} {extra['components']}\n" for line in lines)
+
+
+def _apt_config(own_sources: bool) -> str:
+    """apt.conf(5): the CA bundle, logins, patience, and instead of the base's sources our own."""
+    lines = [
+        'Acquire::Retries "3";',
+        f'Acquire::https::CaInfo "{MOUNTED}/ca-bundle";',
+        f'Dir::Etc::netrc "{MOUNTED}/apt-auth";',
+    ]
+    if own_sources:
+        lines += [f'Dir::Etc::sourcelist "{MOUNTED}/apt-sources";', 'Dir::Etc::sourceparts "/dev/null";']
+    return "\n".join(lines) + "\n"
+
+
+def _apt_auth(archives: Iterable[Supply], logins: Mapping[str, Login]) -> str:
+    """apt_auth.conf(5): with the scheme, without which apt sends no login over plain http."""
+    lines = []
+    for address in sorted({s.address for s in archives}):
+        if login := logins.get(host(address)):
+            machine = f"{urlsplit(address).scheme}://{host(address)}"
+            lines.append(f"machine {machine} login {login.username} password {login.password}\n")
+    return "".join(lines)
+
+
+def _netrc(logins: Mapping[str, Login]) -> str:
+    """netrc(5), which pip and uv read; a machine there has no port."""
+    return "".join(
+        f"machine {name.partition(':')[0]} login {login.username} password {login.password}\n"
+        for name, login in sorted(logins.items())
+    )

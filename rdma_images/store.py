@@ -1,0 +1,70 @@
+"""Verified downloads, kept by their content: <state>/downloads/sha256/<digest>/<file name>."""
+
+import hashlib
+from pathlib import Path
+
+from rdma_images import atomic, paths, yamlfile
+from rdma_images.errors import RefusedError
+from rdma_images.model import Source
+
+
+class Record(yamlfile.Strict):
+    """What a source turned out to be, and against which pin it was verified; `size` in bytes."""
+
+    pin: str
+    sha256: str
+    file: str
+    size: int
+
+
+def root() -> Path:
+    """The folder of all downloads."""
+    return paths.state_folder() / "downloads"
+
+
+def kept(source: Source) -> Path | None:
+    """The file of a source that was verified against the pin it has now; None where it is to be downloaded.
+
+    Looks at names and size only, see `intact`.
+    """
+    try:
+        record = Record.model_validate_json(_record(source).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    file = root() / "sha256" / record.sha256 / record.file
+    return file if record.pin == source.pin and file.exists() and file.stat().st_size == record.size else None
+
+
+def intact(file: Path) -> bool:
+    """Whether a kept file still is what its folder is named after: reads all of it."""
+    return digest(file, "sha256") == file.parent.name
+
+
+def keep(source: Source, verified: Path, name: str) -> Path:
+    """Move a verified file to its place, write down that it is the source's, and return where it is."""
+    value = digest(verified, "sha256")
+    file = root() / "sha256" / value / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    size = verified.stat().st_size
+    verified.replace(file)
+    record = Record(pin=source.pin, sha256=value, file=name, size=size)
+    atomic.write(_record(source), record.model_dump_json(indent=1) + "\n")
+    return file
+
+
+def digest(file: Path, algorithm: str) -> str:
+    """The hexadecimal digest of a file's content."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, algorithm).hexdigest()
+
+
+def file_name(address: str) -> str:
+    """The name that a download keeps: the end of its upstream's path. Raises RefusedError where there is none."""
+    name = address.split("?", 1)[0].rstrip("/").rsplit("/", 1)[-1]
+    if not name or name.startswith("."):
+        raise RefusedError(f"{address} names no file")
+    return name
+
+
+def _record(source: Source) -> Path:
+    return root() / "sources" / f"{source.id}.json"

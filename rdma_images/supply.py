@@ -1,0 +1,187 @@
+"""Where each source will come from in this run, and whether it answers: asked at once, in a few seconds at most."""
+
+import dataclasses
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from rich.table import Table
+from rich.text import Text
+
+from rdma_images import ask, paths, pins, store
+from rdma_images.errors import RefusedError
+from rdma_images.mirrors import Mirrors
+from rdma_images.model import Source, Supply
+from rdma_images.sources import COMPONENTS, UNPINNED
+
+DEADLINE = 6.0  # seconds for all answers together: to connect, to answer, and a slow name server
+Via = Literal["upstream", "mirror", "stand-in", "bootstrap", "cache"]
+Way = tuple[Via, str]  # and the address
+HELD = "docker-image://"  # how BuildKit names a pulled image that is a build context
+PROJECT_ASKED_FOR = "uv"  # what every build takes from the package index
+
+
+class OutOfReachError(RefusedError):
+    """Sources that do not answer. Carries all supplies, so that the whole table can be shown."""
+
+    def __init__(self, supplies: Sequence[Supply]) -> None:
+        self.supplies = tuple(supplies)
+        missing = [supply for supply in _once(supplies) if not supply.reachable]
+        lines = [f"  {supply.source.id}: {supply.address or 'no address'}: {supply.detail}" for supply in missing]
+        replaceable = [supply.source.id for supply in missing if has_stand_in(supply.source)]
+        ways = ["name an address that answers in mirrors.yaml (docs/mirrors.md)"]
+        if any(supply.detail == UNPINNED for supply in missing):
+            ways.append("lock what is not locked: `invoke lock`")
+        if len(replaceable) == len(missing):
+            ways.append(f"build with stand-ins for {', '.join(replaceable)}, not to be published: `--rehearse`")
+        super().__init__(
+            f"{len(missing)} of {len(_once(supplies))} sources are out of reach:\n"
+            + "\n".join(lines)
+            + "\nWays on: "
+            + "; or ".join(ways)
+        )
+
+
+def supply(sources: Iterable[Source], replaced: Mirrors, rehearse: bool = False) -> tuple[Supply, ...]:
+    """For each source where it comes from, and what that address answered.
+
+    With `rehearse`, sources out of reach that have a stand-in are replaced by it, and no others. Raises RefusedError
+    for a mirror that names no source; that something is out of reach is `require`'s to say.
+    """
+    sources = list(sources)
+    replaced.check([*COMPONENTS, *(source.component for source in sources), *(source.id for source in sources)])
+    ways = [_way(source, replaced) for source in sources]
+    answers = _ask_all([(way, source) for way, source in zip(ways, sources, strict=True)], replaced)
+    found = tuple(
+        Supply(source, way[0], way[1], *answers[_question(way, source)])
+        for way, source in zip(ways, sources, strict=True)
+    )
+    return tuple(_stand_in(s) if rehearse and not s.reachable and has_stand_in(s.source) else s for s in found)
+
+
+def require(supplies: Sequence[Supply]) -> None:
+    """Raise OutOfReachError unless every source has an answer."""
+    if not all(supply.reachable for supply in supplies):
+        raise OutOfReachError(supplies)
+
+
+def has_stand_in(source: Source) -> bool:
+    """Whether a rehearsal can do without this source."""
+    return (paths.DOCKERFILES / "stand-ins" / source.component).is_dir()
+
+
+def rehearsed(supplies: Iterable[Supply]) -> tuple[str, ...]:
+    """The ids of the sources that stand-ins replace."""
+    return tuple(sorted({supply.source.id for supply in supplies if supply.via == "stand-in"}))
+
+
+def table(supplies: Sequence[Supply]) -> Table:
+    """The supplies for a terminal."""
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("source", "pin", "via", "address", "answer"):
+        shown.add_column(name, overflow="fold")
+    for supply in _once(supplies):
+        style = "" if supply.reachable else "red"
+        if supply.via == "stand-in":
+            style = "yellow"
+        cells = (supply.source.id, _short(supply.source.pin), supply.via, supply.address, supply.detail)
+        shown.add_row(*(Text(cell, style=style) for cell in cells))
+    return shown
+
+
+def as_json(supplies: Sequence[Supply]) -> str:
+    """The supplies for programs."""
+    return json.dumps([dataclasses.asdict(supply) for supply in supplies], indent=2)
+
+
+def _way(source: Source, replaced: Mirrors) -> Way:
+    """Where a source would come from, before anyone asked."""
+    mirror = replaced.address(source)
+    if source.kind == "base":
+        return _way_of_base(source, mirror)
+    if store.kept(source):
+        return "cache", str(store.kept(source))
+    return ("mirror", mirror) if mirror else ("upstream", source.upstream)
+
+
+def _way_of_base(source: Source, mirror: str | None) -> Way:
+    """A base with a mirror is pulled from there; without, it is bootstrapped where this host can."""
+    if not mirror and (name := source.extra.get("bootstrap")) and ask.can_bootstrap(name, source.extra["platform"]):
+        return "bootstrap", name
+    address = HELD + pins.full(mirror or source.upstream)
+    digest = source.extra["digest"]
+    address = address if "@" in address or digest == UNPINNED else f"{address}@{digest}"
+    return ("mirror" if mirror else "upstream"), address
+
+
+Question = tuple[Via, str, str]  # and the address, the suites
+Answers = dict[Question, tuple[bool, str, float]]  # reachable, detail, seconds
+
+
+def _question(way: Way, source: Source) -> Question:
+    return (*way, source.extra.get("suites", ""))
+
+
+def _ask_all(ways: Sequence[tuple[Way, Source]], replaced: Mirrors) -> Answers:
+    """Every different question once, all at the same time; who has not answered at the deadline is out of reach."""
+    questions = {_question(way, source): _asker(way, source, replaced) for way, source in ways}
+    answers: Answers = {}
+
+    def one(question: Question, asker: Callable[[], ask.Answer]) -> None:
+        begun = time.monotonic()
+        found, said = asker()
+        answers[question] = (found, said, round(time.monotonic() - begun, 3))
+
+    # Daemons: a name server that never answers must not hold the process when everything else is done.
+    threads = [threading.Thread(target=one, args=item, daemon=True) for item in questions.items()]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + DEADLINE
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    late = (False, f"no answer in {DEADLINE:.0f} s", DEADLINE)
+    return {question: answers.get(question, late) for question in questions}
+
+
+def _asker(way: Way, source: Source, replaced: Mirrors) -> Callable[[], ask.Answer]:
+    """The one question that tells whether a source can be had."""
+    via, address = way
+    if via == "cache":
+        size = store.kept(source)
+        return lambda: (True, f"verified before, {ask.megabytes(size.stat().st_size) if size else ''}")
+    if source.kind == "base":
+        if via == "bootstrap":
+            return lambda: ask.bootstrapped(address)
+        if source.extra["digest"] == UNPINNED and "@" not in address:
+            return lambda: (False, UNPINNED)
+        return lambda: ask.image(address.removeprefix(HELD), replaced)
+    if source.kind == "apt":
+        if not address:
+            return lambda: (True, "not asked: the base names its own archive")
+        return lambda: ask.apt(address, source.extra["suites"].split()[0], replaced)
+    if source.kind == "index":
+        return lambda: ask.index(address, PROJECT_ASKED_FOR, replaced)
+    if source.pin == UNPINNED:
+        return lambda: (False, UNPINNED)
+    return lambda: ask.download(address, replaced)
+
+
+def _stand_in(supply: Supply) -> Supply:
+    folder = paths.DOCKERFILES / "stand-ins" / supply.source.component
+    detail = f"in place of {supply.address}: {supply.detail}"
+    return dataclasses.replace(
+        supply, via="stand-in", address=str(folder.relative_to(paths.PROJECT)), reachable=True, detail=detail
+    )
+
+
+def _once(supplies: Sequence[Supply]) -> list[Supply]:
+    """Without the repetitions of several images and stages."""
+    return list({(supply.source.id, supply.via, supply.address): supply for supply in supplies}.values())
+
+
+def _short(pin: str) -> str:
+    """A pin as a table shows it: what kind, and how it begins."""
+    kind, _, value = pin.partition(":")
+    return f"{kind}:{value[:12]}…" if value else pin
