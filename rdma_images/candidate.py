@@ -16,7 +16,7 @@ class Candidate:
     target: str
     fabric: Fabric
     axes: dict[str, str]  # as chosen, complete: {"nccl": "pytorch", ...}
-    foreign: tuple[str, ...]  # axes that were asked for, and that the target does not have
+    foreign: tuple[str, ...]  # axes that were asked for, or follow, and that the target does not have
     components: dict[str, Component]
     versions: dict[str, str]
 
@@ -30,14 +30,14 @@ class Candidate:
 def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str] | None = None) -> Candidate:
     """The default row of `target` with `changes`; every value must be known (axes.check)."""
     changes = dict(changes or {})
-    chosen = axes.complete(target.default | changes)
+    own, chosen = axes.complete(target.default), axes.complete(target.default | changes)
     components = _chosen(chosen, changes, facts) | _brought(chosen, target, facts)
     versions = {component.name: component.version for component in components.values()}
     return Candidate(
         target=name,
         fabric=target.fabric,
         axes=chosen,
-        foreign=tuple(axis for axis in changes if axis not in axes.complete(target.default)),
+        foreign=tuple(axis for axis in chosen if axis not in own),
         components=components,
         versions=versions | {"platform": chosen["platform"], "fabric": target.fabric},
     )

@@ -63,7 +63,7 @@ def loads(text: str, model: type[Model], name: str) -> Model:
         node = yaml.compose(text, Loader=Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f"{name}:{mark.line + 1}" if mark else name
+        where = f"{name}:{min(mark.line + 1, len(text.splitlines()) or 1)}" if mark else name
         raise RefusedError(f"{where}: not valid YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise RefusedError(f"{name}: not valid YAML: {error}") from None

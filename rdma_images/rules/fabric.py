@@ -11,7 +11,8 @@ def axes_of_target(candidate: Candidate, _: Facts) -> Reason | None:
     """A target has the axes of its default row and what follows from them, no other."""
     if not candidate.foreign:
         return None
-    text = f"{candidate.target} has no {' and no '.join(candidate.foreign)}; it has {', '.join(candidate.axes)}"
+    own = [axis for axis in candidate.axes if axis not in candidate.foreign]
+    text = f"{candidate.target} has no {' and no '.join(candidate.foreign)}; it has {', '.join(own)}"
     return Reason(text, "matrix.yaml")
 
 

@@ -29,12 +29,15 @@ def brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
     installer, platform = candidate["efa-installer"], candidate["platform"]
     system = facts.bases.bases[candidate["base"]].system
     known = [b for b in facts.efa.plugin_brought if b.distribution == system and b.platform == platform]
-    if "aws-ofi-nccl" in candidate and any(brought.holds(installer) for brought in known):
-        return None
     where = f"on {system}, {platform}"
     if not known:
         text, source = f"no EFA installer is known to bring aws-ofi-nccl {where}", "facts/efa-installer.yaml"
-    else:
+    elif not any(brought.holds(installer) for brought in known):
         text = f"EFA installers bring aws-ofi-nccl {where} from {known[0].since} on, {installer} does not"
         source = facts.efa.cite(known[0])
+    elif "aws-ofi-nccl" not in candidate:
+        text = f"which aws-ofi-nccl EFA installer {installer} brings is not known"
+        source = facts.efa.cite(facts.efa.releases[installer])
+    else:
+        return None
     return Reason(f"{text}: choose an aws-ofi-nccl version, which is then built from source", source)
