@@ -1,0 +1,176 @@
+"""What we ask of a registry beside docker's push: is it there, read it, put a manifest, a small blob, a tag."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import requests
+
+from rdma_images.publish import faults
+from rdma_images.publish.http import Connection
+
+OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+OCI_INDEX = "application/vnd.oci.image.index.v1+json"
+DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
+MANIFESTS = ", ".join((OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_INDEX))
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """Content by digest. `size` in bytes."""
+
+    media_type: str
+    digest: str
+    size: int
+    annotations: dict[str, str] = field(default_factory=dict)
+    artifact_type: str = ""
+    platform: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The descriptor as the image specification writes it."""
+        body: dict[str, Any] = {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
+        optional = {"annotations": self.annotations, "artifactType": self.artifact_type, "platform": self.platform}
+        return body | {name: value for name, value in optional.items() if value}
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> "Descriptor":
+        """The descriptor in a manifest or an index."""
+        return cls(
+            media_type=body.get("mediaType", ""),
+            digest=body["digest"],
+            size=int(body.get("size", 0)),
+            annotations=body.get("annotations") or {},
+            artifact_type=body.get("artifactType", ""),
+            platform=body.get("platform") or {},
+        )
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest or an index as a registry holds it: the very bytes, and what they say."""
+
+    media_type: str
+    raw: bytes
+
+    @property
+    def digest(self) -> str:
+        """Computed from the bytes, so that nobody's header has to be believed."""
+        return digest_of(self.raw)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The bytes as JSON."""
+        loaded: dict[str, Any] = json.loads(self.raw)
+        return loaded
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """How others point to it."""
+        return Descriptor(self.media_type, self.digest, len(self.raw), artifact_type=self.body.get("artifactType", ""))
+
+    def layers(self) -> tuple[Descriptor, ...]:
+        """The layers of an image's or artifact's manifest; none of an index."""
+        return tuple(Descriptor.from_json(layer) for layer in self.body.get("layers", ()))
+
+
+def digest_of(raw: bytes) -> str:
+    """The digest by which a registry knows these bytes."""
+    return f"sha256:{hashlib.sha256(raw).hexdigest()}"
+
+
+def canonical(body: Any) -> bytes:
+    """`body` as JSON whose bytes depend on nothing but its content."""
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class Repository:
+    """One repository of a registry."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self.connection = connection
+        self.name = name
+        self.ref = f"{connection.host}/{name}"
+
+    def head(self, reference: str) -> str | None:
+        """The digest that a tag or digest leads to; None where there is no such thing (or no such repository)."""
+        try:
+            answer = self._ask("HEAD", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
+        except faults.MissingError:
+            return None
+        # A registry may leave the header out; then the bytes tell.
+        return answer.headers.get("Docker-Content-Digest") or self.manifest(reference).digest
+
+    def manifest(self, reference: str) -> Manifest:
+        """The manifest of a tag or digest, checked against the digest when one was asked for."""
+        answer = self._ask("GET", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
+        found = Manifest(answer.headers.get("Content-Type", "").partition(";")[0], answer.content)
+        if reference.startswith("sha256:") and found.digest != reference:
+            raise faults.ConflictError(f"{self.ref}: the registry sent {found.digest} when asked for {reference}")
+        return found
+
+    def put_manifest(self, reference: str, manifest: Manifest) -> requests.Response:
+        """Store a manifest under a tag or its digest."""
+        return self._ask(
+            "PUT",
+            f"manifests/{reference}",
+            data=manifest.raw,
+            headers={"Content-Type": manifest.media_type},
+            subject=reference,
+            ok=(201,),
+            write=True,
+        )
+
+    def has_blob(self, digest: str) -> bool:
+        """Whether the repository holds this blob."""
+        try:
+            self._ask("HEAD", f"blobs/{digest}", subject=digest, allow_redirects=True)
+        except faults.MissingError:
+            return False
+        return True
+
+    def blob(self, digest: str) -> bytes:
+        """A small blob's bytes, checked against the digest."""
+        raw = self._ask("GET", f"blobs/{digest}", subject=digest).content
+        if digest_of(raw) != digest:
+            raise faults.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}")
+        return raw
+
+    def put_blob(self, raw: bytes) -> str:
+        """Store a small blob and return its digest; nothing is sent when it is there."""
+        digest = digest_of(raw)
+        if self.has_blob(digest):
+            return digest
+        begun = self._ask("POST", "blobs/uploads/", subject=digest, ok=(202,), write=True)
+        place = requests.compat.urljoin(f"{self.connection.base}/v2/", begun.headers["Location"])
+        separator = "&" if "?" in place else "?"
+        self.connection.request(
+            "PUT",
+            f"{place}{separator}digest={digest}",
+            self._scope(write=True),
+            f"{self.ref} {digest}",
+            ok=(201,),
+            data=raw,
+            headers={"Content-Type": "application/octet-stream"},
+        )
+        return digest
+
+    def referrers(self, digest: str) -> tuple[Descriptor, ...] | None:
+        """What is attached to `digest`; None where the registry does not speak of referrers."""
+        unknown = (400, 404, 405, 501)  # how registries without that part of the protocol have been seen to say so
+        answer = self._ask(
+            "GET", f"referrers/{digest}", subject=digest, headers={"Accept": OCI_INDEX}, ok=(200, *unknown)
+        )
+        if answer.status_code in unknown or not answer.headers.get("Content-Type", "").startswith(OCI_INDEX):
+            return None
+        return tuple(Descriptor.from_json(entry) for entry in answer.json().get("manifests") or ())
+
+    def _scope(self, write: bool) -> str:
+        return f"repository:{self.name}:{'pull,push' if write else 'pull'}"
+
+    def _ask(self, method: str, path: str, subject: str, write: bool = False, **options: Any) -> requests.Response:
+        joint = "@" if subject.startswith("sha256:") else ":"
+        return self.connection.request(
+            method, f"/v2/{self.name}/{path}", self._scope(write), f"{self.ref}{joint}{subject}", **options
+        )

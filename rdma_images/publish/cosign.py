@@ -1,0 +1,188 @@
+"""Signatures by cosign: made with a key file, a key of a key service, or the identity of a CI job.
+
+cosign is found on the PATH; where it is not, Debian's package is unpacked into the state folder.
+"""
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rdma_images.engine import Progress, debian, silent
+from rdma_images.errors import RdmaImagesError, RefusedError
+from rdma_images.paths import state_folder
+from rdma_images.publish import faults
+from rdma_images.publish.registries import is_loopback
+from rdma_images.publish.secrets import Login
+
+_SUITE = "trixie"  # the first of Debian with cosign, 2.5; needs libc 2.34
+_HELPER = "rdma-images"
+_LIMIT = 180  # seconds for one call
+# Where the helper below finds the login: the environment of that one child process.
+_VARIABLE = "RDMA_IMAGES_LOGIN"
+KEYLESS = "keyless"
+
+
+@dataclass(frozen=True)
+class Signer:
+    """How to sign: a key file, a key service's reference (awskms://…, gcpkms://…, azurekms://…), or KEYLESS.
+
+    The password of a key file is read by cosign itself, from COSIGN_PASSWORD.
+    """
+
+    key: str
+
+    def arguments(self) -> list[str]:
+        """For `cosign sign` and `cosign attest`. With a key, nothing is told to the public log."""
+        if self.key == KEYLESS:
+            return ["--yes"]
+        return ["--yes", "--key", self.key, "--tlog-upload=false"]
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whom to believe: the holder of a key, or an identity (and who vouches for it) of a keyless signature."""
+
+    key: str | None = None
+    identity: str | None = None  # a regular expression
+    issuer: str | None = None
+
+    def arguments(self) -> list[str]:
+        """For `cosign verify` and `cosign verify-attestation`. Without the flag, cosign wants the network for a key."""
+        if self.key is not None:
+            return ["--key", self.key, "--insecure-ignore-tlog"]
+        return ["--certificate-identity-regexp", self.identity or "", "--certificate-oidc-issuer", self.issuer or ""]
+
+    def __str__(self) -> str:
+        return f"the key {self.key}" if self.key else f"{self.identity} ({self.issuer})"
+
+
+class Cosign:
+    """cosign for one registry, whose login it is handed without a file."""
+
+    def __init__(self, program: Path, host: str, login: Login | None) -> None:
+        self._program = program
+        self._login = login
+        self._host = host
+        self._loopback = ["--allow-http-registry"] if is_loopback(host) else []
+
+    def sign(self, ref: str, signer: Signer) -> None:
+        """Sign `ref`, an image by digest."""
+        self._run("sign", *signer.arguments(), ref)
+
+    def attest(self, ref: str, signer: Signer, predicate_type: str, predicate: bytes) -> None:
+        """Attach a signed statement; one of the same type that is there is replaced."""
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            file.write(predicate)
+            file.flush()
+            self._run(
+                "attest", *signer.arguments(), "--replace", "--type", predicate_type, "--predicate", file.name, ref
+            )
+
+    def verified(self, ref: str, trust: Trust) -> bool:
+        """Whether `ref` carries a signature that `trust` made. Raises where that cannot be told."""
+        return self._ask("verify", *trust.arguments(), ref) is not None
+
+    def statements(self, ref: str, trust: Trust, predicate_type: str) -> list[dict[str, Any]]:
+        """The statements of one type on `ref` that `trust` signed."""
+        output = self._ask("verify-attestation", *trust.arguments(), "--type", predicate_type, ref)
+        return [] if output is None else list(_payloads(output))
+
+    def _ask(self, *arguments: str) -> str | None:
+        """Standard output, or None when cosign found nothing to believe."""
+        try:
+            return self._run(*arguments)
+        except _NothingFound:
+            return None
+
+    def _run(self, verb: str, *arguments: str) -> str:
+        with _environment(self._host, self._login) as environ:
+            command = [str(self._program), verb, *self._loopback, *arguments]
+            try:
+                done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=_LIMIT, check=False)
+            except subprocess.TimeoutExpired:
+                raise faults.BusyError(f"cosign {verb} for {arguments[-1]} took more than {_LIMIT} s") from None
+        if done.returncode == 0:
+            return done.stdout
+        secrets = self._login.secrets() if self._login else ()
+        raise _fault(verb, arguments[-1], faults.masked(done.stderr, secrets))
+
+
+class _NothingFound(faults.PublishError):
+    """cosign did its work, and there is no signature that counts."""
+
+
+def _fault(verb: str, ref: str, output: str) -> faults.PublishError:
+    """cosign's complaint as a sentence: the last line of it that says something."""
+    lines = [line.removeprefix("Error: ").strip() for line in output.splitlines()]
+    said = next((line for line in lines if line and not line.startswith(("main.go", "WARNING"))), "no reason given")
+    lowered = output.lower()
+    if verb.startswith("verify") and re.search(
+        r"no (matching )?(signatures|attestations)|none of the attestations", lowered
+    ):
+        return _NothingFound(f"{ref}: {said}")
+    if "decrypt" in lowered or "password" in lowered:
+        return faults.UnauthorizedError(f"cosign cannot open the key: set COSIGN_PASSWORD ({said})")
+    if re.search(r"\b(50[0234]|429)\b|connection refused|connection reset|eof", lowered):
+        return faults.BusyError(f"cosign {verb} for {ref} was cut off: {said}")
+    return faults.PublishError(f"cosign {verb} for {ref} failed: {said}")
+
+
+def _payloads(output: str) -> Iterator[dict[str, Any]]:
+    """The statements in cosign's envelopes, one JSON object a line."""
+    for line in output.splitlines():
+        if line.strip():
+            yield json.loads(base64.b64decode(json.loads(line)["payload"]))
+
+
+@contextmanager
+def _environment(host: str, login: Login | None) -> Iterator[Mapping[str, str]]:
+    """The environment of a cosign process.
+
+    cosign takes logins from docker's config only. The config made here names a credential helper, and the helper
+    prints what the environment of this one process holds: no secret reaches a disk or a command line.
+    """
+    with tempfile.TemporaryDirectory(prefix="rdma-images-cosign-") as name:
+        folder = Path(name)
+        config = {"credHelpers": {host: _HELPER}} if login is not None else {}
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        environ = {**os.environ, "DOCKER_CONFIG": name, "COSIGN_PASSWORD": os.environ.get("COSIGN_PASSWORD", "")}
+        if login is not None:
+            helper = folder / f"docker-credential-{_HELPER}"
+            helper.write_text(f'#!/bin/sh\nprintf %s "${_VARIABLE}"\n', encoding="utf-8")
+            helper.chmod(0o700)
+            environ["PATH"] = f"{name}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+            environ[_VARIABLE] = json.dumps({"ServerURL": host, **_pair(login)})
+        yield environ
+
+
+def _pair(login: Login) -> dict[str, str]:
+    """A login as a credential helper answers it."""
+    if login.identity_token:
+        return {"Username": "<token>", "Secret": login.identity_token}
+    if login.bearer:
+        raise RefusedError("cosign takes no bearer token: give username and password, or identity-token")
+    return {"Username": login.username, "Secret": login.password}
+
+
+def program(progress: Progress = silent) -> Path:
+    """cosign itself. Raises RdmaImagesError with the mend where there is none to be had."""
+    if found := shutil.which("cosign"):
+        return Path(found)
+    if sys.platform == "linux" and shutil.which("apt-get"):
+        return debian.fetch(["cosign"], _SUITE, state_folder() / "cosign", progress) / "usr" / "bin" / "cosign"
+    raise RdmaImagesError("there is no cosign on the PATH: install cosign 2 or later")
+
+
+def name_of(key: str) -> str:
+    """What a key is called in a publication: its reference, or the file's name without its folder."""
+    return key if "://" in key or key == KEYLESS else Path(key).name

@@ -1,0 +1,104 @@
+"""docker's push as a stream of events: what each says of a layer, and the errors that it hides among them."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rdma_images.publish import faults
+
+Fate = Literal["waiting", "pushing", "pushed", "mounted", "there"]
+
+_DONE: dict[str, Fate] = {"Pushed": "pushed", "Layer already exists": "there"}
+_DIGEST = re.compile(r": digest: (sha256:[0-9a-f]{64}) size: \d+")
+_STATUS = re.compile(r"(?:status(?: code)?(?: from \S+ request to \S+)?:?|: ) ?(\d{3})\b")
+
+
+@dataclass
+class Layer:
+    """One layer on its way. `id` is how docker shortens its digest; sizes in bytes, of what goes over the wire."""
+
+    id: str
+    fate: Fate = "waiting"
+    current: int = 0
+    total: int = 0
+
+
+@dataclass
+class Push:
+    """All that the events of one push have said so far."""
+
+    layers: dict[str, Layer] = field(default_factory=dict)
+    digest: str | None = None  # what docker says it has pushed
+
+    def sent(self) -> int:
+        """Bytes gone so far: a push in which this stands still has stalled, whatever else docker says."""
+        return sum(layer.current for layer in self.layers.values())
+
+    def take(self, event: dict[str, Any], host: str, subject: str) -> None:
+        """Note one event. Raises the PublishError that the event carries."""
+        if "error" in event or "errorDetail" in event:
+            detail = event.get("errorDetail") or {}
+            raise fault(host, subject, str(event.get("error") or detail.get("message") or "docker gives no reason"))
+        status = str(event.get("status", ""))
+        if found := _DIGEST.search(status):
+            self.digest = found[1]
+        name = event.get("id")
+        if not name:
+            return
+        layer = self.layers.setdefault(name, Layer(name))
+        detail = event.get("progressDetail") or {}
+        layer.current = max(layer.current, int(detail.get("current") or 0))
+        layer.total = max(layer.total, int(detail.get("total") or 0))
+        if status.startswith("Mounted from"):
+            layer.fate = "mounted"
+        elif status == "Pushing":
+            layer.fate = "pushing"
+        else:
+            layer.fate = _DONE.get(status, layer.fate)
+        if layer.fate == "pushed":
+            layer.current = max(layer.current, layer.total)
+
+
+# The words are docker's, containerd's and Go's network library's; the first that is found decides.
+_WORDS: tuple[tuple[str, type[faults.PublishError], str], ...] = (
+    ("immutable", faults.ConflictError, "the tag is immutable"),
+    ("no basic auth credentials", faults.UnauthorizedError, "it wants credentials"),
+    ("unauthorized", faults.UnauthorizedError, "it does not take the credentials"),
+    ("authentication required", faults.UnauthorizedError, "it does not take the credentials"),
+    ("authorization failed", faults.UnauthorizedError, "it does not take the credentials"),
+    ("insufficient_scope", faults.DeniedError, "the credentials do not allow a push"),
+    ("denied", faults.DeniedError, "the credentials do not allow a push"),
+    ("forbidden", faults.DeniedError, "the credentials do not allow a push"),
+    ("no space left", faults.BusyError, "its disk is full"),
+    ("name unknown", faults.MissingError, "there is no such repository"),
+    ("repository does not exist", faults.MissingError, "there is no such repository"),
+    ("connection refused", faults.UnreachableError, "the connection is refused"),
+    ("no such host", faults.UnreachableError, "nobody knows that name"),
+    ("i/o timeout", faults.UnreachableError, "no answer"),
+    ("tls: ", faults.UnreachableError, "the engine does not trust its certificate"),
+    ("x509: ", faults.UnreachableError, "the engine does not trust its certificate"),
+    ("server gave http response", faults.UnreachableError, "it speaks plain HTTP, which the engine was not told"),
+    ("connection reset", faults.BusyError, "the connection was cut"),
+    ("broken pipe", faults.BusyError, "the connection was cut"),
+    ("use of closed network connection", faults.BusyError, "the connection was cut"),
+    ("eof", faults.BusyError, "the connection was cut"),
+)
+_STATUSES: dict[int, type[faults.PublishError]] = {
+    401: faults.UnauthorizedError,
+    403: faults.DeniedError,
+    404: faults.MissingError,
+    **dict.fromkeys((408, 429, 500, 502, 503, 504), faults.BusyError),
+}
+
+
+def fault(host: str, subject: str, text: str) -> faults.PublishError:
+    """The error text of a push as the fault it is."""
+    lowered = text.lower()
+    said = faults.masked(" ".join(text.split()))[:400]
+    for word, kind, meaning in _WORDS:
+        if word in lowered:
+            return kind(f"{host}: {subject} was not pushed: {meaning} ({said})")
+    for status in map(int, _STATUS.findall(text)):
+        if kind_of := _STATUSES.get(status):
+            return kind_of(f"{host}: {subject} was not pushed ({said})")
+    return faults.PublishError(f"{host}: {subject} was not pushed ({said})")

@@ -1,0 +1,137 @@
+"""What a registry can answer or do instead of what was asked, each as a sentence; and trying again what may heal."""
+
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import requests
+
+from rdma_images.errors import RdmaImagesError
+
+# Upload addresses carry the state of the upload, docker repeats them in its errors, and some registries sign them.
+_QUERY = re.compile(r"(https?://[^\s\"?]+)\?[^\s\"]+")
+_AUTHORIZATION = re.compile(r"(?i)\b(basic|bearer) +[A-Za-z0-9+/=._~-]{8,}")
+
+
+class PublishError(RdmaImagesError):
+    """Something between this machine and a complete publication."""
+
+    temporary = False  # whether the same request may succeed a little later
+
+
+class UnreachableError(PublishError):
+    """No answer: the name, the network, the TLS certificate, or a registry that is down."""
+
+    temporary = True
+
+
+class BusyError(PublishError):
+    """The registry answered that it cannot now (429, 5xx), or stopped in the middle."""
+
+    temporary = True
+
+
+class UnauthorizedError(PublishError):
+    """The registry does not take the credentials, or wants some."""
+
+
+class ExpiredError(UnauthorizedError):
+    """Credentials that were taken before are not taken any more: fresh ones may be."""
+
+    temporary = True
+
+
+class DeniedError(PublishError):
+    """The credentials are good and do not allow it."""
+
+
+class MissingError(PublishError):
+    """The repository or what was asked for is not there."""
+
+
+class ConflictError(PublishError):
+    """Something else is there already: an immutable tag, another digest."""
+
+
+def masked(text: str, secrets: Iterable[str] = ()) -> str:
+    """`text` fit to be shown: without the secrets given, authorization headers and the state in upload addresses."""
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return _AUTHORIZATION.sub(r"\1 ***", _QUERY.sub(r"\1?…", text))
+
+
+def from_transport(host: str, error: requests.RequestException) -> PublishError:
+    """A request that got no answer."""
+    match error:
+        case requests.exceptions.SSLError():
+            why = "its certificate is not trusted here: name the CA bundle in REQUESTS_CA_BUNDLE"
+        case requests.exceptions.ConnectTimeout():
+            why = "no answer to the connection: check the host, the proxy and the firewall"
+        case requests.exceptions.Timeout():
+            return BusyError(f"{host} stopped answering in the middle of a request")
+        case _ if "Name or service not known" in str(error) or "nodename nor servname" in str(error):
+            why = "nobody knows that name: check how the host is written"
+        case _ if "refused" in str(error).lower():
+            why = "the connection is refused: is the registry running there?"
+        case _:
+            why = masked(str(error))
+    return UnreachableError(f"{host} cannot be reached: {why}")
+
+
+def from_status(host: str, subject: str, status: int, body: str) -> PublishError:
+    """An answer other than the one hoped for. `subject` is the repository or reference that it was about."""
+    detail = masked(_first_message(body))
+    said = f" ({detail})" if detail else ""
+    match status:
+        case 401:
+            return UnauthorizedError(f"{host} does not take the credentials for {subject}{said}: check them, or log in")
+        case 403:
+            return DeniedError(f"{host} denies access to {subject}{said}: ask for the right to push there")
+        case 404:
+            return MissingError(f"{host} has no {subject}{said}")
+        case 429 | 500 | 502 | 503 | 504:
+            return BusyError(f"{host} cannot do it now for {subject}: HTTP {status}{said}")
+        case _ if "immutable" in body.lower():
+            return ConflictError(f"{host} refuses to change {subject}: the tag is immutable{said}")
+        case _:
+            return PublishError(f"{host} refuses {subject}: HTTP {status}{said}")
+
+
+def _first_message(body: str) -> str:
+    """The message of the first error of a registry's answer; the answer's start where it has another shape."""
+    try:
+        errors = json.loads(body)["errors"]
+        return str(errors[0].get("message") or errors[0].get("code") or "")[:300]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        return " ".join(body.split())[:200]
+
+
+Result = TypeVar("Result")
+
+
+def persist(
+    action: Callable[[], Result],
+    attempts: int = 6,
+    first_wait: float = 1.0,
+    longest_wait: float = 30.0,
+    say: Callable[[str], None] = lambda _: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Result:
+    """What `action` returns, tried again after faults that may heal.
+
+    Waits `first_wait` seconds, then twice that and so on, with up to a quarter of chance in it so that many runners
+    do not come back together. The last fault is raised as it is.
+    """
+    for attempt in range(1, attempts + 1):
+        try:
+            return action()
+        except PublishError as error:
+            if not error.temporary or attempt == attempts:
+                raise
+            wait = min(longest_wait, first_wait * 2 ** (attempt - 1)) * random.uniform(1, 1.25)
+            say(f"{error}; trying again in {wait:.0f} s ({attempt} of {attempts - 1})")
+            sleep(wait)
+    raise AssertionError("attempts must be at least 1")

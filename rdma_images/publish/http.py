@@ -1,0 +1,137 @@
+"""One registry over HTTP: who we are (basic, bearer, identity token), and answers turned into faults."""
+
+import base64
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from rdma_images.publish import faults
+from rdma_images.publish.registries import is_loopback
+from rdma_images.publish.secrets import Login
+
+TIMEOUT = (10.0, 60.0)  # seconds to connect, seconds without a byte
+_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+
+LoginSource = Callable[[], Login | None]
+
+
+class Connection:
+    """Requests to one registry; safe for several threads.
+
+    `login` is asked when the registry wants to know who we are, and again when it stops believing what it took before.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        login: LoginSource,
+        tls: bool | None = None,
+        ca: Path | None = None,
+        timeout: tuple[float, float] = TIMEOUT,
+    ) -> None:
+        self.host = host
+        # With every request and not on the session, where the environment's bundle would win over the one chosen.
+        self._how: dict[str, Any] = {"timeout": timeout} | ({"verify": str(ca)} if ca else {})
+        self._login_source = login
+        secure = tls if tls is not None else not is_loopback(host)
+        self.base = f"{'https' if secure else 'http'}://{host}"
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._headers: dict[str, str] = {}  # scope -> Authorization
+        self._login: Login | None = None
+
+    def login(self, fresh: bool = False) -> Login | None:
+        """The login in use, fetched once; `fresh` fetches it again (after it has expired)."""
+        with self._lock:
+            if self._login is None or fresh:
+                self._login = self._login_source()
+                self._headers.clear()
+            return self._login
+
+    def request(
+        self, method: str, path: str, scope: str, subject: str, ok: tuple[int, ...] = (200,), **options: Any
+    ) -> requests.Response:
+        """The answer to a request below /v2/ (or to an address the registry named), when its status is in `ok`.
+
+        `scope` is the repository and actions the request needs, `subject` what errors call it. Raises a PublishError.
+        """
+        url = path if path.startswith(("http://", "https://")) else f"{self.base}{path}"
+        known = self._headers.get(scope)
+        response = self._send(method, url, known, options)
+        if response.status_code == 401:
+            response = self._send(method, url, self._authorize(response, scope, subject, fresh=False), options)
+        if response.status_code == 401 and known is not None:
+            response = self._send(method, url, self._authorize(response, scope, subject, fresh=True), options)
+        if response.status_code not in ok:
+            raise faults.from_status(self.host, subject, response.status_code, response.text)
+        return response
+
+    def _send(self, method: str, url: str, authorization: str | None, options: dict[str, Any]) -> requests.Response:
+        headers = dict(options.get("headers", {}))
+        # An address on another host (a storage redirect) gets no credentials.
+        if authorization and url.startswith(f"{self.base}/"):
+            headers["Authorization"] = authorization
+        try:
+            return self._session().request(method, url, **{**self._how, **options, "headers": headers, "auth": _keep})
+        except requests.RequestException as error:
+            raise faults.from_transport(self.host, error) from None
+
+    def _session(self) -> requests.Session:
+        """A session of this thread: requests does not promise that one may be shared."""
+        if not hasattr(self._local, "session"):
+            self._local.session = requests.Session()
+            # A proxy from the environment can not lead to this machine itself.
+            self._local.session.trust_env = not is_loopback(self.host)
+        session: requests.Session = self._local.session
+        return session
+
+    def _authorize(self, refused: requests.Response, scope: str, subject: str, fresh: bool) -> str:
+        """The Authorization header that answers the challenge of a refused request."""
+        challenge = refused.headers.get("WWW-Authenticate", "")
+        login = self.login(fresh)
+        form = challenge.partition(" ")[0].lower()
+        if login is not None and login.bearer:
+            header = f"Bearer {login.bearer}"
+        elif form == "basic":
+            if login is None:
+                raise faults.UnauthorizedError(f"{self.host} wants credentials for {subject}, and there are none")
+            pair = f"{login.username}:{login.password}".encode()
+            header = f"Basic {base64.b64encode(pair).decode()}"
+        elif form == "bearer":
+            header = f"Bearer {self._token(dict(_CHALLENGE.findall(challenge)), scope, subject, login)}"
+        else:
+            raise faults.from_status(self.host, subject, 401, refused.text)
+        self._headers[scope] = header
+        return header
+
+    def _token(self, challenge: dict[str, str], scope: str, subject: str, login: Login | None) -> str:
+        """A bearer token from the realm that the registry named (the distribution specification's token flow)."""
+        fields = {"service": challenge.get("service", ""), "scope": scope}
+        realm = challenge.get("realm", "")
+        try:
+            if login is not None and login.identity_token:
+                form = {
+                    "grant_type": "refresh_token",
+                    "refresh_token": login.identity_token,
+                    "client_id": "rdma-images",
+                } | fields
+                answer = self._session().post(realm, data=form, auth=_keep, **self._how)
+            else:
+                auth = (login.username, login.password) if login is not None else _keep
+                answer = self._session().get(realm, params=fields, auth=auth, **self._how)
+        except requests.RequestException as error:
+            raise faults.from_transport(realm.partition("//")[2].partition("/")[0] or self.host, error) from None
+        if answer.status_code != 200:
+            status = 401 if answer.status_code in (400, 403) else answer.status_code
+            raise faults.from_status(self.host, subject, status, answer.text)
+        body = answer.json()
+        return str(body.get("token") or body.get("access_token") or "")
+
+
+def _keep(prepared: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Keeps requests from looking into ~/.netrc for another login."""
+    return prepared

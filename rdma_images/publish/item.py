@@ -1,0 +1,101 @@
+"""What is to be published: an image with its build, its report, its tags, and what will be attached to it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from rdma_images import atomic, paths
+from rdma_images.errors import RdmaImagesError, RefusedError
+from rdma_images.model import Build, Image, Report
+from rdma_images.publish import sbom, statement
+from rdma_images.publish.attach import Artifact
+from rdma_images.publish.client import canonical
+from rdma_images.publish.gate import Passed
+from rdma_images.publish.tags import Tags
+
+
+@dataclass(frozen=True)
+class Item:
+    """One image that the gate let pass."""
+
+    image: Image
+    build: Build
+    report: Report
+    tags: Tags
+    passed: Passed
+    measured: dict[str, str]  # component -> version, inside the image
+
+
+Form = TypeVar("Form")
+
+
+def read(image_id: str, file: str, form: type[Form]) -> Form | None:
+    """What a step wrote of an image; None where it wrote nothing. Raises RdmaImagesError for a broken file."""
+    path = paths.image_folder(image_id) / file
+    try:
+        return TypeAdapter(form).validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise RdmaImagesError(f"{path}: {where}: {first['msg']}: build and validate the image again") from None
+
+
+def build_of(image: Image) -> Build:
+    """The image's build. Raises RefusedError where there is none."""
+    found = read(image.id, "build.json", Build)
+    if found is None:
+        raise RefusedError(f"{image.id} is not built: invoke build --target {image.target}")
+    return found
+
+
+def artifacts(item: Item, labels: dict[str, str], builder: Callable[[], dict[str, str]]) -> tuple[Artifact, ...]:
+    """Provenance, bill of materials and report of an image, ready to be attached.
+
+    `labels` are those of the image itself, `builder` the versions of the programs that built it. Both are written
+    down once, beside the image's report: the same image gets the same artifacts in every registry and every run.
+    """
+    name, digest = item.image.target, item.build.digest
+    provenance = _kept(item, "provenance.json", lambda: _provenance(item, labels, builder))
+    bill = _kept(item, "sbom.cdx.json", lambda: sbom.sbom(name, item.report))
+    proof = statement.statement(name, digest, statement.REPORT, statement.report(item.report, item.passed.allowed_red))
+    kinds = "io.rdma-images.predicate"
+    return (
+        Artifact(statement.IN_TOTO, "provenance.json", provenance, item.build.finished, {kinds: statement.PROVENANCE}),
+        Artifact(sbom.CYCLONEDX, "sbom.cdx.json", bill, item.report.started),
+        Artifact(statement.IN_TOTO, "report.json", proof, item.report.started, {kinds: statement.REPORT}),
+    )
+
+
+def predicate_of(artifact: Artifact) -> bytes:
+    """What is signed of an artifact: a statement's predicate, anything else as it is."""
+    if artifact.type != statement.IN_TOTO:
+        return artifact.content
+    return canonical(json.loads(artifact.content)["predicate"])
+
+
+def _kept(item: Item, file: str, make: Callable[[], bytes]) -> bytes:
+    """The content of `file` in the image's folder when it is about this digest; else made, and kept there."""
+    path = paths.image_folder(item.image.id) / file
+    try:
+        found = path.read_bytes()
+    except FileNotFoundError:
+        found = b""
+    if item.build.digest.removeprefix("sha256:").encode() in found:
+        return found
+    made = make()
+    atomic.write(path, made.decode())
+    return made
+
+
+def _provenance(item: Item, labels: dict[str, str], builder: Callable[[], dict[str, str]]) -> bytes:
+    revision = {
+        "repository": labels.get("org.opencontainers.image.source", ""),
+        "commit": labels.get("org.opencontainers.image.revision", ""),
+    }
+    predicate = statement.provenance(item.image, item.build, builder(), revision)
+    return statement.statement(item.image.target, item.build.digest, statement.PROVENANCE, predicate)

@@ -1,0 +1,136 @@
+"""Alibaba Cloud Container Registry. Enterprise has temporary tokens and an API for repositories, Personal neither."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from rdma_images.publish import faults
+from rdma_images.publish.kinds.base import Prepared, joined
+from rdma_images.publish.kinds.oci import from_references
+from rdma_images.publish.registries import AcrAliyun
+from rdma_images.publish.secrets import Login
+
+_HOURS = 1  # the shortest life that GetAuthorizationToken gives
+
+
+class AcrAliyunKind:
+    """One instance (Enterprise) or region (Personal) of ACR."""
+
+    tls: bool | None = None
+
+    def __init__(self, registry: AcrAliyun) -> None:
+        self._registry = registry
+        self.host = registry.host or f"registry.{registry.region}.aliyuncs.com"
+        if registry.instance is not None:
+            # Here, so that a missing SDK is told before anything is done.
+            from alibabacloud_cr20181201 import models
+
+            self._models: Any = models
+
+    @cached_property
+    def _client(self) -> Any:
+        from alibabacloud_cr20181201.client import Client
+        from alibabacloud_credentials.client import Client as Chain
+        from alibabacloud_tea_openapi.models import Config
+
+        endpoint = self._registry.endpoint or f"cr.{self._registry.region}.aliyuncs.com"
+        protocol, _, host = endpoint.rpartition("://")
+        config = Config(credential=Chain(), region_id=self._registry.region, endpoint=host)
+        config.protocol = protocol or "https"
+        return Client(config)
+
+    def login(self) -> Login | None:
+        """Enterprise: a fresh token for an hour. Personal: the registry's fixed password."""
+        if self._registry.instance is None:
+            assert self._registry.credentials is not None
+            return from_references(self._registry.credentials)
+        request = self._models.GetAuthorizationTokenRequest(
+            instance_id=self._registry.instance, expires_in_hours=_HOURS
+        )
+        body = self._ask("GetAuthorizationToken", lambda: self._client.get_authorization_token(request)).body
+        return Login(username=body.temp_username, password=body.authorization_token)
+
+    def repository(self, target: str) -> str:
+        """namespace/prefix/target."""
+        return joined(self._registry.namespace, self._registry.prefix, target)
+
+    def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> Prepared:
+        """Enterprise: namespace (where registries.yaml allows it) and repository, created where they are missing."""
+        if self._registry.instance is None:
+            return Prepared(name)
+        namespace, _, repository = name.partition("/")
+        made = []
+        if self._missing("GetNamespace", self._find_namespace(namespace)):
+            if not self._registry.create_namespace:
+                raise faults.MissingError(
+                    f"{self.host} has no namespace {namespace}: create it, or set create-namespace in registries.yaml"
+                )
+            self._ask("CreateNamespace", self._make_namespace(namespace))
+            made.append(f"namespace {namespace}")
+        if self._missing("GetRepository", self._find_repository(namespace, repository)):
+            self._ask("CreateRepository", self._make_repository(namespace, repository))
+            made.append(f"repository {name}")
+        return Prepared(name, tuple(made))
+
+    def _find_namespace(self, namespace: str) -> Callable[[], Any]:
+        request = self._models.GetNamespaceRequest(instance_id=self._registry.instance, namespace_name=namespace)
+        return lambda: self._client.get_namespace(request)
+
+    def _make_namespace(self, namespace: str) -> Callable[[], Any]:
+        request = self._models.CreateNamespaceRequest(
+            instance_id=self._registry.instance,
+            namespace_name=namespace,
+            auto_create_repo=False,
+            default_repo_type="PRIVATE",
+        )
+        return lambda: self._client.create_namespace(request)
+
+    def _find_repository(self, namespace: str, repository: str) -> Callable[[], Any]:
+        request = self._models.GetRepositoryRequest(
+            instance_id=self._registry.instance, repo_namespace_name=namespace, repo_name=repository
+        )
+        return lambda: self._client.get_repository(request)
+
+    def _make_repository(self, namespace: str, repository: str) -> Callable[[], Any]:
+        request = self._models.CreateRepositoryRequest(
+            instance_id=self._registry.instance,
+            repo_namespace_name=namespace,
+            repo_name=repository,
+            repo_type="PRIVATE",
+            summary="Published by rdma-images",
+            tag_immutability=False,  # it has no exclusions, and short tags and attachments' tags have to move
+        )
+        return lambda: self._client.create_repository(request)
+
+    def _missing(self, action: str, call: Callable[[], Any]) -> bool:
+        try:
+            self._ask(action, call)
+        except faults.MissingError:
+            return True
+        return False
+
+    def _ask(self, action: str, call: Callable[[], Any]) -> Any:
+        """The answer of one call of the SDK; its exceptions, and answers that say "no", as PublishErrors."""
+        from darabonba.exceptions import DaraException
+
+        try:
+            answer = call()
+        except DaraException as error:
+            raise self._fault(action, str(getattr(error, "code", "") or ""), str(error)) from None
+        except OSError as error:
+            raise faults.UnreachableError(f"Alibaba Cloud cannot be reached for {self.host}: {error}") from None
+        if answer.body is not None and answer.body.is_success is False:
+            raise self._fault(action, str(answer.body.code), str(answer.body.code))
+        return answer
+
+    def _fault(self, action: str, code: str, message: str) -> faults.PublishError:
+        said = faults.masked(message)
+        if "NOT_EXIST" in code or "NotExist" in code or "NotFound" in code:
+            return faults.MissingError(f"{self.host} has not what {action} asked for ({code})")
+        if "Forbidden" in code or "NO_PERMISSION" in code or "NoPermission" in code:
+            return faults.DeniedError(f"Alibaba Cloud denies {action} for {self.host} ({code}): ask for that right")
+        if "InvalidAccessKey" in code or "Signature" in code or "SecurityToken" in code:
+            return faults.UnauthorizedError(f"Alibaba Cloud does not take the credentials for {self.host} ({code})")
+        if "Throttling" in code or "ServiceUnavailable" in code or not code:
+            return faults.BusyError(f"Alibaba Cloud cannot do {action} for {self.host} now: {said}")
+        return faults.PublishError(f"Alibaba Cloud refuses {action} for {self.host}: {said}")

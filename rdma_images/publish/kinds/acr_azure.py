@@ -1,0 +1,50 @@
+"""Azure Container Registry: an Entra token is exchanged for the registry's own refresh token."""
+
+import requests
+from azure.core.exceptions import ClientAuthenticationError
+from azure.identity import DefaultAzureCredential
+
+from rdma_images.publish import faults
+from rdma_images.publish.http import TIMEOUT
+from rdma_images.publish.kinds.base import Prepared, joined
+from rdma_images.publish.registries import AcrAzure, is_loopback
+from rdma_images.publish.secrets import Login
+
+# Azure's own name for "the password is a refresh token".
+_TOKEN_USER = "00000000-0000-0000-0000-000000000000"
+_SCOPE = "https://containerregistry.azure.net/.default"
+
+
+class AcrAzureKind:
+    """One registry of Azure."""
+
+    def __init__(self, registry: AcrAzure) -> None:
+        self._registry = registry
+        self.host = registry.host
+        self.tls = registry.tls
+        self._credential = DefaultAzureCredential()
+
+    def login(self) -> Login | None:
+        """A refresh token of the registry, used as a password."""
+        try:
+            access = self._credential.get_token(_SCOPE).token
+        except ClientAuthenticationError as error:
+            first = str(error).splitlines()[0]
+            raise faults.UnauthorizedError(f"there are no Azure credentials for {self.host}: {first}") from None
+        scheme = "http" if self.tls is False or (self.tls is None and is_loopback(self.host)) else "https"
+        form = {"grant_type": "access_token", "service": self.host, "access_token": access}
+        try:
+            answer = requests.post(f"{scheme}://{self.host}/oauth2/exchange", data=form, timeout=TIMEOUT)
+        except requests.RequestException as error:
+            raise faults.from_transport(self.host, error) from None
+        if answer.status_code != 200:
+            raise faults.from_status(self.host, "a token", answer.status_code, answer.text)
+        return Login(username=_TOKEN_USER, password=answer.json()["refresh_token"])
+
+    def repository(self, target: str) -> str:
+        """prefix/target."""
+        return joined(self._registry.prefix, target)
+
+    def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> Prepared:
+        """A push creates it."""
+        return Prepared(name)

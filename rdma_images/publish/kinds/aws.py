@@ -1,0 +1,43 @@
+"""What ECR and ECR Public share: boto3's errors as sentences, and the authorization token."""
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import botocore.exceptions
+
+from rdma_images.publish import faults
+from rdma_images.publish.secrets import Login
+
+_DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
+_REJECTED = ("UnrecognizedClientException", "InvalidSignatureException", "ExpiredToken", "ExpiredTokenException")
+
+
+@contextmanager
+def sentences(where: str, doing: str) -> Iterator[None]:
+    """boto3's errors inside the block, raised as PublishErrors: `where` was asked for `doing`."""
+    try:
+        yield
+    except botocore.exceptions.ClientError as error:
+        code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
+        if code in _DENIED:
+            raise faults.DeniedError(f"AWS denies {doing} in {where}: {message}") from None
+        if code in _REJECTED:
+            raise faults.UnauthorizedError(f"AWS does not take the credentials for {where} ({code}): log in") from None
+        kind = faults.BusyError if "Throttl" in code or code.endswith("ServerException") else faults.PublishError
+        raise kind(f"AWS refuses {doing} in {where}: {code}: {message}") from None
+    except (botocore.exceptions.NoCredentialsError, botocore.exceptions.PartialCredentialsError):
+        raise faults.UnauthorizedError(
+            f"there are no AWS credentials for {where}: set a profile, AWS_ACCESS_KEY_ID, or a role"
+        ) from None
+    except (botocore.exceptions.EndpointConnectionError, botocore.exceptions.HTTPClientError) as error:
+        raise faults.UnreachableError(f"AWS cannot be reached for {where}: {error}") from None
+    except botocore.exceptions.BotoCoreError as error:
+        raise faults.PublishError(f"{where}: {error}") from None
+
+
+def login_of(authorization: dict[str, Any]) -> Login:
+    """ECR's token is the base64 of "AWS:password"."""
+    username, _, password = base64.b64decode(authorization["authorizationToken"]).decode().partition(":")
+    return Login(username=username, password=password)

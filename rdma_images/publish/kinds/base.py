@@ -1,0 +1,43 @@
+"""What every kind of registry answers."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from rdma_images.publish.secrets import Login
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A repository that may be pushed to. `made` says what was created for it, in words; empty when it was there."""
+
+    name: str
+    made: tuple[str, ...] = ()
+
+
+class Kind(Protocol):
+    """A registry of one kind: where it is, who we are there, and how a repository comes to be."""
+
+    @property
+    def host(self) -> str:
+        """Host, with the port where there is one, under which docker and we address it."""
+
+    @property
+    def tls(self) -> bool | None:
+        """None: TLS unless the host is on the loopback interface."""
+
+    def login(self) -> Login | None:
+        """Fresh credentials; None where the registry is asked without any. Raises a PublishError or RefusedError."""
+
+    def repository(self, target: str) -> str:
+        """The repository's name for a target, prefix and namespace included."""
+
+    def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> Prepared:
+        """Create the repository where the registry needs that; `moving` are the tags that must stay movable in it.
+
+        Raises DeniedError when it may not be created.
+        """
+
+
+def joined(*parts: str) -> str:
+    """A repository's name of its non-empty parts."""
+    return "/".join(part.strip("/") for part in parts if part)

@@ -1,0 +1,135 @@
+"""Amazon ECR: a repository has to exist before a push; tokens live 12 hours and are never kept."""
+
+import json
+from functools import cached_property
+from typing import Any
+
+import boto3
+
+from rdma_images.publish import tags
+from rdma_images.publish.kinds.aws import login_of, sentences
+from rdma_images.publish.kinds.base import Prepared, joined
+from rdma_images.publish.registries import Ecr
+from rdma_images.publish.secrets import Login
+
+_EXCLUDING = "IMMUTABLE_WITH_EXCLUSION"
+_MOST_FILTERS = 5  # docs.aws.amazon.com/AmazonECR/latest/userguide/image-tag-mutability.html
+
+
+class EcrKind:
+    """One account and region of ECR."""
+
+    def __init__(self, registry: Ecr) -> None:
+        self._registry = registry
+        self._where = f"ECR {registry.account} {registry.region}"
+        self.tls: bool | None = None
+
+    @cached_property
+    def _client(self) -> Any:
+        with sentences(self._where, "a session"):
+            session = boto3.Session(profile_name=self._registry.profile, region_name=self._registry.region)
+            return session.client("ecr")
+
+    @cached_property
+    def host(self) -> str:
+        """The host of registries.yaml, or what AWS says: it ends in .com.cn in China, and in other ways elsewhere."""
+        if self._registry.host:
+            return self._registry.host
+        data = self._authorization()
+        return str(data["proxyEndpoint"]).partition("//")[2]
+
+    def login(self) -> Login | None:
+        """A fresh token of GetAuthorizationToken."""
+        return login_of(self._authorization())
+
+    def _authorization(self) -> dict[str, Any]:
+        with sentences(self._where, "GetAuthorizationToken"):
+            answer = self._client.get_authorization_token(registryIds=[self._registry.account])
+        data: dict[str, Any] = answer["authorizationData"][0]
+        return data
+
+    def repository(self, target: str) -> str:
+        """prefix/target."""
+        return joined(self._registry.prefix, target)
+
+    def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> Prepared:
+        """The repository, created with mutability, scanning and lifecycle policy where it is missing.
+
+        One that exists keeps its settings, which may be somebody's decision; only the list of movable tags grows
+        where registries.yaml wants immutability and the repository already leaves some tags out of it.
+        """
+        found = self._find(name)
+        if found is not None:
+            return Prepared(name, self._keep_moving(name, found, moving))
+        with sentences(self._where, f"CreateRepository {name}"):
+            try:
+                self._client.create_repository(**self._settings(name, moving))
+            except self._client.exceptions.RepositoryAlreadyExistsException:  # another runner was faster
+                return Prepared(name)
+        made = [f"repository {name}"]
+        if days := self._registry.keep_untagged_days:
+            with sentences(self._where, f"PutLifecyclePolicy {name}"):
+                self._client.put_lifecycle_policy(
+                    registryId=self._registry.account, repositoryName=name, lifecyclePolicyText=_lifecycle(days)
+                )
+            made.append(f"lifecycle policy: untagged images leave after {days} days")
+        return Prepared(name, tuple(made))
+
+    def _find(self, name: str) -> dict[str, Any] | None:
+        with sentences(self._where, f"DescribeRepositories {name}"):
+            try:
+                answer = self._client.describe_repositories(registryId=self._registry.account, repositoryNames=[name])
+            except self._client.exceptions.RepositoryNotFoundException:
+                return None
+        found: dict[str, Any] = answer["repositories"][0]
+        return found
+
+    def _keep_moving(self, name: str, found: dict[str, Any], moving: tuple[str, ...]) -> tuple[str, ...]:
+        """Let the tags of this publication move in an immutable repository; what was done, in words."""
+        if not self._registry.immutable or found.get("imageTagMutability") != _EXCLUDING:
+            return ()
+        known = [one["filter"] for one in found.get("imageTagMutabilityExclusionFilters", ())]
+        missing = [tag for tag in moving if tag not in known]
+        if not missing:
+            return ()
+        with sentences(self._where, f"PutImageTagMutability {name}"):
+            self._client.put_image_tag_mutability(
+                registryId=self._registry.account,
+                repositoryName=name,
+                imageTagMutability=_EXCLUDING,
+                imageTagMutabilityExclusionFilters=_filters((*moving, *known)),
+            )
+        return (f"{' and '.join(missing)} may move",)
+
+    def _settings(self, name: str, moving: tuple[str, ...]) -> dict[str, Any]:
+        settings: dict[str, Any] = {
+            "registryId": self._registry.account,
+            "repositoryName": name,
+            "imageTagMutability": "MUTABLE",
+            "imageScanningConfiguration": {"scanOnPush": self._registry.scan_on_push},
+        }
+        if self._registry.immutable:
+            # Short tags move and attachments' tags are rewritten: an immutable repository has to leave them out.
+            settings["imageTagMutability"] = _EXCLUDING
+            settings["imageTagMutabilityExclusionFilters"] = _filters(moving)
+        if self._registry.kms_key:
+            settings["encryptionConfiguration"] = {"encryptionType": "KMS", "kmsKey": self._registry.kms_key}
+        return settings
+
+
+def _filters(moving: tuple[str, ...]) -> list[dict[str, str]]:
+    """ECR's form of the tags that may move: the attachments' first, then the newest, as many as ECR takes."""
+    patterns = dict.fromkeys((tags.ATTACHMENTS, *moving))
+    return [{"filterType": "WILDCARD", "filter": pattern} for pattern in list(patterns)[:_MOST_FILTERS]]
+
+
+def _lifecycle(days: int) -> str:
+    """ECR's lifecycle policy document: images without a tag leave after `days`."""
+    selection = {"tagStatus": "untagged", "countType": "sinceImagePushed", "countUnit": "days", "countNumber": days}
+    rule = {
+        "rulePriority": 1,
+        "description": "images without a tag",
+        "selection": selection,
+        "action": {"type": "expire"},
+    }
+    return json.dumps({"rules": [rule]})

@@ -1,0 +1,107 @@
+"""What is shown while layers travel: a bar a layer on a terminal, a line now and then anywhere else."""
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+
+from rdma_images.publish.events import Push
+
+_EVERY = 10.0  # seconds between two plain lines: a log is read afterwards
+
+
+class Watcher(Protocol):
+    """Who is told of a publication's steps and layers."""
+
+    def line(self, text: str) -> None:
+        """One plain line."""
+
+    def moved(self, push: Push) -> None:
+        """The push has gone on."""
+
+    def __enter__(self) -> "Watcher":
+        """The start of a publication."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Its end."""
+
+
+class Lines:
+    """Plain lines, for logs."""
+
+    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self.line = say
+        self._clock = clock
+        self._last = clock()
+
+    def moved(self, push: Push) -> None:
+        """A line when the last is old enough."""
+        if self._clock() - self._last < _EVERY:
+            return
+        self._last = self._clock()
+        layers = push.layers.values()
+        done = sum(one.fate in ("pushed", "mounted", "there") for one in layers)
+        total = sum(one.total for one in layers)
+        self.line(f"  {done} of {len(layers)} layers, {mebibytes(push.sent())} of {mebibytes(total)} sent")
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class Bars:
+    """A bar for each layer under way; what is done becomes a line above them and leaves."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("  {task.description}"),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            console=console,
+            transient=True,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def line(self, text: str) -> None:
+        """A line above the bars."""
+        self._progress.console.print(text, markup=False, highlight=False)
+
+    def moved(self, push: Push) -> None:
+        """Move every bar; what has arrived needs none any more."""
+        for layer in push.layers.values():
+            task = self._tasks.get(layer.id)
+            if layer.fate in ("pushed", "mounted", "there"):
+                if task is not None:
+                    self._progress.remove_task(self._tasks.pop(layer.id))
+            elif task is None:
+                self._tasks[layer.id] = self._progress.add_task(layer.id, total=layer.total or None)
+            else:
+                self._progress.update(task, completed=layer.current, total=layer.total or None)
+
+    def __enter__(self) -> "Bars":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+
+def watcher() -> Watcher:
+    """Bars where standard error is a terminal, lines elsewhere; standard output stays the answer."""
+    if sys.stderr.isatty():
+        return Bars(Console(stderr=True))
+    return Lines(lambda text: print(text, file=sys.stderr, flush=True))
+
+
+def mebibytes(size: int) -> str:
+    """A size in bytes as people read it."""
+    return f"{size / 2**20:,.1f} MiB" if size < 2**30 else f"{size / 2**30:,.2f} GiB"

@@ -1,0 +1,171 @@
+"""One image from an engine to a repository, by docker's own push: watched, read back, and tried again."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import docker
+import requests
+
+from rdma_images.engine import Engine
+from rdma_images.publish import faults
+from rdma_images.publish.client import Manifest, Repository
+from rdma_images.publish.events import Push
+
+STALL = 120  # seconds without a byte after which a push is given up: no timeout of docker's own fires
+
+Watch = Callable[[Push], None]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of layers by what became of them; `seconds` the pushing took."""
+
+    pushed: int = 0
+    mounted: int = 0
+    there: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """An image that arrived, as it was read back."""
+
+    manifest: Manifest
+    traffic: Traffic
+
+
+def push(
+    engine: Engine,
+    digest: str,
+    repository: Repository,
+    tag: str,
+    watch: Watch = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
+    stall: int = STALL,
+    attempts: int = 6,
+    first_wait: float = 1.0,
+) -> Pushed:
+    """Push the image with manifest `digest` under `tag`, and read back what arrived.
+
+    docker writes the tag when every layer is there, so a push that dies leaves none. Layers that arrived are kept by
+    the registry, and the next attempt goes on with the others. Raises a PublishError after the last attempt.
+    """
+    started = time.monotonic()
+    api = docker.APIClient(base_url=engine.host, timeout=stall)
+    seen = Push()
+    refused = 0
+
+    def attempt() -> Push:
+        nonlocal refused
+        try:
+            return _attempt(api, repository, tag, seen, watch, stall, fresh=refused > 0)
+        except faults.UnauthorizedError as error:
+            refused += 1
+            # Credentials may have expired on the way; fresh ones that are refused as well are wrong.
+            raise error if refused > 1 else faults.ExpiredError(str(error)) from None
+
+    try:
+        _name_it(api, digest, repository.ref, tag)
+        try:
+            said = faults.persist(attempt, attempts=attempts, first_wait=first_wait, say=say)
+        finally:
+            _unname_it(api, f"{repository.ref}:{tag}")
+    except requests.RequestException as error:
+        raise faults.PublishError(f"the engine {engine.name} does not answer: {error}") from None
+    finally:
+        api.close()
+    manifest = read_back(repository, tag, digest)
+    return Pushed(manifest, _traffic(manifest, said, time.monotonic() - started))
+
+
+def _attempt(
+    api: docker.APIClient, repository: Repository, tag: str, seen: Push, watch: Watch, stall: int, fresh: bool
+) -> Push:
+    host, subject = repository.connection.host, f"{repository.name}:{tag}"
+    login = repository.connection.login(fresh)
+    secrets = login.secrets() if login else ()
+    try:
+        events = api.push(
+            repository.ref, tag=tag, stream=True, decode=True, auth_config=login.for_docker() if login else {}
+        )
+        for event in _flowing(events, seen, host, stall):
+            seen.take(event, host, subject)
+            watch(seen)
+    except docker.errors.APIError as error:
+        raise faults.PublishError(f"{host}: {subject} was not pushed: {faults.masked(str(error), secrets)}") from None
+    except requests.exceptions.Timeout:
+        raise faults.BusyError(f"{host}: {subject} has stalled: no byte in {stall} s") from None
+    except requests.RequestException as error:
+        raise faults.BusyError(f"the engine stopped answering in the middle of the push: {error}") from None
+    if seen.digest is None:
+        raise faults.BusyError(f"{host}: {subject} was not pushed: docker's answer ended early")
+    return seen
+
+
+def _flowing(events: Iterator[dict[str, Any]], seen: Push, host: str, stall: int) -> Iterator[dict[str, Any]]:
+    """`events` as long as bytes move; docker repeats its events over a connection on which nothing moves."""
+    sent, moved = seen.sent(), time.monotonic()
+    for event in events:
+        yield event
+        done = event.get("id") and not event.get("progressDetail")
+        if seen.sent() != sent or done:
+            sent, moved = seen.sent(), time.monotonic()
+        elif time.monotonic() - moved > stall:
+            raise faults.BusyError(f"{host} has stalled: no byte in {stall} s")
+
+
+def _name_it(api: docker.APIClient, digest: str, ref: str, tag: str) -> None:
+    """Give the image the name that it is pushed under, after making sure that it is the image meant."""
+    try:
+        found = str(api.inspect_image(digest)["Id"])
+    except docker.errors.ImageNotFound:
+        raise faults.MissingError(f"the engine has no image {digest}: build it again") from None
+    if found != digest:
+        raise faults.ConflictError(
+            f"the engine knows {digest} as {found}: its classic image store sends other bytes than were validated; "
+            "turn on Docker's containerd image store, or use the private engine"
+        )
+    api.tag(digest, ref, tag)
+
+
+def _unname_it(api: docker.APIClient, name: str) -> None:
+    try:
+        api.remove_image(name, noprune=True)
+    except (docker.errors.APIError, requests.RequestException):
+        return  # the name is a convenience of ours; that it stays harms nobody
+
+
+def read_back(repository: Repository, tag: str, digest: str) -> Manifest:
+    """The manifest under `tag`. Raises ConflictError when it is not `digest`, or cannot be unpacked."""
+    manifest = repository.manifest(tag)
+    if manifest.digest != digest:
+        raise faults.ConflictError(
+            f"{repository.ref}:{tag} is {manifest.digest} in the registry, but {digest} was validated"
+        )
+    layers = manifest.layers()
+    if layers:
+        config = Manifest("", repository.blob(manifest.body["config"]["digest"])).body
+        diff_ids = config.get("rootfs", {}).get("diff_ids", [])
+        odd = [layer.media_type for layer in layers if ".tar" not in layer.media_type]
+        mixed = [one.media_type for one in layers if "docker" in one.media_type and "zstd" in one.media_type]
+        if len(layers) != len(diff_ids) or odd or mixed:
+            types = ", ".join(odd + mixed) or "of good types"
+            raise faults.ConflictError(
+                f"{repository.ref}:{tag} cannot be pulled: {len(layers)} layers ({types}) for {len(diff_ids)} "
+                "in its config; build with oci-mediatypes=true"
+            )
+    return manifest
+
+
+def _traffic(manifest: Manifest, push: Push, seconds: float) -> Traffic:
+    """The layers' bytes by fate. A layer that an earlier attempt sent is told as there by the last, but was sent."""
+    sums = {"pushed": 0, "mounted": 0, "there": 0}
+    for layer in manifest.layers():
+        known = push.layers.get(layer.digest.removeprefix("sha256:")[:12])
+        fate = known.fate if known else "there"
+        if known is not None and fate == "there" and known.current:
+            fate = "pushed"
+        sums[fate if fate in sums else "pushed"] += layer.size
+    return Traffic(**sums, seconds=seconds)

@@ -1,0 +1,150 @@
+"""registries.yaml: the registries a team uses, by name. Strict, and without a secret in it."""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from rdma_images import yamlfile
+from rdma_images.errors import RefusedError, near
+from rdma_images.paths import PROJECT
+from rdma_images.publish.secrets import check_reference
+
+REGISTRIES = PROJECT / "registries.yaml"
+EXAMPLE = PROJECT / "registries.example.yaml"
+
+Reference = Annotated[str, AfterValidator(check_reference)]
+Compression = Literal["any", "gzip", "zstd"]
+
+# The distribution specification's repository name, one or more components.
+_NAME = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*")
+
+
+class Credentials(yamlfile.Strict):
+    """Where a user name and a password, or a token, are to be found."""
+
+    username: Reference | None = None
+    password: Reference | None = None
+    token: Reference | None = None  # a bearer token
+    identity_token: Reference | None = None  # an OAuth2 refresh token
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "Credentials":
+        pair = self.username is not None and self.password is not None
+        half = (self.username is None) != (self.password is None)
+        if half or [pair, self.token is not None, self.identity_token is not None].count(True) != 1:
+            raise ValueError("give username and password, or token, or identity-token")
+        return self
+
+
+class _Common(yamlfile.Strict):
+    prefix: str = ""  # of every repository: "training" gives training/efa-pytorch
+    compression: Compression = "any"  # what the registry's users can pull: containerd before 1.5 has no zstd
+    immutable: bool = False  # a full tag, once written, stays with its digest
+
+    @field_validator("prefix")
+    @classmethod
+    def _prefix_is_a_name(cls, value: str) -> str:
+        if value and not _NAME.fullmatch(value):
+            raise ValueError(f"{value!r} is no repository prefix: lower case letters, digits, '.', '_', '-' and '/'")
+        return value
+
+
+class Oci(_Common):
+    """Any registry that speaks the OCI distribution protocol."""
+
+    kind: Literal["oci"]
+    host: str  # with port, where it is not 443
+    credentials: Literal["none", "docker-config"] | Credentials = "docker-config"
+    tls: bool | None = None  # None: TLS unless the host is on the loopback interface
+
+
+class Ecr(_Common):
+    """Amazon Elastic Container Registry. Credentials come from boto3's chain (OIDC role, profile, instance)."""
+
+    kind: Literal["ecr"]
+    account: Annotated[str, Field(pattern=r"^\d{12}$")]
+    region: str
+    profile: str | None = None
+    host: str | None = None  # instead of the host that AWS names: a PrivateLink name, or a registry in a test
+    scan_on_push: bool = True
+    keep_untagged_days: Annotated[int, Field(ge=1)] | None = 14
+    kms_key: str | None = None
+
+
+class EcrPublic(_Common):
+    """Amazon ECR Public, public.ecr.aws/<alias>."""
+
+    kind: Literal["ecr-public"]
+    profile: str | None = None
+
+
+class AcrAliyun(_Common):
+    """Alibaba Cloud Container Registry, Enterprise (with `instance`) or Personal (with `credentials`)."""
+
+    kind: Literal["acr-aliyun"]
+    region: str
+    namespace: str
+    instance: str | None = None  # "cri-…"
+    host: str | None = None  # Enterprise: "<name>-registry.<region>.cr.aliyuncs.com"; Personal: registry.<region>.…
+    endpoint: str | None = None  # of the control plane, instead of cr.<region>.aliyuncs.com
+    create_namespace: bool = False
+    credentials: Credentials | None = None
+
+    @model_validator(mode="after")
+    def _edition(self) -> "AcrAliyun":
+        if self.instance is None and self.credentials is None:
+            raise ValueError("give instance (Enterprise) or credentials (Personal: the registry's fixed password)")
+        if self.instance is not None and self.host is None:
+            raise ValueError("an Enterprise instance needs host: <name>-registry.<region>.cr.aliyuncs.com")
+        if self.instance is None and "/" in self.prefix:
+            raise ValueError("a Personal registry has only namespace/repository: prefix may hold no '/'")
+        return self
+
+
+class AcrAzure(_Common):
+    """Azure Container Registry. Credentials come from azure-identity's chain."""
+
+    kind: Literal["acr-azure"]
+    host: str  # "<name>.azurecr.io"
+    tls: bool | None = None
+
+
+Registry = Annotated[Oci | Ecr | EcrPublic | AcrAliyun | AcrAzure, Field(discriminator="kind")]
+
+
+class Registries(yamlfile.Strict):
+    """The whole file."""
+
+    registries: dict[str, Registry]
+
+    def pick(self, names: tuple[str, ...]) -> Mapping[str, Registry]:
+        """The registries named. Raises RefusedError for a name that the file does not have."""
+        for name in names:
+            if name not in self.registries:
+                raise RefusedError(f"registries.yaml has no registry {name!r}: {near(name, self.registries)}")
+        return {name: self.registries[name] for name in names}
+
+
+def load(path: Path = REGISTRIES) -> Registries:
+    """The registries of `path`. Raises RefusedError with file and line, or the mend where there is no such file."""
+    if not path.exists():
+        raise RefusedError(f"{path}: no such file: copy {EXAMPLE.name} and keep the registries you use")
+    return yamlfile.load(path, Registries)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` (with or without a port) is this machine and nothing else.
+
+    A name other than localhost is not resolved: what it means is decided by somebody else.
+    """
+    name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

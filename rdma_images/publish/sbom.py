@@ -1,0 +1,75 @@
+"""The bill of materials: every Debian package, RPM and Python wheel that was measured inside the image."""
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+
+from rdma_images.errors import RdmaImagesError
+from rdma_images.model import Report
+from rdma_images.publish.client import canonical
+
+CYCLONEDX = "application/vnd.cyclonedx+json"
+_SPACE = uuid.UUID("6f0a1d7e-7b0f-5c0c-9a53-0d9f4e1f5d10")  # ours, so that one image always gets one serial number
+
+
+def sbom(name: str, report: Report) -> bytes:
+    """CycloneDX 1.6 JSON of the packages in `report.facts`; the same facts give the same bytes.
+
+    Raises RdmaImagesError where the report has measured no packages: an empty list would be a false one.
+    """
+    packages = packages_of(report)
+    distribution = _distribution(report)
+    components = [*_wheels(packages.get("wheels", {})), *_system(packages, distribution)]
+    if not components:
+        raise RdmaImagesError(f"the report of {report.ref} has measured no packages: validate the image again")
+    bom = Bom(serial_number=uuid.uuid5(_SPACE, report.digest))
+    bom.metadata.component = Component(
+        name=name, version=report.digest, type=ComponentType.CONTAINER, bom_ref=report.digest
+    )
+    bom.components.update(components)
+    body = json.loads(JsonV1Dot6(bom).output_as_string())
+    # The library writes the moment and itself; the moment of the measuring is the truth, and it is the same every time.
+    body["metadata"]["timestamp"] = report.started
+    return canonical(body)
+
+
+def packages_of(report: Report) -> Mapping[str, Any]:
+    """What the probe `packages` measured; empty where it did not run."""
+    found = report.facts.get("packages")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _wheels(folders: Mapping[str, Mapping[str, str]]) -> Iterable[Component]:
+    """One component for a wheel, however many folders it is in."""
+    found = {(name, version) for wheels in folders.values() for name, version in wheels.items()}
+    for name, version in sorted(found):
+        yield _component(PackageURL("pypi", None, name, version))
+
+
+def _system(packages: Mapping[str, Any], distribution: str) -> Iterable[Component]:
+    """The packages of the distribution's own managers."""
+    vendor = distribution.partition("-")[0] or None
+    qualifiers = {"distro": distribution} if distribution else None
+    for manager, kind in (("dpkg", "deb"), ("rpm", "rpm")):
+        for name, version in sorted(packages.get(manager, {}).items()):
+            yield _component(PackageURL(kind, vendor, name, version, qualifiers))
+
+
+def _component(purl: PackageURL) -> Component:
+    text = purl.to_string()
+    return Component(name=purl.name, version=purl.version, type=ComponentType.LIBRARY, purl=purl, bom_ref=text)
+
+
+def _distribution(report: Report) -> str:
+    """ "debian-13" and what the probe `system` read in /etc/os-release; empty where it is not known."""
+    system = report.facts.get("system")
+    release = system.get("os") if isinstance(system, Mapping) else None
+    if not isinstance(release, Mapping):
+        return ""
+    return "-".join(str(release[key]) for key in ("ID", "VERSION_ID") if release.get(key))

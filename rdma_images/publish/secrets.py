@@ -1,0 +1,57 @@
+"""Credentials by reference: what a registries.yaml may say of a secret is where it is, never what it is."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rdma_images.errors import RefusedError
+
+FORMS = "env:NAME or file:PATH"
+
+
+@dataclass(frozen=True)
+class Login:
+    """What a registry asks for. Exactly one of a name with password, an identity token or a bearer token is set.
+
+    Secrets are out of the repr, so that no log and no traceback shows them.
+    """
+
+    username: str = ""
+    password: str = field(default="", repr=False)
+    identity_token: str = field(default="", repr=False)  # an OAuth2 refresh token, as docker's config keeps it
+    bearer: str = field(default="", repr=False)  # sent as it is
+
+    def for_docker(self) -> dict[str, str]:
+        """The login as docker's API takes it with a push: it goes with the request and reaches no disk."""
+        if self.identity_token:
+            return {"identitytoken": self.identity_token}
+        if self.bearer:
+            return {"registrytoken": self.bearer}
+        return {"username": self.username, "password": self.password}
+
+    def secrets(self) -> tuple[str, ...]:
+        """Every text that must not be shown, longest first."""
+        found = {text for text in (self.password, self.identity_token, self.bearer) if text}
+        return tuple(sorted(found, key=len, reverse=True))
+
+
+def check_reference(text: str) -> str:
+    """`text` when it is a reference. Raises ValueError, without repeating the text, for a secret written out."""
+    form, _, rest = text.partition(":")
+    if form not in ("env", "file") or not rest:
+        raise ValueError(f"a secret is never written here, only where it is: {FORMS}")
+    return text
+
+
+def resolve(reference: str, environ: Mapping[str, str] = os.environ) -> str:
+    """The secret that `reference` leads to. Raises RefusedError naming the variable or file that is missing."""
+    form, _, place = reference.partition(":")
+    if form == "env":
+        if value := environ.get(place):
+            return value
+        raise RefusedError(f"the environment has no {place}, which registries.yaml names for a credential: set it")
+    try:
+        return Path(place).expanduser().read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise RefusedError(f"{place}: the credential cannot be read: {error.strerror}") from None

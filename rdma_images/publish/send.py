@@ -1,0 +1,178 @@
+"""One image to one registry: look, prepare, push, read back, attach, sign. A step whose work is done does nothing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from threading import Lock
+from typing import TypeVar
+
+from rdma_images.engine import Engine
+from rdma_images.publish import cosign, faults, gate, local, push, statement
+from rdma_images.publish.attach import Artifact, Attached, attach, fallback_tag
+from rdma_images.publish.client import Manifest, Repository
+from rdma_images.publish.destination import Destination, unwanted
+from rdma_images.publish.item import Item, artifacts, predicate_of
+from rdma_images.publish.progress import Watcher
+from rdma_images.publish.publication import Place, load
+
+# Predicates that are signed as attestations, by the title of what is attached.
+_PREDICATES = {
+    "provenance.json": statement.PROVENANCE,
+    "report.json": statement.REPORT,
+    "sbom.cdx.json": "https://cyclonedx.org/bom",
+}
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Means:
+    """What publishing needs beside the image: who sends (asked for only when something is sent), watches and signs."""
+
+    engine: Callable[[], Engine]
+    watcher: Watcher
+    signer: cosign.Signer | None = None
+    attempts: int = 6
+    first_wait: float = 1.0  # seconds
+    stall: int = push.STALL  # seconds
+
+    def persist(self, action: Callable[[], Result]) -> Result:
+        """`action`, tried again after what may heal."""
+        return faults.persist(action, self.attempts, self.first_wait, say=self.watcher.line)
+
+
+# Layers that two images share would be sent twice by two pushes at once; within a push docker is parallel.
+_one_push = Lock()
+
+
+def send(item: Item, place: Destination, means: Means) -> Place:
+    """Bring the image to the registry, with all that belongs to it but its short tags.
+
+    Raises a PublishError or RefusedError; what has arrived until then stays, and the next run goes on from there.
+    """
+    gate.check_place(item.build, place.kind.host)
+    repository = place.repository(item.image.target)
+    digest, tag = item.build.digest, item.tags.full
+    current = means.persist(lambda: repository.head(tag))
+    if current not in (None, digest) and place.immutable:
+        raise faults.ConflictError(
+            f"{repository.ref}:{tag} is {current} already, and tags of {place.name} do not change "
+            f"(immutable in registries.yaml): {digest} has to get another tag, or none"
+        )
+    traffic = push.Traffic()
+    made: tuple[str, ...] = ()
+    if current == digest:
+        manifest = means.persist(lambda: push.read_back(repository, tag, digest))
+        traffic = replace(traffic, there=sum(layer.size for layer in manifest.layers()))
+    else:
+        _check_compression(digest, place, means)
+        made = means.persist(lambda: place.kind.prepare(repository.name, item.tags.moving())).made
+        for line in made:
+            means.watcher.line(f"{place.name}: made {line}")
+        with _one_push:
+            means.watcher.line(f"{place.name}: pushing {repository.ref}:{tag}")
+            arrived = push.push(
+                means.engine(),
+                digest,
+                repository,
+                tag,
+                watch=means.watcher.moved,
+                say=means.watcher.line,
+                stall=means.stall,
+                attempts=means.attempts,
+                first_wait=means.first_wait,
+            )
+        manifest, traffic = arrived.manifest, arrived.traffic
+    files, attached = _attach(item, manifest, repository, means)
+    if means.signer is not None:
+        _sign(item, place, repository, means, files, attached)
+    return Place(
+        registry=place.name,
+        ref=f"{repository.ref}@{digest}",
+        tags=(tag,),
+        result="there" if current == digest else "pushed",
+        media_type=manifest.media_type,
+        layers=len(manifest.layers()),
+        bytes=sum(layer.size for layer in manifest.layers()),
+        traffic=traffic,
+        attached=attached,
+        signed_by=cosign.name_of(means.signer.key) if means.signer else None,
+        made=made,
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _check_compression(digest: str, place: Destination, means: Means) -> None:
+    """Raise ConflictError before a byte is sent when the registry's users could not pull the layers."""
+    if place.compression == "any":
+        return
+    means.watcher.line(f"{place.name}: reading the layers' types, for it takes {place.compression} only")
+    if types := unwanted(local.manifest(means.engine(), digest), place.compression):
+        raise faults.ConflictError(
+            f"{place.name} takes layers of {place.compression} only (compression in registries.yaml), and {digest} has "
+            f"{', '.join(types)}: build it with that compression, or change registries.yaml"
+        )
+
+
+def _attach(
+    item: Item, manifest: Manifest, repository: Repository, means: Means
+) -> tuple[tuple[Artifact, ...], tuple[Attached, ...]]:
+    """Attach provenance, bill of materials and report; what they are, and what became of each."""
+
+    def builder() -> dict[str, str]:
+        engine = means.engine()
+        return {"docker": engine.version, "buildx": engine.buildx}
+
+    def act() -> tuple[tuple[Artifact, ...], tuple[Attached, ...]]:
+        config = Manifest("", repository.blob(manifest.body["config"]["digest"])).body
+        labels = (config.get("config") or {}).get("Labels") or {}
+        files = artifacts(item, labels, builder)
+        return files, attach(files, manifest.descriptor, repository)
+
+    return means.persist(act)
+
+
+def _sign(
+    item: Item,
+    place: Destination,
+    repository: Repository,
+    means: Means,
+    files: tuple[Artifact, ...],
+    attached: tuple[Attached, ...],
+) -> None:
+    """Sign the image and what is attached to it, unless this very publication did so before."""
+    assert means.signer is not None
+    before = load(item.image.id)
+    known = before.places.get(place.name) if before is not None and before.digest == item.build.digest else None
+    stem = fallback_tag(item.build.digest)
+    if (
+        known is not None
+        and known.signed_by == cosign.name_of(means.signer.key)
+        and not any(one.new for one in attached)
+        and all(repository.head(f"{stem}.{kind}") for kind in ("sig", "att"))
+    ):
+        return
+    signing = cosign.Cosign(cosign.program(means.watcher.line), place.kind.host, place.connection.login())
+    ref, signer = f"{repository.ref}@{item.build.digest}", means.signer
+    means.watcher.line(f"{place.name}: signing {ref} with {cosign.name_of(signer.key)}")
+    means.persist(lambda: signing.sign(ref, signer))
+    for file in files:
+        means.persist(partial(signing.attest, ref, signer, _PREDICATES[file.title], predicate_of(file)))
+
+
+def move_tags(item: Item, done: Place, place: Destination, means: Means) -> Place:
+    """Point the short tags to the image, now that everything before has arrived; the place with all its tags."""
+    repository = place.repository(item.image.target)
+    if item.tags.joint is not None:  # they belong to the index over the platforms
+        return done
+
+    def move(tag: str) -> None:
+        if repository.head(tag) != item.build.digest:
+            repository.put_manifest(tag, repository.manifest(item.build.digest))
+            if repository.head(tag) != item.build.digest:
+                raise faults.ConflictError(f"{repository.ref}:{tag} did not move to {item.build.digest}")
+
+    for tag in item.tags.short:
+        means.persist(partial(move, tag))
+    return replace(done, tags=(*done.tags, *item.tags.short))

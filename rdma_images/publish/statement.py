@@ -1,0 +1,63 @@
+"""in-toto statements: provenance (how an image was made) and the validation report (what was proven in it)."""
+
+import dataclasses
+from typing import Any
+
+from rdma_images.model import Build, Image, Report
+from rdma_images.publish.client import canonical
+
+STATEMENT = "https://in-toto.io/Statement/v1"
+PROVENANCE = "https://slsa.dev/provenance/v1"
+# No address: it names a form, documented in docs/publishing.md, and leads nowhere.
+REPORT = "urn:rdma-images:validation-report:1"
+IN_TOTO = "application/vnd.in-toto+json"
+BUILD_TYPE = "urn:rdma-images:build:1"
+
+
+def statement(name: str, digest: str, predicate_type: str, predicate: dict[str, Any]) -> bytes:
+    """A statement on the image `digest`; `name` is what it is called there."""
+    algorithm, _, value = digest.partition(":")
+    return canonical(
+        {
+            "_type": STATEMENT,
+            "subject": [{"name": name, "digest": {algorithm: value}}],
+            "predicateType": predicate_type,
+            "predicate": predicate,
+        }
+    )
+
+
+def provenance(image: Image, build: Build, builder: dict[str, str], revision: dict[str, str]) -> dict[str, Any]:
+    """SLSA provenance 1.0 of a build.
+
+    `builder` are the names and versions of the programs that built it, `revision` the address and commit of the
+    sources, as far as they are known.
+    """
+    parameters = {"target": image.target, "platform": image.platform, "axes": dict(sorted(image.axes.items()))}
+    dependencies = [
+        {"name": component.name, "annotations": {"version": component.version, "decided-by": component.decided_by}}
+        for component in sorted(image.components.values(), key=lambda one: one.name)
+    ]
+    source = {"uri": revision["repository"]} if revision.get("repository") else {}
+    commit = revision.get("commit", "")
+    if commit:
+        dependencies.insert(
+            0, {"name": "rdma-images", **source, "digest": {"gitCommit": commit.removesuffix("-dirty")}}
+        )
+    return {
+        "buildDefinition": {
+            "buildType": BUILD_TYPE,
+            "externalParameters": parameters,
+            "internalParameters": {"inputs": build.inputs, "clean": not commit.endswith("-dirty")},
+            "resolvedDependencies": dependencies,
+        },
+        "runDetails": {
+            "builder": {"id": "urn:rdma-images:builder", "version": builder},
+            "metadata": {"invocationId": build.inputs, "finishedOn": build.finished},
+        },
+    }
+
+
+def report(found: Report, allowed_red: tuple[str, ...]) -> dict[str, Any]:
+    """The validation report as a predicate, with the red checks that the publisher allowed by name."""
+    return {"passed": found.passed, "allowedRed": list(allowed_red), "report": dataclasses.asdict(found)}

@@ -1,0 +1,134 @@
+"""The tags of a published image: one with every version, measured inside the image; short ones that move.
+
+Grammar: `<version>[-<component><version>]…-<base>[-<platform>][-rehearsal]` in full (tag.py), `latest` for a target's
+default row, and `<major>.<minor>` of the first component for the row that is the default one but for that component.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rdma_images import axes
+from rdma_images.errors import RefusedError
+from rdma_images.matrix import Matrix
+from rdma_images.model import Image, Report
+from rdma_images.tag import GRAMMAR
+from rdma_images.versions import key
+
+LATEST = "latest"
+REHEARSAL = "-rehearsal"
+ATTACHMENTS = "sha256-*"  # where registries without referrers, and cosign, keep what is attached to an image
+_ARCHITECTURE = re.compile(r"-(amd64|arm64)$")
+
+
+@dataclass(frozen=True)
+class Tags:
+    """The tags of one image. `joint` is that of the index over its platforms; None where it has one platform."""
+
+    full: str
+    short: tuple[str, ...] = ()
+    joint: str | None = None
+
+    def moving(self) -> tuple[str, ...]:
+        """Those of them that must stay movable where tags are immutable."""
+        return self.short
+
+
+def tags(image: Image, images: Sequence[Image], matrix: Matrix, rehearsal: bool) -> Tags:
+    """The tags of `image`, which is one of `images`, the whole matrix.
+
+    Where an image exists for several platforms, its own tag names the platform, and the plain one is the index's.
+    """
+    ending = REHEARSAL if rehearsal else ""
+    plain = _ARCHITECTURE.sub("", image.tag)
+    alone = all(other.platform == image.platform for other in images if _same_but_platform(image, other))
+    short = tuple(f"{name}{ending}" for name in _short(image, images, matrix))
+    if alone:
+        return Tags(image.tag + ending, short)
+    return Tags(f"{plain}-{image.platform.removeprefix('linux/')}{ending}", short, joint=plain + ending)
+
+
+def _same_but_platform(one: Image, other: Image) -> bool:
+    return one.target == other.target and _without(one, "platform") == _without(other, "platform")
+
+
+def _without(image: Image, *names: str) -> dict[str, str]:
+    return {name: value for name, value in image.axes.items() if name not in names}
+
+
+def _short(image: Image, images: Sequence[Image], matrix: Matrix) -> list[str]:
+    """The short tags that are this image's; none for a row that is far from the default one."""
+    if image.target not in matrix.targets:
+        return []
+    default = axes.complete(matrix.targets[image.target].default)
+    lead = _lead(image)
+    if any(image.axes.get(name) != value for name, value in default.items() if name not in ("platform", lead)):
+        return []
+    line = _line(image.version(lead))
+    rivals = [
+        other
+        for other in images
+        if other.target == image.target
+        and _without(other, "platform", lead) == _without(image, "platform", lead)
+        and _line(other.version(lead)) == line
+    ]
+    newest = max((other.version(lead) for other in (*rivals, image)), key=key)
+    found = [line] if image.version(lead) == newest else []
+    return found + ([LATEST] if image.axes.get(lead) == default.get(lead) else [])
+
+
+def _lead(image: Image) -> str:
+    """The component that a target is about: the first of the grammar that it has."""
+    return next(name for name, _ in GRAMMAR if name in image.components)
+
+
+def _line(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def confirm(image: Image, report: Report) -> dict[str, str]:
+    """The versions in the tag that were measured inside the image, by component.
+
+    Raises RefusedError where a measured version is another than the tag's, or one that has to be measured was not.
+    (What the EFA installer brought is known by the checksum of its download, and of nothing in the image.)
+    """
+    found = measured(report.facts)
+    for component in (name for name, _ in GRAMMAR if name in image.components):
+        said, is_there = image.version(component), found.get(component)
+        if is_there is None and component in _MUST:
+            raise RefusedError(
+                f"{image.id}: the tag names {component} {said}, which the report has not measured: validate it again"
+            )
+        if is_there is not None and not _agree(component, said, is_there) and not report.rehearsal:
+            raise RefusedError(f"{image.id}: the tag would say {component} {said}, but the image has {is_there}")
+    return {name: version for name, version in found.items() if name in image.components}
+
+
+_MUST = ("pytorch", "cuda", "nccl", "python", "base")
+
+
+def measured(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Component -> version, of what the probes measured."""
+    found: dict[str, str] = {}
+    torch, system = facts.get("torch") or {}, facts.get("system") or {}
+    if torch.get("version"):
+        found["pytorch"] = torch["version"].partition("+")[0]
+    if torch.get("cuda"):
+        found["cuda"] = torch["cuda"]
+    if torch.get("nccl"):
+        found["nccl"] = torch["nccl"][0]["version"]
+    if system.get("python"):
+        found["python"] = system["python"]
+    release = system.get("os") or {}
+    if release.get("ID"):
+        found["base"] = f"{release['ID']}{release.get('VERSION_ID', '')}"
+    return found
+
+
+def _agree(component: str, said: str, measured_version: str) -> bool:
+    """Whether a tag's version is true of the measured one: a python 3.13 is 3.13.5, a CUDA base is its Ubuntu."""
+    if component == "base":
+        return said.endswith(measured_version)
+    parts = said.split(".")
+    return measured_version.split(".")[: len(parts)] == parts
