@@ -9,7 +9,19 @@ from rdma_images.errors import RdmaImagesError
 if TYPE_CHECKING:
     from docker import DockerClient
 
-__all__ = ["Engine", "Progress", "bootstrap", "client", "debian", "disk", "down", "ensure", "silent", "turn"]
+__all__ = [
+    "Engine",
+    "Progress",
+    "bootstrap",
+    "client",
+    "debian",
+    "disk",
+    "down",
+    "ensure",
+    "silent",
+    "status",
+    "turn",
+]
 
 
 def ensure(progress: Progress = silent) -> Engine:

@@ -21,7 +21,7 @@ SUITES = {"debian12": "bookworm", "debian13": "trixie"}
 TOOL_SUITE = "trixie"
 ROOM = disk.GB  # the tree while it is made, and its tar: 0.25 GB together
 
-OPTIONS = ("--variant=apt", "--include=ca-certificates", "--format=tar")
+OPTIONS = ("--variant=apt", "--include=ca-certificates", "--format=tar", "--skip=cleanup/apt")
 
 # Documentation is most of what an image never opens; licences stay, as the licences ask for.
 DPKG_OPTIONS = (
@@ -40,6 +40,8 @@ HOOKS = (
     # What mmdebstrap took from the host so that its apt works in there.
     'cd "$1"/etc && rm -f resolv.conf hostname apt/apt.conf.d/99mmdebstrap apt/sources.list apt/sources.list.d/*',
     'cp "$WORK/default.sources" "$1"/etc/apt/sources.list.d/debian.sources',
+    # apt gives these folders to its unprivileged user where that one can reach them: depends on where the work is done.
+    'rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*',
 )
 
 
@@ -70,34 +72,36 @@ def base(name: str, progress: Progress = silent, refresh: bool = False) -> Path:
     """
     if name not in SUITES:
         raise RefusedError(f"no base {name!r} can be bootstrapped: {near(name, SUITES)}")
-    folder = state_folder() / "bases"
     with turn.take(f"base-{name}", f"bootstrapping {name}", progress):
         made = known(name)
         if made and not refresh:
-            return folder / made.tar
-        apt = debian.apt(SUITES[name], state_folder() / "apt" / f"base-{name}")
-        tool = debian.fetch(["mmdebstrap"], TOOL_SUITE, state_folder() / "mmdebstrap", progress)
+            return folder() / made.tar
+        apt = debian.apt(SUITES[name], debian.folder_of("apt", f"base-{name}"))
+        tool = debian.fetch(["mmdebstrap"], TOOL_SUITE, debian.folder_of("packages", "mmdebstrap"), progress)
         if made and (made.archive, made.mmdebstrap) == (apt.state(), debian.fetched(tool)["mmdebstrap"]):
-            return folder / made.tar
+            return folder() / made.tar
         disk.need(ROOM, f"bootstrapping {name}")
         progress(f"bootstrapping {name} from Debian's archive")
         return _bootstrap(name, apt, tool, progress)
 
 
+def folder() -> Path:
+    """Where the tars are kept."""
+    return state_folder() / "bases"
+
+
 def known(name: str) -> Base | None:
     """What was bootstrapped last as `name`, where its tar is still there."""
-    folder = state_folder() / "bases"
     try:
-        found = Base(**json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
+        found = Base(**json.loads((folder() / f"{name}.json").read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    return found if found.recipe == RECIPE and (folder / found.tar).exists() else None
+    return found if found.recipe == RECIPE and (folder() / found.tar).exists() else None
 
 
 def _bootstrap(name: str, apt: debian.Apt, tool: Path, progress: Progress) -> Path:
     """Make the tar beside its place, then name it and write down what it is."""
-    folder = state_folder() / "bases"
-    work = folder / f".{name}.new"
+    work = folder() / f".{name}.new"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
@@ -107,12 +111,12 @@ def _bootstrap(name: str, apt: debian.Apt, tool: Path, progress: Progress) -> Pa
         if (work / "archive").read_text(encoding="utf-8").split()[0] != archive:
             raise RdmaImagesError(f"Debian's archive changed while {name} was made from it: run it again")
         tar = f"{name}-{archive[:12]}-{RECIPE[:8]}.tar"
-        (work / "root.tar").replace(folder / tar)
+        (work / "root.tar").replace(folder() / tar)
         made = Base(name, apt.suite, archive, epoch, RECIPE, debian.fetched(tool)["mmdebstrap"], tar)
-        atomic.write(folder / f"{name}.json", json.dumps(asdict(made), indent=1))
+        atomic.write(folder() / f"{name}.json", json.dumps(asdict(made), indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return folder / tar
+    return folder() / tar
 
 
 def _mmdebstrap(apt: debian.Apt, tool: Path, epoch: int, work: Path, progress: Progress) -> None:
@@ -141,7 +145,7 @@ def _epoch(apt: debian.Apt) -> int:
 
 def _default_sources(suite: str, progress: Progress) -> hostapt.Debian:
     """Debian's own default archives, as its package of apt has them: an image is not to name this host's mirror."""
-    folder = debian.fetch(["apt"], suite, state_folder() / "apt-package" / suite, progress)
+    folder = debian.fetch(["apt"], suite, debian.folder_of("packages", f"apt-{suite}"), progress)
     examples = folder / "usr/share/doc/apt/examples"
     texts = [path.read_text(encoding="utf-8") for path in sorted(examples.glob("*sources*"))]
     archives = [a for text in texts for a in (*hostapt.deb822(text), *hostapt.one_line(text.splitlines()))]

@@ -82,7 +82,7 @@ def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress 
         if fetched(folder).keys() == set(packages):
             return folder
         progress(f"fetching {', '.join(packages)} of Debian {suite}")
-        private = apt(suite, state_folder() / "apt" / suite)
+        private = apt(suite, folder_of("apt", suite))
         beside = folder.with_name(f".{folder.name}.new")
         shutil.rmtree(beside, ignore_errors=True)
         try:
@@ -93,6 +93,11 @@ def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress 
         finally:
             shutil.rmtree(beside, ignore_errors=True)
     return folder
+
+
+def folder_of(*parts: str) -> Path:
+    """Where the state folder keeps what comes from Debian's archive on the way to something else."""
+    return state_folder().joinpath("debian", *parts)
 
 
 def fetched(folder: Path) -> dict[str, str]:

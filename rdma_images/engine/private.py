@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import asdict
 
 from rdma_images import atomic
-from rdma_images.engine import ask, daemons, debian, hostapt, turn
+from rdma_images.engine import ask, bootstrap, daemons, debian, hostapt, turn
 from rdma_images.engine.found import store
 from rdma_images.engine.layout import Layout, layout, write_configuration
 from rdma_images.engine.model import Engine, Progress, silent
@@ -66,18 +66,20 @@ def up(progress: Progress = silent) -> Engine:
 
 
 def down(purge: bool = False, progress: Progress = silent) -> bool:
-    """End the private engine: no process, mount or socket stays. With `purge` its packages, images and cache go too.
+    """End the private engine: no process, mount or socket stays. With `purge` its packages, images and cache go
+    too, and the bases and what else came from Debian's archive.
 
     Answers whether there was anything to end or remove. Raises RdmaImagesError where something cannot be ended.
     """
     place = layout()
-    if not place.root.exists():
+    kept = [folder for folder in (place.root, bootstrap.folder(), debian.folder_of()) if folder.exists()]
+    if not kept:
         return False
     with turn.take("engine", "ending the private engine", progress):
         ran = daemons.end(place)
-        if purge:
-            progress(f"removing {place.root}")
-            shutil.rmtree(place.root)
+        for folder in kept if purge else ():
+            progress(f"removing {folder}")
+            shutil.rmtree(folder)
     return ran or purge
 
 

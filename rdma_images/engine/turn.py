@@ -34,51 +34,76 @@ def take(name: str, what: str, progress: Progress = silent, patience: float | No
     The kernel keeps the lock (flock) and lets go of it with the process, so a dead holder never stops anyone; the
     file's text only says who holds it. Waits for ever, or for `patience` seconds and then raises RdmaImagesError.
     """
-    path = state_folder() / "turns" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as file:
-        _wait(file.fileno(), path, name, progress, patience)
-        holder = Holder(what, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
-        file.truncate(0)
-        file.write(json.dumps(asdict(holder)))
-        file.flush()
-        try:
-            yield
-        finally:
-            file.truncate(0)
+    path = _path(name)
+    lock = _locked(path, name, progress, patience)
+    try:
+        us = Holder(what, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
+        os.ftruncate(lock, 0)
+        os.write(lock, json.dumps(asdict(us)).encode())
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(lock)
 
 
 def holder(name: str) -> Holder | None:
     """Who holds the turn `name`; None when it is free."""
-    path = state_folder() / "turns" / name
+    path = _path(name)
     try:
-        with path.open("a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return _read(path)
+        lock = os.open(path, os.O_RDWR)
     except FileNotFoundError:
-        pass
-    return None
+        return None
+    try:
+        return None if _try(lock) else _read(path)
+    finally:
+        os.close(lock)
 
 
-def _wait(lock: int, path: Path, name: str, progress: Progress, patience: float | None) -> None:
-    """Come back with the lock held."""
+def holders() -> dict[str, Holder]:
+    """Every turn that is held, by name."""
+    names = sorted(path.name for path in _path("").glob("*"))
+    return {name: who for name in names if (who := holder(name))}
+
+
+def _path(name: str) -> Path:
+    return state_folder() / "turns" / name
+
+
+def _locked(path: Path, name: str, progress: Progress, patience: float | None) -> int:
+    """The open, locked file at `path`."""
     begun = time.monotonic()
     told = False
     while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            who = _read(path) or "another process"
-            if patience is not None and time.monotonic() - begun >= patience:
-                raise RdmaImagesError(f"{name} is held by {who}: wait for it to end, or end it") from None
-            if not told:
-                progress(f"waiting for {name}: held by {who}")
-                told = True
-            time.sleep(0.1)
-        else:
-            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        # Who held it before has removed its file: a lock on that one would keep nobody out.
+        if _try(lock) and _is(lock, path):
+            return lock
+        os.close(lock)
+        who = _read(path) or "another process"
+        if patience is not None and time.monotonic() - begun >= patience:
+            raise RdmaImagesError(f"{name} is held by {who}: wait for it to end, or end it")
+        if not told and who != "another process":
+            progress(f"waiting for {name}: held by {who}")
+            told = True
+        time.sleep(0.05)
+
+
+def _try(lock: int) -> bool:
+    """Lock the open file; False where another has."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is(lock: int, path: Path) -> bool:
+    """The open file is the one at `path`."""
+    try:
+        return os.path.samestat(os.fstat(lock), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _read(path: Path) -> Holder | None:
