@@ -24,7 +24,7 @@ class ChecksumError(RdmaImagesError):
 
 
 def fetch(supplies: Iterable[Supply], replaced: Mirrors, progress: Progress = silent) -> dict[str, Path]:
-    """Have every download verified on this machine; the folder of each, which holds nothing else, by build context.
+    """Have every download verified on this machine; the folder of each, which holds nothing else, by source id.
 
     Raises RdmaImagesError for what does not arrive, ChecksumError and openpgp.SignatureError for what is not what is
     pinned; of that nothing is kept.
@@ -34,18 +34,18 @@ def fetch(supplies: Iterable[Supply], replaced: Mirrors, progress: Progress = si
     with ThreadPoolExecutor(PARALLEL) as pool:
         jobs = [(s.source, pool.submit(_one, s, Job(s.source.id, replaced, progress, stop))) for s in wanted.values()]
         try:
-            return {source.context or source.id: job.result().parent for source, job in jobs}
+            return {source.id: job.result().parent for source, job in jobs}
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
 
 
-def digest(supply: Supply, replaced: Mirrors, progress: Progress = silent) -> str:
+def digest(source: Source, replaced: Mirrors, progress: Progress = silent) -> str:
     """The "sha256:…" of a source that nobody pins, for `invoke lock` to write down; keeps no file."""
-    folder = _work(supply.source)
-    file = folder / store.file_name(supply.source.upstream)
-    download(supply.address, file, Job(supply.source.id, replaced, progress))
+    folder = _work(source)
+    file = folder / store.file_name(source.upstream)
+    download(replaced.address(source) or source.upstream, file, Job(source.id, replaced, progress))
     found = f"sha256:{store.digest(file, 'sha256')}"
     shutil.rmtree(folder)
     return found

@@ -1,7 +1,7 @@
 """The exact wheels of an image, in a file under locks/python/: names, versions, hashes, sizes; no address, no date."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
@@ -9,8 +9,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rdma_images import atomic, paths, resolve, yamlfile
+from rdma_images import atomic, mirrors, paths, resolve, sources, yamlfile
 from rdma_images.errors import RdmaImagesError, RefusedError
+from rdma_images.mirrors import Mirrors
 from rdma_images.model import Image, Platform
 from rdma_images.wheels import Asked, Lock
 
@@ -77,26 +78,14 @@ def read(question: Asked, folder: Path | None = None) -> Lock:
     return found
 
 
-def lock(image: Image, folder: Path | None = None, index: str | None = None, ca: Path | None = None) -> Lock:
+def lock(image: Image, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
     """Resolve what the image asks, write its lock and return it. Raises RdmaImagesError, see resolve.resolve."""
-    return write(asked(image), folder, index, ca, check=lambda made: _agrees(made, image, folder))
-
-
-def write(
-    question: Asked,
-    folder: Path | None = None,
-    index: str | None = None,
-    ca: Path | None = None,
-    file: Path | None = None,
-    check: Callable[[Lock], None] = lambda _: None,
-) -> Lock:
-    """Resolve a question and write its lock (to `file`, where it has a name of its own), whole or not at all."""
+    question = asked(image)
     if not question.requirements:
         return Lock(asked=question, wheels=())
-    made = resolve.resolve(question, index, ca)
-    check(made)
-    file = file or path(question, folder)
-    atomic.write(file, made.text())
+    made = _resolve(question, replaced)
+    _agrees(made, image, folder)
+    atomic.write(path(question, folder), made.text())
     return made
 
 
@@ -108,18 +97,23 @@ def tools(platform: Platform, folder: Path | None = None) -> Lock:
     return yamlfile.load(file, Lock)
 
 
-def lock_tools(
-    platform: Platform, folder: Path | None = None, index: str | None = None, ca: Path | None = None
-) -> Lock:
+def lock_tools(platform: Platform, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
     """Lock for the builder the uv that is installed here, so that what resolved is what installs."""
     # uv's wheel is for every python 3: the oldest python of the bases stands for all.
     question = Asked(requirements=(f"uv=={installed_version('uv')}",), python="3.10", platform=platform)
-    return write(question, folder, index, ca, file=tools_path(platform, folder))
+    made = _resolve(question, replaced)
+    atomic.write(tools_path(platform, folder), made.text())
+    return made
 
 
 def tools_path(platform: Platform, folder: Path | None = None) -> Path:
     """Where the lock of the builder's tools is."""
     return (folder or paths.LOCKS) / "python" / f"tools-{platform.replace('/', '-')}.json"
+
+
+def _resolve(question: Asked, replaced: Mirrors | None) -> Lock:
+    """The answer of the package index that builds use too: the one in mirrors.yaml, else this machine's own."""
+    return resolve.resolve(question, *sources.index_for(replaced or mirrors.load()))
 
 
 def _agrees(found: Lock, image: Image, folder: Path | None) -> None:

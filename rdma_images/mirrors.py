@@ -3,9 +3,9 @@
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from pydantic import Field, field_validator
 
@@ -69,6 +69,19 @@ class Mirrors:
     def login(self, address: str) -> Login | None:
         """The login for the host of an address."""
         return self.logins.get(host(address))
+
+    def knowing(self, address: str, login: Login) -> "Mirrors":
+        """These mirrors with the login for one more host."""
+        return replace(self, logins={**self.logins, host(address): login})
+
+    def with_login(self, address: str) -> str:
+        """The address with its host's login in it, for a client that takes no other: never to be shown."""
+        if not (login := self.login(address)):
+            return address
+        parts = urlsplit(address)
+        return urlunsplit(
+            parts._replace(netloc=f"{quote(login.username)}:{quote(login.password, safe='')}@{parts.netloc}")
+        )
 
     def check(self, components: Iterable[str]) -> None:
         """Refuse an entry that names no source: it would silently be ignored. `components` are all there are."""

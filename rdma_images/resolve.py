@@ -8,49 +8,43 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
 import requests
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import BuildTag, parse_wheel_filename
 from uv import find_uv_bin
 
-from rdma_images import package_index
+from rdma_images import package_index, web
 from rdma_images.errors import RdmaImagesError
+from rdma_images.mirrors import Mirrors
 from rdma_images.wheels import Asked, Lock, Wheel
 
 MACHINE = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 SECONDS = 300  # a cold resolution of torch takes 10 s here; a slow link may take its time
-ASK_SECONDS = 30
+TIMEOUT = (10.0, 30.0)  # seconds to connect, seconds to answer
 PARALLEL = 8
 
 
-def resolve(asked: Asked, index: str | None = None, ca: Path | None = None) -> Lock:
-    """The wheels that satisfy `asked`, one file a package.
+def resolve(asked: Asked, index: str, mirrors: Mirrors) -> Lock:
+    """The wheels that satisfy `asked`, one file a package, from the package index at `index`.
 
-    `index` is the address of the package index (default: this machine's), `ca` a bundle of certificate authorities.
     Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
     """
-    index = index or package_index.address()
-    packages = _pylock(asked, index, ca)
+    packages = _pylock(asked, index, mirrors)
     ranks = {tag: rank for rank, tag in enumerate(accepted_tags(asked))}
-    chosen = [(package, _best(package, ranks)) for package in packages]
-    with ThreadPoolExecutor(PARALLEL) as pool, requests.Session() as session:
-        session.verify = str(ca) if ca else True
-        login = urlsplit(index)
-        if login.username:
-            session.auth = (unquote(login.username), unquote(login.password or ""))
-        sizes = list(pool.map(lambda pair: _size(pair[1], session, login.hostname), chosen))
-    wheels = (
-        Wheel(
-            name=package["name"],
-            version=package["version"],
-            file=file_name(wheel),
-            sha256=wheel["hashes"]["sha256"],
-            size=size,
-        )
-        for (package, wheel), size in zip(chosen, sizes, strict=True)
-    )
+    chosen = [_best(package, ranks) for package in packages]
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        sizes = pool.map(lambda wheel: _size(wheel, mirrors), chosen)
+        wheels = [
+            Wheel(
+                name=package["name"],
+                version=package["version"],
+                file=file_name(wheel),
+                sha256=wheel["hashes"]["sha256"],
+                size=size,
+            )
+            for package, wheel, size in zip(packages, chosen, sizes, strict=True)
+        ]
     return Lock(asked=asked, wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name)))
 
 
@@ -78,7 +72,7 @@ def file_name(wheel: dict[str, Any]) -> str:
     return unquote(urlsplit(wheel.get("url") or wheel["path"]).path).rsplit("/", 1)[-1]
 
 
-def _pylock(asked: Asked, index: str, ca: Path | None) -> list[dict[str, Any]]:
+def _pylock(asked: Asked, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
     """uv's resolution of `asked`: the packages of a pylock.toml, each with the wheels that fit the platform."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -88,10 +82,11 @@ def _pylock(asked: Asked, index: str, ca: Path | None) -> list[dict[str, Any]]:
         command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet", "--no-config"]
         command += ["--only-binary", ":all:", "--python-version", asked.python, "--no-python-downloads"]
         command += ["--python-platform", f"{MACHINE[asked.platform]}-manylinux_{asked.glibc.replace('.', '_')}"]
-        # The address goes through the environment: with a password in it, it must not show up in a process list.
-        environ = package_index.without_uv(os.environ) | {"UV_DEFAULT_INDEX": index}
-        if ca:
-            environ["SSL_CERT_FILE"] = str(ca)
+        # Through the environment: an address with its login must not show up in a process list.
+        environ = package_index.without_uv(os.environ) | {
+            "UV_DEFAULT_INDEX": mirrors.with_login(index),
+            "SSL_CERT_FILE": str(mirrors.ca_bundle),
+        }
         try:
             done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
         except subprocess.TimeoutExpired:
@@ -119,22 +114,18 @@ def _best(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]:
     return best
 
 
-def _size(wheel: dict[str, Any], session: requests.Session, index_host: str | None) -> int:
+def _size(wheel: dict[str, Any], mirrors: Mirrors) -> int:
     """Bytes of the wheel: as the index told uv, else asked of the address the index gives for it."""
     if "size" in wheel:
         return int(wheel["size"])
-    parts = urlsplit(wheel.get("url") or wheel["path"])
-    if parts.scheme in ("", "file"):
-        return Path(url2pathname(parts.path)).stat().st_size
-    # A login is for the index alone; files often lie with another host.
-    auth = session.auth if parts.hostname == index_host else None
+    address = wheel.get("url") or wheel["path"]
+    if file := web.local(address):
+        return file.stat().st_size
     try:
-        answer = session.head(wheel["url"], timeout=ASK_SECONDS, allow_redirects=True, auth=auth or _no_auth)
-        answer.raise_for_status()
-        return int(answer.headers["Content-Length"])
-    except (requests.RequestException, KeyError, ValueError) as error:
-        raise RdmaImagesError(f"the package index does not tell the size of {file_name(wheel)}: {error}") from None
-
-
-def _no_auth(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request
+        with web.request("HEAD", address, mirrors, TIMEOUT) as answer:
+            return int(answer.headers["Content-Length"])
+    except (web.StatusError, requests.RequestException) as error:
+        why = web.reason(error, mirrors)
+    except (KeyError, ValueError):
+        why = "it does not say"
+    raise RdmaImagesError(f"how large is {file_name(wheel)}? The package index was asked: {why}: try again")

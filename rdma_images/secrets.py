@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rdma_images import package_index
-from rdma_images.mirrors import Login, Mirrors, host, split_login
+from rdma_images import sources
+from rdma_images.mirrors import Login, Mirrors, host
 from rdma_images.model import Supply
 
 MOUNTED = "/run/secrets"  # where BuildKit mounts a secret that names no other place
@@ -36,7 +36,7 @@ def secrets(supplies: Iterable[Supply], mirrors: Mirrors) -> Iterator[dict[str, 
 def texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]:
     """What is in the secrets, by id, without the CA bundle."""
     supplies = list(supplies)
-    logins = {**mirrors.logins, **_index_login()}
+    logins = sources.index_for(mirrors)[1].logins
     index = next((s.address for s in supplies if s.source.kind == "index"), "")
     found = {
         "uv-config": f'[[index]]\nurl = "{index}"\ndefault = true\n' if index else "",
@@ -53,12 +53,6 @@ def texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]:
         found[f"apt-config{ending}"] = _apt_config(bool(lines))
         found[f"apt-auth{ending}"] = _apt_auth(own, logins)
     return found
-
-
-def _index_login() -> dict[str, Login]:
-    """The login in the address of this machine's own index, where it has one; sources never carry it."""
-    address, login = split_login(package_index.address())
-    return {host(address): login} if login else {}
 
 
 def _line(supply: Supply) -> str:

@@ -7,7 +7,7 @@ from rdma_images.engine import hostapt
 from rdma_images.errors import RdmaImagesError
 from rdma_images.facts import Facts
 from rdma_images.facts.base import Base
-from rdma_images.mirrors import split_login
+from rdma_images.mirrors import Mirrors, split_login
 from rdma_images.model import Image, Source
 
 # The base of the stages that build and are not in the image: the wheels' layers must be the same bytes for every image.
@@ -109,6 +109,14 @@ def _index() -> Source:
         upstream=split_login(package_index.address())[0],
         pin="sha256 of each wheel",
     )
+
+
+def index_for(replaced: Mirrors) -> tuple[str, Mirrors]:
+    """The package index that this run uses, and mirrors that know its login where this machine's own one has it."""
+    if address := replaced.address(_index()):
+        return address, replaced
+    address, login = split_login(package_index.address())
+    return address, replaced.knowing(address, login) if login else replaced
 
 
 def _downloads(image: Image, facts: Facts) -> Iterator[Source]:

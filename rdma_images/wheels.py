@@ -14,6 +14,9 @@ from rdma_images.model import Platform
 # the same layer in all of them. Source: jammy's libc6, 2.35-0ubuntu3.
 GLIBC = "2.35"
 
+# What a lock's name says with its version.
+_KNOWN = re.compile(r"(?:nvidia-)?(torch|nccl)(?:-cu\d+)?==([^;]+)")
+
 
 class Wheel(yamlfile.Strict):
     """One wheel file; `size` in bytes."""
@@ -46,13 +49,14 @@ class Asked(yamlfile.Strict):
 
     @property
     def key(self) -> str:
-        """The lock's file name: what decides it most, readable, and a digest of the rest where there is a rest."""
-        exact = re.compile(r"(?:nvidia-)?(torch|nccl)(?:-cu\d+)?==([^;]+)")
-        words = [exact.fullmatch(line) for line in (*self.requirements, *self.overrides)]
-        parts = [f"{word[1]}-{word[2]}" for word in words if word]
-        rest = [line for line in self.requirements if not exact.fullmatch(line)]
-        digest = [hashlib.sha256("\n".join(rest).encode()).hexdigest()[:8]] if rest else []
-        return "-".join([*parts, f"py{self.python}", self.platform.replace("/", "-"), *digest])
+        """The lock's file name: "torch-2.15.0+numpy-py3.13-linux-amd64". What has no short name is in it as a digest."""
+        known = [_KNOWN.fullmatch(line) for line in (*self.requirements, *self.overrides)]
+        versions = "-".join(f"{match[1]}-{match[2]}" for match in known if match)
+        rest = [line for line in self.requirements if not _KNOWN.fullmatch(line)]
+        if len(rest) > 3 or not all(re.fullmatch(r"[a-z0-9-]+", line) for line in rest):
+            rest = [hashlib.sha256("\n".join(rest).encode()).hexdigest()[:8]]
+        packages = "+".join([versions, *rest]).lstrip("+")
+        return f"{packages}-py{self.python}-{self.platform.replace('/', '-')}"
 
 
 class Lock(yamlfile.Strict):

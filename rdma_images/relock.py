@@ -1,0 +1,136 @@
+"""`invoke lock`: write down every digest that a build compares, for whatever can be reached from here."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from rich.table import Table
+
+from rdma_images import ask, fetch, lock, pins, sources
+from rdma_images.engine.model import Progress, silent
+from rdma_images.errors import RdmaImagesError
+from rdma_images.facts import Facts
+from rdma_images.mirrors import Mirrors
+from rdma_images.model import Image, Source
+from rdma_images.wheels import Lock
+
+PARALLEL = 4  # resolutions and registries at a time: each waits for its index most of the time
+
+
+@dataclass(frozen=True)
+class Locked:
+    """What became of one lock."""
+
+    name: str
+    outcome: Literal["new", "changed", "kept", "failed"]
+    detail: str  # size, digest, or why it failed
+
+
+def relock(
+    images: Iterable[Image], facts: Facts, replaced: Mirrors, upgrade: bool = False, progress: Progress = silent
+) -> tuple[Locked, ...]:
+    """Lock the wheels, pulled bases and unpinned downloads of images, and the builder's tools.
+
+    A lock that fits stays as it is unless `upgrade`. What cannot be reached fails by itself and stops nothing else.
+    """
+    images = list(images)
+    jobs: dict[str, Callable[[], Locked]] = {}
+    for image in images:
+        read, make = partial(lock.load, image), partial(lock.lock, image, replaced)
+        name = lock.asked(image).key
+        jobs.setdefault(name, _job(name, read, make, upgrade, progress))
+        read, make = partial(lock.tools, image.platform), partial(lock.lock_tools, image.platform, replaced)
+        name = lock.tools_path(image.platform).stem
+        jobs.setdefault(name, _job(name, read, make, upgrade, progress))
+    wanted = {source.id: source for image in images for source in sources.sources(image, facts)}
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        done = [job.result() for job in [pool.submit(job) for job in jobs.values()]]
+    # One after the other: they share a file.
+    done += [_base(source, replaced, upgrade, progress) for source in wanted.values() if source.kind == "base"]
+    for source in wanted.values():
+        if source.kind == "download" and (source.pin == sources.UNPINNED or source.id in pins.downloads()):
+            done.append(_download(source, replaced, upgrade, progress))
+    return tuple(done)
+
+
+def table(done: Iterable[Locked]) -> Table:
+    """What became of the locks, for a terminal."""
+    shown = Table("lock", "", "", box=None, pad_edge=False, header_style="bold")
+    styles = {"new": "green", "changed": "yellow", "failed": "red"}
+    for one in done:
+        shown.add_row(one.name, one.outcome, one.detail, style=styles.get(one.outcome))
+    return shown
+
+
+def _job(
+    name: str, read: Callable[[], Lock], make: Callable[[], Lock], upgrade: bool, progress: Progress
+) -> Callable[[], Locked]:
+    """What makes a lock of wheels, or finds that the one there fits."""
+
+    def job() -> Locked:
+        before = _before(read)
+        if before and not upgrade:
+            return Locked(name, "kept", ask.megabytes(before.size))
+        progress(f"resolving {name}")
+        try:
+            return _compared(name, before, make())
+        except RdmaImagesError as error:
+            return Locked(name, "failed", str(error))
+
+    return job
+
+
+def _before(read: Callable[[], Lock]) -> Lock | None:
+    """A lock as it is, None where it is not there or does not fit any more."""
+    try:
+        return read()
+    except RdmaImagesError:
+        return None
+
+
+def _compared(name: str, before: Lock | None, made: Lock) -> Locked:
+    if before is None:
+        return Locked(name, "new", f"{len(made.wheels)} wheels, {ask.megabytes(made.size)}")
+    old = {wheel.name: wheel.version for wheel in before.wheels}
+    new = {wheel.name: wheel.version for wheel in made.wheels}
+    moves = [f"{n} {old.get(n, 'none')} -> {new.get(n, 'none')}" for n in sorted(old | new) if old.get(n) != new.get(n)]
+    same = before == made
+    return Locked(name, "kept" if same else "changed", ", ".join(moves) or ask.megabytes(made.size))
+
+
+def _base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) -> Locked:
+    """The digest that the registry has for a pulled base today."""
+    before = pins.bases().get(source.upstream)
+    if before and not upgrade:
+        return Locked(source.upstream, "kept", before[:19])
+    progress(f"asking for {source.upstream}")
+    try:
+        reference = pins.full(replaced.address(source) or source.upstream)
+        digest = ask.registry_digest(reference, replaced)
+    except RdmaImagesError as error:
+        return Locked(source.upstream, "failed", str(error))
+    if digest is None:
+        return Locked(source.upstream, "failed", f"{reference}: the registry has no such image")
+    pins.keep("bases.yaml", {source.upstream: digest})
+    return _pinned(source.upstream, before, digest)
+
+
+def _download(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) -> Locked:
+    """The digest of a download whose vendor states none, from downloading it once."""
+    before = pins.downloads().get(source.id)
+    if before and not upgrade:
+        return Locked(source.id, "kept", before[:19])
+    try:
+        digest = fetch.digest(source, replaced, progress)
+    except RdmaImagesError as error:
+        return Locked(source.id, "failed", str(error))
+    pins.keep("downloads.yaml", {source.id: digest})
+    return _pinned(source.id, before, digest)
+
+
+def _pinned(name: str, before: str | None, digest: str) -> Locked:
+    if before in (None, digest):
+        return Locked(name, "kept" if before else "new", digest[:19])
+    return Locked(name, "changed", f"{before[:19] if before else ''} -> {digest[:19]}")
