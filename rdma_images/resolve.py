@@ -3,6 +3,7 @@
 import os
 import subprocess
 import tempfile
+import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ from rdma_images.wheels import Asked, Lock, Wheel
 MACHINE = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 SECONDS = 300  # a cold resolution of torch takes 10 s here; a slow link may take its time
 TIMEOUT = (10.0, 30.0)  # seconds to connect, seconds to answer
+PAUSES = (0.5, 2.0)  # seconds before asking again: of hundreds of questions one may well get lost
 PARALLEL = 8
 
 
@@ -121,11 +123,16 @@ def _size(wheel: dict[str, Any], mirrors: Mirrors) -> int:
     address = wheel.get("url") or wheel["path"]
     if file := web.local(address):
         return file.stat().st_size
-    try:
-        with web.request("HEAD", address, mirrors, TIMEOUT) as answer:
-            return int(answer.headers["Content-Length"])
-    except (web.StatusError, requests.RequestException) as error:
-        why = web.reason(error, mirrors)
-    except (KeyError, ValueError):
-        why = "it does not say"
-    raise RdmaImagesError(f"how large is {file_name(wheel)}? The package index was asked: {why}: try again")
+    why = ""
+    for pause in (*PAUSES, None):
+        try:
+            with web.request("HEAD", address, mirrors, TIMEOUT) as answer:
+                return int(answer.headers["Content-Length"])
+        except (web.StatusError, requests.RequestException) as error:
+            why = web.reason(error, mirrors)
+        except (KeyError, ValueError):
+            why = "it does not say"
+            break
+        if pause is not None:
+            time.sleep(pause)
+    raise RdmaImagesError(f"the package index does not tell the size of {file_name(wheel)}: {why}: try again")

@@ -49,7 +49,7 @@ class Asked(yamlfile.Strict):
 
     @property
     def key(self) -> str:
-        """The lock's file name: "torch-2.15.0+numpy-py3.13-linux-amd64". What has no short name is in it as a digest."""
+        """The lock's file name: "torch-2.15.0+numpy-py3.13-linux-amd64". What is too long is there as a digest."""
         known = [_KNOWN.fullmatch(line) for line in (*self.requirements, *self.overrides)]
         versions = "-".join(f"{match[1]}-{match[2]}" for match in known if match)
         rest = [line for line in self.requirements if not _KNOWN.fullmatch(line)]
