@@ -15,11 +15,27 @@ from rdma_images.engine.model import Progress, silent
 from rdma_images.errors import RdmaImagesError, RefusedError, near
 from rdma_images.paths import state_folder
 
-SUITES = {"debian12": "bookworm", "debian13": "trixie"}
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite of Debian, and what mmdebstrap is told for it alone."""
+
+    codename: str
+    options: tuple[str, ...] = ()
+
+
+SUITES = {
+    # Without usr-is-merged, bookworm takes usrmerge in its place, and with that 50 MB of perl that nothing uses.
+    "debian12": Suite("bookworm", ("--include=usr-is-merged", "--hook-dir={hooks}/merged-usr")),
+    "debian13": Suite("trixie"),
+}
 
 # mmdebstrap of one suite makes every suite, so that its version is not another input of the bytes.
 TOOL_SUITE = "trixie"
 ROOM = disk.GB  # the tree while it is made, and its tar: 0.25 GB together
+
+# What mmdebstrap uses of perl's modules, by the packages that bring them.
+PERL_MODULES = ("-MPod::Usage", "-MDigest::SHA")
 
 OPTIONS = ("--variant=apt", "--include=ca-certificates", "--format=tar", "--skip=cleanup/apt")
 
@@ -43,9 +59,6 @@ HOOKS = (
     # apt gives these folders to its unprivileged user where that one can reach them: depends on where the work is done.
     'rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*',
 )
-
-
-RECIPE = debian.digest("\n".join((*OPTIONS, *DPKG_OPTIONS, *HOOKS)).encode())
 
 
 @dataclass(frozen=True)
@@ -76,7 +89,7 @@ def base(name: str, progress: Progress = silent, refresh: bool = False) -> Path:
         made = known(name)
         if made and not refresh:
             return folder() / made.tar
-        apt = debian.apt(SUITES[name], debian.folder_of("apt", f"base-{name}"))
+        apt = debian.apt(SUITES[name].codename, debian.folder_of("apt", f"base-{name}"))
         tool = debian.fetch(["mmdebstrap"], TOOL_SUITE, debian.folder_of("packages", "mmdebstrap"), progress)
         if made and (made.archive, made.mmdebstrap) == (apt.state(), debian.fetched(tool)["mmdebstrap"]):
             return folder() / made.tar
@@ -96,7 +109,7 @@ def known(name: str) -> Base | None:
         found = Base(**json.loads((folder() / f"{name}.json").read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    return found if found.recipe == RECIPE and (folder() / found.tar).exists() else None
+    return found if found.recipe == _recipe(name) and (folder() / found.tar).exists() else None
 
 
 def _bootstrap(name: str, apt: debian.Apt, tool: Path, progress: Progress) -> Path:
@@ -106,35 +119,55 @@ def _bootstrap(name: str, apt: debian.Apt, tool: Path, progress: Progress) -> Pa
     work.mkdir(parents=True)
     try:
         epoch = _epoch(apt)
-        _mmdebstrap(apt, tool, epoch, work, progress)
+        _mmdebstrap(apt, SUITES[name], tool, epoch, work, progress)
         archive = apt.state()
         if (work / "archive").read_text(encoding="utf-8").split()[0] != archive:
             raise RdmaImagesError(f"Debian's archive changed while {name} was made from it: run it again")
-        tar = f"{name}-{archive[:12]}-{RECIPE[:8]}.tar"
+        recipe = _recipe(name)
+        tar = f"{name}-{archive[:12]}-{recipe[:8]}.tar"
         (work / "root.tar").replace(folder() / tar)
-        made = Base(name, apt.suite, archive, epoch, RECIPE, debian.fetched(tool)["mmdebstrap"], tar)
+        made = Base(name, apt.suite, archive, epoch, recipe, debian.fetched(tool)["mmdebstrap"], tar)
         atomic.write(folder() / f"{name}.json", json.dumps(asdict(made), indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return folder() / tar
 
 
-def _mmdebstrap(apt: debian.Apt, tool: Path, epoch: int, work: Path, progress: Progress) -> None:
+def _recipe(name: str) -> str:
+    """A digest of what mmdebstrap is told for `name`."""
+    return debian.digest("\n".join((*SUITES[name].options, *OPTIONS, *DPKG_OPTIONS, *HOOKS)).encode())
+
+
+def _mmdebstrap(apt: debian.Apt, suite: Suite, tool: Path, epoch: int, work: Path, progress: Progress) -> None:
     """Run mmdebstrap: root.tar, and the digest of the release files it used (`archive`), into `work`."""
     default = _default_sources(apt.suite, progress).sources(apt.suite)
     (work / "default.sources").write_text(default, encoding="utf-8")
     (work / "network.conf").write_text(hostapt.acquire_settings(), encoding="utf-8")
-    argv = [str(tool / "usr/bin/mmdebstrap"), *OPTIONS, "--quiet", f"--aptopt={work / 'network.conf'}"]
-    argv += [f"--dpkgopt={option}" for option in DPKG_OPTIONS]
+    argv = [str(tool / "usr/bin/mmdebstrap"), *OPTIONS, "--quiet"]
+    argv += [option.format(hooks=tool / "usr/share/mmdebstrap/hooks") for option in suite.options]
+    argv += [f"--aptopt={work / 'network.conf'}", *(f"--dpkgopt={option}" for option in DPKG_OPTIONS)]
     argv += [f"--customize-hook={hook}" for hook in HOOKS]
     argv += [apt.suite, str(work / "root.tar"), str(apt.sources)]
     # mmtarfilter, which applies dpkg's options, is looked for on PATH; a user's PATH may lack dpkg's sbin.
     path = os.pathsep.join([str(tool / "usr/bin"), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     ours = {"SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C.UTF-8", "TMPDIR": str(work), "WORK": str(work), "PATH": path}
+    ours["PERL5LIB"] = _perl_library(progress)
     done = subprocess.run(argv, env={**os.environ, **ours}, capture_output=True, text=True)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith("E:")] or done.stderr.splitlines()[-3:]
         raise RdmaImagesError(f"bootstrapping Debian {apt.suite} failed: {' '.join(said)}")
+
+
+def _perl_library(progress: Progress) -> str:
+    """PERL5LIB for mmdebstrap: perl's modules as packages of the host's suite, where the host has perl-base alone."""
+    if subprocess.run(["perl", *PERL_MODULES, "-e1"], capture_output=True).returncode == 0:
+        return os.environ.get("PERL5LIB", "")
+    said = subprocess.run(["perl", "-e", 'printf "%vd", $^V'], capture_output=True, text=True, check=True).stdout
+    version = said.rpartition(".")[0]
+    packages = [f"perl-modules-{version}", f"libperl{version}"]
+    folder = debian.fetch(packages, hostapt.debian().codename, debian.folder_of("packages", "perl"), progress)
+    places = [folder / "usr/share/perl" / version, *folder.glob(f"usr/lib/*/perl/{version}")]
+    return os.pathsep.join(map(str, places))
 
 
 def _epoch(apt: debian.Apt) -> int:
