@@ -1,6 +1,5 @@
 """What is to be published: an image with its build, its report, its tags, and what will be attached to it."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -63,19 +62,17 @@ def artifacts(item: Item, labels: dict[str, str], builder: Callable[[], dict[str
     provenance = _kept(item, "provenance.json", lambda: _provenance(item, labels, builder))
     bill = _kept(item, "sbom.cdx.json", lambda: sbom.sbom(name, item.report))
     proof = statement.statement(name, digest, statement.REPORT, statement.report(item.report, item.passed.allowed_red))
-    kinds = "io.rdma-images.predicate"
+    made, proven = {statement.FORM: statement.PROVENANCE}, {statement.FORM: statement.REPORT}
     return (
-        Artifact(statement.IN_TOTO, "provenance.json", provenance, item.build.finished, {kinds: statement.PROVENANCE}),
+        Artifact(statement.IN_TOTO, "provenance.json", provenance, item.build.finished, made),
         Artifact(sbom.CYCLONEDX, "sbom.cdx.json", bill, item.report.started),
-        Artifact(statement.IN_TOTO, "report.json", proof, item.report.started, {kinds: statement.REPORT}),
+        Artifact(statement.IN_TOTO, "report.json", proof, item.report.started, proven),
     )
 
 
 def predicate_of(artifact: Artifact) -> bytes:
     """What is signed of an artifact: a statement's predicate, anything else as it is."""
-    if artifact.type != statement.IN_TOTO:
-        return artifact.content
-    return canonical(json.loads(artifact.content)["predicate"])
+    return canonical(statement.predicate(artifact.content))
 
 
 def _kept(item: Item, file: str, make: Callable[[], bytes]) -> bytes:

@@ -53,7 +53,8 @@ def push(
     the registry, and the next attempt goes on with the others. Raises a PublishError after the last attempt.
     """
     started = time.monotonic()
-    api = docker.APIClient(base_url=engine.host, timeout=stall)
+    client = docker.DockerClient(base_url=engine.host, timeout=stall)
+    api = client.api
     seen = Push()
     refused = 0
 
@@ -67,7 +68,7 @@ def push(
             raise error if refused > 1 else faults.ExpiredError(str(error)) from None
 
     try:
-        _name_it(api, digest, repository.ref, tag)
+        _name_it(client, digest, repository.ref, tag)
         try:
             said = faults.persist(attempt, attempts=attempts, first_wait=first_wait, say=say)
         finally:
@@ -75,7 +76,7 @@ def push(
     except requests.RequestException as error:
         raise faults.PublishError(f"the engine {engine.name} does not answer: {error}") from None
     finally:
-        api.close()
+        client.close()
     manifest = read_back(repository, tag, digest)
     return Pushed(manifest, _traffic(manifest, said, time.monotonic() - started))
 
@@ -116,18 +117,18 @@ def _flowing(events: Iterator[dict[str, Any]], seen: Push, host: str, stall: int
             raise faults.BusyError(f"{host} has stalled: no byte in {stall} s")
 
 
-def _name_it(api: docker.APIClient, digest: str, ref: str, tag: str) -> None:
+def _name_it(client: docker.DockerClient, digest: str, ref: str, tag: str) -> None:
     """Give the image the name that it is pushed under, after making sure that it is the image meant."""
     try:
-        found = str(api.inspect_image(digest)["Id"])
+        image = client.images.get(digest)
     except docker.errors.ImageNotFound:
         raise faults.MissingError(f"the engine has no image {digest}: build it again") from None
-    if found != digest:
+    if image.id != digest:
         raise faults.ConflictError(
-            f"the engine knows {digest} as {found}: its classic image store sends other bytes than were validated; "
+            f"the engine knows {digest} as {image.id}: its classic image store sends other bytes than were validated; "
             "turn on Docker's containerd image store, or use the private engine"
         )
-    api.tag(digest, ref, tag)
+    image.tag(ref, tag)
 
 
 def _unname_it(api: docker.APIClient, name: str) -> None:

@@ -15,6 +15,7 @@ from rdma_images.model import Report
 from rdma_images.publish.client import canonical
 
 CYCLONEDX = "application/vnd.cyclonedx+json"
+PREDICATE = "https://cyclonedx.org/bom"  # the predicate type under which cosign signs it
 _SPACE = uuid.UUID("6f0a1d7e-7b0f-5c0c-9a53-0d9f4e1f5d10")  # ours, so that one image always gets one serial number
 
 
@@ -33,6 +34,7 @@ def sbom(name: str, report: Report) -> bytes:
         name=name, version=report.digest, type=ComponentType.CONTAINER, bom_ref=report.digest
     )
     bom.components.update(components)
+    bom.register_dependency(bom.metadata.component, components)
     body = json.loads(JsonV1Dot6(bom).output_as_string())
     # The library writes the moment and itself; the moment of the measuring is the truth, and it is the same every time.
     body["metadata"]["timestamp"] = report.started

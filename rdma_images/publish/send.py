@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TypeVar
 
 from rdma_images.engine import Engine
-from rdma_images.publish import cosign, faults, gate, local, push, statement
+from rdma_images.publish import cosign, faults, gate, local, push, sbom, statement
 from rdma_images.publish.attach import Artifact, Attached, attach, fallback_tag
 from rdma_images.publish.client import Manifest, Repository
 from rdma_images.publish.destination import Destination, unwanted
@@ -20,7 +20,7 @@ from rdma_images.publish.publication import Place, load
 _PREDICATES = {
     "provenance.json": statement.PROVENANCE,
     "report.json": statement.REPORT,
-    "sbom.cdx.json": "https://cyclonedx.org/bom",
+    "sbom.cdx.json": sbom.PREDICATE,
 }
 
 Result = TypeVar("Result")

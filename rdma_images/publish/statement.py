@@ -1,6 +1,7 @@
 """in-toto statements: provenance (how an image was made) and the validation report (what was proven in it)."""
 
 import dataclasses
+import json
 from typing import Any
 
 from rdma_images.model import Build, Image, Report
@@ -11,6 +12,7 @@ PROVENANCE = "https://slsa.dev/provenance/v1"
 # No address: it names a form, documented in docs/publishing.md, and leads nowhere.
 REPORT = "urn:rdma-images:validation-report:1"
 IN_TOTO = "application/vnd.in-toto+json"
+FORM = "io.rdma-images.predicate"  # the annotation that tells statements apart without reading them
 BUILD_TYPE = "urn:rdma-images:build:1"
 
 
@@ -61,3 +63,9 @@ def provenance(image: Image, build: Build, builder: dict[str, str], revision: di
 def report(found: Report, allowed_red: tuple[str, ...]) -> dict[str, Any]:
     """The validation report as a predicate, with the red checks that the publisher allowed by name."""
     return {"passed": found.passed, "allowedRed": list(allowed_red), "report": dataclasses.asdict(found)}
+
+
+def predicate(content: bytes) -> dict[str, Any]:
+    """What a statement says of its subject; a document that is no statement says all of itself."""
+    body: dict[str, Any] = json.loads(content)
+    return body["predicate"] if "predicateType" in body else body

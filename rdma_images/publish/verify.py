@@ -1,0 +1,177 @@
+"""What a published image carries, read back by anybody: whose signature, whose report, of which digest."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from rdma_images.engine import Progress, silent
+from rdma_images.errors import RefusedError
+from rdma_images.model import Report
+from rdma_images.publish import cosign, sbom, statement
+from rdma_images.publish.attach import CREATED, attachments, content_of, fallback_tag
+from rdma_images.publish.client import DOCKER_INDEX, OCI_INDEX, Descriptor, Repository
+from rdma_images.publish.cosign import Cosign, Trust
+from rdma_images.publish.http import Connection
+from rdma_images.publish.kinds import open_kind
+from rdma_images.publish.registries import Registry
+
+# What is looked for: the form of an attachment, what it is called, and the predicate type it is signed under.
+_NAMES = {statement.REPORT: "report", statement.PROVENANCE: "provenance", sbom.CYCLONEDX: "bill of materials"}
+
+_SIGNED_AS = {form: form for form in _NAMES} | {sbom.CYCLONEDX: sbom.PREDICATE}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at. `holds` is None where there was nothing to hold it against."""
+
+    what: str
+    holds: bool | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """All that was found on one image."""
+
+    ref: str  # by digest
+    findings: tuple[Finding, ...]
+    report: Report | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Nothing that was looked at is wrong."""
+        return not any(finding.holds is False for finding in self.findings)
+
+
+def split(ref: str) -> tuple[str, str, str]:
+    """Host, repository, and tag or digest of "host/repository:tag" or "host/repository@sha256:…"."""
+    host, slash, rest = ref.partition("/")
+    if not slash or not ("." in host or ":" in host or host == "localhost"):
+        raise RefusedError(f"{ref!r} names no registry: write host/repository:tag or host/repository@sha256:…")
+    if "@" in rest:
+        name, _, reference = rest.partition("@")
+        return host, name.partition(":")[0], reference
+    name, _, tag = rest.partition(":")
+    return host, name, tag or "latest"
+
+
+def verify(ref: str, registry: Registry, trust: Trust | None, progress: Progress = silent) -> tuple[Verification, ...]:
+    """Look at an image in a registry; one answer for each platform of an index.
+
+    With `trust`, the image and every statement on it have to be signed by it. Raises a PublishError where the registry
+    does not answer, MissingError where it has no such image.
+    """
+    host, name, reference = split(ref)
+    kind = open_kind(registry)
+    repository = Repository(Connection(host, kind.login, kind.tls), name)
+    found = repository.manifest(reference)
+    digests = [found.digest]
+    if found.media_type in (OCI_INDEX, DOCKER_INDEX):
+        digests = [entry["digest"] for entry in found.body["manifests"]]
+    return tuple(_one(repository, digest, trust, progress) for digest in digests)
+
+
+def _one(repository: Repository, digest: str, trust: Trust | None, progress: Progress) -> Verification:
+    ref = f"{repository.ref}@{digest}"
+    signing = None
+    if trust is not None:
+        host, login = repository.connection.host, repository.connection.login()
+        signing = Cosign(cosign.program(progress), host, login)
+    files = _newest(repository, digest)
+    report, read = _report(files.get(statement.REPORT), digest)
+    findings = [
+        _signature(repository, digest, ref, signing, trust),
+        *read,
+        _provenance(files.get(statement.PROVENANCE), digest),
+        _bill(files.get(sbom.CYCLONEDX), digest),
+        *(_signed(name, content, ref, signing, trust) for name, content in files.items() if signing and trust),
+    ]
+    return Verification(ref, tuple(findings), report)
+
+
+def _newest(repository: Repository, digest: str) -> dict[str, bytes]:
+    """The newest attachment of each form, by predicate type or media type; forms of others are left out."""
+    chosen: dict[str, Descriptor] = {}
+    for entry in sorted(attachments(repository, digest), key=lambda one: one.annotations.get(CREATED, "")):
+        form = entry.annotations.get(statement.FORM) or entry.artifact_type
+        if form in _NAMES:
+            chosen[form] = entry
+    return {form: content_of(repository, entry) for form, entry in chosen.items()}
+
+
+def _signature(repository: Repository, digest: str, ref: str, signing: Cosign | None, trust: Trust | None) -> Finding:
+    if signing is not None and trust is not None:
+        good = signing.verified(ref, trust)
+        return Finding("signature", good, f"by {trust}" if good else f"no signature by {trust}")
+    if repository.head(f"{fallback_tag(digest)}.sig"):
+        return Finding("signature", None, "there is one, which was not checked: give --key, or --identity and --issuer")
+    return Finding("signature", None, "not checked: there is none, so this is the word of whoever may push here")
+
+
+def _signed(form: str, content: bytes, ref: str, signing: Cosign, trust: Trust) -> Finding:
+    """Whether `trust` signed just what is attached."""
+    what = f"signed {_NAMES[form]}"
+    wanted = statement.predicate(content)
+    if wanted in [one["predicate"] for one in signing.statements(ref, trust, _SIGNED_AS[form])]:
+        return Finding(what, True, f"by {trust}, word for word what is attached")
+    return Finding(what, False, f"{trust} signed no such {_NAMES[form]}")
+
+
+def _report(content: bytes | None, digest: str) -> tuple[Report | None, Iterator[Finding]]:
+    """The report in the statement, and what is to be said of it."""
+    if content is None:
+        return None, iter([Finding("report", False, "no validation report is attached: nobody has proved anything")])
+    predicate = statement.predicate(content)
+    try:
+        report = TypeAdapter(Report).validate_python(predicate["report"])
+    except (ValidationError, KeyError, TypeError) as error:
+        return None, iter([Finding("report", False, f"cannot be read: {str(error).splitlines()[0]}")])
+    return report, _judged(report, predicate, _subject(content) == digest == report.digest)
+
+
+def _judged(report: Report, predicate: dict[str, Any], about_it: bool) -> Iterator[Finding]:
+    if not about_it:
+        yield Finding("report", False, f"is about another image, {report.digest}")
+        return
+    allowed = set(predicate.get("allowedRed") or ())
+    red = {one.id for one in report.checks if one.outcome == "failed" and one.severity == "error"}
+    counted = {kind: sum(one.outcome == kind for one in report.checks) for kind in ("passed", "failed", "skipped")}
+    counts = ", ".join(f"{number} {kind}" for kind, number in counted.items())
+    detail = f"{counts}; measured {report.started} by suite {report.suite.removeprefix('sha256:')[:12]}"
+    if red & allowed:
+        detail += f"; allowed red by the publisher: {', '.join(sorted(red & allowed))}"
+    if red - allowed:
+        detail += f"; red: {', '.join(sorted(red - allowed))}"
+    yield Finding("report", not red - allowed, detail)
+    if report.rehearsal:
+        yield Finding("rehearsal", False, f"stand-ins for {', '.join(report.rehearsal)}: this image is not to ship")
+
+
+def _provenance(content: bytes | None, digest: str) -> Finding:
+    if content is None:
+        return Finding("provenance", False, "none is attached")
+    predicate = statement.predicate(content)
+    details = predicate.get("runDetails", {})
+    programs = ", ".join(f"{name} {version}" for name, version in details.get("builder", {}).get("version", {}).items())
+    sources = predicate.get("buildDefinition", {}).get("resolvedDependencies") or [{}]
+    commit = sources[0].get("digest", {}).get("gitCommit", "unknown")[:12]
+    built = details.get("metadata", {}).get("finishedOn", "at an unknown time")
+    return Finding("provenance", _subject(content) == digest, f"built {built} with {programs} from commit {commit}")
+
+
+def _bill(content: bytes | None, digest: str) -> Finding:
+    if content is None:
+        return Finding("bill of materials", False, "none is attached")
+    body = json.loads(content)
+    about = body.get("metadata", {}).get("component", {}).get("version")
+    return Finding("bill of materials", about == digest, f"{len(body.get('components', ()))} packages")
+
+
+def _subject(content: bytes) -> str:
+    """The digest that a statement is about."""
+    found = json.loads(content)["subject"][0]["digest"]
+    return f"sha256:{found['sha256']}"

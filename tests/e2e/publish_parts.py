@@ -1,0 +1,209 @@
+"""Real parts for the publishing tests: Debian's docker-registry, small images, and what earlier steps wrote of them."""
+
+import functools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import bcrypt
+import requests
+
+from rdma_images import atomic, facts, matrix, paths, plan
+from rdma_images.engine import Engine, debian
+from rdma_images.model import Build, Check, Image, Report
+from rdma_images.publish import cosign
+from rdma_images.publish.registries import Credentials, Oci
+from rdma_images.validate import suite
+
+USER, PASSWORD = "ci", "correct horse battery staple"
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Registry:
+    """One docker-registry process on the loopback interface; data survives a kill."""
+
+    def __init__(self, program: Path, folder: Path, password: bool = True, storage: Path | None = None) -> None:
+        self.program, self.folder = program, folder
+        self.port = free_port()
+        self.host = f"127.0.0.1:{self.port}"
+        self.storage = storage or folder / "data"
+        self.process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "version": "0.1",
+            "log": {"level": "error", "accesslog": {"disabled": False}},
+            "storage": {"filesystem": {"rootdirectory": str(self.storage)}, "delete": {"enabled": True}},
+            "http": {"addr": self.host, "relativeurls": True},
+        }
+        if password:
+            hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
+            (folder / "htpasswd").write_text(f"{USER}:{hashed}\n")
+            settings["auth"] = {"htpasswd": {"realm": "test", "path": str(folder / "htpasswd")}}
+        (folder / "config.yml").write_text(json.dumps(settings))
+
+    def start(self) -> "Registry":
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self.program, "serve", str(self.folder / "config.yml")], stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                requests.get(f"http://{self.host}/v2/", timeout=1)
+                return self
+            except requests.ConnectionError:
+                assert time.monotonic() < deadline, (self.folder / "log").read_text()
+                time.sleep(0.02)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    def pause(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def tags(self, repository: str) -> set[str]:
+        """Every tag but the attachments'."""
+        answer = requests.get(f"http://{self.host}/v2/{repository}/tags/list", auth=(USER, PASSWORD), timeout=5)
+        return {tag for tag in answer.json().get("tags") or () if not tag.startswith("sha256-")}
+
+    def entry(self, **more: object) -> Oci:
+        """Its entry in registries.yaml, with the credentials in the environment."""
+        return Oci(
+            kind="oci",
+            host=self.host,
+            prefix="training",
+            credentials=Credentials(username="env:TEST_REGISTRY_USER", password="env:TEST_REGISTRY_PASSWORD"),
+            **more,
+        )
+
+
+def registry_program(progress=print) -> Path:
+    """docker-registry from Debian, unpacked into the state folder, nothing installed."""
+    found = shutil.which("docker-registry")
+    if found:
+        return Path(found)
+    folder = paths.state_folder() / "docker-registry"
+    return debian.fetch(["docker-registry"], "bookworm", folder, progress) / "usr" / "bin" / "docker-registry"
+
+
+@dataclass
+class Small:
+    """A small image that is in an engine."""
+
+    ref: str
+    digest: str
+
+
+def build_small(
+    engine: Engine, folder: Path, name: str, layers: int = 3, size: int = 4 << 20, output: str = "", seed: int = 0
+) -> Small:
+    """An image of `layers` layers of `size` random bytes each; the same seed gives the same layers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ["FROM scratch", f"LABEL org.opencontainers.image.revision={'0' * 40}"]
+    for number in range(layers):
+        source = folder / f"layer{number}"
+        if not source.exists():
+            source.write_bytes(os.urandom(size))
+            os.utime(source, (seed, seed))
+        lines.append(f"COPY {source.name} /{source.name}")
+    (folder / "Dockerfile").write_text("\n".join(lines) + "\n")
+    metadata = folder / "metadata.json"
+    ref = f"rdma-images-test/{name}:small"
+    extra = output or "oci-mediatypes=true"
+    subprocess.run(
+        [
+            *("docker", "buildx", "build", "-q", "--provenance=false", f"--metadata-file={metadata}"),
+            *(f"--output=type=image,name={ref},{extra}", str(folder)),
+        ],
+        env=engine.environ(),
+        check=True,
+        capture_output=True,
+    )
+    return Small(ref, json.loads(metadata.read_text())["containerimage.digest"])
+
+
+@functools.cache
+def planned(target: str = "efa-pytorch", **changes: str) -> Image:
+    """An image of the real matrix."""
+    (image,) = plan.plan(matrix.load(), facts.load(), targets=[target], changes=changes).images
+    return image
+
+
+def green(image: Image, small: Small, rehearsal: tuple[str, ...] = ()) -> tuple[Build, Report]:
+    """What the steps before would have written of `small`, as if it were `image`."""
+    build = Build(
+        image_id=image.id,
+        ref=small.ref,
+        digest=small.digest,
+        inputs="sha256:" + "1" * 64,
+        rehearsal=rehearsal,
+        finished="2026-11-21T08:00:00+00:00",
+        seconds=12.5,
+    )
+    report = Report(
+        ref=small.ref,
+        digest=small.digest,
+        suite=suite.digest(),
+        image_id=image.id,
+        rehearsal=rehearsal,
+        started="2026-11-21T08:01:00+00:00",
+        seconds=3.0,
+        checks=(
+            Check(
+                id="nccl.single", title="one libnccl is in the image", tier="static", severity="error", outcome="passed"
+            ),
+        ),
+        facts={
+            "torch": {
+                "version": f"{image.version('pytorch')}+cu",
+                "cuda": image.version("cuda"),
+                "nccl": [{"version": image.version("nccl")}],
+            },
+            "system": {"python": f"{image.version('python')}.5", "os": release(image.version("base"))},
+            "packages": {"wheels": {"/opt/venv": {"torch": "2.15.0", "numpy": "2.4.0"}}, "dpkg": {"libc6": "2.41-12"}},
+        },
+    )
+    return build, report
+
+
+def write_steps(image: Image, build: Build, report: Report) -> None:
+    """plan.json, build.json and report.json, where the steps write them."""
+    folder = paths.image_folder(image.id)
+    for name, value in (("plan", image), ("build", build), ("report", report)):
+        atomic.write(folder / f"{name}.json", json.dumps(asdict(value)))
+
+
+def release(base: str) -> dict[str, str]:
+    name = base.rstrip("0123456789.")
+    return {"ID": name, "VERSION_ID": base.removeprefix(name)}
+
+
+def red(report: Report, check: str) -> Report:
+    bad = Check(id=check, title="it holds", tier="static", severity="error", outcome="failed", found="it does not")
+    return replace(report, checks=(*report.checks, bad))
+
+
+def cosign_key(folder: Path) -> tuple[Path, Path]:
+    """A fresh key pair; its password is in COSIGN_PASSWORD."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run([cosign.program(print), "generate-key-pair"], cwd=folder, check=True, capture_output=True)
+    return folder / "cosign.key", folder / "cosign.pub"

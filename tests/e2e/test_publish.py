@@ -1,0 +1,192 @@
+"""Publishing with the real parts: an engine, a registry with passwords, and cosign."""
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+
+import pytest
+from publish_parts import (
+    PASSWORD,
+    USER,
+    Registry,
+    build_small,
+    cosign_key,
+    green,
+    planned,
+    red,
+    registry_program,
+    write_steps,
+)
+
+from rdma_images import engine as engines
+from rdma_images import matrix, paths
+from rdma_images.errors import RefusedError
+from rdma_images.publish import publication, publish
+from rdma_images.publish.cosign import Signer, Trust
+from rdma_images.publish.progress import Lines
+from rdma_images.publish.send import Means
+from rdma_images.publish.verify import verify
+from rdma_images.validate import suite
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return engines.ensure(print)
+
+
+@pytest.fixture(scope="module")
+def program():
+    return registry_program()
+
+
+@pytest.fixture
+def registry(program, tmp_path, monkeypatch):
+    monkeypatch.setenv("TEST_REGISTRY_USER", USER)
+    monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    made = Registry(program, tmp_path / "registry").start()
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def small(engine, tmp_path):
+    made = build_small(engine, tmp_path / "context", tmp_path.name.lower())
+    yield made
+    client = engines.client(engine)
+    client.images.remove(made.ref, force=True)
+    client.close()
+
+
+@pytest.fixture
+def means(engine):
+    said: list[str] = []
+    made = Means(engine=lambda: engine, watcher=Lines(said.append), attempts=3, first_wait=0.1, stall=5)
+    return made, said
+
+
+def items(*images, allow_red=()):
+    return publish.items(images, images, matrix.load(), suite.digest(), allow_red)
+
+
+def test_an_image_arrives_with_its_proof_and_is_left_alone_afterwards(registry, small, means):
+    image = planned()
+    write_steps(image, *green(image, small))
+    means, _ = means
+    (first,) = publish.publish(items(image), {"local": registry.entry()}, means)
+    assert first.error == ""
+    assert first.place.result == "pushed"
+    assert first.place.ref == f"{registry.host}/training/efa-pytorch@{small.digest}"
+    assert first.place.traffic.pushed == first.place.bytes > 0
+    assert registry.tags("training/efa-pytorch") == {image.tag, "2.15", "latest"}
+    assert [one.title for one in first.place.attached] == ["provenance.json", "sbom.cdx.json", "report.json"]
+
+    written = publication.load(image.id)
+    assert written.digest == small.digest
+    assert written.measured["python"].startswith("3.13.")
+
+    started = time.monotonic()
+    means = dataclasses.replace(means, engine=lambda: pytest.fail("nothing is to be sent"))
+    (second,) = publish.publish(items(image), {"local": registry.entry()}, means)
+    assert time.monotonic() - started < 3
+    assert second.place.result == "there"
+    assert not any(one.new for one in second.place.attached)
+    assert second.place.tags == first.place.tags
+
+
+def test_what_is_attached_can_be_verified_by_anybody_with_the_key(registry, small, means, tmp_path, monkeypatch):
+    monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
+    private, public = cosign_key(tmp_path / "key")
+    _, stranger = cosign_key(tmp_path / "other")
+    image = planned()
+    write_steps(image, *green(image, small))
+    means, _ = means
+    means = dataclasses.replace(means, signer=Signer(str(private)))
+    (outcome,) = publish.publish(items(image), {"local": registry.entry()}, means)
+    assert outcome.error == ""
+    ref = f"{registry.host}/training/efa-pytorch:latest"
+
+    (good,) = verify(ref, registry.entry(), Trust(key=str(public)))
+    assert good.holds, good
+    assert good.report.digest == small.digest
+    (bad,) = verify(ref, registry.entry(), Trust(key=str(stranger)))
+    assert not bad.holds
+    (unsigned,) = verify(ref, registry.entry(), None)
+    assert unsigned.holds
+    assert any("not checked" in finding.detail for finding in unsigned.findings)
+
+
+def test_a_red_check_stops_it_and_can_be_allowed_by_name(registry, small, means):
+    image = planned()
+    build, report = green(image, small)
+    write_steps(image, build, red(report, "plugin.found"))
+    with pytest.raises(RefusedError, match=r"plugin\.found.*--allow-red plugin\.found"):
+        items(image)
+    means, _ = means
+    (outcome,) = publish.publish(items(image, allow_red=["plugin.found"]), {"local": registry.entry()}, means)
+    assert outcome.error == ""
+    assert publication.load(image.id).allowed_red == ("plugin.found",)
+    (found,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), None)
+    assert any("plugin.found" in finding.detail for finding in found.findings)
+
+
+def test_credentials_are_in_no_file_and_no_line(registry, small, means, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
+    private, _ = cosign_key(tmp_path / "key")
+    image = planned()
+    write_steps(image, *green(image, small))
+    means, said = means
+    means = dataclasses.replace(means, signer=Signer(str(private)))
+    publish.publish(items(image), {"local": registry.entry()}, means)
+    assert not any(PASSWORD in line for line in said)
+    for path in (*home.rglob("*"), *(tmp_path / "images").rglob("*")):
+        if path.is_file():
+            assert PASSWORD.encode() not in path.read_bytes(), path
+
+
+def test_one_registry_that_is_down_stops_no_other(registry, small, means, program, tmp_path):
+    image = planned()
+    write_steps(image, *green(image, small))
+    means, _ = means
+    dead = Registry(program, tmp_path / "dead")
+    outcomes = publish.publish(items(image), {"dead": dead.entry(), "local": registry.entry()}, means)
+    by_name = {one.registry: one for one in outcomes}
+    assert "cannot be reached" in by_name["dead"].error
+    assert by_name["local"].place.result == "pushed"
+    assert set(json.loads(publication.path_of(image.id).read_text())["places"]) == {"local"}
+
+
+def test_a_full_tag_in_an_immutable_registry_keeps_its_digest(registry, small, means, engine, tmp_path):
+    image = planned()
+    write_steps(image, *green(image, small))
+    means, _ = means
+    publish.publish(items(image), {"local": registry.entry()}, means)
+    other = build_small(engine, tmp_path / "other", f"{tmp_path.name.lower()}-other")
+    write_steps(image, *green(image, other))
+    (outcome,) = publish.publish(items(image), {"local": registry.entry(immutable=True)}, means)
+    assert "immutable" in outcome.error
+    assert small.digest in outcome.error
+    engines.client(engine).images.remove(other.ref, force=True)
+
+
+def test_layers_that_users_cannot_pull_are_refused_before_a_byte_is_sent(registry, means, engine, tmp_path):
+    zstd = build_small(
+        engine,
+        tmp_path / "zstd",
+        f"{tmp_path.name.lower()}-zstd",
+        output="compression=zstd,force-compression=true,oci-mediatypes=true",
+    )
+    image = planned()
+    write_steps(image, *green(image, zstd))
+    means, _ = means
+    (outcome,) = publish.publish(items(image), {"local": registry.entry(compression="gzip")}, means)
+    assert "zstd" in outcome.error
+    assert registry.tags("training/efa-pytorch") == set()
+    assert not Path(registry.storage).exists() or not any(Path(registry.storage).rglob("data"))
+    engines.client(engine).images.remove(zstd.ref, force=True)
