@@ -8,10 +8,8 @@ class TorchRelease(Row):
     """One release. Its wheels bring CUDA and NCCL as wheels of their own, pinned exactly."""
 
     cuda: str  # "13.2": what the wheel was built for
-    cuda_runtime: str  # "13.2.2": the pin on the CUDA runtime, or on cuda-toolkit
     cudnn: str
     nccl: str  # the pin on nvidia-nccl-cu12 or -cu13
-    nvshmem: str | None = None
     python: tuple[str, ...]  # with a wheel for that CPython, "3.13"; free-threaded builds are not counted
     nccl_on: tuple[Platform, ...]  # whose wheel pins an NCCL; without one the wheel is for the CPU only
 

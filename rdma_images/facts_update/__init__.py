@@ -1,0 +1,79 @@
+"""Read again what the facts say of wheels, and show what is new or different. Wheels are not downloaded."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rdma_images import package_index, paths
+from rdma_images.facts import Facts
+from rdma_images.facts_update import nccl, pages, rows, torch
+from rdma_images.facts_update.index import Index
+from rdma_images.facts_update.pages import News
+from rdma_images.facts_update.reading import Reading
+from rdma_images.matrix import Matrix
+from rdma_images.mirrors import Mirrors
+
+__all__ = ["News", "Reading", "Update", "update", "write"]
+
+
+@dataclass(frozen=True)
+class Update:
+    """What was read, and what the makers' pages name."""
+
+    readings: tuple[Reading, ...]
+    news: tuple[News, ...]
+
+    @property
+    def new(self) -> tuple[Reading, ...]:
+        """Versions that the facts do not have."""
+        return tuple(reading for reading in self.readings if reading.known is None)
+
+    @property
+    def changed(self) -> tuple[Reading, ...]:
+        """Versions of which the facts say something else."""
+        return tuple(reading for reading in self.readings if reading.changes)
+
+
+def update(
+    facts: Facts,
+    matrix: Matrix,
+    mirrors: Mirrors,
+    everything: bool = False,
+    index: str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Update:
+    """Read every release that the facts lack, and again those of the matrix, or with `everything` all that are known.
+
+    `index` is the address of the package index (default: this machine's); `progress` gets a line a release. Raises
+    RdmaImagesError when the index does not answer; a maker's page that does not is a line of the result.
+    """
+    asked = Index(index or package_index.address(), mirrors.ca_bundle)
+    torches = list(facts.torch.releases) if everything else _of_matrix(matrix, "pytorch")
+    nccls = list(facts.nccl.releases) if everything else [facts.torch.releases[version].nccl for version in torches]
+    found: list[Reading] = []
+    for reading in torch.readings(asked, facts, dict.fromkeys(torches)):
+        progress(f"torch {reading.version}: {_outcome(reading)}")
+        found.append(reading)
+    for reading in nccl.readings(asked, facts, mirrors, dict.fromkeys(nccls)):
+        progress(f"NCCL {reading.version}: {_outcome(reading)}")
+        found.append(reading)
+    return Update(tuple(found), tuple(pages.news(facts, mirrors)))
+
+
+def write(found: Update, folder: Path = paths.FACTS) -> tuple[Reading, ...]:
+    """Add a row for each new version; returns them. What changed is left to a person: a released wheel should not."""
+    rows.add(folder, found.new, datetime.now(UTC).date())
+    return found.new
+
+
+def _of_matrix(matrix: Matrix, axis: str) -> list[str]:
+    """The values of an axis that matrix.yaml names, each once."""
+    named = (row[axis] for target in matrix.targets.values() for row in target.rows() if axis in row)
+    return list(dict.fromkeys(named))
+
+
+def _outcome(reading: Reading) -> str:
+    if reading.known is None:
+        return "new"
+    return "differs from the facts" if reading.changes else "as the facts say"

@@ -1,0 +1,96 @@
+"""Which plugin interfaces a libnccl.so.2 asks for, read from its strings, of which only the first few MB are needed."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from typing import IO, TYPE_CHECKING
+
+import requests
+
+from rdma_images import web
+from rdma_images.errors import RdmaImagesError
+from rdma_images.mirrors import Mirrors
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+LIBRARY = "libnccl.so.2"
+CHUNK = 1 << 20  # bytes read at a time; the strings are in the first 4 MB of today's libraries
+TIMEOUT = (10.0, 60.0)  # seconds to connect, seconds without a byte
+# The symbols that NCCL looks up in a plugin, by the name of the interface in facts/nccl.yaml.
+SYMBOL = re.compile(rb"nccl(NetPlugin|TunerPlugin|Profiler|GinPlugin|RmaPlugin|EnvPlugin)_v(\d+)\b")
+LONGEST = 64  # bytes; longer than any such symbol, so that none is cut between two chunks
+# How device code begins. It follows the strings and is 95% of the library; so it is in every wheel of facts/nccl.yaml.
+DEVICE_CODE = b"\x50\xed\x55\xba"
+
+
+class Remote(io.RawIOBase):
+    """A file on a server that answers range requests, to be read like one on disk."""
+
+    def __init__(self, address: str, mirrors: Mirrors) -> None:
+        """Asks for the size. Raises what web.request raises."""
+        super().__init__()
+        self._address, self._mirrors, self._place = address, mirrors, 0
+        self.fetched = 0  # bytes so far
+        with web.request("HEAD", address, mirrors, TIMEOUT) as answer:
+            self._size = int(answer.headers["Content-Length"])
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._place = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence] + offset
+        return self._place
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        end = min(self._place + len(view), self._size)
+        if end <= self._place:
+            return 0
+        wanted = {"Range": f"bytes={self._place}-{end - 1}"}
+        with web.request("GET", self._address, self._mirrors, TIMEOUT, wanted) as answer:
+            if answer.status_code != requests.codes.partial_content:
+                raise RdmaImagesError(f"{self._address}: the server sends whole files only")
+            content = answer.content
+        view[: len(content)] = content
+        self._place += len(content)
+        self.fetched += len(content)
+        return len(content)
+
+
+def of_wheel(address: str, mirrors: Mirrors) -> dict[str, tuple[int, ...]]:
+    """The interfaces that the libnccl.so.2 in a wheel asks for. Raises RdmaImagesError when it cannot be read."""
+    try:
+        with (
+            zipfile.ZipFile(io.BufferedReader(Remote(address, mirrors), CHUNK)) as wheel,
+            wheel.open(next(name for name in wheel.namelist() if name.endswith(f"/{LIBRARY}"))) as library,
+        ):
+            return of_library(library)
+    except StopIteration:
+        raise RdmaImagesError(f"{address}: no {LIBRARY} in it") from None
+    except (requests.RequestException, web.StatusError, zipfile.BadZipFile, KeyError) as error:
+        raise RdmaImagesError(f"{address}: {web.reason(error, mirrors)}") from None
+
+
+def of_library(library: IO[bytes]) -> dict[str, tuple[int, ...]]:
+    """The versions of each interface ("net", "tuner", …), oldest first; reads no further than the device code."""
+    found: dict[str, set[int]] = {}
+    tail = b""
+    while chunk := library.read(CHUNK):
+        text = tail + chunk
+        for word, version in SYMBOL.findall(text):
+            found.setdefault(word.decode().removesuffix("Plugin").lower(), set()).add(int(version))
+        if found and DEVICE_CODE in text:
+            break
+        tail = text[-LONGEST:]
+    if "net" not in found:
+        raise RdmaImagesError(f"{LIBRARY}: names no net plugin interface")
+    return {name: tuple(sorted(versions)) for name, versions in found.items()}

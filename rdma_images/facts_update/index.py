@@ -1,0 +1,96 @@
+"""What the package index can tell of wheels it is not asked to send: releases, files, and pins. uv does the asking."""
+
+import os
+import re
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from uv import find_uv_bin
+
+from rdma_images import package_index, versions
+from rdma_images.errors import RdmaImagesError
+from rdma_images.facts import Facts
+from rdma_images.model import Platform
+
+MACHINES: dict[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+# The C library of the oldest base; a wheel that asks for a newer one would fit none of ours.
+MANYLINUX = "manylinux_2_35"
+PYTHONS = tuple(f"3.{minor}" for minor in range(8, 20))  # oldest first; from the oldest that torch 2.2 has a wheel for
+SECONDS = 300  # for one resolution; a cold one of torch takes 10 s here
+
+
+@dataclass(frozen=True)
+class Index:
+    """A package index, and the certificate authorities to trust."""
+
+    address: str
+    ca: Path
+
+    def unknown(self, package: str, floor: str, known: Iterable[str], pythons: Iterable[str]) -> list[str]:
+        """The releases of `package` from `floor` on that are not among `known` and that one of `pythons` can run."""
+        found: list[str] = []
+        for python in pythons:
+            while True:
+                without = ",".join(f"!={version}" for version in [*known, *found])
+                pins = self._compile(f"{package}>={floor},{without}", "--no-deps", "--universal", f"-p{python}")
+                if pins is None:
+                    break
+                found.append(_pins(pins)[package])
+        return found
+
+    def wheels(self, package: str, version: str) -> list[str]:
+        """The addresses of the wheels of a release."""
+        options = ("--no-deps", "--universal", "--format", "pylock.toml")
+        for python in PYTHONS:  # uv leaves out the wheels of older pythons than it is asked for
+            if text := self._compile(f"{package}=={version}", *options, f"-p{python}"):
+                packages = tomllib.loads(text)["packages"]
+                return [wheel.get("url") or wheel["path"] for entry in packages for wheel in entry.get("wheels", ())]
+        raise RdmaImagesError(f"the package index has no wheels of {package} {version}")
+
+    def pins(self, requirement: str, platform: Platform, python: str) -> dict[str, str]:
+        """What an installation of `requirement` would bring, by name; metadata decides it, no wheel is sent."""
+        at = ("--python-platform", f"{MACHINES[platform]}-{MANYLINUX}", "--python-version", python)
+        text = self._compile(requirement, *at)
+        if text is None:
+            raise RdmaImagesError(f"the package index has nothing for {requirement} on {platform}, python {python}")
+        return _pins(text)
+
+    def _compile(self, requirement: str, *options: str) -> str | None:
+        """uv's resolution of one requirement; None when there is none. Raises RdmaImagesError for any other trouble."""
+        command = [find_uv_bin(), "pip", "compile", "-", "--quiet", "--no-header", "--no-annotate", "--no-config"]
+        command += ["--only-binary", ":all:", "--no-python-downloads", *options]
+        # Through the environment: an address with a password in it must not show up in a process list.
+        environ = package_index.without_uv(os.environ)
+        environ |= {"UV_DEFAULT_INDEX": self.address, "SSL_CERT_FILE": str(self.ca)}
+        with tempfile.TemporaryDirectory() as folder:  # away from any project's own settings
+            try:
+                done = subprocess.run(
+                    command, input=requirement, env=environ, cwd=folder, capture_output=True, text=True, timeout=SECONDS
+                )
+            except subprocess.TimeoutExpired:
+                raise RdmaImagesError(f"{requirement}: the package index did not answer in {SECONDS} s") from None
+        if done.returncode == 0:
+            return done.stdout
+        if "No solution found" in done.stderr:
+            return None
+        raise RdmaImagesError(f"{requirement}: {done.stderr.strip().removeprefix('error: ')}")
+
+
+def _pins(text: str) -> dict[str, str]:
+    """Name and version of each line of a requirements file; a marker after them is left out."""
+    return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.MULTILINE))
+
+
+def file_name(address: str) -> str:
+    """The wheel's file name, from its address."""
+    return unquote(urlsplit(address).path).rsplit("/", 1)[-1]
+
+
+def pythons(facts: Facts) -> list[str]:
+    """The pythons of the bases, the newest first: a release that none of them runs is of no use."""
+    return versions.newest_first({base.python for base in facts.bases.bases.values()})

@@ -1,0 +1,66 @@
+"""NCCL's releases, read from the package index: the CUDA majors that have a wheel, and the plugin interfaces inside."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from rdma_images import versions
+from rdma_images.errors import RdmaImagesError
+from rdma_images.facts import Facts
+from rdma_images.facts.nccl import NcclRelease
+from rdma_images.facts_update import abi
+from rdma_images.facts_update.index import MACHINES, Index, file_name, pythons
+from rdma_images.facts_update.reading import Reading, Value
+from rdma_images.mirrors import Mirrors
+
+FILE = "nccl.yaml"
+INTERFACES = ("net", "tuner", "profiler", "gin", "rma", "env")
+
+
+def readings(index: Index, facts: Facts, mirrors: Mirrors, again: Iterable[str]) -> Iterator[Reading]:
+    """Every release that the facts lack, as a whole or for a CUDA major, then the releases to read `again`."""
+    known = facts.nccl.releases
+    floor = min(known, key=versions.key)
+    majors: dict[str, set[int]] = {version: set(known[version].cuda) for version in again}
+    for major in map(int, facts.cuda.majors):
+        have = [version for version, release in known.items() if major in release.cuda]
+        for version in index.unknown(_package(major), floor, have, pythons(facts)):
+            before = known[version].cuda if version in known else ()
+            majors.setdefault(version, set(before)).add(major)
+    for version in versions.newest_first(majors):
+        if found := _read(index, mirrors, version, sorted(majors[version])):
+            yield Reading(FILE, version, found, _row(known[version]) if version in known else None)
+
+
+def _read(index: Index, mirrors: Mirrors, version: str, majors: list[int]) -> dict[str, Value]:
+    """The row of a release as its wheels have it; empty for one without a wheel for x86_64.
+
+    Raises RdmaImagesError when the wheels of two majors differ.
+    """
+    wheels = {major: wheel for major in majors if (wheel := _wheel(index, major, version))}
+    if not wheels:
+        return {}
+    interfaces = [abi.of_wheel(wheel, mirrors) for wheel in wheels.values()]
+    if any(other != interfaces[0] for other in interfaces):
+        raise RdmaImagesError(f"NCCL {version} asks for other plugin interfaces in one CUDA major than in another")
+    row: dict[str, Value] = {"cuda": _words(wheels)}
+    return row | {name: _words(interfaces[0][name]) for name in INTERFACES if name in interfaces[0]}
+
+
+def _row(release: NcclRelease) -> Mapping[str, Value]:
+    """What the facts say of a release, in the same shape."""
+    row: dict[str, Value] = {"cuda": _words(release.cuda)}
+    return row | {name: _words(has) for name in INTERFACES if (has := getattr(release, name))}
+
+
+def _package(major: int) -> str:
+    return f"nvidia-nccl-cu{major}"
+
+
+def _wheel(index: Index, major: int, version: str) -> str | None:
+    """The address of the wheel for x86_64; None where there is none."""
+    ending = f"{MACHINES['linux/amd64']}.whl"
+    wheels = index.wheels(_package(major), version)
+    return next((address for address in wheels if file_name(address).endswith(ending)), None)
+
+
+def _words(numbers: Iterable[int]) -> tuple[str, ...]:
+    return tuple(map(str, numbers))

@@ -1,0 +1,83 @@
+"""The makers' own pages: which releases they name that the facts do not have. Read by eye before a row is added."""
+
+import json
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import requests
+
+from rdma_images import versions, web
+from rdma_images.facts import Facts
+from rdma_images.mirrors import Mirrors
+
+TIMEOUT = (3.0, 10.0)  # seconds to connect, seconds without a byte
+_CELL = re.compile(r"<tr[^>]*>\s*<td[^>]*>(?:\s|<[^>]+>)*(\d+\.\d+\.\d+)\b")
+
+
+@dataclass(frozen=True)
+class News:
+    """What a page says that the facts do not; `newer` is empty where it says nothing new or did not answer."""
+
+    component: str
+    address: str
+    newer: tuple[str, ...]
+    trouble: str = ""  # why the page could not be read
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page that lists the releases of a component."""
+
+    component: str
+    address: str
+    releases: Callable[[str], list[str]]  # the versions in its text
+    known: Callable[[Facts], list[str]]
+
+
+def first_cells(html: str) -> list[str]:
+    """The versions in the first cells of a page's tables."""
+    return _CELL.findall(html)
+
+
+def tag_names(text: str) -> list[str]:
+    """The versions in GitHub's answer to a question for releases or tags; release candidates are left out."""
+    names = (entry.get("tag_name") or entry.get("name", "") for entry in json.loads(text))
+    return [match[1] for name in names if (match := re.fullmatch(r"v?(\d+(?:\.\d+)+)(?:-aws)?", name))]
+
+
+PAGES = (
+    Page(
+        "efa-installer",
+        "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-changelog.html",
+        first_cells,
+        lambda facts: list(facts.efa.releases),
+    ),
+    Page(
+        "aws-ofi-nccl",
+        "https://api.github.com/repos/aws/aws-ofi-nccl/releases?per_page=100",
+        tag_names,
+        lambda facts: list(facts.plugin.releases),
+    ),
+)
+
+
+def news(facts: Facts, mirrors: Mirrors) -> list[News]:
+    """Ask every page at once. A page that does not answer is news with its trouble, no error."""
+    with ThreadPoolExecutor(len(PAGES)) as pool:
+        return list(pool.map(lambda page: _news(page, facts, mirrors), PAGES))
+
+
+def _news(page: Page, facts: Facts, mirrors: Mirrors) -> News:
+    try:
+        with web.request("GET", page.address, mirrors, TIMEOUT) as answer:
+            listed = page.releases(answer.text)
+    except (requests.RequestException, web.StatusError, ValueError) as error:
+        return News(page.component, page.address, (), f"not read: {web.reason(error, mirrors)}")
+    if not listed:
+        return News(page.component, page.address, (), "answered, but lists no version in the form that was expected")
+    known = {versions.key(version) for version in page.known(facts)}
+    newest = max(known)
+    newer = {version for version in listed if versions.key(version) > newest}
+    return News(page.component, page.address, tuple(versions.newest_first(newer)))

@@ -1,0 +1,76 @@
+"""torch's releases, read from the package index: the pins of its wheels, and the pythons that have one."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from packaging.utils import parse_wheel_filename
+
+from rdma_images import versions
+from rdma_images.errors import RdmaImagesError
+from rdma_images.facts import Facts
+from rdma_images.facts.torch import TorchRelease
+from rdma_images.facts_update.index import MACHINES, Index, file_name, pythons
+from rdma_images.facts_update.reading import Reading, Value
+from rdma_images.model import Platform
+
+FILE = "torch.yaml"
+USUAL_PYTHON = "3.12"  # pins do not differ by python; this one has had a wheel in every release since 2.2
+_CUDA = re.compile(r"cuda-toolkit|nvidia-cuda-runtime-cu\d+")  # the first since 2.11, the second before
+_NCCL = re.compile(r"nvidia-nccl-cu\d+")
+_CUDNN = re.compile(r"nvidia-cudnn-cu\d+")
+
+
+def readings(index: Index, facts: Facts, again: Iterable[str]) -> Iterator[Reading]:
+    """Every release that the facts do not have, then the releases to read `again`."""
+    known = facts.torch.releases
+    floor = min(known, key=versions.key)
+    for version in index.unknown("torch", floor, known, pythons(facts)):
+        yield Reading(FILE, version, _read(index, version), None)
+    for version in again:
+        yield Reading(FILE, version, _read(index, version), _row(known[version]))
+
+
+def _read(index: Index, version: str) -> dict[str, Value]:
+    """The row of a release as the index has it."""
+    pythons = _pythons(index.wheels("torch", version), MACHINES["linux/amd64"])
+    if not pythons:
+        raise RdmaImagesError(f"torch {version} has no wheel for linux/amd64")
+    python = USUAL_PYTHON if USUAL_PYTHON in pythons else pythons[0]
+    pins = {platform: index.pins(f"torch=={version}", platform, python) for platform in MACHINES}
+    on: list[Platform] = [platform for platform in MACHINES if _pinned(pins[platform], _NCCL)]
+    amd64 = pins["linux/amd64"]
+    return {
+        "cuda": ".".join((_pinned(amd64, _CUDA) or "").split(".")[:2]),
+        "cudnn": _pinned(amd64, _CUDNN) or "",
+        "nccl": _pinned(amd64, _NCCL) or "",
+        "python": tuple(pythons),
+        "nccl-on": tuple(on),
+    }
+
+
+def _row(release: TorchRelease) -> Mapping[str, Value]:
+    """What the facts say of a release, in the same shape."""
+    return {
+        "cuda": release.cuda,
+        "cudnn": release.cudnn,
+        "nccl": release.nccl,
+        "python": release.python,
+        "nccl-on": release.nccl_on,
+    }
+
+
+def _pinned(pins: Mapping[str, str], name: re.Pattern[str]) -> str | None:
+    """The version of the package that `name` matches."""
+    return next((version for package, version in pins.items() if name.fullmatch(package)), None)
+
+
+def _pythons(wheels: Iterable[str], machine: str) -> list[str]:
+    """The pythons that have a wheel for `machine`, oldest first; free-threaded builds are not counted."""
+    found: set[str] = set()
+    for wheel in wheels:
+        _, _, _, tags = parse_wheel_filename(file_name(wheel))
+        for tag in tags:
+            match = re.fullmatch(r"cp3(\d+)", tag.abi)
+            if match and tag.platform.startswith(("linux", "manylinux")) and tag.platform.endswith(machine):
+                found.add(f"3.{match[1]}")
+    return sorted(found, key=versions.key)

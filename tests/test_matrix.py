@@ -1,0 +1,93 @@
+"""matrix.yaml: strict, with file and line."""
+
+import pytest
+
+from rdma_images import facts, matrix, yamlfile
+from rdma_images.errors import RefusedError
+
+KNOWN = facts.load()
+TARGET = """\
+targets:
+  mine:
+    summary: Mine
+    fabric: efa
+    default:
+      base: debian13
+      pytorch: 2.15.0
+      efa-installer: 1.50.0
+"""
+
+
+def read(more="", text=TARGET):
+    return yamlfile.loads(text + more, matrix.Matrix, "matrix.yaml")
+
+
+def refused(more="", text=TARGET, with_facts=False):
+    with pytest.raises(RefusedError) as error:
+        read(more, text).check(KNOWN) if with_facts else read(more, text)
+    return str(error.value)
+
+
+def test_ours_is_fine():
+    ours = matrix.load()
+    ours.check(KNOWN)
+    assert ours.targets["efa-pytorch"].default["base"] == "debian13"
+
+
+def test_rows_begin_with_the_default_row():
+    rows = read("    values: {base: [ubuntu24.04, debian13], pytorch: [2.14.1, 2.15.0]}").target("mine").rows()
+    assert len(rows) == 4
+    assert (rows[0]["base"], rows[0]["pytorch"]) == ("debian13", "2.15.0")
+
+
+def test_excluded_rows_are_no_rows():
+    more = "    values: {base: [ubuntu24.04, debian13]}\n    exclude: [{when: {base: ubuntu24.04}, reason: why}]"
+    assert [row["base"] for row in read(more).target("mine").rows()] == ["debian13"]
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ("      pytorhc: 2.14.1", "matrix.yaml:9: no axis 'pytorhc': did you mean pytorch"),
+        ("      base: debian12", "matrix.yaml:9: 'base' is written twice, first in line 6"),
+        ("    colour: red", "matrix.yaml:9: unknown key 'colour' in targets.mine"),
+        ("    values:\n      base: [debian12]", "matrix.yaml:10: the default base 'debian13' is not among the values"),
+        ("    values:\n      base: [debian13, debian13]", "matrix.yaml:10: 'debian13' is written twice"),
+        (
+            "    values: {base: [debian13]}\n    exclude:\n      - when: {base: debian12}\n        reason: none",
+            "matrix.yaml:11: no row of this target is excluded by this",
+        ),
+        ("    exclude: [{when: {base: debian13}, reason: none}]", "matrix.yaml:9: this excludes the default row"),
+        ("    exclude: [{when: {base: debian13}}]", "has no 'reason': add it"),
+    ],
+)
+def test_what_is_wrong_and_where(more, sentence):
+    assert sentence in refused(more)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("      base: debian13\n", "matrix.yaml:5: the default row has no base"),
+        ("      efa-installer: 1.50.0\n", "matrix.yaml:5: a target for EFA needs an efa-installer"),
+        ("    summary: Mine\n", "targets.mine has no 'summary'"),
+    ],
+)
+def test_what_is_missing(line, sentence):
+    assert sentence in refused(text=TARGET.replace(line, ""))
+
+
+def test_values_of_an_axis_that_the_target_lacks():
+    text = TARGET.replace("      pytorch: 2.15.0\n", "")
+    assert "the default row has no pytorch" in refused("    values: {pytorch: [2.15.0]}", text)
+
+
+def test_unknown_value_with_its_place_and_the_near_ones():
+    error = refused(text=TARGET.replace("2.15.0", "2.15.9"), with_facts=True)
+    assert error.startswith("matrix.yaml:7: pytorch '2.15.9' is not known: did you mean ")
+    assert "2.15.0" in error
+
+
+def test_unknown_target():
+    with pytest.raises(RefusedError, match="no target 'efa-pytroch': did you mean efa-pytorch"):
+        matrix.load().target("efa-pytroch")
