@@ -100,5 +100,7 @@ def fault(host: str, subject: str, text: str) -> faults.PublishError:
             return kind(f"{host}: {subject} was not pushed: {meaning} ({said})")
     for status in map(int, _STATUS.findall(text)):
         if kind_of := _STATUSES.get(status):
-            return kind_of(f"{host}: {subject} was not pushed ({said})")
+            # A registry out of disk says no more than 500 (docker-registry 2.8).
+            why = ": the registry itself fails, look into its log; a full disk does this" if status == 500 else ""
+            return kind_of(f"{host}: {subject} was not pushed{why} ({said})")
     return faults.PublishError(f"{host}: {subject} was not pushed ({said})")

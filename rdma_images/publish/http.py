@@ -52,6 +52,10 @@ class Connection:
                 self._headers.clear()
             return self._login
 
+    def check(self) -> None:
+        """Whether the registry answers and takes our login: docker would retry a wrong password for a minute."""
+        self.request("GET", "/v2/", "", "this login")
+
     def request(
         self, method: str, path: str, scope: str, subject: str, ok: tuple[int, ...] = (200,), **options: Any
     ) -> requests.Response:

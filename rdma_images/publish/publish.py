@@ -13,7 +13,7 @@ from rdma_images.publish.destination import Destination, destination
 from rdma_images.publish.item import Item, build_of, read
 from rdma_images.publish.publication import Place, Publication
 from rdma_images.publish.registries import Registry
-from rdma_images.publish.send import Means, move_tags, send
+from rdma_images.publish.send import Means, is_there, move_tags, send
 from rdma_images.publish.tags import confirm, tags
 
 _AT_ONCE = 4  # images that are looked at side by side; pushes take turns
@@ -71,6 +71,7 @@ def publish(found: Sequence[Item], registries: Mapping[str, Registry], means: Me
         for name, registry in registries.items():
             try:
                 place = destination(name, registry)
+                means.persist(place.connection.check)
             except RdmaImagesError as error:
                 outcomes += [Outcome(item.image.id, name, error=str(error)) for item in found]
                 continue
@@ -81,7 +82,11 @@ def publish(found: Sequence[Item], registries: Mapping[str, Registry], means: Me
 def _to_one(found: Sequence[Item], place: Destination, means: Means) -> list[Outcome]:
     """All items to one registry; short tags of a target move when all its images have arrived."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        sent = list(pool.map(lambda item: _caught(item, place, partial(send, item, place, means)), found))
+        there = [item for item, yes in zip(found, pool.map(partial(_there, place), found), strict=True) if yes]
+        known = {outcome.image_id: outcome for outcome in pool.map(partial(_sent, place, means), there)}
+    # One at a time, and in this thread: docker is parallel within a push, layers that two images share would be sent
+    # twice by two, and Ctrl-C ends a push only from here.
+    sent = [known.get(item.image.id) or _sent(place, means, item) for item in found]
     broken = {item.image.target for item, outcome in zip(found, sent, strict=True) if outcome.place is None}
     finished = []
     for item, outcome in zip(found, sent, strict=True):
@@ -93,6 +98,18 @@ def _to_one(found: Sequence[Item], place: Destination, means: Means) -> list[Out
             publication.write(_publication(item, arrived))
         finished.append(outcome)
     return finished
+
+
+def _there(place: Destination, item: Item) -> bool:
+    """`is_there`; what goes wrong in asking is told by the sending, which asks again."""
+    try:
+        return is_there(item, place)
+    except RdmaImagesError:
+        return False
+
+
+def _sent(place: Destination, means: Means, item: Item) -> Outcome:
+    return _caught(item, place, partial(send, item, place, means))
 
 
 def _caught(item: Item, place: Destination, action: Callable[[], Place]) -> Outcome:

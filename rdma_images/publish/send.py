@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from threading import Lock
 from typing import TypeVar
 
 from rdma_images.engine import Engine
@@ -42,8 +41,10 @@ class Means:
         return faults.persist(action, self.attempts, self.first_wait, say=self.watcher.line)
 
 
-# Layers that two images share would be sent twice by two pushes at once; within a push docker is parallel.
-_one_push = Lock()
+def is_there(item: Item, place: Destination) -> bool:
+    """Whether the image is under its full tag already: then there is nothing to send but, perhaps, attachments."""
+    repository = place.repository(item.image.target)
+    return repository.head(item.tags.full) == item.build.digest
 
 
 def send(item: Item, place: Destination, means: Means) -> Place:
@@ -70,19 +71,18 @@ def send(item: Item, place: Destination, means: Means) -> Place:
         made = means.persist(lambda: place.kind.prepare(repository.name, item.tags.moving())).made
         for line in made:
             means.watcher.line(f"{place.name}: made {line}")
-        with _one_push:
-            means.watcher.line(f"{place.name}: pushing {repository.ref}:{tag}")
-            arrived = push.push(
-                means.engine(),
-                digest,
-                repository,
-                tag,
-                watch=means.watcher.moved,
-                say=means.watcher.line,
-                stall=means.stall,
-                attempts=means.attempts,
-                first_wait=means.first_wait,
-            )
+        means.watcher.line(f"{place.name}: pushing {repository.ref}:{tag}")
+        arrived = push.push(
+            means.engine(),
+            digest,
+            repository,
+            tag,
+            watch=means.watcher.moved,
+            say=means.watcher.line,
+            stall=means.stall,
+            attempts=means.attempts,
+            first_wait=means.first_wait,
+        )
         manifest, traffic = arrived.manifest, arrived.traffic
     files, attached = _attach(item, manifest, repository, means)
     if means.signer is not None:

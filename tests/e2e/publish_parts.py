@@ -19,8 +19,8 @@ from rdma_images.engine import Engine, debian
 from rdma_images.model import Build, Check, Image, Report
 from rdma_images.publish import cosign
 from rdma_images.publish.registries import Credentials, Oci
-from rdma_images.validate import suite
 
+SUITE = "sha256:" + "2" * 64
 USER, PASSWORD = "ci", "correct horse battery staple"
 
 
@@ -162,7 +162,7 @@ def green(image: Image, small: Small, rehearsal: tuple[str, ...] = ()) -> tuple[
     report = Report(
         ref=small.ref,
         digest=small.digest,
-        suite=suite.digest(),
+        suite=SUITE,
         image_id=image.id,
         rehearsal=rehearsal,
         started="2026-11-21T08:01:00+00:00",

@@ -1,0 +1,216 @@
+"""What goes wrong on the way: a registry that dies, stalls, fills up, or changes its mind about a password."""
+
+import os
+import random
+import signal
+import subprocess
+import threading
+
+import bcrypt
+import pytest
+from publish_parts import PASSWORD, SUITE, USER, Registry, build_small, green, planned, registry_program, write_steps
+
+from rdma_images import engine as engines
+from rdma_images import matrix, paths
+from rdma_images.publish import publish
+from rdma_images.publish.attach import attachments
+from rdma_images.publish.client import digest_of
+from rdma_images.publish.destination import destination
+from rdma_images.publish.send import Means
+
+pytestmark = pytest.mark.e2e
+REPOSITORY = "training/efa-pytorch"
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return engines.ensure(print)
+
+
+@pytest.fixture(scope="module")
+def program():
+    return registry_program()
+
+
+@pytest.fixture(scope="module")
+def small(engine, tmp_path_factory):
+    made = build_small(engine, tmp_path_factory.mktemp("context"), "faults", layers=4, size=16 << 20)
+    yield made
+    engines.client(engine).images.remove(made.ref, force=True)
+
+
+@pytest.fixture
+def item(small, tmp_path, monkeypatch):
+    monkeypatch.setenv("TEST_REGISTRY_USER", USER)
+    monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    image = planned()
+    write_steps(image, *green(image, small))
+    (made,) = publish.items([image], [image], matrix.load(), SUITE)
+    return made
+
+
+class Trap:
+    """A watcher that does something once a number of bytes has gone."""
+
+    def __init__(self, after: int, action) -> None:
+        self.after, self.action, self.sprung = after, action, False
+        self.said: list[str] = []
+
+    def line(self, text: str) -> None:
+        self.said.append(text)
+
+    def moved(self, push) -> None:
+        if not self.sprung and push.sent() >= self.after:
+            self.sprung = True
+            self.action()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+
+def run(engine, item, registry, watcher, attempts=1, stall=20):
+    means = Means(engine=lambda: engine, watcher=watcher, attempts=attempts, first_wait=0.2, stall=stall)
+    (outcome,) = publish.publish([item], {"local": registry.entry()}, means)
+    return outcome
+
+
+def never() -> None:
+    raise AssertionError("the trap was not meant to spring")
+
+
+def complete(registry, digest: str) -> bool:
+    """Whether the image `digest` is whole in the registry: every blob read back and hashed."""
+    repository = destination("local", registry.entry()).repository("efa-pytorch")
+    manifest = repository.manifest(digest)
+    blobs = [manifest.body["config"]["digest"], *(layer.digest for layer in manifest.layers())]
+    return all(digest_of(repository.blob(blob)) == blob for blob in blobs)
+
+
+def assert_all_there_once(registry, item) -> None:
+    assert registry.tags(REPOSITORY) == {item.tags.full, *item.tags.short}
+    assert complete(registry, item.build.digest)
+    repository = destination("local", registry.entry()).repository("efa-pytorch")
+    found = attachments(repository, item.build.digest)
+    assert len(found) == len({one.digest for one in found}) == 3
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_a_registry_killed_in_the_middle_ends_with_everything_there_once(number, engine, item, program, tmp_path):
+    chance = random.Random(number)
+    point = chance.randrange(1, 60 << 20)
+    registry = Registry(program, tmp_path / "registry").start()
+    try:
+        first = run(engine, item, registry, Trap(point, registry.kill))
+        registry.kill()
+        registry.start()
+        for tag in registry.tags(REPOSITORY) if first.error else ():
+            assert complete(registry, tag), f"{tag} is not whole after a kill at {point} bytes"
+        assert first.error, f"killed at {point} bytes, and nobody noticed"
+        assert "Traceback" not in first.error
+        second = run(engine, item, registry, Trap(1 << 40, never))
+        assert second.error == ""
+        assert_all_there_once(registry, item)
+    finally:
+        registry.kill()
+
+
+def test_a_registry_that_comes_back_is_waited_for(engine, item, program, tmp_path):
+    registry = Registry(program, tmp_path / "registry").start()
+
+    def fall_and_rise() -> None:
+        registry.kill()
+        threading.Timer(0.5, registry.start).start()
+
+    try:
+        trap = Trap(20 << 20, fall_and_rise)
+        outcome = run(engine, item, registry, trap, attempts=6)
+        assert outcome.error == ""
+        assert any("trying again" in line for line in trap.said)
+        assert_all_there_once(registry, item)
+    finally:
+        registry.kill()
+
+
+def test_a_password_that_expires_on_the_way_is_fetched_again(engine, item, program, tmp_path, monkeypatch):
+    registry = Registry(program, tmp_path / "registry").start()
+
+    def rotate() -> None:
+        hashed = bcrypt.hashpw(b"another", bcrypt.gensalt(4)).decode()
+        (registry.folder / "htpasswd").write_text(f"{USER}:{hashed}\n")
+        monkeypatch.setenv("TEST_REGISTRY_PASSWORD", "another")
+
+    try:
+        trap = Trap(1, rotate)
+        outcome = run(engine, item, registry, trap, attempts=3)
+        assert trap.sprung
+        assert outcome.error == ""
+        assert complete(registry, item.build.digest)
+    finally:
+        registry.kill()
+
+
+def test_a_full_disk_is_told_and_the_next_run_goes_on(engine, item, program, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", disk], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a file system of 24 MB cannot be mounted here: not root")
+    registry = Registry(program, tmp_path / "registry", storage=disk).start()
+    try:
+        first = run(engine, item, registry, Trap(1 << 40, never), attempts=2)
+        assert "full disk" in first.error, first.error
+        assert registry.tags(REPOSITORY) == set()
+        subprocess.run(["mount", "-o", "remount,size=300m", disk], check=True)
+        second = run(engine, item, registry, Trap(1 << 40, never))
+        assert second.error == ""
+        assert_all_there_once(registry, item)
+    finally:
+        registry.kill()
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_stalled_registry_is_given_up_and_tried_again(engine, item, program, tmp_path):
+    registry = Registry(program, tmp_path / "registry").start()
+
+    def freeze() -> None:
+        registry.pause()
+        threading.Timer(6, registry.resume).start()
+
+    try:
+        trap = Trap(8 << 20, freeze)
+        outcome = run(engine, item, registry, trap, attempts=4, stall=3)
+        assert outcome.error == "", outcome.error
+        assert any("stalled" in line for line in trap.said)
+        assert_all_there_once(registry, item)
+    finally:
+        registry.kill()
+
+
+def test_ctrl_c_leaves_no_tag_and_the_next_run_goes_on(engine, item, program, tmp_path):
+    registry = Registry(program, tmp_path / "registry").start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(engine, item, registry, Trap(8 << 20, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        threading.Event().wait(2)  # had docker gone on, it would have ended by now
+        assert registry.tags(REPOSITORY) == set()
+        assert run(engine, item, registry, Trap(1 << 40, never)).error == ""
+        assert_all_there_once(registry, item)
+    finally:
+        registry.kill()
+
+
+def test_a_wrong_password_is_told_at_once(engine, item, program, tmp_path, monkeypatch):
+    registry = Registry(program, tmp_path / "registry").start()
+    monkeypatch.setenv("TEST_REGISTRY_PASSWORD", "wrong")
+    try:
+        outcome = run(engine, item, registry, Trap(1 << 40, never), attempts=6)
+        assert "does not take the credentials" in outcome.error
+        assert "wrong" not in outcome.error
+    finally:
+        registry.kill()
