@@ -19,7 +19,7 @@ from rdma_images.mirrors import Mirrors
 TIMEOUT = (10.0, 30.0)  # seconds to connect, seconds without a byte
 TRIES = 4
 PAUSE = 0.5  # seconds before the second try, doubled before each next
-CHUNK = 1 << 20  # bytes
+CHUNK = 1 << 14  # bytes; less than one is lost with a connection
 TELL_EVERY = 5.0  # seconds between two lines on the same file
 MAY_HEAL = (408, 425, 429, 500, 502, 503, 504)
 

@@ -1,0 +1,107 @@
+"""A web server on the loopback interface that answers as a test tells it, and remembers what it was asked."""
+
+import base64
+import re
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What to say to one request."""
+
+    body: bytes = b""
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    cut: int | None = None  # end the connection after so many bytes of the body
+    silent_for: float = 0.0  # seconds before a word is said
+    ranges: bool = True
+    heads: bool = True  # whether HEAD is allowed
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What came in."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+
+    @property
+    def login(self) -> str | None:
+        """name:password, where one was sent."""
+        kind, _, value = self.headers.get("authorization", "").partition(" ")
+        return base64.b64decode(value).decode() if kind.lower() == "basic" else None
+
+
+class Site:
+    """Answers by path; a list is used up, its last entry stays."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.answers: dict[str, Answer | list[Answer]] = {}
+        self.asked: list[Asked] = []
+        self.over = threading.Event()
+
+    def next(self, path: str) -> Answer:
+        found = self.answers.get(path, Answer(status=404))
+        if isinstance(found, list):
+            return found.pop(0) if len(found) > 1 else found[0]
+        return found
+
+
+@contextmanager
+def serve(tls: ssl.SSLContext | None = None) -> Iterator[Site]:
+    """A site for as long as the block runs."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads = True
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    scheme, host = ("https", "localhost") if tls else ("http", "127.0.0.1")
+    server.site = Site(f"{scheme}://{host}:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.site
+    finally:
+        server.site.over.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        site = self.server.site
+        site.asked.append(Asked(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}))
+        answer = site.next(self.path)
+        site.over.wait(answer.silent_for)
+        if self.command == "HEAD" and not answer.heads:
+            answer = Answer(status=405)
+        status, body, headers = answer.status, answer.body, dict(answer.headers)
+        wanted = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if wanted and status == 200 and answer.ranges and self.headers.get("If-Range") in (None, headers.get("ETag")):
+            start, end = int(wanted[1]), int(wanted[2] or len(body) - 1)
+            status, headers["Content-Range"] = 206, f"bytes {start}-{end}/{len(body)}"
+            if start >= len(body):
+                status = 416
+            body = body[start : end + 1]
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body if answer.cut is None else body[: answer.cut])
+            self.close_connection = answer.cut is not None
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass

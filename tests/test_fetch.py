@@ -1,0 +1,308 @@
+"""What comes over a bad line is asked for again; what is not the pinned file is not kept."""
+
+import hashlib
+import os
+import ssl
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import trustme
+
+from rdma_images import download, fetch, store
+from rdma_images.errors import RdmaImagesError
+from rdma_images.mirrors import Login, Mirrors
+from rdma_images.model import Source, Supply
+from tests.loopback import Answer, Site, serve
+
+BODY = os.urandom(300_000)
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(download, "PAUSE", 0.01)
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def site():
+    with serve() as running:
+        yield running
+
+
+def mirrors(**changes) -> Mirrors:
+    return Mirrors(**{"ca_bundle": Path(ssl.get_default_verify_paths().openssl_cafile), **changes})
+
+
+def source(address: str, body: bytes = BODY, pin: str | None = None, **extra: str) -> Source:
+    pin = pin or f"sha256:{hashlib.sha256(body).hexdigest()}"
+    return Source("tool-1.0", "tool", "download", address, pin, context="tool", extra=extra)
+
+
+def supply(wanted: Source, address: str | None = None) -> Supply:
+    return Supply(wanted, "mirror" if address else "upstream", address or wanted.upstream, True, "", 0.0)
+
+
+def brought(wanted: Source, replaced: Mirrors | None = None, address: str | None = None) -> bytes:
+    folder = fetch.fetch([supply(wanted, address)], replaced or mirrors())["tool-1.0"]
+    (file,) = folder.iterdir()
+    return file.read_bytes()
+
+
+def left(state: Path) -> list[str]:
+    """Every file of the downloads but the turns'."""
+    return sorted(str(p.relative_to(state)) for p in (state / "downloads").rglob("*") if p.is_file())
+
+
+def test_a_file_is_fetched_once_and_kept_by_its_content(site: Site, state):
+    site.answers["/a/tool-1.0.tar.gz"] = Answer(BODY)
+    wanted = source(f"{site.address}/a/tool-1.0.tar.gz")
+    assert brought(wanted) == brought(wanted) == BODY
+    assert len(site.asked) == 1
+    digest = hashlib.sha256(BODY).hexdigest()
+    assert left(state) == [f"downloads/sha256/{digest}/tool-1.0.tar.gz", "downloads/sources/tool-1.0.json"]
+
+
+def test_sha512_is_compared_too(site: Site):
+    site.answers["/tool"] = Answer(BODY)
+    assert brought(source(f"{site.address}/tool", pin=f"sha512:{hashlib.sha512(BODY).hexdigest()}")) == BODY
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
+def test_another_checksum_says_expected_and_found_and_keeps_nothing(site: Site, state, algorithm):
+    site.answers["/tool"] = Answer(BODY)
+    expected, found = (hashlib.new(algorithm, data).hexdigest() for data in (b"other", BODY))
+    with pytest.raises(fetch.ChecksumError) as error:
+        brought(source(f"{site.address}/tool", pin=f"{algorithm}:{expected}"))
+    assert f"expected {algorithm}:{expected}, found {algorithm}:{found}" in str(error.value)
+    assert left(state) == []
+
+
+def test_a_broken_connection_is_gone_on_with(site: Site):
+    etag = {"ETag": '"one"'}
+    site.answers["/tool"] = [Answer(BODY, headers=etag, cut=100_000), Answer(BODY, headers=etag)]
+    assert brought(source(f"{site.address}/tool")) == BODY
+    assert site.asked[1].headers["range"] == f"bytes={100_000 // download.CHUNK * download.CHUNK}-"
+    assert site.asked[1].headers["if-range"] == '"one"'
+
+
+def test_a_file_that_changed_meanwhile_is_fetched_from_its_start(site: Site):
+    site.answers["/tool"] = [
+        Answer(b"x" * 300_000, headers={"ETag": '"one"'}, cut=100_000),
+        Answer(BODY, headers={"ETag": '"two"'}),
+    ]
+    assert brought(source(f"{site.address}/tool")) == BODY
+
+
+def test_a_server_without_ranges_sends_it_all_again(site: Site):
+    site.answers["/tool"] = [Answer(BODY, cut=100_000), Answer(BODY, ranges=False)]
+    assert brought(source(f"{site.address}/tool")) == BODY
+
+
+def test_a_server_that_fails_for_a_moment_is_asked_again(site: Site):
+    site.answers["/tool"] = [Answer(status=500), Answer(status=503), Answer(BODY)]
+    assert brought(source(f"{site.address}/tool")) == BODY
+
+
+def test_a_server_that_keeps_failing_is_given_up(site: Site):
+    site.answers["/tool"] = Answer(status=500)
+    with pytest.raises(RdmaImagesError, match=r"answered 500 Internal Server Error \(4 tries\)"):
+        brought(source(f"{site.address}/tool"))
+    assert len(site.asked) == download.TRIES
+
+
+def test_what_is_not_there_is_not_asked_for_again(site: Site):
+    with pytest.raises(RdmaImagesError, match="answered 404 Not Found: try later, or name another address"):
+        brought(source(f"{site.address}/tool"))
+    assert len(site.asked) == 1
+
+
+def test_a_later_run_goes_on_where_an_earlier_one_was_cut_off(site: Site, state):
+    site.answers["/tool"] = Answer(BODY, cut=50_000)
+    with pytest.raises(RdmaImagesError, match="Connection broken|ended after"):
+        brought(source(f"{site.address}/tool"))
+    part = state / "downloads/partial/tool-1.0/tool"
+    have = part.stat().st_size
+    assert have == 4 * (50_000 // download.CHUNK * download.CHUNK)
+    site.answers["/tool"] = Answer(BODY)
+    assert brought(source(f"{site.address}/tool")) == BODY
+    assert site.asked[-1].headers["range"] == f"bytes={have}-"
+    assert not part.exists()
+
+
+def test_a_part_of_something_else_is_thrown_away(site: Site, state):
+    part = state / "downloads/partial/tool-1.0/tool"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"of another day" * 10)
+    site.answers["/tool"] = Answer(BODY)
+    assert brought(source(f"{site.address}/tool")) == BODY
+
+
+def test_a_part_longer_than_the_file_is_thrown_away(site: Site, state):
+    part = state / "downloads/partial/tool-1.0/tool"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(bytes(len(BODY) + 1))
+    site.answers["/tool"] = Answer(BODY)
+    assert brought(source(f"{site.address}/tool")) == BODY
+
+
+def test_a_kept_file_that_rotted_is_fetched_again(site: Site):
+    site.answers["/tool"] = Answer(BODY)
+    wanted = source(f"{site.address}/tool")
+    brought(wanted)
+    store.kept(wanted).write_bytes(bytes(len(BODY)))
+    assert brought(wanted) == BODY
+
+
+def test_another_pin_does_not_take_what_was_verified_against_the_old_one(site: Site):
+    site.answers["/tool"] = Answer(BODY)
+    brought(source(f"{site.address}/tool"))
+    with pytest.raises(fetch.ChecksumError):
+        brought(source(f"{site.address}/tool", pin="sha256:" + "0" * 64))
+
+
+def test_two_runs_at_once_fetch_it_once(site: Site):
+    site.answers["/tool"] = Answer(BODY, silent_for=0.2)
+    wanted = source(f"{site.address}/tool")
+    results: list[bytes] = []
+    threads = [threading.Thread(target=lambda: results.append(brought(wanted))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [BODY, BODY]
+    assert len(site.asked) == 1
+
+
+def test_a_failure_stops_the_downloads_beside_it(site: Site, monkeypatch):
+    monkeypatch.setattr(download, "PAUSE", 30.0)
+    site.answers["/slow"] = Answer(status=503)
+    slow = Source("slow-1", "slow", "download", f"{site.address}/slow", "sha256:" + "0" * 64, context="slow")
+    begun = time.monotonic()
+    with pytest.raises(RdmaImagesError, match=r"tool-1\.0: .*404"):
+        fetch.fetch([supply(source(f"{site.address}/tool")), supply(slow)], mirrors())
+    assert time.monotonic() - begun < 5
+
+
+def test_a_login_goes_to_its_host_and_not_where_that_redirects(site: Site):
+    with serve() as elsewhere:
+        elsewhere.answers["/tool"] = Answer(BODY)
+        other = elsewhere.address.replace("127.0.0.1", "localhost")
+        site.answers["/tool"] = Answer(status=302, headers={"Location": f"{other}/tool"})
+        logins = {site.address.removeprefix("http://"): Login("me", "pass:word")}
+        assert brought(source(f"{site.address}/tool"), mirrors(logins=logins)) == BODY
+        assert site.asked[0].login == "me:pass:word"
+        assert elsewhere.asked[0].login is None
+
+
+def test_a_private_authority_is_trusted_only_when_named(tmp_path):
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with serve(context) as site:
+        site.answers["/tool"] = Answer(BODY)
+        with pytest.raises(RdmaImagesError, match="certificate is not trusted by .*: name another ca-bundle"):
+            brought(source(f"{site.address}/tool"))
+        assert brought(source(f"{site.address}/tool"), mirrors(ca_bundle=tmp_path / "ca.pem")) == BODY
+
+
+def test_a_local_file_is_verified_like_any_other(tmp_path):
+    (tmp_path / "tool.tar.gz").write_bytes(BODY)
+    assert brought(source("https://vendor.example/tool.tar.gz"), address=str(tmp_path / "tool.tar.gz")) == BODY
+    with pytest.raises(RdmaImagesError, match="No such file"):
+        brought(source("https://vendor.example/x", b"x"), address=f"file://{tmp_path}/none")
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    """A folder with tool.tar.gz, signed by two keys that gpg makes on the spot: (folder, fingerprint by name)."""
+    folder = tmp_path_factory.mktemp("keys")
+    home = tmp_path_factory.mktemp("gpg")
+    home.chmod(0o700)
+
+    def gpg(*arguments: str) -> str:
+        command = ["gpg", "--homedir", str(home), "--batch", "--quiet", "--passphrase", "", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder).stdout
+
+    try:
+        (folder / "tool.tar.gz").write_bytes(BODY)
+        fingerprints = {}
+        for name in ("vendor", "stranger"):
+            gpg("--quick-generate-key", f"{name} <{name}@example.org>", "rsa2048", "sign", "never")
+            listing = gpg("--with-colons", "--fingerprint", name)
+            fingerprints[name] = next(line.split(":")[9] for line in listing.splitlines() if line.startswith("fpr"))
+            gpg("--armor", "--output", f"{name}.key", "--export", name)
+            gpg("--local-user", name, "--output", f"{name}.sig", "--detach-sign", "tool.tar.gz")
+        return folder, fingerprints
+    except FileNotFoundError:
+        pytest.skip("gpg is not installed")
+    finally:
+        subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
+
+
+def signed(site: Site, keys, by: str = "vendor", key: str = "vendor", body: bytes = BODY) -> Source:
+    folder, fingerprints = keys
+    site.answers["/tool.tar.gz"] = Answer(body)
+    site.answers["/tool.tar.gz.sig"] = Answer((folder / f"{by}.sig").read_bytes())
+    site.answers["/tool.key"] = Answer((folder / f"{key}.key").read_bytes())
+    url = f"{site.address}/tool.tar.gz"
+    pin = f"openpgp:{fingerprints['vendor']}"
+    return source(url, pin=pin, signature=f"{url}.sig", key=f"{site.address}/tool.key")
+
+
+def test_a_signature_of_the_pinned_key_holds(site: Site, keys, state):
+    assert brought(signed(site, keys)) == BODY
+    digest = hashlib.sha256(BODY).hexdigest()
+    assert left(state) == [f"downloads/sha256/{digest}/tool.tar.gz", "downloads/sources/tool-1.0.json"]
+
+
+def test_a_signature_is_looked_for_beside_a_mirror(site: Site, keys):
+    signed(site, keys)
+    upstream = "https://vendor.example/a/tool.tar.gz"
+    pin = f"openpgp:{keys[1]['vendor']}"
+    wanted = source(upstream, pin=pin, signature=f"{upstream}.sig", key="https://vendor.example/keys/tool.key")
+    assert brought(wanted, address=f"{site.address}/tool.tar.gz") == BODY
+
+
+def test_a_changed_file_does_not_pass(site: Site, keys, state):
+    changed = bytes([BODY[0] ^ 1]) + BODY[1:]
+    with pytest.raises(RdmaImagesError) as error:
+        brought(signed(site, keys, body=changed))
+    fingerprint = keys[1]["vendor"]
+    assert " ".join(fingerprint[n : n + 4] for n in range(0, 40, 4)) in str(error.value)
+    assert "vendor <vendor@example.org>" in str(error.value)
+    assert "Stack" not in str(error.value)
+    assert left(state) == []
+
+
+def test_a_strangers_signature_does_not_pass(site: Site, keys, state):
+    with pytest.raises(RdmaImagesError, match="does not hold for the pinned key"):
+        brought(signed(site, keys, by="stranger"))
+    assert left(state) == []
+
+
+def test_a_strangers_key_beside_its_own_signature_does_not_pass(site: Site, keys, state):
+    with pytest.raises(RdmaImagesError) as error:
+        brought(signed(site, keys, by="stranger", key="stranger"))
+    for fingerprint in keys[1].values():
+        assert " ".join(fingerprint[n : n + 4] for n in range(0, 40, 4)) in str(error.value)
+    assert left(state) == []
+
+
+@pytest.mark.parametrize("rubbish", ["sig", "key"])
+def test_an_error_page_is_no_signature_and_no_key(site: Site, keys, rubbish):
+    wanted = signed(site, keys)
+    site.answers["/tool.tar.gz.sig" if rubbish == "sig" else "/tool.key"] = Answer(b"<html>sign in</html>")
+    with pytest.raises(RdmaImagesError, match="is no OpenPGP"):
+        brought(wanted)
+
+
+def test_a_missing_signature_is_named(site: Site, keys):
+    wanted = signed(site, keys)
+    site.answers["/tool.tar.gz.sig"] = Answer(status=404)
+    with pytest.raises(RdmaImagesError, match=r"the signature of tool-1\.0: .*404"):
+        brought(wanted)
