@@ -1,15 +1,21 @@
 """What every task shares: errors as sentences, colours only on a terminal, standard output for answers."""
 
 import functools
+import os
+import signal
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
-from invoke import Exit, task
+from invoke.exceptions import Exit
+from invoke.tasks import task
 
-from rdma_images.errors import RdmaImagesError, RefusedError
+from rdma_images.errors import RdmaImagesError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+# How wide an answer is that goes to a file or a pipe, in columns: a log is searched, and wants its lines whole.
+WIDTH = 200
 
 
 def verb(**settings: Any) -> Callable[[Function], Any]:
@@ -21,26 +27,27 @@ def verb(**settings: Any) -> Callable[[Function], Any]:
             try:
                 return function(*arguments, **options)
             except RdmaImagesError as error:
+                _explain(error)
                 raise Exit(str(error), code=error.exit_code) from None
             except BrokenPipeError:
-                # Whoever read our output has seen enough (`| head`); what Python still flushes must not fail either.
-                sys.stdout = None  # type: ignore[assignment]
-                raise Exit(code=141) from None
+                # Whoever read our output has seen enough (`| head`); what Python flushes at its end must not fail.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise Exit(code=128 + signal.SIGPIPE) from None
 
         return task(**settings)(guarded)
 
     return decorate
 
 
-def show(*answers: Any) -> None:
-    """Print text or rich tables on standard output, in colour where that is a terminal."""
+def show(*answers: Any, file: TextIO | None = None) -> None:
+    """Print text as it is, and rich tables in colour where `file` (standard output) is a terminal."""
+    file = file or sys.stdout
     if all(isinstance(answer, str) for answer in answers):
-        print(*answers, sep="\n")
+        print(*answers, sep="\n", file=file)
         return
-    from rich.console import Console
+    from rich.console import Console  # 0.1 s, which an answer for a program does not need
 
-    # Without a terminal nothing is cut to eighty columns: a log is searched, not looked at.
-    console = Console(width=None if sys.stdout.isatty() else 200, soft_wrap=False)
+    console = Console(file=file, width=None if file.isatty() else WIDTH, highlight=False)
     for answer in answers:
         console.print(answer)
 
@@ -50,14 +57,11 @@ def progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def changes(pairs: list[str] | None) -> dict[str, str]:
-    """`--set axis=value …` as axis -> value."""
-    chosen: dict[str, str] = {}
-    for pair in pairs or []:
-        axis, equals, value = pair.partition("=")
-        if not (axis and equals and value):
-            raise RefusedError(f"--set {pair}: write axis=value, as in --set pytorch=2.14.1")
-        if chosen.get(axis, value) != value:
-            raise RefusedError(f"--set gives {axis} twice, {chosen[axis]} and {value}: leave one out")
-        chosen[axis] = value
-    return chosen
+def _explain(error: RdmaImagesError) -> None:
+    """The long form of errors that have one, before their sentence."""
+    from rdma_images.choice import RefusedPlanError
+
+    if isinstance(error, RefusedPlanError):
+        from rdma_images import plan_view
+
+        show(plan_view.refusals(error.plan), file=sys.stderr)

@@ -6,7 +6,7 @@ from packaging.utils import canonicalize_name
 
 from rdma_images.wheels import Lock, Wheel
 
-# A wheel of this size or more (bytes, as downloaded) is a layer of its own: shared, rebuilt, pushed and pulled by itself.
+# A wheel of this size or more (bytes, as downloaded) is a layer of its own: shared, rebuilt, pushed, pulled by itself.
 # Below it a layer costs more than it saves: torch's closure has a dozen wheels above and some twenty small ones below.
 LARGE = 16 * 1024 * 1024
 

@@ -30,6 +30,13 @@ def table(plan: Plan) -> RenderableType:
     return Group(*parts)
 
 
+def refusals(plan: Plan) -> RenderableType:
+    """What is refused of the plan, and why."""
+    from rich.console import Group
+
+    return Group(*(_refusal(refusal) for refusal in plan.refusals))
+
+
 def _images(plan: Plan) -> RenderableType:
     """One row an image, one column a component that any of them has."""
     from rich.table import Table

@@ -1,0 +1,219 @@
+"""From orders to images in an engine: one bake call for all that are not there yet."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rdma_images import atomic, bake, labels, paths, store, supply
+from rdma_images.contexts import Pantry
+from rdma_images.engine import Engine, Progress, bootstrap, disk, silent, turn
+from rdma_images.errors import RdmaImagesError, RefusedError, near
+from rdma_images.fetch import fetch
+from rdma_images.model import Build, Image, Source, Supply
+from rdma_images.order import Order
+from rdma_images.secrets import secrets
+from rdma_images.site import Site
+
+REPOSITORY = "rdma-images"  # of every image in the engine: rdma-images/<target>:<tag>
+
+BUILDX = {
+    # Later than 0.20 it asks before a bake file reads outside the project; these files are our own.
+    "BUILDX_BAKE_ENTITLEMENTS_FS": "0",
+    # Helpers leave no image behind; two equal ones would even fight over its name.
+    "BUILDX_NO_DEFAULT_LOAD": "1",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to build, as opposed to what."""
+
+    rehearse: bool = False
+    builder: str | None = None  # a buildx builder; the engine's own where none is named
+    compression: bake.Compression = "zstd"
+    cache_from: tuple[str, ...] = ()  # registry caches, in buildx's notation
+    cache_to: tuple[str, ...] = ()
+
+
+def options(
+    rehearse: bool, builder: str, compression: str, cache_from: Sequence[str] | None, cache_to: Sequence[str] | None
+) -> Options:
+    """The options as they are typed. Raises RefusedError for a compression that is none."""
+    if compression not in bake.COMPRESSIONS:
+        raise RefusedError(f"--compression {compression}: {near(compression, bake.COMPRESSIONS)}")
+    chosen: bake.Compression = "gzip" if compression == "gzip" else "zstd"
+    return Options(rehearse, builder or None, chosen, tuple(cache_from or ()), tuple(cache_to or ()))
+
+
+def build(
+    orders: Sequence[Order], site: Site, engine: Engine, options: Options, progress: Progress = silent
+) -> tuple[Build, ...]:
+    """Every image of `orders` in the engine; those that are there with the same inputs are left as they are.
+
+    Raises OutOfReachError with the whole table where a source does not answer, and RdmaImagesError where a download is
+    not what is pinned, the disk is too small or BuildKit fails; then no image is made and nothing is written down.
+    """
+    with turn.take("build", f"building {', '.join(o.image.id for o in orders)}", progress):
+        there = {o.image.id: found for o in orders if (found := _there(o, engine))}
+        for found in there.values():
+            progress(f"{found.ref} is there, made of the same inputs: nothing to build")
+        if missing := [o for o in orders if o.image.id not in there]:
+            there |= _build(missing, site, engine, options, progress)
+    return tuple(there[o.image.id] for o in orders)
+
+
+def load(image_id: str) -> Build | None:
+    """What was built under this id, None where nothing was."""
+    try:
+        told = json.loads((paths.image_folder(image_id) / "build.json").read_text(encoding="utf-8"))
+        return Build(**{**told, "rehearsal": tuple(told["rehearsal"])})
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return None
+
+
+def ref(image: Image, stood_in: Sequence[str]) -> str:
+    """The name of an image in the engine; a rehearsal's says so."""
+    return f"{REPOSITORY}/{image.target}:{image.tag}{'-rehearsal' if stood_in else ''}"
+
+
+def _there(order: Order, engine: Engine) -> Build | None:
+    """The image as it was built before from the same inputs, where the engine still has it."""
+    before = load(order.image.id)
+    same = before and before.inputs == order.inputs
+    return before if before and same and _digest(before.ref, engine) == before.digest else None
+
+
+def bake_file(orders: Sequence[Order], site: Site, rehearse: bool) -> Path:
+    """Write build/bake.json for `orders`, to look at or to bake by hand; downloads nothing."""
+
+    def made(base: str) -> Path:
+        known = bootstrap.known(base)
+        return paths.state_folder() / "bases" / (known.tar if known else f"{base}.tar")
+
+    def kept(source: Source) -> Path:
+        file = store.kept(source)
+        return file.parent if file else store.root() / source.id
+
+    supplies = {o.image.id: supply.supply(o.sources, site.mirrors, rehearse) for o in orders}
+    pantry = Pantry(site.facts, kept, made)
+    targets = _targets(orders, supplies, pantry, site)
+    path = paths.BUILD / "bake.json"
+    atomic.write(path, bake.text(bake.bake_file(targets, list(pantry.helpers.values()))))
+    return path
+
+
+def _build(
+    orders: Sequence[Order], site: Site, engine: Engine, options: Options, progress: Progress
+) -> dict[str, Build]:
+    """Reach every source, fetch what is fetched here, bake, and write down what was made."""
+    begun = time.monotonic()
+    supplies = {o.image.id: supply.supply(o.sources, site.mirrors, options.rehearse) for o in orders}
+    everything = [one for several in supplies.values() for one in several]
+    supply.require(everything)
+    disk.need(_room(orders), f"building {', '.join(o.image.id for o in orders)}")
+    downloads = fetch(everything, site.mirrors, progress)
+    pantry = Pantry(site.facts, lambda source: downloads[source.id], lambda base: bootstrap.base(base, progress))
+    targets = _targets(orders, supplies, pantry, site)
+    file = bake.bake_file(targets, list(pantry.helpers.values()))
+    with ExitStack() as stack:
+        files = {i: stack.enter_context(secrets(several, site.mirrors)) for i, several in supplies.items()}
+        of_target = {bake.name_of(i): files[i] for i in files} | {h: files[i] for h, i in pantry.users.items()}
+        _bake(file, targets, of_target, engine, options)
+    seconds = round(time.monotonic() - begun, 1)
+    return {o.image.id: _record(o, supplies[o.image.id], engine, seconds) for o in orders}
+
+
+def _targets(
+    orders: Sequence[Order], supplies: Mapping[str, Sequence[Supply]], pantry: Pantry, site: Site
+) -> list[bake.ImageTarget]:
+    """The images of the bake file."""
+    made_from = labels.revision()
+    targets = []
+    for o in orders:
+        stood_in = supply.rehearsed(supplies[o.image.id])
+        targets.append(
+            bake.ImageTarget(
+                image=o.image,
+                dockerfile=o.dockerfile,
+                ref=ref(o.image, stood_in),
+                contexts=pantry.contexts(o.image, supplies[o.image.id]),
+                labels=labels.labels(o.image, site.matrix.target(o.image.target).summary, made_from, stood_in),
+                created=made_from.time,
+            )
+        )
+    return targets
+
+
+def _bake(
+    file: Mapping[str, object],
+    targets: Sequence[bake.ImageTarget],
+    secret_files: Mapping[str, Mapping[str, Path]],
+    engine: Engine,
+    options: Options,
+) -> None:
+    """One `docker buildx bake`, its progress live on a terminal and in plain lines elsewhere."""
+    outputs = {
+        bake.name_of(t.image.id): bake.output(t.ref, engine.store, options.builder, options.compression)
+        for t in targets
+    }
+    with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
+        files = {"bake.json": file, "run.json": bake.run_file(file, secret_files, outputs)}
+        if engine.build_network == "host" and not options.builder:
+            files = {"network.yaml": bake.network_file(file), **files}
+        for name, content in files.items():
+            (Path(folder) / name).write_text(bake.text(content), encoding="utf-8")
+        command = ["docker", "buildx", "bake", "--provenance=false"]
+        command += ["--progress", "auto" if sys.stderr.isatty() else "plain"]
+        command += ["--builder", options.builder] if options.builder else []
+        for way, caches in (("from", options.cache_from), ("to", options.cache_to)):
+            command += [f"--set=*.cache-{way}={cache}" for cache in caches]
+        command += [part for name in files for part in ("--file", str(Path(folder) / name))]
+        environ = engine.environ() | BUILDX
+        done = subprocess.run(command, cwd=paths.PROJECT, env=environ, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    if done.returncode:
+        names = ", ".join(t.image.id for t in targets)
+        raise RdmaImagesError(f"BuildKit could not build {names}; what failed is in its last lines above")
+
+
+def _record(order: Order, supplies: Sequence[Supply], engine: Engine, seconds: float) -> Build:
+    """Write build.json, and let go of the image that the new one replaces."""
+    before = load(order.image.id)
+    stood_in = supply.rehearsed(supplies)
+    name = ref(order.image, stood_in)
+    digest = _digest(name, engine)
+    if digest is None:
+        raise RdmaImagesError(f"{name} was built, but the engine does not have it: is its disk full?")
+    finished = datetime.now(UTC).isoformat(timespec="seconds")
+    made = Build(order.image.id, name, digest, order.inputs, stood_in, finished, seconds)
+    atomic.write(paths.image_folder(order.image.id) / "build.json", json.dumps(asdict(made), indent=2) + "\n")
+    if before and before.digest != digest:
+        # Fails where it is in use, or has another name: then it is somebody's.
+        _docker(engine, "image", "rm", before.digest)
+    return made
+
+
+def _digest(name: str, engine: Engine) -> str | None:
+    """The engine's id of an image (with the containerd store: its manifest's digest), None where it has none."""
+    done = _docker(engine, "image", "inspect", "--format", "{{.Id}}", name)
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def _docker(engine: Engine, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["docker", *arguments], env=engine.environ(), capture_output=True, text=True)
+
+
+def _room(orders: Sequence[Order]) -> int:
+    """What a build may take on the engine's disk, in bytes.
+
+    Measured for efa-pytorch with an empty cache: 8 times its wheels as downloaded, which are in uv's cache, in the
+    stage that installs them, in the layer's own stage and in the image, and compressed in the layers.
+    """
+    wheels = {wheel.sha256: wheel.size for o in orders for wheel in o.lock.wheels}
+    return 8 * sum(wheels.values()) + len(orders) * disk.GB

@@ -1,0 +1,45 @@
+"""From what is typed after a task's name to what it means."""
+
+from collections.abc import Sequence
+
+from rdma_images import plan as planning
+from rdma_images.errors import RefusedError
+from rdma_images.model import Image, Plan
+from rdma_images.site import Site
+
+
+class RefusedPlanError(RefusedError):
+    """What was asked for has combinations that cannot work. Carries the plan, so that its reasons can be shown."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        refused, all_ = len(plan.refusals), len(plan.refusals) + len(plan.images)
+        super().__init__(f"{refused} of {all_} combinations asked for {'are' if refused > 1 else 'is'} refused")
+
+
+def changes(pairs: Sequence[str] | None) -> dict[str, str]:
+    """`--set axis=value …` as axis -> value. Raises RefusedError for what is not of that form."""
+    chosen: dict[str, str] = {}
+    for pair in pairs or ():
+        axis, equals, value = pair.partition("=")
+        if not (axis and equals and value):
+            raise RefusedError(f"--set {pair}: write axis=value, as in --set pytorch=2.14.1")
+        if chosen.get(axis, value) != value:
+            raise RefusedError(f"--set gives {axis} twice, {chosen[axis]} and {value}: leave one out")
+        chosen[axis] = value
+    return chosen
+
+
+def plan(site: Site, targets: Sequence[str] | None, everything: bool, pairs: Sequence[str] | None) -> Plan:
+    """What would be built, and what is refused."""
+    return planning.plan(site.matrix, site.facts, targets or (), everything, changes(pairs))
+
+
+def images(
+    site: Site, targets: Sequence[str] | None, everything: bool, pairs: Sequence[str] | None
+) -> tuple[Image, ...]:
+    """The images asked for. Raises RefusedPlanError where one of them cannot work: then nothing is begun."""
+    answer = plan(site, targets, everything, pairs)
+    if answer.refusals:
+        raise RefusedPlanError(answer)
+    return answer.images

@@ -1,0 +1,70 @@
+"""An image to build, with everything that decides its bytes, found out without asking the network."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from rdma_images import atomic, lock, paths, plan, render, sources, stand_ins, supply
+from rdma_images.engine import Progress, bootstrap, silent
+from rdma_images.mirrors import Mirrors
+from rdma_images.model import Image, Source
+from rdma_images.site import Site
+from rdma_images.wheels import Lock
+
+
+@dataclass(frozen=True)
+class Order:
+    """An image and what it is made of. Equal `inputs` are equal bytes: the same image need not be built again."""
+
+    image: Image
+    lock: Lock
+    sources: tuple[Source, ...]
+    inputs: str  # "sha256:…"
+
+    @property
+    def dockerfile(self) -> Path:
+        """Where its Dockerfile is."""
+        return paths.image_folder(self.image.id) / "Dockerfile"
+
+
+def order(
+    image: Image, site: Site, rehearse: bool = False, compression: str = "zstd", progress: Progress = silent
+) -> Order:
+    """What building `image` means; writes plan.json and Dockerfile, and locks its wheels where nobody has yet."""
+    wheels = _locked(image, site.mirrors, progress)
+    dockerfile = render.render(image, wheels, lock.tools(image.platform), site.facts)
+    wanted = sources.sources(image, site.facts)
+    made_of = {
+        "dockerfile": dockerfile,
+        "pins": {source.id: source.pin for source in wanted},
+        "bases": _bases(wanted),
+        "platform": image.platform,
+        "compression": compression,
+        "stand-ins": stand_ins.digest(_replaceable(wanted)) if rehearse else None,
+    }
+    plan.write(image)
+    atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)
+    digest = sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
+    return Order(image, wheels, wanted, f"sha256:{digest}")
+
+
+def _locked(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
+    try:
+        return lock.load(image)
+    except lock.NotLockedError:
+        progress(f"locking the wheels of {image.id}")
+        return lock.lock(image, mirrors)
+
+
+def _bases(wanted: Sequence[Source]) -> dict[str, str]:
+    """The bootstrapped bases as they are on this machine."""
+    names = {source.extra["bootstrap"] for source in wanted if "bootstrap" in source.extra}
+    made = {name: bootstrap.known(name) for name in names}
+    return {name: base.tar if base else "not made yet" for name, base in made.items()}
+
+
+def _replaceable(wanted: Sequence[Source]) -> set[str]:
+    """The components for which a rehearsal has a stand-in."""
+    return {source.component for source in wanted if supply.has_stand_in(source)}

@@ -1,0 +1,59 @@
+"""Which images to validate, and validating them one after the other."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from rdma_images import build
+from rdma_images.engine import Engine, Progress, silent
+from rdma_images.errors import RefusedError, near
+from rdma_images.model import Build, Image, Report, Tier
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An image in the engine; planned and built here, or by anybody."""
+
+    ref: str
+    image: Image | None = None
+    build: Build | None = None
+
+
+def foreign(refs: Sequence[str]) -> tuple[Candidate, ...]:
+    """Images by their names in the engine, whoever built them."""
+    return tuple(Candidate(ref) for ref in refs)
+
+
+def ours(images: Sequence[Image]) -> tuple[Candidate, ...]:
+    """Images that were built here. Raises RefusedError for one that was not."""
+    return tuple(_ours(image) for image in images)
+
+
+def tiers(named: Sequence[str] | None) -> tuple[str, ...]:
+    """The tiers asked for. Raises RefusedError for one that does not exist."""
+    for tier in named or ():
+        if tier not in get_args(Tier):
+            raise RefusedError(f"--tier {tier}: {near(tier, get_args(Tier))}")
+    return tuple(named or ("static",))
+
+
+def prove(
+    candidates: Sequence[Candidate],
+    engine: Engine,
+    tiers: tuple[str, ...] = ("static",),
+    host: str | None = None,
+    progress: Progress = silent,
+) -> Iterator[Report]:
+    """The report of each, as it is there; the files are written beside build.json."""
+    from rdma_images.validate import validate
+
+    for one in candidates:
+        progress(f"validating {one.ref}")
+        yield validate(one.ref, engine, image=one.image, build=one.build, tiers=tiers, host=host)
+
+
+def _ours(image: Image) -> Candidate:
+    made = build.load(image.id)
+    if made is None:
+        raise RefusedError(f"{image.id} was not built here: run `invoke build --target {image.target}` first")
+    return Candidate(made.ref, image, made)

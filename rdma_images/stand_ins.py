@@ -1,0 +1,59 @@
+"""Stand-ins for what a rehearsal cannot reach: folders under dockerfiles/stand-ins/, built like any other stage."""
+
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+
+from rdma_images import paths, versions
+from rdma_images.bake import HelperTarget, name_of
+from rdma_images.facts import Facts
+from rdma_images.model import Image, Source
+
+FOLDER = paths.DOCKERFILES / "stand-ins"
+# The oldest net ABI that any release since 1.7 exports, and every NCCL since 2.18 takes.
+# Source: aws-ofi-nccl src/nccl_ofi_interface_nvidia.cpp @02a874dc.
+OLDEST_NET = 6
+
+
+def stand_in(source: Source, image: Image, facts: Facts, base: str) -> HelperTarget:
+    """The target that makes the stand-in for `source`; `base` is the bake target of the image's base."""
+    return HelperTarget(
+        name=name_of(f"stand-in-{source.id}-{image.axes['base']}-{image.platform.rpartition('/')[2]}"),
+        folder=FOLDER / source.component,
+        arguments=_arguments(image, facts),
+        contexts={"base": base},
+    )
+
+
+def digest(components: Iterable[str]) -> str:
+    """What the stand-ins of these components are made of: a change there changes every image that has them."""
+    sum_ = sha256()
+    for component in sorted(components):
+        for file in _files(FOLDER / component):
+            sum_.update(f"{file.relative_to(FOLDER)}\0".encode() + file.read_bytes())
+    return sum_.hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _arguments(image: Image, facts: Facts) -> dict[str, str]:
+    """Build arguments: what the facts know of the versions stood in for. A Dockerfile takes those that it names."""
+    arguments = {name.replace("-", "_").upper(): part.version for name, part in image.components.items()}
+    if "aws-ofi-nccl" in image.components:
+        newest = _newest_net(image.version("aws-ofi-nccl"), facts)
+        arguments["NET_ABI"] = " ".join(str(version) for version in range(OLDEST_NET, newest + 1))
+        tuner = facts.nccl.releases[image.version("nccl")].tuner
+        arguments["TUNER_ABI"] = " ".join(str(version) for version in tuner)
+    return dict(sorted(arguments.items()))
+
+
+def _newest_net(plugin: str, facts: Facts) -> int:
+    """The newest net ABI that this plugin is known to export, or that the newest older one is known to."""
+    known = [
+        release.net
+        for version, release in facts.plugin.releases.items()
+        if release.net and not (versions.at_least(version, plugin) and version != plugin)
+    ]
+    return max(known, default=OLDEST_NET)

@@ -1,0 +1,209 @@
+"""What you can say to rdma-images: `invoke --list`, and `invoke --help TASK` for one."""
+
+import builtins
+import subprocess
+import sys
+from collections.abc import Sequence
+from json import dumps
+from typing import Any
+
+from invoke.collection import Collection
+from invoke.exceptions import Exit
+
+from rdma_images import choice, paths
+from rdma_images.cli import progress, show, verb
+from rdma_images.model import Report
+from rdma_images.site import site
+
+# Parameters are named as their flags are typed. The first is invoke's context, which no task needs.
+CHOICE = {
+    "target": "A target of matrix.yaml; may be given more than once. Without it: every target.",
+    "all": "The whole default matrix of the targets instead of their default rows.",
+    "set": "axis=value: any value that facts/ know, also one outside the matrix; may be given more than once.",
+}
+JSON = {"json": "JSON on standard output, for programs."}
+REHEARSE = {"rehearse": "Stand-ins for the sources out of reach, and only for those; never to be published."}
+MANY = ["target", "set"]
+
+
+@verb(help=CHOICE | JSON, iterable=MANY)
+def plan(_: Any, target: Any = None, all: bool = False, set: Any = None, json: bool = False) -> None:
+    """Say what would be built, and what is refused and why. Downloads nothing.
+
+    For example: invoke plan --target efa-pytorch --set nccl=2.32.3
+    """
+    from rdma_images import plan_view
+
+    answer = choice.plan(site(), target, all, set)
+    show(plan_view.as_json(answer) if json else plan_view.table(answer))
+    if answer.refusals:
+        raise Exit(code=2)
+
+
+@verb(help=CHOICE | REHEARSE | JSON, iterable=MANY)
+def sources(
+    _: Any, target: Any = None, all: bool = False, set: Any = None, rehearse: bool = False, json: bool = False
+) -> None:
+    """Show each source of the images, its pin, where it will come from, and whether it answers."""
+    from rdma_images import sources, supply
+
+    here = site()
+    wanted = [one for image in choice.images(here, target, all, set) for one in sources.sources(image, here.facts)]
+    supplies = supply.supply(wanted, here.mirrors, rehearse)
+    show(supply.as_json(supplies) if json else supply.table(supplies))
+    supply.require(supplies)
+
+
+@verb(help=CHOICE | {"upgrade": "Resolve again what is locked already, to the newest versions."}, iterable=MANY)
+def lock(_: Any, target: Any = None, all: bool = False, set: Any = None, upgrade: bool = False) -> None:
+    """Pin every download of the images by its digest: wheels, pulled bases, tarballs. Writes locks/."""
+    from rdma_images import relock
+
+    here = site()
+    done = relock.relock(choice.images(here, target, all, set), here.facts, here.mirrors, upgrade, progress)
+    show(relock.table(done))
+    if any(one.outcome == "failed" for one in done):
+        raise Exit(code=1)
+
+
+@verb(help=CHOICE | REHEARSE, iterable=MANY)
+def render(_: Any, target: Any = None, all: bool = False, set: Any = None, rehearse: bool = False) -> None:
+    """Write the Dockerfile of each image and build/bake.json for all of them; prints where they are."""
+    from rdma_images import build, order
+
+    here = site()
+    images = choice.images(here, target, all, set)
+    orders = [order.order(image, here, rehearse, progress=progress) for image in images]
+    show(*(str(one.dockerfile) for one in orders), str(build.bake_file(orders, here, rehearse)))
+
+
+@verb(
+    help=CHOICE
+    | REHEARSE
+    | {
+        "no-validate": "Only build.",
+        "builder": "A buildx builder, on Kubernetes for example; without it the engine's own.",
+        "compression": "Of the layers: zstd (default), or gzip for registries that need it.",
+        "cache-from": "A registry cache to read, in buildx's notation; may be given more than once.",
+        "cache-to": "A registry cache to write, in buildx's notation; may be given more than once.",
+    }
+    | JSON,
+    iterable=[*MANY, "cache_from", "cache_to"],
+)
+def build(
+    _: Any,
+    target: Any = None,
+    all: bool = False,
+    set: Any = None,
+    rehearse: bool = False,
+    no_validate: bool = False,
+    builder: str = "",
+    compression: str = "zstd",
+    cache_from: Any = None,
+    cache_to: Any = None,
+    json: bool = False,
+) -> None:
+    """Build images and validate them; what is there already, made of the same inputs, is left as it is.
+
+    For example: invoke build --target efa-pytorch --rehearse
+    """
+    from rdma_images import build, engine, order, proof, summary
+    from rdma_images import report as reporting
+
+    here = site()
+    options = build.options(rehearse, builder, compression, cache_from, cache_to)
+    images = choice.images(here, target, all, set)
+    orders = [order.order(image, here, rehearse, compression, progress) for image in images]
+    running = engine.ensure(progress)
+    built = build.build(orders, here, running, options, progress)
+    reports = [] if no_validate else list(proof.prove(proof.ours(images), running, progress=progress))
+    for report in reports:
+        if not report.passed:
+            show(reporting.table(report), file=sys.stderr)
+    show(summary.as_json(built, reports) if json else summary.table(built, reports))
+    _end(reports)
+
+
+@verb(
+    help=CHOICE
+    | {
+        "image": "Any image of the engine, also one that nobody here built.",
+        "tier": "static (default), device, gpu, multinode or datapath; may be given more than once.",
+        "host": "A pod or machine to measure: kubectl://pod, ssh://name or local://, as testinfra writes it.",
+    }
+    | JSON,
+    iterable=[*MANY, "image", "tier"],
+)
+def validate(
+    _: Any,
+    target: Any = None,
+    all: bool = False,
+    set: Any = None,
+    image: Any = None,
+    tier: Any = None,
+    host: str = "",
+    json: bool = False,
+) -> None:
+    """Prove images from the inside: measure what is in them and relate it to what must hold.
+
+    For example: invoke validate --target efa-pytorch, or invoke validate --image nvcr.io/nvidia/pytorch:25.10-py3
+    """
+    from rdma_images import engine, proof
+    from rdma_images import report as reporting
+
+    tiers = proof.tiers(tier)
+    asked = proof.foreign(image) if image else proof.ours(choice.images(site(), target, all, set))
+    reports = []
+    for report in proof.prove(asked, engine.ensure(progress), tiers, host or None, progress):
+        show(reporting.as_json(report) if json else reporting.table(report))
+        reports.append(report)
+    _end(reports)
+
+
+@verb(name="up")
+def engine_up(_: Any) -> None:
+    """Find a usable Docker engine, or start the private one; shows what was found."""
+    from rdma_images import engine
+    from rdma_images.engine import status
+
+    engine.ensure(progress)
+    show(status.table(status.status()))
+
+
+@verb(name="status", help=JSON)
+def engine_status(_: Any, json: bool = False) -> None:
+    """Show the engine: where it answers, its versions, its disk and the limit of its cache."""
+    from rdma_images.engine import status
+
+    seen = status.status()
+    show(dumps(seen.json(), indent=2) if json else status.table(seen))
+
+
+@verb(name="down", help={"purge": "Also remove all that it keeps: images, caches, downloads of its own."})
+def engine_down(_: Any, purge: bool = False) -> None:
+    """End the private engine, and only what it started."""
+    from rdma_images import engine
+
+    show("ended" if engine.down(purge, progress) else "there was nothing to end")
+
+
+@verb(
+    name="test",
+    help={"unit": "Only the fast tests, which need no engine.", "k": "Only tests whose names match, as pytest has it."},
+)
+def run_tests(_: Any, unit: bool = False, k: str = "") -> None:
+    """Run the tests: the fast ones in seconds, then the real ones with an engine, wheels and a registry in minutes."""
+    command = [sys.executable, "-m", "pytest"]
+    command += ["-m", "not e2e"] if unit else []
+    command += ["-k", k] if k else []
+    raise Exit(code=subprocess.run(command, cwd=paths.PROJECT).returncode)
+
+
+def _end(reports: Sequence[Report]) -> None:
+    """End with 1 where a report is red."""
+    if not builtins.all(report.passed for report in reports):
+        raise Exit(code=1)
+
+
+ns = Collection(plan, sources, lock, render, build, validate, run_tests)
+ns.add_collection(Collection("engine", engine_up, engine_status, engine_down))
