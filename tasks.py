@@ -188,6 +188,25 @@ def engine_down(_: Any, purge: bool = False) -> None:
 
 
 @verb(
+    name="update",
+    help={
+        "all": "Read every release again, not only those of the matrix; takes minutes.",
+        "write": "Add a row to facts/ for each new release.",
+    }
+    | JSON,
+)
+def facts_update(_: Any, all: bool = False, write: bool = False, json: bool = False) -> None:
+    """Read again what the package index and the makers' pages tell of versions, and show what is new or different."""
+    from rdma_images import facts_update
+    from rdma_images.facts_update import view
+
+    here = site()
+    found = facts_update.update(here.facts, here.matrix, here.mirrors, all, progress=progress)
+    written = facts_update.write(found) if write else ()
+    show(view.as_json(found) if json else view.table(found, written))
+
+
+@verb(
     name="test",
     help={"unit": "Only the fast tests, which need no engine.", "k": "Only tests whose names match, as pytest has it."},
 )
@@ -206,4 +225,5 @@ def _end(reports: Sequence[Report]) -> None:
 
 
 ns = Collection(plan, sources, lock, render, build, validate, run_tests)
+ns.add_collection(Collection("facts", facts_update))
 ns.add_collection(Collection("engine", engine_up, engine_status, engine_down))

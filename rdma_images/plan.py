@@ -13,11 +13,8 @@ from rdma_images.facts import Facts
 from rdma_images.matrix import Matrix, Row, Target
 from rdma_images.model import Image, Plan, Refusal, Requirement
 from rdma_images.nearest import nearest
-from rdma_images.plan_view import as_json, table
 from rdma_images.tag import tag
 from rdma_images.versions import major
-
-__all__ = ["as_json", "plan", "table", "write"]
 
 
 def plan(

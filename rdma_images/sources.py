@@ -124,7 +124,7 @@ def _downloads(image: Image, facts: Facts) -> Iterator[Source]:
     if "efa-installer" in image.components:
         yield _efa_installer(image.version("efa-installer"), facts)
     plugin = image.components.get("aws-ofi-nccl")
-    if plugin and plugin.decided_by != "efa-installer":
+    if plugin and plugin.details["from"] == "source":
         yield _plugin(plugin.version, facts)
     if "nccl-tests" in image.components:
         version = image.version("nccl-tests")

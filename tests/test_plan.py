@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.console import Console
 
-from rdma_images import facts, matrix, paths, plan, rules, yamlfile
+from rdma_images import facts, matrix, paths, plan, plan_view, rules, yamlfile
 from rdma_images.candidate import candidate
 from rdma_images.errors import RefusedError
 
@@ -129,13 +129,13 @@ def test_written_and_as_json(tmp_path, monkeypatch):
     answer = planned("efa-pytorch")
     path = plan.write(answer.images[0])
     assert path == tmp_path / answer.images[0].id / "plan.json"
-    assert json.loads(path.read_text()) == json.loads(plan.as_json(answer))["images"][0]
+    assert json.loads(path.read_text()) == json.loads(plan_view.as_json(answer))["images"][0]
     assert [entry.name for entry in path.parent.iterdir()] == ["plan.json"]
 
 
 def test_table_for_people():
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(plan.table(planned("efa-pytorch")), plan.table(planned("erdma-pytorch", pytorch="2.11.0")))
+    console.print(plan_view.table(planned("efa-pytorch")), plan_view.table(planned("erdma-pytorch", pytorch="2.11.0")))
     text = console.export_text()
     for words in ("2.6.0amzn1.0", ">= 580", "nccl-on-erdma", "segmentation fault", "source: ", "--set nccl="):
         assert words in text

@@ -48,13 +48,7 @@ REFUSED = [
         {"aws-ofi-nccl": "1.12.0", "efa-installer": "1.50.0"},
         "1.12.1 is the mend",
     ),
-    (
-        EFA,
-        {"aws_ofi_nccl": "1.20.0"},
-        "plugin-checksum",
-        {"aws-ofi-nccl": "1.20.0", "efa-installer": "1.50.0", "base": "debian13", "platform": "linux/amd64"},
-        "no checksum",
-    ),
+    (EFA, {"aws_ofi_nccl": "1.20.0"}, None, {}, ""),
     (
         EFA,
         {"base": "ubuntu24.04", "efa_installer": "1.30.0"},

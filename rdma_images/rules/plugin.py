@@ -1,6 +1,6 @@
 """aws-ofi-nccl: understood by NCCL, on a libfabric new enough, not known to be broken."""
 
-from rdma_images import details, versions
+from rdma_images import versions
 from rdma_images.candidate import Candidate
 from rdma_images.facts import Facts
 from rdma_images.rules.rule import Reason, rule
@@ -48,15 +48,3 @@ def not_broken(candidate: Candidate, facts: Facts) -> Reason | None:
     if plugin.broken_from_installer and not versions.at_least(installer, plugin.broken_from_installer):
         return None
     return Reason(f"aws-ofi-nccl {candidate['aws-ofi-nccl']}: {plugin.broken}", facts.plugin.cite(plugin, "broken"))
-
-
-@rule("plugin-checksum", "aws-ofi-nccl", "efa-installer", "base", "platform")
-def checksum_known(candidate: Candidate, facts: Facts) -> Reason | None:
-    """A plugin that is built from source has a published checksum."""
-    plugin = facts.plugin.releases[candidate["aws-ofi-nccl"]]
-    if plugin.sha512 or details.plugin_from(candidate, facts) == "installer":
-        return None
-    text = (
-        f"aws-ofi-nccl {candidate['aws-ofi-nccl']} would be built from source, and no checksum of its tarball is known"
-    )
-    return Reason(text, facts.plugin.cite(plugin))
