@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from rdma_images import plan as planning
+from rdma_images import plan_view
 from rdma_images.errors import RefusedError
 from rdma_images.model import Image, Plan
 from rdma_images.site import Site
@@ -15,6 +16,10 @@ class RefusedPlanError(RefusedError):
         self.plan = plan
         refused, all_ = len(plan.refusals), len(plan.refusals) + len(plan.images)
         super().__init__(f"{refused} of {all_} combinations asked for {'are' if refused > 1 else 'is'} refused")
+
+    def details(self) -> object:
+        """Each refusal with its rules, reasons and sources, and the nearest combination that works."""
+        return plan_view.refusals(self.plan)
 
 
 def changes(pairs: Sequence[str] | None) -> dict[str, str]:

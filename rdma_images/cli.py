@@ -27,7 +27,8 @@ def verb(**settings: Any) -> Callable[[Function], Any]:
             try:
                 return function(*arguments, **options)
             except RdmaImagesError as error:
-                _explain(error)
+                if details := error.details():
+                    show(details, file=sys.stderr)
                 raise Exit(str(error), code=error.exit_code) from None
             except BrokenPipeError:
                 # Whoever read our output has seen enough (`| head`); what Python flushes at its end must not fail.
@@ -55,13 +56,3 @@ def show(*answers: Any, file: TextIO | None = None) -> None:
 def progress(line: str) -> None:
     """One plain line on what goes on, on standard error, so that standard output stays the answer."""
     print(line, file=sys.stderr, flush=True)
-
-
-def _explain(error: RdmaImagesError) -> None:
-    """The long form of errors that have one, before their sentence."""
-    from rdma_images.choice import RefusedPlanError
-
-    if isinstance(error, RefusedPlanError):
-        from rdma_images import plan_view
-
-        show(plan_view.refusals(error.plan), file=sys.stderr)

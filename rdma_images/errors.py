@@ -12,6 +12,10 @@ class RdmaImagesError(Exception):
 
     exit_code = 1
 
+    def details(self) -> object | None:
+        """What a terminal shows before the message: text or a rich table; None where the message says it all."""
+        return None
+
 
 class RefusedError(RdmaImagesError):
     """What was asked for cannot work, or is not known; nothing was downloaded or built."""

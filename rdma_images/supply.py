@@ -43,6 +43,10 @@ class OutOfReachError(RefusedError):
             + "; or ".join(ways)
         )
 
+    def details(self) -> object:
+        """Every source, also those that answer."""
+        return table(self.supplies)
+
 
 def supply(sources: Iterable[Source], replaced: Mirrors, rehearse: bool = False) -> tuple[Supply, ...]:
     """For each source where it comes from, and what that address answered.
