@@ -1,0 +1,206 @@
+"""The private engine for real: it comes, survives, and goes without a trace. In a state folder of its own."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rdma_images import engine
+from rdma_images.engine import bootstrap, daemons, hostapt, layout, private, process, status
+
+obstacle = private.obstacle()
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]
+
+ENSURE = "from rdma_images.engine import private; print(private.up().version)"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def state():
+    """A state folder of this module's own, with a short path for its sockets."""
+    folder = Path(tempfile.mkdtemp(prefix="eng-"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RDMA_IMAGES_STATE", str(folder))
+        for name in ("DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT"):
+            patch.delenv(name, raising=False)
+        yield folder
+        engine.down(purge=True)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def place():
+    return layout.layout()
+
+
+@pytest.fixture
+def up():
+    """The running private engine; ended afterwards."""
+    yield private.up()
+    engine.down()
+
+
+@pytest.fixture
+def image(up):
+    """A reference of the bootstrapped base in the engine."""
+    docker(up, "import", str(bootstrap.base("debian13")), "base:e2e")
+    return "base:e2e"
+
+
+def docker(up, *arguments):
+    said = subprocess.run(["docker", *arguments], env=up.environ(), capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    return said.stdout.strip()
+
+
+def pids(place):
+    return {name: one.pid for name, one in daemons.running(place).items()}
+
+
+def assert_no_trace(place):
+    assert list(process.under(place.root)) == []
+    assert str(place.root) not in Path("/proc/self/mountinfo").read_text()
+    assert not list(place.root.rglob("*.sock"))
+    assert status.status().engine is None
+
+
+def test_it_comes_stays_and_goes_without_a_trace(place):
+    try:
+        first = private.up()
+        before = pids(place)
+        assert private.up() == first
+        assert pids(place) == before
+        assert (first.kind, first.store, first.build_network) == ("private", "containerd", "host")
+        seen = status.status()
+        assert seen.engine == first
+        assert set(seen.versions) == {"docker", "buildx", "containerd", "runc"}
+        assert "unknown" not in seen.versions.values()
+        assert seen.folder_used > seen.cache_used == 0
+        with closing(engine.client(first)) as client:
+            assert client.ping()
+    finally:
+        assert engine.down() is True
+    assert_no_trace(place)
+    assert engine.down() is False
+
+
+def test_it_outlives_the_process_that_started_it():
+    subprocess.run([sys.executable, "-c", ENSURE], check=True, capture_output=True)
+    try:
+        assert private.running() is not None
+    finally:
+        engine.down()
+
+
+@pytest.mark.parametrize("names", [("dockerd",), ("containerd",), ("containerd", "dockerd")])
+def test_killed_daemons_are_started_again(up, place, names):
+    before = pids(place)
+    for name in names:
+        os.kill(before[name], signal.SIGKILL)
+    again = private.up()
+    assert again.version == up.version
+    assert set(pids(place).values()).isdisjoint(before.values())
+    assert docker(again, "ps", "--quiet") == ""
+
+
+def test_a_container_of_killed_daemons_goes_too(up, place, image):
+    docker(up, "run", "--detach", "--network", "none", image, "sleep", "1234.5")
+    for pid in pids(place).values():
+        os.kill(pid, signal.SIGKILL)
+    assert list(process.under(place.root)), "the shim is what this is about"
+    assert engine.down() is True
+    assert_no_trace(place)
+    assert not sleeping("1234.5")
+
+
+def test_a_running_container_goes_with_the_engine(up, place, image):
+    docker(up, "run", "--detach", "--init", "--network", "none", image, "sleep", "1234.6")
+    assert engine.down() is True
+    assert_no_trace(place)
+    assert not sleeping("1234.6")
+
+
+def sleeping(seconds):
+    """The processes that sleep for so long."""
+    wanted = f"sleep\0{seconds}\0".encode()
+    return [p for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists() and p.read_bytes().endswith(wanted)]
+
+
+def test_two_at_once_start_one(place):
+    try:
+        both = [subprocess.Popen([sys.executable, "-c", ENSURE], stdout=subprocess.PIPE, text=True) for _ in "ab"]
+        said = [one.communicate(timeout=120)[0] for one in both]
+        assert [one.returncode for one in both] == [0, 0]
+        assert said[0] == said[1] != ""
+        assert len([one for one in process.under(place.root) if is_dockerd(one)]) == 1
+    finally:
+        engine.down()
+
+
+def is_dockerd(one):
+    return Path(f"/proc/{one.pid}/exe").readlink().name == "dockerd"
+
+
+def test_half_a_package_and_a_killed_start_heal(place):
+    private.up()
+    engine.down()
+    # As a kill leaves it: a folder half unpacked beside, one program gone, a record of a process long dead.
+    half = place.docker.folder.with_name(f".{place.docker.folder.name}.new") / ".debs"
+    half.mkdir(parents=True)
+    (half / "containerd.deb").write_bytes(b"half")
+    (place.docker.folder / "usr/bin/containerd").unlink()
+    place.run.mkdir()
+    (place.run / "dockerd.json").write_text('{"pid": 1, "started": 5}')
+    (place.run / "containerd.sock").touch()
+    try:
+        assert private.up().version
+        assert not half.exists()
+    finally:
+        engine.down()
+
+
+def test_a_build_reaches_the_archive_and_a_run_needs_no_network(up, image, tmp_path):
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {image}\nRUN apt-get update && apt-get install -y --no-install-recommends jq\n"
+    )
+    docker(up, "buildx", "build", "--network", up.build_network, "--tag", "jq:e2e", str(tmp_path))
+    assert docker(up, "run", "--rm", "--network", "none", "jq:e2e", "sh", "-c", "jq -n 1; ls /sys/class/net") == "1\nlo"
+
+
+@pytest.mark.parametrize("name", list(bootstrap.SUITES))
+def test_a_base_has_the_same_bytes_wherever_it_is_made(name, monkeypatch):
+    first = bootstrap.base(name)
+    with tempfile.TemporaryDirectory(prefix="eng-") as elsewhere:
+        # Nobody but root gets in here, as in root's home: apt's own user must make no difference.
+        monkeypatch.setenv("RDMA_IMAGES_STATE", elsewhere)
+        second = bootstrap.base(name)
+        if first.name != second.name:
+            pytest.skip("the archive changed between the two")
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_base_holds_nothing_of_this_host():
+    with tarfile.open(bootstrap.base("debian13")) as tar:
+        names = set(tar.getnames())
+        sources = tar.extractfile("./etc/apt/sources.list.d/debian.sources").read().decode()
+        times = {member.mtime for member in tar}
+    assert not names & {"./etc/resolv.conf", "./etc/hostname", "./etc/machine-id", "./etc/apt/sources.list"}
+    assert not [n for n in names if n.startswith(("./var/lib/apt/lists/", "./var/cache/apt/", "./usr/share/man/"))]
+    assert "./etc/ssl/certs/ca-certificates.crt" in names
+    assert [a.suite for a in hostapt.deb822(sources)] == ["trixie", "trixie-updates", "trixie-security"]
+    assert max(times) == bootstrap.known("debian13").epoch
+
+
+def test_purge_leaves_nothing_of_ours(place, state):
+    private.up()
+    bootstrap.base("debian13")
+    assert engine.down(purge=True) is True
+    assert not place.root.exists()
+    assert [path for path in state.rglob("*") if not path.is_dir()] == []
+    assert engine.down(purge=True) is False

@@ -1,0 +1,207 @@
+"""The engine's parts that need no engine: what is read, refused and written."""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+from rdma_images.engine import bootstrap, debian, disk, found, layout, model, process, status, turn
+from rdma_images.errors import RdmaImagesError, RefusedError
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+    made = layout.layout()
+    for folder, program in ((made.runtime.folder, "usr/bin/tini-static"), (made.docker.folder, layout.BUILDX)):
+        (folder / program).parent.mkdir(parents=True)
+        (folder / program).touch()
+    return made
+
+
+@pytest.fixture
+def no_choice(tmp_path, monkeypatch):
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setattr(found, "DEFAULT_SOCKET", tmp_path / "docker.sock")
+    return tmp_path
+
+
+@pytest.mark.parametrize("version", ["24.0.0", "26.1.5+dfsg1", "v27.0.0-rc.1", "100.0"])
+def test_a_docker_that_will_do(version):
+    assert found.too_old("Docker", version, found.DOCKER) is None
+
+
+@pytest.mark.parametrize("version", ["23.0.6", "20.10.24+dfsg1", "", "dev"])
+def test_a_docker_that_will_not_do(version):
+    assert found.too_old("Docker", version, found.DOCKER) == f"Docker is {version}, and 24.0 or later is needed"
+
+
+def test_buildx_of_debian_13_will_do():
+    assert found.too_old("buildx", "0.13.1+ds1", found.BUILDX) is None
+    assert found.too_old("buildx", "v0.9.1", found.BUILDX)
+
+
+def test_no_docker_is_said_without_asking_anyone(no_choice):
+    assert found.find() == (None, f"there is no Docker at {no_choice}/docker.sock")
+
+
+def test_a_chosen_engine_out_of_reach_is_never_replaced(no_choice, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{no_choice}/nobody.sock")
+    with pytest.raises(RdmaImagesError, match=r"DOCKER_HOST names an engine that cannot be used, .*unset DOCKER_HOST"):
+        found.find()
+
+
+def test_a_chosen_context_is_named(no_choice):
+    (no_choice / "config.json").write_text('{"currentContext": "farm"}')
+    with pytest.raises(RdmaImagesError, match="the docker context 'farm' names an engine that cannot be used"):
+        found.find()
+
+
+def test_room_is_asked_for_with_numbers_place_and_mend(tmp_path):
+    disk.need(1, "nothing much", tmp_path / "not" / "yet")
+    with pytest.raises(RdmaImagesError) as caught:
+        disk.need(10**18, "building efa-pytorch", tmp_path)
+    assert f"building efa-pytorch needs 1000000000.0 GB, and {tmp_path} has " in str(caught.value)
+    assert "or set RDMA_IMAGES_STATE to a folder on a larger disk" in str(caught.value)
+
+
+def test_the_cache_never_takes_most_of_a_small_disk(tmp_path, monkeypatch):
+    sizes = {"total": 50 * disk.GB, "used": 0, "free": 0}
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), sizes))
+    assert disk.cache_limit(tmp_path) == 15 * disk.GB
+    sizes["total"] = 1000 * disk.GB
+    assert disk.cache_limit(tmp_path) == 40 * disk.GB
+
+
+def test_used_counts_what_is_there(tmp_path):
+    assert disk.used(tmp_path / "none") == 0
+    (tmp_path / "file").write_bytes(b"x" * 100_000)
+    assert 100_000 <= disk.used(tmp_path) < 200_000
+
+
+def test_a_state_folder_too_long_for_sockets_is_refused(monkeypatch):
+    monkeypatch.setenv("RDMA_IMAGES_STATE", "/tmp/" + "long/" * 20)
+    with pytest.raises(RdmaImagesError, match=r"bytes long, and Linux takes 107: set RDMA_IMAGES_STATE"):
+        layout.layout()
+
+
+def test_the_daemons_keep_to_their_folder(place):
+    layout.write_configuration(place)
+    daemon = json.loads((place.root / "daemon.json").read_text())
+    for key in ("data-root", "exec-root", "pidfile", "containerd", "init-path"):
+        assert daemon[key].startswith(f"{place.root}/"), key
+    assert daemon["hosts"] == [f"unix://{place.root}/run/docker.sock"]
+    assert daemon["features"] == {"containerd-snapshotter": True}
+    assert daemon["builder"]["gc"]["enabled"]
+    assert daemon["builder"]["gc"]["policy"][0]["keepStorage"] == f"{disk.cache_limit(place.root)}B"
+
+
+@pytest.mark.parametrize("before", [None, "", "{}", "not json", '{"auths": {"registry.example": {"auth": "eDp5"}}}'])
+def test_the_clients_file_keeps_a_login_and_mends_the_rest(place, before):
+    place.docker_config.mkdir(parents=True)
+    path = place.docker_config / "config.json"
+    if before is not None:
+        path.write_text(before)
+    layout.write_configuration(place)
+    config = json.loads(path.read_text())
+    assert config["cliPluginsExtraDirs"] == [str((place.docker.folder / layout.BUILDX).parent)]
+    assert ("auths" in config) == ("auths" in (before or ""))
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_program_that_is_missing_is_named(place):
+    with pytest.raises(RdmaImagesError, match=r"has no dockerd in .*engine\.down --purge"):
+        place.program("dockerd")
+
+
+def test_a_process_outlives_us_and_is_found_again(tmp_path):
+    record = tmp_path / "sleeper.json"
+    started = process.start(["sleep", "60"], tmp_path / "log", os.environ, record)
+    try:
+        assert process.recorded(record) == started
+        assert os.getsid(started.pid) == started.pid
+    finally:
+        process.end(started, 5)
+    assert process.recorded(record) is None
+
+
+def test_a_later_process_of_the_same_pid_is_another(tmp_path):
+    record = tmp_path / "us.json"
+    record.write_text(json.dumps({"pid": os.getpid(), "started": 1}))
+    assert process.recorded(record) is None
+    record.write_text("{half")
+    assert process.recorded(record) is None
+
+
+def test_who_does_not_end_when_asked_is_killed(tmp_path):
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
+    log = tmp_path / "log"
+    started = process.start([sys.executable, "-c", deaf], log, os.environ, tmp_path / "deaf.json")
+    while not log.read_text():
+        time.sleep(0.02)
+    process.end(started, 0.2)
+    assert not started.alive()
+
+
+def test_processes_are_found_by_the_folder_of_their_program(tmp_path):
+    program = shutil.copy(shutil.which("sleep"), tmp_path / "sleep")
+    with subprocess.Popen([program, "60"]) as child:
+        try:
+            assert [one.pid for one in process.under(tmp_path)] == [child.pid]
+            assert child.pid in [one.pid for one in process.children(process.Process(os.getpid(), 0))]
+        finally:
+            child.kill()
+    assert list(process.under(tmp_path)) == []
+
+
+def test_an_unknown_base_is_refused_with_the_near_ones():
+    with pytest.raises(RefusedError, match="no base 'debian14' can be bootstrapped: did you mean debian1"):
+        bootstrap.base("debian14")
+
+
+def test_a_base_made_by_another_recipe_is_not_taken(tmp_path, monkeypatch):
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+    (tmp_path / "bases").mkdir()
+    (tmp_path / "bases" / "x.tar").touch()
+    card = {"name": "debian13", "suite": "trixie", "archive": "a", "epoch": 1, "mmdebstrap": "1", "tar": "x.tar"}
+    path = tmp_path / "bases" / "debian13.json"
+    path.write_text(json.dumps(card | {"recipe": bootstrap._recipe("debian13")}))
+    assert bootstrap.known("debian13").tar == "x.tar"
+    path.write_text(json.dumps(card | {"recipe": "older"}))
+    assert bootstrap.known("debian13") is None
+
+
+def test_packages_that_came_whole_are_not_fetched_again(tmp_path):
+    (tmp_path / debian.MANIFEST).write_text('{"runc": "1.1.5"}')
+    assert debian.fetch(["runc"], "no such suite", tmp_path) == tmp_path
+
+
+def test_the_status_is_a_table_and_json():
+    engine = model.Engine("private", "private", "unix:///s", "26.1", "0.13", "containerd", "host", {"PATH": "/secret"})
+    seen = status.Status(
+        engine,
+        versions={"docker": "26.1"},
+        folder="/state/engine",
+        folder_used=3 * disk.GB,
+        disk_free=9 * disk.GB,
+        cache_used=2 * disk.GB,
+        cache_limit=40 * disk.GB,
+        turns={"build": turn.Holder("a build", 7, "2026-01-01T00:00:00+00:00")},
+    )
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(status.table(seen))
+    text = console.export_text()
+    assert "3.0 GB in /state/engine, 9.0 GB free there" in text
+    assert "2.0 GB; above 40.0 GB the least used is removed" in text
+    assert "process 7 (a build) since 2026-01-01T00:00:00+00:00" in text
+    answer = json.loads(json.dumps(seen.json()))
+    assert answer["engine"]["version"] == "26.1"
+    assert "/secret" not in json.dumps(answer)
