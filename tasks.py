@@ -160,6 +160,121 @@ def validate(
     _end(reports)
 
 
+PUBLISHING = {
+    "to": "A registry of registries.yaml; may be given more than once.",
+    "sign": "Sign with cosign: a key file, a key service's reference (awskms://…), or keyless (the CI job's identity).",
+}
+
+
+@verb(
+    help=CHOICE
+    | PUBLISHING
+    | {"allow-red": "Publish in spite of this red check; may be given more than once, and is recorded."}
+    | JSON,
+    iterable=[*MANY, "to", "allow_red"],
+)
+def publish(
+    _: Any,
+    target: Any = None,
+    all: bool = False,
+    set: Any = None,
+    to: Any = None,
+    allow_red: Any = None,
+    sign: str = "",
+    json: bool = False,
+) -> None:
+    """Push validated images with their proof to registries; what is there already is left as it is.
+
+    For example: invoke publish --target efa-pytorch --to team-ecr
+    """
+    from rdma_images import plan as planning
+    from rdma_images.publish import publish, registries, view
+    from rdma_images.validate import suite
+
+    here = site()
+    places = registries.load().pick(to)
+    images = choice.images(here, target, all, set)
+    whole = planning.plan(here.matrix, here.facts, everything=True).images
+    found = publish.items(images, whole, here.matrix, suite.digest(), allow_red or ())
+    outcomes = publish.publish(found, places, _means(sign))
+    show(view.as_json(outcomes) if json else view.table(outcomes))
+    if any(one.error for one in outcomes):
+        raise Exit(code=1)
+
+
+@verb(
+    help={
+        "image": "host/repository:tag or host/repository@sha256:…, in any registry.",
+        "key": "The public key, or a key service's reference, that must have signed it.",
+        "identity": "Whose keyless signature it must carry, as a regular expression; with --issuer.",
+        "issuer": "Who vouches for that identity, as https://token.actions.githubusercontent.com.",
+    }
+    | JSON
+)
+def verify(_: Any, image: str, key: str = "", identity: str = "", issuer: str = "", json: bool = False) -> None:
+    """Read back what a published image carries: whose signature, whose report, how it was built."""
+    from rdma_images.publish import cosign, registries, view
+    from rdma_images.publish import verify as verifying
+
+    trust = cosign.trust(key, identity, issuer)
+    host = verifying.split(image)[0]
+    known = registries.load() if registries.REGISTRIES.exists() else registries.Registries(registries={})
+    found = verifying.verify(image, known.of_host(host), trust, progress)
+    show(view.as_json(found) if json else "", *([] if json else map(view.verification_table, found)))
+    if not builtins.all(one.holds for one in found):
+        raise Exit(code=1)
+
+
+@verb(
+    name="matrix",
+    help={
+        "target": CHOICE["target"],
+        "shard": "i/n: only the i-th of n disjoint parts, in which images with the same wheels stay together.",
+        "changed-since": "A commit: only images whose inputs have changed since.",
+        "runner": "platform=label of the machines for a platform; may be given more than once.",
+    },
+    iterable=["target", "runner"],
+)
+def ci_matrix(_: Any, target: Any = None, shard: str = "", changed_since: str = "", runner: Any = None) -> None:
+    """Print the whole matrix as the value of a GitHub Actions matrix."""
+    from rdma_images.ci import jobs, select
+
+    here = site()
+    images = select.select(choice.images(here, target, True, None), shard, changed_since, progress)
+    show(jobs.as_github(jobs.jobs(images, here.matrix, select.built, choice.changes(runner))))
+
+
+@verb(name="summary")
+def ci_summary(_: Any) -> None:
+    """Print what was built, proven and published as a Markdown table."""
+    from rdma_images.ci import summary
+
+    show(summary.summary())
+
+
+@verb(name="join", help=PUBLISHING | JSON, iterable=["to"])
+def ci_join(_: Any, to: Any = None, sign: str = "", json: bool = False) -> None:
+    """Join the platforms of published images into one index each."""
+    from rdma_images.publish import join, registries, view
+
+    here = site()
+    outcomes = join.join(choice.images(here, None, True, None), here.matrix, registries.load().pick(to), _means(sign))
+    show(view.as_json(outcomes) if json else view.joined_table(outcomes))
+    if any(one.error for one in outcomes):
+        raise Exit(code=1)
+
+
+def _means(sign: str) -> Any:
+    """What publishing needs on this machine; the engine is looked for when something has to be sent."""
+    from functools import cache
+
+    from rdma_images import engine
+    from rdma_images.publish import cosign, send
+    from rdma_images.publish import progress as shown
+
+    return send.Means(cache(lambda: engine.ensure(progress)), shown.watcher(), cosign.Signer(sign) if sign else None)
+
+
 @verb(name="up")
 def engine_up(_: Any) -> None:
     """Find a usable Docker engine, or start the private one; shows what was found."""
@@ -224,6 +339,7 @@ def _end(reports: Sequence[Report]) -> None:
         raise Exit(code=1)
 
 
-ns = Collection(plan, sources, lock, render, build, validate, run_tests)
+ns = Collection(plan, sources, lock, render, build, validate, publish, verify, run_tests)
 ns.add_collection(Collection("facts", facts_update))
 ns.add_collection(Collection("engine", engine_up, engine_status, engine_down))
+ns.add_collection(Collection("ci", ci_matrix, ci_summary, ci_join))

@@ -66,6 +66,15 @@ class Trust:
         return f"the key {self.key}" if self.key else f"{self.identity} ({self.issuer})"
 
 
+def trust(key: str, identity: str, issuer: str) -> Trust | None:
+    """Whom to believe, as typed; None when nobody is named. Raises RefusedError for half an identity."""
+    if key and (identity or issuer):
+        raise RefusedError("--key and --identity exclude each other: name the one that must have signed")
+    if bool(identity) != bool(issuer):
+        raise RefusedError("--identity and --issuer belong together: give both")
+    return Trust(key or None, identity or None, issuer or None) if key or identity else None
+
+
 class Cosign:
     """cosign for one registry, whose login it is handed without a file."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from rdma_images.errors import RdmaImagesError
@@ -21,7 +21,7 @@ _AT_ONCE = 4  # images that are looked at side by side; pushes take turns
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one image in one registry: a place, or why there is none."""
+    """What became of one image in one registry: a place, and what went wrong (after the image was there, if both)."""
 
     image_id: str
     registry: str
@@ -92,8 +92,9 @@ def _to_one(found: Sequence[Item], place: Destination, means: Means) -> list[Out
     for item, outcome in zip(found, sent, strict=True):
         arrived = outcome.place
         if arrived is not None and item.image.target not in broken:
-            outcome = _caught(item, place, partial(move_tags, item, arrived, place, means))
-            arrived = outcome.place or arrived
+            moved = _caught(item, place, partial(move_tags, item, arrived, place, means))
+            arrived = moved.place or arrived
+            outcome = replace(moved, place=arrived)
         if arrived is not None:
             publication.write(_publication(item, arrived))
         finished.append(outcome)

@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -121,12 +121,31 @@ class Registries(yamlfile.Strict):
 
     registries: dict[str, Registry]
 
-    def pick(self, names: tuple[str, ...]) -> Mapping[str, Registry]:
-        """The registries named. Raises RefusedError for a name that the file does not have."""
+    def pick(self, names: Sequence[str]) -> Mapping[str, Registry]:
+        """The registries named. Raises RefusedError for a name that the file does not have, and for no name."""
+        if not names:
+            raise RefusedError(f"say where to: --to NAME. Known: {', '.join(self.registries) or 'none'}")
         for name in names:
             if name not in self.registries:
                 raise RefusedError(f"registries.yaml has no registry {name!r}: {near(name, self.registries)}")
         return {name: self.registries[name] for name in names}
+
+    def of_host(self, host: str) -> Registry:
+        """The registry behind a host; one that the file does not have is asked with docker's own credentials."""
+        for registry in self.registries.values():
+            if _is_at(registry, host):
+                return registry
+        return Oci(kind="oci", host=host)
+
+
+def _is_at(registry: Registry, host: str) -> bool:
+    if isinstance(registry, Ecr) and host.startswith(f"{registry.account}.dkr.ecr.{registry.region}."):
+        return True
+    if isinstance(registry, EcrPublic):
+        return host == "public.ecr.aws"
+    if isinstance(registry, AcrAliyun) and registry.host is None:
+        return host == f"registry.{registry.region}.aliyuncs.com"
+    return registry.host == host
 
 
 def load(path: Path = REGISTRIES) -> Registries:

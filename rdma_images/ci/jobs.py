@@ -1,0 +1,99 @@
+"""The matrix as jobs: one for each image, with the machine it needs and the time it may take."""
+
+import json
+import math
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Any
+
+from rdma_images import axes
+from rdma_images.errors import RefusedError
+from rdma_images.matrix import Matrix
+from rdma_images.model import Build, Image
+
+# GitHub's names for its hosted machines; --runner gives others.
+RUNNERS = {"linux/amd64": "ubuntu-24.04", "linux/arm64": "ubuntu-24.04-arm"}
+UNMEASURED = 120  # minutes: for an image that was never built where the matrix is made
+SHORTEST, LONGEST = 20, 360  # minutes; GitHub ends a hosted job after the second
+MOST_JOBS = 256  # of one matrix: docs.github.com, "Usage limits" of Actions
+
+
+@dataclass(frozen=True)
+class Job:
+    """One image to build. Flat and of strings and numbers, as a CI system's matrix wants it."""
+
+    image: str  # id
+    target: str
+    platform: str
+    runner: str
+    timeout: int  # minutes
+    arguments: str  # for `invoke build`, `validate` and `publish`: exactly this image
+    cache: str  # name of its registry cache
+    caches: str  # names of the caches worth reading, its own first, with blanks between
+
+
+def jobs(
+    images: Sequence[Image],
+    matrix: Matrix,
+    built: Callable[[str], Build | None],
+    runners: Mapping[str, str] | None = None,
+) -> tuple[Job, ...]:
+    """A job for each of `images`. `built` tells the last build of an image id, whose seconds set the time limit."""
+    chosen = RUNNERS | dict(runners or {})
+    return tuple(
+        Job(
+            image=image.id,
+            target=image.target,
+            platform=image.platform,
+            runner=chosen[image.platform],
+            timeout=timeout(built(image.id)),
+            arguments=arguments(image, matrix),
+            cache=cache(image),
+            caches=" ".join(_caches(image, images)),
+        )
+        for image in images
+    )
+
+
+def timeout(build: Build | None) -> int:
+    """Minutes that a job may take: three times what the last build took and ten for all around it."""
+    if build is None:
+        return UNMEASURED
+    return max(SHORTEST, min(LONGEST, math.ceil(3 * build.seconds / 60) + 10))
+
+
+def arguments(image: Image, matrix: Matrix) -> str:
+    """The words after `invoke build` that mean this image and no other."""
+    default = axes.complete(matrix.target(image.target).default)
+    changed = [f"{name}={value}" for name, value in image.axes.items() if default.get(name) != value]
+    words = ["--target", image.target, *(word for change in changed for word in ("--set", change))]
+    return shlex.join(words)
+
+
+def kin(image: Image) -> tuple[str, ...]:
+    """What images have in common that take hours otherwise: with the same torch, NCCL, Python and platform they share
+    every wheel layer."""
+    shared = ("pytorch", "cuda", "nccl", "python")
+    return (image.platform, *(image.components[name].version for name in shared if name in image.components))
+
+
+def cache(image: Image) -> str:
+    """The name of an image's cache, short enough for a tag."""
+    return f"{image.target}-{sha256(image.id.encode()).hexdigest()[:12]}"
+
+
+def _caches(image: Image, images: Sequence[Image]) -> list[str]:
+    return [cache(image), *(cache(other) for other in images if other.id != image.id and kin(other) == kin(image))]
+
+
+def as_github(found: Sequence[Job]) -> str:
+    """The jobs as the value of `strategy.matrix`, in one line. Raises RefusedError for more than GitHub takes."""
+    if len(found) > MOST_JOBS:
+        raise RefusedError(
+            f"{len(found)} images are more than the {MOST_JOBS} jobs of one GitHub matrix: "
+            "split it with --shard 1/2 and so on, a workflow call for each"
+        )
+    body: dict[str, Any] = {"include": [asdict(job) for job in found]}
+    return json.dumps(body, separators=(",", ":"))
