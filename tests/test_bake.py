@@ -1,0 +1,86 @@
+"""The bake file: one graph, helpers without images, secrets and outputs apart."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rdma_images import bake, facts, matrix, paths, plan
+
+
+@pytest.fixture(scope="module")
+def image():
+    return plan.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
+
+
+@pytest.fixture
+def file(image):
+    wanted = bake.ImageTarget(
+        image=image,
+        dockerfile=paths.image_folder(image.id) / "Dockerfile",
+        ref="rdma-images/efa-pytorch:x",
+        contexts={"builder": "target:builder-debian13", "base": "target:base-debian13"},
+        labels={"io.rdma-images.target": "efa-pytorch"},
+        created=1_700_000_000,
+    )
+    tar = Path("/somewhere/debian13.tar")
+    helpers = [bake.bootstrapped(role, "debian13", tar) for role in ("base", "builder")]
+    return bake.bake_file([wanted], helpers)
+
+
+def test_only_images_are_asked_for(file, image):
+    assert file["group"]["default"]["targets"] == [bake.name_of(image.id)]
+    assert set(file["target"]) == {bake.name_of(image.id), "base-debian13", "builder-debian13"}
+
+
+def test_names_have_no_dots(file):
+    assert all("." not in name for name in file["target"])
+
+
+def test_paths_of_the_project_are_relative(file, image):
+    assert file["target"][bake.name_of(image.id)]["context"] == f"build/images/{image.id}"
+    assert file["target"]["base-debian13"]["context"] == "/somewhere"
+
+
+def test_the_created_time_is_the_sources(file, image):
+    assert file["target"][bake.name_of(image.id)]["args"] == {"SOURCE_DATE_EPOCH": "1700000000"}
+
+
+def test_a_base_is_the_tar_and_nothing_else(file):
+    assert file["target"]["base-debian13"]["dockerfile-inline"] == "FROM scratch\nADD debian13.tar /\n"
+
+
+def test_a_helper_leaves_no_image(file):
+    assert file["target"]["base-debian13"]["output"] == ["type=cacheonly"]
+
+
+def test_no_secret_is_in_the_file_that_is_kept(file):
+    assert "secret" not in json.dumps(file)
+
+
+def test_each_target_gets_its_own_secrets(file, image):
+    name = bake.name_of(image.id)
+    secrets = {target: {"netrc": Path(f"/run/{target}/netrc")} for target in file["target"]}
+    run = bake.run_file(file, secrets, {name: "type=image,name=x"})
+    assert run["target"]["base-debian13"] == {"secret": ["type=file,id=netrc,src=/run/base-debian13/netrc"]}
+    assert run["target"][name]["output"] == ["type=image,name=x"]
+
+
+def test_the_network_file_names_every_target_with_its_context(file):
+    network = bake.network_file(file)
+    assert network["services"].keys() == file["target"].keys()
+    for name, service in network["services"].items():
+        assert service["build"] == {"context": file["target"][name]["context"], "network": "host"}
+
+
+def test_zstd_never_goes_without_oci_media_types():
+    assert "oci-mediatypes=true" in bake.output("x", "containerd", None, "zstd")
+
+
+@pytest.mark.parametrize(("store", "builder"), [("classic", None), ("containerd", "remote")])
+def test_an_engine_that_cannot_keep_compressed_layers_gets_an_archive(store, builder):
+    assert bake.output("x", store, builder, "zstd") == "type=docker,name=x"
+
+
+def test_the_same_content_has_the_same_text(file):
+    assert bake.text(file) == bake.text(json.loads(bake.text(file)))
