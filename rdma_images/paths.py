@@ -24,6 +24,6 @@ def state_folder() -> Path:
     RDMA_IMAGES_STATE names it; otherwise it is rdma-images under the XDG state home.
     """
     if chosen := os.environ.get("RDMA_IMAGES_STATE"):
-        return Path(chosen)
+        return Path(chosen).absolute()
     home = os.environ.get("XDG_STATE_HOME")
     return (Path(home) if home else Path.home() / ".local" / "state") / "rdma-images"

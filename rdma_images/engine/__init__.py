@@ -32,11 +32,14 @@ def ensure(progress: Progress = silent) -> Engine:
     engine, why = found.find()
     if engine:
         return engine
+    if running := private.running():
+        return running
     if obstacle := private.obstacle():
         raise RdmaImagesError(
             f"no engine to build with: {why}, and {obstacle}. "
             "Install Docker 24 or later with buildx 0.12 or later, or set DOCKER_HOST"
         )
+    progress(f"{why}: the private engine is used")
     return private.up(progress)
 
 

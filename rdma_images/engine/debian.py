@@ -33,8 +33,12 @@ class Apt:
         environ = {**os.environ, "APT_CONFIG": str(self.folder / "apt.conf"), "LC_ALL": "C.UTF-8"}
         done = subprocess.run(arguments, cwd=cwd or self.folder, env=environ, capture_output=True, text=True)
         if done.returncode:
-            said = [line for line in done.stderr.splitlines() if line.startswith(("E:", "W:"))] or [done.stderr.strip()]
-            raise RdmaImagesError(f"{' '.join(arguments[:2])} for Debian {self.suite} failed: {' '.join(said)}")
+            # The first error is the cause, the others follow from it.
+            said = [line[3:] for line in done.stderr.splitlines() if line.startswith("E: ")] or [done.stderr.strip()]
+            raise RdmaImagesError(
+                f"{' '.join(arguments[:2])} for Debian {self.suite} failed: {said[0]}; "
+                f"it uses this host's own archive and network settings, written to {self.folder}"
+            )
         return done.stdout
 
     def releases(self) -> list[Path]:

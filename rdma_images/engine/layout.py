@@ -97,7 +97,7 @@ class Layout:
 
 def layout() -> Layout:
     """The layout in this state folder; RdmaImagesError when its sockets' paths would be too long."""
-    found = Layout(state_folder().absolute() / "engine")
+    found = Layout(state_folder() / "engine")
     longest = len(str(found.run / "containerd.sock.ttrpc").encode())
     if longest > SOCKET_LENGTH:
         raise RdmaImagesError(

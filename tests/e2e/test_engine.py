@@ -1,5 +1,6 @@
 """The private engine for real: it comes, survives, and goes without a trace. In a state folder of its own."""
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -13,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine
-from rdma_images.engine import bootstrap, daemons, hostapt, layout, private, process, status
+from rdma_images.engine import bootstrap, daemons, debian, hostapt, layout, private, process, status, turn
+from rdma_images.errors import RdmaImagesError
 
 obstacle = private.obstacle()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]
@@ -163,6 +165,39 @@ def test_half_a_package_and_a_killed_start_heal(place):
         assert not half.exists()
     finally:
         engine.down()
+
+
+def test_an_interrupted_start_leaves_nothing_half(place):
+    engine.down()
+    shutil.rmtree(place.docker.folder, ignore_errors=True)
+    with subprocess.Popen([sys.executable, "-c", ENSURE], stderr=subprocess.PIPE, text=True) as starting:
+        while not list(place.docker.folder.parent.glob(".docker.new/.debs/*")):
+            assert starting.poll() is None
+        starting.send_signal(signal.SIGINT)
+        assert "KeyboardInterrupt" in starting.communicate(timeout=60)[1]
+    assert list(place.docker.folder.parent.glob(".*")) == []
+    assert turn.holders() == {}
+    try:
+        assert private.up().version
+    finally:
+        engine.down()
+
+
+def test_what_apt_cannot_verify_is_never_unpacked(monkeypatch, tmp_path):
+    archive = hostapt.debian()
+    # A keyring of Debian's, which did not sign this suite.
+    other = dataclasses.replace(archive.main, signed_by="/usr/share/keyrings/debian-archive-removed-keys.gpg")
+    monkeypatch.setattr(hostapt, "debian", lambda: dataclasses.replace(archive, main=other))
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+    with pytest.raises(RdmaImagesError, match=r"apt-get update for Debian trixie failed: .*sign"):
+        debian.fetch(["tini"], "trixie", tmp_path / "tini")
+    assert not (tmp_path / "tini").exists()
+
+
+def test_a_package_nobody_has_is_named(tmp_path):
+    with pytest.raises(RdmaImagesError, match=r"apt-get download for Debian trixie failed: .*no-such-package"):
+        debian.fetch(["no-such-package"], "trixie", tmp_path / "none")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_build_reaches_the_archive_and_a_run_needs_no_network(up, image, tmp_path):
