@@ -1,0 +1,83 @@
+"""Prove an image's RDMA data path without RDMA hardware: two machines with its files and an emulated adapter each."""
+
+import os
+import platform
+import re
+from pathlib import Path
+
+from rdma_images import atomic, paths
+from rdma_images.datapath import export, lab, proof
+from rdma_images.datapath.accelerator import accelerator
+from rdma_images.datapath.disk import Disk
+from rdma_images.datapath.guest import MEMORY, Guest, GuestError, Machine
+from rdma_images.datapath.kit import Kit, kit
+from rdma_images.datapath.verdict import verdict
+from rdma_images.engine.model import Engine, Progress, silent
+from rdma_images.errors import RdmaImagesError
+from rdma_images.model import Check, Fabric, Image
+
+__all__ = ["at_once", "prove", "run", "verdict"]
+
+CONSOLE = "datapath-console.log"
+
+
+def run(
+    ref: str, engine: Engine, image: Image | None = None, progress: Progress | None = None, folder: Path | None = None
+) -> tuple[Check, ...]:
+    """The checks of the datapath tier for the image `ref` of `engine`.
+
+    Where one failed, the consoles of both machines are kept as datapath-console.log in `folder`: the image's own under
+    build/images unless given. Where such machines cannot be had here, every check is skipped with the reason.
+    Raises RdmaImagesError where the engine does not have the image or cannot read it out.
+    """
+    progress = progress or silent
+    folder = folder or (paths.image_folder(image.id) if image else paths.BUILD)
+    ready = _ready(progress)
+    if isinstance(ready, str):
+        return proof.nothing(ready, image.fabric if image else None)
+    progress(f"datapath: reading {ref} out of the engine")
+    with export.of_image(ref, engine, ready) as files:
+        return prove(files, ready, image.fabric if image else files.fabric, folder, progress)
+
+
+def prove(
+    files: Disk, parts: Kit, fabric: Fabric | None, folder: Path, progress: Progress = silent
+) -> tuple[Check, ...]:
+    """The checks of the datapath tier for a disk, wherever it is from; `folder` is where consoles of a failure go."""
+    if files.architecture != "amd64":
+        return proof.nothing(f"the image is for {files.architecture}, and the emulated machines are amd64", fabric)
+    machine = Machine(parts.qemu, parts.kernel, parts.initramfs, accelerator(parts))
+    progress(f"datapath: starting two machines ({machine.accelerator})")
+    (folder / CONSOLE).unlink(missing_ok=True)
+    checks: list[Check] = []
+    with lab.guests(machine, files) as pair:
+        try:
+            checks.extend(proof.proof(lab.lab(pair, files), fabric, progress))
+        except GuestError as error:
+            checks = list(proof.lost(checks, error, fabric))
+        if any(check.outcome == "failed" for check in checks):
+            atomic.write(folder / CONSOLE, _consoles(pair))
+    return tuple(checks)
+
+
+def at_once() -> int:
+    """How many images can be proven at once here: each wants two cores, and memory for two machines."""
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    each = 2 * (MEMORY + 128) * 1024  # KiB; QEMU itself takes up to 128 MiB beside the guest's memory
+    memory = int(available[1]) // each if available else 1
+    return max(1, min((os.cpu_count() or 1) // 2, memory))
+
+
+def _ready(progress: Progress) -> Kit | str:
+    """What guests are started with, or why there can be none here."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return f"the emulator is for Linux on x86_64, and this is {platform.system()} on {platform.machine()}"
+    try:
+        return kit(progress)
+    except RdmaImagesError as error:
+        return f"the emulator cannot be had: {error}"
+
+
+def _consoles(pair: tuple[Guest, Guest]) -> str:
+    """What both machines said, one after the other."""
+    return "\n".join(f"== {guest.address} ==\n{guest.console()}" for guest in pair)

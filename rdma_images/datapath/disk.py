@@ -1,0 +1,60 @@
+"""An image's files as a read-only disk: a file without a name, which is gone when nobody has it open any more."""
+
+import contextlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from rdma_images.errors import RdmaImagesError
+from rdma_images.model import Fabric
+from rdma_images.paths import state_folder
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # what a container runtime gives
+
+
+@dataclass(frozen=True)
+class Disk:
+    """An image as a guest gets it: an open, read-only file descriptor of its files, and how its programs are run."""
+
+    descriptor: int
+    environment: dict[str, str] = field(default_factory=lambda: {"PATH": DEFAULT_PATH})
+    user: str = "0"  # as an image's configuration has it: "name", "uid", "name:group", "uid:gid"
+    architecture: str = "amd64"
+    fabric: Fabric | None = None  # as the image says itself
+
+
+@contextlib.contextmanager
+def of_folder(folder: Path, mkfs: Sequence[str]) -> Iterator[Disk]:
+    """The disk of a root filesystem that lies in a folder."""
+    descriptor = write(mkfs, folder)
+    try:
+        yield Disk(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write(mkfs: Sequence[str], source: Path | IO[bytes]) -> int:
+    """An open, read-only file descriptor of an EROFS filesystem with the files of a folder or of a tar stream.
+
+    `mkfs` starts the command line of mkfs.erofs. Raises RdmaImagesError with its own words when it fails.
+    """
+    scratch = state_folder() / "datapath"
+    scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=scratch) as file:
+        name = f"/proc/self/fd/{file.fileno()}"
+        if isinstance(source, Path):
+            command, stream = [*mkfs, "--quiet", name, str(source)], None
+        else:
+            command, stream = [*mkfs, "--quiet", "--tar=f", name], source
+        done = subprocess.run(
+            command, stdin=stream or subprocess.DEVNULL, capture_output=True, text=True, pass_fds=(file.fileno(),)
+        )
+        if done.returncode:
+            said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+            raise RdmaImagesError(f"the image's files could not be made into a disk: mkfs.erofs said {said!r}")
+        # Opened anew: guests get no descriptor that could be written through.
+        return os.open(name, os.O_RDONLY)

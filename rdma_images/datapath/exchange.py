@@ -1,0 +1,91 @@
+"""One exchange between the two guests: a server, a client, and what shows that the data went over RDMA."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from rdma_images.datapath.guest import Answer, Guest
+from rdma_images.datapath.judged import Subject, failed, passed
+from rdma_images.datapath.lab import ADDRESSES, Lab
+from rdma_images.model import Check
+
+# Packets that the emulated adapter has sent and received.
+COUNTERS = "cd /image/sys/class/infiniband/rxe0/ports/1/hw_counters && cat sent_pkts rcvd_pkts"
+
+LISTENING = {
+    "tcp": "netstat -ltn | grep -q ':{port} '",
+    "cm": "rdma resource show cm_id | grep -q LISTEN",  # of RDMA-CM; the kernel writes no port of a wildcard address
+}
+
+# What the tools say, with a good exit status or not, when a byte is not the one that was sent.
+WRONG_DATA = re.compile(r"invalid data|data mismatch|data corruption|integrity check failed", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What is run, and what it takes to believe it.
+
+    `server` runs in the first guest; `client` in the second, once the first listens; "{server}" is its address.
+    """
+
+    subject: Subject  # its `expected` says what is exchanged
+    tool: str
+    server: str
+    client: str
+    listens: tuple[Literal["tcp", "cm"], int]  # and the port
+    rdma: bool = True  # the data must go through the adapter; without, it must not
+    seconds: float = 20.0  # at most, for each side
+
+
+def perform(lab: Lab, exchange: Exchange) -> Check:
+    """Run an exchange in the lab and judge it."""
+    before = packets(lab.server)
+    served, asked = _both(lab, exchange)
+    moved = packets(lab.server) - before
+    if fault := _fault(exchange, served, asked, moved):
+        return failed(exchange.subject, fault)
+    origin = "the image's" if lab.survey.own(exchange.tool) else "an outside"
+    return passed(exchange.subject, f"{exchange.subject.expected}, with {origin} {exchange.tool}")
+
+
+def packets(guest: Guest) -> int:
+    """How many packets the guest's adapter has sent and received since it was added."""
+    return sum(int(line) for line in guest.run(COUNTERS, 5).output.split())
+
+
+def _both(lab: Lab, exchange: Exchange) -> tuple[Answer, Answer | None]:
+    """How server and client ended; the client is None where the server never listened."""
+    kind, port = exchange.listens
+    server = lab.server.start(lab.session.script(exchange.server), exchange.seconds)
+    listening = LISTENING[kind].format(port=port)
+    # A server that ended, with an error, will never listen.
+    waiting = f"until {listening}; do [ ! -e /task/{server}.done ] || exit 1; sleep 0.1; done"
+    client = None
+    if lab.server.run(waiting, exchange.seconds).status == 0:
+        command = exchange.client.format(server=ADDRESSES[0])
+        client = lab.client.run(lab.session.script(command), exchange.seconds)
+    return lab.server.answer(server, exchange.seconds), client
+
+
+def _fault(exchange: Exchange, server: Answer, client: Answer | None, moved: int) -> str:
+    """Why the exchange is not believed, in one line; empty where it is."""
+    # The client fails after a server that failed, and then has less to say.
+    for side, answer in (("server", server), ("client", client)):
+        if answer is None:
+            return "the server ended before a client came"
+        if answer.status:
+            return f"the {side} {_ended(answer)}"
+        if wrong := WRONG_DATA.search(answer.output):
+            return f"the {side} received other data than was sent: {wrong[0]!r}"
+    if exchange.rdma and not moved:
+        return "the exchange succeeded, but no packet went through the RDMA adapter"
+    if moved and not exchange.rdma:
+        return f"the control went through the RDMA adapter ({moved} packets)"
+    return ""
+
+
+def _ended(answer: Answer) -> str:
+    """How a program ended and the last it said, on one line."""
+    how = "was stopped at its time limit" if answer.status == 137 else f"ended with status {answer.status}"
+    lines = [line.strip() for line in answer.output.splitlines() if line.strip()]
+    return f"{how}: {' / '.join(lines[-2:]) or 'it said nothing'}"

@@ -1,0 +1,109 @@
+"""Checks of what programs in the image get loaded, and of what they may lock: before anything is exchanged."""
+
+import re
+from collections.abc import Iterable
+
+from rdma_images.datapath.guest import Answer
+from rdma_images.datapath.judged import Subject, failed, passed, skipped
+from rdma_images.datapath.lab import Lab, limit
+from rdma_images.datapath.survey import OUTSIDE
+from rdma_images.model import Check
+
+_DOCUMENT = "https://github.com/linux-rdma/rdma-core/blob/master/Documentation/versioning.md"
+
+LIBIBVERBS = Subject(
+    "libibverbs",
+    "programs get the one libibverbs of the image",
+    "one libibverbs.so.1",
+    "remove the copies that did not come with the image's rdma-core",
+    _DOCUMENT,
+)
+PROVIDERS = Subject(
+    "providers",
+    "every provider that libibverbs is configured with loads into it",
+    "the library of every driver in /etc/libibverbs.d, under the name that libibverbs looks for",
+    "install libibverbs and its providers from one rdma-core",
+    _DOCUMENT,
+)
+MEMLOCK = Subject(
+    "memlock",
+    "a login of the image's user may lock memory without limit",
+    "unlimited",
+    "set memlock to unlimited in /etc/security/limits.d, or remove the line there that limits it",
+    "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html",
+)
+DEVICE = Subject(
+    "device",
+    "libibverbs opens the RDMA adapter and finds its port active",
+    "PORT_ACTIVE",
+    "install the provider of the adapter in the version of libibverbs",
+    "https://github.com/linux-rdma/rdma-core",
+)
+
+
+def libibverbs(lab: Lab) -> Check:
+    """Programs are linked to the only libibverbs that there is."""
+    found = lab.survey
+    if not found.loaded:
+        copies = ", ".join(found.copies) or "none"
+        return failed(LIBIBVERBS, f"a program that needs libibverbs.so.1 gets none; copies in the image: {copies}")
+    others = [path for path, digest in found.copies.items() if digest != found.copies.get(found.loaded)]
+    if others:
+        return failed(LIBIBVERBS, f"{found.loaded} is loaded, and beside it is another: {', '.join(sorted(others))}")
+    return passed(LIBIBVERBS, found.loaded)
+
+
+def providers(lab: Lab) -> Check:
+    """Each configured provider is loaded by the image's own loader, all its symbols bound."""
+    found = lab.survey
+    if not found.loaded:
+        return skipped(PROVIDERS, "there is no libibverbs to load them")
+    if not found.drivers:
+        return failed(PROVIDERS, "/etc/libibverbs.d names no driver, so libibverbs finds no device")
+    # libibverbs looks in its own folder, and then for the bare name: the folder is where an rdma-core has them.
+    patterns = [pattern for pattern in found.patterns if pattern.startswith("/")] or list(found.patterns)
+    if not patterns:
+        return failed(PROVIDERS, f"{found.loaded} has no provider names in it: it is no libibverbs of rdma-core")
+    names = {driver: patterns[0].replace("%s", driver) for driver in found.drivers}
+    complaints = {}
+    if _complaint(lab, names.values()):  # one by one only where that is worth the time
+        complaints = {driver: _complaint(lab, [path]) for driver, path in names.items()}
+    broken = sorted(f"{driver}: {said}" for driver, said in complaints.items() if said)
+    if broken:
+        return failed(PROVIDERS, f"of {patterns[0].replace('%s', '*')}: {'; '.join(broken)}")
+    return passed(PROVIDERS, f"{len(names)} as {patterns[0].replace('%s', '*')}: {', '.join(sorted(names))}")
+
+
+def memlock(lab: Lab) -> Check:
+    """What a login of the image's user may lock. Everything else in this lab runs under that limit, too."""
+    if lab.login is None:
+        return skipped(MEMLOCK, "the image has no su: nobody logs in")
+    found = limit(lab.login)
+    if found is None:
+        return failed(MEMLOCK, f"a login of {lab.survey.user[0]} said {_one_line(lab.login)}")
+    return passed(MEMLOCK, found) if found == "unlimited" else failed(MEMLOCK, f"{found} KiB")
+
+
+def device(lab: Lab) -> Check:
+    """ibv_devinfo shows the adapter's port active."""
+    answer = lab.run("exec ibv_devinfo -d rxe0", 20)
+    state = re.search(r"state:\s+(\w+)", answer.output)
+    if answer.status == 0 and state and state[1] == "PORT_ACTIVE":
+        return passed(DEVICE, state[1])
+    return failed(DEVICE, state[1] if state else f"ibv_devinfo said {_one_line(answer)}")
+
+
+def _complaint(lab: Lab, libraries: Iterable[str]) -> str:
+    """What the image's loader says against loading these into a program of libibverbs; empty where it loads them."""
+    preload = ":".join(libraries)
+    answer = lab.run(f"LD_BIND_NOW=1 LD_PRELOAD={preload} exec {OUTSIDE}/ibv_devinfo -l", 30)
+    if said := re.search(r"cannot be preloaded \((.*)\)", answer.output):
+        return said[1]
+    # What cannot be ignored, a missing symbol or version, ends the program before it begins.
+    return _one_line(answer) if answer.status else ""
+
+
+def _one_line(answer: Answer) -> str:
+    """What a program said, on one line."""
+    lines = [line.strip() for line in answer.output.splitlines() if line.strip()]
+    return " / ".join(lines)[:300] or f"nothing, and ended with status {answer.status}"

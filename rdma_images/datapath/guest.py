@@ -1,0 +1,147 @@
+"""One small virtual machine with an image's files, and the wire on which it is told what to run."""
+
+import base64
+import os
+import socket
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rdma_images.errors import RdmaImagesError
+
+BOOT_SECONDS = 90  # an emulated boot takes 4 s alone on a core; a loaded CI machine is allowed 20 times that
+MEMORY = 512  # MiB a guest
+GRACE_SECONDS = 5  # what an answer may take on the wire beyond the task's own limit
+
+
+class GuestError(RdmaImagesError):
+    """A guest did not start, or ended before its work was done."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What every guest is started with: a QEMU command with its firmware, a kernel, the first root filesystem."""
+
+    qemu: tuple[str, ...]
+    kernel: Path
+    initramfs: Path
+    accelerator: str  # "kvm" | "tcg"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a task in a guest ended. `status` is its exit status; 137 where it was stopped at its time limit."""
+
+    status: int
+    output: str
+
+
+@dataclass
+class Guest:
+    """A running guest; use it as a context manager.
+
+    `disk` is an open, read-only file descriptor of the image's filesystem, `link` one end of a socket pair that
+    carries Ethernet frames. The guest reaches nothing else of this machine. Nothing names it in the file system, and
+    it ends when its wire closes: no exit of this process, not even SIGKILL, leaves one behind.
+    """
+
+    machine: Machine
+    address: str
+    disk: int
+    link: int
+    _answers: dict[int, Answer] = field(default_factory=dict)
+    _asked: int = 0
+
+    def __enter__(self) -> Self:
+        self._console = tempfile.TemporaryFile()
+        self._wire, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                self._command(theirs.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=self._console,
+                stderr=subprocess.STDOUT,
+                pass_fds=(theirs.fileno(), self.disk, self.link),
+                start_new_session=True,  # Ctrl-C reaches this process only, which then ends the guest
+            )
+        self._lines = self._wire.makefile("rb")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._lines.close()
+        self._wire.close()
+        self._console.close()
+
+    def ready(self) -> float:
+        """Wait until the guest takes tasks. Returns the seconds of its own clock. Raises GuestError."""
+        self._wait(0, time.monotonic() + BOOT_SECONDS)
+        return float(self._answers.pop(0).output.split()[0])
+
+    def start(self, script: str, seconds: float) -> int:
+        """Begin a shell script in the guest, for at most `seconds`; returns the number to `answer` it by."""
+        self._asked += 1
+        task = base64.b64encode(script.encode()).decode()
+        self._wire.sendall(f"{self._asked} {seconds:.0f} {task}\n".encode())
+        return self._asked
+
+    def answer(self, number: int, seconds: float) -> Answer:
+        """Wait at most `seconds` (and some grace) for a task begun. Raises GuestError when the guest is gone."""
+        self._wait(number, time.monotonic() + seconds + GRACE_SECONDS)
+        return self._answers.pop(number)
+
+    def run(self, script: str, seconds: float) -> Answer:
+        """`start` and `answer` in one."""
+        return self.answer(self.start(script, seconds), seconds)
+
+    def console(self) -> str:
+        """All that the guest's kernel and first process, and QEMU itself, have said."""
+        size = os.fstat(self._console.fileno()).st_size
+        return os.pread(self._console.fileno(), size, 0).decode(errors="replace").replace("\r\n", "\n")
+
+    def _wait(self, number: int, deadline: float) -> None:
+        """Read answers until the one asked for is there."""
+        while number not in self._answers:
+            self._wire.settimeout(max(deadline - time.monotonic(), 0.01))
+            try:
+                line = self._lines.readline()
+            except TimeoutError:
+                raise GuestError(f"guest {self.address} did not answer in time; {self._last_words()}") from None
+            except ConnectionResetError:
+                line = b""
+            if not line:
+                raise GuestError(f"guest {self.address} ended by itself; {self._last_words()}")
+            key, status, *output = line.split()
+            text = base64.b64decode(output[0]).decode(errors="replace") if output else ""
+            self._answers[int(key)] = Answer(int(status), text)
+
+    def _last_words(self) -> str:
+        lines = [line.strip() for line in self.console().splitlines() if line.strip()]
+        return f"the last of its console: {' / '.join(lines[-3:]) or '(nothing)'}"
+
+    def _command(self, wire: int) -> list[str]:
+        """The QEMU command: one core, no device that is not used, no network but the link."""
+        cpu = "host" if self.machine.accelerator == "kvm" else "max"
+        number = int(self.address.rpartition(".")[2])
+        return [
+            *self.machine.qemu,
+            *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-sandbox", "on"),
+            *("-machine", f"q35,accel={self.machine.accelerator}", "-cpu", cpu, "-m", str(MEMORY)),
+            *("-kernel", str(self.machine.kernel), "-initrd", str(self.machine.initramfs)),
+            *("-append", f"console=ttyS0 quiet panic=-1 mitigations=off address={self.address}"),
+            *("-serial", "stdio"),
+            *("-add-fd", f"fd={self.disk},set=1"),
+            *("-blockdev", "file,node-name=image,filename=/dev/fdset/1,read-only=on"),
+            *("-device", "virtio-blk-pci,drive=image"),
+            *("-netdev", f"dgram,id=link,local.type=fd,local.str={self.link}"),
+            *("-device", f"virtio-net-pci,netdev=link,romfile=,host_mtu=9000,mac=52:54:00:00:00:{number:02x}"),
+            *("-chardev", f"socket,id=wire,fd={wire}"),
+            *("-device", "virtio-serial-pci,max_ports=2", "-device", "virtserialport,chardev=wire,nr=1"),
+        ]

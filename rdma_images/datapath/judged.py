@@ -1,0 +1,43 @@
+"""The checks of this tier as the report takes them."""
+
+from dataclasses import dataclass, replace
+
+from rdma_images.model import Check
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a check is about, whatever comes out of it."""
+
+    id: str  # without the tier: "rc-pingpong"
+    title: str  # what holds when it passes
+    expected: str
+    mend: str = ""
+    source: str = ""
+
+
+def passed(subject: Subject, found: str) -> Check:
+    """It holds, and this is what shows it."""
+    return replace(_not_tried(subject), outcome="passed", found=found)
+
+
+def failed(subject: Subject, found: str) -> Check:
+    """It does not hold: what was found instead."""
+    return replace(_not_tried(subject), outcome="failed", found=found, mend=subject.mend)
+
+
+def skipped(subject: Subject, reason: str) -> Check:
+    """It was not tried, and why."""
+    return replace(_not_tried(subject), reason=reason)
+
+
+def _not_tried(subject: Subject) -> Check:
+    return Check(
+        id=f"datapath.{subject.id}",
+        title=subject.title,
+        tier="datapath",
+        severity="error",
+        outcome="skipped",
+        expected=subject.expected,
+        source=subject.source,
+    )

@@ -1,0 +1,96 @@
+"""Two guests with the same image, a wire between them, and what was measured in them before anything is judged."""
+
+import contextlib
+import re
+import shlex
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rdma_images.datapath import survey
+from rdma_images.datapath.disk import Disk
+from rdma_images.datapath.guest import Answer, Guest, Machine
+from rdma_images.datapath.survey import OUTSIDE, Survey
+
+ADDRESSES = ("192.168.111.1", "192.168.111.2")  # as in the guests' own init
+
+# Where EFA's installer puts programs, whether or not an image has that on its PATH; then those from outside.
+FURTHER_PATH = ("/opt/amazon/efa/bin", "/opt/amazon/openmpi/bin", "/opt/amazon/openmpi5/bin", OUTSIDE)
+
+# What container runtimes withhold from root and would matter here: with CAP_IPC_LOCK no memlock limit ever bites.
+WITHHELD = "cap_ipc_lock,cap_net_admin,cap_sys_admin,cap_sys_rawio,cap_sys_resource"
+
+
+@dataclass(frozen=True)
+class Session:
+    """How programs of the image are run: as which user, with which environment and limit."""
+
+    environment: dict[str, str]
+    uid: int = 0
+    gid: int = 0
+    memlock: str = "unlimited"  # KiB, or "unlimited", as `ulimit -l` has it
+
+    def script(self, command: str) -> str:
+        """A script for a guest that runs a shell command in the image as a container runtime would."""
+        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.environment.items())
+        entered = f"--chroot=/image --drop={WITHHELD} --gid={self.gid} --groups= --uid={self.uid} --shell=/bin/sh"
+        return f"ulimit -l {self.memlock}\n{exports}exec /bin/capsh {entered} -- -c {shlex.quote(command)}"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Two running guests, the first as server, the second as client.
+
+    `login` is how a login of the image's user answered the question what it may lock, None where nobody can log in;
+    `libfabric` are the providers of the image's libfabric, None where it has none that works.
+    """
+
+    server: Guest
+    client: Guest
+    session: Session
+    survey: Survey
+    login: Answer | None = None
+    libfabric: tuple[str, ...] | None = None
+
+    def run(self, command: str, seconds: float) -> Answer:
+        """A shell command in the image, in the first guest, for at most `seconds`."""
+        return self.server.run(self.session.script(command), seconds)
+
+
+@contextlib.contextmanager
+def guests(machine: Machine, disk: Disk) -> Iterator[tuple[Guest, Guest]]:
+    """Both guests, starting. Their wire is a pair of datagram sockets: a full one makes the sender wait, so no packet
+    is lost.
+    """
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with ends[0] as left, ends[1] as right, contextlib.ExitStack() as started:
+        first = started.enter_context(Guest(machine, ADDRESSES[0], disk.descriptor, left.fileno()))
+        second = started.enter_context(Guest(machine, ADDRESSES[1], disk.descriptor, right.fileno()))
+        yield first, second
+
+
+def lab(pair: tuple[Guest, Guest], disk: Disk) -> Lab:
+    """The lab of two guests, once both are ready. Raises GuestError when one does not get there."""
+    for guest in pair:
+        guest.ready()
+    path = ":".join((disk.environment["PATH"], *FURTHER_PATH))
+    asked = f"PATH={shlex.quote(path)} exec chroot /image {survey.command(disk.user)}"
+    found = survey.parse(pair[0].run(asked, 30).output)
+    login = _login(pair[0], found)
+    session = Session(disk.environment | {"PATH": path}, *found.user[1:], memlock=limit(login) or "unlimited")
+    listed = pair[0].run(session.script("exec fi_info -l"), 30)
+    providers = tuple(re.findall(r"^(\w+):$", listed.output, re.MULTILINE)) if listed.status == 0 else None
+    return Lab(*pair, session, found, login, providers)
+
+
+def limit(login: Answer | None) -> str | None:
+    """The limit that a login answered with, as `ulimit -l` has it; None where it did not answer that."""
+    said = login.output.split() if login and login.status == 0 else []
+    return said[-1] if said and re.fullmatch(r"unlimited|\d+", said[-1]) else None
+
+
+def _login(guest: Guest, found: Survey) -> Answer | None:
+    """What the image's own su, with its PAM and limits, leaves a login: the same as sshd leaves the ranks of a job."""
+    if not found.own("su"):
+        return None
+    return guest.run(f"exec chroot /image {found.tools['su']} -l -s /bin/sh {found.user[0]} -c 'ulimit -l'", 20)

@@ -1,0 +1,86 @@
+"""The order of the proof: what is loaded, then the device, then one exchange after the other."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+from rdma_images.datapath import exchanges, files, mpi, verdict
+from rdma_images.datapath.exchange import Exchange, perform
+from rdma_images.datapath.judged import Subject, failed, skipped
+from rdma_images.datapath.lab import Lab
+from rdma_images.engine.model import Progress
+from rdma_images.model import Check, Fabric
+
+Step = tuple[Subject, Callable[[Lab], Check]]
+
+GUESTS = Subject(
+    "guests",
+    "two machines with the image's files start, and stay up until the proof is done",
+    "answers from both",
+    "read datapath-console.log beside the report",
+)
+
+
+def _with_tool(exchange: Exchange, lab: Lab) -> Check:
+    """An exchange for which the image may lack the tool."""
+    if exchange.tool not in lab.survey.tools:
+        return skipped(exchange.subject, f"the image has no {exchange.tool}")
+    return perform(lab, exchange)
+
+
+def _libfabric(exchange: Exchange, provider: str, lab: Lab) -> Check:
+    """An exchange over one of libfabric's providers, where the image has libfabric and that has the provider."""
+    if lab.libfabric is None:
+        return skipped(exchange.subject, "the image has no libfabric that lists its providers")
+    if provider not in lab.libfabric:
+        return skipped(exchange.subject, f"the image's libfabric was built without its {provider} provider")
+    return perform(lab, exchange)
+
+
+FILES: tuple[Step, ...] = (
+    (files.LIBIBVERBS, files.libibverbs),
+    (files.PROVIDERS, files.providers),
+    (files.MEMLOCK, files.memlock),
+    (files.DEVICE, files.device),
+)
+EXCHANGES: tuple[Step, ...] = (
+    (exchanges.RC.subject, partial(_with_tool, exchanges.RC)),
+    (exchanges.RDMA_CM.subject, partial(_with_tool, exchanges.RDMA_CM)),
+    (exchanges.WRITE.subject, partial(_with_tool, exchanges.WRITE)),
+    (exchanges.TCP.subject, partial(_libfabric, exchanges.TCP, "tcp")),
+    (exchanges.MSG.subject, partial(_libfabric, exchanges.MSG, "verbs")),
+    (exchanges.RDM.subject, partial(_libfabric, exchanges.RDM, "verbs")),
+    (mpi.SUBJECT, mpi.exchange),
+)
+
+
+def nothing(reason: str, fabric: Fabric | None) -> tuple[Check, ...]:
+    """Every check skipped, for one reason."""
+    return (*(skipped(subject, reason) for subject, _ in (*FILES, *EXCHANGES)), *verdict.beyond(fabric))
+
+
+def lost(checks: list[Check], error: Exception, fabric: Fabric | None) -> tuple[Check, ...]:
+    """The checks done before a guest was lost, that failure, and the rest skipped."""
+    done = {check.id for check in checks}
+    rest = (check for check in nothing("the guests were lost before", fabric) if check.id not in done)
+    return (*checks, failed(GUESTS, str(error)), *rest)
+
+
+def proof(lab: Lab, fabric: Fabric | None, progress: Progress) -> Iterator[Check]:
+    """Every check of the tier in turn, each with the seconds it took. Raises GuestError when a guest is lost."""
+    for step in FILES:
+        yield (check := _taken(step, lab, progress))
+    no_device = check.outcome == "failed"
+    for step in EXCHANGES:
+        yield skipped(step[0], f"no device to try it on: see {check.id}") if no_device else _taken(step, lab, progress)
+    yield from verdict.beyond(fabric)
+
+
+def _taken(step: Step, lab: Lab, progress: Progress) -> Check:
+    """Take a step, say how it came out, and note how long it took."""
+    subject, function = step
+    begun = time.monotonic()
+    check = function(lab)
+    progress(f"datapath: {subject.title}: {check.outcome}")
+    return replace(check, seconds=round(time.monotonic() - begun, 3))

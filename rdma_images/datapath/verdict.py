@@ -1,0 +1,53 @@
+"""What this tier cannot prove, said in every report, and what a run did prove, in a sentence."""
+
+from collections.abc import Sequence
+
+from rdma_images.datapath.judged import Subject, skipped
+from rdma_images.model import Check, Fabric
+
+_WHY = {
+    "efa": (
+        Subject("efa-srd", "messages travel over EFA's SRD", "an instance with EFA"),
+        "no emulator has EFA's adapter and its SRD protocol",
+    ),
+    "erdma": (
+        Subject("erdma-provider", "messages travel through eRDMA's own provider", "an instance with eRDMA"),
+        "no emulator has Alibaba's adapter, which its provider drives",
+    ),
+}
+_GPUDIRECT = (
+    Subject("gpudirect", "the adapter reads and writes a GPU's memory", "an instance with GPUs"),
+    "the emulated machines have no GPU",
+)
+
+# What each check adds to the sentence when it passed.
+_PROVES = {
+    "datapath.providers": "providers load",
+    "datapath.device": "a device opens",
+    "datapath.rc-pingpong": "memory is registered and messages are sent and received over RC",
+    "datapath.rdma-cm": "RDMA-CM connects, memory is read and written remotely",
+    "datapath.perftest": "perftest writes",
+    "datapath.libfabric-msg": "libfabric's MSG endpoints work over verbs",
+    "datapath.libfabric-rdm": "libfabric's RDM endpoints work over verbs",
+    "datapath.mpi": "two MPI ranks talk over them",
+}
+
+
+def beyond(fabric: Fabric | None) -> tuple[Check, ...]:
+    """What needs the real hardware of the image's fabric, of both where that is not known: skipped, with the reason."""
+    told = [_WHY[name] for name in ("efa", "erdma") if fabric in (name, None)]
+    return tuple(skipped(subject, reason) for subject, reason in (*told, _GPUDIRECT))
+
+
+def verdict(checks: Sequence[Check]) -> str:
+    """What the checks of this tier prove and what they do not, in sentences. No figures of speed: it is emulated."""
+    mine = [check for check in checks if check.tier == "datapath"]
+    proven = [_PROVES[check.id] for check in mine if check.outcome == "passed" and check.id in _PROVES]
+    broken = [check.title for check in mine if check.outcome == "failed"]
+    untried = [check.title for check in mine if check.outcome == "skipped"]
+    parts = [f"Proven with the image's own libraries on an emulated adapter: {'; '.join(proven) or 'nothing'}."]
+    if broken:
+        parts.append(f"Broken: {'; '.join(broken)}.")
+    if untried:
+        parts.append(f"Not proven: {'; '.join(untried)}.")
+    return " ".join(parts)
