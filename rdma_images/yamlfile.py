@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
@@ -109,10 +109,9 @@ def _plain(node: yaml.Node, path: Path_, lines: dict[Path_, int], name: str) -> 
 def _sentence(error: Any, lines: dict[Path_, int], name: str, model: type[BaseModel]) -> str:
     """One pydantic error as "file:line: what, where, mend"."""
     loc: Path_ = error["loc"]
-    # Unions and validators add steps that are not in the file: the longest known prefix is the place.
-    place = next((loc[:n] for n in range(len(loc), -1, -1) if loc[:n] in lines), ())
+    place = _place(loc, lines)
     where = f"{name}:{lines.get(place, 1)}"
-    inside = ".".join(str(step) for step in loc[:-1]) or "the file"
+    inside = ".".join(map(str, _place(loc[:-1], lines))) or "the file"
     match error["type"]:
         case "extra_forbidden":
             known = _known_keys(model, loc[:-1])
@@ -120,33 +119,43 @@ def _sentence(error: Any, lines: dict[Path_, int], name: str, model: type[BaseMo
         case "missing":
             return f"{where}: {inside} has no {str(loc[-1])!r}: add it"
         case "literal_error":
-            return f"{where}: {'.'.join(map(str, loc))} is {error['input']!r}, but must be {error['ctx']['expected']}"
+            return f"{where}: {'.'.join(map(str, place))} is {error['input']!r}, but must be {error['ctx']['expected']}"
+        case "union_tag_invalid":
+            key, tag = error["ctx"]["discriminator"].strip("'"), error["ctx"]["tag"]
+            where = f"{name}:{lines.get((*place, key), 1)}"
+            known = [one.strip(" '") for one in error["ctx"]["expected_tags"].split(",")]
+            return f"{where}: {'.'.join(map(str, (*place, key)))} is {tag!r}: {near(tag, known)}"
+        case "union_tag_not_found":
+            return f"{where}: {'.'.join(map(str, place))} has no {error['ctx']['discriminator']}: add it"
         case _:
             message = error["msg"].removeprefix("Value error, ")
             return f"{where}: {'.'.join(map(str, place)) or 'the file'}: {message}"
 
 
-def _known_keys(model: Any, steps: Path_) -> list[str]:
-    """The keys that the model at `steps` knows, as they are written in the file."""
-    current: Any = model
+def _place(loc: Path_, lines: dict[Path_, int]) -> Path_:
+    """The place in the file that an error is about: unions and validators add steps that are not in it."""
+    place: Path_ = ()
+    for step in loc:
+        if (*place, step) in lines:
+            place = (*place, step)
+    return place
+
+
+def _known_keys(model: type[BaseModel], steps: Path_) -> list[str]:
+    """The keys that the models at `steps` know, as they are written in the file."""
+    current = [model]
     for step in steps:
-        if isinstance(current, type) and issubclass(current, BaseModel):
-            field = next((f for n, f in current.model_fields.items() if step in (n, f.alias)), None)
-            current = field.annotation if field else None
-        else:
-            current = _inner_model(current)
-            continue
-    current = current if isinstance(current, type) and issubclass(current, BaseModel) else _inner_model(current)
-    if current is None:
-        return []
-    return [field.alias or n for n, field in current.model_fields.items()]
+        fields = [f for one in current for n, f in one.model_fields.items() if step in (n, f.alias)]
+        tagged = [one for one in current for f in one.model_fields.values() if step in get_args(f.annotation)]
+        if fields:
+            current = [inner for field in fields for inner in _models(field.annotation)]
+        elif tagged:  # the step is the tag that picks one of a union
+            current = tagged
+    return list(dict.fromkeys(field.alias or n for one in current for n, field in one.model_fields.items()))
 
 
-def _inner_model(annotation: Any) -> Any:
-    """The model inside dict[str, Model], list[Model], Model | None; None when there is none."""
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """The models inside dict[str, Model], list[Model], Model | None, and unions of them."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for inner in getattr(annotation, "__args__", ()):
-        if (found := _inner_model(inner)) is not None:
-            return found
-    return None
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models(inner)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from rdma_images import yamlfile
 from rdma_images.errors import RefusedError, near
@@ -40,6 +40,20 @@ class Credentials(yamlfile.Strict):
         return self
 
 
+def _check_word(text: str) -> str:
+    """One of the words for credentials. Does not repeat another: it may be somebody's password."""
+    if text not in ("none", "docker-config"):
+        raise ValueError("write none, docker-config, or username and password by reference")
+    return text
+
+
+# Told apart by their form, so that a mistake in one is not answered with what the other would have liked.
+Access = Annotated[
+    Annotated[str, AfterValidator(_check_word), Tag("word")] | Annotated[Credentials, Tag("references")],
+    Discriminator(lambda given: "word" if isinstance(given, str) else "references"),
+]
+
+
 class _Common(yamlfile.Strict):
     prefix: str = ""  # of every repository: "training" gives training/efa-pytorch
     compression: Compression = "any"  # what the registry's users can pull: containerd before 1.5 has no zstd
@@ -58,7 +72,7 @@ class Oci(_Common):
 
     kind: Literal["oci"]
     host: str  # with port, where it is not 443
-    credentials: Literal["none", "docker-config"] | Credentials = "docker-config"
+    credentials: Access = "docker-config"
     tls: bool | None = None  # None: TLS unless the host is on the loopback interface
 
 

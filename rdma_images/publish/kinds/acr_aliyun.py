@@ -125,6 +125,8 @@ class AcrAliyunKind:
 
     def _fault(self, action: str, code: str, message: str) -> faults.PublishError:
         said = faults.masked(message)
+        if code.startswith("INSTANCE"):
+            return faults.PublishError(f"{self._registry.region} has no instance {self._registry.instance} ({code})")
         if "NOT_EXIST" in code or "NotExist" in code or "NotFound" in code:
             return faults.MissingError(f"{self.host} has not what {action} asked for ({code})")
         if "Forbidden" in code or "NO_PERMISSION" in code or "NoPermission" in code:

@@ -22,13 +22,10 @@ class OciKind:
 
     def login(self) -> Login | None:
         """From the references in registries.yaml, or from docker's config and its credential helpers."""
-        match self._registry.credentials:
-            case "none":
-                return None
-            case "docker-config":
-                return from_docker_config(self.host)
-            case credentials:
-                return from_references(credentials)
+        credentials = self._registry.credentials
+        if isinstance(credentials, Credentials):
+            return from_references(credentials)
+        return from_docker_config(self.host) if credentials == "docker-config" else None
 
     def repository(self, target: str) -> str:
         """prefix/target."""

@@ -1,0 +1,186 @@
+"""Servers on the loopback interface for what no real part here can be: a registry with bearer tokens and referrers,
+Alibaba's and Azure's control planes. They record what they were asked."""
+
+import base64
+import hashlib
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+
+class Handler(BaseHTTPRequestHandler):
+    """HTTP/1.1, quiet, with the body read and answers of JSON or bytes."""
+
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, status, body=b"", headers=None):
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        fields = {"Content-Type": "application/json", "Content-Length": str(len(raw))} | (headers or {})
+        for name, value in fields.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(raw)
+
+    def body(self):
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def log_message(self, *_):
+        return
+
+
+@contextmanager
+def served(handler):
+    """The handler on a free port; yields "127.0.0.1:port"."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class Store:
+    """A registry in memory. `auth` is "none", "basic" or "bearer"; `referrers` whether it has that API."""
+
+    def __init__(self, auth="none", referrers=True):
+        self.auth, self.has_referrers = auth, referrers
+        self.blobs, self.manifests, self.asked = {}, {}, []
+        self.password, self.token, self.tokens = "secret", "token-1", []
+
+    def handler(self):
+        store = self
+
+        class Registry(Handler):
+            def handle_one(self):
+                url = urlsplit(self.path)
+                body = self.body()
+                store.asked.append((self.command, url.path))
+                if url.path == "/token":
+                    return store.give_token(self, url, body)
+                if not store.allowed(self.headers.get("Authorization", "")):
+                    challenge = 'Basic realm="test"'
+                    if store.auth == "bearer":
+                        challenge = f'Bearer realm="http://{self.headers["Host"]}/token",service="test"'
+                    return self.answer(401, {"errors": [{"code": "UNAUTHORIZED"}]}, {"WWW-Authenticate": challenge})
+                return store.serve(self, url, body)
+
+            do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = handle_one
+
+        return Registry
+
+    def allowed(self, authorization):
+        if self.auth == "basic":
+            return authorization == "Basic " + base64.b64encode(f"ci:{self.password}".encode()).decode()
+        return self.auth == "none" or authorization == f"Bearer {self.token}"
+
+    def give_token(self, request, url, body):
+        self.tokens.append({**parse_qs(url.query), **parse_qs(body.decode())})
+        pair = "Basic " + base64.b64encode(f"ci:{self.password}".encode()).decode()
+        form = parse_qs(body.decode())
+        if request.headers.get("Authorization") == pair or form.get("refresh_token") == [self.password]:
+            return request.answer(200, {"token": self.token})
+        return request.answer(401, {"errors": [{"code": "UNAUTHORIZED"}]})
+
+    def serve(self, request, url, body):
+        parts = url.path.split("/")
+        if url.path == "/v2/":
+            return request.answer(200, {})
+        kind, reference = parts[-2], parts[-1]
+        if "/blobs/uploads/" in url.path:
+            if request.command == "POST":
+                return request.answer(202, b"", {"Location": f"{url.path}1?_state=abc"})
+            digest = parse_qs(url.query)["digest"][0]
+            self.blobs[digest] = body
+            return request.answer(201)
+        if kind == "blobs":
+            found = self.blobs.get(reference)
+            return request.answer(200, found) if found is not None else self.missing(request)
+        if kind == "referrers" and self.has_referrers:
+            return request.answer(200, self.referrers(reference), {"Content-Type": INDEX})
+        if kind == "manifests" and request.command == "PUT":
+            return self.put(request, reference, body)
+        if kind == "manifests" and reference in self.manifests:
+            media_type, raw = self.manifests[reference]
+            digest = f"sha256:{hashlib.sha256(raw).hexdigest()}"
+            return request.answer(200, raw, {"Content-Type": media_type, "Docker-Content-Digest": digest})
+        return self.missing(request)
+
+    def put(self, request, reference, body):
+        digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+        for name in {reference, digest}:
+            self.manifests[name] = (request.headers["Content-Type"], body)
+        subject = json.loads(body).get("subject")
+        return request.answer(201, b"", {"OCI-Subject": subject["digest"]} if subject and self.has_referrers else {})
+
+    def referrers(self, digest):
+        found = []
+        for name, (media_type, raw) in self.manifests.items():
+            body = json.loads(raw)
+            if name.startswith("sha256:") and body.get("subject", {}).get("digest") == digest:
+                described = {"mediaType": media_type, "digest": name, "size": len(raw)}
+                extra = {key: body[key] for key in ("artifactType", "annotations") if key in body}
+                found.append(described | extra)
+        return {"schemaVersion": 2, "mediaType": INDEX, "manifests": found}
+
+    def missing(self, request):
+        return request.answer(404, {"errors": [{"code": "NAME_UNKNOWN", "message": "not here"}]})
+
+
+INDEX = "application/vnd.oci.image.index.v1+json"
+
+
+class Alibaba:
+    """Container Registry's API of 2018-12-01: the action is in a header, the parameters in the query."""
+
+    def __init__(self, namespaces=(), repositories=(), denied=()):
+        self.namespaces, self.repositories, self.denied = set(namespaces), set(repositories), set(denied)
+        self.asked = []
+
+    def handler(self):
+        double = self
+
+        class Api(Handler):
+            def do_POST(self):
+                self.body()
+                fields = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+                action = self.headers["x-acs-action"]
+                double.asked.append((action, fields))
+                if action in double.denied:
+                    return self.refuse(403, "Forbidden.RAM")
+                return getattr(double, action)(self, fields)
+
+            def refuse(self, status, code):
+                self.answer(status, {"Code": code, "Message": code, "RequestId": "0A1B", "HostId": "cr"})
+
+            def grant(self, **fields):
+                self.answer(200, {"Code": "success", "IsSuccess": True, "RequestId": "0A1B", **fields})
+
+        return Api
+
+    def GetAuthorizationToken(self, request, _fields):
+        request.grant(TempUsername="cr_temp_user", AuthorizationToken="pass:word", ExpireTime=1795000000000)
+
+    def GetNamespace(self, request, fields):
+        if fields["NamespaceName"] not in self.namespaces:
+            return request.refuse(404, "NAMESPACE_NOT_EXIST")
+        return request.grant(NamespaceName=fields["NamespaceName"], NamespaceId="crn-1")
+
+    def CreateNamespace(self, request, fields):
+        self.namespaces.add(fields["NamespaceName"])
+        request.grant(NamespaceId="crn-1")
+
+    def GetRepository(self, request, fields):
+        if f"{fields['RepoNamespaceName']}/{fields['RepoName']}" not in self.repositories:
+            return request.refuse(404, "REPO_NOT_EXIST")
+        return request.grant(RepoName=fields["RepoName"], RepoId="crr-1")
+
+    def CreateRepository(self, request, fields):
+        self.repositories.add(f"{fields['RepoNamespaceName']}/{fields['RepoName']}")
+        request.grant(RepoId="crr-1")

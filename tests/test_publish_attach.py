@@ -1,0 +1,55 @@
+"""Attaching: once, found again, with and without the referrers API."""
+
+import json
+
+import pytest
+from publish_doubles import Store, served
+
+from rdma_images.publish.attach import Artifact, attach, attachments, content_of, fallback_tag
+from rdma_images.publish.client import OCI_MANIFEST, Manifest, Repository, canonical
+from rdma_images.publish.http import Connection
+
+IMAGE = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "layers": []}))
+BILL = Artifact("application/vnd.cyclonedx+json", "sbom.cdx.json", b'{"a":1}', "2026-11-21T08:00:00+00:00")
+PROOF = Artifact("application/vnd.in-toto+json", "report.json", b'{"b":2}', "2026-11-21T08:00:00+00:00", {"k": "v"})
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+
+
+@pytest.mark.parametrize("referrers", [True, False])
+def test_what_is_attached_is_found_once_however_often_it_is_attached(referrers):
+    store = Store(referrers=referrers)
+    with served(store.handler()) as host:
+        there = Repository(Connection(host, lambda: None), "r")
+        there.put_manifest(IMAGE.digest, IMAGE)
+        first = attach([BILL, PROOF], IMAGE.descriptor, there)
+        second = attach([BILL, PROOF], IMAGE.descriptor, there)
+        found = attachments(there, IMAGE.digest)
+        assert [one.new for one in first] == [True, True]
+        assert [one.new for one in second] == [False, False]
+        assert sorted(one.artifact_type for one in found) == sorted([BILL.type, PROOF.type])
+        assert {content_of(there, one) for one in found} == {BILL.content, PROOF.content}
+    assert (fallback_tag(IMAGE.digest) in store.manifests) is not referrers
+
+
+def test_what_others_attached_stays():
+    store = Store(referrers=False)
+    with served(store.handler()) as host:
+        there = Repository(Connection(host, lambda: None), "r")
+        attach([BILL], IMAGE.descriptor, there)
+        attach([PROOF], IMAGE.descriptor, there)
+        assert len(attachments(there, IMAGE.digest)) == 2
+
+
+def test_the_manifest_says_what_it_belongs_to():
+    store = Store()
+    with served(store.handler()) as host:
+        there = Repository(Connection(host, lambda: None), "r")
+        (done,) = attach([PROOF], IMAGE.descriptor, there)
+        body = json.loads(store.manifests[done.digest][1])
+    assert body["subject"]["digest"] == IMAGE.digest
+    assert body["artifactType"] == PROOF.type
+    assert body["annotations"]["k"] == "v"

@@ -1,0 +1,62 @@
+"""docker's push events, as engines have been seen to send them."""
+
+import pytest
+
+from rdma_images.publish import faults
+from rdma_images.publish.events import Push, fault
+
+DIGEST = "sha256:4e3c043e17e3ca5c300676fc51c2ab978daa8461be0f686405c31604349a1880"
+
+
+def test_a_push_of_docker_26_with_the_containerd_store():
+    push = Push()
+    for event in [
+        {"status": "The push refers to repository [127.0.0.1:5055/a/b]"},
+        {"status": "Pushing", "progressDetail": {"current": 9437184, "total": 30009344}, "id": "9d1c09127175"},
+        {"status": "Pushing", "progressDetail": {"current": 30009344, "total": 30009344}, "id": "9d1c09127175"},
+        {"status": "Pushed", "progressDetail": {}, "id": "9d1c09127175"},
+        {"status": "Layer already exists", "progressDetail": {}, "id": "2e4e218bcb8c"},
+        {"status": "Mounted from a/b", "progressDetail": {}, "id": "e40573a04a77"},
+        {"status": f"v1: digest: {DIGEST} size: 901"},
+    ]:
+        push.take(event, "h", "r:v1")
+    assert push.digest == DIGEST
+    assert {name: layer.fate for name, layer in push.layers.items()} == {
+        "9d1c09127175": "pushed",
+        "2e4e218bcb8c": "there",
+        "e40573a04a77": "mounted",
+    }
+    assert push.sent() == 30009344
+
+
+# Error texts of Docker 26.1 and containerd 1.7 against docker-registry 2.8, and of ECR's documentation.
+UNAUTHORIZED = "failed to authorize: failed to fetch oauth token: unexpected status: 401 Unauthorized"
+DENIED = "push access denied, repository does not exist or may require authorization: insufficient_scope"
+IMMUTABLE = "tag invalid: The image tag 'v1' already exists and cannot be overwritten: the repository is immutable."
+TEXTS = [
+    (
+        'failed to do request: Head "http://h/v2/": dial tcp 127.0.0.1:1: connect: connection refused',
+        "UnreachableError",
+    ),
+    ('failed to copy: failed to do request: Put "http://h/x?_state=abc": EOF', "BusyError"),
+    ("unexpected status from POST request to http://h/v2/r/blobs/uploads/: 500 Internal Server Error", "BusyError"),
+    ("unexpected status from PUT request to http://h/v2/r/manifests/v1: 429 Too Many Requests", "BusyError"),
+    (UNAUTHORIZED, "UnauthorizedError"),
+    (DENIED, "DeniedError"),
+    ("name unknown: The repository with name 'r' does not exist in the registry with id '1'", "MissingError"),
+    (IMMUTABLE, "ConflictError"),
+    ("write tcp 127.0.0.1:1->127.0.0.1:2: write: broken pipe", "BusyError"),
+    ("something nobody has seen yet", "PublishError"),
+]
+
+
+@pytest.mark.parametrize(("text", "kind"), TEXTS)
+def test_every_error_text_is_told_apart(text, kind):
+    found = fault("h", "r:v1", text)
+    assert type(found).__name__ == kind
+    assert "_state" not in str(found)
+
+
+def test_an_error_hidden_in_the_stream_is_raised():
+    with pytest.raises(faults.BusyError, match="was not pushed"):
+        Push().take({"errorDetail": {"message": "EOF"}, "error": "EOF"}, "h", "r:v1")

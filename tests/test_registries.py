@@ -1,0 +1,102 @@
+"""registries.yaml: strict, without secrets, and its mistakes told with file and line."""
+
+import pytest
+
+from rdma_images import yamlfile
+from rdma_images.errors import RefusedError
+from rdma_images.publish import registries
+from rdma_images.publish.registries import EXAMPLE, Ecr, Oci, Registries, is_loopback
+from rdma_images.publish.secrets import Login, resolve
+
+
+def read(text):
+    return yamlfile.loads(text, Registries, "registries.yaml")
+
+
+def refused(text):
+    with pytest.raises(RefusedError) as caught:
+        read(text)
+    return str(caught.value)
+
+
+def test_the_example_is_valid_and_shows_every_kind():
+    found = registries.load(EXAMPLE).registries
+    assert {one.kind for one in found.values()} == {"ecr", "ecr-public", "acr-aliyun", "acr-azure", "oci"}
+
+
+def test_without_a_file_the_mend_is_told(tmp_path):
+    with pytest.raises(RefusedError, match=r"copy registries\.example\.yaml"):
+        registries.load(tmp_path / "registries.yaml")
+
+
+def test_a_secret_written_out_is_refused_and_not_repeated():
+    said = refused(
+        "registries:\n  r:\n    kind: oci\n    host: h.example\n    credentials:\n"
+        "      username: env:U\n      password: hunter2\n"
+    )
+    assert "registries.yaml:7" in said
+    assert "env:NAME or file:PATH" in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("registries:\n  r:\n    kind: quay\n", 3, "quay"),
+        ("registries:\n  r:\n    kind: ecr\n    region: us-east-1\n", 2, "account"),
+        ("registries:\n  r:\n    kind: ecr\n    account: '12'\n    region: us-east-1\n", 4, "account"),
+        ("registries:\n  r:\n    kind: oci\n    host: h\n    prefix: Team/X\n", 5, "repository prefix"),
+        ("registries:\n  r:\n    kind: oci\n    host: h\n    hots: h\n", 5, "hots"),
+        ("registries:\n  r:\n    kind: acr-aliyun\n    region: r\n    namespace: n\n", 2, "Personal"),
+    ],
+)
+def test_mistakes_have_their_line(text, line, words):
+    said = refused(text)
+    assert f"registries.yaml:{line}: " in said
+    assert words in said
+
+
+def test_unknown_names_get_the_near_ones():
+    found = read("registries:\n  team-ecr:\n    kind: ecr\n    account: '123456789012'\n    region: us-east-1\n")
+    with pytest.raises(RefusedError, match="did you mean team-ecr"):
+        found.pick(("team-erc",))
+    with pytest.raises(RefusedError, match="--to NAME"):
+        found.pick(())
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1:5000", True),
+        ("127.8.9.1", True),
+        ("localhost:5000", True),
+        ("[::1]:5000", True),
+        ("localhost.example.com", False),
+        ("127.0.0.1.example.com", False),
+        ("10.0.0.1:5000", False),
+        ("registry.example.com", False),
+    ],
+)
+def test_loopback(host, expected):
+    assert is_loopback(host) is expected
+
+
+def test_the_registry_of_a_host():
+    found = registries.load(EXAMPLE)
+    assert isinstance(found.of_host("123456789012.dkr.ecr.us-east-1.amazonaws.com"), Ecr)
+    assert found.of_host("registry.cn-hangzhou.aliyuncs.com") == found.registries["personal"]
+    assert found.of_host("ghcr.io") == Oci(kind="oci", host="ghcr.io")
+
+
+def test_references_lead_to_secrets(tmp_path):
+    (tmp_path / "secret").write_text("from a file\n")
+    assert resolve(f"file:{tmp_path}/secret") == "from a file"
+    assert resolve("env:A", {"A": "from the environment"}) == "from the environment"
+    with pytest.raises(RefusedError, match="has no B"):
+        resolve("env:B", {})
+    with pytest.raises(RefusedError, match="cannot be read"):
+        resolve(f"file:{tmp_path}/none")
+
+
+def test_a_login_does_not_show_its_secrets():
+    assert "hunter2" not in repr(Login("ci", "hunter2", "hunter2", "hunter2"))
