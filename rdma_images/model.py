@@ -164,6 +164,7 @@ class Report:
     checks: tuple[Check, ...]
     facts: dict[str, object] = field(default_factory=dict)  # what the probes measured, by probe name
     schema: int = 1
+    reused: bool = False  # answered from a report kept: same image, same suite, same question
 
     @property
     def passed(self) -> bool:

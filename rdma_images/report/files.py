@@ -1,21 +1,36 @@
 """report.json: written whole or not at all, read back as the Report it was."""
 
 import json
-import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from rdma_images import atomic
 from rdma_images.errors import RdmaImagesError
 from rdma_images.model import Check, Report
+from rdma_images.report import page
 
 SCHEMA = 1
 
 
 def write(report: Report, folder: Path) -> Path:
-    """Write report.json into `folder` and return its path."""
+    """Write report.json and report.html into `folder` and return the path of the first."""
     path = folder / "report.json"
-    replace(path, json.dumps({**asdict(report), "passed": report.passed}, indent=1) + "\n")
+    write_json(report, path)
+    atomic.write(folder / "report.html", page.page((report,)))
     return path
+
+
+def write_json(report: Report, path: Path) -> None:
+    """Write the report alone, as docs/report-schema.json has it."""
+    atomic.write(path, json.dumps({**asdict(report), "passed": report.passed}, indent=1) + "\n")
+
+
+def publish_kept(kept: Path, folder: Path) -> Report:
+    """Write the report kept in the folder `kept` into `folder`, marked as reused, and return it."""
+    report = replace(load(kept / "report.json"), reused=True)
+    atomic.write(folder / "report.xml", (kept / "report.xml").read_text(encoding="utf-8"))
+    write(report, folder)
+    return report
 
 
 def load(path: Path) -> Report:
@@ -34,10 +49,3 @@ def load(path: Path) -> Report:
         return Report(**{**data, "checks": checks, "rehearsal": tuple(data["rehearsal"])})
     except (TypeError, KeyError) as error:
         raise RdmaImagesError(f"{path}: a damaged report ({error}): run `invoke validate` again") from None
-
-
-def replace(path: Path, text: str) -> None:
-    """Write `text` to `path` so that no reader ever meets half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)

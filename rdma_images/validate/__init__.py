@@ -1,50 +1,74 @@
 """Prove an image: measure what is in it, relate it to what must hold, and keep the proof."""
 
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rdma_images import engine as engines
-from rdma_images import paths
+from rdma_images import paths, report
 from rdma_images.engine import Engine
 from rdma_images.model import Build, Image, Report
-from rdma_images.report import write
-from rdma_images.validate import container, door, fabric, probing, subject, suite
+from rdma_images.validate import elsewhere, fabric, kept, measuring, suite
+from rdma_images.validate import subject as subjects
 from rdma_images.validate.case import Case
 from rdma_images.validate.measured import Measured
-
-PROBE_LIMIT = 150.0  # seconds for all probes of one image
 
 
 def validate(
     ref: str,
-    engine: Engine,
+    engine: Engine | None,
     image: Image | None = None,
     build: Build | None = None,
     tiers: tuple[str, ...] = ("static",),
     host: str | None = None,
+    reuse: bool = True,
 ) -> Report:
-    """Validate the image `ref` of `engine` and write report.json, report.xml and report.html.
+    """Validate the image `ref` of `engine` and write report.json, report.xml and report.html to `folder_of`.
 
     `image` and `build` say what was planned and built; without them it is an image that somebody else made, and is held
-    to what it says of itself. `host` is a pod or a machine to measure instead ("kubectl://pod", "ssh://name").
-    The files go to build/images/<image id>/, for an image not planned here to build/images/<its name>/.
-    Raises RdmaImagesError where there is nothing to validate or the engine does not answer.
+    to what it says of itself. `host` is where to measure instead: a pod that runs the image, or a machine
+    ("kubectl://pod", "ssh://name", "local://"); then no engine is needed, and the tiers "device" and "gpu" can be asked
+    for. An unchanged image, suite and question is answered from the report kept, which says `reused`.
+    Raises RdmaImagesError where there is nothing to validate or nobody answers.
     """
     started = time.monotonic()
-    client = engines.client(engine)
-    try:
-        about = subject.subject(client, ref)
-        with container.sealed(client, about.digest) as box:
-            found = _measure(box, engine)
-    finally:
-        client.close()
+    folder = folder_of(ref or str(host), image)
+    if host or engine is None:
+        found = elsewhere.measure(host or "local://", tiers)
+        return _report(elsewhere.subject(ref, host or "local://", found), found, image, build, tiers, folder, started)
+    with closing(engines.client(engine)) as client:
+        about = subjects.subject(client, ref)
+        name = kept.key(about, suite.digest(), image, tiers)
+        if reuse and (known := kept.find(name)):
+            return report.publish_kept(known, folder)
+        found = measuring.measure(client, engine, about)
+    answer = _report(about, found, image, build, tiers, folder, started)
+    kept.keep(name, answer, folder / "report.xml")
+    return answer
+
+
+def folder_of(ref: str, image: Image | None = None) -> Path:
+    """Where the report of an image goes: build/images/<image id>/, or <reference>/ for one that has no id here."""
+    name = image.id if image else "".join(c if c.isalnum() or c in "._-" else "-" for c in ref)
+    return paths.image_folder(name)
+
+
+def _report(
+    about: subjects.Subject,
+    found: Measured,
+    image: Image | None,
+    build: Build | None,
+    tiers: tuple[str, ...],
+    folder: Path,
+    started: float,
+) -> Report:
+    """Run the suite over what was found, and write what it says into `folder`."""
     case = Case(subject=about, expected=fabric.expected(about, found, image), measured=found)
-    folder = paths.image_folder(image.id if image else folder_name(ref))
     folder.mkdir(parents=True, exist_ok=True)
     checks = suite.run(case, tiers, folder / "report.xml")
-    report = Report(
-        ref=ref,
+    answer = Report(
+        ref=about.ref,
         digest=build.digest if build else about.digest,
         suite=suite.digest(),
         image_id=image.id if image else None,
@@ -54,23 +78,5 @@ def validate(
         checks=checks,
         facts=case.model_dump(mode="json"),
     )
-    write(report, folder)
-    return report
-
-
-def folder_name(ref: str) -> str:
-    """The folder of an image that has no id here: its reference, as a file name."""
-    return "".join(c if c.isalnum() or c in "._-" else "-" for c in ref)
-
-
-def report_path(image_id: str) -> Path:
-    """Where the report of an image lies."""
-    return paths.image_folder(image_id) / "report.json"
-
-
-def _measure(box: container.Sealed, engine: Engine) -> Measured:
-    if not box.running:
-        return Measured(missing=dict.fromkeys(probing.STATIC, "nothing in the image can be started"))
-    inside = door.host(f"docker://{box.container.id}", PROBE_LIMIT, engine.environ())
-    found = probing.probe(inside)
-    return Measured(missing=dict.fromkeys(probing.STATIC, found)) if isinstance(found, str) else found
+    report.write(answer, folder)
+    return answer

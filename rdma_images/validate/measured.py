@@ -1,6 +1,6 @@
 """What the probes returned, checked for its form: an image under test is untrusted input, so is what it prints."""
 
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -145,7 +145,72 @@ class System(Value):
     environment: dict[str, str]
 
 
-Found = TypeVar("Found", bound=Value)
+class RdmaDevice(Value):
+    """An RDMA device: `state` and `p2p` as the kernel writes them, `mtu` 0 where it has no network interface."""
+
+    driver: str
+    state: str
+    mtu: int
+    p2p: str
+
+
+class HugePages(Value):
+    """Huge pages in all and free, and the bytes of one."""
+
+    total: int
+    free: int
+    bytes: int
+
+
+class Devices(Value):
+    """What a machine brings to a container. `memlock` is in bytes, None for no limit."""
+
+    instance: str
+    vendor: str
+    nodes: list[str]
+    rdma: dict[str, RdmaDevice]
+    efa_domains: list[str]
+    memlock: int | None
+    huge_pages: HugePages
+    compat_mode: str
+    modules: list[str]
+    nvidia_module: str
+    tools: dict[str, ToolRun]
+
+
+class Row(Value):
+    """One size of an all-reduce: bytes, elements that were wrong, bus bandwidth in GB/s."""
+
+    bytes: int
+    wrong: int
+    busbw: float
+
+
+class Run(Value):
+    """An all-reduce: exit codes (None: stopped) and rows by rank, and NCCL's log."""
+
+    codes: list[int | None]
+    rows: list[list[Row]]
+    log: str
+
+
+class Gpus(Value):
+    """The GPUs that torch sees, and the all-reduces: as NCCL chose, and forced over the network."""
+
+    count: int
+    names: list[str]
+    runs: dict[str, Run]
+
+
+class Layer(Value):
+    """A layer: bytes as it is pulled and as it is unpacked, the place that takes most of them, and leftovers."""
+
+    digest: str  # of the uncompressed layer
+    bytes: int
+    unpacked: int
+    count: int
+    mostly: str
+    leftovers: Leftovers
 
 
 class Measured(Value):
@@ -156,6 +221,9 @@ class Measured(Value):
     packages: Packages | None = None
     tools: dict[str, ToolRun] | None = None
     system: System | None = None
+    devices: Devices | None = None
+    gpus: Gpus | None = None
+    layers: tuple[Layer, ...] | None = None
     missing: dict[str, str] = Field(default_factory=dict)
     seconds: dict[str, float] = Field(default_factory=dict)
 

@@ -10,7 +10,7 @@ import pytest
 
 from rdma_images.model import Check
 from rdma_images.validate.case import Case, mapped_nccl, nccl_in_use, nccl_wheels, wheel_nccl
-from rdma_images.validate.measured import Files, Libraries, Packages, System, Torch
+from rdma_images.validate.measured import Devices, Files, Gpus, Libraries, Packages, System, Torch
 
 VERDICT = pytest.StashKey["Judge"]()
 CHECKS = pytest.StashKey[list[Check]]()
@@ -161,6 +161,18 @@ def packages(case: Case) -> Packages:
 def system(case: Case) -> System:
     """The system the probes ran in."""
     return case.measured.system or _skip(case, "system")
+
+
+@pytest.fixture
+def devices(case: Case) -> Devices:
+    """What the machine brings: RDMA devices and what their use depends on."""
+    return case.measured.devices or _skip(case, "devices")
+
+
+@pytest.fixture
+def gpus(case: Case) -> Gpus:
+    """The GPUs, and what an all-reduce over them did."""
+    return case.measured.gpus or _skip(case, "gpus")
 
 
 @pytest.fixture

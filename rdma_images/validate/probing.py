@@ -17,7 +17,20 @@ from rdma_images.validate.measured import Measured, measured
 STATIC = ("system", "tools", "packages", "tree", "torch")
 PYTHONS = ("python3", "/opt/venv/bin/python3", "/usr/bin/python3", "/usr/local/bin/python3", "/opt/conda/bin/python3")
 # In the order in which they import each other.
-MODULES = ("elf", "leftovers", "tree", "loader", "tools", "libraries", "pytorch", "packages", "system", "measure")
+MODULES = (
+    "elf",
+    "leftovers",
+    "tree",
+    "loader",
+    "tools",
+    "libraries",
+    "pytorch",
+    "packages",
+    "system",
+    "devices",
+    "gpus",
+    "measure",
+)
 MARK = "rdma-images-measured:"
 START = """
 import base64,json,sys,types,zlib

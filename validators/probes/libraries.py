@@ -6,7 +6,7 @@ import importlib.util
 import os
 import re
 import sys
-from typing import Any
+from typing import Any, Mapping
 
 from validators.probes import elf, loader, tools
 
@@ -31,7 +31,7 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     asked_by = nccls[0] if nccls else None
     named = [os.path.basename(p) for p in real_files(files, PLUGIN) + links(files, PLUGIN)]
     resolved = {name: loader.resolved(name) for name in ASKED}
-    resolved.update({name: loader.resolved(name, asked_by) for name in plugin_names(named)})
+    resolved.update({name: loader.resolved(name, asked_by) for name in plugin_names(named, os.environ)})
     ours = [r["file"] for n, r in resolved.items() if r["file"] and n != "libcuda.so.1"]
     plugins = real_files(files, PLUGIN)
     tools_found = [path for path in map(tools.found, ("fi_info", "ibv_devinfo")) if path]
@@ -39,7 +39,7 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {
         "nccl": {path: about_nccl(path) for path in nccls},
         "plugins": {path: about_plugin(path) for path in plugins},
-        "headers": {path: header_version(path) for path in real_files(files, HEADER)},
+        "headers": headers(real_files(files, HEADER)),
         "resolved": resolved,
         "closures": {path: loader.closure(path) for path in closed},
         "verbs_suffix": verbs_suffixes(files),
@@ -57,11 +57,11 @@ def links(files: dict[str, dict[str, Any]], name: re.Pattern[str]) -> list[str]:
     return sorted(p for p, about in files.items() if about["target"] and name.fullmatch(os.path.basename(p)))
 
 
-def plugin_names(present: list[str]) -> list[str]:
+def plugin_names(present: list[str], environment: Mapping[str, str]) -> list[str]:
     """The file names to ask the loader for: NCCL's own, those its environment variables ask for, those `present`."""
     names = ["libnccl-net.so"]
     for variable, template in (("NCCL_NET_PLUGIN", "libnccl-net-%s.so"), ("NCCL_TUNER_PLUGIN", "libnccl-tuner-%s.so")):
-        for word in filter(None, os.environ.get(variable, "").split(",")):
+        for word in filter(None, environment.get(variable, "").split(",")):
             names += [word, template % word]
     return list(dict.fromkeys(names + present))
 
@@ -98,6 +98,12 @@ def about_plugin(path: str) -> dict[str, Any]:
         },
         "needed": about["needed"],
     }
+
+
+def headers(paths: list[str]) -> dict[str, str]:
+    """The versions of NCCL's own headers by path; torch has a nccl.h of another kind."""
+    versions = {path: header_version(path) for path in paths}
+    return {path: version for path, version in versions.items() if version}
 
 
 def header_version(path: str) -> str:

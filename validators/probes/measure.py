@@ -13,10 +13,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from validators.probes import libraries, packages, pytorch, system, tools, tree
+from validators.probes import devices, gpus, libraries, packages, pytorch, system, tools, tree
 
 MARK = "rdma-images-measured:"
 LIMIT = 90  # seconds for one probe
+WITH_GPUS = 400  # seconds where an all-reduce is among them
 
 
 def file_tree() -> dict[str, Any]:
@@ -31,6 +32,8 @@ PROBES: dict[str, Callable[[], Any]] = {
     "packages": packages.installed_packages,
     "tools": tools.tool_runs,
     "system": system.running_system,
+    "devices": devices.fabric_devices,
+    "gpus": gpus.gpus,
 }
 
 
@@ -94,6 +97,6 @@ def _answer(data: bytes, pid: int, late: bool, limit: float, seconds: float) -> 
 
 
 def main() -> None:
-    """Measure the probes named on the command line (all of them by default) and print MARK and the JSON."""
-    names = sys.argv[1:] or list(PROBES)
-    sys.stdout.write(MARK + json.dumps(measure(names)) + "\n")
+    """Measure the probes named on the command line and print MARK and the JSON."""
+    names = sys.argv[1:]
+    sys.stdout.write(MARK + json.dumps(measure(names, WITH_GPUS if "gpus" in names else LIMIT)) + "\n")

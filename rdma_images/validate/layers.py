@@ -1,0 +1,174 @@
+"""What lies in each layer of an image, also what a later layer hides: whoever pulls the image gets all of it.
+
+A layer's content never changes, so what was found in it is kept by its digest and no layer is read twice.
+"""
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+
+import zstandard
+from docker import DockerClient
+from pydantic import ValidationError
+
+from rdma_images import atomic
+from rdma_images.engine import Engine
+from rdma_images.engine.layout import Layout
+from rdma_images.errors import RdmaImagesError
+from rdma_images.paths import VALIDATORS, state_folder
+from rdma_images.validate.measured import Layer, Leftovers
+from rdma_images.validate.stream import Chunks
+from rdma_images.validate.subject import Subject
+from validators.probes import leftovers, tree
+
+BLOBS = "containerd/io.containerd.content.v1.content/blobs/sha256"
+CHUNK = 1 << 20  # bytes
+READERS = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
+
+Open = Callable[[str], IO[bytes]]
+
+
+def layers(client: DockerClient, engine: Engine, subject: Subject) -> tuple[Layer, ...]:
+    """The layers of an image, lowest first, with what has no business in them.
+
+    The private engine's are read where they lie; of any other engine the image is saved first, which takes a while.
+    Raises RdmaImagesError where the image has a form that is not known.
+    """
+    known = [_kept(digest) for digest in subject.layers]
+    if all(known):
+        return tuple(layer for layer in known if layer)
+    with _blobs(client, engine, subject) as (manifest, open_blob):
+        if len(manifest) != len(subject.layers):
+            raise RdmaImagesError(f"{subject.ref}: {len(manifest)} layers lie in the engine, not {len(subject.layers)}")
+        todo = [(diff, blob) for diff, blob, kept in zip(subject.layers, manifest, known, strict=True) if not kept]
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            read = list(pool.map(lambda pair: _read(pair[0], open_blob(pair[1])), todo))
+    new = {layer.digest: layer for layer in read}
+    return tuple(kept or new[digest] for digest, kept in zip(subject.layers, known, strict=True))
+
+
+@contextmanager
+def _blobs(client: DockerClient, engine: Engine, subject: Subject) -> Iterator[tuple[list[str], Open]]:
+    """The names of the layers' blobs, lowest first, and a way to open one."""
+    folder = Layout(state_folder().absolute() / "engine").data / BLOBS
+    if engine.kind == "private" and (folder / subject.digest.removeprefix("sha256:")).is_file():
+
+        def stored(name: str) -> IO[bytes]:
+            return (folder / name.removeprefix("sha256:")).open("rb")
+
+        yield _layers_of(subject, stored), stored
+        return
+    with tempfile.TemporaryDirectory(prefix="rdma-images-layers-") as saved:
+        yield _save(client, subject, Path(saved)), lambda name: (Path(saved) / name).open("rb")
+
+
+def _layers_of(subject: Subject, stored: Open) -> list[str]:
+    """The blobs of the layers, from the manifest or from the index that leads to it."""
+    digest = subject.digest
+    for _ in range(3):
+        with stored(digest) as file:
+            document: dict[str, Any] = json.load(file)
+        if "layers" in document:
+            return [layer["digest"] for layer in document["layers"]]
+        digest = _for_platform(document.get("manifests", []), subject.platform)
+    raise RdmaImagesError(f"{subject.ref}: its manifest does not lead to layers")
+
+
+def _for_platform(manifests: list[dict[str, Any]], platform: str) -> str:
+    for entry in manifests:
+        of = entry.get("platform", {})
+        if "/".join(filter(None, (of.get("os"), of.get("architecture"), of.get("variant")))) == platform:
+            return str(entry["digest"])
+    raise RdmaImagesError(f"the image's index has no manifest for {platform}")
+
+
+def _save(client: DockerClient, subject: Subject, folder: Path) -> list[str]:
+    """Save the image as files in `folder`, named by the numbers that are returned."""
+    stream = io.BufferedReader(Chunks(client.images.get(subject.digest).save(chunk_size=CHUNK)), CHUNK)
+    names: dict[str, str] = {}
+    manifest: list[dict[str, Any]] = []
+    with tarfile.open(fileobj=stream, mode="r|", bufsize=CHUNK) as archive:
+        for member in archive:
+            content = archive.extractfile(member) if member.isfile() else None
+            if content is None:
+                continue
+            if member.name == "manifest.json":
+                manifest = json.load(content)
+                continue
+            names[member.name] = str(len(names))
+            with (folder / names[member.name]).open("wb") as file:
+                while data := content.read(CHUNK):
+                    file.write(data)
+    return [names[name] for name in manifest[0]["Layers"]] if manifest else []
+
+
+def _read(digest: str, blob: IO[bytes]) -> Layer:
+    """What is in a layer's blob; kept for the next time."""
+    with blob:
+        blob.seek(0, io.SEEK_END)
+        size = blob.tell()
+        blob.seek(0)
+        left: dict[str, dict[str, str]] = {"secret": {}, "cache": {}, "temporary": {}}
+        count = 0
+        places: Counter[str] = Counter()
+        with tarfile.open(fileobj=_plain(blob), mode="r|", bufsize=CHUNK) as archive:
+            for member in archive:
+                count += 1
+                if member.isfile():
+                    places[tree.place_of(_path(member))] += member.size
+                    _note(archive, member, left)
+    layer = Layer(
+        digest=digest,
+        bytes=size,
+        unpacked=places.total(),
+        count=count,
+        mostly=next((place for place, _ in places.most_common(1)), ""),
+        leftovers=Leftovers(**left),
+    )
+    atomic.write(_place(digest), layer.model_dump_json())
+    return layer
+
+
+def _note(archive: tarfile.TarFile, member: tarfile.TarInfo, left: dict[str, dict[str, str]]) -> None:
+    def text(_path: str) -> bytes | None:
+        content = archive.extractfile(member)
+        return content.read(leftovers.TEXT_LIMIT) if content else None
+
+    tree.note_leftover(tree.Entry(_path(member), member.mode, member.size, ""), left, text)
+
+
+def _path(member: tarfile.TarInfo) -> str:
+    return "/" + member.name.removeprefix("./").lstrip("/")
+
+
+def _plain(blob: IO[bytes]) -> IO[bytes]:
+    """The blob without its compression, told by its first bytes."""
+    start = blob.read(4)
+    blob.seek(0)
+    kind = next((name for magic, name in READERS.items() if start.startswith(magic)), "none")
+    if kind == "zstd":
+        return zstandard.ZstdDecompressor().stream_reader(blob, read_size=CHUNK, read_across_frames=True)
+    return cast(IO[bytes], gzip.GzipFile(fileobj=blob)) if kind == "gzip" else blob
+
+
+def _place(digest: str) -> Path:
+    """Where the content of a layer is kept: what was looked for is part of the name."""
+    probes = [VALIDATORS / "probes" / name for name in ("leftovers.py", "tree.py")]
+    looked_for = hashlib.sha256(b"".join(probe.read_bytes() for probe in [*probes, Path(__file__)])).hexdigest()[:12]
+    return state_folder() / "layers" / looked_for / f"{digest.removeprefix('sha256:')}.json"
+
+
+def _kept(digest: str) -> Layer | None:
+    try:
+        return Layer.model_validate_json(_place(digest).read_bytes())
+    except (OSError, ValidationError):
+        return None

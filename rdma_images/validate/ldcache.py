@@ -1,0 +1,106 @@
+"""What the dynamic loader would find, worked out from files that were read out of an image: see ld.so(8)."""
+
+import posixpath
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MAGIC = b"glibc-ld.so.cache1.1"
+HEADER, ENTRY = 48, 24  # bytes, glibc's sysdeps/generic/dl-cache.h
+DEFAULT = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
+MOST_LINKS = 40  # as the kernel has it
+
+
+@dataclass(frozen=True)
+class About:
+    """What an ELF file says of itself, as far as the loader cares."""
+
+    needed: tuple[str, ...] = ()
+    rpath: tuple[str, ...] = ()
+    runpath: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReadOut:
+    """The parts of a file system that decide what the loader finds. Paths are absolute, as in the image."""
+
+    libraries: Mapping[str, About]  # real files
+    links: Mapping[str, str]
+    cache: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    library_path: tuple[str, ...] = ()  # LD_LIBRARY_PATH
+
+    def real(self, path: str) -> str:
+        """`path` with every link on the way followed; a loop of links ends where it stands."""
+        done, steps = "/", [step for step in path.split("/") if step]
+        for _ in range(MOST_LINKS * 10):
+            if not steps:
+                return done
+            step = steps.pop(0)
+            here = posixpath.normpath(posixpath.join(done, step))
+            target = self.links.get(here)
+            if target is None:
+                done = here
+                continue
+            if target.startswith("/"):
+                done = "/"
+            steps = [part for part in target.split("/") if part and part != "."] + steps
+        return path
+
+    def find(self, name: str, asked_by: str = "") -> str:
+        """The real file that the loader takes for `name`, "" for none. `asked_by` is the file that needs it."""
+        if "/" in name:
+            return self._there(name)
+        asker = self.libraries.get(asked_by, About())
+        before = () if asker.runpath else asker.rpath
+        folders = [_expand(f, asked_by) for f in before]
+        folders += self.library_path
+        folders += [_expand(f, asked_by) for f in asker.runpath]
+        candidates = [f"{folder}/{name}" for folder in folders]
+        candidates += [*self.cache.get(name, ()), *(f"{folder}/{name}" for folder in DEFAULT)]
+        return next((real for path in candidates if (real := self._there(path))), "")
+
+    def closure(self, path: str) -> tuple[dict[str, str], list[str]]:
+        """Every library that `path` pulls in, by name, and the names that nothing answers to."""
+        found: dict[str, str] = {}
+        missing: list[str] = []
+        todo = [(name, path) for name in self.libraries.get(path, About()).needed]
+        while todo:
+            name, asker = todo.pop(0)
+            if name in found or name in missing:
+                continue
+            real = self.find(name, asker)
+            if real:
+                found[name] = real
+                todo += [(needed, real) for needed in self.libraries[real].needed]
+            else:
+                missing.append(name)
+        return found, missing
+
+    def _there(self, path: str) -> str:
+        real = self.real(path)
+        return real if real in self.libraries else ""
+
+
+def _expand(folder: str, origin: str) -> str:
+    here = posixpath.dirname(origin)
+    return posixpath.normpath(folder.replace("${ORIGIN}", here).replace("$ORIGIN", here))
+
+
+def cache(data: bytes) -> dict[str, tuple[str, ...]]:
+    """The names in an ld.so.cache and where each is, in the loader's order; empty for a cache that is not glibc's."""
+    start = data.find(MAGIC)
+    if start < 0:
+        return {}
+    found: dict[str, list[str]] = {}
+    try:
+        (count,) = struct.unpack_from("<I", data, start + len(MAGIC))
+        for number in range(count):
+            _flags, key, value = struct.unpack_from("<iII", data, start + HEADER + number * ENTRY)
+            found.setdefault(_text(data, start + key), []).append(_text(data, start + value))
+    except struct.error:
+        return {}
+    return {name: tuple(paths) for name, paths in found.items()}
+
+
+def _text(data: bytes, offset: int) -> str:
+    return data[offset : data.find(b"\0", offset)].decode("utf-8", "replace")

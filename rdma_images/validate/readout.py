@@ -1,0 +1,176 @@
+"""Measure an image that has no Python: take its files out and read them here. Nothing of the image runs for this."""
+
+import re
+import stat
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, cast
+
+from docker.models.containers import Container
+
+from rdma_images.validate.case import name_of
+from rdma_images.validate.ldcache import About, ReadOut, cache
+from rdma_images.validate.measured import Measured, measured
+from rdma_images.validate.stream import Chunks
+from rdma_images.validate.subject import Subject
+from validators.probes import elf, leftovers, libraries, packages, system, tree
+
+CHUNK = 1 << 20  # bytes
+SHARED = re.compile(r".*\.so(\.[\w.]+)?")
+KEPT = re.compile(  # small files that are read where they lie
+    r"/var/lib/dpkg/status(?:\.d/.+)?|/etc/ld\.so\.cache|/(?:etc|usr/lib)/os-release|.*\.dist-info/METADATA|.*/nccl\.h"
+)
+KEPT_LIMIT = 32 * CHUNK
+LIBRARY_LIMIT = 2048 * CHUNK
+METHOD = "the image's ld.so.cache, read out"
+
+
+@dataclass
+class Taken:
+    """What is gathered while an image's files stream by."""
+
+    root: Path  # where small files are kept, at their place in the image
+    shared: dict[str, dict[str, Any]] = field(default_factory=dict)  # ELF libraries by path
+    links: dict[str, str] = field(default_factory=dict)
+    nccl: dict[str, dict[str, Any]] = field(default_factory=dict)
+    plugins: dict[str, dict[str, Any]] = field(default_factory=dict)
+    suffixes: dict[str, list[str]] = field(default_factory=dict)
+
+
+def read_out(container: Container, subject: Subject) -> Measured:
+    """What can be told of the image from its files alone: all but what `import torch` and the tools would say."""
+    with tempfile.TemporaryDirectory(prefix="rdma-images-readout-") as folder:
+        taken = Taken(Path(folder))
+        stream = BufferedReader(Chunks(cast(Iterator[bytes], container.export(chunk_size=CHUNK))), CHUNK)
+        with tarfile.open(fileobj=stream, mode="r|", bufsize=CHUNK) as archive:
+            files = tree.summary(_entries(archive, taken), lambda path: _small(taken, path))
+        answers = {
+            "tree": {"value": {"files": files, "libraries": _libraries(taken, files, subject)}},
+            "packages": {"value": packages.installed_packages(str(taken.root))},
+            "system": {"value": _system(taken, subject)},
+            "torch": {"error": "torch cannot be imported without Python"},
+            "tools": {"error": "no tool of the image was run"},
+        }
+    return measured(answers)
+
+
+def _entries(archive: tarfile.TarFile, taken: Taken) -> Iterator[tree.Entry]:
+    """Every file of the archive as the tree's summary wants it; libraries are read as they come by."""
+    kinds = {tarfile.DIRTYPE: stat.S_IFDIR, tarfile.SYMTYPE: stat.S_IFLNK, tarfile.REGTYPE: stat.S_IFREG}
+    for number, member in enumerate(archive):
+        path = "/" + member.name.removeprefix("./").strip("/")
+        mode = member.mode | kinds.get(member.type, 0)
+        if member.issym():
+            taken.links[path] = member.linkname
+        elif member.islnk():  # another name of a file that came before
+            taken.links[path] = "/" + member.linkname.removeprefix("./").lstrip("/")
+        elif member.isfile():
+            _take(archive, member, path, taken)
+        target = taken.links.get(path, "")
+        yield tree.Entry(path, mode, member.size, str(number), target)
+
+
+def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, taken: Taken) -> None:
+    if SHARED.fullmatch(path) and member.size <= LIBRARY_LIMIT:
+        with tempfile.TemporaryDirectory(dir=taken.root) as folder:
+            file = Path(folder) / "library"
+            _save(archive, member, file)
+            _read_library(path, str(file), taken)
+    elif leftovers.may_hold_secret(path, member.size) or (KEPT.fullmatch(path) and member.size <= KEPT_LIMIT):
+        _save(archive, member, taken.root / path.lstrip("/"))
+
+
+def _read_library(path: str, file: str, taken: Taken) -> None:
+    name = name_of(path)
+    try:
+        taken.shared[path] = elf.library(file)
+    except (OSError, elf.NotElf):
+        return
+    if libraries.NCCL.fullmatch(name):
+        taken.nccl[path] = libraries.about_nccl(file)
+    elif libraries.PLUGIN.fullmatch(name):
+        taken.plugins[path] = libraries.about_plugin(file)
+    elif name.startswith("libibverbs.so"):
+        taken.suffixes[path] = elf.words(file, libraries.SUFFIX)
+
+
+def _save(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    content = archive.extractfile(member)
+    if content is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        while data := content.read(CHUNK):
+            file.write(data)
+
+
+def _small(taken: Taken, path: str) -> bytes | None:
+    try:
+        return (taken.root / path.lstrip("/")).read_bytes()[: leftovers.TEXT_LIMIT]
+    except OSError:
+        return None
+
+
+def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[str, Any]:
+    """The same as the probe of that name, with the loader's part worked out here."""
+    found = files["libraries"]
+    tree_of = ReadOut(
+        libraries={
+            path: About(tuple(about["needed"]), tuple(about["rpath"]), tuple(about["runpath"]))
+            for path, about in taken.shared.items()
+        },
+        links=taken.links,
+        cache=cache(_small_whole(taken, "/etc/ld.so.cache")),
+        library_path=tuple(filter(None, subject.environment.get("LD_LIBRARY_PATH", "").split(":"))),
+    )
+    asked_by = next(iter(sorted(taken.nccl)), "")
+    named = [name_of(p) for p in found if libraries.PLUGIN.fullmatch(name_of(p))]
+    resolved = {name: _resolved(tree_of, name, "") for name in libraries.ASKED}
+    resolved |= {
+        name: _resolved(tree_of, name, asked_by) for name in libraries.plugin_names(named, subject.environment)
+    }
+    closed = {r["file"] for r in resolved.values() if r["file"]} | set(taken.nccl) | set(taken.plugins)
+    at = {str(taken.root / p.lstrip("/")): p for p in libraries.real_files(found, libraries.HEADER)}
+    return {
+        "nccl": taken.nccl,
+        "plugins": taken.plugins,
+        "headers": {at[path]: version for path, version in libraries.headers(list(at)).items()},
+        "resolved": resolved,
+        "closures": {path: _closure(tree_of, path) for path in sorted(closed)},
+        "verbs_suffix": taken.suffixes,
+        "method": METHOD,
+    }
+
+
+def _resolved(tree_of: ReadOut, name: str, asked_by: str) -> dict[str, str]:
+    real = tree_of.find(name, asked_by)
+    error = "" if real else f"{name}: not in {METHOD}, not in the default folders"
+    return {"path": real, "file": real, "error": error}
+
+
+def _closure(tree_of: ReadOut, path: str) -> dict[str, Any]:
+    found, missing = tree_of.closure(path)
+    return {"libraries": found, "missing": missing, "error": ""}
+
+
+def _small_whole(taken: Taken, path: str) -> bytes:
+    try:
+        return (taken.root / path.lstrip("/")).read_bytes()
+    except OSError:
+        return b""
+
+
+def _system(taken: Taken, subject: Subject) -> dict[str, Any]:
+    return {
+        "os": system.os_release(str(taken.root)),
+        "machine": subject.platform.partition("/")[2],
+        "kernel": "",
+        "python": "",
+        "python_path": "",
+        "user": 0,
+        "environment": subject.environment,
+    }

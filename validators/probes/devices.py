@@ -1,0 +1,87 @@
+"""What the machine brings to a container: RDMA devices, limits, huge pages, and what GPUDirect needs."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import resource
+from typing import Any
+
+from validators.probes import tools
+
+SYS = "/sys/class/infiniband"
+
+
+def fabric_devices() -> dict[str, Any]:
+    """The RDMA devices and what their use depends on, as the kernel tells it."""
+    return {
+        "instance": first_line("/sys/devices/virtual/dmi/id/product_name"),
+        "vendor": first_line("/sys/devices/virtual/dmi/id/sys_vendor"),
+        "nodes": sorted(os.path.basename(path) for path in glob.glob("/dev/infiniband/*")),
+        "rdma": {os.path.basename(path): rdma_device(path) for path in sorted(glob.glob(SYS + "/*"))},
+        "efa_domains": efa_domains(tools.run(tools.COMMANDS["fi_info -p efa"])["out"]),
+        "memlock": memlock(),
+        "huge_pages": huge_pages(),
+        "compat_mode": first_line("/sys/module/erdma/parameters/compat_mode"),
+        "modules": modules(),
+        "nvidia_module": first_line("/proc/driver/nvidia/version"),
+        "tools": {name: tools.run(tools.COMMANDS[name]) for name in ("fi_info -p efa", "ibv_devinfo")},
+    }
+
+
+def rdma_device(path: str) -> dict[str, Any]:
+    """One device: its driver, its first port's state, its network interface's MTU, its peer-to-peer provider."""
+    interfaces = glob.glob(path + "/device/net/*")
+    return {
+        "driver": os.path.basename(os.path.realpath(path + "/device/driver")),
+        "state": first_line(path + "/ports/1/state"),
+        "mtu": int(first_line(interfaces[0] + "/mtu") or 0) if interfaces else 0,
+        "p2p": first_line(path + "/device/p2p"),
+    }
+
+
+def efa_domains(listing: str) -> list[str]:
+    """The domains with reliable datagrams in what fi_info printed, each once."""
+    blocks = re.split(r"^provider: ", listing, flags=re.MULTILINE)
+    reliable = [block for block in blocks if block.startswith("efa") and "type: FI_EP_RDM" in block]
+    found = (re.search(r"^\s*domain: (\S+)", block, re.MULTILINE) for block in reliable)
+    return sorted({match.group(1) for match in found if match})
+
+
+def memlock() -> int | None:
+    """The bytes that a process may lock; None for no limit."""
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def huge_pages() -> dict[str, int]:
+    """Huge pages in all and free, and the bytes of one."""
+    found = {"total": 0, "free": 0, "bytes": 0}
+    names = {"HugePages_Total": ("total", 1), "HugePages_Free": ("free", 1), "Hugepagesize": ("bytes", 1024)}
+    for name, value in re.findall(r"^(\w+): +(\d+)", text("/proc/meminfo"), re.MULTILINE):
+        if name in names:
+            key, factor = names[name]
+            found[key] = int(value) * factor
+    return found
+
+
+def modules() -> list[str]:
+    """The loaded kernel modules that matter to RDMA and GPUDirect."""
+    wanted = re.compile(r"efa|erdma|ib_uverbs|nvidia_peermem|nv_peer_mem|gdrdrv|nvidia")
+    names = [line.split(" ", 1)[0] for line in text("/proc/modules").splitlines()]
+    return sorted(name for name in names if wanted.fullmatch(name))
+
+
+def first_line(path: str) -> str:
+    """The first line of a file of the kernel's; "" where there is none."""
+    return text(path).split("\n", 1)[0].strip()
+
+
+def text(path: str) -> str:
+    """The content of a file of the kernel's; "" where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
