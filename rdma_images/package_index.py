@@ -12,6 +12,9 @@ from uv import find_uv_bin
 from rdma_images.errors import RdmaImagesError
 
 SECONDS = 60  # far more than a client needs to print its configuration
+TELLING = ("UV_", "PIP_", "XDG_", "HOME", "PATH", "VIRTUAL_ENV")  # variables that decide where it is read from
+
+Environ = tuple[tuple[str, str], ...]
 
 
 def address(environ: Mapping[str, str] | None = None) -> str:
@@ -20,9 +23,10 @@ def address(environ: Mapping[str, str] | None = None) -> str:
     pip is asked too, since a mirror is more often set in pip.conf than in uv.toml; pip's extra indexes are not used.
     """
     environ = os.environ if environ is None else environ
-    configured = _of_uv(tuple(sorted(environ.items())))
-    default = _of_uv(tuple(sorted(without_uv(environ).items())), "--no-config")
-    return configured if configured != default else (_of_pip(environ) or default)
+    told = {name: value for name, value in environ.items() if name.startswith(TELLING)}
+    configured = _of_uv(_key(told))
+    default = _of_uv(_key(without_uv(told)), "--no-config")
+    return configured if configured != default else (_of_pip(_key(told)) or default)
 
 
 def without_uv(environ: Mapping[str, str]) -> dict[str, str]:
@@ -30,8 +34,13 @@ def without_uv(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith("UV_") or name == "UV_CACHE_DIR"}
 
 
+def _key(environ: Mapping[str, str]) -> Environ:
+    """An environment that a cache can remember."""
+    return tuple(sorted(environ.items()))
+
+
 @cache
-def _of_uv(environ: tuple[tuple[str, str], ...], *options: str) -> str:
+def _of_uv(environ: Environ, *options: str) -> str:
     """What uv says it would write as --index-url; an empty input needs no network. Raises RdmaImagesError."""
     command = [
         find_uv_bin(),
@@ -54,9 +63,10 @@ def _of_uv(environ: tuple[tuple[str, str], ...], *options: str) -> str:
     raise RdmaImagesError(f"uv does not say which package index it uses: {done.stderr.strip() or done.stdout.strip()}")
 
 
-def _of_pip(environ: Mapping[str, str]) -> str | None:
+@cache
+def _of_pip(environ: Environ) -> str | None:
     """The index in pip's environment or configuration; None where there is none, or no pip."""
-    if chosen := environ.get("PIP_INDEX_URL"):
+    if chosen := dict(environ).get("PIP_INDEX_URL"):
         return chosen
     command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
     done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, timeout=SECONDS)

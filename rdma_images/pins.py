@@ -1,9 +1,11 @@
 """Digests that no vendor publishes beside the file: read once by `invoke lock`, kept in locks/, compared ever after."""
 
+import re
 from pathlib import Path
+from typing import Annotated
 
 import yaml
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from rdma_images import atomic, paths, yamlfile
 
@@ -11,35 +13,33 @@ HEAD = "# Written by `invoke lock`; a change here is a change of what gets built
 DOCKER_HUB = "docker.io"
 
 
+def _digest(text: str) -> str:
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", text):
+        raise ValueError(f"{text!r} is no digest; one is sha256: and 64 hexadecimal digits")
+    return text
+
+
 class File(yamlfile.Strict):
     """locks/bases.yaml or locks/downloads.yaml: "sha256:…" by image reference, or by source."""
 
-    pins: dict[str, str] = Field(default_factory=dict)
-
-    @field_validator("pins")
-    @classmethod
-    def _are_digests(cls, pins: dict[str, str]) -> dict[str, str]:
-        for name, digest in pins.items():
-            algorithm, _, value = digest.partition(":")
-            if algorithm != "sha256" or len(value) != 64 or not set(value) <= set("0123456789abcdef"):
-                raise ValueError(f"{name}: {digest!r} is no digest; one is sha256: and 64 hexadecimal digits")
-        return pins
+    pins: dict[str, Annotated[str, AfterValidator(_digest)]] = Field(default_factory=dict)
 
 
-def bases(folder: Path = paths.LOCKS) -> dict[str, str]:
+def bases(folder: Path | None = None) -> dict[str, str]:
     """The digests of pulled bases, by their full reference ("docker.io/library/ubuntu:24.04")."""
-    return _read(folder / "bases.yaml")
+    return _read((folder or paths.LOCKS) / "bases.yaml")
 
 
-def downloads(folder: Path = paths.LOCKS) -> dict[str, str]:
+def downloads(folder: Path | None = None) -> dict[str, str]:
     """The digests of downloads for which no vendor states one, by source."""
-    return _read(folder / "downloads.yaml")
+    return _read((folder or paths.LOCKS) / "downloads.yaml")
 
 
-def keep(file: str, found: dict[str, str], folder: Path = paths.LOCKS) -> None:
+def keep(name: str, found: dict[str, str], folder: Path | None = None) -> None:
     """Add digests to a file ("bases.yaml"), in the order of their names; the same digests give the same text."""
-    pins = dict(sorted((_read(folder / file) | found).items()))
-    atomic.write(folder / file, HEAD + yaml.safe_dump({"pins": pins}, sort_keys=False, width=200))
+    file = (folder or paths.LOCKS) / name
+    pins = dict(sorted((_read(file) | found).items()))
+    atomic.write(file, HEAD + yaml.safe_dump({"pins": pins}, sort_keys=False, width=200))
 
 
 def full(reference: str) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import tempfile
 import time
 import tomllib
@@ -82,7 +83,7 @@ def _pylock(asked: Asked, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
         (folder / "overrides.in").write_text("\n".join(asked.overrides) + "\n")
         command = [find_uv_bin(), "pip", "compile", "requirements.in", "--overrides", "overrides.in"]
         command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet", "--no-config"]
-        command += ["--only-binary", ":all:", "--python-version", asked.python, "--no-python-downloads"]
+        command += ["--only-binary", ":all:", "--python", sys.executable, "--python-version", asked.python]
         command += ["--python-platform", f"{MACHINE[asked.platform]}-manylinux_{asked.glibc.replace('.', '_')}"]
         # Through the environment: an address with its login must not show up in a process list.
         environ = package_index.without_uv(os.environ) | {
@@ -94,7 +95,7 @@ def _pylock(asked: Asked, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
         except subprocess.TimeoutExpired:
             raise RdmaImagesError(f"locking {asked.key}: the package index did not answer in {SECONDS} s") from None
         if done.returncode:
-            reason = done.stderr.strip().removeprefix("error: ")
+            reason = " ".join(done.stderr.split()).removeprefix("error: ")
             raise RdmaImagesError(f"locking {asked.key}: uv finds no wheels for it: {reason}")
         packages: list[dict[str, Any]] = tomllib.loads((folder / "pylock.toml").read_text()).get("packages", [])
         return packages

@@ -17,6 +17,7 @@ WORDS = {
     "Connection refused": "connection refused",
     "No route to host": "no route to host",
     "Network is unreachable": "no route to host",
+    "IncompleteRead": "the connection broke off",
     "Connection reset": "the connection was reset",
     "Remote end closed": "the server closed the connection without an answer",
 }

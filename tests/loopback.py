@@ -57,8 +57,7 @@ class Site:
 @contextmanager
 def serve(tls: ssl.SSLContext | None = None) -> Iterator[Site]:
     """A site for as long as the block runs."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), _Handler)
     if tls:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     scheme, host = ("https", "localhost") if tls else ("http", "127.0.0.1")
@@ -72,6 +71,11 @@ def serve(tls: ssl.SSLContext | None = None) -> Iterator[Site]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64  # tests ask many things at once
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -122,7 +122,7 @@ def test_what_is_not_there_is_not_asked_for_again(site: Site):
 
 def test_a_later_run_goes_on_where_an_earlier_one_was_cut_off(site: Site, state):
     site.answers["/tool"] = Answer(BODY, cut=50_000)
-    with pytest.raises(RdmaImagesError, match="Connection broken|ended after"):
+    with pytest.raises(RdmaImagesError, match="the connection broke off"):
         brought(source(f"{site.address}/tool"))
     part = state / "downloads/partial/tool-1.0/tool"
     have = part.stat().st_size
@@ -205,7 +205,7 @@ def test_a_private_authority_is_trusted_only_when_named(tmp_path):
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     with serve(context) as site:
         site.answers["/tool"] = Answer(BODY)
-        with pytest.raises(RdmaImagesError, match="certificate is not trusted by .*: name another ca-bundle"):
+        with pytest.raises(RdmaImagesError, match=r"certificate is not trusted by .*: name another ca-bundle"):
             brought(source(f"{site.address}/tool"))
         assert brought(source(f"{site.address}/tool"), mirrors(ca_bundle=tmp_path / "ca.pem")) == BODY
 

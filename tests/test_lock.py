@@ -1,0 +1,171 @@
+"""A lock answers one question, says nothing of where it was made, and is not believed when it no longer fits."""
+
+import json
+import re
+
+import pytest
+
+from rdma_images import lock, paths
+from rdma_images.errors import RdmaImagesError, RefusedError
+from rdma_images.model import Component
+from rdma_images.resolve import accepted_tags
+from rdma_images.wheels import Asked, Lock, Wheel
+from tests.images import image
+
+DIGEST = "0" * 64
+COMMITTED = sorted((paths.LOCKS / "python").glob("*.json"))
+
+
+def wheel(name: str, version: str) -> Wheel:
+    return Wheel(
+        name=name,
+        version=version,
+        file=f"{name.replace('-', '_')}-{version}-py3-none-manylinux_2_18_x86_64.whl",
+        sha256=DIGEST,
+        size=7,
+    )
+
+
+def written(folder, question: Asked, *wheels: Wheel):
+    file = lock.path(question, folder)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(Lock(asked=question, wheels=wheels).text())
+    return file
+
+
+def locked(folder, of=None, nccl: str = "2.30.7"):
+    question = lock.asked(of or image())
+    return written(folder, question, wheel("nvidia-nccl-cu13", nccl), wheel("torch", "2.15.0"))
+
+
+def test_torch_alone_decides_its_nccl():
+    question = lock.asked(image())
+    assert question.requirements == ("torch==2.15.0",)
+    assert question.overrides == ()
+    assert question.key == "torch-2.15.0-py3.13-linux-amd64"
+
+
+def test_a_chosen_nccl_is_stronger_than_torchs_pin():
+    question = lock.asked(image(components={"nccl": Component("nccl", "2.32.3", "--set")}))
+    assert question.overrides == ("nvidia-nccl-cu13==2.32.3",)
+    assert question.key == "torch-2.15.0-nccl-2.32.3-py3.13-linux-amd64"
+
+
+def test_without_torch_nccl_is_asked_for_itself():
+    of = image(components={"pytorch": None, "nccl": Component("nccl", "2.30.7", "matrix")})
+    assert lock.asked(of).requirements == ("nvidia-nccl-cu13==2.30.7",)
+    assert lock.asked(of).overrides == ()
+
+
+@pytest.mark.parametrize(
+    ("packages", "key"),
+    [
+        (("numpy",), "torch-2.15.0+numpy-py3.13-linux-amd64"),
+        (("sagemaker-training", "numpy"), "torch-2.15.0+numpy+sagemaker-training-py3.13-linux-amd64"),
+        (("numpy>=2",), r"torch-2.15.0+[0-9a-f]{8}-py3.13-linux-amd64"),
+    ],
+)
+def test_the_name_of_a_lock_says_what_was_asked(packages, key):
+    made = lock.asked(image(python_packages=packages)).key
+    assert re.fullmatch(key.replace("+", r"\+"), made)
+
+
+def test_different_questions_have_different_names():
+    several = [
+        image(),
+        image(platform="linux/arm64"),
+        image(components={"python": Component("python", "3.12", "base")}),
+        image(components={"pytorch": Component("pytorch", "2.14.1", "matrix")}),
+        image(components={"nccl": Component("nccl", "2.32.3", "--set")}),
+        image(python_packages=("numpy",)),
+        image(python_packages=("numpy>=2",)),
+        image(python_packages=("numpy<2",)),
+    ]
+    assert len({lock.asked(one).key for one in several}) == len(several)
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    file = locked(tmp_path)
+    found = lock.load(image(), tmp_path)
+    assert found.text() == file.read_text()
+    assert [one.requirement for one in found.wheels] == [
+        f"nvidia-nccl-cu13==2.30.7 --hash=sha256:{DIGEST}",
+        f"torch==2.15.0 --hash=sha256:{DIGEST}",
+    ]
+    assert found.size == 14
+
+
+def test_an_image_without_wheels_needs_no_lock(tmp_path):
+    assert lock.load(image(components={"pytorch": None, "nccl": None}), tmp_path).wheels == ()
+
+
+def test_a_missing_lock_names_the_mend(tmp_path):
+    with pytest.raises(lock.NotLockedError, match="`invoke lock` makes it"):
+        lock.load(image(), tmp_path)
+
+
+def test_a_lock_of_another_question_is_refused(tmp_path):
+    other = lock.asked(image(python_packages=("numpy",)))
+    written(tmp_path, other, wheel("torch", "2.15.0")).rename(lock.path(lock.asked(image()), tmp_path))
+    with pytest.raises(RefusedError, match=r"locked torch==2\.15\.0, numpy .* but torch==2\.15\.0 for .*`invoke lock`"):
+        lock.load(image(), tmp_path)
+
+
+def test_a_lock_that_lost_a_package_is_refused(tmp_path):
+    written(tmp_path, lock.asked(image()), wheel("nvidia-nccl-cu13", "2.30.7"))
+    with pytest.raises(RefusedError, match="has no wheel of torch: run `invoke lock` again"):
+        lock.load(image(), tmp_path)
+
+
+def test_wheels_with_another_nccl_than_planned_are_refused(tmp_path):
+    locked(tmp_path, nccl="2.29.7")
+    with pytest.raises(RdmaImagesError, match=r"bring nvidia-nccl-cu13 2\.29\.7, but .* nvidia-nccl-cu13 2\.30\.7"):
+        lock.load(image(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda text: text.replace('"wheels"', '"weels"'), r":\d+: unknown key 'weels'"),
+        (lambda text: text.replace('"size": 7', '"size": "many"'), r":\d+: wheels.*size"),
+        (lambda text: text[:-20], r":\d+: not valid YAML"),
+    ],
+)
+def test_a_damaged_lock_is_named_with_its_line(tmp_path, damage, says):
+    file = locked(tmp_path)
+    file.write_text(damage(file.read_text()))
+    with pytest.raises(RefusedError, match=re.escape(str(file)) + says):
+        lock.load(image(), tmp_path)
+
+
+def test_there_are_committed_locks():
+    assert len(COMMITTED) > 8
+
+
+@pytest.mark.parametrize("file", COMMITTED, ids=lambda file: file.stem)
+def test_committed_locks(file):
+    text = file.read_text()
+    assert "://" not in text
+    assert not re.search(r"20\d\d-\d\d-\d\d", text)
+    found = Lock.model_validate_json(text)
+    assert found.text() == text
+    accepted = set(accepted_tags(found.asked))
+    for one in found.wheels:
+        assert one.tags & accepted, one.file
+        assert one.size > 0
+        assert re.fullmatch(r"[0-9a-f]{64}", one.sha256)
+    names = [one.name for one in found.wheels]
+    assert names == sorted(set(names))
+    if not file.stem.startswith("tools-"):
+        assert file.stem == found.asked.key
+        assert lock.read(found.asked) == found
+
+
+@pytest.mark.parametrize("platform", ["linux/amd64", "linux/arm64"])
+def test_the_builder_has_its_tools_on_every_platform(platform):
+    assert [one.name for one in lock.tools(platform).wheels] == ["uv"]
+
+
+def test_lock_files_are_json():
+    for file in COMMITTED:
+        json.loads(file.read_text())

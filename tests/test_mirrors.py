@@ -1,0 +1,164 @@
+"""Every source can come from elsewhere; what is written wrong is refused where it is written; no secret is shown."""
+
+import re
+import ssl
+from pathlib import Path
+
+import certifi
+import pytest
+
+from rdma_images import mirrors, paths
+from rdma_images.errors import RefusedError
+from rdma_images.model import Source
+from rdma_images.sources import COMPONENTS
+
+TARBALL = Source("tool-1.2.0", "tool", "download", "https://vendor.example/a/tool-1.2.0.tar.gz", "sha256:0")
+BASE = Source("base-ubuntu24.04", "base", "base", "docker.io/library/ubuntu:24.04", "sha256:0")
+ARCHIVE = Source("debian-trixie", "debian", "apt", "https://debian.example/debian", "archive-signature")
+INDEX = Source("package-index", "package-index", "index", "https://index.example/simple", "")
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Read mirrors.yaml with the text given."""
+
+    def read(text: str, **environ: str) -> mirrors.Mirrors:
+        (tmp_path / "mirrors.yaml").write_text(text)
+        return mirrors.load(tmp_path / "mirrors.yaml", environ)
+
+    return read
+
+
+def test_without_a_file_everything_comes_from_upstream(monkeypatch, tmp_path):
+    monkeypatch.setattr(paths, "PROJECT", tmp_path)
+    found = mirrors.load(environ={})
+    assert [found.address(source) for source in (TARBALL, BASE, ARCHIVE, INDEX)] == [None] * 4
+    assert found.ca_bundle.is_file()
+
+
+def test_a_file_that_was_named_must_be_there(tmp_path):
+    for named in ({"path": tmp_path / "none.yaml", "environ": {}}, {"environ": {"RDMA_IMAGES_MIRRORS": "/none.yaml"}}):
+        with pytest.raises(RefusedError, match=r"none\.yaml: no such file"):
+            mirrors.load(**named)
+
+
+@pytest.mark.parametrize(
+    ("entry", "source", "address"),
+    [
+        ("tool: https://mirror.example/files/", TARBALL, "https://mirror.example/files/tool-1.2.0.tar.gz"),
+        ("tool: https://mirror.example/other.tgz", TARBALL, "https://mirror.example/other.tgz"),
+        ("tool-1.2.0: /srv/tool.tgz", TARBALL, "/srv/tool.tgz"),
+        ("tool-1.2.0: file:///srv/tool.tgz", TARBALL, "file:///srv/tool.tgz"),
+        ("download: https://mirror.example/files/", TARBALL, "https://mirror.example/files/tool-1.2.0.tar.gz"),
+        ("base: registry.example/hub/", BASE, "registry.example/hub/library/ubuntu:24.04"),
+        ("base-ubuntu24.04: registry.example/ubuntu:24.04", BASE, "registry.example/ubuntu:24.04"),
+        ("debian: https://mirror.example/debian/", ARCHIVE, "https://mirror.example/debian"),
+        ("apt: https://mirror.example/debian", ARCHIVE, "https://mirror.example/debian"),
+        ("index: https://mirror.example/simple/", INDEX, "https://mirror.example/simple"),
+    ],
+)
+def test_an_entry_replaces_a_source(load, entry, source, address):
+    assert load(f"sources:\n  {entry}\n").address(source) == address
+
+
+def test_the_narrowest_name_wins(load):
+    found = load("sources:\n  tool-1.2.0: /id\n  tool: /component\n  download: /kind\n")
+    assert found.address(TARBALL) == "/id"
+    other = Source("tool-1.3.0", "tool", "download", "https://vendor.example/x", "")
+    assert found.address(other) == "/component"
+
+
+def test_the_environment_stands_over_the_file(load):
+    found = load("sources:\n  tool: /file\n", RDMA_IMAGES_MIRROR_TOOL="/environment")
+    assert found.address(TARBALL) == "/environment"
+    assert load("", RDMA_IMAGES_MIRROR_TOOL_1_2_0="/exact").address(TARBALL) == "/exact"
+
+
+def test_an_entry_that_names_no_source_is_refused_with_its_line(load):
+    found = load("sources:\n  tool: /a\n  tol: /b\n")
+    with pytest.raises(RefusedError, match=r"mirrors\.yaml:3: tol is no source: did you mean tool\?"):
+        found.check(["tool"])
+    with pytest.raises(RefusedError, match=r"\$RDMA_IMAGES_MIRROR_TOL: tol is no source"):
+        load("", RDMA_IMAGES_MIRROR_TOL="/b").check(["tool"])
+    load("sources:\n  tool: /a\n  tool-9.9: /b\n  base: c/\n").check(["tool"])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("sorces: {}\n", r":1: unknown key 'sorces'.*did you mean sources"),
+        ("sources:\n  tool: /a\n  tool: /b\n", ":3: 'tool' is written twice, first in line 2"),
+        (
+            "credentials:\n  host.example:\n    username: me\n    password: hunter2\n",
+            ":4: .*a password is never written",
+        ),
+        ("credentials:\n  host.example:\n    username: me\n", ":2: credentials.host.example has no 'password': add it"),
+        ("ca-bundle: /none.pem\n", ":1: the CA bundle /none.pem cannot be used: No such file"),
+    ],
+)
+def test_a_file_that_is_wrong_says_where(load, text, says):
+    with pytest.raises(RefusedError, match=says) as error:
+        load(text)
+    assert "hunter2" not in str(error.value)
+
+
+def test_logins_come_by_reference(load, tmp_path):
+    (tmp_path / "secret").write_text("from file\n")
+    text = (
+        "credentials:\n"
+        "  one.example: {username: me, password: 'env:ONE'}\n"
+        f"  two.example:5000: {{username: you, password: 'file:{tmp_path}/secret'}}\n"
+    )
+    found = load(text, ONE="from environment")
+    assert found.login("https://one.example/x") == mirrors.Login("me", "from environment")
+    assert found.login("two.example:5000/library/ubuntu:24.04") == mirrors.Login("you", "from file")
+    assert found.login("https://three.example/") is None
+    assert "from" not in repr(found)
+
+
+def test_a_missing_secret_is_named(load):
+    with pytest.raises(RefusedError, match=r"mirrors\.yaml:2: the environment has no ONE: set it"):
+        load("credentials:\n  one.example: {username: me, password: 'env:ONE'}\n")
+    with pytest.raises(RefusedError, match="/none cannot be read: No such file"):
+        load("credentials:\n  one.example: {username: me, password: 'file:/none'}\n")
+
+
+def test_a_login_in_an_address_is_taken_out_of_it(load):
+    found = load("", RDMA_IMAGES_MIRROR_INDEX="https://me:p%40ss@index.example:8443/simple")
+    assert found.address(INDEX) == "https://index.example:8443/simple"
+    assert found.login("https://index.example:8443/simple") == mirrors.Login("me", "p@ss")
+    assert "p@ss" not in repr(found)
+    assert found.with_login("https://index.example:8443/simple") == "https://me:p%40ss@index.example:8443/simple"
+
+
+def test_a_signature_keeps_its_ending_and_a_key_its_name():
+    upstream = "https://vendor.example/a/tool.tar.gz"
+    assert mirrors.beside("/srv/t.tgz", upstream, f"{upstream}.sig") == "/srv/t.tgz.sig"
+    assert mirrors.beside("https://m.example/f/t.tgz", upstream, "https://vendor.example/tool.key") == (
+        "https://m.example/f/tool.key"
+    )
+
+
+def test_the_ca_bundle_is_the_chosen_one_then_the_environments_then_the_systems(load, tmp_path):
+    copies = {name: tmp_path / f"{name}.pem" for name in ("file", "variable", "system")}
+    for copy in copies.values():
+        copy.write_bytes(Path(certifi.where()).read_bytes())
+    text = f"ca-bundle: {copies['file']}\n"
+    environ = {"SSL_CERT_FILE": str(copies["system"])}
+    assert load("", **environ).ca_bundle == copies["system"]
+    assert load(text, **environ).ca_bundle == copies["file"]
+    assert load(text, RDMA_IMAGES_CA_BUNDLE=str(copies["variable"])).ca_bundle == copies["variable"]
+    assert ssl.create_default_context(cafile=str(load("").ca_bundle)).cert_store_stats()["x509"]
+
+
+@pytest.mark.parametrize("content", ["", "no certificate"])
+def test_a_bundle_without_a_certificate_is_refused(load, tmp_path, content):
+    (tmp_path / "ca.pem").write_text(content)
+    with pytest.raises(RefusedError, match=r"\$RDMA_IMAGES_CA_BUNDLE: the CA bundle .* cannot be used: "):
+        load("", RDMA_IMAGES_CA_BUNDLE=str(tmp_path / "ca.pem"))
+
+
+def test_the_example_is_a_valid_file():
+    example = paths.PROJECT / "mirrors.example.yaml"
+    variables = dict.fromkeys(re.findall(r"env:(\w+)", example.read_text()), "secret")
+    mirrors.load(example, variables).check(COMPONENTS)
