@@ -63,6 +63,7 @@ AXES: tuple[Axis, ...] = (
         decided_by="efa-installer",
         implied=lambda facts, chosen: facts.efa.releases[chosen["efa-installer"]].plugin,
     ),
+    Axis("nccl-tests", lambda facts: _ordered(facts.nccl_tests.releases)),
     Axis("platform", lambda _: get_args(Platform), default="linux/amd64"),
 )
 BY_NAME = {axis.name: axis for axis in AXES}

@@ -30,12 +30,13 @@ def plugin_from(candidate: Candidate, facts: Facts) -> Literal["installer", "sou
 
 
 def _base(candidate: Candidate, facts: Facts) -> dict[str, str]:
-    """kind, image, distribution, release, codename, glibc; cuda and entrypoint where it has them."""
+    """kind, image, distribution, release, codename, glibc; where there are any cuda, entrypoint, remove (packages)."""
     base = facts.bases.bases[candidate["base"]]
     words = base.model_dump(
         include={"kind", "image", "distribution", "release", "codename", "glibc", "cuda", "entrypoint"}
     )
-    return {name: word for name, word in words.items() if word is not None}
+    has = {name: word for name, word in words.items() if word is not None}
+    return has | ({"remove": " ".join(base.remove)} if base.remove else {})
 
 
 def _nccl(candidate: Candidate, _: Facts) -> dict[str, str]:

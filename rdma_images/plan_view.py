@@ -11,7 +11,18 @@ from rdma_images.model import Plan, Refusal
 if TYPE_CHECKING:  # importing rich takes 0.1 s, which a plan for a program does not need
     from rich.console import RenderableType
 
-SHOWN = ("base", "python", "pytorch", "cuda", "nccl", "efa-installer", "libfabric", "aws-ofi-nccl", "erdma-apt")
+SHOWN = (
+    "base",
+    "python",
+    "pytorch",
+    "nccl-tests",
+    "cuda",
+    "nccl",
+    "efa-installer",
+    "libfabric",
+    "aws-ofi-nccl",
+    "erdma-apt",
+)
 
 
 def as_json(plan: Plan) -> str:

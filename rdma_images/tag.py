@@ -8,6 +8,7 @@ from rdma_images.errors import RefusedError
 # Component and what is written before its version: 2.15.0-cu13.2-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.13-debian13
 GRAMMAR = (
     ("pytorch", ""),
+    ("nccl-tests", ""),
     ("cuda", "cu"),
     ("nccl", "nccl"),
     ("efa-installer", "efa"),

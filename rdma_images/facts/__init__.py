@@ -9,6 +9,7 @@ from rdma_images.facts.cuda import Cuda
 from rdma_images.facts.efa import Efa
 from rdma_images.facts.erdma import Erdma
 from rdma_images.facts.nccl import Nccl
+from rdma_images.facts.nccl_tests import NcclTests
 from rdma_images.facts.plugin import Plugin
 from rdma_images.facts.torch import Torch
 
@@ -24,6 +25,7 @@ class Facts:
     efa: Efa
     plugin: Plugin
     erdma: Erdma
+    nccl_tests: NcclTests
 
 
 def load(folder: Path = paths.FACTS) -> Facts:
@@ -36,4 +38,5 @@ def load(folder: Path = paths.FACTS) -> Facts:
         efa=yamlfile.load(folder / "efa-installer.yaml", Efa),
         plugin=yamlfile.load(folder / "aws-ofi-nccl.yaml", Plugin),
         erdma=yamlfile.load(folder / "erdma.yaml", Erdma),
+        nccl_tests=yamlfile.load(folder / "nccl-tests.yaml", NcclTests),
     )

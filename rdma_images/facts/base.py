@@ -15,7 +15,9 @@ class Base(Row):
     glibc: str
     kind: Literal["bootstrap", "pull"]  # made from Debian's archive where that can be done, or pulled
     image: str  # what is pulled, for either kind
+    stand_in: str | None = None  # the base, made from Debian's archive, on which a rehearsal stands instead
     cuda: str | None = None  # the CUDA toolkit in it
+    remove: tuple[str, ...] = ()  # packages in the way of the fabric's own, and of the one NCCL
     entrypoint: Literal["nvidia"] | None = None  # NVIDIA's own, which EFA's installer takes for an NGC image
 
     @property

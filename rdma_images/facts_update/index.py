@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import tomllib
 from collections.abc import Iterable
@@ -37,7 +38,9 @@ class Index:
         for python in pythons:
             while True:
                 without = ",".join(f"!={version}" for version in [*known, *found])
-                pins = self._compile(f"{package}>={floor},{without}", "--no-deps", "--universal", f"-p{python}")
+                pins = self._compile(
+                    f"{package}>={floor},{without}", "--no-deps", "--universal", f"--python-version={python}"
+                )
                 if pins is None:
                     break
                 found.append(_pins(pins)[package])
@@ -47,7 +50,7 @@ class Index:
         """The addresses of the wheels of a release."""
         options = ("--no-deps", "--universal", "--format", "pylock.toml")
         for python in PYTHONS:  # uv leaves out the wheels of older pythons than it is asked for
-            if text := self._compile(f"{package}=={version}", *options, f"-p{python}"):
+            if text := self._compile(f"{package}=={version}", *options, f"--python-version={python}"):
                 packages = tomllib.loads(text)["packages"]
                 return [wheel.get("url") or wheel["path"] for entry in packages for wheel in entry.get("wheels", ())]
         raise RdmaImagesError(f"the package index has no wheels of {package} {version}")
@@ -64,6 +67,7 @@ class Index:
         """uv's resolution of one requirement; None when there is none. Raises RdmaImagesError for any other trouble."""
         command = [find_uv_bin(), "pip", "compile", "-", "--quiet", "--no-header", "--no-annotate", "--no-config"]
         command += ["--only-binary", ":all:", "--no-python-downloads", *options]
+        command += ["--python", sys.executable]  # spares uv a search for others
         # Through the environment: an address with a password in it must not show up in a process list.
         environ = package_index.without_uv(os.environ)
         environ |= {"UV_DEFAULT_INDEX": self.address, "SSL_CERT_FILE": str(self.ca)}
@@ -76,6 +80,8 @@ class Index:
                 raise RdmaImagesError(f"{requirement}: the package index did not answer in {SECONDS} s") from None
         if done.returncode == 0:
             return done.stdout
+        if "was not found in the package registry" in done.stderr:
+            raise RdmaImagesError(f"{requirement}: the package index does not have it")
         if "No solution found" in done.stderr:
             return None
         raise RdmaImagesError(f"{requirement}: {done.stderr.strip().removeprefix('error: ')}")
@@ -92,5 +98,6 @@ def file_name(address: str) -> str:
 
 
 def pythons(facts: Facts) -> list[str]:
-    """The pythons of the bases, the newest first: a release that none of them runs is of no use."""
-    return versions.newest_first({base.python for base in facts.bases.bases.values()})
+    """The newest and the oldest python of the bases: a release that neither runs is of no use."""
+    known = versions.newest_first({base.python for base in facts.bases.bases.values()})
+    return [known[0], known[-1]]
