@@ -26,15 +26,17 @@ REHEARSE = {"rehearse": "Stand-ins for the sources out of reach, and only for th
 MANY = ["target", "set"]
 
 
-@verb(help=CHOICE | JSON, iterable=MANY)
-def plan(_: Any, target: Any = None, all: bool = False, set: Any = None, json: bool = False) -> None:
+@verb(help=CHOICE | REHEARSE | JSON, iterable=MANY)
+def plan(
+    _: Any, target: Any = None, all: bool = False, set: Any = None, rehearse: bool = False, json: bool = False
+) -> None:
     """Say what would be built, and what is refused and why. Downloads nothing.
 
     For example: invoke plan --target efa-pytorch --set nccl=2.32.3
     """
     from rdma_images import plan_view
 
-    answer = choice.plan(site(), target, all, set)
+    answer = choice.plan(site(), target, all, set, rehearse)
     show(plan_view.as_json(answer) if json else plan_view.table(answer))
     if answer.refusals:
         raise Exit(code=2)
@@ -48,19 +50,24 @@ def sources(
     from rdma_images import sources, supply
 
     here = site()
-    wanted = [one for image in choice.images(here, target, all, set) for one in sources.sources(image, here.facts)]
+    images = choice.images(here, target, all, set, rehearse)
+    wanted = [one for image in images for one in sources.sources(image, here.facts)]
     supplies = supply.supply(wanted, here.mirrors, rehearse)
     show(supply.as_json(supplies) if json else supply.table(supplies))
     supply.require(supplies)
 
 
-@verb(help=CHOICE | {"upgrade": "Resolve again what is locked already, to the newest versions."}, iterable=MANY)
-def lock(_: Any, target: Any = None, all: bool = False, set: Any = None, upgrade: bool = False) -> None:
+@verb(
+    help=CHOICE | REHEARSE | {"upgrade": "Resolve again what is locked already, to the newest versions."}, iterable=MANY
+)
+def lock(
+    _: Any, target: Any = None, all: bool = False, set: Any = None, rehearse: bool = False, upgrade: bool = False
+) -> None:
     """Pin every download of the images by its digest: wheels, pulled bases, tarballs. Writes locks/."""
     from rdma_images import relock
 
     here = site()
-    done = relock.relock(choice.images(here, target, all, set), here.facts, here.mirrors, upgrade, progress)
+    done = relock.relock(choice.images(here, target, all, set, rehearse), here.facts, here.mirrors, upgrade, progress)
     show(relock.table(done))
     if any(one.outcome == "failed" for one in done):
         raise Exit(code=1)
@@ -72,7 +79,7 @@ def render(_: Any, target: Any = None, all: bool = False, set: Any = None, rehea
     from rdma_images import build, order
 
     here = site()
-    images = choice.images(here, target, all, set)
+    images = choice.images(here, target, all, set, rehearse)
     orders = [order.order(image, here, rehearse, progress=progress) for image in images]
     show(*(str(one.dockerfile) for one in orders), str(build.bake_file(orders, here, rehearse)))
 
@@ -112,7 +119,7 @@ def build(
 
     here = site()
     options = build.options(rehearse, builder, compression, cache_from, cache_to)
-    images = choice.images(here, target, all, set)
+    images = choice.images(here, target, all, set, rehearse)
     orders = [order.order(image, here, rehearse, compression, progress) for image in images]
     running = engine.ensure(progress)
     built = build.build(orders, here, running, options, progress)
@@ -120,7 +127,7 @@ def build(
     for report in reports:
         if not report.passed:
             show(reporting.table(report), file=sys.stderr)
-    show(summary.as_json(built, reports) if json else summary.table(built, reports))
+    show(summary.as_json(built, reports) if json else summary.text(built, reports))
     _end(reports)
 
 

@@ -4,22 +4,24 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from rich.table import Table
 from rich.text import Text
 
 from rdma_images import paths
 from rdma_images.model import Build, Report
 
 
-def table(built: Sequence[Build], reports: Sequence[Report]) -> Table:
-    """A line an image: its name, what its checks said, and where the proof is."""
-    shown = Table("image", "checks", "report", box=None, pad_edge=False, header_style="bold")
+def text(built: Sequence[Build], reports: Sequence[Report]) -> Text:
+    """Three lines an image: its name, what its checks said, and where the whole proof is."""
     by_id = {report.image_id: report for report in reports}
+    shown = Text(no_wrap=True, overflow="ignore")
     for made in built:
         report = by_id.get(made.image_id)
-        page = paths.image_folder(made.image_id) / "report.html"
-        where = str(page.relative_to(paths.PROJECT)) if report else ""
-        shown.add_row(Text(made.ref, overflow="fold"), _verdict(report), Text(where, overflow="fold"))
+        shown.append(f"{made.ref}\n", "bold")
+        shown.append("  checks  ").append(_verdict(report)).append("\n")
+        if report:
+            page = paths.image_folder(made.image_id) / "report.html"
+            shown.append(f"  report  {page.relative_to(paths.PROJECT)}\n")
+    shown.rstrip()
     return shown
 
 
@@ -32,11 +34,12 @@ def as_json(built: Sequence[Build], reports: Sequence[Report]) -> str:
 
 
 def _verdict(report: Report | None) -> Text:
+    """How many checks passed, failed and were skipped, and whether the image is one to ship."""
     if report is None:
-        return Text("not validated", style="yellow")
-    failed = sum(check.outcome == "failed" for check in report.checks)
-    if not report.passed:
-        return Text(f"{failed} failed", style="bold red")
-    passed = sum(check.outcome == "passed" for check in report.checks)
-    rehearsal = ", a rehearsal" if report.rehearsal else ""
-    return Text(f"{passed} passed{rehearsal}", style="yellow" if report.rehearsal else "green")
+        return Text("none: not validated", "yellow")
+    outcomes = [check.outcome for check in report.checks]
+    counts = ", ".join(f"{outcomes.count(word)} {word}" for word in ("passed", "failed", "skipped") if word in outcomes)
+    verdict = Text(counts, "green" if report.passed else "bold red")
+    if report.rehearsal:
+        verdict.append(f"; a rehearsal without {', '.join(report.rehearsal)}", "yellow")
+    return verdict

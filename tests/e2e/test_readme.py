@@ -1,0 +1,122 @@
+"""What a new user types, in a clean clone: the README's first command, its report, and the same command again."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from rdma_images import paths
+from rdma_images.engine import turn
+
+pytestmark = pytest.mark.e2e
+
+IMAGE = "efa-pytorch-2.15.0"
+
+
+def commands():
+    """The shell commands of the README, in its order."""
+    text = (paths.PROJECT / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"```sh\n(.+?)\n```", text, flags=re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """A clean clone of what is committed, with an environment of its own."""
+    folder = tmp_path_factory.mktemp("user")
+    subprocess.run(["git", "clone", "--quiet", str(paths.PROJECT), str(folder / "clone")], check=True)
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+    return folder / "clone"
+
+
+def typed(command, clone):
+    venv = clone.parent / "venv"
+    environ = {**os.environ, "VIRTUAL_ENV": str(venv), "PATH": f"{venv / 'bin'}:{os.environ['PATH']}"}
+    return subprocess.Popen(
+        ["bash", "-c", command],
+        cwd=clone,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def said(command, clone):
+    """The command's output; fails with it where the command fails."""
+    with typed(command, clone) as process:
+        output = process.communicate()[0]
+    assert process.returncode == 0, output[-4000:]
+    return output
+
+
+@pytest.fixture(scope="module")
+def first(clone):
+    return said(commands()[0], clone)
+
+
+def folder_of(clone, start=IMAGE):
+    found = list((clone / "build" / "images").glob(f"{start}*"))
+    assert len(found) == 1
+    return found[0]
+
+
+def test_the_first_command_ends_with_a_proven_image(first, clone):
+    report = json.loads((folder_of(clone) / "report.json").read_text(encoding="utf-8"))
+    failed = [
+        check["id"] for check in report["checks"] if check["outcome"] == "failed" and check["severity"] == "error"
+    ]
+    assert failed == []
+    passed = {check["id"] for check in report["checks"] if check["outcome"] == "passed"}
+    assert {"nccl.single", "nccl.loaded", "nccl.matrix", "plugin.found", "libfabric.efa", "verbs.ibv-devinfo"} <= passed
+    assert " passed" in first.splitlines()[-2]
+
+
+def test_a_rehearsal_says_so_everywhere(first, clone):
+    build = json.loads((folder_of(clone) / "build.json").read_text(encoding="utf-8"))
+    report = json.loads((folder_of(clone) / "report.json").read_text(encoding="utf-8"))
+    if not build["rehearsal"]:
+        pytest.skip("every source is within reach here: this was no rehearsal")
+    assert build["ref"].endswith("-rehearsal")
+    assert report["rehearsal"] == build["rehearsal"]
+    assert "a rehearsal without" in first.splitlines()[-2]
+
+
+@pytest.mark.usefixtures("first")
+def test_the_same_command_again_does_nothing(clone):
+    before = {path: path.stat().st_mtime_ns for path in folder_of(clone).glob("build.json")}
+    output = said("invoke build --target efa-pytorch --rehearse", clone)
+    assert "nothing to build" in output
+    assert "load build definition" not in output
+    assert before == {path: path.stat().st_mtime_ns for path in folder_of(clone).glob("build.json")}
+
+
+@pytest.mark.usefixtures("first")
+def test_an_interrupted_build_leaves_nothing_in_the_way(clone):
+    command = "invoke build --target efa-pytorch --rehearse --set efa-installer=1.47.0 --no-validate"
+    with typed(command, clone) as process:
+        wait_for(lambda: turn.holder("build") is not None)
+        time.sleep(3)  # into the middle of what BuildKit does
+        os.killpg(process.pid, signal.SIGINT)
+        output = process.communicate(timeout=60)[0]
+    assert process.returncode != 0
+    assert "Traceback" not in output
+    assert turn.holder("build") is None
+    interrupted = [folder for folder in (clone / "build" / "images").iterdir() if "efa1.47.0" in folder.name]
+    assert [path.name for path in interrupted[0].iterdir() if path.name == "build.json"] == []
+    assert not list(Path(tempfile.gettempdir()).glob("rdma-images-secrets-*"))
+    assert "efa1.47.0" in said(command, clone)
+
+
+def wait_for(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
