@@ -85,7 +85,7 @@ class Mirrors:
 
     def check(self, components: Iterable[str]) -> None:
         """Refuse an entry that names no source: it would silently be ignored. `components` are all there are."""
-        known = [*KINDS, *components]
+        known = list(dict.fromkeys([*KINDS, *components]))
         for name, (_, written) in self.addresses.items():
             if not any(name == plain(word) or re.match(rf"{plain(word)}_\d", name) for word in known):
                 word = name.lower().replace("_", "-")
