@@ -53,7 +53,7 @@ def sources(
     images = choice.images(here, target, all, set, rehearse)
     wanted = [one for image in images for one in sources.sources(image, here.facts)]
     supplies = supply.supply(wanted, here.mirrors, rehearse)
-    if json or all(one.reachable for one in supplies):
+    if json or builtins.all(one.reachable for one in supplies):
         show(supply.as_json(supplies) if json else supply.table(supplies))
     supply.require(supplies)  # its error brings the table
 
