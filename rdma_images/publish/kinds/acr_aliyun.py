@@ -111,11 +111,11 @@ class AcrAliyunKind:
 
     def _ask(self, action: str, call: Callable[[], Any]) -> Any:
         """The answer of one call of the SDK; its exceptions, and answers that say "no", as PublishErrors."""
-        from darabonba.exceptions import DaraException
+        from Tea.exceptions import TeaException
 
         try:
             answer = call()
-        except DaraException as error:
+        except TeaException as error:
             raise self._fault(action, str(getattr(error, "code", "") or ""), str(error)) from None
         except OSError as error:
             raise faults.UnreachableError(f"Alibaba Cloud cannot be reached for {self.host}: {error}") from None
@@ -133,6 +133,8 @@ class AcrAliyunKind:
             return faults.DeniedError(f"Alibaba Cloud denies {action} for {self.host} ({code}): ask for that right")
         if "InvalidAccessKey" in code or "Signature" in code or "SecurityToken" in code:
             return faults.UnauthorizedError(f"Alibaba Cloud does not take the credentials for {self.host} ({code})")
-        if "Throttling" in code or "ServiceUnavailable" in code or not code:
+        if not code:
+            return faults.UnreachableError(f"Alibaba Cloud cannot be reached for {self.host}: {said}")
+        if "Throttling" in code or "ServiceUnavailable" in code:
             return faults.BusyError(f"Alibaba Cloud cannot do {action} for {self.host} now: {said}")
         return faults.PublishError(f"Alibaba Cloud refuses {action} for {self.host}: {said}")

@@ -1,0 +1,75 @@
+"""Nothing passes that was not proven, for exactly this digest and today's suite."""
+
+import dataclasses
+
+import pytest
+
+from rdma_images.errors import RefusedError
+from rdma_images.model import Build, Check, Report
+from rdma_images.publish import gate
+
+SUITE = "sha256:5"
+BUILD = Build("efa-1", "rdma-images/efa:1", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0)
+GREEN = Check("nccl.single", "one libnccl is in the image", "static", "error", "passed")
+RED = Check("plugin.found", "the plugin is found", "static", "error", "failed", found="nothing")
+WARNING = Check("size.budget", "the image is small", "static", "warning", "failed")
+SKIPPED = Check("gpu.seen", "torch sees the GPUs", "gpu", "error", "skipped", reason="no GPU")
+
+
+def report(*checks, **changes):
+    plain = Report("r", "sha256:1", SUITE, "efa-1", (), "2026-11-21T08:01:00+00:00", 1.0, checks or (GREEN,))
+    return dataclasses.replace(plain, **changes)
+
+
+def refusal(build=BUILD, found=None, allow=()):
+    with pytest.raises(RefusedError) as caught:
+        gate.check(build, found, SUITE, allow)
+    return str(caught.value)
+
+
+def test_green_passes():
+    assert gate.check(BUILD, report(GREEN, WARNING, SKIPPED), SUITE).allowed_red == ()
+
+
+def test_never_validated():
+    assert "never validated" in refusal()
+
+
+def test_another_digest():
+    assert "sha256:9" in refusal(found=report(digest="sha256:9"))
+
+
+def test_another_suite():
+    assert "another suite" in refusal(found=report(suite="sha256:6"))
+
+
+def test_a_report_in_which_nothing_passed_proves_nothing():
+    assert "proves nothing" in refusal(found=report(SKIPPED))
+
+
+def test_red_names_the_check_and_the_way():
+    said = refusal(found=report(GREEN, RED))
+    assert "plugin.found: the plugin is found (found nothing)" in said
+    assert "--allow-red plugin.found" in said
+
+
+def test_an_exception_is_for_one_check():
+    other = dataclasses.replace(RED, id="verbs.abi")
+    assert gate.check(BUILD, report(GREEN, RED), SUITE, ["plugin.found"]).allowed_red == ("plugin.found",)
+    assert "verbs.abi" in refusal(found=report(GREEN, RED, other), allow=["plugin.found"])
+
+
+def test_an_exception_nobody_needs_is_a_mistake():
+    with pytest.raises(RefusedError, match=r"did you mean plugin\.found"):
+        gate.check_exceptions([report(GREEN, RED)], ["plugin.fuond"])
+    with pytest.raises(RefusedError, match="no check is red"):
+        gate.check_exceptions([report()], ["plugin.found"])
+
+
+def test_a_rehearsal_stays_on_this_machine():
+    rehearsal = dataclasses.replace(BUILD, rehearsal=("efa-installer-1.50.0",))
+    gate.check_place(rehearsal, "127.0.0.1:5000")
+    with pytest.raises(RefusedError, match="is a rehearsal"):
+        gate.check_place(rehearsal, "registry.example.com")
+    gate.check_place(BUILD, "registry.example.com")
+    assert "differ" in refusal(rehearsal, report())

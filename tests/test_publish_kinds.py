@@ -1,0 +1,240 @@
+"""Every kind of registry against its control plane: moto's server, AWS's own response shapes, recorded doubles."""
+
+import base64
+import json
+import sys
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+from moto.server import ThreadedMotoServer
+from publish_doubles import Alibaba, Handler, served
+
+from rdma_images.errors import RefusedError
+from rdma_images.publish import faults
+from rdma_images.publish.kinds import open_kind
+from rdma_images.publish.kinds.acr_azure import AcrAzureKind
+from rdma_images.publish.registries import AcrAliyun, AcrAzure, Credentials, Ecr, EcrPublic, Oci
+
+ECR = {"kind": "ecr", "account": "123456789012", "region": "us-east-1", "prefix": "training"}
+ACR = {"kind": "acr-aliyun", "region": "cn-shanghai", "namespace": "ai", "instance": "cri-1", "host": "x.example"}
+
+
+@pytest.fixture(scope="module")
+def moto():
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def aws(moto, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", moto)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    client = boto3.client("ecr", region_name="us-east-1")
+    yield client
+    for repository in client.describe_repositories()["repositories"]:
+        client.delete_repository(repositoryName=repository["repositoryName"], force=True)
+
+
+class TestEcr:
+    def test_a_repository_is_made_as_configured_and_left_alone_afterwards(self, aws):
+        kind = open_kind(Ecr(**ECR, immutable=True))
+        name = kind.repository("efa-pytorch")
+        made = kind.prepare(name, ("2.15", "latest")).made
+        assert name == "training/efa-pytorch"
+        assert made[0] == "repository training/efa-pytorch"
+        (found,) = aws.describe_repositories(repositoryNames=[name])["repositories"]
+        assert found["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
+        filters = [one["filter"] for one in found["imageTagMutabilityExclusionFilters"]]
+        assert filters == ["sha256-*", "2.15", "latest"]
+        assert found["imageScanningConfiguration"] == {"scanOnPush": True}
+        policy = json.loads(aws.get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"])
+        assert policy["rules"][0]["selection"]["countNumber"] == 14
+        assert kind.prepare(name, ("2.15", "latest")).made == ()
+
+    def test_a_new_short_tag_may_move_too(self, aws):
+        kind = open_kind(Ecr(**ECR, immutable=True))
+        kind.prepare("training/x", ("2.15", "latest"))
+        assert kind.prepare("training/x", ("2.16", "latest")).made == ("2.16 may move",)
+        (found,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
+        filters = [one["filter"] for one in found["imageTagMutabilityExclusionFilters"]]
+        assert filters == ["sha256-*", "2.16", "latest", "2.15"]
+
+    def test_somebody_elses_repository_keeps_its_settings(self, aws):
+        aws.create_repository(repositoryName="training/x", imageTagMutability="IMMUTABLE")
+        assert open_kind(Ecr(**ECR, immutable=True)).prepare("training/x", ("latest",)).made == ()
+        (found,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
+        assert found["imageTagMutability"] == "IMMUTABLE"
+
+    @pytest.mark.usefixtures("aws")
+    def test_the_login_is_a_fresh_token_and_the_host_is_told_by_aws(self):
+        kind = open_kind(Ecr(**ECR))
+        assert kind.login().username == "AWS"
+        assert kind.host == "123456789012.dkr.ecr.us-east-1.amazonaws.com"
+        assert open_kind(Ecr(**ECR, host="vpce.example")).host == "vpce.example"
+
+    def test_no_credentials_and_no_network_are_sentences(self, monkeypatch):
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+        monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+        with pytest.raises(faults.UnauthorizedError, match="no AWS credentials"):
+            open_kind(Ecr(**ECR)).login()
+        with pytest.raises(faults.PublishError, match="profile"):
+            open_kind(Ecr(**ECR, profile="nobody")).login()
+
+    def test_denied_creation_is_told(self):
+        kind = open_kind(Ecr(**ECR))
+        kind._client = client = boto3.client("ecr", "us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
+        with Stubber(client) as stub:
+            stub.add_client_error("describe_repositories", "RepositoryNotFoundException")
+            stub.add_client_error(
+                "create_repository", "AccessDeniedException", "not authorized to ecr:CreateRepository"
+            )
+            with pytest.raises(faults.DeniedError, match="denies CreateRepository training/x"):
+                kind.prepare("training/x")
+
+
+def test_ecr_public_by_its_own_shapes():
+    kind = open_kind(EcrPublic(kind="ecr-public", prefix="training"))
+    kind._client = client = boto3.client("ecr-public", "us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
+    arn = "arn:aws:ecr-public::123456789012:registry/123456789012"
+    registry = {
+        "registryId": "123456789012",
+        "registryArn": arn,
+        "registryUri": "public.ecr.aws/a1b2",
+        "verified": False,
+        "aliases": [],
+    }
+    token = base64.b64encode(b"AWS:pw").decode()
+    with Stubber(client) as stub:
+        stub.add_response("describe_registries", {"registries": [registry]})
+        stub.add_response("get_authorization_token", {"authorizationData": {"authorizationToken": token}})
+        stub.add_client_error("describe_repositories", "RepositoryNotFoundException")
+        stub.add_response("create_repository", {}, {"repositoryName": "training/x"})
+        assert kind.repository("x") == "a1b2/training/x"
+        assert kind.login().password == "pw"
+        assert kind.prepare("a1b2/training/x").made == ("public repository training/x",)
+
+
+class TestAlibaba:
+    @pytest.fixture(autouse=True)
+    def chain(self, monkeypatch):
+        monkeypatch.setenv("ALIBABA_CLOUD_ACCESS_KEY_ID", "id")
+        monkeypatch.setenv("ALIBABA_CLOUD_ACCESS_KEY_SECRET", "key")
+
+    def test_namespace_and_repository_are_made_where_they_are_missing(self):
+        api = Alibaba()
+        with served(api.handler()) as host:
+            kind = open_kind(AcrAliyun(**ACR, create_namespace=True, endpoint=f"http://{host}"))
+            assert kind.prepare("ai/efa-pytorch").made == ("namespace ai", "repository ai/efa-pytorch")
+            assert kind.prepare("ai/efa-pytorch").made == ()
+        actions = [action for action, _ in api.asked]
+        assert actions == [
+            "GetNamespace",
+            "CreateNamespace",
+            "GetRepository",
+            "CreateRepository",
+            "GetNamespace",
+            "GetRepository",
+        ]
+        wanted = {"InstanceId": "cri-1", "RepoNamespaceName": "ai", "RepoName": "efa-pytorch", "RepoType": "PRIVATE"}
+        assert wanted.items() <= api.asked[3][1].items()
+
+    def test_the_login_is_for_an_hour_and_its_password_may_have_a_colon(self):
+        api = Alibaba()
+        with served(api.handler()) as host:
+            login = open_kind(AcrAliyun(**ACR, endpoint=f"http://{host}")).login()
+        assert (login.username, login.password) == ("cr_temp_user", "pass:word")
+        assert api.asked == [("GetAuthorizationToken", {"InstanceId": "cri-1", "ExpiresInHours": "1"})]
+
+    def test_a_missing_namespace_is_told_where_it_may_not_be_made(self):
+        with served(Alibaba().handler()) as host:
+            kind = open_kind(AcrAliyun(**ACR, endpoint=f"http://{host}"))
+            with pytest.raises(faults.MissingError, match="no namespace ai: create it, or set create-namespace"):
+                kind.prepare("ai/efa-pytorch")
+
+    def test_denied_is_told(self):
+        api = Alibaba(namespaces=["ai"], denied=["CreateRepository"])
+        with served(api.handler()) as host:
+            kind = open_kind(AcrAliyun(**ACR, endpoint=f"http://{host}"))
+            with pytest.raises(faults.DeniedError, match="denies CreateRepository"):
+                kind.prepare("ai/efa-pytorch")
+
+    def test_a_control_plane_that_is_down(self):
+        with served(Alibaba().handler()) as host:
+            pass
+        kind = open_kind(AcrAliyun(**ACR, endpoint=f"http://{host}"))
+        with pytest.raises(faults.PublishError) as caught:
+            kind.login()
+        assert caught.value.temporary
+
+    def test_personal_needs_no_api(self, monkeypatch):
+        monkeypatch.setenv("U", "me")
+        monkeypatch.setenv("P", "secret")
+        credentials = Credentials(username="env:U", password="env:P")
+        kind = open_kind(AcrAliyun(kind="acr-aliyun", region="cn-hangzhou", namespace="me", credentials=credentials))
+        assert kind.host == "registry.cn-hangzhou.aliyuncs.com"
+        assert kind.login().password == "secret"
+        assert kind.repository("efa-pytorch") == "me/efa-pytorch"
+
+
+def test_azure_exchanges_its_token(monkeypatch):
+    asked = []
+
+    class Exchange(Handler):
+        def do_POST(self):
+            asked.append((self.path, self.body().decode()))
+            self.answer(200, {"refresh_token": "refresh"})
+
+    with served(Exchange) as host:
+        kind = AcrAzureKind(AcrAzure(kind="acr-azure", host=host))
+        token = type("Token", (), {"token": "aad"})
+        monkeypatch.setattr(kind._credential, "get_token", lambda _scope: token)
+        login = kind.login()
+    assert (login.username, login.password) == ("00000000-0000-0000-0000-000000000000", "refresh")
+    assert asked == [
+        ("/oauth2/exchange", f"grant_type=access_token&service={host.replace(':', '%3A')}&access_token=aad")
+    ]
+
+
+class TestDockerConfig:
+    @pytest.fixture
+    def config(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        return tmp_path
+
+    def test_a_credential_helper_is_asked(self, config):
+        helper = config / "docker-credential-vault"
+        answer = json.dumps({"ServerURL": "h.example", "Username": "ci", "Secret": "from the helper"})
+        helper.write_text(f"#!/bin/sh\ncat >/dev/null\necho '{answer}'\n")
+        helper.chmod(0o755)
+        (config / "config.json").write_text(json.dumps({"credHelpers": {"h.example": "vault"}}))
+        assert open_kind(Oci(kind="oci", host="h.example")).login().password == "from the helper"
+
+    def test_a_plain_login_and_none(self, config):
+        pair = base64.b64encode(b"ci:pw").decode()
+        (config / "config.json").write_text(json.dumps({"auths": {"h.example": {"auth": pair}}}))
+        assert open_kind(Oci(kind="oci", host="h.example")).login().password == "pw"
+        assert open_kind(Oci(kind="oci", host="other.example")).login() is None
+        assert open_kind(Oci(kind="oci", host="h.example", credentials="none")).login() is None
+
+    @pytest.mark.filterwarnings("ignore:docker-credential-nowhere")
+    def test_a_helper_that_is_not_there_is_told(self, config):
+        (config / "config.json").write_text(json.dumps({"credHelpers": {"h.example": "nowhere"}}))
+        with pytest.raises(RefusedError, match=r"no usable credentials for h\.example"):
+            open_kind(Oci(kind="oci", host="h.example")).login()
+
+
+def test_a_missing_sdk_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    monkeypatch.delitem(sys.modules, "rdma_images.publish.kinds.ecr", raising=False)
+    with pytest.raises(RefusedError, match=r"pip install 'rdma-images\[ecr\]'"):
+        open_kind(Ecr(**ECR))

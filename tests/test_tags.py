@@ -1,0 +1,120 @@
+"""Tags say what was measured; short ones belong to one image each."""
+
+import dataclasses
+
+import pytest
+
+from rdma_images import facts, matrix, plan
+from rdma_images.errors import RefusedError
+from rdma_images.model import Report
+from rdma_images.publish.tags import Tags, confirm, tags
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return plan.plan(matrix.load(), facts.load(), everything=True).images
+
+
+@pytest.fixture(scope="module")
+def default():
+    (image,) = plan.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
+    return image
+
+
+def another(image, **axes):
+    """The same image with other values of some axes, as the plan would have it."""
+    versions = {name: value for name, value in axes.items() if name in image.components}
+    components = image.components | {
+        name: dataclasses.replace(image.components[name], version=value) for name, value in versions.items()
+    }
+    tag = image.tag
+    for name, value in versions.items():
+        tag = tag.replace(image.version(name), value)
+    platform = axes.get("platform", image.platform)
+    tag += "-arm64" if platform == "linux/arm64" else ""
+    return dataclasses.replace(
+        image, id=f"{image.target}-{tag}", tag=tag, platform=platform, axes=image.axes | axes, components=components
+    )
+
+
+def report_of(image, **measured):
+    version = {name: component.version for name, component in image.components.items()} | measured
+    base = version["base"]
+    name = base.rstrip("0123456789.")
+    return Report(
+        ref="r",
+        digest="sha256:1",
+        suite="sha256:2",
+        image_id=image.id,
+        rehearsal=(),
+        started="2026-11-21T08:00:00+00:00",
+        seconds=1.0,
+        checks=(),
+        facts={
+            "torch": {"version": version["pytorch"], "cuda": version["cuda"], "nccl": [{"version": version["nccl"]}]},
+            "system": {"python": f"{version['python']}.7", "os": {"ID": name, "VERSION_ID": base.removeprefix(name)}},
+        },
+    )
+
+
+def test_the_default_row_gets_the_short_tags(default, whole):
+    line = ".".join(default.version("pytorch").split(".")[:2])
+    assert tags(default, whole, matrix.load(), rehearsal=False) == Tags(default.tag, (line, "latest"))
+
+
+def test_no_short_tag_belongs_to_two_images(whole):
+    read = matrix.load()
+    taken = [(image.target, tag) for image in whole for tag in tags(image, whole, read, False).short]
+    assert len(taken) == len(set(taken))
+    assert {target for target, tag in taken if tag == "latest"} == set(read.targets)
+
+
+def test_a_rehearsal_says_so_in_every_tag(default, whole):
+    made = tags(default, whole, matrix.load(), rehearsal=True)
+    assert all(tag.endswith("-rehearsal") for tag in (made.full, *made.short))
+
+
+def test_an_older_line_has_its_own_short_tag_and_is_not_the_latest(default):
+    older = another(default, pytorch="2.13.1")
+    assert tags(older, [default, older], matrix.load(), False).short == ("2.13",)
+
+
+def test_of_one_line_the_newest_has_the_short_tag(default):
+    old, new = another(default, pytorch="2.13.1"), another(default, pytorch="2.13.10")
+    images = [default, old, new]
+    assert tags(old, images, matrix.load(), False).short == ()
+    assert tags(new, images, matrix.load(), False).short == ("2.13",)
+
+
+def test_another_base_has_no_short_tag(default):
+    other = another(default, base="ubuntu24.04")
+    assert tags(other, [default, other], matrix.load(), False).short == ()
+
+
+def test_platforms_have_their_own_tags_and_the_index_the_plain_one(default):
+    arm = another(default, platform="linux/arm64")
+    images = [default, arm]
+    amd_tags, arm_tags = (tags(image, images, matrix.load(), False) for image in images)
+    assert amd_tags.full == f"{default.tag}-amd64"
+    assert arm_tags.full == f"{default.tag}-arm64"
+    assert amd_tags.joint == arm_tags.joint == default.tag
+
+
+def test_what_was_measured_confirms_the_tag(default):
+    measured = confirm(default, report_of(default))
+    assert measured["pytorch"] == default.version("pytorch")
+    assert measured["python"] == f"{default.version('python')}.7"
+
+
+LIES = {"pytorch": "1.0", "cuda": "1.0", "nccl": "1.0", "python": "1.0", "base": "ubuntu1.0"}
+
+
+@pytest.mark.parametrize("component", LIES)
+def test_a_tag_that_would_lie_is_refused(default, component):
+    with pytest.raises(RefusedError, match=f"the tag would say {component}"):
+        confirm(default, report_of(default, **{component: LIES[component]}))
+
+
+def test_what_was_not_measured_is_not_tagged(default):
+    with pytest.raises(RefusedError, match="not measured"):
+        confirm(default, dataclasses.replace(report_of(default), facts={}))
