@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -160,6 +161,19 @@ def test_processes_are_found_by_the_folder_of_their_program(tmp_path):
         finally:
             child.kill()
     assert list(process.under(tmp_path)) == []
+
+
+def test_a_process_of_another_root_is_not_ours(tmp_path, monkeypatch):
+    program = shutil.copy(shutil.which("sleep"), tmp_path / "sleep")
+    with subprocess.Popen([program, "60"]) as child:
+        try:
+            # As seen from a chroot: the same path names another file there.
+            (tmp_path / "sleep").unlink()
+            shutil.copy(shutil.which("sleep"), tmp_path / "sleep")
+            monkeypatch.setattr(pathlib.Path, "readlink", lambda _: tmp_path / "sleep")
+            assert list(process.under(tmp_path)) == []
+        finally:
+            child.kill()
 
 
 def test_an_unknown_base_is_refused_with_the_near_ones():

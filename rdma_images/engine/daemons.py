@@ -53,10 +53,10 @@ def end(place: Layout) -> bool:
 
     Raises RdmaImagesError where something stays.
     """
-    dockerd = process.recorded(place.run / "dockerd.json")
-    if dockerd:
-        # It ends its containers and builds itself.
-        process.end(dockerd, STOP_SECONDS)
+    recorded = running(place)
+    for name in reversed(DAEMONS):  # dockerd ends its containers and builds itself
+        if name in recorded:
+            process.end(recorded[name], STOP_SECONDS)
     found = sorted(process.under(place.root), key=lambda p: p.started, reverse=True)
     for one in found:
         # A shim outlives its killed daemons, and a container its killed shim: the container is the shim's child.
@@ -71,7 +71,7 @@ def end(place: Layout) -> bool:
     for folder in LEFT_BEHIND:
         with suppress(OSError):  # not there, or another engine's: not empty
             folder.rmdir()
-    return bool(dockerd or found)
+    return bool(recorded or found)
 
 
 def _wait(ready: Callable[[], bool], started: process.Process, name: str, log: Path) -> None:

@@ -56,9 +56,9 @@ def up(progress: Progress = silent) -> Engine:
         place = layout()
         if len(daemons.running(place)) == len(daemons.DAEMONS):
             return _patiently(place, progress)
+        daemons.end(place)  # what is left of a killed one, found by programs that may be about to be replaced
         _unpack(place, progress)
         progress("starting the private engine")
-        daemons.end(place)
         write_configuration(place)
         env = _env(place)
         daemons.start(place, env["PATH"])

@@ -56,17 +56,18 @@ def recorded(record: Path) -> Process | None:
 
 
 def under(folder: Path) -> Iterator[Process]:
-    """Every process whose program lies in `folder`, whoever started it."""
+    """Every process whose program is a file in `folder`, whoever started it."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
             program = (entry / "exe").readlink()
+            # The path alone may be another's: a process outside of our root (a chroot, a container) shows its own.
+            ours = program.is_relative_to(folder) and program.samefile(entry / "exe")
         except OSError:
             continue
         born = started(int(entry.name))
-        # The kernel marks a program whose file is gone.
-        if born is not None and Path(str(program).removesuffix(" (deleted)")).is_relative_to(folder):
+        if ours and born is not None:
             yield Process(int(entry.name), born)
 
 
