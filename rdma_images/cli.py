@@ -1,6 +1,7 @@
 """What every task shares: errors as sentences, colours only on a terminal, standard output for answers."""
 
 import functools
+import io
 import os
 import signal
 import sys
@@ -48,9 +49,17 @@ def show(*answers: Any, file: TextIO | None = None) -> None:
         return
     from rich.console import Console  # 0.1 s, which an answer for a program does not need
 
-    console = Console(file=file, width=None if file.isatty() else WIDTH, highlight=False)
-    for answer in answers:
-        console.print(answer)
+    if file.isatty():
+        console = Console(file=file, highlight=False)
+        for answer in answers:
+            console.print(answer)
+        return
+    console = Console(file=io.StringIO(), width=WIDTH, highlight=False)
+    with console.capture() as captured:
+        for answer in answers:
+            console.print(answer)
+    # Tables fill their last column with blanks, which nobody wants in a log.
+    print(*(line.rstrip() for line in captured.get().splitlines()), sep="\n", file=file)
 
 
 def progress(line: str) -> None:
