@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import get_args
 
 from rdma_images import versions
@@ -76,9 +77,10 @@ def named(name: str) -> Axis:
     return BY_NAME[name]
 
 
-def values(axis: Axis, facts: Facts) -> list[str]:
+@cache
+def values(axis: Axis, facts: Facts) -> tuple[str, ...]:
     """Every value of `axis`, the oldest first, with the name of what decides it at the end."""
-    return [*axis.known(facts), *([axis.decided_by] if axis.decided_by else [])]
+    return (*axis.known(facts), *([axis.decided_by] if axis.decided_by else []))
 
 
 def check(name: str, value: str, facts: Facts) -> None:

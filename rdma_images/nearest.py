@@ -1,6 +1,7 @@
 """The nearest combination that works, for one that does not."""
 
 from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 from itertools import combinations
 
 from rdma_images import axes, rules
@@ -11,7 +12,9 @@ from rdma_images.model import Broken
 
 MOST_CHANGES = 2
 Changes = dict[str, str]
-Cost = tuple[int, int]
+Cost = tuple[int, int]  # values given up that were asked for, distance
+Step = tuple[Cost, str]  # what it costs to go to a value
+Choice = tuple[Cost, tuple[str, ...], tuple[int, ...]]  # axes, and the place of each one's value among its steps
 
 
 def nearest(
@@ -24,17 +27,17 @@ def nearest(
     """
     if refused.foreign:
         return None
-    steps = {axis: list(_steps(axis, refused, facts, wanted)) for axis in refused.axes}
-    culprits = _culprits(refused, broken)
+    steps = {axis: sorted(_steps(axis, refused, facts, wanted)) for axis in refused.axes}
+    culprits = [_culprits(refused, rule) for rule in broken]
     for count in range(1, MOST_CHANGES + 1):
-        sets = [names for names in combinations(steps, count) if culprits & set(names)]
+        sets = [names for names in combinations(steps, count) if all(some.intersection(names) for some in culprits)]
         for changes in _cheapest_first(sets, steps):
-            if not rules.check(candidate(refused.target, target, facts, refused.axes | changes), facts):
+            if rules.work(candidate(refused.target, target, facts, refused.axes | changes), facts):
                 return changes
     return None
 
 
-def _steps(axis: str, refused: Candidate, facts: Facts, wanted: Changes) -> Iterator[tuple[Cost, str]]:
+def _steps(axis: str, refused: Candidate, facts: Facts, wanted: Changes) -> Iterator[Step]:
     """Every other value of an axis, with what it costs to go there."""
     known = axes.values(axes.BY_NAME[axis], facts)
     current = known.index(refused.versions.get(axis, refused.axes[axis]))
@@ -44,24 +47,34 @@ def _steps(axis: str, refused: Candidate, facts: Facts, wanted: Changes) -> Iter
             yield (int(axis in wanted), 2 * abs(place - current) - int(place > current)), value
 
 
-def _culprits(refused: Candidate, broken: tuple[Broken, ...]) -> set[str]:
-    """The axes of which one must change: those that the first broken rule relates, and what decides them."""
-    related = set(broken[0].versions)
-    related |= {component.decided_by for component in refused.components.values() if component.name in related}
-    related |= {component.decided_by for component in refused.components.values() if component.name in related}
+def _culprits(refused: Candidate, broken: Broken) -> set[str]:
+    """The axes of which one must change: those that a broken rule relates, and what decides them."""
+    related = set(broken.versions)
+    for _ in range(2):  # libfabric is decided by the installer, and nothing goes deeper than that
+        related |= {component.decided_by for component in refused.components.values() if component.name in related}
     return related & set(refused.axes)
 
 
-def _cheapest_first(sets: list[tuple[str, ...]], steps: dict[str, list[tuple[Cost, str]]]) -> Iterator[Changes]:
-    """Every choice of one value for each axis of each set, the cheapest first."""
-    priced: list[tuple[Cost, Changes]] = []
-    for names in sets:
-        partial: list[tuple[Cost, Changes]] = [((0, 0), {})]
-        for name in names:
-            partial = [
-                ((cost[0] + more[0], cost[1] + more[1]), changes | {name: value})
-                for cost, changes in partial
-                for more, value in steps[name]
-            ]
-        priced += partial
-    yield from (changes for _, changes in sorted(priced, key=lambda pair: pair[0]))
+def _cheapest_first(sets: list[tuple[str, ...]], steps: dict[str, list[Step]]) -> Iterator[Changes]:
+    """Every choice of one value for each axis of each set, the cheapest first; `steps` are sorted.
+
+    Nothing is listed that is not asked for: a choice that is taken makes room for those one step further along an axis.
+    """
+    waiting = [_choice(names, (0,) * len(names), steps) for names in sets if all(steps[name] for name in names)]
+    heapify(waiting)
+    while waiting:
+        _, names, places = heappop(waiting)
+        yield {name: steps[name][place][1] for name, place in zip(names, places, strict=True)}
+        for axis, name in enumerate(names):
+            # Only along the first axis that has moved, or an earlier one: so each choice is reached once.
+            if places[axis] + 1 < len(steps[name]):
+                further = (*places[:axis], places[axis] + 1, *places[axis + 1 :])
+                heappush(waiting, _choice(names, further, steps))
+            if places[axis]:
+                break
+
+
+def _choice(names: tuple[str, ...], places: tuple[int, ...], steps: dict[str, list[Step]]) -> Choice:
+    """A choice with its cost: the sum of its steps'."""
+    costs = [steps[name][place][0] for name, place in zip(names, places, strict=True)]
+    return (sum(given for given, _ in costs), sum(far for _, far in costs)), names, places

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rdma_images.model import Plan, Refusal
+from rdma_images.model import Image, Plan, Refusal
 
 if TYPE_CHECKING:  # importing rich takes 0.1 s, which a plan for a program does not need
     from rich.console import RenderableType
@@ -55,10 +55,18 @@ def _images(plan: Plan) -> RenderableType:
     shown = [name for name in SHOWN if any(name in image.components for image in plan.images)]
     grid = Table("target", *shown, "platform", "driver", box=None, header_style="bold", pad_edge=False)
     for image in plan.images:
-        cells = (image.components[name].version if name in image.components else "" for name in shown)
+        cells = (_cell(image, name) for name in shown)
         driver = next((f">= {need.at_least}" for need in image.requirements if need.what == "nvidia-driver"), "")
         grid.add_row(image.target, *cells, image.platform.removeprefix("linux/"), driver)
     return grid
+
+
+def _cell(image: Image, name: str) -> str:
+    """A component's version; of a base that is stood in for, by what."""
+    if not (component := image.components.get(name)):
+        return ""
+    stand_in = component.details.get("stand-in")
+    return f"{component.version} (stand-in {stand_in})" if stand_in else component.version
 
 
 def _refusal(refusal: Refusal) -> RenderableType:

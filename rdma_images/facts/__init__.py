@@ -14,7 +14,7 @@ from rdma_images.facts.plugin import Plugin
 from rdma_images.facts.torch import Torch
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared by identity, so that what is looked up once can be remembered
 class Facts:
     """Every table."""
 

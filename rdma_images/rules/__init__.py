@@ -6,7 +6,7 @@ from rdma_images.model import Broken
 from rdma_images.rules import cuda, fabric, installer, nccl, plugin, python
 from rdma_images.rules.rule import Rule
 
-__all__ = ["RULES", "Rule", "check"]
+__all__ = ["RULES", "Rule", "check", "work"]
 
 RULES: tuple[Rule, ...] = tuple(
     found
@@ -20,3 +20,8 @@ def check(candidate: Candidate, facts: Facts) -> tuple[Broken, ...]:
     """Every rule that `candidate` breaks; empty for a combination that can work."""
     judged = (rule.broken(candidate, facts) for rule in RULES)
     return tuple(broken for broken in judged if broken)
+
+
+def work(candidate: Candidate, facts: Facts) -> bool:
+    """Whether `candidate` breaks no rule; stops at the first it does."""
+    return not any(rule.reason(candidate, facts) for rule in RULES)

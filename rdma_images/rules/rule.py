@@ -32,11 +32,16 @@ class Rule:
         """The rule in a sentence."""
         return (self.judge.__doc__ or "").split("\n")[0]
 
+    def reason(self, candidate: Candidate, facts: Facts) -> Reason | None:
+        """Why `candidate` breaks this rule; None when it does not, or when the rule is not about it."""
+        for component in self.relates:
+            if component not in candidate.versions:
+                return None
+        return self.judge(candidate, facts)
+
     def broken(self, candidate: Candidate, facts: Facts) -> Broken | None:
-        """How `candidate` breaks this rule; None when it does not, or when the rule is not about it."""
-        if not all(component in candidate for component in self.relates):
-            return None
-        reason = self.judge(candidate, facts)
+        """How `candidate` breaks this rule, with the versions that it relates; None when it does not."""
+        reason = self.reason(candidate, facts)
         if reason is None:
             return None
         versions = {component: candidate[component] for component in self.relates}
