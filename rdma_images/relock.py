@@ -24,8 +24,8 @@ class Locked:
     """What became of one lock."""
 
     name: str
-    outcome: Literal["new", "changed", "kept", "failed"]
-    detail: str  # size, digest, or why it failed
+    outcome: Literal["new", "changed", "kept", "not needed", "failed"]
+    detail: str  # size, digest, or why not
 
 
 def relock(
@@ -109,10 +109,13 @@ def _base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) 
     try:
         reference = pins.full(replaced.address(source) or source.upstream)
         digest = ask.registry_digest(reference, replaced)
+        why = f"{reference}: the registry has no such image"
     except RdmaImagesError as error:
-        return Locked(source.upstream, "failed", str(error))
+        digest, why = None, str(error)
     if digest is None:
-        return Locked(source.upstream, "failed", f"{reference}: the registry has no such image")
+        if ask.can_bootstrap(source.extra.get("bootstrap", ""), source.extra["platform"]):
+            return Locked(source.upstream, "not needed", f"bootstrapped on this host; {why}")
+        return Locked(source.upstream, "failed", why)
     pins.keep("bases.yaml", {source.upstream: digest})
     return _pinned(source.upstream, before, digest)
 

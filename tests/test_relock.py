@@ -111,6 +111,14 @@ def test_what_is_out_of_reach_stops_nothing_else(locks: Path, site: Site):
     assert not (locks / "bases.yaml").exists()
 
 
+def test_a_base_that_this_host_bootstraps_may_be_out_of_reach(locks: Path, site: Site, monkeypatch):
+    monkeypatch.setattr(ask, "can_bootstrap", lambda name, _: name == "debian13")
+    assert outcomes(site, image())["docker.io/library/debian:trixie-slim"] == "not needed"
+    monkeypatch.setattr(ask, "can_bootstrap", lambda *_: False)
+    assert outcomes(site, image())["docker.io/library/debian:trixie-slim"] == "failed"
+    assert not (locks / "bases.yaml").exists()
+
+
 def test_wheels_that_cannot_be_resolved_are_said_and_the_old_lock_stays(locks: Path, site: Site, monkeypatch):
     outcomes(site, image())
     before = lock.load(image(), locks)
