@@ -14,6 +14,7 @@ class Handler(BaseHTTPRequestHandler):
     """HTTP/1.1, quiet, with the body read and answers of JSON or bytes."""
 
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # one write an answer: two small ones wait for each other
 
     def answer(self, status, body=b"", headers=None):
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()

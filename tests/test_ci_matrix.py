@@ -1,0 +1,148 @@
+"""The matrix as jobs and shards: every image once, kin together, exactly what changed."""
+
+import dataclasses
+import json
+import shlex
+import subprocess
+
+import pytest
+
+from rdma_images import choice, facts, matrix, plan
+from rdma_images.ci import changed, jobs, shard
+from rdma_images.errors import RefusedError
+from rdma_images.model import Build, Component, Image
+from rdma_images.site import Site
+
+
+@pytest.fixture(scope="module")
+def site():
+    return Site(matrix.load(), facts.load())
+
+
+@pytest.fixture(scope="module")
+def whole(site):
+    return plan.plan(site.matrix, site.facts, everything=True).images
+
+
+def nothing(_image_id):
+    return None
+
+
+def took(seconds):
+    return lambda image_id: Build(image_id, "r", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", seconds)
+
+
+def many(count, torches=1):
+    """Images of `torches` kinds of wheels, on a base each."""
+    return [
+        Image(
+            id=f"t-{number:04}",
+            target="t",
+            tag=f"{number:04}",
+            fabric="efa",
+            platform="linux/amd64",
+            axes={},
+            components={"pytorch": Component("pytorch", f"2.{number % torches}", "matrix")},
+        )
+        for number in range(count)
+    ]
+
+
+def test_the_words_of_a_job_mean_its_image_and_no_other(site, whole):
+    for job, image in zip(jobs.jobs(whole, site.matrix, nothing), whole, strict=True):
+        words = shlex.split(job.arguments)
+        pairs = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
+        (meant,) = choice.images(site, [words[1]], False, pairs)
+        assert (meant.id, meant.axes) == (image.id, image.axes)
+
+
+def test_githubs_matrix_is_one_line_of_flat_values(site, whole):
+    text = jobs.as_github(jobs.jobs(whole, site.matrix, nothing, {"linux/amd64": "large"}))
+    assert "\n" not in text
+    rows = json.loads(text)["include"]
+    assert len(rows) == len(whole)
+    assert all(isinstance(value, str | int) for row in rows for value in row.values())
+    assert {row["runner"] for row in rows if row["platform"] == "linux/amd64"} == {"large"}
+
+
+def test_more_jobs_than_github_takes_are_refused(whole, site):
+    (job, *_) = jobs.jobs(whole, site.matrix, nothing)
+    with pytest.raises(RefusedError, match="--shard 1/2"):
+        jobs.as_github([job] * 257)
+
+
+@pytest.mark.parametrize(("seconds", "minutes"), [(1, 20), (600, 40), (10**6, 360)])
+def test_the_time_limit_follows_the_last_build(seconds, minutes):
+    assert jobs.timeout(took(seconds)("i")) == minutes
+
+
+def test_an_unmeasured_image_has_two_hours():
+    assert jobs.timeout(None) == 120
+
+
+def test_kin_read_each_others_caches(whole, site):
+    for job in jobs.jobs(whole, site.matrix, nothing):
+        assert job.caches.split()[0] == job.cache
+    found = {image.id: jobs.cache(image) for image in whole}
+    assert len(set(found.values())) == len(whole)
+
+
+@pytest.mark.parametrize(("count", "torches", "of"), [(1, 1, 1), (10, 3, 4), (100, 7, 8), (1000, 20, 16), (3, 1, 5)])
+def test_shards_are_disjoint_and_complete(count, torches, of):
+    images = many(count, torches)
+    parts = shard.shard(images, of, nothing)
+    assert len(parts) == of
+    assert sorted(image.id for part in parts for image in part) == sorted(image.id for image in images)
+    assert parts == shard.shard(list(reversed(images)), of, nothing)
+
+
+def test_kin_stay_together_where_there_are_kinds_enough():
+    parts = shard.shard(many(100, torches=10), 5, nothing)
+    of_kind = [{jobs.kin(image) for image in part} for part in parts]
+    assert sum(map(len, of_kind)) == 10
+
+
+def test_shards_weigh_alike():
+    parts = shard.shard(many(1000, torches=40), 8, took(60))
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= 25
+
+
+def test_every_machine_gets_something_where_there_are_images_enough():
+    assert all(shard.shard(many(10, torches=1), 4, nothing))
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2", "1/2/3"])
+def test_a_shard_that_is_none_is_refused(text):
+    with pytest.raises(RefusedError, match="--shard"):
+        shard.parse(text)
+
+
+def test_what_changed_is_new_or_made_of_something_else():
+    images = many(3)
+    now = {image.id: f"sha256:{image.id}" for image in images}
+    before = {images[0].id: now[images[0].id], images[1].id: "sha256:other"}
+    assert changed.changed(images, now, before) == tuple(images[1:])
+
+
+def test_a_commit_that_is_not_here_is_told():
+    with pytest.raises(RefusedError, match="fetch the commit"):
+        changed.digests_at("0" * 40)
+
+
+def test_a_commit_that_cannot_tell_builds_everything(tmp_path, monkeypatch):
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@example.com"]
+    for arguments in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "start"]):
+        subprocess.run([*git, *arguments], check=True)
+    monkeypatch.setattr("rdma_images.paths.PROJECT", tmp_path)
+    monkeypatch.setattr(changed.sys, "executable", "/bin/false")
+    said = []
+    assert changed.digests_at("HEAD", said.append) == {}
+    assert "every image counts as changed" in said[0]
+    left = subprocess.run([*git, "worktree", "list"], capture_output=True, text=True, check=True).stdout
+    assert len(left.splitlines()) == 1
+
+
+def test_a_job_is_of_plain_values(whole, site):
+    (job, *_) = jobs.jobs(whole, site.matrix, nothing)
+    assert all(type(value) in (str, int) for value in dataclasses.asdict(job).values())
