@@ -1,6 +1,7 @@
 """From what is typed after a task's name to what it means."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rdma_images import plan as planning
 from rdma_images import plan_view
@@ -35,16 +36,23 @@ def changes(pairs: Sequence[str] | None) -> dict[str, str]:
     return chosen
 
 
-def plan(site: Site, targets: Sequence[str] | None, everything: bool, pairs: Sequence[str] | None) -> Plan:
-    """What would be built, and what is refused."""
-    return planning.plan(site.matrix, site.facts, targets or (), everything, changes(pairs))
+def plan(
+    site: Site, targets: Sequence[str] | None, everything: bool, pairs: Sequence[str] | None, rehearse: bool = False
+) -> Plan:
+    """What would be built, with `rehearse` as it can be rehearsed on this machine, and what is refused."""
+    answer = planning.plan(site.matrix, site.facts, targets or (), everything, changes(pairs))
+    if not rehearse:
+        return answer
+    from rdma_images import rehearsal  # it asks the network, which a plan otherwise has no need to import
+
+    return replace(answer, images=rehearsal.stand(answer.images, site))
 
 
 def images(
-    site: Site, targets: Sequence[str] | None, everything: bool, pairs: Sequence[str] | None
+    site: Site, targets: Sequence[str] | None, everything: bool, pairs: Sequence[str] | None, rehearse: bool = False
 ) -> tuple[Image, ...]:
     """The images asked for. Raises RefusedPlanError where one of them cannot work: then nothing is begun."""
-    answer = plan(site, targets, everything, pairs)
+    answer = plan(site, targets, everything, pairs, rehearse)
     if answer.refusals:
         raise RefusedPlanError(answer)
     return answer.images

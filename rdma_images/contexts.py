@@ -36,7 +36,7 @@ class Pantry:
         return bases | rest
 
     def _base(self, one: Supply) -> str:
-        if one.via != "bootstrap":
+        if one.via not in ("bootstrap", "stand-in"):
             return one.address
         return self._add(bootstrapped(str(one.source.context), one.address, self.base_tar(one.address)))
 

@@ -44,6 +44,7 @@ class _Stages:
     def __init__(self, image: Image, lock: Lock, tools: Lock, facts: Facts) -> None:
         self.context: dict[str, Any] = {
             "version": _version_of(image),
+            "detail": _detail_of(image),
             "has": image.components.__contains__,
             "axis": image.axes.__getitem__,
             "fabric": image.fabric,
@@ -76,6 +77,13 @@ def _version_of(image: Image) -> Any:
         return image.version(component)
 
     return version
+
+
+def _detail_of(image: Image) -> Any:
+    def detail(component: str, name: str) -> str:
+        return image.components[component].details[name]
+
+    return detail
 
 
 def _header(image: Image) -> str:

@@ -20,7 +20,9 @@ def secrets(supplies: Iterable[Supply], mirrors: Mirrors) -> Iterator[dict[str, 
 
     Always: `ca-bundle`; `uv-config`, `pip-config` and `netrc` for the package index; `apt-config`, `apt-sources` and
     `apt-auth` for the base, the same with the ending -builder for the stages that are not in the image.
-    Where `apt-sources` has a line, the `apt-config` beside it makes apt read that and not the base's own sources.
+    Where the addresses of a base's archives are all known, `apt-config` makes apt read `apt-sources` and not the base's
+    own sources. An archive that comes over a base's ("over") has both in its `apt-sources`, or where the base's own
+    sources stay, itself alone: the stage mounts it among them, too.
     """
     with tempfile.TemporaryDirectory(prefix="rdma-images-secrets-") as name:
         folder = Path(name)
@@ -47,11 +49,14 @@ def texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]:
     for role in sorted({s.source.extra["role"] for s in archives}):
         ending = "" if role == BASE else f"-{role}"
         own = [s for s in archives if s.source.extra["role"] == role]
+        over = {s.source.extra.get("over") for s in own}
+        below = [s for s in archives if s.source.extra["role"] in over]
         # Half of a base's archives would be worse than none: then the base's own sources stay.
-        lines = [_line(s) for s in own] if all(s.address for s in own) else []
+        instead = all(s.address for s in below or own)
+        lines = [_line(s) for s in ([*below, *own] if instead else own if below else ())]
         found[f"apt-sources{ending}"] = "".join(lines)
-        found[f"apt-config{ending}"] = _apt_config(bool(lines))
-        found[f"apt-auth{ending}"] = _apt_auth(own, logins)
+        found[f"apt-config{ending}"] = _apt_config(instead)
+        found[f"apt-auth{ending}"] = _apt_auth([*below, *own], logins)
     return found
 
 

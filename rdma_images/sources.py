@@ -1,6 +1,7 @@
 """Everything that an image is made of and that comes over a network, by its own address, before any mirror."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rdma_images import package_index, pins
 from rdma_images.engine import hostapt
@@ -31,6 +32,7 @@ UNPINNED = "not locked"
 ARCHIVE_SIGNATURE = "archive-signature"
 UBUNTU_KEYRING = "/usr/share/keyrings/ubuntu-archive-keyring.gpg"
 ERDMA_KEYRING = "/etc/apt/keyrings/erdma.asc"
+ERDMA_MOUNTED = "/mnt/erdma-apt"  # where a RUN finds the context with the key, and a stand-in's repository beside it
 
 # Source: the tags of github.com/NVIDIA/nccl-tests; it publishes no checksums, see pins.py.
 NCCL_TESTS = "https://github.com/NVIDIA/nccl-tests/archive/refs/tags/v{version}.tar.gz"
@@ -41,21 +43,37 @@ def sources(image: Image, facts: Facts) -> tuple[Source, ...]:
 
     Debian's archive and the package index are the ones this machine is configured with.
     """
-    roles = {"base": image.axes["base"], "builder": BUILDER}
-    platforms = {"base": image.platform, "builder": BUILD_PLATFORM}
-    found = [_base(role, name, facts.bases.bases[name], platforms[role]) for role, name in roles.items()]
-    for role, name in roles.items():
-        found += _archives(role, facts.bases.bases[name])
+    bases = facts.bases.bases
+    found = [
+        base(image, facts),
+        _base("builder", BUILDER, bases[BUILDER], BUILD_PLATFORM, BUILDER),
+        *_archives("base", bases[_below(image)]),
+        *_archives("builder", bases[BUILDER]),
+    ]
     found.append(_index())
     found += _downloads(image, facts)
     return tuple(found)
 
 
-def _base(role: str, name: str, base: Base, platform: str) -> Source:
-    """The base as a build context; bootstrapped where that can be done, else pulled by its locked digest."""
+def base(image: Image, facts: Facts) -> Source:
+    """The base of an image."""
+    name = image.axes["base"]
+    return _base("base", name, facts.bases.bases[name], image.platform, _below(image))
+
+
+def _below(image: Image) -> str:
+    """The base that the image really stands on: its own, or in a rehearsal that one's stand-in."""
+    return image.components["base"].details.get("stand-in", image.axes["base"])
+
+
+def _base(role: str, name: str, base: Base, platform: str, below: str) -> Source:
+    """The base as a build context; bootstrapped where that can be done, else pulled by its locked digest.
+
+    `below` is the base that the image really stands on.
+    """
     upstream = pins.full(base.image)
     digest = pins.bases().get(upstream, UNPINNED)
-    bootstrap = base.kind == "bootstrap"
+    bootstrap = below if base.kind == "bootstrap" or below != name else ""
     return Source(
         id=f"base-{name}",
         component="base",
@@ -64,7 +82,8 @@ def _base(role: str, name: str, base: Base, platform: str) -> Source:
         pin=ARCHIVE_SIGNATURE if bootstrap else digest,
         context=role,
         extra={"digest": digest, "platform": platform}
-        | ({"bootstrap": name, "suite": base.codename} if bootstrap else {}),
+        | ({"bootstrap": bootstrap} if bootstrap else {})
+        | ({"stand-in": base.stand_in} if base.stand_in else {}),
     )
 
 
@@ -155,14 +174,18 @@ def _plugin(version: str, facts: Facts) -> Source:
 def _erdma(base: Base, facts: Facts) -> Iterator[Source]:
     """Alibaba's apt repository, and the key that its packages are signed with."""
     repository = facts.erdma.repository
-    yield _apt("erdma-apt", "erdma-apt", repository.url, [f"{base.codename}/erdma"], "main", ERDMA_KEYRING)
+    archive = _apt("erdma-apt", "erdma-apt", repository.url, [f"{base.codename}/erdma"], "main", ERDMA_KEYRING)
+    # Another key signs another repository: neither is stood in for alone, and both are in one context.
+    pair = {"pair": "erdma-apt"}
+    yield replace(archive, extra={**archive.extra, **pair, "over": "base", "stand-in": f"file:{ERDMA_MOUNTED}"})
     yield Source(
         id="erdma-apt-key",
         component="erdma-apt-key",
         kind="download",
         upstream=repository.key,
         pin=_locked("erdma-apt-key"),
-        context="erdma-apt-key",
+        context="erdma-apt",
+        extra=pair,
     )
 
 

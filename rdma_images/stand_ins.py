@@ -40,13 +40,20 @@ def _files(folder: Path) -> list[Path]:
 
 def _arguments(image: Image, facts: Facts) -> dict[str, str]:
     """Build arguments: what the facts know of the versions stood in for. A Dockerfile takes those that it names."""
-    arguments = {name.replace("-", "_").upper(): part.version for name, part in image.components.items()}
+    arguments = {}
+    for name, part in image.components.items():
+        arguments[_argument(name)] = part.version
+        arguments |= {_argument(f"{name}-{detail}"): word for detail, word in part.details.items()}
     if "aws-ofi-nccl" in image.components:
         newest = _newest_net(image.version("aws-ofi-nccl"), facts)
         arguments["NET_ABI"] = " ".join(str(version) for version in range(OLDEST_NET, newest + 1))
         tuner = facts.nccl.releases[image.version("nccl")].tuner
         arguments["TUNER_ABI"] = " ".join(str(version) for version in tuner)
     return dict(sorted(arguments.items()))
+
+
+def _argument(name: str) -> str:
+    return name.replace("-", "_").upper()
 
 
 def _newest_net(plugin: str, facts: Facts) -> int:

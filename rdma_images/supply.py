@@ -62,7 +62,8 @@ def supply(sources: Iterable[Source], replaced: Mirrors, rehearse: bool = False)
         Supply(source, way[0], way[1], *answers[_question(way, source)])
         for way, source in zip(ways, sources, strict=True)
     )
-    return tuple(_stand_in(s) if rehearse and not s.reachable and has_stand_in(s.source) else s for s in found)
+    missing = {_pair(s.source) for s in found if rehearse and not s.reachable and has_stand_in(s.source)}
+    return tuple(_stand_in(s) if _pair(s.source) in missing else s for s in found)
 
 
 def require(supplies: Sequence[Supply]) -> None:
@@ -72,8 +73,11 @@ def require(supplies: Sequence[Supply]) -> None:
 
 
 def has_stand_in(source: Source) -> bool:
-    """Whether a rehearsal can do without this source."""
-    return (paths.DOCKERFILES / "stand-ins" / source.component).is_dir()
+    """Whether a rehearsal can do without this source: a base by another one, all else by what BuildKit makes."""
+    if source.kind == "base":
+        base = source.extra.get("stand-in")
+        return base is not None and ask.can_bootstrap(base, source.extra["platform"])
+    return "stand-in" in source.extra or (paths.DOCKERFILES / "stand-ins" / source.component).is_dir()
 
 
 def rehearsed(supplies: Iterable[Supply]) -> tuple[str, ...]:
@@ -112,7 +116,10 @@ def _way(source: Source, replaced: Mirrors) -> Way:
 
 def _way_of_base(source: Source, mirror: str | None) -> Way:
     """A base with a mirror is pulled from there; without, it is bootstrapped where this host can."""
-    if not mirror and (name := source.extra.get("bootstrap")) and ask.can_bootstrap(name, source.extra["platform"]):
+    name = source.extra.get("bootstrap", "")
+    if name and name == source.extra.get("stand-in"):
+        return "stand-in", name
+    if name and not mirror and ask.can_bootstrap(name, source.extra["platform"]):
         return "bootstrap", name
     address = HELD + pins.full(mirror or source.upstream)
     digest = source.extra["digest"]
@@ -156,7 +163,7 @@ def _asker(way: Way, source: Source, replaced: Mirrors) -> Callable[[], ask.Answ
         size = store.kept(source)
         return lambda: (True, f"verified before, {ask.megabytes(size.stat().st_size) if size else ''}")
     if source.kind == "base":
-        if via == "bootstrap":
+        if via in ("bootstrap", "stand-in"):
             return lambda: ask.bootstrapped(address)
         if source.extra["digest"] == UNPINNED and "@" not in address:
             return lambda: (False, UNPINNED)
@@ -172,12 +179,16 @@ def _asker(way: Way, source: Source, replaced: Mirrors) -> Callable[[], ask.Answ
     return lambda: ask.download(address, replaced)
 
 
+def _pair(source: Source) -> str:
+    """What is stood in for together: a source by itself, but a key with the repository that it signs."""
+    return source.extra.get("pair", source.id)
+
+
 def _stand_in(supply: Supply) -> Supply:
     folder = paths.DOCKERFILES / "stand-ins" / supply.source.component
+    address = supply.source.extra.get("stand-in") or str(folder.relative_to(paths.PROJECT))
     detail = f"in place of {supply.address}: {supply.detail}"
-    return dataclasses.replace(
-        supply, via="stand-in", address=str(folder.relative_to(paths.PROJECT)), reachable=True, detail=detail
-    )
+    return dataclasses.replace(supply, via="stand-in", address=address, reachable=True, detail=detail)
 
 
 def _once(supplies: Sequence[Supply]) -> list[Supply]:
