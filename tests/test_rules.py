@@ -151,8 +151,22 @@ def test_cuda_base_of_another_major():
     assert set(broken(EFA, known)) == {"cuda-of-base"}
 
 
+def test_ngc_mode_is_switched_off_where_the_base_would_switch_it_on():
+    nvidia = {"base": "cuda13.1.2-devel-ubuntu22.04", "pytorch": "2.14.1"}
+    flags = tuple(flag for flag in KNOWN.efa.flags if flag.flag != "--disable-ngc")
+    known = facts.Facts(**(vars(KNOWN) | {"efa": KNOWN.efa.model_copy(update={"flags": flags})}))
+    assert broken(EFA, **nvidia) == {}
+    assert "with --disable-ngc, and NCCL then uses TCP" in broken(EFA, known, **nvidia)["ngc-trap"].reason
+    assert broken(EFA, known, **nvidia, efa_installer="1.47.0") == {}
+    assert broken(EFA, known) == {}
+
+
 def test_every_rule_is_refused_somewhere_above():
-    tested = {case[2] for case in REFUSED} | {"plugin-abi", "plugin-nccl", "erdma-nccl", "cuda-driver", "cuda-of-base"}
+    tested = (
+        {case[2] for case in REFUSED}
+        | {"plugin-abi", "plugin-nccl", "erdma-nccl", "cuda-driver", "cuda-of-base"}
+        | {"ngc-trap"}
+    )
     assert {rule.id for rule in rules.RULES} == tested - {None}
 
 

@@ -33,6 +33,12 @@ class Flag(Span):
     why: str
 
 
+class NgcTrap(Span):
+    """Installer versions that behave otherwise where the base has NVIDIA's entrypoint, unless told by `flags` not to."""
+
+    flags: tuple[str, ...]
+
+
 class Download(Row):
     """Where the tarballs are and who signs them; {version} stands for the installer's version."""
 
@@ -49,6 +55,7 @@ class Efa(FactsFile):
     supported: tuple[Supported, ...]
     plugin_brought: tuple[PluginBrought, ...]
     flags: tuple[Flag, ...]
+    ngc_trap: NgcTrap
     download: Download
 
     def flags_of(self, version: str) -> tuple[str, ...]:

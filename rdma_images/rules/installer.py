@@ -41,3 +41,19 @@ def brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
     else:
         return None
     return Reason(f"{text}: choose an aws-ofi-nccl version, which is then built from source", source)
+
+
+@rule("ngc-trap", "efa-installer", "base")
+def stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reason | None:
+    """On a base with NVIDIA's entrypoint the installer is told that this is no NGC image, by the flags of its version."""
+    trap, installer = facts.efa.ngc_trap, candidate["efa-installer"]
+    if facts.bases.bases[candidate["base"]].entrypoint != "nvidia" or not trap.holds(installer):
+        return None
+    missing = [flag for flag in trap.flags if flag not in facts.efa.flags_of(installer)]
+    if not missing:
+        return None
+    text = (
+        f"on a base with NVIDIA's entrypoint EFA installer {installer} leaves out libnccl-net.so unless it is called "
+        f"with {' '.join(missing)}, and NCCL then uses TCP without an error"
+    )
+    return Reason(text, facts.efa.cite(trap))
