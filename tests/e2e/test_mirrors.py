@@ -1,0 +1,151 @@
+"""A build behind mirrors with logins: they are used, and nothing of them is in what was built."""
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import requests
+
+from rdma_images import bake, engine, facts, lock, mirrors, render, secrets, sources, supply
+from rdma_images.engine import bootstrap
+from tests.images import planned
+
+pytestmark = pytest.mark.e2e
+
+PASSWORD = "kept-between-us-7531"
+HEADERS = ("Content-Type", "Content-Range", "ETag", "Last-Modified")
+
+
+class _Forward(BaseHTTPRequestHandler):
+    """Hands a request on to the real address, for who has the login."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        _, name, path = self.path.split("/", 2)
+        login = base64.b64decode(self.headers.get("Authorization", " ").partition(" ")[2]).decode()
+        self.server.asked.append((name, login))
+        if login != f"me:{PASSWORD}":
+            self._say(401, b"", {"WWW-Authenticate": "Basic"})
+            return
+        passed = {n: v for n, v in self.headers.items() if n in ("Range", "If-Range", "If-Modified-Since", "Accept")}
+        answer = requests.request(self.command, f"{self.server.upstream[name]}/{path}", headers=passed, timeout=60)
+        self._say(answer.status_code, answer.content, {n: answer.headers[n] for n in HEADERS if n in answer.headers})
+
+    do_HEAD = do_GET
+
+    def _say(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "GET" and status != 304:
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def mirror(upstream: dict[str, str]) -> Iterator[ThreadingHTTPServer]:
+    """A mirror with a login of the addresses given, each under its name."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Forward)
+    server.upstream, server.asked = upstream, []
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def found() -> engine.Engine:
+    found = engine.ensure()
+    if found.build_network != "host":
+        pytest.skip("a RUN of this engine cannot reach a mirror on this host's loopback interface")
+    return found
+
+
+def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(found: engine.Engine, tmp_path):
+    image = planned()
+    own = {one.component: one.upstream for one in sources.sources(image, facts.load()) if one.kind in ("apt", "index")}
+    with mirror(own) as server:
+        address = f"http://me:{PASSWORD}@127.0.0.1:{server.server_port}"
+        environ = os.environ | {f"RDMA_IMAGES_MIRROR_{mirrors.plain(name)}": f"{address}/{name}" for name in own}
+        replaced = mirrors.load(environ=environ)
+        supplies = supply.supply(sources.sources(image, facts.load()), replaced)
+        assert all(one.reachable for one in supplies if one.source.kind in ("apt", "index"))
+        server.asked.clear()
+        for stage in ("with-python", "uv"):
+            build(found, stage, supplies, replaced, tmp_path)
+        asked = {name for name, login in server.asked if login == f"me:{PASSWORD}"}
+        port = str(server.server_port)
+    assert asked == {"debian", "debian-security", "package-index"}
+    for stage in ("with-python", "uv"):
+        seen = everything(tmp_path / f"{stage}.tar")
+        assert b"Debian" in seen  # that it is looked into at all
+        assert PASSWORD.encode() not in seen
+        assert f"127.0.0.1:{port}".encode() not in seen
+
+
+def build(found: engine.Engine, stage: str, supplies, replaced, folder: Path) -> None:
+    """Build one stage of the image's own Dockerfile, without the cache, into an OCI archive."""
+    image = replace(planned(), python_packages=("numpy",))
+    text = render.render(image, lock.load(image), lock.tools(image.platform), facts.load())
+    (folder / "Dockerfile").write_text(text)
+    tar = bootstrap.base("debian13")
+    # What makes this run unlike every other: no step of it can come from the cache.
+    salt = hashlib.sha256(os.urandom(8)).hexdigest()
+    inline = f"FROM scratch\nADD {tar.name} /\nENV SALT={salt}\n"
+    base = {"context": str(tar.parent), "dockerfile-inline": inline, "output": ["type=cacheonly"]}
+    with secrets.secrets(supplies, replaced) as files:
+        target = {
+            "context": str(folder),
+            "target": stage,
+            "contexts": {"base": "target:base", "builder": "target:builder"},
+            "secret": [f"type=file,id={name},src={path}" for name, path in files.items()],
+            "output": [f"type=oci,dest={folder / stage}.tar"],
+        }
+        written = {"target": {"it": target, "base": base, "builder": base}}
+        (folder / "bake.json").write_text(json.dumps(written))
+        (folder / "network.yaml").write_text(json.dumps(bake.network_file(written)))
+        command = ["docker", "buildx", "bake", "--provenance=false", "--progress=plain"]
+        command += ["--file", str(folder / "network.yaml"), "--file", str(folder / "bake.json"), "it"]
+        environ = found.environ() | {"BUILDX_BAKE_ENTITLEMENTS_FS": "0"}
+        done = subprocess.run(
+            command, cwd=folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert PASSWORD not in done.stderr
+
+
+def everything(archive: Path) -> bytes:
+    """Every byte of an OCI archive: its manifest and history as they are, each file of each layer as it unpacks."""
+    seen = []
+    with tarfile.open(archive) as outer:
+        for member in outer:
+            if not member.isfile():
+                continue
+            blob = outer.extractfile(member)
+            start = blob.read(2)
+            blob.seek(0)
+            if start == b"\x1f\x8b":
+                with tarfile.open(fileobj=blob, mode="r|gz") as layer:
+                    seen += [layer.extractfile(entry).read() for entry in layer if entry.isfile()]
+            else:
+                seen.append(blob.read())
+    return b"\n".join(seen)
