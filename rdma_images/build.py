@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rdma_images import atomic, bake, labels, paths, store, supply
+from rdma_images import atomic, bake, labels, paths, room, store, supply
 from rdma_images.contexts import Pantry
-from rdma_images.engine import Engine, Progress, bootstrap, disk, silent, turn
+from rdma_images.engine import Engine, Progress, bootstrap, silent, turn
 from rdma_images.errors import RdmaImagesError, RefusedError, near
 from rdma_images.fetch import fetch
 from rdma_images.model import Build, Image, Source, Supply
@@ -117,7 +117,7 @@ def _build(
     supplies = {o.image.id: supply.supply(o.sources, site.mirrors, options.rehearse) for o in orders}
     everything = [one for several in supplies.values() for one in several]
     supply.require(everything)
-    disk.need(_room(orders), f"building {', '.join(o.image.id for o in orders)}")
+    room.need(orders, engine)
     downloads = fetch(everything, site.mirrors, progress)
     pantry = Pantry(site.facts, lambda source: downloads[source.id], lambda base: bootstrap.base(base, progress))
     targets = _targets(orders, supplies, pantry, site)
@@ -194,7 +194,8 @@ def _record(order: Order, supplies: Sequence[Supply], engine: Engine, seconds: f
     made = Build(order.image.id, name, digest, order.inputs, stood_in, finished, seconds)
     atomic.write(paths.image_folder(order.image.id) / "build.json", json.dumps(asdict(made), indent=2) + "\n")
     if before and before.digest != digest:
-        # Fails where it is in use, or has another name: then it is somebody's.
+        # The image that this one replaces keeps its layers from being collected. Docker refuses to remove one that is
+        # in use or has another name: then it is somebody's.
         _docker(engine, "image", "rm", before.digest)
     return made
 
@@ -207,13 +208,3 @@ def _digest(name: str, engine: Engine) -> str | None:
 
 def _docker(engine: Engine, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["docker", *arguments], env=engine.environ(), capture_output=True, text=True)
-
-
-def _room(orders: Sequence[Order]) -> int:
-    """What a build may take on the engine's disk, in bytes.
-
-    Measured for efa-pytorch with an empty cache: 8 times its wheels as downloaded, which are in uv's cache, in the
-    stage that installs them, in the layer's own stage and in the image, and compressed in the layers.
-    """
-    wheels = {wheel.sha256: wheel.size for o in orders for wheel in o.lock.wheels}
-    return 8 * sum(wheels.values()) + len(orders) * disk.GB
