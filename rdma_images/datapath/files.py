@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from rdma_images.datapath.guest import Answer
 from rdma_images.datapath.judged import Subject, failed, passed, skipped
 from rdma_images.datapath.lab import Lab, limit
-from rdma_images.datapath.survey import OUTSIDE
+from rdma_images.datapath.survey import OUTSIDE, Survey
 from rdma_images.model import Check
 
 _DOCUMENT = "https://github.com/linux-rdma/rdma-core/blob/master/Documentation/versioning.md"
@@ -65,13 +65,26 @@ def providers(lab: Lab) -> Check:
     if not patterns:
         return failed(PROVIDERS, f"{found.loaded} has no provider names in it: it is no libibverbs of rdma-core")
     names = {driver: patterns[0].replace("%s", driver) for driver in found.drivers}
-    complaints = {}
-    if _complaint(lab, names.values()):  # one by one only where that is worth the time
-        complaints = {driver: _complaint(lab, [path]) for driver, path in names.items()}
-    broken = sorted(f"{driver}: {said}" for driver, said in complaints.items() if said)
-    if broken:
-        return failed(PROVIDERS, f"of {patterns[0].replace('%s', '*')}: {'; '.join(broken)}")
-    return passed(PROVIDERS, f"{len(names)} as {patterns[0].replace('%s', '*')}: {', '.join(sorted(names))}")
+    complaints = {driver: _misnamed(driver, found) for driver, path in names.items() if path not in found.providers}
+    there = {driver: path for driver, path in names.items() if driver not in complaints}
+    if _complaint(lab, there.values()):  # one by one only where that is worth the time
+        complaints |= {driver: said for driver, path in there.items() if (said := _complaint(lab, [path]))}
+    where = patterns[0].replace("%s", "*")
+    if complaints:
+        broken = "; ".join(f"{', '.join(drivers)}: {said}" for said, drivers in _by_value(complaints).items())
+        return failed(PROVIDERS, f"of {where}, {broken}")
+    return passed(PROVIDERS, f"{len(names)} as {where}: {', '.join(sorted(names))}")
+
+
+def _misnamed(driver: str, found: Survey) -> str:
+    """What there is in place of a provider that is not there under the name that libibverbs looks for."""
+    suffixes = {path.rpartition("-")[2] for path in found.providers if f"/lib{driver}-" in path}
+    return f"there only as -{', -'.join(sorted(suffixes))}, for another libibverbs" if suffixes else "missing"
+
+
+def _by_value(pairs: dict[str, str]) -> dict[str, list[str]]:
+    """The keys of each value, sorted."""
+    return {value: sorted(key for key in pairs if pairs[key] == value) for value in pairs.values()}
 
 
 def memlock(lab: Lab) -> Check:
@@ -90,7 +103,10 @@ def device(lab: Lab) -> Check:
     state = re.search(r"state:\s+(\w+)", answer.output)
     if answer.status == 0 and state and state[1] == "PORT_ACTIVE":
         return passed(DEVICE, state[1])
-    return failed(DEVICE, state[1] if state else f"ibv_devinfo said {_one_line(answer)}")
+    # libibverbs warns of every provider that it cannot load; this adapter's is the one that matters.
+    about = [line for line in answer.output.splitlines() if "rxe" in line]
+    said = _one_line(Answer(answer.status, "\n".join(about) or answer.output))
+    return failed(DEVICE, state[1] if state else f"ibv_devinfo said {said}")
 
 
 def _complaint(lab: Lab, libraries: Iterable[str]) -> str:

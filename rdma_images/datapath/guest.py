@@ -132,7 +132,9 @@ class Guest:
         number = int(self.address.rpartition(".")[2])
         return [
             *self.machine.qemu,
-            *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-sandbox", "on"),
+            *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+            *("-sandbox", "on,spawn=deny,resourcecontrol=deny"),
+            *(("-run-with", "user=65534:65534") if os.geteuid() == 0 else ()),  # nobody, once all is open
             *("-machine", f"q35,accel={self.machine.accelerator}", "-cpu", cpu, "-m", str(MEMORY)),
             *("-kernel", str(self.machine.kernel), "-initrd", str(self.machine.initramfs)),
             *("-append", f"console=ttyS0 quiet panic=-1 mitigations=off address={self.address}"),

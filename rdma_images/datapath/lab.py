@@ -32,9 +32,9 @@ class Session:
 
     def script(self, command: str) -> str:
         """A script for a guest that runs a shell command in the image as a container runtime would."""
-        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.environment.items())
         entered = f"--chroot=/image --drop={WITHHELD} --gid={self.gid} --groups= --uid={self.uid} --shell=/bin/sh"
-        return f"ulimit -l {self.memlock}\n{exports}exec /bin/capsh {entered} -- -c {shlex.quote(command)}"
+        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.environment.items())
+        return f"ulimit -l {self.memlock}\nexec /bin/capsh {entered} -- -c {shlex.quote(exports + command)}"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Lab:
     """Two running guests, the first as server, the second as client.
 
     `login` is how a login of the image's user answered the question what it may lock, None where nobody can log in;
-    `libfabric` are the providers of the image's libfabric, None where it has none that works.
+    `libfabric` is how the image's libfabric answered the question for its providers, None where there is none.
     """
 
     server: Guest
@@ -50,7 +50,7 @@ class Lab:
     session: Session
     survey: Survey
     login: Answer | None = None
-    libfabric: tuple[str, ...] | None = None
+    libfabric: Answer | None = None
 
     def run(self, command: str, seconds: float) -> Answer:
         """A shell command in the image, in the first guest, for at most `seconds`."""
@@ -78,9 +78,8 @@ def lab(pair: tuple[Guest, Guest], disk: Disk) -> Lab:
     found = survey.parse(pair[0].run(asked, 30).output)
     login = _login(pair[0], found)
     session = Session(disk.environment | {"PATH": path}, *found.user[1:], memlock=limit(login) or "unlimited")
-    listed = pair[0].run(session.script("exec fi_info -l"), 30)
-    providers = tuple(re.findall(r"^(\w+):$", listed.output, re.MULTILINE)) if listed.status == 0 else None
-    return Lab(*pair, session, found, login, providers)
+    listed = pair[0].run(session.script("exec fi_info -l"), 30) if found.libfabric else None
+    return Lab(*pair, session, found, login, listed)
 
 
 def limit(login: Answer | None) -> str | None:
