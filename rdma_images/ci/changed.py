@@ -48,10 +48,14 @@ def _digests_in(tree: Path, commit: str, progress: Progress) -> dict[str, str]:
     try:
         done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=_LIMIT, check=False)
         found = json.loads(done.stdout)
-    except (subprocess.TimeoutExpired, ValueError):
-        progress(f"{commit} cannot tell the digests of its images: every image counts as changed")
-        return {}
-    return {str(image): str(digest) for image, digest in found.items()}
+    except subprocess.TimeoutExpired:
+        why = f"not in {_LIMIT} s"
+    except ValueError:
+        why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    else:
+        return {str(image): str(digest) for image, digest in found.items()}
+    progress(f"{commit} cannot tell the digests of its images ({why}): every image counts as changed")
+    return {}
 
 
 def _git(*arguments: str) -> None:
