@@ -310,6 +310,14 @@ def engine_down(_: Any, purge: bool = False) -> None:
     show("ended" if engine.down(purge, progress) else "there was nothing to end")
 
 
+@verb(name="bump", help={"write": "Make the edit, and not only show it."})
+def matrix_bump(_: Any, write: bool = False) -> None:
+    """Propose the newest default rows that pass every rule, as an edit of matrix.yaml."""
+    from rdma_images import bump
+
+    show(bump.propose(site().facts, write=write) or "matrix.yaml is as new as the facts let it be")
+
+
 @verb(
     name="update",
     help={
@@ -349,5 +357,6 @@ def _end(reports: Sequence[Report]) -> None:
 
 ns = Collection(plan, sources, lock, render, build, validate, publish, verify, run_tests)
 ns.add_collection(Collection("facts", facts_update))
+ns.add_collection(Collection("matrix", matrix_bump))
 ns.add_collection(Collection("engine", engine_up, engine_status, engine_down))
 ns.add_collection(Collection("ci", ci_matrix, ci_summary, ci_join))

@@ -71,7 +71,7 @@ class Matrix(Document):
         """Raise RefusedError, with file and line, for a value that the facts do not know."""
         wrong: list[str] = []
         for name, target in self.targets.items():
-            for place, axis, value in _values(target):
+            for place, axis, value in values_of(target):
                 try:
                     axes.check(axis, value, facts)
                 except RefusedError as error:
@@ -85,19 +85,19 @@ def load(path: Path = paths.MATRIX) -> Matrix:
     return yamlfile.load(path, Matrix)
 
 
-def _values(target: Target) -> Iterator[tuple[Path_, str, str]]:
+def values_of(target: Target) -> Iterator[tuple[Path_, str, str]]:
     """Every value written in a target: its place, its axis, itself."""
     yield from ((("default", axis), axis, value) for axis, value in target.default.items())
     for axis, values in target.values.items():
         yield from ((("values", axis, step), axis, value) for step, value in enumerate(values))
     for number, exclude in enumerate(target.exclude):
         for axis, values in exclude.when.items():
-            yield from ((("exclude", number, "when", axis), axis, value) for value in values)
+            yield from ((("exclude", number, "when", axis, step), axis, value) for step, value in enumerate(values))
 
 
 def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
     """What is wrong in one target, place by place."""
-    for place, axis, _ in _values(target):
+    for place, axis, _ in values_of(target):
         if axis not in axes.BY_NAME:
             yield place, f"no axis {axis!r}: {near(axis, axes.BY_NAME)}"
     if "base" not in target.default:

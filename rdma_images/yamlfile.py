@@ -33,8 +33,12 @@ class Document(Strict):
 
     def where(self, *steps: str | int) -> str:
         """ "file:line" of what is written at `steps`, or of the nearest thing around it."""
+        return f"{self._name}:{self.line(*steps)}"
+
+    def line(self, *steps: str | int) -> int:
+        """The line, from 1, of what is written at `steps`, or of the nearest thing around it."""
         place = next((steps[:n] for n in range(len(steps), 0, -1) if steps[:n] in self._lines), ())
-        return f"{self._name}:{self._lines.get(place, 1)}"
+        return self._lines.get(place, 1)
 
 
 Model = TypeVar("Model", bound=BaseModel)

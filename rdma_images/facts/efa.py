@@ -34,7 +34,7 @@ class Flag(Span):
 
 
 class NgcTrap(Span):
-    """Installer versions that behave otherwise where the base has NVIDIA's entrypoint, unless told by `flags` not to."""
+    """Installer versions that behave otherwise on a base with NVIDIA's entrypoint, unless `flags` tell them not to."""
 
     flags: tuple[str, ...]
 

@@ -45,7 +45,7 @@ def brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("ngc-trap", "efa-installer", "base")
 def stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reason | None:
-    """On a base with NVIDIA's entrypoint the installer is told that this is no NGC image, by the flags of its version."""
+    """On a base with NVIDIA's entrypoint the installer is told, by its version's flags, that this is no NGC image."""
     trap, installer = facts.efa.ngc_trap, candidate["efa-installer"]
     if facts.bases.bases[candidate["base"]].entrypoint != "nvidia" or not trap.holds(installer):
         return None

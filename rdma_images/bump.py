@@ -1,0 +1,87 @@
+"""The newest rows that pass every rule, proposed as an edit of matrix.yaml that keeps its comments."""
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from rdma_images import atomic, axes, matrix, paths, rules, yamlfile
+from rdma_images.candidate import candidate
+from rdma_images.facts import Facts
+from rdma_images.matrix import Matrix, Row, Target
+
+# A base or a platform is a choice, not a version to keep up with; python and CUDA follow from others.
+VERSIONED = ("pytorch", "nccl", "efa-installer", "aws-ofi-nccl", "nccl-tests")
+
+
+@dataclass(frozen=True)
+class Bump:
+    """One axis of one target's default row that can be newer."""
+
+    target: str
+    axis: str
+    old: str
+    new: str
+
+
+def bumps(current: Matrix, facts: Facts) -> tuple[Bump, ...]:
+    """What could be newer in the default rows, all of a target's changes working together."""
+    found: list[Bump] = []
+    for name, target in current.targets.items():
+        newest = _newest(name, target, facts)
+        found += [Bump(name, axis, target.default[axis], value) for axis, value in newest.items()]
+    return tuple(found)
+
+
+def edited(text: str, current: Matrix, wanted: tuple[Bump, ...]) -> str:
+    """`text` of matrix.yaml with the changes wherever a target has the old value: default row, values, excludes.
+
+    Where the new value is among a target's values already, only the default row changes.
+    Raises RefusedError when the outcome is no matrix any more.
+    """
+    lines = text.splitlines(keepends=True)
+    for bump in wanted:
+        target = current.target(bump.target)
+        only_default = bump.new in target.values.get(bump.axis, ())
+        old = re.compile(rf"(?<![\w.]){re.escape(bump.old)}(?![\w.])")
+        for place, axis, value in matrix.values_of(target):
+            if (axis, value) == (bump.axis, bump.old) and not (only_default and place[0] != "default"):
+                number = current.line("targets", bump.target, *place) - 1
+                written, hash_, comment = lines[number].partition("#")
+                lines[number] = old.sub(bump.new, written, count=1) + hash_ + comment
+    after = "".join(lines)
+    yamlfile.loads(after, Matrix, "the edited matrix.yaml")
+    return after
+
+
+def propose(facts: Facts, path: Path = paths.MATRIX, write: bool = False) -> str:
+    """The edit of the matrix at `path` as a diff, empty where it is as new as it can be; made with `write`."""
+    current, before = matrix.load(path), path.read_text(encoding="utf-8")
+    after = edited(before, current, bumps(current, facts))
+    if write and after != before:
+        atomic.write(path, after)
+    names = {"fromfile": path.name, "tofile": path.name}
+    return "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), **names))
+
+
+def _newest(name: str, target: Target, facts: Facts) -> Row:
+    """The changes to the default row of `target` that make it newest; axes in the order of VERSIONED matter most."""
+    chosen = [axis for axis in VERSIONED if axis in target.default]
+    for picked in product(*(_from_newest(axis, target.default[axis], facts) for axis in chosen)):
+        row = dict(zip(chosen, picked, strict=True))
+        if rules.work(candidate(name, target, facts, row), facts):
+            return {axis: value for axis, value in row.items() if value != target.default[axis]}
+    return {}
+
+
+def _from_newest(axis: str, current: str, facts: Facts) -> Iterator[str]:
+    """The known values of an axis from the newest down to the current one; only that where it is the decider's name."""
+    if current == axes.BY_NAME[axis].decided_by:
+        yield current
+        return
+    for value in reversed(list(axes.BY_NAME[axis].known(facts))):
+        yield value
+        if value == current:
+            return

@@ -1,0 +1,74 @@
+"""Newer rows as an edit of matrix.yaml."""
+
+from rdma_images import bump, facts, matrix, yamlfile
+from rdma_images.matrix import Matrix
+
+KNOWN = facts.load()
+TEXT = """\
+# Mine
+targets:
+  mine:
+    summary: Mine   # 2.14.0 in a comment stays
+    fabric: efa
+    default:
+      base: debian13
+      pytorch: 2.14.0          # was 2.14.0 for a reason
+      nccl: 2.30.7
+      efa-installer: 1.47.0
+    values:
+      pytorch: [2.14.0, 2.13.0]
+      base:
+        - debian13
+        - ubuntu24.04
+    exclude:
+      - when: {base: ubuntu24.04, pytorch: [2.13.0, 2.14.0]}
+        reason: none
+  other:
+    summary: Other
+    fabric: erdma
+    default: {base: ubuntu22.04, pytorch: 2.14.0}
+"""
+
+
+def read(text):
+    return yamlfile.loads(text, Matrix, "matrix.yaml")
+
+
+def test_the_newest_that_work_together():
+    found = {(b.target, b.axis): b.new for b in bump.bumps(read(TEXT), KNOWN)}
+    assert found == {
+        ("mine", "pytorch"): "2.15.0",
+        ("mine", "nccl"): "2.32.3",
+        ("mine", "efa-installer"): "1.51.0",
+        ("other", "pytorch"): "2.14.1",  # 2.15.0 has no wheel for the python of its base
+    }
+
+
+def test_the_edit_keeps_comments_and_other_targets():
+    current = read(TEXT)
+    after = bump.edited(TEXT, current, bump.bumps(current, KNOWN))
+    assert "summary: Mine   # 2.14.0 in a comment stays" in after
+    assert "pytorch: 2.15.0          # was 2.14.0 for a reason" in after
+    assert "pytorch: [2.15.0, 2.13.0]" in after
+    assert "{base: ubuntu24.04, pytorch: [2.13.0, 2.15.0]}" in after
+    assert "default: {base: ubuntu22.04, pytorch: 2.14.1}" in after
+    assert len(after.splitlines()) == len(TEXT.splitlines())
+
+
+def test_a_value_that_is_there_already_is_not_written_twice():
+    text = TEXT.replace("[2.14.0, 2.13.0]", "[2.14.0, 2.15.0]").replace("[2.13.0, 2.14.0]", "2.14.0")
+    current = read(text)
+    after = read(bump.edited(text, current, bump.bumps(current, KNOWN)))
+    assert after.target("mine").default["pytorch"] == "2.15.0"
+    assert after.target("mine").values["pytorch"] == ("2.14.0", "2.15.0")
+
+
+def test_shown_then_written(tmp_path):
+    path = tmp_path / "matrix.yaml"
+    path.write_text(TEXT)
+    shown = bump.propose(KNOWN, path)
+    assert "+      efa-installer: 1.51.0" in shown
+    assert path.read_text() == TEXT
+    assert bump.propose(KNOWN, path, write=True) == shown
+    assert matrix.load(path).target("mine").default["efa-installer"] == "1.51.0"
+    assert bump.propose(KNOWN, path) == ""
