@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from importlib.metadata import version as installed_version
 from pathlib import Path
+from typing import get_args
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -13,7 +14,7 @@ from rdma_images import atomic, mirrors, paths, resolve, sources, yamlfile
 from rdma_images.errors import RdmaImagesError, RefusedError
 from rdma_images.mirrors import Mirrors
 from rdma_images.model import Image, Platform
-from rdma_images.wheels import Asked, Lock
+from rdma_images.wheels import Asked, Lock, Tool
 
 
 class NotLockedError(RefusedError):
@@ -89,8 +90,30 @@ def lock(image: Image, replaced: Mirrors | None = None, folder: Path | None = No
     return made
 
 
-def tools(platform: Platform, folder: Path | None = None) -> Lock:
-    """The builder's own tools: uv, which installs the wheels. Raises NotLockedError and RefusedError like `load`."""
+def tools(folder: Path | None = None) -> dict[str, Tool]:
+    """The builder's own tools by name: uv, which installs the wheels.
+
+    For every platform at once, because the builder's need not be the image's. Raises NotLockedError like `load`, and
+    RefusedError where the platforms have different versions.
+    """
+    locked = [read_tools(platform, folder) for platform in get_args(Platform)]
+    names = {wheel.name: wheel.version for one in locked for wheel in one.wheels}
+    if any({wheel.name: wheel.version for wheel in one.wheels} != names for one in locked):
+        raise RefusedError(
+            f"{tools_path('linux/amd64', folder).parent}/tools-*: not the same versions: run `invoke lock`"
+        )
+    return {
+        name: Tool(
+            name=name,
+            version=version,
+            hashes=tuple(wheel.sha256 for one in locked for wheel in one.wheels if wheel.name == name),
+        )
+        for name, version in names.items()
+    }
+
+
+def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
+    """The builder's tools for one platform. Raises NotLockedError and RefusedError like `load`."""
     file = tools_path(platform, folder)
     if not file.exists():
         raise NotLockedError(f"{file}: no such lock: `invoke lock` makes it")

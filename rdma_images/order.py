@@ -34,7 +34,7 @@ def order(
 ) -> Order:
     """What building `image` means; writes plan.json and Dockerfile, and locks its wheels where nobody has yet."""
     wheels = _locked(image, site.mirrors, progress)
-    dockerfile = render.render(image, wheels, lock.tools(image.platform), site.facts)
+    dockerfile = render.render(image, wheels, lock.tools(), site.facts)
     wanted = sources.sources(image, site.facts)
     made_of = {
         "dockerfile": dockerfile,

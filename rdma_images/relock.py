@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 from rich.table import Table
 
@@ -13,7 +13,7 @@ from rdma_images.engine.model import Progress, silent
 from rdma_images.errors import RdmaImagesError
 from rdma_images.facts import Facts
 from rdma_images.mirrors import Mirrors
-from rdma_images.model import Image, Source
+from rdma_images.model import Image, Platform, Source
 from rdma_images.wheels import Lock
 
 PARALLEL = 4  # resolutions and registries at a time: each waits for its index most of the time
@@ -41,9 +41,10 @@ def relock(
         read, make = partial(lock.load, image), partial(lock.lock, image, replaced)
         name = lock.asked(image).key
         jobs.setdefault(name, _job(name, read, make, upgrade, progress))
-        read, make = partial(lock.tools, image.platform), partial(lock.lock_tools, image.platform, replaced)
-        name = lock.tools_path(image.platform).stem
-        jobs.setdefault(name, _job(name, read, make, upgrade, progress))
+    for platform in get_args(Platform):
+        read, make = partial(lock.read_tools, platform), partial(lock.lock_tools, platform, replaced)
+        name = lock.tools_path(platform).stem
+        jobs[name] = _job(name, read, make, upgrade, progress)
     wanted = {source.id: source for image in images for source in sources.sources(image, facts)}
     with ThreadPoolExecutor(PARALLEL) as pool:
         done = [job.result() for job in [pool.submit(job) for job in jobs.values()]]

@@ -1,5 +1,6 @@
 """From an image to its Dockerfile."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -9,7 +10,7 @@ from rdma_images import layers, paths
 from rdma_images.errors import RdmaImagesError, RefusedError
 from rdma_images.facts import Facts
 from rdma_images.model import Image
-from rdma_images.wheels import GLIBC, Lock
+from rdma_images.wheels import GLIBC, Lock, Tool
 
 # The names that uv gives the platforms; glibc's version is the one that the locks are made for.
 UV_PLATFORM = {
@@ -18,7 +19,7 @@ UV_PLATFORM = {
 }
 
 
-def render(image: Image, lock: Lock, tools: Lock, facts: Facts) -> str:
+def render(image: Image, lock: Lock, tools: Mapping[str, Tool], facts: Facts) -> str:
     """The Dockerfile of an image; the same image and locks give the same text.
 
     `lock` has the image's wheels, `tools` the builder's own. Raises RefusedError when the target's template or a stage
@@ -41,7 +42,7 @@ def render(image: Image, lock: Lock, tools: Lock, facts: Facts) -> str:
 class _Stages:
     """What a target's template calls with the names of its stages; knows what every stage template may use."""
 
-    def __init__(self, image: Image, lock: Lock, tools: Lock, facts: Facts) -> None:
+    def __init__(self, image: Image, lock: Lock, tools: Mapping[str, Tool], facts: Facts) -> None:
         self.context: dict[str, Any] = {
             "version": _version_of(image),
             "detail": _detail_of(image),
@@ -50,7 +51,7 @@ class _Stages:
             "fabric": image.fabric,
             "debian_packages": image.debian_packages,
             "wheel_layers": layers.layers(lock),
-            "tools": {wheel.name: wheel for wheel in tools.wheels},
+            "tools": tools,
             "uv_platform": UV_PLATFORM[image.platform],
             "script": _script,
             "installer_flags": [f for f in facts.efa.flags if f.holds(image.version("efa-installer"))]

@@ -7,10 +7,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rdma_images import sources
+from rdma_images.errors import RefusedError
 from rdma_images.mirrors import Login, Mirrors, host
 from rdma_images.model import Supply
 
 MOUNTED = "/run/secrets"  # where BuildKit mounts a secret that names no other place
+LARGEST = 500 * 1024  # bytes of a secret. Source: MaxSecretSize in BuildKit's session/secrets/secrets.go
 BASE = "base"  # the role whose secrets have no ending
 
 
@@ -27,6 +29,11 @@ def secrets(supplies: Iterable[Supply], mirrors: Mirrors) -> Iterator[dict[str, 
     with tempfile.TemporaryDirectory(prefix="rdma-images-secrets-") as name:
         folder = Path(name)
         folder.chmod(0o700)
+        if (size := mirrors.ca_bundle.stat().st_size) > LARGEST:
+            raise RefusedError(
+                f"the CA bundle {mirrors.ca_bundle} has {size} bytes, and BuildKit takes secrets up to {LARGEST}: name one "
+                "with fewer authorities as ca-bundle in mirrors.yaml"
+            )
         files = {"ca-bundle": mirrors.ca_bundle}
         for secret, text in texts(list(supplies), mirrors).items():
             files[secret] = folder / secret

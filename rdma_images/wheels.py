@@ -38,6 +38,19 @@ class Wheel(yamlfile.Strict):
         return parse_wheel_filename(self.file)[3]
 
 
+class Tool(yamlfile.Strict):
+    """A program of the builder, as wheels for every platform that may be the builder's."""
+
+    name: str
+    version: str
+    hashes: tuple[str, ...]
+
+    @property
+    def requirement(self) -> str:
+        """A requirements line that only these files satisfy."""
+        return " ".join([f"{self.name}=={self.version}", *(f"--hash=sha256:{value}" for value in self.hashes)])
+
+
 class Asked(yamlfile.Strict):
     """What was resolved; the same question has the same lock."""
 

@@ -161,9 +161,22 @@ def test_committed_locks(file):
         assert lock.read(found.asked) == found
 
 
-@pytest.mark.parametrize("platform", ["linux/amd64", "linux/arm64"])
-def test_the_builder_has_its_tools_on_every_platform(platform):
-    assert [one.name for one in lock.tools(platform).wheels] == ["uv"]
+def test_the_builder_has_its_tools_on_every_platform():
+    found = lock.tools()
+    files = [one for platform in ("linux/amd64", "linux/arm64") for one in lock.read_tools(platform).wheels]
+    assert list(found) == ["uv"]
+    assert found["uv"].hashes == tuple(one.sha256 for one in files)
+    assert found["uv"].requirement.startswith(f"uv=={files[0].version} --hash=sha256:{files[0].sha256} --hash=")
+
+
+def test_tools_of_different_versions_are_refused(tmp_path):
+    for platform, version in (("linux/amd64", "1.0"), ("linux/arm64", "1.1")):
+        question = Asked(requirements=(f"uv=={version}",), python="3.10", platform=platform)
+        file = lock.tools_path(platform, tmp_path)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(Lock(asked=question, wheels=(wheel("uv", version),)).text())
+    with pytest.raises(RefusedError, match="not the same versions: run `invoke lock`"):
+        lock.tools(tmp_path)
 
 
 def test_lock_files_are_json():

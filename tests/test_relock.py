@@ -78,6 +78,7 @@ def test_everything_is_locked_once_and_then_kept(locks: Path, site: Site):
     assert set(first) == {
         "torch-2.15.0-py3.13-linux-amd64",
         "tools-linux-amd64",
+        "tools-linux-arm64",
         "docker.io/library/ubuntu:22.04",
         "docker.io/library/debian:trixie-slim",
         "erdma-apt-key",
@@ -98,6 +99,7 @@ def test_images_with_the_same_wheels_share_a_lock(locks: Path, site: Site):
     outcomes(site, image(), image(target="other"), erdma())
     assert sorted(path.name for path in (locks / "python").iterdir()) == [
         "tools-linux-amd64.json",
+        "tools-linux-arm64.json",
         "torch-2.15.0-py3.13-linux-amd64.json",
     ]
 

@@ -5,11 +5,13 @@ import ssl
 import subprocess
 import tomllib
 from configparser import ConfigParser
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rdma_images import secrets, sources
+from rdma_images.errors import RefusedError
 from rdma_images.mirrors import Login, Mirrors
 from rdma_images.model import Source, Supply
 
@@ -70,6 +72,15 @@ def test_they_are_gone_after_a_build_that_failed(mirrors):
     with pytest.raises(KeyboardInterrupt):
         build()
     assert not paths[0].parent.exists()
+
+
+def test_a_bundle_that_buildkit_would_not_take_is_refused(mirrors, tmp_path):
+    (tmp_path / "ca.pem").write_bytes(bytes(secrets.LARGEST + 1))
+    with (
+        pytest.raises(RefusedError, match=r"ca\.pem has 512001 bytes"),
+        secrets.secrets(SUPPLIES, replace(mirrors, ca_bundle=tmp_path / "ca.pem")),
+    ):
+        pass
 
 
 def test_the_package_index_reaches_uv_and_pip(mirrors):

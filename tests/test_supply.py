@@ -239,7 +239,7 @@ def test_an_erdma_image_takes_alibabas_repository_and_key():
     )
     found = {one.id: one for one in sources.sources(made, facts.load())}
     assert found["erdma-apt-jammy/erdma"].extra["suites"] == "jammy/erdma"
-    assert found["erdma-apt-key"].context == "erdma-apt-key"
+    assert found["erdma-apt-key"].context == "erdma-apt"
 
 
 def test_a_pulled_base_is_asked_for_by_its_locked_digest(site: Site, monkeypatch):
