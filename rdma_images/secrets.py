@@ -29,11 +29,7 @@ def secrets(supplies: Iterable[Supply], mirrors: Mirrors) -> Iterator[dict[str, 
     with tempfile.TemporaryDirectory(prefix="rdma-images-secrets-") as name:
         folder = Path(name)
         folder.chmod(0o700)
-        if (size := mirrors.ca_bundle.stat().st_size) > LARGEST:
-            raise RefusedError(
-                f"the CA bundle {mirrors.ca_bundle} has {size} bytes, and BuildKit takes secrets up to {LARGEST}: name one "
-                "with fewer authorities as ca-bundle in mirrors.yaml"
-            )
+        _check_size(mirrors.ca_bundle)
         files = {"ca-bundle": mirrors.ca_bundle}
         for secret, text in texts(list(supplies), mirrors).items():
             files[secret] = folder / secret
@@ -65,6 +61,14 @@ def texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]:
         found[f"apt-config{ending}"] = _apt_config(instead)
         found[f"apt-auth{ending}"] = _apt_auth([*below, *own], logins)
     return found
+
+
+def _check_size(bundle: Path) -> None:
+    if (size := bundle.stat().st_size) > LARGEST:
+        raise RefusedError(
+            f"the CA bundle {bundle} has {size} bytes, and BuildKit takes secrets up to {LARGEST}: name one with fewer "
+            "authorities as ca-bundle in mirrors.yaml"
+        )
 
 
 def _line(supply: Supply) -> str:
