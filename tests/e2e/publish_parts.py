@@ -7,7 +7,10 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -15,7 +18,7 @@ import bcrypt
 import requests
 
 from rdma_images import atomic, facts, matrix, paths, plan
-from rdma_images.engine import Engine, debian
+from rdma_images.engine import Engine, debian, private
 from rdma_images.model import Build, Check, Image, Report
 from rdma_images.publish import cosign
 from rdma_images.publish.registries import Credentials, Oci
@@ -207,3 +210,65 @@ def cosign_key(folder: Path) -> tuple[Path, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run([cosign.program(print), "generate-key-pair"], cwd=folder, check=True, capture_output=True)
     return folder / "cosign.key", folder / "cosign.pub"
+
+
+@contextmanager
+def second_engine() -> Iterator[Engine]:
+    """A private engine with a state folder of its own, which leaves nothing behind."""
+    before = os.environ.get("RDMA_IMAGES_STATE")
+    # pytest's own folders are too deep: a socket's path has at most 107 characters.
+    os.environ["RDMA_IMAGES_STATE"] = folder = tempfile.mkdtemp(prefix="rdma-images-")
+    try:
+        yield private.up(print)
+    finally:
+        private.down(purge=True)
+        shutil.rmtree(folder)
+        if before is None:
+            del os.environ["RDMA_IMAGES_STATE"]
+        else:
+            os.environ["RDMA_IMAGES_STATE"] = before
+
+
+# The stage `wheels` is random: done twice, it would be two layers.
+SHARED = """
+FROM scratch AS base
+ADD base.tar /
+FROM base AS wheels
+RUN --network=none mkdir /layer && head -c {size} /dev/urandom > /layer/wheels && touch -d @0 /layer/wheels /layer
+"""
+ONE = """
+FROM scratch AS {name}
+COPY --link --from=wheels /layer/ /
+COPY --link {name} /
+"""
+
+
+def shared_context(folder: Path, names: Sequence[str], size: int, base: Path) -> None:
+    """A Dockerfile with a target for each of `names`, on one stage of `size` bytes that no two builds make alike."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = SHARED.format(size=size) + "".join(ONE.format(name=name) for name in names)
+    (folder / "Dockerfile").write_text(text)
+    for name in names:
+        (folder / name).write_text(name)
+    if not (folder / "base.tar").exists():
+        os.link(base, folder / "base.tar")
+
+
+def build_target(engine: Engine, folder: Path, target: str, cache: str, write: bool) -> str:
+    """Build one target and push it beside the cache; BuildKit's progress as text."""
+    options = [f"--cache-from=type=registry,ref={cache}:shared"]
+    if write:
+        modes = "mode=max,compression=zstd,image-manifest=true,oci-mediatypes=true"
+        options.append(f"--cache-to=type=registry,ref={cache}:shared,{modes}")
+    kind = "push=true,compression=zstd,force-compression=true,oci-mediatypes=true"
+    done = subprocess.run(
+        [
+            *("docker", "buildx", "build", "--progress=plain", "--provenance=false", f"--target={target}", *options),
+            *(f"--output=type=image,name={cache}:{target},{kind}", str(folder)),
+        ],
+        env=engine.environ(),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stderr
