@@ -42,17 +42,17 @@ def _steps(axis: str, refused: Candidate, facts: Facts, wanted: Changes) -> Iter
     known = axes.values(axes.BY_NAME[axis], facts)
     current = known.index(refused.versions.get(axis, refused.axes[axis]))
     for place, value in enumerate(known):
-        if value != refused.axes[axis] and value != refused.versions.get(axis):
+        if value != refused.axes[axis]:
             # Twice the distance, less one for the newer side: of two equally near values the newer one is taken.
             yield (int(axis in wanted), 2 * abs(place - current) - int(place > current)), value
 
 
 def _culprits(refused: Candidate, broken: Broken) -> set[str]:
-    """The axes of which one must change: those that a broken rule relates, and what decides them."""
+    """The axes of which one must change: those that a broken rule relates, what decides them, and what they decide."""
     related = set(broken.versions)
     for _ in range(2):  # libfabric is decided by the installer, and nothing goes deeper than that
         related |= {component.decided_by for component in refused.components.values() if component.name in related}
-    return related & set(refused.axes)
+    return {axis for axis in refused.axes if axis in related or axes.BY_NAME[axis].decided_by in related}
 
 
 def _cheapest_first(sets: list[tuple[str, ...]], steps: dict[str, list[Step]]) -> Iterator[Changes]:
