@@ -6,9 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import pytest
 
@@ -31,13 +29,15 @@ def clone(tmp_path_factory):
     """A clean clone of what is committed, with an environment of its own."""
     folder = tmp_path_factory.mktemp("user")
     subprocess.run(["git", "clone", "--quiet", str(paths.PROJECT), str(folder / "clone")], check=True)
+    (folder / "tmp").mkdir()
     subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
     return folder / "clone"
 
 
 def typed(command, clone):
     venv = clone.parent / "venv"
-    environ = {**os.environ, "VIRTUAL_ENV": str(venv), "PATH": f"{venv / 'bin'}:{os.environ['PATH']}"}
+    path = f"{venv / 'bin'}:{os.environ['PATH']}"
+    environ = {**os.environ, "VIRTUAL_ENV": str(venv), "PATH": path, "TMPDIR": str(clone.parent / "tmp")}
     return subprocess.Popen(
         ["bash", "-c", command],
         cwd=clone,
@@ -111,7 +111,7 @@ def test_an_interrupted_build_leaves_nothing_in_the_way(clone):
     assert turn.holder("build") is None
     interrupted = [folder for folder in (clone / "build" / "images").iterdir() if "efa1.47.0" in folder.name]
     assert [path.name for path in interrupted[0].iterdir() if path.name == "build.json"] == []
-    assert not list(Path(tempfile.gettempdir()).glob("rdma-images-secrets-*"))
+    assert not list((clone.parent / "tmp").glob("rdma-images-*"))
     assert "efa1.47.0" in said(command, clone)
 
 
