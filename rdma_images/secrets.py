@@ -12,7 +12,7 @@ from rdma_images.mirrors import Login, Mirrors, host
 from rdma_images.model import Supply
 
 MOUNTED = "/run/secrets"  # where BuildKit mounts a secret that names no other place
-LARGEST = 500 * 1024  # bytes of a secret. Source: MaxSecretSize in BuildKit's session/secrets/secrets.go
+LARGEST = 500 * 1024  # bytes of a secret. Tried with buildx 0.13: one more is refused
 BASE = "base"  # the role whose secrets have no ending
 
 
