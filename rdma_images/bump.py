@@ -62,8 +62,7 @@ def propose(facts: Facts, path: Path = paths.MATRIX, write: bool = False) -> str
     after = edited(before, current, bumps(current, facts))
     if write and after != before:
         atomic.write(path, after)
-    names = {"fromfile": path.name, "tofile": path.name}
-    return "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), **names))
+    return "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), path.name, path.name))
 
 
 def _newest(name: str, target: Target, facts: Facts) -> Row:
