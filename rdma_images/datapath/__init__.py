@@ -6,12 +6,11 @@ import re
 from pathlib import Path
 
 from rdma_images import atomic, paths
-from rdma_images.datapath import export, lab, proof
-from rdma_images.datapath.accelerator import accelerator
+from rdma_images.datapath import accelerator, export, kit, lab, proof
+from rdma_images.datapath.claims import verdict
 from rdma_images.datapath.disk import Disk
 from rdma_images.datapath.guest import MEMORY, Guest, GuestError, Machine
-from rdma_images.datapath.kit import Kit, kit
-from rdma_images.datapath.verdict import verdict
+from rdma_images.datapath.kit import Kit
 from rdma_images.engine.model import Engine, Progress, silent
 from rdma_images.errors import RdmaImagesError
 from rdma_images.model import Check, Fabric, Image
@@ -46,7 +45,7 @@ def prove(
     """The checks of the datapath tier for a disk, wherever it is from; `folder` is where consoles of a failure go."""
     if files.architecture != "amd64":
         return proof.nothing(f"the image is for {files.architecture}, and the emulated machines are amd64", fabric)
-    machine = Machine(parts.qemu, parts.kernel, parts.initramfs, accelerator(parts))
+    machine = Machine(parts.qemu, parts.kernel, parts.initramfs, accelerator.choose(parts))
     progress(f"datapath: starting two machines ({machine.accelerator})")
     (folder / CONSOLE).unlink(missing_ok=True)
     checks: list[Check] = []
@@ -73,7 +72,7 @@ def _ready(progress: Progress) -> Kit | str:
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return f"the emulator is for Linux on x86_64, and this is {platform.system()} on {platform.machine()}"
     try:
-        return kit(progress)
+        return kit.prepare(progress)
     except RdmaImagesError as error:
         return f"the emulator cannot be had: {error}"
 

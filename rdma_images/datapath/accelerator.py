@@ -18,7 +18,7 @@ VARIABLE = "RDMA_IMAGES_ACCELERATOR"
 PROBE_SECONDS = 10.0  # with KVM a guest starts and ends in 2 s; a KVM that cannot decode an instruction stops for ever
 
 
-def accelerator(kit: Kit) -> Accelerator:
+def choose(kit: Kit) -> Accelerator:
     """The fastest way to run guests that works here. Raises RefusedError for a VARIABLE that is neither.
 
     What was found out is kept beside the kit until the host's next boot.

@@ -35,7 +35,7 @@ class Kit:
     initramfs: Path
 
 
-def kit(progress: Progress) -> Kit:
+def prepare(progress: Progress) -> Kit:
     """The kit, downloaded and made where it is not there. Raises RdmaImagesError where the archive does not answer."""
     folder = state_folder() / "datapath"
     with turn.take("datapath-kit", "preparing the emulator", progress):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from rdma_images.datapath import exchanges, files, mpi, verdict
+from rdma_images.datapath import claims, exchanges, files, mpi
 from rdma_images.datapath.exchange import Exchange, perform
 from rdma_images.datapath.judged import Subject, failed, skipped
 from rdma_images.datapath.lab import Lab
@@ -57,7 +57,7 @@ EXCHANGES: tuple[Step, ...] = (
 
 def nothing(reason: str, fabric: Fabric | None) -> tuple[Check, ...]:
     """Every check skipped, for one reason."""
-    return (*(skipped(subject, reason) for subject, _ in (*FILES, *EXCHANGES)), *verdict.beyond(fabric))
+    return (*(skipped(subject, reason) for subject, _ in (*FILES, *EXCHANGES)), *claims.beyond(fabric))
 
 
 def lost(checks: list[Check], error: Exception, fabric: Fabric | None) -> tuple[Check, ...]:
@@ -74,7 +74,7 @@ def proof(lab: Lab, fabric: Fabric | None, progress: Progress) -> Iterator[Check
     no_device = check.outcome == "failed"
     for step in EXCHANGES:
         yield skipped(step[0], f"no device to try it on: see {check.id}") if no_device else _taken(step, lab, progress)
-    yield from verdict.beyond(fabric)
+    yield from claims.beyond(fabric)
 
 
 def _taken(step: Step, lab: Lab, progress: Progress) -> Check:

@@ -1,0 +1,82 @@
+"""What guests are started with: modules in the order to load them, and the archive the kernel unpacks."""
+
+import lzma
+import stat
+
+import pytest
+
+from rdma_images.datapath import cpio, modules, packages
+from rdma_images.errors import RdmaImagesError
+
+
+def module(*depends: str) -> bytes:
+    """A file with the part of a kernel module that says what it depends on."""
+    return b"\x7fELF\0license=GPL\0depends=" + ",".join(depends).encode() + b"\0name=x\0"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    def made(**files: bytes):
+        for name, content in files.items():
+            path = tmp_path / "kernel" / "drivers" / name / f"{name.replace('_', '-')}.ko.xz"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(lzma.compress(content))
+        return tmp_path
+
+    return made
+
+
+def test_a_module_comes_after_all_it_depends_on(tree):
+    found = modules.modules(
+        tree(rxe=module("core", "tunnel"), core=module(), tunnel=module("core"), other=module()), ("rxe",)
+    )
+    assert list(found) == ["core", "tunnel", "rxe"]
+    assert found["core"] == module()
+
+
+def test_names_are_the_kernels_with_underscores_whatever_the_file_is_called(tree):
+    found = modules.modules(tree(rdma_rxe=module("ib-core"), ib_core=module()), ("rdma_rxe",))
+    assert list(found) == ["ib_core", "rdma_rxe"]
+
+
+def test_a_module_needed_twice_is_loaded_once(tree):
+    found = modules.modules(tree(a=module("c"), b=module("c"), c=module()), ("a", "b", "c"))
+    assert list(found) == ["c", "a", "b"]
+
+
+def test_a_kernel_without_soft_roce_is_said_to_be_the_wrong_one(tree):
+    with pytest.raises(RdmaImagesError, match=r"no module 'rdma_rxe'.*cloud flavour"):
+        modules.modules(tree(virtio_net=module()), ("virtio_net", "rdma_rxe"))
+
+
+def entries(archive: bytes) -> dict[str, tuple[int, bytes]]:
+    """Mode and content of everything in a newc archive, by path, in its order."""
+    found = {}
+    at = 0
+    while True:
+        numbers = [int(archive[at + 6 + 8 * n : at + 14 + 8 * n], 16) for n in range(13)]
+        assert archive[at : at + 6] == b"070701"
+        name = archive[at + 110 : at + 110 + numbers[11] - 1].decode()
+        begin = (at + 110 + numbers[11] + 3) // 4 * 4
+        if name == "TRAILER!!!":
+            return found
+        found[name] = (numbers[1], archive[begin : begin + numbers[6]])
+        at = (begin + numbers[6] + 3) // 4 * 4
+
+
+def test_the_archive_has_files_programs_links_and_the_folders_above_them_first():
+    found = entries(cpio.archive({"a/b/c": b"odd"}, {"init": b"#!"}, {"a/sh": "busybox"}))
+    assert list(found) == ["a", "a/b", "a/b/c", "a/sh", "init"]
+    assert found["a/b/c"] == (stat.S_IFREG | 0o644, b"odd")
+    assert found["init"] == (stat.S_IFREG | 0o755, b"#!")
+    assert found["a/sh"] == (stat.S_IFLNK | 0o777, b"busybox")
+    assert stat.S_ISDIR(found["a/b"][0])
+
+
+def test_the_same_content_is_the_same_archive():
+    assert cpio.archive({"b": b"2", "a": b"1"}, {}, {}) == cpio.archive({"a": b"1", "b": b"2"}, {}, {})
+
+
+def test_no_package_is_named_twice_and_every_tool_has_a_package():
+    assert len(set(packages.PROGRAMS)) == len(packages.PROGRAMS)
+    assert not set(packages.PROGRAMS) & set(packages.TOOL_PACKAGES)

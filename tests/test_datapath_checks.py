@@ -1,0 +1,219 @@
+"""What the measurements of two guests are taken for."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rdma_images import datapath
+from rdma_images.datapath import accelerator, claims, exchange, exchanges, files, mpi, proof, survey
+from rdma_images.datapath.disk import Disk
+from rdma_images.datapath.guest import Answer, GuestError
+from rdma_images.datapath.judged import Subject, failed, passed, skipped
+from rdma_images.datapath.lab import Lab, Session
+from rdma_images.errors import RefusedError
+
+WHOLE = """\
+copy /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1 aaaa
+provider /usr/lib/x86_64-linux-gnu/libibverbs/libefa-rdmav34.so
+provider /usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so
+libfabric /opt/amazon/efa/lib/libfabric.so.1
+loaded /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1
+pattern /usr/lib/x86_64-linux-gnu/libibverbs/lib%s-rdmav34.so
+pattern lib%s-rdmav34.so
+driver efa
+driver rxe
+tool rping /.datapath/bin/rping
+tool su /usr/bin/su
+user root 0 0
+"""
+
+
+class Played:
+    """A guest that answers every script with the first of its answers whose key is in the script."""
+
+    def __init__(self, **answers: Answer) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    def run(self, script: str, _seconds: float) -> Answer:
+        self.asked.append(script)
+        return next((answer for key, answer in self.answers.items() if key in script), Answer(0, ""))
+
+
+def lab(text: str = WHOLE, login: Answer | None = None, libfabric: Answer | None = None, **answers: Answer) -> Lab:
+    guest: Any = Played(**answers)
+    return Lab(guest, guest, Session({"PATH": "/usr/bin"}), survey.parse(text), login, libfabric)
+
+
+def test_a_survey_is_read_back():
+    found = survey.parse(WHOLE)
+    assert found.loaded == "/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1"
+    assert found.drivers == ("efa", "rxe")
+    assert found.own("su")
+    assert not found.own("rping")
+    assert not found.own("mpirun")
+
+
+def test_the_image_user_decides_who_runs_programs():
+    assert survey.parse("user mpi 1000 1001").user == ("mpi", 1000, 1001)
+    assert survey.parse("").user == ("root", 0, 0)
+    assert survey.command("mpi:staff").startswith("/.datapath/bin/survey mpi ibv_devinfo ")
+
+
+def test_one_libibverbs_passes_and_another_beside_it_fails():
+    assert files.libibverbs(lab()).outcome == "passed"
+    second = WHOLE + "copy /usr/local/lib/libibverbs.so.1 bbbb\n"
+    check = files.libibverbs(lab(second))
+    assert check.outcome == "failed"
+    assert "beside it is another: /usr/local/lib/libibverbs.so.1" in check.found
+
+
+def test_the_same_libibverbs_in_two_places_is_one():
+    assert files.libibverbs(lab(WHOLE + "copy /lib64/libibverbs.so.1.14.56.1 aaaa\n")).outcome == "passed"
+
+
+def test_no_libibverbs_fails_and_its_providers_are_not_tried():
+    without = "\n".join(line for line in WHOLE.splitlines() if not line.startswith(("copy", "loaded")))
+    assert files.libibverbs(lab(without)).outcome == "failed"
+    assert files.providers(lab(without)).outcome == "skipped"
+
+
+def test_a_provider_that_is_missing_is_told_from_one_for_another_libibverbs():
+    gone = files.providers(lab(WHOLE.replace("libefa-rdmav34", "libother-rdmav34")))
+    assert (gone.outcome, "efa: missing" in gone.found) == ("failed", True)
+    renamed = files.providers(lab(WHOLE.replace("libefa-rdmav34", "libefa-rdmav59")))
+    assert "efa: there only as -rdmav59.so, for another libibverbs" in renamed.found
+
+
+def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says():
+    said = Answer(127, "ibv_devinfo: symbol lookup error: librxe: undefined symbol: x, version IBVERBS_PRIVATE_34")
+    check = files.providers(lab(LD_PRELOAD=said))
+    assert check.outcome == "failed"
+    assert "undefined symbol: x" in check.found
+
+
+@pytest.mark.parametrize(
+    ("login", "outcome", "found"),
+    [
+        (Answer(0, "unlimited\n"), "passed", "unlimited"),
+        (Answer(0, "Last login: never\n64\n"), "failed", "64 KiB"),
+        (Answer(1, "su: Authentication failure\n"), "failed", "a login of root said su: Authentication failure"),
+        (None, "skipped", ""),
+    ],
+)
+def test_what_a_login_may_lock(login, outcome, found):
+    check = files.memlock(lab(login=login))
+    assert (check.outcome, check.found) == (outcome, found)
+
+
+def test_a_port_must_be_active_and_the_warning_shown_is_the_adapters():
+    down = Answer(0, "hca_id: rxe0\n state: PORT_DOWN (1)\n")
+    assert files.device(lab(ibv_devinfo=down)).found == "PORT_DOWN"
+    none = Answer(255, "Warning: couldn't load driver 'libsiw'\nWarning: couldn't load driver 'librxe'\n")
+    assert files.device(lab(ibv_devinfo=none)).found == "ibv_devinfo said Warning: couldn't load driver 'librxe'"
+
+
+OK = Answer(0, "done")
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "moved", "fault"),
+    [
+        (OK, OK, 40, ""),
+        (OK, OK, 0, "no packet went through the RDMA adapter"),
+        (Answer(1, "Couldn't register MR"), None, 0, "the server ended with status 1: Couldn't register MR"),
+        (OK, Answer(2, "a\nb\nc\n"), 40, "the client ended with status 2: b / c"),
+        (Answer(137, "Killed"), OK, 40, "the server was stopped at its time limit"),
+        (Answer(0, "invalid data in page 3"), OK, 40, "the server received other data than was sent"),
+        (OK, None, 0, "the server ended before a client came"),
+    ],
+)
+def test_an_exchange_is_believed_only_with_good_ends_good_data_and_packets(server, client, moved, fault):
+    assert fault in exchange._fault(exchanges.RC, server, client, moved)
+    assert bool(fault) == bool(exchange._fault(exchanges.RC, server, client, moved))
+
+
+def test_the_control_over_tcp_must_not_touch_the_adapter():
+    assert exchange._fault(exchanges.TCP, OK, OK, 0) == ""
+    assert "the control went through the RDMA adapter" in exchange._fault(exchanges.TCP, OK, OK, 3)
+
+
+def step(subject: Subject) -> Any:
+    return dict(proof.EXCHANGES)[subject]
+
+
+def test_an_image_without_a_tool_or_a_provider_skips_and_says_so():
+    assert step(exchanges.WRITE.subject)(lab()).reason == "the image has no ib_write_bw"
+    assert step(exchanges.MSG.subject)(lab()).reason == "the image has no libfabric"
+    listed = Answer(0, "efa:\n    version: 205.0\ntcp:\n    version: 205.0\n")
+    reason = step(exchanges.MSG.subject)(lab(libfabric=listed)).reason
+    assert reason == "the image's libfabric was built without its verbs provider"
+    assert step(mpi.SUBJECT)(lab()).reason == "the image has no MPI"
+
+
+def test_a_session_runs_a_command_with_the_images_environment_and_limit():
+    session = Session({"PATH": "/opt/venv/bin:/usr/bin", "WORDS": "it's two"}, uid=1000, gid=1001, memlock="64")
+    script = session.script("exec fi_info -p 'verbs;ofi_rxm'")
+    assert script.startswith("ulimit -l 64\nexec /bin/capsh --chroot=/image --drop=cap_ipc_lock,")
+    assert "--gid=1001 --groups= --uid=1000" in script
+    assert script.count("it") == 2  # the limit's and the variable's, which is quoted twice
+
+
+def test_without_a_device_nothing_is_exchanged(monkeypatch):
+    broken = failed(files.DEVICE, "no device")
+    monkeypatch.setattr(proof, "FILES", ((files.DEVICE, lambda _: broken),))
+    said: list[str] = []
+    checks = list(proof.proof(lab(), "efa", said.append))
+    assert [check.outcome for check in checks] == ["failed", *["skipped"] * (len(proof.EXCHANGES) + 2)]
+    assert checks[1].reason == "no device to try it on: see datapath.device"
+    assert said == [f"datapath: {files.DEVICE.title}: failed"]
+
+
+def test_a_lost_guest_fails_its_own_check_and_skips_what_was_not_reached():
+    done = [passed(files.LIBIBVERBS, "x")]
+    checks = proof.lost(done, GuestError("guest 192.168.111.1 ended by itself"), "efa")
+    assert [check.id for check in checks if check.outcome == "failed"] == ["datapath.guests"]
+    assert len({check.id for check in checks}) == len(checks)
+
+
+def test_every_report_says_what_it_cannot_prove():
+    checks = proof.nothing("no emulator", "erdma")
+    assert {check.outcome for check in checks} == {"skipped"}
+    assert [check.id for check in claims.beyond("erdma")] == ["datapath.erdma-provider", "datapath.gpudirect"]
+    assert [check.id for check in claims.beyond("efa")] == ["datapath.efa-srd", "datapath.gpudirect"]
+    assert len(claims.beyond(None)) == 3
+
+
+def test_the_verdict_claims_what_passed_and_nothing_else():
+    subject = exchanges.RC.subject
+    good = datapath.verdict([passed(subject, "10 messages"), *claims.beyond("efa")])
+    assert "sent and received over RC" in good
+    assert "Not proven: messages travel over EFA's SRD" in good
+    bad = datapath.verdict([failed(subject, "x"), skipped(files.MEMLOCK, "no su")])
+    assert "adapter: nothing." in bad
+    assert f"Broken: {subject.title}" in bad
+
+
+def test_no_figure_of_speed_is_in_what_a_passed_exchange_says():
+    words = " ".join(e.subject.expected for e in (exchanges.RC, exchanges.RDMA_CM, exchanges.WRITE, exchanges.MSG))
+    assert not any(unit in words.lower() for unit in ("/s", "usec", "sec", "mbit", "gbit"))
+
+
+def test_an_image_for_another_machine_is_skipped(tmp_path):
+    disk = replace(Disk(0), architecture="arm64")
+    nothing: Any = None
+    checks = datapath.prove(disk, nothing, "efa", tmp_path)
+    assert {check.outcome for check in checks} == {"skipped"}
+    assert "the image is for arm64" in checks[0].reason
+
+
+def test_an_accelerator_that_nobody_knows_is_refused(monkeypatch):
+    monkeypatch.setenv(accelerator.VARIABLE, "xen")
+    nothing: Any = None
+    with pytest.raises(RefusedError, match="'xen', but must be 'kvm' or 'tcg'"):
+        accelerator.choose(nothing)
+
+
+def test_there_is_always_room_for_one_image():
+    assert datapath.at_once() >= 1
