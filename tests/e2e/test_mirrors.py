@@ -17,6 +17,7 @@ import pytest
 import requests
 
 from rdma_images import bake, engine, facts, lock, mirrors, render, secrets, sources, supply
+from rdma_images.build import BUILDX
 from rdma_images.engine import bootstrap
 from tests.images import planned
 
@@ -125,7 +126,7 @@ def build(found: engine.Engine, stage: str, supplies, replaced, folder: Path) ->
         (folder / "network.yaml").write_text(json.dumps(bake.network_file(written)))
         command = ["docker", "buildx", "bake", "--provenance=false", "--progress=plain"]
         command += ["--file", str(folder / "network.yaml"), "--file", str(folder / "bake.json"), "it"]
-        environ = found.environ() | {"BUILDX_BAKE_ENTITLEMENTS_FS": "0"}
+        environ = found.environ() | BUILDX
         done = subprocess.run(
             command, cwd=folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True
         )
