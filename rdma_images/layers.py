@@ -1,5 +1,6 @@
 """Which wheels become which layers of an image."""
 
+import re
 from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
@@ -22,6 +23,15 @@ class Layer:
     def size(self) -> int:
         """Bytes to download."""
         return sum(wheel.size for wheel in self.wheels)
+
+    @property
+    def python(self) -> str | None:
+        """The oldest Python that its wheels fit, "3.13"; None where any does.
+
+        A layer is told no more of the image's Python, so that images of different ones have the layer in common.
+        """
+        known = [found for wheel in self.wheels if (found := _python(wheel))]
+        return "{}.{}".format(*max(known)) if known else None
 
     @property
     def comment(self) -> str:
@@ -52,6 +62,12 @@ def _pace(layer: Layer) -> int:
     if layer.stage == "wheel-torch":
         return 2
     return 0 if layer.stage.startswith("wheel-nvidia") else 1
+
+
+def _python(wheel: Wheel) -> tuple[int, int] | None:
+    """Python's version in a wheel's tags: "cp313-cp313" needs 3.13, "cp312-abi3" 3.12 or later, "py3-none" any 3."""
+    found = [re.fullmatch(r"[a-z]+(3)(\d+)", tag.interpreter) for tag in wheel.tags]
+    return min(((int(match[1]), int(match[2])) for match in found if match), default=None)
 
 
 def _megabytes(size: int) -> str:

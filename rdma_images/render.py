@@ -50,10 +50,12 @@ class _Stages:
             "axis": image.axes.__getitem__,
             "fabric": image.fabric,
             "debian_packages": image.debian_packages,
+            # A base of files alone, without a toolkit and settings that the image must keep.
+            "base_is_plain": facts.bases.bases[image.axes["base"]].cuda is None,
             "wheel_layers": layers.layers(lock),
             "tools": tools,
             "uv_platform": UV_PLATFORM[image.platform],
-            "script": _script,
+            "text": _text,
             "installer_flags": [f for f in facts.efa.flags if f.holds(image.version("efa-installer"))]
             if "efa-installer" in image.components
             else [],
@@ -109,5 +111,5 @@ def _environment() -> jinja2.Environment:
 
 
 @cache
-def _script(name: str) -> str:
-    return (paths.DOCKERFILES / "scripts" / name).read_text(encoding="utf-8").rstrip("\n")
+def _text(name: str) -> str:
+    return (paths.DOCKERFILES / name).read_text(encoding="utf-8").rstrip("\n")
