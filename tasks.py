@@ -337,6 +337,18 @@ def facts_update(_: Any, all: bool = False, write: bool = False, json: bool = Fa
     show(view.as_json(found) if json else view.table(found, written))
 
 
+@verb(name="prune", help={"cache": "Also empty the builder's cache, which otherwise keeps to its own limit."})
+def engine_prune(_: Any, cache: bool = False) -> None:
+    """Remove our images that the default matrix does not have, and those whose name a newer one took."""
+    from rdma_images import engine, prune
+
+    wanted = [image.id for image in choice.plan(site(), None, True, None).images]
+    running = engine.ensure(progress)
+    found = prune.superfluous(running, wanted)
+    prune.remove(running, found, cache)
+    show(*(f"removed {one.ref or one.digest}" for one in found))
+
+
 @verb(
     name="test",
     help={"unit": "Only the fast tests, which need no engine.", "k": "Only tests whose names match, as pytest has it."},
@@ -358,5 +370,5 @@ def _end(reports: Sequence[Report]) -> None:
 ns = Collection(plan, sources, lock, render, build, validate, publish, verify, run_tests)
 ns.add_collection(Collection("facts", facts_update))
 ns.add_collection(Collection("matrix", matrix_bump))
-ns.add_collection(Collection("engine", engine_up, engine_status, engine_down))
+ns.add_collection(Collection("engine", engine_up, engine_status, engine_prune, engine_down))
 ns.add_collection(Collection("ci", ci_matrix, ci_summary, ci_join))

@@ -19,7 +19,7 @@ class BrokenNccl(Row):
     """An NCCL release that fails on eRDMA."""
 
     why: str
-    fixed: str  # the first release with the mend
+    fixed: str  # in which release, and who says so
 
 
 class MinimumNccl(Row):

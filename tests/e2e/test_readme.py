@@ -113,6 +113,8 @@ def test_an_interrupted_build_leaves_nothing_in_the_way(clone):
     assert [path.name for path in interrupted[0].iterdir() if path.name == "build.json"] == []
     assert not list((clone.parent / "tmp").glob("rdma-images-*"))
     assert "efa1.47.0" in said(command, clone)
+    # A second image of this size is for nobody.
+    assert "removed rdma-images/efa-pytorch" in said("invoke engine.prune", clone)
 
 
 def wait_for(condition, seconds=30):
