@@ -22,7 +22,12 @@ def write(report: Report, folder: Path) -> Path:
 
 def write_json(report: Report, path: Path) -> None:
     """Write the report alone, as docs/report-schema.json has it."""
-    atomic.write(path, json.dumps({**asdict(report), "passed": report.passed}, indent=1) + "\n")
+    atomic.write(path, as_json(report) + "\n")
+
+
+def as_json(report: Report) -> str:
+    """The report as text, as docs/report-schema.json has it."""
+    return json.dumps({**asdict(report), "passed": report.passed}, indent=1)
 
 
 def publish_kept(kept: Path, folder: Path) -> Report:
