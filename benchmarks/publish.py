@@ -1,0 +1,238 @@
+"""How fast publishing is: a full push, a push of a changed torch, a run with nothing to do, and docker's own push.
+
+python benchmarks/publish.py [MEBIBYTES]
+
+Real parts: the engine, Debian's docker-registry on the loopback interface without a password. The image is synthetic:
+random bytes in layers of the sizes that torch's wheels have to each other, MEBIBYTES (400) in all.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import requests
+
+from rdma_images import atomic, engine, facts, matrix, paths, plan
+from rdma_images.engine import Engine, debian
+from rdma_images.model import Build, Check, Image, Report
+from rdma_images.publish import publish
+from rdma_images.publish.item import Item
+from rdma_images.publish.progress import Lines
+from rdma_images.publish.registries import Oci
+from rdma_images.publish.send import Means
+
+# Shares of torch 2.15's wheels: torch, cuDNN, cuBLAS, NCCL, cuSPARSE, cuSOLVER, cuFFT, and the small ones together.
+SHARES = (0.29, 0.22, 0.15, 0.11, 0.08, 0.06, 0.05, 0.04)
+SUITE = f"sha256:{'2' * 64}"
+RUNS = 5
+IMAGES = 6
+
+
+def main(mebibytes: int) -> None:
+    """Measure, and print a line each."""
+    with tempfile.TemporaryDirectory(prefix="rdma-bench-") as name:
+        folder = Path(name)
+        paths.IMAGES = folder / "images"
+        running = engine.ensure(lambda line: print(line, file=sys.stderr))
+        context = folder / "context"
+        write_layers(context, mebibytes)
+        old = built(running, context, "old")
+        (context / "layer0").write_bytes(os.urandom(int(SHARES[0] * mebibytes * 2**20)))
+        new = built(running, context, "new")
+        try:
+            against_docker(running, folder, old, mebibytes)
+            changed_torch(running, folder, old, new)
+            nothing_to_do(running, folder, context)
+        finally:
+            remove(running, old, new)
+
+
+def against_docker(running: Engine, folder: Path, digest: str, mebibytes: int) -> None:
+    """The same image to an empty registry, by `docker push` and by us, in turns."""
+    ours, theirs, sending = [], [], []
+    for _ in range(RUNS):
+        with registry(folder) as host:
+            name = f"{host}/bench/theirs:full"
+            docker(running, "tag", digest, name)
+            theirs.append(seconds(partial(docker, running, "push", "-q", name)))
+            docker(running, "rmi", name)
+        with registry(folder) as host:
+            item = prepared("efa-pytorch", digest)
+            ours.append(seconds(partial(_ship_to, sending, item, host, running)))
+    rows = (("docker push", theirs), ("publish: the push in it", sending), ("publish: everything", ours))
+    for who, times in rows:
+        middle = median(times)
+        print(f"{who}: {middle:.2f} s, {mebibytes / middle:.0f} MiB/s (median of {RUNS}; {spread(times)})")
+
+
+def _ship_to(sending: list[float], item: Item, host: str, running: Engine) -> None:
+    sending.append(ship([item], host, running))
+
+
+def changed_torch(running: Engine, folder: Path, old: str, new: str) -> None:
+    """A torch of another version where everything else is there."""
+    with registry(folder) as host:
+        full = seconds(lambda: ship([prepared("efa-pytorch", old)], host, running))
+        change = seconds(lambda: ship([prepared("efa-pytorch", new)], host, running))
+    print(f"full push {full:.2f} s, with a changed torch {change:.2f} s ({change / full:.0%})")
+
+
+def nothing_to_do(running: Engine, folder: Path, context: Path) -> None:
+    """Six images that are all there: in this process, and as a whole process."""
+    with registry(folder) as host:
+        digests = []
+        for number in range(IMAGES):
+            (context / f"layer{len(SHARES) - 1}").write_bytes(os.urandom(2**20))
+            digests.append(built(running, context, f"small{number}", layers=1))
+        items = [prepared("efa-pytorch", digest, number) for number, digest in enumerate(digests)]
+        ship(items, host, running)
+        inside = [seconds(lambda: ship(items, host, None)) for _ in range(RUNS)]
+        again = [sys.executable, __file__, "--again", str(folder), host]
+        whole = [seconds(lambda: subprocess.run(again, check=True)) for _ in range(RUNS)]
+        remove(running, *digests)
+    print(f"nothing to do for {IMAGES} images: {median(inside):.2f} s, whole process {median(whole):.2f} s (median)")
+
+
+def again(folder: Path, host: str) -> None:
+    """What the whole process of a run with nothing to do does."""
+    paths.IMAGES = folder / "images"
+    images = [found for number in range(IMAGES) if (found := numbered("efa-pytorch", number))]
+    ship(list(publish.items(images, images, matrix.load(), SUITE)), host, None)
+
+
+def ship(items: list[Item], host: str, running: Engine | None) -> float:
+    """Publish, and complain when anything failed; the seconds that docker's pushes took in it."""
+
+    def needed() -> Engine:
+        if running is None:
+            raise AssertionError("there was nothing to send")
+        return running
+
+    means = Means(engine=needed, watcher=Lines(lambda _: None))
+    entry = Oci(kind="oci", host=host, prefix="bench", credentials="none")
+    pushing = 0.0
+    for outcome in publish.publish(items, {"bench": entry}, means):
+        assert outcome.place, outcome.error
+        pushing += outcome.place.traffic.seconds
+    return pushing
+
+
+def numbered(target: str, number: int) -> Image:
+    """The image of a target as planned, under a name of its own."""
+    (image,) = plan.plan(matrix.load(), facts.load(), targets=[target]).images
+    return replace(image, id=f"{image.id}-{number}", tag=f"{image.tag}-{number}")
+
+
+def prepared(target: str, digest: str, number: int = 0) -> Item:
+    """The image `digest` as if it had been built and proven as the target's default row."""
+    image = numbered(target, number)
+    base = image.version("base")
+    name = base.rstrip("0123456789.")
+    torch = {"version": image.version("pytorch"), "cuda": image.version("cuda")}
+    measured = {
+        "torch": torch | {"nccl": [{"version": image.version("nccl")}]},
+        "system": {"python": image.version("python"), "os": {"ID": name, "VERSION_ID": base.removeprefix(name)}},
+        "packages": {"wheels": {"/opt/venv": {"torch": image.version("pytorch")}}},
+    }
+    check = Check("bench", "it is measured", "static", "error", "passed")
+    now = "2026-11-21T08:00:00+00:00"
+    build = Build(image.id, digest, digest, digest, (), now, 1.0)
+    report = Report(digest, digest, SUITE, image.id, (), now, 1.0, (check,), dict(measured))
+    folder = paths.image_folder(image.id)
+    atomic.write(folder / "build.json", json.dumps(asdict(build)))
+    atomic.write(folder / "report.json", json.dumps(asdict(report)))
+    return publish.items([image], [image], matrix.load(), SUITE)[0]
+
+
+def write_layers(context: Path, mebibytes: int) -> None:
+    """Random files, one a layer."""
+    context.mkdir()
+    for number, share in enumerate(SHARES):
+        with (context / f"layer{number}").open("wb") as file:
+            for _ in range(max(1, int(share * mebibytes))):
+                file.write(os.urandom(2**20))
+
+
+def built(running: Engine, context: Path, name: str, layers: int = len(SHARES)) -> str:
+    """The image of the context, zstd as the product builds it; its digest."""
+    first = len(SHARES) - layers
+    lines = [f"COPY --link layer{number} /layer{number}\n" for number in range(first, len(SHARES))]
+    (context / "Dockerfile").write_text("FROM scratch\n" + "".join(lines))
+    kind = "compression=zstd,force-compression=true,oci-mediatypes=true"
+    output = f"type=image,name=rdma-images-bench/{name}:bench,{kind}"
+    metadata = context.parent / "metadata.json"
+    options = ["--provenance=false", f"--metadata-file={metadata}", f"--output={output}"]
+    docker(running, "buildx", "build", "-q", *options, str(context))
+    return str(json.loads(metadata.read_text())["containerimage.digest"])
+
+
+@contextmanager
+def registry(folder: Path) -> Iterator[str]:
+    """An empty docker-registry; yields its host."""
+    packages = paths.state_folder() / "docker-registry"
+    program = debian.fetch(["docker-registry"], "bookworm", packages) / "usr" / "bin" / "docker-registry"
+    data = folder / "data"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{listener.getsockname()[1]}"
+    settings = {
+        "version": "0.1",
+        "log": {"level": "error", "accesslog": {"disabled": True}},
+        "storage": {"filesystem": {"rootdirectory": str(data)}},
+        "http": {"addr": host},
+    }
+    (folder / "registry.yml").write_text(json.dumps(settings))
+    process = subprocess.Popen([program, "serve", str(folder / "registry.yml")], stderr=subprocess.DEVNULL)
+    try:
+        while True:
+            try:
+                requests.get(f"http://{host}/v2/", timeout=1)
+                break
+            except requests.ConnectionError:
+                time.sleep(0.02)
+        yield host
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(data, ignore_errors=True)
+
+
+def docker(running: Engine, *arguments: str) -> None:
+    """One docker command."""
+    subprocess.run(["docker", *arguments], env=running.environ(), check=True, capture_output=True)
+
+
+def remove(running: Engine, *digests: str) -> None:
+    """Take the images out of the engine; its build cache has its own limits."""
+    for digest in digests:
+        subprocess.run(["docker", "rmi", "-f", digest], env=running.environ(), check=False, capture_output=True)
+
+
+def seconds(action: Callable[[], object]) -> float:
+    """How long `action` takes."""
+    begun = time.perf_counter()
+    action()
+    return time.perf_counter() - begun
+
+
+def spread(times: list[float]) -> str:
+    """The fastest and the slowest."""
+    return f"{min(times):.2f} to {max(times):.2f} s"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--again"]:
+        again(Path(sys.argv[2]), sys.argv[3])
+    else:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 400)
