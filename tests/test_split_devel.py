@@ -82,6 +82,7 @@ def test_devel_files(path: str):
     "path",
     [
         "nvidia/cu13/include/cuda_fp16.h",  # NVRTC's
+        "nvidia/nccl/include/nccl_device.h",
         "triton/backends/nvidia/include/cuda.h",  # of every kernel's launcher
         "triton/backends/nvidia/bin/ptxas",
         "nvidia/nvshmem/lib/libnvshmem_device_sm_90.bc",
