@@ -110,6 +110,16 @@ def _plain(node: yaml.Node, path: Path_, lines: dict[Path_, int], name: str) -> 
     return node.value
 
 
+# What pydantic calls a thing of another shape, in the words of YAML.
+SHAPES = {
+    "dict_type": "a mapping, lines of `key: value`",
+    "model_type": "a mapping, lines of `key: value`",
+    "tuple_type": "a list, as in [one, two]",
+    "list_type": "a list, as in [one, two]",
+    "string_type": "a word or a text",
+}
+
+
 def _sentence(error: Any, lines: dict[Path_, int], name: str, model: type[BaseModel]) -> str:
     """One pydantic error as "file:line: what, where, mend"."""
     loc: Path_ = error["loc"]
@@ -131,6 +141,8 @@ def _sentence(error: Any, lines: dict[Path_, int], name: str, model: type[BaseMo
             return f"{where}: {'.'.join(map(str, (*place, key)))} is {tag!r}: {near(tag, known)}"
         case "union_tag_not_found":
             return f"{where}: {'.'.join(map(str, place))} has no {error['ctx']['discriminator']}: add it"
+        case wrong if wrong in SHAPES:
+            return f"{where}: {'.'.join(map(str, place)) or 'the file'} must be {SHAPES[wrong]}"
         case _:
             message = error["msg"].removeprefix("Value error, ")
             return f"{where}: {'.'.join(map(str, place)) or 'the file'}: {message}"
