@@ -1,0 +1,88 @@
+"""Real root filesystems for the data path: Debian with its RDMA packages, whole and broken on purpose."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from rdma_images.engine import debian
+
+PACKAGES = (
+    *("ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "libfabric-bin", "libpam-modules", "login"),
+    *("openmpi-bin", "perftest"),
+)
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+
+
+def bootstrap(folder: Path, packages: tuple[str, ...]) -> Path:
+    """A root filesystem of Debian 13 with these packages in `folder`, as its package manager leaves it."""
+    tool = debian.fetch(("mmdebstrap",), "trixie", debian.folder_of("packages", "mmdebstrap"))
+    apt = debian.apt("trixie", debian.folder_of("apt", "trixie"))
+    path = os.pathsep.join((str(tool / "usr/bin"), os.environ["PATH"], "/usr/sbin", "/sbin"))
+    command = [str(tool / "usr/bin/mmdebstrap"), "--quiet", "--variant=essential", f"--include={','.join(packages)}"]
+    command += ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*"]
+    command += ["--aptopt=" + line for line in debian.hostapt.acquire_settings().splitlines()]
+    subprocess.run([*command, "trixie", str(folder), str(apt.sources)], check=True, env={**os.environ, "PATH": path})
+    return folder
+
+
+def copy(root: Path, folder: Path) -> Path:
+    """A copy that shares its files: what is to be changed must be replaced, not written to."""
+    shutil.copytree(root, folder, symlinks=True, copy_function=os.link, ignore=shutil.ignore_patterns("dev"))
+    return folder
+
+
+def without_provider(root: Path) -> None:
+    """The adapter's provider removed."""
+    (root / LIBRARIES / "libibverbs/librxe-rdmav34.so").unlink()
+
+
+def without_another_provider(root: Path) -> None:
+    """EFA's provider removed: no exchange here needs it."""
+    (root / LIBRARIES / "libibverbs/libefa-rdmav34.so").unlink()
+
+
+def with_wrong_suffix(root: Path) -> None:
+    """Providers as of an rdma-core with another private interface."""
+    for path in (root / LIBRARIES / "libibverbs").glob("lib*-rdmav34.so"):
+        path.rename(path.with_name(path.name.replace("rdmav34", "rdmav25")))
+
+
+def without_rdmacm(root: Path) -> None:
+    """librdmacm removed."""
+    for path in (root / LIBRARIES).glob("librdmacm.so*"):
+        path.unlink()
+
+
+def with_limited_memlock(root: Path) -> None:
+    """Logins may lock 64 KiB."""
+    limits = root / "etc/security/limits.d/90-small.conf"
+    limits.write_text("".join(f"{who} {kind} memlock 64\n" for who in ("*", "root") for kind in ("soft", "hard")))
+
+
+def with_another_libibverbs(root: Path) -> None:
+    """libibverbs of Debian 12 where the loader looks first."""
+    older = debian.fetch(("libibverbs1",), "bookworm", root.with_name("older"))
+    shutil.copyfile(
+        next((older / LIBRARIES).glob("libibverbs.so.1.14.*")), root / "usr/local/lib/libibverbs.so.1.14.44.0"
+    )
+    subprocess.run(["chroot", root, "/sbin/ldconfig"], check=True)
+
+
+def without_libibverbs(root: Path) -> None:
+    """No libibverbs at all."""
+    for path in (root / LIBRARIES).glob("libibverbs.so*"):
+        path.unlink()
+
+
+# What is broken, which checks find it and what each must say.
+BROKEN: dict[Callable[[Path], None], dict[str, str]] = {
+    without_provider: {"providers": "rxe: missing", "device": "couldn't load driver 'librxe-rdmav34.so'"},
+    without_another_provider: {"providers": "efa: missing"},
+    with_wrong_suffix: {"providers": "only as -rdmav25.so, for another libibverbs", "device": "librxe-rdmav34.so"},
+    without_rdmacm: {"rdma-cm": "librdmacm.so.1: cannot open", "libfabric-msg": "librdmacm.so.1: cannot open"},
+    with_limited_memlock: {"memlock": "64 KiB", "rc-pingpong": "Couldn't register MR"},
+    with_another_libibverbs: {"libibverbs": "beside it is another", "providers": "version IBVERBS_PRIVATE_34"},
+    without_libibverbs: {"libibverbs": "gets none", "device": "libibverbs.so.1: cannot open"},
+}

@@ -1,0 +1,185 @@
+"""The data path of real root filesystems between real, emulated machines: no engine, no KVM."""
+
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+from datapath_roots import BROKEN, PACKAGES, bootstrap, copy
+
+from rdma_images import datapath, engine, paths
+from rdma_images.datapath import accelerator, disk, kit, lab
+from rdma_images.datapath.guest import Machine
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mmdebstrap makes a root filesystem as root"),
+]
+
+MOST_SECONDS = 45.0  # for an image, both machines included, on two cores without KVM
+
+
+@pytest.fixture(scope="session")
+def parts():
+    return kit.prepare(print)
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory):
+    return bootstrap(tmp_path_factory.mktemp("root") / "whole", PACKAGES)
+
+
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch):
+    monkeypatch.setenv(accelerator.VARIABLE, "tcg")
+
+
+def outcomes(checks):
+    return {check.id.removeprefix("datapath."): check.outcome for check in checks}
+
+
+def proven(root: Path, parts: kit.Kit, folder: Path):
+    with disk.of_folder(root, parts.mkfs) as files:
+        return datapath.prove(files, parts, "efa", folder)
+
+
+def test_everything_in_a_whole_image_passes_in_time(root, parts, tmp_path):
+    begun = time.monotonic()
+    checks = proven(root, parts, tmp_path)
+    seconds = time.monotonic() - begun
+    beyond = {"efa-srd", "gpudirect"}
+    assert {name for name, outcome in outcomes(checks).items() if outcome != "passed"} == beyond
+    assert not (tmp_path / datapath.CONSOLE).exists()
+    busy = os.getloadavg()[0] > (os.cpu_count() or 1)
+    assert seconds < MOST_SECONDS * (2 if busy else 1)
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda function: function.__name__)
+def test_a_broken_image_is_red_for_the_right_reason(broken, root, parts, tmp_path):
+    broken(copy(root, tmp_path / "root"))
+    checks = {check.id.removeprefix("datapath."): check for check in proven(tmp_path / "root", parts, tmp_path)}
+    for name, said in BROKEN[broken].items():
+        assert checks[name].outcome == "failed"
+        assert said in checks[name].found
+        assert checks[name].mend
+    assert "== 192.168.111.2 ==" in (tmp_path / datapath.CONSOLE).read_text()
+
+
+def test_tools_come_from_outside_where_the_image_has_only_libraries(parts, tmp_path):
+    libraries = ("ibverbs-providers", "librdmacm1t64", "libfabric1")
+    checks = proven(bootstrap(tmp_path / "root", libraries), parts, tmp_path)
+    found = {check.id: check.found for check in checks if check.outcome == "passed"}
+    assert found["datapath.rc-pingpong"].endswith("with an outside ibv_rc_pingpong")
+    assert found["datapath.rdma-cm"].endswith("with an outside rping")
+    assert found["datapath.libfabric-rdm"].endswith("with an outside fi_pingpong")
+    assert outcomes(checks)["perftest"] == outcomes(checks)["mpi"] == "skipped"
+
+
+def test_guests_reach_each_other_and_nothing_else(root, parts):
+    before = sorted(path.name for path in root.iterdir())
+    machine = Machine(parts.qemu, parts.kernel, parts.initramfs, "tcg")
+    with disk.of_folder(root, parts.mkfs) as files, lab.guests(machine, files) as pair:
+        there = lab.lab(pair, files)
+        assert there.run("echo mine > /here && cat /here", 10).output == "mine\n"
+        assert there.client.run("ls /image/here", 10).status != 0
+        assert there.server.run("echo x > /dev/vda", 10).status != 0
+        links = there.server.run("ls /sys/class/net /image/sys/class/net", 10).output
+        assert set(links.split()) <= {
+            "eth0",
+            "lo",
+            "ls:",
+            "/sys/class/net:",
+            "No",
+            "such",
+            "file",
+            "or",
+            "directory",
+        } | {"/image/sys/class/net:"}
+        assert there.server.run("ping -c 1 -W 5 192.168.111.2", 10).status == 0
+        assert there.server.run("ip route", 10).output.split("\n")[:-1] == [
+            "192.168.111.0/24 dev eth0 scope link  src 192.168.111.1 "
+        ]
+        limits = there.run("grep CapBnd /proc/self/status", 10).output
+        assert not int(limits.split()[1], 16) & 1 << 14  # CAP_IPC_LOCK
+        assert Path(f"/proc/{pair[0]._process.pid}/status").read_text().count("Uid:\t65534") == 1
+    assert sorted(path.name for path in root.iterdir()) == before
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+from rdma_images import datapath
+from rdma_images.datapath import disk, kit
+parts = kit.prepare(print)
+with disk.of_folder(Path(sys.argv[1]), parts.mkfs) as files:
+    datapath.prove(files, parts, None, Path(sys.argv[2]), lambda line: print(line, flush=True))
+"""
+
+
+def left(parts: kit.Kit) -> list[str]:
+    """What the tier could leave behind: emulators that run, and files beside the kit."""
+    emulators = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if parts.qemu[3].encode() in words:
+            emulators.append(process.name)
+    return emulators + sorted(path.name for path in (paths.state_folder() / "datapath").iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("moment", ["starting two machines", "finds its port active"])
+def test_nothing_is_left_however_it_is_ended(number, moment, root, parts, tmp_path):
+    before = left(parts), Path("/proc/mounts").read_text().count("\n")
+    program = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, root, tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with program:
+        assert program.stdout
+        assert any(moment in line for line in program.stdout)
+        program.send_signal(number)
+    deadline = time.monotonic() + 30  # a machine that is booting learns that it is alone when it is up
+    while left(parts) != before[0] and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert (left(parts), Path("/proc/mounts").read_text().count("\n")) == before
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_image_of_an_engine_is_read_out_and_no_container_stays(root, tmp_path):
+    running = engine.ensure(print)
+    archive = tmp_path / "root.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(root, ".", filter=lambda entry: None if entry.name.startswith("./dev/") else entry)
+    changes = ["USER games", "ENV PATH=/usr/local/bin:/usr/bin:/bin:/usr/games", "LABEL io.rdma-images.fabric=erdma"]
+    client = engine.client(running)
+    reference = "rdma-images-test/datapath:1"
+    try:
+        client.api.import_image_from_file(str(archive), repository=reference, changes=changes)
+        known = {container.id for container in client.containers.list(all=True)}
+        checks = datapath.run(reference, running, folder=tmp_path)
+        assert {container.id for container in client.containers.list(all=True)} <= known
+        assert {"failed"}.isdisjoint(outcomes(checks).values())
+        assert outcomes(checks)["rc-pingpong"] == "passed"
+        assert "erdma-provider" in outcomes(checks)
+        assert "efa-srd" not in outcomes(checks)
+    finally:
+        client.images.remove(reference, force=True)
+        client.close()
+
+
+def test_kvm_is_used_only_where_a_guest_starts_on_it(parts, monkeypatch):
+    monkeypatch.delenv(accelerator.VARIABLE)
+    chosen = accelerator.choose(parts)
+    assert chosen == ("kvm" if os.access("/dev/kvm", os.W_OK) and accelerator._starts(parts) else "tcg")
+    begun = time.monotonic()
+    assert accelerator.choose(parts) == chosen
+    assert time.monotonic() - begun < 0.5
