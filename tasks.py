@@ -4,7 +4,9 @@ import builtins
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from json import dumps
+from pathlib import Path
 from typing import Any
 
 from invoke.collection import Collection
@@ -172,6 +174,33 @@ PUBLISHING = {
     "to": "A registry of registries.yaml; may be given more than once.",
     "sign": "Sign with cosign: a key file, a key service's reference (awskms://…), or keyless (the CI job's identity).",
 }
+
+
+@verb(help={"no-open": "Only write the page; otherwise it is opened where there is a browser to open it."})
+def report(_: Any, no_open: bool = False) -> None:
+    """Write one page of every report under build/images/, images by validators: build/report.html."""
+    from rdma_images import report
+
+    page = report.write_page()
+    show(str(page))
+    if not no_open and sys.stdout.isatty():
+        import webbrowser
+
+        webbrowser.open(page.as_uri())
+
+
+@verb(positional=["log"], help={"log": "The output of a job that ran with NCCL_DEBUG=INFO.", **JSON})
+def verdict(_: Any, log: str, json: bool = False) -> None:
+    """Say in one line which network a job's NCCL really used: efa, eRDMA or fallback, and why.
+
+    For example: invoke verdict worker-0.log
+    """
+    from rdma_images import verdict
+
+    said = verdict.verdict(Path(log))
+    show(dumps(asdict(said), indent=2) if json else said.sentence)
+    if not said.good:
+        raise Exit(code=1)
 
 
 @verb(
@@ -367,7 +396,7 @@ def _end(reports: Sequence[Report]) -> None:
         raise Exit(code=1)
 
 
-ns = Collection(plan, sources, lock, render, build, validate, publish, verify, run_tests)
+ns = Collection(plan, sources, lock, render, build, validate, report, verdict, publish, verify, run_tests)
 ns.add_collection(Collection("facts", facts_update))
 ns.add_collection(Collection("matrix", matrix_bump))
 ns.add_collection(Collection("engine", engine_up, engine_status, engine_prune, engine_down))

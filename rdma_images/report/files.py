@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from rdma_images import atomic
+from rdma_images import atomic, paths
 from rdma_images.errors import RdmaImagesError
 from rdma_images.model import Check, Report
 from rdma_images.report import page
@@ -28,6 +28,19 @@ def write_json(report: Report, path: Path) -> None:
 def as_json(report: Report) -> str:
     """The report as text, as docs/report-schema.json has it."""
     return json.dumps({**asdict(report), "passed": report.passed}, indent=1)
+
+
+def write_page() -> Path:
+    """Write build/report.html, one page of every report under build/images/, and return where it is.
+
+    Raises RdmaImagesError where there is no report.
+    """
+    reports = [load(path) for path in sorted(paths.IMAGES.glob("*/report.json"))]
+    if not reports:
+        raise RdmaImagesError(f"{paths.IMAGES} has no report: run `invoke validate` first")
+    path = paths.BUILD / "report.html"
+    atomic.write(path, page.page(reports))
+    return path
 
 
 def publish_kept(kept: Path, folder: Path) -> Report:
