@@ -198,7 +198,7 @@ def verdict(_: Any, log: str, json: bool = False) -> None:
     from rdma_images import verdict
 
     said = verdict.verdict(Path(log))
-    show(dumps(asdict(said), indent=2) if json else said.sentence)
+    show(dumps(asdict(said), indent=2) if json else f"{said.network}: {said.sentence}")
     if not said.good:
         raise Exit(code=1)
 
