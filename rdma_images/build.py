@@ -60,12 +60,16 @@ def build(
     Raises OutOfReachError with the whole table where a source does not answer, and RdmaImagesError where a download is
     not what is pinned, the disk is too small or BuildKit fails; then no image is made and nothing is written down.
     """
-    with turn.take("build", f"building {', '.join(o.image.id for o in orders)}", progress):
-        there = {o.image.id: found for o in orders if (found := _there(o, engine))}
-        for found in there.values():
-            progress(f"{found.ref} is there, made of the same inputs: nothing to build")
-        if missing := [o for o in orders if o.image.id not in there]:
-            there |= _build(missing, site, engine, options, progress)
+    there = _all_there(orders, engine)
+    if len(there) == len(orders):
+        _say_nothing_to_do(there, progress)
+    else:
+        with turn.take("build", f"building {', '.join(o.image.id for o in orders)}", progress):
+            # Asked again: while this run waited for its turn, another may have built the same.
+            there = _all_there(orders, engine)
+            _say_nothing_to_do(there, progress)
+            if missing := [o for o in orders if o.image.id not in there]:
+                there |= _build(missing, site, engine, options, progress)
     return tuple(there[o.image.id] for o in orders)
 
 
@@ -81,6 +85,16 @@ def load(image_id: str) -> Build | None:
 def ref(image: Image, stood_in: Sequence[str]) -> str:
     """The name of an image in the engine; a rehearsal's says so."""
     return f"{REPOSITORY}/{image.target}:{image.tag}{'-rehearsal' if stood_in else ''}"
+
+
+def _all_there(orders: Sequence[Order], engine: Engine) -> dict[str, Build]:
+    """The images that need not be built, by id."""
+    return {o.image.id: found for o in orders if (found := _there(o, engine))}
+
+
+def _say_nothing_to_do(there: Mapping[str, Build], progress: Progress) -> None:
+    for found in there.values():
+        progress(f"{found.ref} is there, made of the same inputs: nothing to build")
 
 
 def _there(order: Order, engine: Engine) -> Build | None:
