@@ -8,7 +8,7 @@ from rdma_images.validate.case import Case, missing_in
 from rdma_images.validate.measured import Libraries, Packages
 from rdma_images.validate.plugin import Judge
 
-LOADER = "ld.so(8) with --list: every library the loader would map"
+LOADER = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
 CUDA_WHEEL = re.compile(r"nvidia-[a-z-]+-cu(\d+)")
 
 
@@ -18,8 +18,15 @@ def torch_libraries(libraries: Libraries) -> list[str]:
 
 
 def missing_for_torch(libraries: Libraries) -> list[str]:
-    """What torch needs and nothing answers to."""
-    return sorted({name for path in torch_libraries(libraries) for name in missing_in(libraries, path)})
+    """What torch needs and nothing answers to, without what has a check of NCCL's."""
+    missing = {name for path in torch_libraries(libraries) for name in missing_in(libraries, path)}
+    told = {name for path in libraries.nccl for name in missing_in(libraries, path)}
+    return sorted(missing - told - (set() if libraries.nccl else {"libnccl.so.2"}))
+
+
+def nccl_at_fault(libraries: Libraries) -> bool:
+    """Whether torch cannot be imported because of NCCL: it is not there, or it lacks a library."""
+    return not libraries.nccl or any(missing_in(libraries, path) for path in libraries.nccl)
 
 
 @pytest.mark.validator("torch.closure", source=LOADER)
@@ -44,6 +51,8 @@ def test_imports(case: Case, libraries: Libraries, packages: Packages, judge: Ju
         pytest.skip("the image has no torch")
     if not torch and missing_for_torch(libraries):
         pytest.skip("libraries that torch needs are missing: torch.closure tells")
+    if not torch and torch_libraries(libraries) and nccl_at_fault(libraries):
+        pytest.skip("NCCL is missing or lacks a library: nccl.found or nccl.closure tells")
     judge(
         torch is not None,
         expected="the version of torch",

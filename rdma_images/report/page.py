@@ -99,7 +99,8 @@ def _groups(reports: Sequence[Report]) -> list[tuple[str, list[Line]]]:
         title = next(check.title for check in cells if check)
         subject = name.split(".")[0]
         groups.setdefault(SUBJECTS.get(subject, subject), []).append(Line(name, title, cells))
-    return list(groups.items())
+    known = list(SUBJECTS.values())
+    return sorted(groups.items(), key=lambda pair: known.index(pair[0]) if pair[0] in known else len(known))
 
 
 def _column(report: Report) -> Column:
@@ -129,22 +130,20 @@ def _kind(place: str) -> str:
 
 
 def _short(place: str) -> str:
-    return place.partition("-packages/")[2] or place
+    inside = place.partition("-packages/")[2]
+    return inside.rpartition("/")[2] if inside.startswith("nvidia/cu") else inside or place
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
     """What was measured, in the words of a reader; what was not is left out."""
-    measured, subject = report.facts.get("measured"), report.facts.get("subject")
+    measured, subject, expected = (_at(report.facts, part) for part in ("measured", "subject", "expected"))
     torch, libraries = _at(measured, "torch"), _at(measured, "tree", "libraries")
     nccl = (_at(torch, "nccl") or [{}])[0]
     plugin = next(iter((_at(libraries, "plugins") or {}).items()), None)
     fi_info = str(_at(measured, "tools", "fi_info --version", "out") or "")
     libfabric = next((line.partition(": ")[2] for line in fi_info.splitlines() if line.startswith("libfabric: ")), "")
     rows = [
-        (
-            "meant for",
-            f"{_at(report.facts, 'expected', 'fabric') or 'no fabric'}: {_at(report.facts, 'expected', 'because')}",
-        ),
+        ("meant for", f"{expected.get('fabric') or 'no fabric'}: {expected.get('because')}" if expected else None),
         ("digest", report.digest),
         ("platform", _at(subject, "platform")),
         ("system", _at(measured, "system", "os", "PRETTY_NAME")),

@@ -11,6 +11,7 @@ from rdma_images.validate.subject import Subject
 
 # The driver's own libraries: mounted into a container by the runtime, in no image.
 OF_THE_DRIVER = frozenset({"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1"})
+WHEEL = "-packages/nvidia/nccl/lib/libnccl.so.2"
 NCCL_WHEEL = re.compile(r"nvidia-nccl-cu(\d+)")
 
 
@@ -56,14 +57,18 @@ def name_of(path: str) -> str:
 
 
 def mapped_nccl(case: Case) -> MappedNccl | None:
-    """The libnccl that `import torch` maps, None where there is no torch or it maps none."""
+    """The libnccl that `import torch` maps, None where there is no torch or it maps none.
+
+    Where it maps several, the one that is not the wheel's: it was there first, and its symbols win.
+    """
     torch = case.measured.torch
-    return torch.nccl[0] if torch and torch.nccl else None
+    found = torch.nccl if torch else []
+    return next((nccl for nccl in found if not nccl.path.endswith(WHEEL)), next(iter(found), None))
 
 
 def wheel_nccl(libraries: Libraries) -> str | None:
     """The libnccl of the NVIDIA wheel, by its place; None where no wheel brought one."""
-    return next((path for path in libraries.nccl if path.endswith("-packages/nvidia/nccl/lib/libnccl.so.2")), None)
+    return next((path for path in libraries.nccl if path.endswith(WHEEL)), None)
 
 
 def nccl_wheels(case: Case) -> dict[str, str]:

@@ -124,7 +124,7 @@ def _read(digest: str, blob: IO[bytes]) -> Layer:
             for member in archive:
                 count += 1
                 if member.isfile():
-                    places[tree.place_of(_path(member))] += member.size
+                    places[_place_of(_path(member))] += member.size
                     _note(archive, member, left)
     layer = Layer(
         digest=digest,
@@ -148,6 +148,11 @@ def _note(archive: tarfile.TarFile, member: tarfile.TarInfo, left: dict[str, dic
 
 def _path(member: tarfile.TarInfo) -> str:
     return "/" + member.name.removeprefix("./").lstrip("/")
+
+
+def _place_of(path: str) -> str:
+    """The place that a file counts for; CUDA's wheels share a folder, and are told apart by their files."""
+    return path if "-packages/nvidia/cu" in path else tree.place_of(path)
 
 
 def _plain(blob: IO[bytes]) -> IO[bytes]:

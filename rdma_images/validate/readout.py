@@ -134,6 +134,7 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
         name: _resolved(tree_of, name, asked_by) for name in libraries.plugin_names(named, subject.environment)
     }
     closed = {r["file"] for r in resolved.values() if r["file"]} | set(taken.nccl) | set(taken.plugins)
+    closed |= set(libraries.real_files(found, libraries.FABRIC))
     at = {str(taken.root / p.lstrip("/")): p for p in libraries.real_files(found, libraries.HEADER)}
     return {
         "nccl": taken.nccl,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from docker import DockerClient
-from docker.errors import DockerException, ImageNotFound
+from docker.errors import DockerException, ImageNotFound, NotFound
 from pydantic import BaseModel, ConfigDict
 
 from rdma_images.errors import RdmaImagesError
@@ -58,7 +58,7 @@ def subject(client: DockerClient, ref: str) -> Subject:
     api: Any = client.api
     try:
         found = api.inspect_image(ref)
-        steps = api.history(found["Id"])
+        steps = _history(client, found["Id"])
     except ImageNotFound:
         raise RdmaImagesError(
             f"the engine has no image {ref!r}: build it with `invoke build`, or `docker pull` it into this engine first"
@@ -66,6 +66,16 @@ def subject(client: DockerClient, ref: str) -> Subject:
     except DockerException as error:
         raise RdmaImagesError(f"the engine did not say what {ref!r} is: {error}") from None
     return _subject(ref, found, steps)
+
+
+def _history(client: DockerClient, digest: str) -> list[dict[str, Any]]:
+    """The steps that made the image. The containerd store knows them once it has unpacked it, as a container needs it."""
+    api: Any = client.api
+    try:
+        return list(api.history(digest))
+    except NotFound:
+        client.containers.create(digest, ["/unpacked"], network_mode="none").remove()
+        return list(api.history(digest))
 
 
 def _subject(ref: str, found: dict[str, Any], steps: list[dict[str, Any]]) -> Subject:

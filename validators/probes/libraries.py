@@ -18,6 +18,7 @@ LOOKED_FOR = re.compile(
     rb"|NCCL version \d[\w.]*\+[\w.]+"
 )
 ABIS = ("ncclNetPlugin_v", "ncclTunerPlugin_v", "ncclGinPlugin_v", "ncclRmaPlugin_v")
+FABRIC = re.compile(r"lib(?:fabric|efa|ibverbs)\.so(\.\d+)*")
 HEADER = re.compile(r"nccl\.h")
 HEADER_VERSION = re.compile(r"^#define NCCL_(MAJOR|MINOR|PATCH)\s+(\d+)", re.MULTILINE)
 SUFFIX = re.compile(rb"-rdmav\d+\.so")
@@ -35,7 +36,7 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     ours = [r["file"] for n, r in resolved.items() if r["file"] and n != "libcuda.so.1"]
     plugins = real_files(files, PLUGIN)
     tools_found = [path for path in map(tools.found, ("fi_info", "ibv_devinfo")) if path]
-    closed = dict.fromkeys(ours + nccls + plugins + torch_libraries() + tools_found)
+    closed = dict.fromkeys(ours + real_files(files, FABRIC) + nccls + plugins + torch_libraries() + tools_found)
     return {
         "nccl": {path: about_nccl(path) for path in nccls},
         "plugins": {path: about_plugin(path) for path in plugins},

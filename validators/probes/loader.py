@@ -71,7 +71,9 @@ def closure(path: str) -> dict[str, Any]:
     if not program:
         return {"libraries": {}, "missing": [], "error": "the image's python is static: it has no loader to ask"}
     try:
-        done = subprocess.run([program, "--list", path], capture_output=True, timeout=LIMIT)
+        # As ldd asks; with --list the loader stops at the first name that nothing answers to.
+        asking = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1"}
+        done = subprocess.run([program, path], env=asking, capture_output=True, timeout=LIMIT)
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"libraries": {}, "missing": [], "error": str(error)}
     return _closure(done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))

@@ -1,0 +1,187 @@
+"""Real faults, each a small image made from a good one, and the one validator that must tell it."""
+
+from dataclasses import dataclass, field
+
+S = "/opt/venv/site-packages"
+NCCL = f"{S}/nvidia/nccl"
+LIB = "/usr/lib/x86_64-linux-gnu"
+EFA, OFI = "/opt/amazon/efa", "/opt/amazon/ofi-nccl"
+LABEL = "LABEL io.rdma-images."
+PLANT = "mkdir -p /opt/planted && echo /opt/planted > /etc/ld.so.conf.d/000-planted.conf"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`steps` are added to the good image; `needs` are files of the build context by name; `tag` is of the image."""
+
+    validator: str
+    what: str
+    steps: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    tag: str = ""
+    planned: dict[str, str] = field(default_factory=dict)  # components of the plan that the image does not have
+
+
+def rename(plugin_symbol: str, keep_one_as: str, file: str = f"{OFI}/lib/libnccl-net-ofi.so") -> str:
+    """A step that renames every versioned symbol of a plugin: to what nobody looks for, and v6 to `keep_one_as`."""
+    code = (
+        "import re;"
+        f"p='{file}';d=open(p,'rb').read();"
+        f"d=re.sub(rb'\\bnccl({plugin_symbol[4:]}\\d+)(?=\\0)',rb'xccl\\1',d);"
+        f"d=re.sub(rb'\\bxccl{plugin_symbol[4:]}6(?=\\0)',b'{keep_one_as}',d);"
+        "open(p,'wb').write(d)"
+    )
+    return f'RUN python3 -c "{code}"'
+
+
+FAULTS = (
+    Fault("nccl.found", "no libnccl", (f"RUN rm {NCCL}/lib/libnccl.so.2",)),
+    Fault(
+        "nccl.loaded",
+        "another libnccl in /etc/ld.so.preload",
+        (
+            "COPY other/nvidia/nccl/lib/libnccl.so.2 /opt/planted/",
+            "RUN echo /opt/planted/libnccl.so.2 > /etc/ld.so.preload",
+        ),
+        ("other",),
+    ),
+    Fault(
+        "nccl.version",
+        "the wheel's file overwritten by another version's",
+        (f"COPY other/nvidia/nccl/lib/libnccl.so.2 {NCCL}/lib/",),
+        ("other",),
+    ),
+    Fault(
+        "nccl.compiled",
+        "an older NCCL wheel over torch's pin, labelled as such",
+        (f"RUN rm -r {NCCL} {S}/nvidia_nccl_cu13-*", f"COPY older {S}", f"{LABEL}component.nccl=2.30.4"),
+        ("older",),
+        tag="older",
+    ),
+    Fault("nccl.matrix", "an image that is not what was planned", planned={"nccl": "2.32.3"}),
+    Fault("nccl.wheels", "the wheels for CUDA 12 and 13, both", (f"COPY twelve {S}",), ("twelve",)),
+    Fault(
+        "nccl.loader",
+        "another libnccl first in the loader's path",
+        (f"RUN {PLANT}", "COPY other/nvidia/nccl/lib/libnccl.so.2 /opt/planted/", "RUN ldconfig"),
+        ("other",),
+    ),
+    Fault("nccl.single", "a second libnccl that nothing loads", (f"RUN cp {NCCL}/lib/libnccl.so.2 /opt/",)),
+    Fault(
+        "nccl.closure",
+        "a libnccl that needs a library which is not there",
+        (
+            "RUN --mount=type=bind,source=patchelf,target=/patchelf "
+            f"/patchelf/patchelf --add-needed libabsent.so.1 {NCCL}/lib/libnccl.so.2",
+        ),
+        ("patchelf",),
+    ),
+    Fault(
+        "nccl.packages",
+        "a Debian package of NCCL beside the wheel",
+        (
+            "RUN mkdir -p /p/DEBIAN && printf 'Package: libnccl2\\nVersion: 2.18.3-1+cuda12.1\\nArchitecture: amd64\\n"
+            "Maintainer: nobody <nobody@example.org>\\nDescription: NCCL\\n' > /p/DEBIAN/control && "
+            "dpkg-deb -b /p /p.deb && dpkg -i /p.deb && rm -r /p /p.deb",
+        ),
+    ),
+    Fault(
+        "nccl.header",
+        "a nccl.h of another version",
+        (f"RUN sed -i 's/^#define NCCL_MINOR .*/#define NCCL_MINOR 18/' {NCCL}/include/nccl.h",),
+    ),
+    Fault("nccl.environment", "NCCL_VERSION as a base image left it", ("ENV NCCL_VERSION=2.18.3-1",)),
+    Fault("nccl.label", "a false label of NCCL", (f"{LABEL}component.nccl=2.18.3",)),
+    Fault("nccl.tag", "a false version of NCCL in the tag", tag="nccl2.18.3"),
+    Fault(
+        "erdma.nccl",
+        "NCCL 2.28.9 in an image for eRDMA",
+        (
+            f"RUN rm -r {S}/torch {S}/torch-* {NCCL} {S}/nvidia_nccl_cu13-*",
+            f"COPY gin {S}",
+            f'{LABEL}fabric=erdma {LABEL[6:]}component.nccl=2.28.9 {LABEL[6:]}component.pytorch=""',
+        ),
+        ("gin",),
+        tag="erdma",
+    ),
+    Fault("torch.closure", "a CUDA library missing", (f"RUN rm {S}/nvidia/cu13/lib/libcufft.so.*",)),
+    Fault(
+        "torch.imports", "a torch that cannot be imported", (f"RUN echo 'raise ImportError' >> {S}/torch/__init__.py",)
+    ),
+    Fault("torch.cuda", "a wheel of another CUDA", (f"COPY nvtx {S}",), ("nvtx",)),
+    Fault("plugin.found", "the plugin's link removed", (f"RUN rm {OFI}/lib/libnccl-net.so",)),
+    Fault(
+        "plugin.symbols",
+        "a plugin that exports only v4",
+        (rename("ncclNetPlugin_v", "ncclNetPlugin_v4"),),
+    ),
+    Fault(
+        "plugin.tuner",
+        "a tuner that exports only v1",
+        (rename("ncclTunerPlugin_v", "ncclTunerPlugin_v1"),),
+    ),
+    Fault("plugin.closure", "a library that the plugin needs is missing", (f"RUN rm {LIB}/libhwloc.so.15*",)),
+    Fault(
+        "plugin.libfabric",
+        "another libfabric first in the loader's path",
+        (f"RUN {PLANT} && cp -P {EFA}/lib/libfabric.so.1* /opt/planted/ && ldconfig",),
+    ),
+    Fault("libfabric.found", "no libfabric", (f"RUN rm {EFA}/lib/libfabric.so.1*",)),
+    Fault("libfabric.closure", "a library that libfabric needs is missing", (f"RUN rm {LIB}/libpsm2.so.2*",)),
+    Fault("libfabric.single", "a second libfabric that nothing loads", (f"RUN cp {EFA}/lib/libfabric.so.1.* /opt/",)),
+    Fault("libfabric.fi-info", "no fi_info", (f"RUN rm {EFA}/bin/fi_info",)),
+    Fault(
+        "libfabric.efa",
+        "a libfabric without the efa provider",
+        (f"RUN sed -i 's/efa\\x00/xfa\\x00/g' {EFA}/lib/libfabric.so.1.*",),
+    ),
+    Fault(
+        "libfabric.device",
+        "an efa provider that crashes",
+        (
+            f'RUN cd {EFA}/bin && mv fi_info real && printf \'#!/bin/sh\\ncase "$*" in *-p*) kill -SEGV $$;; esac\\n'
+            f'exec {EFA}/bin/real "$@"\\n\' > fi_info && chmod +x fi_info',
+        ),
+    ),
+    Fault(
+        "libfabric.same",
+        "a fi_info that takes another libfabric",
+        (
+            f"RUN mkdir /opt/other && cp -P {EFA}/lib/libfabric.so.1* /opt/other/",
+            "RUN --mount=type=bind,source=patchelf,target=/patchelf "
+            f"/patchelf/patchelf --set-rpath /opt/other {EFA}/bin/fi_info",
+        ),
+        ("patchelf",),
+    ),
+    Fault("verbs.ibv-devinfo", "no ibv_devinfo", ("RUN rm $(command -v ibv_devinfo)",)),
+    Fault("verbs.provider", "the efa provider is not announced", ("RUN rm /etc/libibverbs.d/efa.driver",)),
+    Fault(
+        "verbs.suffix",
+        "an efa provider of another ABI",
+        (f"RUN mv {LIB}/libibverbs/libefa-rdmav34.so {LIB}/libibverbs/libefa-rdmav25.so",),
+    ),
+    Fault("verbs.single", "a second libibverbs", (f"RUN cp {LIB}/libibverbs.so.1.* /opt/",)),
+    Fault("cuda.single", "a second CUDA runtime", (f"RUN cp {S}/nvidia/cu13/lib/libcudart.so.13 /usr/local/lib/",)),
+    Fault("cuda.stub", "a stub of the driver's library", (f"RUN cp {LIB}/libnl-3.so.200 {LIB}/libcuda.so.1",)),
+    Fault("size.budget", "600 MB that nobody needs", ("RUN head -c 600000000 /dev/urandom > /opt/blob",)),
+    Fault("environment.harmful", "NCCL_PROTO set", ("ENV NCCL_PROTO=simple",)),
+    Fault("environment.obsolete", "a variable of older versions", ("ENV FI_EFA_FORK_SAFE=1",)),
+    Fault("environment.loader", "LD_LIBRARY_PATH set", ("ENV LD_LIBRARY_PATH=/usr/local/lib",)),
+    Fault("environment.secret", "a token in the environment", ("ENV REGISTRY_TOKEN=not-a-real-one",)),
+    Fault("label.complete", "an empty label", ('LABEL org.opencontainers.image.revision=""',)),
+    Fault("label.python", "a false label of Python", (f"{LABEL}component.python=3.9",)),
+    Fault("label.pytorch", "a false label of PyTorch", (f"{LABEL}component.pytorch=2.4.0",)),
+    Fault("label.cuda", "a false label of CUDA", (f"{LABEL}component.cuda=12.8",)),
+    Fault("label.base", "a false label of the base", (f"{LABEL}component.base=ubuntu24.04",)),
+    Fault("label.libfabric", "a rehearsal that hides its stand-ins", (f'{LABEL}rehearsal=""',)),
+    Fault(
+        "layers.secrets",
+        "a secret that a later layer removes",
+        ("RUN echo 'machine example.org login a password b' > /root/.netrc", "RUN rm /root/.netrc"),
+    ),
+    Fault(
+        "layers.caches", "a package cache", ("RUN mkdir -p /root/.cache/pip/http && echo > /root/.cache/pip/http/page",)
+    ),
+    Fault("layers.temporary", "a temporary file", ("RUN echo > /tmp/left",)),
+    Fault("files.writable", "a folder that everybody may write to", ("RUN mkdir -m 777 /opt/open",)),
+)

@@ -1,0 +1,65 @@
+"""Every validator has a real image that turns it, and only it, red."""
+
+import re
+from pathlib import Path
+
+import pytest
+import validated
+from faults import FAULTS, Fault
+
+from rdma_images.model import Check, Component, Image
+from rdma_images.paths import PROJECT, VALIDATORS
+from rdma_images.validate import validate
+
+pytestmark = pytest.mark.e2e
+DOCS = PROJECT / "docs" / "validators.md"
+STATIC = re.compile(r'@pytest\.mark\.validator\(\s*"([\w.-]+)"(?![^@]*?tier="(?:device|gpu)")', re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which wheels are unpacked, once."""
+    return tmp_path_factory.mktemp("parts")
+
+
+def test_the_good_image_is_good() -> None:
+    report = validated.measure(validated.good_image())
+    assert validated.failed(report) == set()
+    assert sum(check.outcome == "passed" for check in report.checks) > 40
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.validator)
+def test_a_fault_turns_one_check_red(fault: Fault, parts: Path) -> None:
+    check = tell(fault, parts)
+    assert check.expected
+    assert check.found
+    assert check.mend
+
+
+def tell(fault: Fault, parts: Path) -> Check:
+    """The one check that failed for the image with this fault."""
+    for name in fault.needs:
+        validated.wheel(name, parts)
+    dockerfile = "\n".join((f"FROM {validated.good_image()}", *fault.steps)) + "\n"
+    context = None
+    if fault.needs:
+        context = parts
+    tag = fault.tag or "red"
+    with validated.derived(dockerfile, tag, context) as ref:
+        report = validate(ref, validated.engine(), image=planned(fault), reuse=False)
+    assert validated.failed(report) == {fault.validator}, [c for c in report.checks if c.outcome == "failed"]
+    return next(check for check in report.checks if check.outcome == "failed")
+
+
+def planned(fault: Fault) -> Image | None:
+    """The image as it would have been planned, where the fault is that it is not so."""
+    if not fault.planned:
+        return None
+    components = {name: Component(name, version, "matrix") for name, version in fault.planned.items()}
+    return Image("red", "efa-pytorch", "red", "efa", "linux/amd64", {}, components)
+
+
+def test_every_static_validator_has_a_fault() -> None:
+    text = "".join(path.read_text() for path in VALIDATORS.glob("test_*.py"))
+    told = {fault.validator for fault in FAULTS}
+    assert set(STATIC.findall(text)) == told
