@@ -8,23 +8,20 @@ random bytes in layers of the sizes that torch's wheels have to each other, MEBI
 
 import json
 import os
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 
-import requests
+from registry import registry
 
 from rdma_images import atomic, engine, facts, matrix, paths, plan
-from rdma_images.engine import Engine, debian
+from rdma_images.engine import Engine
 from rdma_images.model import Build, Check, Image, Report
 from rdma_images.publish import publish
 from rdma_images.publish.item import Item
@@ -60,7 +57,9 @@ def main(mebibytes: int) -> None:
 
 def against_docker(running: Engine, folder: Path, digest: str, mebibytes: int) -> None:
     """The same image to an empty registry, by `docker push` and by us, in turns."""
-    ours, theirs, sending = [], [], []
+    ours: list[float] = []
+    theirs: list[float] = []
+    sending: list[float] = []
     for _ in range(RUNS):
         with registry(folder) as host:
             name = f"{host}/bench/theirs:full"
@@ -148,7 +147,7 @@ def prepared(target: str, digest: str, number: int = 0) -> Item:
     check = Check("bench", "it is measured", "static", "error", "passed")
     now = "2026-11-21T08:00:00+00:00"
     build = Build(image.id, digest, digest, digest, (), now, 1.0)
-    report = Report(digest, digest, SUITE, image.id, (), now, 1.0, (check,), dict(measured))
+    report = Report(digest, digest, SUITE, image.id, (), now, 1.0, (check,), {"measured": measured})
     folder = paths.image_folder(image.id)
     atomic.write(folder / "build.json", json.dumps(asdict(build)))
     atomic.write(folder / "report.json", json.dumps(asdict(report)))
@@ -175,37 +174,6 @@ def built(running: Engine, context: Path, name: str, layers: int = len(SHARES)) 
     options = ["--provenance=false", f"--metadata-file={metadata}", f"--output={output}"]
     docker(running, "buildx", "build", "-q", *options, str(context))
     return str(json.loads(metadata.read_text())["containerimage.digest"])
-
-
-@contextmanager
-def registry(folder: Path) -> Iterator[str]:
-    """An empty docker-registry; yields its host."""
-    packages = paths.state_folder() / "docker-registry"
-    program = debian.fetch(["docker-registry"], "bookworm", packages) / "usr" / "bin" / "docker-registry"
-    data = folder / "data"
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        host = f"127.0.0.1:{listener.getsockname()[1]}"
-    settings = {
-        "version": "0.1",
-        "log": {"level": "error", "accesslog": {"disabled": True}},
-        "storage": {"filesystem": {"rootdirectory": str(data)}},
-        "http": {"addr": host},
-    }
-    (folder / "registry.yml").write_text(json.dumps(settings))
-    process = subprocess.Popen([program, "serve", str(folder / "registry.yml")], stderr=subprocess.DEVNULL)
-    try:
-        while True:
-            try:
-                requests.get(f"http://{host}/v2/", timeout=1)
-                break
-            except requests.ConnectionError:
-                time.sleep(0.02)
-        yield host
-    finally:
-        process.kill()
-        process.wait()
-        shutil.rmtree(data, ignore_errors=True)
 
 
 def docker(running: Engine, *arguments: str) -> None:

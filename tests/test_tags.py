@@ -51,8 +51,17 @@ def report_of(image, **measured):
         seconds=1.0,
         checks=(),
         facts={
-            "torch": {"version": version["pytorch"], "cuda": version["cuda"], "nccl": [{"version": version["nccl"]}]},
-            "system": {"python": f"{version['python']}.7", "os": {"ID": name, "VERSION_ID": base.removeprefix(name)}},
+            "measured": {
+                "torch": {
+                    "version": version["pytorch"],
+                    "cuda": version["cuda"],
+                    "nccl": [{"version": version["nccl"]}],
+                },
+                "system": {
+                    "python": f"{version['python']}.7",
+                    "os": {"ID": name, "VERSION_ID": base.removeprefix(name)},
+                },
+            }
         },
     )
 

@@ -13,6 +13,7 @@ from packageurl import PackageURL
 from rdma_images.errors import RdmaImagesError
 from rdma_images.model import Report
 from rdma_images.publish.client import canonical
+from rdma_images.publish.measured import probe
 
 CYCLONEDX = "application/vnd.cyclonedx+json"
 PREDICATE = "https://cyclonedx.org/bom"  # the predicate type under which cosign signs it
@@ -20,11 +21,11 @@ _SPACE = uuid.UUID("6f0a1d7e-7b0f-5c0c-9a53-0d9f4e1f5d10")  # ours, so that one 
 
 
 def sbom(name: str, report: Report) -> bytes:
-    """CycloneDX 1.6 JSON of the packages in `report.facts`; the same facts give the same bytes.
+    """CycloneDX 1.6 JSON of the packages that `report` has measured; the same facts give the same bytes.
 
     Raises RdmaImagesError where the report has measured no packages: an empty list would be a false one.
     """
-    packages = packages_of(report)
+    packages = probe(report, "packages")
     distribution = _distribution(report)
     components = [*_wheels(packages.get("wheels", {})), *_system(packages, distribution)]
     if not components:
@@ -39,12 +40,6 @@ def sbom(name: str, report: Report) -> bytes:
     # The library writes the moment and itself; the moment of the measuring is the truth, and it is the same every time.
     body["metadata"]["timestamp"] = report.started
     return canonical(body)
-
-
-def packages_of(report: Report) -> Mapping[str, Any]:
-    """What the probe `packages` measured; empty where it did not run."""
-    found = report.facts.get("packages")
-    return found if isinstance(found, Mapping) else {}
 
 
 def _wheels(folders: Mapping[str, Mapping[str, str]]) -> Iterable[Component]:
@@ -69,9 +64,6 @@ def _component(purl: PackageURL) -> Component:
 
 
 def _distribution(report: Report) -> str:
-    """ "debian-13" and what the probe `system` read in /etc/os-release; empty where it is not known."""
-    system = report.facts.get("system")
-    release = system.get("os") if isinstance(system, Mapping) else None
-    if not isinstance(release, Mapping):
-        return ""
+    """The distribution and its release as package URLs write them (debian-13); empty where they are not known."""
+    release = probe(report, "system").get("os") or {}
     return "-".join(str(release[key]) for key in ("ID", "VERSION_ID") if release.get(key))

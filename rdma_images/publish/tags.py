@@ -5,14 +5,14 @@ default row, and `<major>.<minor>` of the first component for the row that is th
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rdma_images import axes
 from rdma_images.errors import RefusedError
 from rdma_images.matrix import Matrix
 from rdma_images.model import Image, Report
+from rdma_images.publish.measured import versions
 from rdma_images.tag import GRAMMAR
 from rdma_images.versions import key
 
@@ -93,7 +93,7 @@ def confirm(image: Image, report: Report) -> dict[str, str]:
     Raises RefusedError where a measured version is another than the tag's, or one that has to be measured was not.
     (What the EFA installer brought is known by the checksum of its download, and of nothing in the image.)
     """
-    found = measured(report.facts)
+    found = versions(report)
     for component in (name for name, _ in GRAMMAR if name in image.components):
         said, is_there = image.version(component), found.get(component)
         if is_there is None and component in _MUST:
@@ -106,24 +106,6 @@ def confirm(image: Image, report: Report) -> dict[str, str]:
 
 
 _MUST = ("pytorch", "cuda", "nccl", "python", "base")
-
-
-def measured(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Component -> version, of what the probes measured."""
-    found: dict[str, str] = {}
-    torch, system = facts.get("torch") or {}, facts.get("system") or {}
-    if torch.get("version"):
-        found["pytorch"] = torch["version"].partition("+")[0]
-    if torch.get("cuda"):
-        found["cuda"] = torch["cuda"]
-    if torch.get("nccl"):
-        found["nccl"] = torch["nccl"][0]["version"]
-    if system.get("python"):
-        found["python"] = system["python"]
-    release = system.get("os") or {}
-    if release.get("ID"):
-        found["base"] = f"{release['ID']}{release.get('VERSION_ID', '')}"
-    return found
 
 
 def _agree(component: str, said: str, measured_version: str) -> bool:

@@ -176,13 +176,18 @@ def green(image: Image, small: Small, rehearsal: tuple[str, ...] = ()) -> tuple[
             ),
         ),
         facts={
-            "torch": {
-                "version": f"{image.version('pytorch')}+cu",
-                "cuda": image.version("cuda"),
-                "nccl": [{"version": image.version("nccl")}],
-            },
-            "system": {"python": f"{image.version('python')}.5", "os": release(image.version("base"))},
-            "packages": {"wheels": {"/opt/venv": {"torch": "2.15.0", "numpy": "2.4.0"}}, "dpkg": {"libc6": "2.41-12"}},
+            "measured": {
+                "torch": {
+                    "version": f"{image.version('pytorch')}+cu",
+                    "cuda": image.version("cuda"),
+                    "nccl": [{"version": image.version("nccl")}],
+                },
+                "system": {"python": f"{image.version('python')}.5", "os": release(image.version("base"))},
+                "packages": {
+                    "wheels": {"/opt/venv": {"torch": "2.15.0", "numpy": "2.4.0"}},
+                    "dpkg": {"libc6": "2.41-12"},
+                },
+            }
         },
     )
     return build, report
