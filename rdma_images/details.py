@@ -11,7 +11,14 @@ from rdma_images.model import Component
 
 def detailed(candidate: Candidate, facts: Facts) -> dict[str, Component]:
     """The components of `candidate`, each with its details."""
-    makers = {"base": _base, "nccl": _nccl, "efa-installer": _installer, "aws-ofi-nccl": _plugin, "erdma-apt": _erdma}
+    makers = {
+        "base": _base,
+        "nccl": _nccl,
+        "efa-installer": _installer,
+        "aws-ofi-nccl": _plugin,
+        "erdma-apt": _erdma,
+        "nccl-tests": _nccl_tests,
+    }
     return {
         name: replace(component, details=makers[name](candidate, facts)) if name in makers else component
         for name, component in candidate.components.items()
@@ -45,8 +52,13 @@ def _nccl(candidate: Candidate, _: Facts) -> dict[str, str]:
 
 
 def _installer(candidate: Candidate, facts: Facts) -> dict[str, str]:
-    """flags: what efa_installer.sh is called with."""
-    return {"flags": " ".join(facts.efa.flags_of(candidate["efa-installer"]))}
+    """flags: what efa_installer.sh is called with; bin: its programs' folders; without: its packages to be removed."""
+    own = "aws-ofi-nccl" in candidate and plugin_from(candidate, facts) == "source"
+    return {
+        "flags": " ".join(facts.efa.flags_of(candidate["efa-installer"])),
+        "bin": "/opt/amazon/efa/bin /opt/amazon/openmpi/bin",
+        "without": "libnccl-ofi" if own else "",
+    }
 
 
 def _plugin(candidate: Candidate, facts: Facts) -> dict[str, str]:
@@ -58,6 +70,17 @@ def _plugin(candidate: Candidate, facts: Facts) -> dict[str, str]:
         "files": " ".join(file.path for file in facts.plugin.files if file.holds(version)),
         "configure": " ".join(switch.switch for switch in facts.plugin.configure if switch.holds(version)),
     }
+
+
+def _nccl_tests(candidate: Candidate, _: Facts) -> dict[str, str]:
+    """mpi: where the MPI is that they are built with; mpi-packages: what brings it, where the fabric does not."""
+    bin_ = {"bin": "/opt/nccl-tests/bin"}
+    if candidate.fabric == "efa":
+        return bin_ | {"mpi": "/opt/amazon/openmpi", "mpi-packages": "", "mpi-build-packages": ""}
+    machine = "aarch64" if candidate["platform"] == "linux/arm64" else "x86_64"
+    # Debian's and Ubuntu's place: the list of files of libopenmpi-dev.
+    mpi = f"/usr/lib/{machine}-linux-gnu/openmpi"
+    return bin_ | {"mpi": mpi, "mpi-packages": "openmpi-bin", "mpi-build-packages": "libopenmpi-dev"}
 
 
 def _erdma(_: Candidate, facts: Facts) -> dict[str, str]:

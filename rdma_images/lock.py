@@ -16,6 +16,8 @@ from rdma_images.mirrors import Mirrors
 from rdma_images.model import Image, Platform
 from rdma_images.wheels import Asked, Lock, Tool
 
+OLDEST_PYTHON = "3.10"  # of the bases; stands for all where a wheel is for every python 3
+
 
 class NotLockedError(RefusedError):
     """There is no lock yet for what an image asks."""
@@ -90,6 +92,25 @@ def lock(image: Image, replaced: Mirrors | None = None, folder: Path | None = No
     return made
 
 
+def toolkit(image: Image, folder: Path | None = None) -> Lock:
+    """What compiles for an image; no wheels where nothing is compiled. Raises like `load`."""
+    return read(toolkit_asked(image), folder)
+
+
+def lock_toolkit(image: Image, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
+    """Resolve what compiles for an image, write its lock and return it. Raises RdmaImagesError, see resolve.resolve."""
+    question = toolkit_asked(image)
+    made = _resolve(question, replaced)
+    atomic.write(path(question, folder), made.text())
+    return made
+
+
+def toolkit_asked(image: Image) -> Asked:
+    """What an image asks of the package index to be compiled with."""
+    # NVIDIA's wheels are for every python 3: one lock then serves all bases.
+    return Asked(requirements=image.toolkit, python=OLDEST_PYTHON, platform=image.platform)
+
+
 def tools(folder: Path | None = None) -> dict[str, Tool]:
     """The builder's own tools by name: uv, which installs the wheels.
 
@@ -122,8 +143,8 @@ def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
 
 def lock_tools(platform: Platform, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
     """Lock for the builder the uv that is installed here, so that what resolved is what installs."""
-    # uv's wheel is for every python 3: the oldest python of the bases stands for all.
-    question = Asked(requirements=(f"uv=={installed_version('uv')}",), python="3.10", platform=platform)
+    # uv's wheel is for every python 3, too.
+    question = Asked(requirements=(f"uv=={installed_version('uv')}",), python=OLDEST_PYTHON, platform=platform)
     made = _resolve(question, replaced)
     atomic.write(tools_path(platform, folder), made.text())
     return made

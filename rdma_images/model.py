@@ -46,6 +46,7 @@ class Image:
     python_packages: tuple[str, ...] = ()  # requirements of the target beside torch
     debian_packages: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()
+    toolkit: tuple[str, ...] = ()  # requirements of the wheels that compile a stage, and are not in the image
     template: str = ""  # the file under dockerfiles/targets/, without its ending
 
     def version(self, component: str) -> str:

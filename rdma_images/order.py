@@ -34,7 +34,7 @@ def order(
 ) -> Order:
     """What building `image` means; writes plan.json and Dockerfile, and locks its wheels where nobody has yet."""
     wheels = _locked(image, site.mirrors, progress)
-    dockerfile = render.render(image, wheels, lock.tools(), site.facts)
+    dockerfile = render.render(image, wheels, _toolkit(image, site.mirrors, progress), lock.tools(), site.facts)
     wanted = sources.sources(image, site.facts)
     made_of = {
         "dockerfile": dockerfile,
@@ -56,6 +56,14 @@ def _locked(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
     except lock.NotLockedError:
         progress(f"locking the wheels of {image.id}")
         return lock.lock(image, mirrors)
+
+
+def _toolkit(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
+    try:
+        return lock.toolkit(image)
+    except lock.NotLockedError:
+        progress(f"locking what compiles {image.id}")
+        return lock.lock_toolkit(image, mirrors)
 
 
 def _bases(wanted: Sequence[Source]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rdma_images import atomic, axes, paths, rules
+from rdma_images import atomic, axes, paths, rules, toolkit
 from rdma_images.candidate import Candidate, candidate
 from rdma_images.details import detailed
 from rdma_images.errors import RefusedError
@@ -77,6 +77,7 @@ def _image(made: Candidate, target: Target, facts: Facts) -> Image:
         python_packages=target.python_packages,
         debian_packages=target.debian_packages,
         requirements=tuple(_requirements(made, facts)),
+        toolkit=toolkit.requirements(made["cuda"], facts) if toolkit.needed(made, facts) else (),
         template=target.template or made.target,
     )
 

@@ -41,6 +41,10 @@ def relock(
         read, make = partial(lock.load, image), partial(lock.lock, image, replaced)
         name = lock.asked(image).key
         jobs.setdefault(name, _job(name, read, make, upgrade, progress))
+        if image.toolkit:
+            read, make = partial(lock.toolkit, image), partial(lock.lock_toolkit, image, replaced)
+            name = lock.toolkit_asked(image).key
+            jobs.setdefault(name, _job(name, read, make, upgrade, progress))
     for platform in get_args(Platform):
         read, make = partial(lock.read_tools, platform), partial(lock.lock_tools, platform, replaced)
         name = lock.tools_path(platform).stem

@@ -1,14 +1,15 @@
 """From an image to its Dockerfile."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import jinja2
 
 from rdma_images import layers, paths
 from rdma_images.errors import RdmaImagesError, RefusedError
 from rdma_images.facts import Facts
+from rdma_images.facts.origin import Span
 from rdma_images.model import Image
 from rdma_images.wheels import GLIBC, Lock, Tool
 
@@ -18,16 +19,19 @@ UV_PLATFORM = {
     "linux/arm64": f"aarch64-manylinux_{GLIBC.replace('.', '_')}",
 }
 
+PROGRAMS = "/opt/venv/bin"  # first on every PATH
 
-def render(image: Image, lock: Lock, tools: Mapping[str, Tool], facts: Facts) -> str:
+
+def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool], facts: Facts) -> str:
     """The Dockerfile of an image; the same image and locks give the same text.
 
-    `lock` has the image's wheels, `tools` the builder's own. Raises RefusedError when the target's template or a stage
-    of it is missing, RdmaImagesError when one of them cannot be read or names what does not exist.
+    `lock` has the image's wheels, `toolkit` those that compile for it, `tools` the builder's own. Raises RefusedError
+    when the target's template or a stage of it is missing, RdmaImagesError when one of them cannot be read or names
+    what does not exist.
     """
     try:
         target = _environment().get_template(f"targets/{image.template}.j2")
-        body = target.render(stages=_Stages(image, lock, tools, facts))
+        body = target.render(stages=_Stages(image, lock, toolkit, tools, facts))
     except jinja2.TemplateNotFound as error:
         raise RefusedError(
             f"{paths.DOCKERFILES / str(error.name)}: no such template, for target {image.target}"
@@ -42,35 +46,45 @@ def render(image: Image, lock: Lock, tools: Mapping[str, Tool], facts: Facts) ->
 class _Stages:
     """What a target's template calls with the names of its stages; knows what every stage template may use."""
 
-    def __init__(self, image: Image, lock: Lock, tools: Mapping[str, Tool], facts: Facts) -> None:
+    def __init__(self, image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool], facts: Facts) -> None:
         self.context: dict[str, Any] = {
             "version": _version_of(image),
             "detail": _detail_of(image),
             "has": image.components.__contains__,
             "axis": image.axes.__getitem__,
-            "fabric": image.fabric,
+            "programs": [PROGRAMS, *(f for c in image.components.values() for f in c.details.get("bin", "").split())],
             "debian_packages": image.debian_packages,
             # A base of files alone, without a toolkit and settings that the image must keep.
             "base_is_plain": facts.bases.bases[image.axes["base"]].cuda is None,
             "wheel_layers": layers.layers(lock),
+            "toolkit": toolkit,
             "tools": tools,
             "uv_platform": UV_PLATFORM[image.platform],
             "text": _text,
-            "installer_flags": [f for f in facts.efa.flags if f.holds(image.version("efa-installer"))]
-            if "efa-installer" in image.components
-            else [],
+            "installer_flags": _held(facts.efa.flags, image, "efa-installer"),
+            "plugin_switches": _held(facts.plugin.configure, image, "aws-ofi-nccl"),
         }
 
     def __call__(self, *names: str) -> str:
-        """Every stage on top of the one before; the last is called `image`."""
-        texts = []
+        """Every stage on top of the one before; the last is called `image`. A stage that is empty is left out."""
+        texts = [_environment().get_template("stages/builder.j2").render(self.context).strip("\n")]
         previous = "base"
         for name in names:
             stage = "image" if name == names[-1] else f"with-{name}"
             template = _environment().get_template(f"stages/{name}.j2")
-            texts.append(template.render(self.context, previous=previous, stage=stage).strip("\n"))
-            previous = stage
+            if text := template.render(self.context, previous=previous, stage=stage).strip("\n"):
+                texts.append(text)
+                previous = stage
         return "\n\n".join(texts)
+
+
+Known = TypeVar("Known", bound=Span)
+
+
+def _held(known: Iterable[Known], image: Image, component: str) -> list[Known]:
+    """The rows that hold for the image's version of a component; none where it has none."""
+    there = image.components.get(component)
+    return [row for row in known if row.holds(there.version)] if there else []
 
 
 def _version_of(image: Image) -> Any:

@@ -9,6 +9,7 @@ from rdma_images.bake import HelperTarget, name_of
 from rdma_images.facts import Facts
 from rdma_images.model import Image, Source
 
+SHARED = "shared"  # what several stand-ins are made of
 FOLDER = paths.DOCKERFILES / "stand-ins"
 # The oldest net ABI that any release since 1.7 exports, and every NCCL since 2.18 takes.
 # Source: aws-ofi-nccl src/nccl_ofi_interface_nvidia.cpp @02a874dc.
@@ -21,14 +22,14 @@ def stand_in(source: Source, image: Image, facts: Facts, base: str) -> HelperTar
         name=name_of(f"stand-in-{source.id}-{image.axes['base']}-{image.platform.rpartition('/')[2]}"),
         folder=FOLDER / source.component,
         arguments=_arguments(image, facts),
-        contexts={"base": base},
+        contexts={"base": base, SHARED: str((FOLDER / SHARED).relative_to(paths.PROJECT))},
     )
 
 
 def digest(components: Iterable[str]) -> str:
     """What the stand-ins of these components are made of: a change there changes every image that has them."""
     sum_ = sha256()
-    for component in sorted(components):
+    for component in sorted({*components, SHARED}):
         for file in _files(FOLDER / component):
             sum_.update(f"{file.relative_to(FOLDER)}\0".encode() + file.read_bytes())
     return sum_.hexdigest()

@@ -16,6 +16,7 @@ GLIBC = "2.35"
 
 # What a lock's name says with its version.
 _KNOWN = re.compile(r"(?:nvidia-)?(torch|nccl)(?:-cu\d+)?==([^;]+)")
+_TOOLKIT = re.compile(r"nvidia-cuda-nvcc==(.+)\.\*")
 
 
 class Wheel(yamlfile.Strict):
@@ -65,6 +66,9 @@ class Asked(yamlfile.Strict):
         """The lock's file name: "torch-2.15.0+numpy-py3.13-linux-amd64". What is too long is there as a digest."""
         known = [_KNOWN.fullmatch(line) for line in (*self.requirements, *self.overrides)]
         versions = "-".join(f"{match[1]}-{match[2]}" for match in known if match)
+        compiler = [match[1] for match in map(_TOOLKIT.fullmatch, self.requirements) if match]
+        if compiler and not versions:
+            return f"toolkit-{compiler[0]}-{self.platform.replace('/', '-')}"
         rest = [line for line in self.requirements if not _KNOWN.fullmatch(line)]
         if len(rest) > 3 or not all(re.fullmatch(r"[a-z0-9-]+", line) for line in rest):
             rest = [hashlib.sha256("\n".join(rest).encode()).hexdigest()[:8]]

@@ -81,9 +81,10 @@ def test_interfaces_have_no_gap_at_the_new_end(known):
 @pytest.mark.parametrize(
     ("version", "flags"),
     [
-        ("1.47.0", "-y --skip-kmod --skip-limit-conf --no-verify"),
-        ("1.48.0", "-y --skip-kmod --skip-limit-conf --no-verify --disable-build-ngc --disable-ngc"),
-        ("1.50.0", "-y --skip-kmod --skip-limit-conf --no-verify --disable-build-ngc --disable-ngc"),
+        ("1.29.1", "-y --skip-kmod --skip-limit-conf --no-verify"),
+        ("1.47.0", "-y --skip-kmod --skip-limit-conf --no-verify --mpi=openmpi4"),
+        ("1.48.0", "-y --skip-kmod --skip-limit-conf --no-verify --mpi=openmpi4 --disable-build-ngc --disable-ngc"),
+        ("1.50.0", "-y --skip-kmod --skip-limit-conf --no-verify --mpi=openmpi4 --disable-build-ngc --disable-ngc"),
     ],
 )
 def test_flags_by_installer_version(known, version, flags):

@@ -10,6 +10,7 @@ KNOWN = facts.load()
 OURS = matrix.load()
 EFA = OURS.target("efa-pytorch")
 ERDMA = OURS.target("erdma-pytorch")
+TESTS = OURS.target("erdma-nccl-tests")
 BOTH = Target(
     summary="Both fabrics",
     fabric="erdma",
@@ -73,10 +74,12 @@ REFUSED = [
     (
         EFA,
         {"base": "ubuntu24.04", "efa_installer": "1.36.0", "aws_ofi_nccl": "1.21.1", "pytorch": "2.8.0"},
-        None,
-        {},
-        "",
+        "plugin-compiler",
+        {"aws-ofi-nccl": "1.21.1", "cuda": "12.8", "base": "ubuntu24.04", "platform": "linux/amd64"},
+        "for CUDA 13 alone",
     ),
+    (TESTS, {}, None, {}, ""),
+    (TESTS, {"cuda": "12.8"}, "nccl-tests-compiler", {"nccl-tests": "2.20.0", "cuda": "12.8"}, "for CUDA 13 alone"),
     (
         EFA,
         {"base": "ubuntu22.04", "efa_installer": "1.32.0", "aws_ofi_nccl": "1.21.1", "pytorch": "2.8.0"},

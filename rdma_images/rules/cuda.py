@@ -2,6 +2,7 @@
 
 from rdma_images import versions
 from rdma_images.candidate import Candidate
+from rdma_images.details import plugin_from
 from rdma_images.facts import Facts
 from rdma_images.rules.rule import Reason, rule
 
@@ -24,6 +25,29 @@ def major_of_base(candidate: Candidate, facts: Facts) -> Reason | None:
         return None
     text = f"the toolkit of {candidate['base']} is of another major: what it compiles does not run on this CUDA"
     return Reason(text, facts.bases.cite(base, "cuda"))
+
+
+@rule("nccl-tests-compiler", "nccl-tests", "cuda")
+def compiles_tests(candidate: Candidate, facts: Facts) -> Reason | None:
+    """nccl-tests are compiled for a CUDA whose compiler is on the package index."""
+    return _no_compiler("nccl-tests are", candidate, facts)
+
+
+@rule("plugin-compiler", "aws-ofi-nccl", "cuda", "base", "platform")
+def compiles_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
+    """A plugin that is built from source is compiled for a CUDA whose compiler is on the package index."""
+    if candidate.axes.get("aws-ofi-nccl") == "efa-installer" or plugin_from(candidate, facts) == "installer":
+        return None
+    return _no_compiler("a plugin of another version than the installer's is", candidate, facts)
+
+
+def _no_compiler(what: str, candidate: Candidate, facts: Facts) -> Reason | None:
+    known = facts.cuda.majors
+    major = str(versions.major(candidate["cuda"]))
+    if major not in known or known[major].toolkit:
+        return None
+    able = " and ".join(major for major, row in known.items() if row.toolkit)
+    return Reason(f"{what} compiled with NVIDIA's wheels, a whole toolkit for CUDA {able} alone", "facts/cuda.yaml")
 
 
 @rule("cuda-driver", "cuda")

@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")"
 . ./env.sh
 
-yes=0 kmod=1 verify=1 ngc=auto minimal=0
+yes=0 kmod=1 verify=1 ngc=auto minimal=0 mpi=both
 # known FLAG: whether the real installer of this version has it, by the table beside this file.
 known() {
     while read -r short long since _; do
@@ -25,6 +25,7 @@ for flag in "$@"; do
         -k | --skip-kmod) kmod=0 ;;
         -n | --no-verify) verify=0 ;;
         -m | --minimal) minimal=1 ;;
+        --mpi=*) mpi=${flag#*=} ;;
         --build-ngc) ngc=1 ;;
         --disable-ngc | --disable-build-ngc) ngc=0 ;;
     esac
@@ -46,7 +47,8 @@ fi
 install=()
 if [ $ngc = 0 ]; then install+=("$packages"/rdma-core/*.deb); fi
 if [ $minimal = 0 ]; then
-    install+=("$packages"/{libfabric1-aws,libfabric-aws-bin,efa-profile}_*.deb)
+    install+=("$packages"/{libfabric1-aws,libfabric-aws-bin,libfabric-aws-dev,efa-profile}_*.deb)
+    if [ $mpi != openmpi5 ]; then install+=("$packages"/openmpi40-aws_*.deb); fi
     if [ $ngc = 1 ]; then install+=("$packages"/libnccl-ofi-ngc-v3_*.deb); else install+=("$packages"/libnccl-ofi_*.deb); fi
 fi
 apt-get install --quiet --yes --no-install-recommends --allow-downgrades "${install[@]/#/./}"

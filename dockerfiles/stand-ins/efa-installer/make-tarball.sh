@@ -8,6 +8,8 @@ arch=$(uname -m)
 tree=/tmp/aws-efa-installer
 debs=$tree/DEBS/$(echo "$ID" | tr '[:lower:]' '[:upper:]')$(echo "$VERSION_ID" | tr -d .)/$arch
 mkdir -p "$debs/rdma-core" "$out"
+shared=$here/../shared
+. "$shared/plugin.sh"
 
 # repackage DEB NAME DEPENDS: unpacks DEB into $work as package NAME; what follows rearranges it, then `pack` makes it a package again.
 repackage() {
@@ -31,6 +33,25 @@ mv "$work"/usr/lib/*-linux-gnu "$work/opt/amazon/efa/lib"
 rm -rf "$work/usr"
 fabric=$(readlink -f "$work/opt/amazon/efa/lib/libfabric.so.1")
 cp "$fabric" /tmp/libfabric.so.1
+# Debian's Open MPI asks for libfabric by Debian's name.
+sed -i -E 's/^Version: (.*)/&\nProvides: libfabric1 (= \1)/' "$work/DEBIAN/control"
+pack
+
+repackage /debs-dev/libfabric-dev_*.deb libfabric-aws-dev libfabric1-aws
+mkdir -p "$work/opt/amazon/efa/lib"
+mv "$work/usr/include" "$work/opt/amazon/efa/include"
+ln -s libfabric.so.1 "$work/opt/amazon/efa/lib/libfabric.so"
+rm -rf "$work/usr"
+pack
+
+# Open MPI where EFA's is: Debian's own, whose programs and libraries are called from there. A moved one would not find itself.
+repackage /debs-dev/libopenmpi-dev_*.deb openmpi40-aws openmpi-bin
+mpi=$work/opt/amazon/openmpi
+mkdir -p "$mpi/bin" "$mpi/lib"
+cp -RL "$(find "$work/usr/lib" -path '*/openmpi/include' -type d)" "$mpi/include"
+for program in mpirun mpiexec; do ln -s "/usr/bin/$program.openmpi" "$mpi/bin/$program"; done
+ln -s "/usr/lib/$(uname -m)-linux-gnu/libmpi.so.40" "$mpi/lib/libmpi.so"
+rm -rf "$work/usr" "$work"/DEBIAN/p*
 pack
 
 repackage /debs/libfabric-bin_*.deb libfabric-aws-bin libfabric1-aws
@@ -56,10 +77,7 @@ plugin_package() {
     new_package "$1" "$AWS_OFI_NCCL+standin" "libfabric1-aws, libhwloc15" "NCCL plugin that refuses to start (stand-in)"
     lib=$work/opt/amazon/ofi-nccl/$PLUGIN_LIBDIR
     mkdir -p "$lib"
-    for abi in $NET_ABI; do echo "PLUGIN(ncclNetPlugin_v$abi)"; done > /tmp/symbols.h
-    for abi in $TUNER_ABI; do echo "PLUGIN(ncclTunerPlugin_v$abi)"; done >> /tmp/symbols.h
-    gcc -shared -fPIC -O2 -Wall -Wextra -Werror -I/tmp -DVERSION="\"$AWS_OFI_NCCL\"" -o "$lib/libnccl-net-ofi.so" \
-        "$here/plugin.c" -Wl,--no-as-needed /tmp/libfabric.so.1 -lhwloc
+    compile_plugin "$lib/libnccl-net-ofi.so" /tmp/libfabric.so.1
     if [ -n "$2" ]; then ln -s libnccl-net-ofi.so "$lib/libnccl-net.so"; fi
     for tuner in libnccl-ofi-tuner.so libnccl-tuner-ofi.so; do ln -s libnccl-net-ofi.so "$lib/$tuner"; done
     echo "/opt/amazon/ofi-nccl/$PLUGIN_LIBDIR" > "$work/etc/ld.so.conf.d/100_ofinccl.conf"
