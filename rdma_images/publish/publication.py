@@ -37,6 +37,7 @@ class Publication:
 
     image_id: str
     target: str
+    fabric: str
     digest: str
     platform: str
     versions: dict[str, str]  # by component, as planned

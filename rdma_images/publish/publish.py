@@ -125,6 +125,7 @@ def _publication(item: Item, place: Place) -> Publication:
     return Publication(
         image_id=image.id,
         target=image.target,
+        fabric=image.fabric,
         digest=item.build.digest,
         platform=image.platform,
         versions={name: component.version for name, component in sorted(image.components.items())},

@@ -1,0 +1,222 @@
+"""What is attached to an image, and what anybody can read back of it."""
+
+import dataclasses
+import json
+
+import pytest
+from publish_doubles import Store, served
+from test_tags import report_of
+
+from rdma_images import facts, matrix, paths, plan
+from rdma_images.ci import summary
+from rdma_images.errors import RdmaImagesError, RefusedError
+from rdma_images.model import Build, Check, Report
+from rdma_images.publish import cosign, faults, sbom, statement
+from rdma_images.publish.attach import attach
+from rdma_images.publish.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
+from rdma_images.publish.gate import Passed
+from rdma_images.publish.http import Connection
+from rdma_images.publish.item import Item, artifacts
+from rdma_images.publish.registries import Oci
+from rdma_images.publish.tags import Tags
+from rdma_images.publish.verify import split, verify
+
+GREEN = Check("nccl.single", "one libnccl is in the image", "static", "error", "passed")
+RED = Check("plugin.found", "the plugin is found", "static", "error", "failed")
+PACKAGES = {
+    "wheels": {"/opt/venv": {"torch": "2.15.0"}, "/usr/lib/python3/dist-packages": {"torch": "2.15.0", "pip": "26.0"}},
+    "dpkg": {"libc6": "2.41-12+deb13u1"},
+}
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+
+
+@pytest.fixture
+def image():
+    (made,) = plan.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
+    return made
+
+
+def proven(image, digest, *checks):
+    found = report_of(image)
+    measured = {"measured": found.facts["measured"] | {"packages": PACKAGES}}
+    return dataclasses.replace(found, digest=digest, checks=checks or (GREEN,), facts=measured)
+
+
+def item_of(image, digest, *checks, allowed=()):
+    build = Build(image.id, "r", digest, "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0)
+    return Item(image, build, proven(image, digest, *checks), Tags(image.tag), Passed(tuple(allowed)), {})
+
+
+def made(item):
+    return artifacts(
+        item, {"org.opencontainers.image.revision": "a" * 40}, lambda: {"docker": "26.1", "buildx": "0.13"}
+    )
+
+
+class TestBill:
+    def test_every_package_is_in_it_once_with_its_address(self, image):
+        body = json.loads(sbom.sbom("efa-pytorch", proven(image, "sha256:1")))
+        assert body["bomFormat"] == "CycloneDX"
+        assert {one["purl"] for one in body["components"]} == {
+            "pkg:pypi/torch@2.15.0",
+            "pkg:pypi/pip@26.0",
+            "pkg:deb/debian/libc6@2.41-12%2Bdeb13u1?distro=debian-13",
+        }
+
+    def test_the_same_image_has_the_same_bytes(self, image):
+        assert sbom.sbom("t", proven(image, "sha256:1")) == sbom.sbom("t", proven(image, "sha256:1"))
+        assert sbom.sbom("t", proven(image, "sha256:1")) != sbom.sbom("t", proven(image, "sha256:2"))
+
+    def test_nothing_measured_is_no_empty_bill(self, image):
+        with pytest.raises(RdmaImagesError, match="has measured no packages"):
+            sbom.sbom("t", dataclasses.replace(report_of(image), facts={}))
+
+
+def test_statements_name_their_subject_and_forms(image):
+    provenance, _, proof = (json.loads(one.content) for one in made(item_of(image, "sha256:ab")))
+    assert provenance["subject"] == [{"name": "efa-pytorch", "digest": {"sha256": "ab"}}]
+    assert provenance["predicateType"] == "https://slsa.dev/provenance/v1"
+    assert provenance["predicate"]["runDetails"]["builder"]["version"] == {"docker": "26.1", "buildx": "0.13"}
+    assert proof["predicate"]["report"]["digest"] == "sha256:ab"
+
+
+def test_artifacts_are_made_once_an_image(image):
+    item = item_of(image, "sha256:ab")
+    first = made(item)
+    again = artifacts(item, {}, lambda: pytest.fail("it is written down"))
+    assert first == again
+
+
+class TestVerify:
+    @pytest.fixture
+    def place(self):
+        store = Store()
+        with served(store.handler()) as host:
+            there = Repository(Connection(host, lambda: None), "training/efa-pytorch")
+            config = there.put_blob(b"{}")
+            body = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": {"digest": config}, "layers": []}
+            manifest = Manifest(OCI_MANIFEST, canonical(body))
+            there.put_manifest("v1", manifest)
+            yield there, manifest, Oci(kind="oci", host=host, credentials="none")
+
+    def look(self, place):
+        there, _, entry = place
+        return verify(f"{there.ref}:v1", entry, None)
+
+    def test_a_proven_image_holds(self, place, image):
+        there, manifest, _ = place
+        attach(made(item_of(image, manifest.digest)), manifest.descriptor, there)
+        (found,) = self.look(place)
+        assert found.holds
+        assert {one.what: one.holds for one in found.findings} == {
+            "signature": None,
+            "report": True,
+            "provenance": True,
+            "bill of materials": True,
+        }
+
+    def test_an_image_without_proof_does_not(self, place):
+        (found,) = self.look(place)
+        assert not found.holds
+
+    def test_a_red_report_does_not_unless_it_was_allowed(self, place, image):
+        there, manifest, _ = place
+        attach(made(item_of(image, manifest.digest, GREEN, RED)), manifest.descriptor, there)
+        assert not self.look(place)[0].holds
+        attach(made(item_of(image, manifest.digest, GREEN, RED, allowed=["plugin.found"])), manifest.descriptor, there)
+        assert any("allowed red by the publisher: plugin.found" in one.detail for one in self.look(place)[0].findings)
+
+    def test_the_proof_of_another_image_does_not(self, place, image):
+        there, manifest, _ = place
+        attach(made(item_of(image, "sha256:" + "9" * 64)), manifest.descriptor, there)
+        (found,) = self.look(place)
+        assert [one.what for one in found.findings if one.holds is False] == [
+            "report",
+            "provenance",
+            "bill of materials",
+        ]
+
+    def test_every_platform_of_an_index_is_looked_at(self, place, image):
+        there, manifest, entry = place
+        attach(made(item_of(image, manifest.digest)), manifest.descriptor, there)
+        index = Manifest(OCI_INDEX, canonical({"schemaVersion": 2, "manifests": [manifest.descriptor.as_json()]}))
+        there.put_manifest("joint", index)
+        (found,) = verify(f"{there.ref}:joint", entry, None)
+        assert found.ref.endswith(manifest.digest)
+        assert found.holds
+
+    def test_a_tag_that_is_not_there(self, place):
+        there, _, entry = place
+        with pytest.raises(faults.MissingError, match="v9"):
+            verify(f"{there.ref}:v9", entry, None)
+
+
+@pytest.mark.parametrize(
+    ("ref", "parts"),
+    [
+        ("h.example/a/b:v1", ("h.example", "a/b", "v1")),
+        ("127.0.0.1:5000/a", ("127.0.0.1:5000", "a", "latest")),
+        ("localhost/a@sha256:1", ("localhost", "a", "sha256:1")),
+        ("h.example/a:v1@sha256:1", ("h.example", "a", "sha256:1")),
+    ],
+)
+def test_references_are_split(ref, parts):
+    assert split(ref) == parts
+
+
+@pytest.mark.parametrize("ref", ["efa-pytorch:latest", "training/efa-pytorch", "x"])
+def test_a_reference_without_a_registry_is_refused(ref):
+    with pytest.raises(RefusedError, match="names no registry"):
+        split(ref)
+
+
+class TestTrust:
+    def test_nobody(self):
+        assert cosign.trust("", "", "") is None
+
+    def test_half_an_identity_and_both_are_refused(self):
+        with pytest.raises(RefusedError, match="belong together"):
+            cosign.trust("", "ci@example.com", "")
+        with pytest.raises(RefusedError, match="exclude each other"):
+            cosign.trust("k.pub", "ci@example.com", "https://issuer.example")
+
+    # cosign 2.5's words.
+    @pytest.mark.parametrize(
+        ("verb", "output", "kind"),
+        [
+            (
+                "verify",
+                "Error: no signatures found\nerror during command execution: no signatures found",
+                "_NothingFound",
+            ),
+            ("verify", "Error: no matching signatures: invalid signature when validating", "_NothingFound"),
+            ("verify-attestation", "Error: none of the attestations matched the predicate type: u", "_NothingFound"),
+            ("sign", "Error: signing [r]: getting signer: reading key: decrypt: encrypted", "UnauthorizedError"),
+            ("sign", "Error: signing [r]: PUT http://h/v2/: connection refused", "BusyError"),
+            ("sign", "Error: something else", "PublishError"),
+        ],
+    )
+    def test_its_complaints_are_told_apart(self, verb, output, kind):
+        assert type(cosign._fault(verb, "r", output)).__name__ == kind
+
+
+def test_the_summary_has_a_row_for_each_image(image):
+    folder = paths.image_folder(image.id)
+    folder.mkdir(parents=True)
+    item = item_of(image, "sha256:" + "a" * 64, GREEN, RED)
+    (folder / "build.json").write_text(json.dumps(dataclasses.asdict(item.build)))
+    (folder / "report.json").write_text(json.dumps(dataclasses.asdict(item.report)))
+    text = summary.summary()
+    assert text.startswith("| image | build | checks | published |")
+    assert f"| {image.id} | 1 s<br>`sha256:{'a' * 12}` | **red**: 1 passed, 1 failed | no |" in text
+
+
+def test_a_report_is_what_it_was_after_the_round_trip(image):
+    found = proven(image, "sha256:ab")
+    back = statement.predicate(statement.statement("t", "sha256:ab", statement.REPORT, statement.report(found, ())))
+    assert Report(**{**back["report"], "rehearsal": (), "checks": (GREEN,)}).facts == found.facts
