@@ -73,14 +73,14 @@ def _plugin(candidate: Candidate, facts: Facts) -> dict[str, str]:
 
 
 def _nccl_tests(candidate: Candidate, _: Facts) -> dict[str, str]:
-    """mpi: where the MPI is that they are built with; mpi-packages: what brings it, where the fabric does not."""
+    """bin; mpi: where their MPI is; where the fabric does not bring it, mpi-packages and (a package's) mpi-headers."""
     bin_ = {"bin": "/opt/nccl-tests/bin"}
     if candidate.fabric == "efa":
-        return bin_ | {"mpi": "/opt/amazon/openmpi", "mpi-packages": "", "mpi-build-packages": ""}
+        return bin_ | {"mpi": "/opt/amazon/openmpi", "mpi-packages": "", "mpi-headers": ""}
     machine = "aarch64" if candidate["platform"] == "linux/arm64" else "x86_64"
     # Debian's and Ubuntu's place: the list of files of libopenmpi-dev.
     mpi = f"/usr/lib/{machine}-linux-gnu/openmpi"
-    return bin_ | {"mpi": mpi, "mpi-packages": "openmpi-bin", "mpi-build-packages": "libopenmpi-dev"}
+    return bin_ | {"mpi": mpi, "mpi-packages": "openmpi-bin", "mpi-headers": "libopenmpi-dev"}
 
 
 def _erdma(_: Candidate, facts: Facts) -> dict[str, str]:
