@@ -22,6 +22,9 @@ def expected(subject: Subject, found: Measured, image: Image | None) -> Expected
 
 def guessed(subject: Subject, found: Measured) -> tuple[Fabric | None, str]:
     """A fabric and how it was guessed, from the strongest sign to the weakest."""
+    for device, about in (found.devices.rdma if found.devices else {}).items():
+        if about.driver == "efa" or device.startswith("erdma"):
+            return "efa" if about.driver == "efa" else "erdma", f"guessed: the machine has {device}"
     files = found.tree.files.libraries if found.tree else {}
     plugins = found.tree.libraries.plugins if found.tree else {}
     under_efa = next((path for path in files if path.startswith("/opt/amazon/efa/")), None)
@@ -37,7 +40,5 @@ def guessed(subject: Subject, found: Measured) -> tuple[Fabric | None, str]:
     for name in ("eadm", "erdma", "libibverbs-erdma"):
         if name in packages:
             return "erdma", f"guessed: the package {name} is installed"
-    return (
-        None,
-        "nothing in it speaks for EFA or eRDMA (no label, no /opt/amazon/efa, no network plugin, no eRDMA tools)",
-    )
+    signs = "no label, no /opt/amazon/efa, no network plugin, no eRDMA tools" if found.tree else "no RDMA device"
+    return None, f"nothing speaks for EFA or eRDMA ({signs})"

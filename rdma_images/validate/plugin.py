@@ -44,8 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker that every validator carries."""
-    config.addinivalue_line("markers", "validator(id, source, tier=, severity=, fabric=): what is validated")
+    """Begin with no checks."""
     config.stash[CHECKS] = []
 
 

@@ -69,7 +69,7 @@ def subject(client: DockerClient, ref: str) -> Subject:
 
 
 def _history(client: DockerClient, digest: str) -> list[dict[str, Any]]:
-    """The steps that made the image. The containerd store knows them once it has unpacked it, as a container needs it."""
+    """The steps that made the image. The containerd store knows them once it is unpacked, as for a container."""
     api: Any = client.api
     try:
         return list(api.history(digest))

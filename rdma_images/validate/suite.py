@@ -15,7 +15,15 @@ from rdma_images.paths import PROJECT, VALIDATORS
 from rdma_images.validate.case import Case
 
 LIMIT = 120  # seconds: the validators only relate what was measured
-INPUTS = ("validators/**/*.py", "validators/*.yaml", "rdma_images/validate/*.py", "facts/environment.yaml")
+INPUTS = (
+    "validators/**/*.py",
+    "validators/*.yaml",
+    "rdma_images/validate/*.py",
+    "rdma_images/verdict.py",
+    "facts/environment.yaml",
+    "facts/instances.yaml",
+    "facts/nccl-logs.yaml",
+)
 
 
 @functools.cache

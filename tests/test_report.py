@@ -1,0 +1,123 @@
+"""The report: read back as it was written, a page that fetches nothing, a table that shows what failed."""
+
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rdma_images import report as reports
+from rdma_images.errors import RdmaImagesError
+from rdma_images.model import Check, Report
+from rdma_images.paths import PROJECT
+from rdma_images.report import files
+
+CASE = json.loads((Path(__file__).parent / "data" / "cases" / "efa-pytorch.json").read_text())
+PASSED = Check("nccl.single", "one libnccl is in the image", "static", "error", "passed", "one file", "/x/libnccl.so.2")
+FAILED = replace(PASSED, id="plugin.found", outcome="failed", found="<script>alert(1)</script>", mend="link it")
+WARNED = replace(FAILED, id="size.budget", severity="warning")
+SKIPPED = replace(PASSED, id="device.mtu", outcome="skipped", reason="no device", found="")
+
+
+def report(*checks: Check) -> Report:
+    return Report(
+        "a/b:c", "sha256:1", "sha256:2", None, ("efa-installer-1.50.0",), "2026-11-21T09:00:00+00:00", 3.2, checks, CASE
+    )
+
+
+def test_written_and_read_back(tmp_path: Path) -> None:
+    written = report(PASSED, SKIPPED)
+    path = reports.write(written, tmp_path)
+    assert reports.load(path) == written
+    assert json.loads(path.read_text())["passed"] is True
+    assert {p.name for p in tmp_path.iterdir()} == {"report.json", "report.html"}
+
+
+def test_the_schema_in_docs_describes_what_is_written(tmp_path: Path) -> None:
+    schema = json.loads((PROJECT / "docs" / "report-schema.json").read_text())
+    written = json.loads(reports.write(report(PASSED, FAILED), tmp_path).read_text())
+    assert set(schema["properties"]) == set(written) == set(schema["required"])
+    check = schema["properties"]["checks"]["items"]
+    assert set(check["properties"]) == set(written["checks"][0]) == set(check["required"])
+    assert schema["properties"]["schema"]["const"] == written["schema"] == files.SCHEMA
+
+
+def test_a_report_that_was_kept_says_so(tmp_path: Path) -> None:
+    kept, folder = tmp_path / "kept", tmp_path / "out"
+    kept.mkdir()
+    folder.mkdir()
+    reports.write(report(PASSED), kept)
+    (kept / "report.xml").write_text("<testsuites/>")
+    assert reports.publish_kept(kept, folder).reused
+    assert reports.load(folder / "report.json").reused
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}', '{"schema": 1}'])
+def test_what_is_no_report(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "report.json"
+    with pytest.raises(RdmaImagesError, match="invoke validate"):
+        reports.load(path)
+    path.write_text(text)
+    with pytest.raises(RdmaImagesError, match="invoke validate"):
+        reports.load(path)
+
+
+class Links(HTMLParser):
+    """Collects what a page would fetch or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.ids: list[str] = []
+        self.targets: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        self.found += [tag] if tag in ("script", "link", "img", "iframe", "object") else []
+        self.found += [name for name in named if name in ("src", "href", "onclick", "onload")]
+        self.ids += [named["id"]] if "id" in named else []  # type: ignore[list-item]
+        self.targets += [named["popovertarget"]] if "popovertarget" in named else []  # type: ignore[list-item]
+
+
+def test_the_page_fetches_and_runs_nothing() -> None:
+    page = reports.page((report(PASSED, FAILED, WARNED, SKIPPED), report(PASSED)))
+    links = Links()
+    links.feed(page)
+    assert links.found == []
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "&lt;script&gt;" in page
+    assert len(links.ids) == len(set(links.ids))
+    assert set(links.targets) <= set(links.ids)
+    assert len(links.targets) == 5
+
+
+def test_the_page_shows_what_matters() -> None:
+    page = reports.page((report(PASSED, FAILED),))
+    assert "does not hold" in page
+    assert "A rehearsal, not an image to ship" in page
+    assert "2.30.7 at /opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2" in page
+    assert len(re.findall("<rect ", page)) == len(CASE["measured"]["layers"])
+
+
+def shown(width: int = 100, **settings: bool) -> str:
+    console = Console(width=width, record=True, file=io.StringIO(), **settings)
+    console.print(reports.table(report(PASSED, FAILED, WARNED, SKIPPED)))
+    return console.export_text()
+
+
+def test_the_table() -> None:
+    text = shown()
+    assert "plugin.found" in text
+    assert "link it" in text
+    assert "stand-ins took the place of efa-installer-1.50.0" in text
+    assert "a/b:c: 1 passed, 1 failed, 1 warned, 1 skipped, in 3.2 s" in text
+
+
+def test_a_warning_alone_passes() -> None:
+    assert report(PASSED, WARNED).passed
+    assert not report(PASSED, FAILED).passed

@@ -1,0 +1,106 @@
+"""The parts around the probes: untrusted answers, limits, the loader worked out from files, fabrics guessed."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from rdma_images.errors import RdmaImagesError
+from rdma_images.model import Component, Image
+from rdma_images.validate import door, fabric, ldcache
+from rdma_images.validate.case import Case
+from rdma_images.validate.ldcache import About, ReadOut
+from rdma_images.validate.measured import measured
+
+CASE = Path(__file__).parent / "data" / "cases" / "efa-pytorch.json"
+
+
+def case() -> Case:
+    return Case.model_validate_json(CASE.read_bytes())
+
+
+def test_answers_of_another_form_are_missing_with_a_reason() -> None:
+    found = measured(
+        {"torch": {"value": {"version": 3}}, "system": {"value": None, "error": "it crashed"}, "tools": {}}
+    )
+    assert "expected form" in found.missing["torch"]
+    assert found.missing["system"] == "it crashed"
+    assert found.missing["tools"] == "the image has no tools"
+
+
+def test_a_command_ends_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rc, _, _ = door.bounded([sys.executable, "-c", "import time; time.sleep(60)"], 0.3, None)
+    assert rc == door.TIMED_OUT
+    monkeypatch.setattr(door, "MOST_BYTES", 1 << 16)
+    rc, out, _ = door.bounded([sys.executable, "-c", "while True: print('y' * 4096)"], 30, None)
+    assert rc == door.TIMED_OUT
+    assert len(out) < 1 << 18
+    assert door.bounded([sys.executable, "-c", "raise SystemExit(3)"], 30, None)[0] == 3
+
+
+def test_a_way_in_that_is_not_there() -> None:
+    with pytest.raises(RdmaImagesError, match="is not on the PATH"):
+        door.bounded(["no-such-program"], 1, None)
+    with pytest.raises(RdmaImagesError, match="kubectl://"):
+        door.host("carrier-pigeon://x", 1)
+    assert door.host("local://", 10).run("echo %s", "a b").stdout == "a b\n"
+
+
+TREE = ReadOut(
+    libraries={
+        "/opt/a/libx.so.1.2": About(needed=("liby.so.1", "libgone.so.1")),
+        "/usr/lib/liby.so.1": About(),
+        "/opt/b/libx.so.1": About(),
+        "/opt/old/lib.so": About(needed=("libx.so.1",), rpath=("$ORIGIN/../b",)),
+        "/opt/new/lib.so": About(needed=("libx.so.1",), runpath=("$ORIGIN/../a",), rpath=("$ORIGIN/../b",)),
+    },
+    links={"/opt/a/libx.so.1": "libx.so.1.2", "/lib": "usr/lib", "/loop": "/loop"},
+    cache={"libx.so.1": ("/opt/a/libx.so.1",)},
+)
+
+
+def test_the_loader_worked_out() -> None:
+    assert TREE.find("libx.so.1") == "/opt/a/libx.so.1.2"
+    assert TREE.find("liby.so.1") == "/usr/lib/liby.so.1"
+    assert TREE.find("libx.so.1", "/opt/old/lib.so") == "/opt/b/libx.so.1"
+    assert TREE.find("libx.so.1", "/opt/new/lib.so") == "/opt/a/libx.so.1.2"
+    assert TREE.find("/opt/b/libx.so.1") == "/opt/b/libx.so.1"
+    assert TREE.closure("/opt/a/libx.so.1.2") == ({"liby.so.1": "/usr/lib/liby.so.1"}, ["libgone.so.1"])
+    assert TREE.real("/loop/x").startswith("/loop")
+
+
+def test_a_library_path_comes_before_a_runpath_and_after_an_rpath() -> None:
+    tree = ReadOut(TREE.libraries, TREE.links, TREE.cache, library_path=("/opt/b",))
+    assert tree.find("libx.so.1", "/opt/new/lib.so") == "/opt/b/libx.so.1"
+    assert tree.find("libx.so.1") == "/opt/b/libx.so.1"
+
+
+def test_a_cache_that_is_real_and_ones_that_are_not() -> None:
+    path = Path("/etc/ld.so.cache")
+    if path.exists():
+        assert any(name.startswith("libc.so") for name in ldcache.cache(path.read_bytes()))
+    assert ldcache.cache(b"") == {}
+    assert ldcache.cache(ldcache.MAGIC + b"\xff" * 60) == {}
+
+
+def test_the_fabric_is_known_said_or_guessed() -> None:
+    known = case()
+    image = Image(
+        "i", "erdma-pytorch", "t", "erdma", "linux/amd64", {}, {"nccl": Component("nccl", "2.30.7", "matrix")}
+    )
+    assert fabric.expected(known.subject, known.measured, image).because == "as planned"
+    assert fabric.expected(known.subject, known.measured, None).because == "its label says efa"
+    bare = known.subject.model_copy(update={"labels": {}})
+    guessed = fabric.expected(bare, known.measured, None)
+    assert guessed.fabric == "efa"
+    assert "/opt/amazon/efa" in guessed.because
+    nothing = measured({})
+    assert fabric.expected(bare, nothing, None).fabric is None
+    hca = bare.model_copy(update={"environment": {"NCCL_IB_HCA": "erdma_0"}})
+    assert fabric.expected(hca, nothing, None).fabric == "erdma"
+
+
+def test_a_case_survives_its_json() -> None:
+    assert Case.model_validate_json(case().model_dump_json()) == case()
+    assert json.loads(CASE.read_text())["measured"]["torch"]["nccl"]

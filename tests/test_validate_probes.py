@@ -1,0 +1,212 @@
+"""The probes, on what this machine has and on files made for them."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rdma_images.validate import probing
+from validators.probes import devices, elf, leftovers, libraries, loader, measure, packages, pytorch, tools, tree
+
+
+def libc() -> str:
+    return loader.resolved("libc.so.6")["file"]
+
+
+def test_an_elf_file_says_what_it_is() -> None:
+    about = elf.library(libc())
+    assert about["soname"] == "libc.so.6"
+    assert "printf" in about["exported"]
+    assert about["machine"] in ("x86_64", "aarch64")
+    assert any("Copyright" in word for word in elf.words(libc(), re.compile(rb"Copyright[^\0]{5,20}")))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no ELF", b"\x7fELF\x02\x01" + b"\xff" * 80, b"\x7fELF\x01\x01" + b"\0" * 80]
+)
+def test_what_is_no_library_is_told_so(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "lib.so"
+    path.write_bytes(content)
+    with pytest.raises(elf.NotElf):
+        elf.library(str(path))
+
+
+def test_a_damaged_library_is_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "lib.so"
+    path.write_bytes(Path(libc()).read_bytes()[:5000])
+    with pytest.raises(elf.NotElf):
+        elf.library(str(path))
+
+
+def test_numbers() -> None:
+    assert elf.numbers(["ncclNetPlugin_v8", "ncclNetPlugin_v10", "ncclNetPlugin_vx"], "ncclNetPlugin_v") == [8, 10]
+
+
+def test_the_loader_is_asked() -> None:
+    assert loader.resolved("libnothing.so.9")["error"].startswith("libnothing.so.9:")
+    found = loader.closure(libc())
+    assert not found["missing"]
+    assert loader._closure("\tliba.so => not found\n\tlibb.so => /lib/libb.so (0x00007f00)\n", "")["missing"] == [
+        "liba.so"
+    ]
+
+
+def test_a_library_that_lacks_another(tmp_path: Path) -> None:
+    compiler = shutil.which("gcc")
+    if not compiler:
+        pytest.skip("no gcc to make one with")
+    source, needed, library = tmp_path / "a.c", tmp_path / "libneeded.so", tmp_path / "libneeds.so"
+    source.write_text("int a(void) { return 1; }\n")
+    subprocess.run([compiler, "-shared", "-o", needed, source], check=True)
+    subprocess.run([compiler, "-shared", "-o", library, source, "-Wl,--no-as-needed", needed], check=True)
+    needed.unlink()
+    assert loader.closure(str(library))["missing"] == [str(needed)]
+    assert "libneeded" in loader.resolved(str(library))["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/root/.netrc", "secret"),
+        ("/home/me/.ssh/id_ed25519", "secret"),
+        ("/var/lib/apt/lists/deb.example_dists_main_Packages.lz4", "cache"),
+        ("/var/lib/apt/lists/lock", None),
+        ("/root/.cache/pip/http/a", "cache"),
+        ("/tmp/left", "temporary"),
+        ("/usr/lib/python3/tmp/x", None),
+        ("/opt/venv/site-packages/torch/id_rsa.py", None),
+    ],
+)
+def test_leftovers_by_path(path: str, kind: str | None) -> None:
+    assert leftovers.kind(path) == kind
+
+
+def test_secrets_by_content() -> None:
+    key = b"-----BEGIN OPENSSH " + b"PRIVATE KEY-----"
+    assert leftovers.secret_in(b"x\n" + key) == "a private key"
+    assert (
+        leftovers.secret_in(b"index-url = https://me:" + b"hunter22@example.org/simple") == "an address with a password"
+    )
+    assert leftovers.secret_in(b"https://example.org/a:b@c") is None
+    assert leftovers.secret_in(b"proxy: https://${user}:${password}@example.org") is None
+    assert leftovers.may_hold_secret("/etc/pip.conf", 100)
+    assert not leftovers.may_hold_secret("/opt/venv/lib/python3/site-packages/test/key.pem", 100)
+
+
+def test_a_tree_in_short(tmp_path: Path) -> None:
+    (tmp_path / "libnccl.so.2").write_bytes(b"x" * 10)
+    (tmp_path / "libnccl.so").symlink_to("libnccl.so.2")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    found = tree.summary(tree.entries(str(tmp_path)), tree.small_file)
+    assert {Path(p).name: f["target"] for p, f in found["libraries"].items()} == {
+        "libnccl.so.2": "",
+        "libnccl.so": "libnccl.so.2",
+    }
+    assert found["world_writable"] == [str(tmp_path / "open")]
+    assert found["bytes"] == 10
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2", "/opt/venv/site-packages/nvidia/nccl"),
+        ("/opt/venv/site-packages/torch/lib/a.so", "/opt/venv/site-packages/torch"),
+        ("/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu"),
+        ("/file", "/"),
+    ],
+)
+def test_places(path: str, place: str) -> None:
+    assert tree.place_of(path) == place
+
+
+@pytest.mark.parametrize(("number", "version"), [(22809, "2.28.9"), (2804, "2.8.4"), (20903, "2.9.3"), (None, "")])
+def test_versions_of_nccl(number: int | None, version: str) -> None:
+    assert pytorch.decoded(number) == version
+
+
+def test_plugin_names_follow_the_environment() -> None:
+    names = libraries.plugin_names(["libnccl-net-ofi.so"], {"NCCL_NET_PLUGIN": "ofi"})
+    assert names == ["libnccl-net.so", "ofi", "libnccl-net-ofi.so"]
+
+
+def test_headers_of_nccl_only(tmp_path: Path) -> None:
+    ours, other = tmp_path / "a" / "nccl.h", tmp_path / "b" / "nccl.h"
+    for path, text in (
+        (ours, "#define NCCL_MAJOR 2\n#define NCCL_MINOR 28\n#define NCCL_PATCH 9\n"),
+        (other, "// c10\n"),
+    ):
+        path.parent.mkdir()
+        path.write_text(text)
+    assert libraries.headers([str(ours), str(other)]) == {str(ours): "2.28.9"}
+
+
+def test_packages_without_dpkg(tmp_path: Path) -> None:
+    folder = tmp_path / "var/lib/dpkg/status.d"
+    folder.mkdir(parents=True)
+    (folder / "libc6").write_text("Package: libc6\nVersion: 2.41-12\n")
+    (tmp_path / "var/lib/dpkg/status").write_text("Package: gone\nStatus: deinstall ok config-files\nVersion: 1\n")
+    assert packages.dpkg(str(tmp_path)) == {"libc6": "2.41-12"}
+
+
+def script(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_a_tool_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script(tmp_path, "fi_info", "sleep 60 & sleep 60")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(tools, "LIMIT", 0.2)
+    assert tools.run(["fi_info"])["timed_out"]
+
+
+def test_a_tool_that_prints_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script(tmp_path, "ibv_devinfo", r"printf '\377\376\000x'; exit 3")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = tools.run(["ibv_devinfo"])
+    assert (found["rc"], found["timed_out"]) == (3, False)
+    assert found["out"].endswith("x")
+    assert tools.run(["no-such-tool"])["path"] == ""
+
+
+def test_probes_that_hang_crash_or_end_are_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang() -> None:
+        time.sleep(60)
+
+    def crash() -> None:
+        raise ValueError("what the image did")
+
+    monkeypatch.setattr(
+        measure, "PROBES", {"hang": hang, "crash": crash, "end": lambda: os._exit(3), "fine": lambda: [1]}
+    )
+    found = measure.measure(["hang", "crash", "end", "fine"], limit=0.5)
+    assert "more than 0.5 s" in found["hang"]["error"]
+    assert found["crash"]["error"].startswith("ValueError: what the image did")
+    assert "without an answer" in found["end"]["error"]
+    assert found["fine"]["value"] == [1]
+
+
+def test_the_payload_runs_in_a_bare_python() -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", probing.payload(), "system"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert probing.MARK in done.stdout
+    assert len(probing.payload()) < 128 * 1024  # bytes that Linux takes as one argument
+
+
+def test_efa_domains() -> None:
+    listing = (
+        "provider: efa\n    fabric: efa\n    domain: rdmap79s0-rdm\n    type: FI_EP_RDM\n"
+        "provider: efa\n    fabric: efa-direct\n    domain: rdmap79s0-rdm\n    type: FI_EP_RDM\n"
+        "provider: efa\n    fabric: efa\n    domain: rdmap79s0-dgrm\n    type: FI_EP_DGRAM\n"
+    )
+    assert devices.efa_domains(listing) == ["rdmap79s0-rdm"]
+    assert devices.efa_domains("") == []
