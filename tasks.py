@@ -44,6 +44,19 @@ def plan(
         raise Exit(code=2)
 
 
+@verb(help=CHOICE | JSON, iterable=MANY)
+def describe(_: Any, target: Any = None, all: bool = False, set: Any = None, json: bool = False) -> None:
+    """Say what is in the images, how they want to be run, and how to run one where the fabric is not.
+
+    For example: invoke describe --target efa-pytorch
+    """
+    from rdma_images import describe
+
+    here = site()
+    images = choice.images(here, target, all, set)
+    show(describe.as_json(images, here.facts) if json else describe.text(images, here.facts))
+
+
 @verb(help=CHOICE | REHEARSE | JSON, iterable=MANY)
 def sources(
     _: Any, target: Any = None, all: bool = False, set: Any = None, rehearse: bool = False, json: bool = False
@@ -396,7 +409,7 @@ def _end(reports: Sequence[Report]) -> None:
         raise Exit(code=1)
 
 
-ns = Collection(plan, sources, lock, render, build, validate, report, verdict, publish, verify, run_tests)
+ns = Collection(plan, describe, sources, lock, render, build, validate, report, verdict, publish, verify, run_tests)
 ns.add_collection(Collection("facts", facts_update))
 ns.add_collection(Collection("matrix", matrix_bump))
 ns.add_collection(Collection("engine", engine_up, engine_status, engine_prune, engine_down))

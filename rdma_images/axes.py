@@ -16,7 +16,8 @@ class Axis:
     """One axis. `known` lists its values from the facts, the oldest first.
 
     Where no value is chosen, `decided_by` names the axis whose value implies this one's; `implied` looks it up
-    (None: the facts do not know it, or there is none). `default` is for an axis that nothing implies.
+    (None: the facts do not know it, or there is none). `default` is for an axis that nothing implies: a property of the
+    image, which has no version and is no component.
     """
 
     name: str
@@ -65,6 +66,8 @@ AXES: tuple[Axis, ...] = (
         implied=lambda facts, chosen: facts.efa.releases[chosen["efa-installer"]].plugin,
     ),
     Axis("nccl-tests", lambda facts: _ordered(facts.nccl_tests.releases)),
+    Axis("variant", lambda _: ("runtime", "devel"), default="runtime"),
+    Axis("fallback", lambda _: ("allow", "refuse"), default="refuse"),
     Axis("platform", lambda _: get_args(Platform), default="linux/amd64"),
 )
 BY_NAME = {axis.name: axis for axis in AXES}

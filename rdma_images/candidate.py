@@ -11,7 +11,7 @@ from rdma_images.model import Component, Fabric
 
 @dataclass(frozen=True)
 class Candidate:
-    """What the rules judge. `versions` has the version of every component, and platform and fabric beside them."""
+    """What the rules judge. `versions` has the version of every component, and beside them properties and fabric."""
 
     target: str
     fabric: Fabric
@@ -33,13 +33,14 @@ def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str
     own, chosen = axes.complete(target.default), axes.complete(target.default | changes)
     components = _chosen(chosen, changes, facts) | _brought(chosen, target, facts)
     versions = {component.name: component.version for component in components.values()}
+    properties = {axis.name: chosen[axis.name] for axis in axes.AXES if axis.default}
     return Candidate(
         target=name,
         fabric=target.fabric,
         axes=chosen,
         foreign=tuple(axis for axis in chosen if axis not in own),
         components=components,
-        versions=versions | {"platform": chosen["platform"], "fabric": target.fabric},
+        versions=versions | properties | {"fabric": target.fabric},
     )
 
 
@@ -48,7 +49,7 @@ def _chosen(chosen: Mapping[str, str], changes: Mapping[str, str], facts: Facts)
     versions: dict[str, str] = {}
     components: dict[str, Component] = {}
     for axis in axes.AXES:
-        if axis.name not in chosen or axis.name == "platform":
+        if axis.name not in chosen or axis.default:
             continue
         value, decided_by = chosen[axis.name], "--set" if axis.name in changes else "matrix"
         if value == axis.decided_by and axis.implied:

@@ -13,6 +13,7 @@ def detailed(candidate: Candidate, facts: Facts) -> dict[str, Component]:
     """The components of `candidate`, each with its details."""
     makers = {
         "base": _base,
+        "cuda": _cuda,
         "nccl": _nccl,
         "efa-installer": _installer,
         "aws-ofi-nccl": _plugin,
@@ -44,6 +45,11 @@ def _base(candidate: Candidate, facts: Facts) -> dict[str, str]:
     )
     has = {name: word for name, word in words.items() if word is not None}
     return has | ({"remove": " ".join(base.remove)} if base.remove else {})
+
+
+def _cuda(candidate: Candidate, _: Facts) -> dict[str, str]:
+    """home and bin: where a devel image has the toolkit."""
+    return {"home": "/usr/local/cuda", "bin": "/usr/local/cuda/bin"} if candidate["variant"] == "devel" else {}
 
 
 def _nccl(candidate: Candidate, _: Facts) -> dict[str, str]:

@@ -33,6 +33,17 @@ class Requirement:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """What an image asks of whoever runs it: shown and labelled, never set in the image."""
+
+    what: str  # "devices", "variable.NCCL_SOCKET_IFNAME"
+    value: str
+    docker: str  # how `docker run` says it, empty where it cannot
+    why: str
+    source: str
+
+
+@dataclass(frozen=True)
 class Image:
     """A target with every component picked. Everything a later step needs to know of it is here or follows from it."""
 
@@ -46,6 +57,8 @@ class Image:
     python_packages: tuple[str, ...] = ()  # requirements of the target beside torch
     debian_packages: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)  # variables that are set in the image
+    settings: tuple[Setting, ...] = ()
     toolkit: tuple[str, ...] = ()  # requirements of the wheels that compile a stage, and are not in the image
     template: str = ""  # the file under dockerfiles/targets/, without its ending
 

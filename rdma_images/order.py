@@ -41,6 +41,7 @@ def order(
         "pins": {source.id: source.pin for source in wanted},
         "bases": _bases(wanted),
         "platform": image.platform,
+        "settings": {setting.what: setting.value for setting in image.settings},
         "compression": compression,
         "stand-ins": stand_ins.digest(_replaceable(wanted)) if rehearse else None,
     }

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rdma_images import atomic, axes, paths, rules, toolkit
+from rdma_images import atomic, axes, paths, rules, running, toolkit
 from rdma_images.candidate import Candidate, candidate
 from rdma_images.details import detailed
 from rdma_images.errors import RefusedError
@@ -66,6 +66,8 @@ def _with_axes(matrix: Matrix, changes: Row) -> list[str]:
 def _image(made: Candidate, target: Target, facts: Facts) -> Image:
     """A candidate that breaks no rule, with all that later steps need."""
     label = tag(made)
+    components = detailed(made, facts)
+    devel = toolkit.requirements(made["cuda"], facts) if made["variant"] == "devel" else ()
     return Image(
         id=f"{made.target}-{label}",
         target=made.target,
@@ -73,10 +75,12 @@ def _image(made: Candidate, target: Target, facts: Facts) -> Image:
         fabric=made.fabric,
         platform="linux/arm64" if made["platform"] == "linux/arm64" else "linux/amd64",
         axes=made.axes,
-        components=detailed(made, facts),
-        python_packages=target.python_packages,
+        components=components,
+        python_packages=target.python_packages + devel,
         debian_packages=target.debian_packages,
         requirements=tuple(_requirements(made, facts)),
+        environment=running.environment(made.axes, made.fabric, components, facts),
+        settings=tuple(running.settings(made.fabric, facts)),
         toolkit=toolkit.requirements(made["cuda"], facts) if toolkit.needed(made, facts) else (),
         template=target.template or made.target,
     )

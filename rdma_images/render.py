@@ -53,6 +53,7 @@ class _Stages:
             "has": image.components.__contains__,
             "axis": image.axes.__getitem__,
             "programs": [PROGRAMS, *(f for c in image.components.values() for f in c.details.get("bin", "").split())],
+            "variables": image.environment,
             "debian_packages": image.debian_packages,
             # A base of files alone, without a toolkit and settings that the image must keep.
             "base_is_plain": facts.bases.bases[image.axes["base"]].cuda is None,

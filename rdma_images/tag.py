@@ -16,15 +16,15 @@ GRAMMAR = (
     ("python", "py"),
     ("base", ""),
 )
+PROPERTIES = {"variant": {"devel": "devel"}, "fallback": {"allow": "fallback"}, "platform": {"linux/arm64": "arm64"}}
 LONGEST = 128  # characters, and the alphabet below: github.com/distribution/reference, regexp.go
 _TAG = re.compile(r"[\w][\w.-]{0,127}", re.ASCII)
 
 
 def tag(candidate: Candidate) -> str:
-    """The tag of `candidate`; what is not the default (another platform) comes last. Raises RefusedError."""
+    """The tag of `candidate`; its properties come last, where they are not the default. Raises RefusedError."""
     parts = [f"{word}{candidate[component]}" for component, word in GRAMMAR if component in candidate]
-    if candidate["platform"] != "linux/amd64":
-        parts.append(candidate["platform"].removeprefix("linux/"))
+    parts += [words[candidate[axis]] for axis, words in PROPERTIES.items() if candidate[axis] in words]
     made = "-".join(parts)
     if not _TAG.fullmatch(made):
         raise RefusedError(f"{made!r} is no tag: at most {LONGEST} letters, digits, '_', '.' and '-'")

@@ -78,6 +78,8 @@ REFUSED = [
         {"aws-ofi-nccl": "1.21.1", "cuda": "12.8", "base": "ubuntu24.04", "platform": "linux/amd64"},
         "for CUDA 13 alone",
     ),
+    (EFA, {"variant": "devel"}, None, {}, ""),
+    (EFA, {"variant": "devel", "pytorch": "2.10.0"}, "devel-compiler", {"variant": "devel", "cuda": "12.8"}, "CUDA 13"),
     (TESTS, {}, None, {}, ""),
     (TESTS, {"cuda": "12.8"}, "nccl-tests-compiler", {"nccl-tests": "2.20.0", "cuda": "12.8"}, "for CUDA 13 alone"),
     (

@@ -11,6 +11,7 @@ from rdma_images.facts.erdma import Erdma
 from rdma_images.facts.nccl import Nccl
 from rdma_images.facts.nccl_tests import NcclTests
 from rdma_images.facts.plugin import Plugin
+from rdma_images.facts.running import Running
 from rdma_images.facts.torch import Torch
 
 
@@ -26,6 +27,7 @@ class Facts:
     plugin: Plugin
     erdma: Erdma
     nccl_tests: NcclTests
+    running: Running
 
 
 def load(folder: Path = paths.FACTS) -> Facts:
@@ -39,4 +41,5 @@ def load(folder: Path = paths.FACTS) -> Facts:
         plugin=yamlfile.load(folder / "aws-ofi-nccl.yaml", Plugin),
         erdma=yamlfile.load(folder / "erdma.yaml", Erdma),
         nccl_tests=yamlfile.load(folder / "nccl-tests.yaml", NcclTests),
+        running=yamlfile.load(folder / "running.yaml", Running),
     )

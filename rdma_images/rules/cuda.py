@@ -33,6 +33,12 @@ def compiles_tests(candidate: Candidate, facts: Facts) -> Reason | None:
     return _no_compiler("nccl-tests are", candidate, facts)
 
 
+@rule("devel-compiler", "variant", "cuda")
+def compiles_later(candidate: Candidate, facts: Facts) -> Reason | None:
+    """A devel image has a CUDA whose compiler is on the package index."""
+    return _no_compiler("extensions are", candidate, facts) if candidate["variant"] == "devel" else None
+
+
 @rule("plugin-compiler", "aws-ofi-nccl", "cuda", "base", "platform")
 def compiles_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
     """A plugin that is built from source is compiled for a CUDA whose compiler is on the package index."""

@@ -1,0 +1,74 @@
+"""What an image is and how it wants to be run, for whoever is about to run it."""
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rdma_images import build, running
+from rdma_images.facts import Facts
+from rdma_images.model import Image
+
+VARIABLE = "variable."
+
+
+def text(images: Sequence[Image], facts: Facts) -> RenderableType:
+    """The images for people: what is in each, what it asks for and why, and the `docker run` that gives it."""
+    return Group(*(part for image in images for part in _parts(image, facts)))
+
+
+def as_json(images: Sequence[Image], facts: Facts) -> str:
+    """The images for programs: a list of {"image", "components", "settings", …}."""
+    return json.dumps([_plain(image, facts) for image in images], indent=2)
+
+
+def command(image: Image) -> str:
+    """The `docker run` of an image with all that it asks for."""
+    asked = [shlex.quote(s.docker) for s in image.settings if s.docker and not s.what.startswith(VARIABLE)]
+    made = build.load(image.id)
+    return " ".join(["docker run", *asked, made.ref if made else build.ref(image, ())])
+
+
+def _plain(image: Image, facts: Facts) -> dict[str, Any]:
+    return {
+        "image": image.id,
+        "components": {component.name: component.version for component in image.components.values()},
+        "requires": {need.what: need.at_least for need in image.requirements},
+        "environment": image.environment,
+        "settings": [vars(setting) for setting in image.settings],
+        "run": command(image),
+        "run-without-fabric": running.lift(image, facts),
+    }
+
+
+def _parts(image: Image, facts: Facts) -> Iterator[RenderableType]:
+    yield Text(f"\n{image.id}", style="bold")
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for component in image.components.values():
+        table.add_row(component.name, component.version, f"by {component.decided_by}")
+    for need in image.requirements:
+        table.add_row(need.what, f">= {need.at_least}", need.reason)
+    yield table
+    asked = Table("\nasks for", "", "\nwhy", "\nsource", box=None, pad_edge=False, header_style="bold")
+    for setting in image.settings:
+        asked.add_row(
+            setting.what.removeprefix(VARIABLE), setting.value, setting.why, Text(setting.source, style="dim")
+        )
+    yield asked
+    yield Text.assemble("\n", ("run", "bold"), f"  {command(image)}")
+    yield from _fallback(image, facts)
+
+
+def _fallback(image: Image, facts: Facts) -> Iterator[RenderableType]:
+    """What happens where the fabric is not there, and how to have it otherwise."""
+    lift = running.lift(image, facts)
+    if lift is None:
+        yield Text("Where the fabric is not there, NCCL goes on over TCP without an error.")
+        return
+    (name, value), *_ = image.environment.items()
+    yield Text(f"Where the fabric is not there, NCCL ends with an error: the image sets {name}={value}.")
+    yield Text.assemble("On a machine without it add ", (lift, "bold"), ", or build with --set fallback=allow.")
