@@ -60,3 +60,15 @@ def test_every_error_text_is_told_apart(text, kind):
 def test_an_error_hidden_in_the_stream_is_raised():
     with pytest.raises(faults.BusyError, match="was not pushed"):
         Push().take({"errorDetail": {"message": "EOF"}, "error": "EOF"}, "h", "r:v1")
+
+
+def test_repeated_events_are_no_progress():
+    push = Push()
+    first = {"status": "Pushing", "progressDetail": {"current": 5, "total": 9}, "id": "9d1c09127175"}
+    waiting = {"status": "Waiting", "progressDetail": {}, "id": "2e4e218bcb8c"}
+    states = []
+    for event in (first, waiting, first, waiting, {"status": "Pushed", "progressDetail": {}, "id": "9d1c09127175"}):
+        push.take(event, "h", "r:v1")
+        states.append(push.state())
+    assert states[1] == states[2] == states[3]
+    assert states[4] != states[3]

@@ -9,6 +9,7 @@ from rdma_images.publish import join
 from rdma_images.publish.client import OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.publish.http import Connection
 from rdma_images.publish.progress import Lines
+from rdma_images.publish.push import Pace
 from rdma_images.publish.registries import Oci
 from rdma_images.publish.send import Means
 
@@ -31,7 +32,7 @@ def put(there, tag, platform):
 
 
 def joined(images, entry):
-    means = Means(engine=lambda: pytest.fail("nothing is sent"), watcher=Lines(lambda _: None), attempts=1)
+    means = Means(engine=lambda: pytest.fail("nothing is sent"), watcher=Lines(lambda _: None), pace=Pace(1))
     (outcome,) = join.join(images, matrix.load(), {"local": entry}, means)
     return outcome
 

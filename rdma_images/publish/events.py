@@ -31,8 +31,12 @@ class Push:
     digest: str | None = None  # what docker says it has pushed
 
     def sent(self) -> int:
-        """Bytes gone so far: a push in which this stands still has stalled, whatever else docker says."""
+        """Bytes gone so far."""
         return sum(layer.current for layer in self.layers.values())
+
+    def state(self) -> tuple[int, tuple[Fate, ...]]:
+        """What changes when something moves: a push in which this stands still has stalled, whatever docker repeats."""
+        return self.sent(), tuple(layer.fate for layer in self.layers.values())
 
     def take(self, event: dict[str, Any], host: str, subject: str) -> None:
         """Note one event. Raises the PublishError that the event carries."""

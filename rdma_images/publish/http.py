@@ -116,6 +116,8 @@ class Connection:
         """A bearer token from the realm that the registry named (the distribution specification's token flow)."""
         fields = {"service": challenge.get("service", ""), "scope": scope}
         realm = challenge.get("realm", "")
+        if self.base.startswith("https:") and not realm.startswith("https:"):
+            raise faults.UnauthorizedError(f"{self.host} wants the credentials sent in the clear, to {realm}: not done")
         try:
             if login is not None and login.identity_token:
                 form = {

@@ -75,6 +75,11 @@ def predicate_of(artifact: Artifact) -> bytes:
     return canonical(statement.predicate(artifact.content))
 
 
+def signed_as(artifact: Artifact) -> str:
+    """The predicate type under which an artifact is signed."""
+    return artifact.annotations.get(statement.FORM, sbom.PREDICATE)
+
+
 def _kept(item: Item, file: str, make: Callable[[], bytes]) -> bytes:
     """The content of `file` in the image's folder when it is about this digest; else made, and kept there."""
     path = paths.image_folder(item.image.id) / file

@@ -7,15 +7,23 @@ from typing import Any
 
 import docker
 import requests
+import urllib3.exceptions
 
 from rdma_images.engine import Engine
 from rdma_images.publish import faults
 from rdma_images.publish.client import Manifest, Repository
 from rdma_images.publish.events import Push
 
-STALL = 120  # seconds without a byte after which a push is given up: no timeout of docker's own fires
-
 Watch = Callable[[Push], None]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How patient to be. `first_wait` and `stall` are seconds."""
+
+    attempts: int = 6
+    first_wait: float = 1.0
+    stall: int = 120  # without a byte: then a push is given up, for no timeout of docker's own fires
 
 
 @dataclass(frozen=True)
@@ -41,11 +49,9 @@ def push(
     digest: str,
     repository: Repository,
     tag: str,
-    watch: Watch = lambda _: None,
-    say: Callable[[str], None] = lambda _: None,
-    stall: int = STALL,
-    attempts: int = 6,
-    first_wait: float = 1.0,
+    pace: Pace,
+    watch: Watch,
+    say: Callable[[str], None],
 ) -> Pushed:
     """Push the image with manifest `digest` under `tag`, and read back what arrived.
 
@@ -53,7 +59,7 @@ def push(
     the registry, and the next attempt goes on with the others. Raises a PublishError after the last attempt.
     """
     started = time.monotonic()
-    client = docker.DockerClient(base_url=engine.host, timeout=stall)
+    client = docker.DockerClient(base_url=engine.host, timeout=pace.stall)
     api = client.api
     seen = Push()
     refused = 0
@@ -61,7 +67,7 @@ def push(
     def attempt() -> Push:
         nonlocal refused
         try:
-            return _attempt(api, repository, tag, seen, watch, stall, fresh=refused > 0)
+            return _attempt(api, repository, tag, seen, watch, pace.stall, fresh=refused > 0)
         except faults.UnauthorizedError as error:
             refused += 1
             # Credentials may have expired on the way; fresh ones that are refused as well are wrong.
@@ -70,7 +76,7 @@ def push(
     try:
         _name_it(client, digest, repository.ref, tag)
         try:
-            said = faults.persist(attempt, attempts=attempts, first_wait=first_wait, say=say)
+            said = faults.persist(attempt, pace.attempts, pace.first_wait, say=say)
         finally:
             _unname_it(api, f"{repository.ref}:{tag}")
     except requests.RequestException as error:
@@ -96,9 +102,10 @@ def _attempt(
             watch(seen)
     except docker.errors.APIError as error:
         raise faults.PublishError(f"{host}: {subject} was not pushed: {faults.masked(str(error), secrets)}") from None
-    except requests.exceptions.Timeout:
-        raise faults.BusyError(f"{host}: {subject} has stalled: no byte in {stall} s") from None
-    except requests.RequestException as error:
+    # docker-py reads the stream itself, so the network's errors arrive from every layer below it.
+    except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError, TimeoutError):
+        raise faults.BusyError(f"{host} has stalled: no byte in {stall} s") from None
+    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
         raise faults.BusyError(f"the engine stopped answering in the middle of the push: {error}") from None
     if seen.digest is None:
         raise faults.BusyError(f"{host}: {subject} was not pushed: docker's answer ended early")
@@ -106,13 +113,12 @@ def _attempt(
 
 
 def _flowing(events: Iterator[dict[str, Any]], seen: Push, host: str, stall: int) -> Iterator[dict[str, Any]]:
-    """`events` as long as bytes move; docker repeats its events over a connection on which nothing moves."""
-    sent, moved = seen.sent(), time.monotonic()
+    """`events` as long as something moves; docker repeats its events over a connection on which nothing does."""
+    before, moved = seen.state(), time.monotonic()
     for event in events:
         yield event
-        done = event.get("id") and not event.get("progressDetail")
-        if seen.sent() != sent or done:
-            sent, moved = seen.sent(), time.monotonic()
+        if (now := seen.state()) != before:
+            before, moved = now, time.monotonic()
         elif time.monotonic() - moved > stall:
             raise faults.BusyError(f"{host} has stalled: no byte in {stall} s")
 

@@ -1,26 +1,19 @@
 """One image to one registry: look, prepare, push, read back, attach, sign. A step whose work is done does nothing."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
 from rdma_images.engine import Engine
-from rdma_images.publish import cosign, faults, gate, local, push, sbom, statement
+from rdma_images.publish import cosign, faults, gate, local, push
 from rdma_images.publish.attach import Artifact, Attached, attach, fallback_tag
 from rdma_images.publish.client import Manifest, Repository
 from rdma_images.publish.destination import Destination, unwanted
-from rdma_images.publish.item import Item, artifacts, predicate_of
+from rdma_images.publish.item import Item, artifacts, predicate_of, signed_as
 from rdma_images.publish.progress import Watcher
 from rdma_images.publish.publication import Place, load
-
-# Predicates that are signed as attestations, by the title of what is attached.
-_PREDICATES = {
-    "provenance.json": statement.PROVENANCE,
-    "report.json": statement.REPORT,
-    "sbom.cdx.json": sbom.PREDICATE,
-}
 
 Result = TypeVar("Result")
 
@@ -32,13 +25,21 @@ class Means:
     engine: Callable[[], Engine]
     watcher: Watcher
     signer: cosign.Signer | None = None
-    attempts: int = 6
-    first_wait: float = 1.0  # seconds
-    stall: int = push.STALL  # seconds
+    pace: push.Pace = field(default_factory=push.Pace)
 
     def persist(self, action: Callable[[], Result]) -> Result:
         """`action`, tried again after what may heal."""
-        return faults.persist(action, self.attempts, self.first_wait, say=self.watcher.line)
+        return faults.persist(action, self.pace.attempts, self.pace.first_wait, say=self.watcher.line)
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An image that is under its full tag: as it was read back, and how it came there."""
+
+    manifest: Manifest
+    traffic: push.Traffic
+    pushed: bool
+    made: tuple[str, ...] = ()  # what was created in the registry for it
 
 
 def is_there(item: Item, place: Destination) -> bool:
@@ -54,53 +55,45 @@ def send(item: Item, place: Destination, means: Means) -> Place:
     """
     gate.check_place(item.build, place.kind.host)
     repository = place.repository(item.image.target)
+    arrival = _bring(item, place, repository, means)
+    files, attached = _attach(item, arrival.manifest, repository, means)
+    if means.signer is not None:
+        _sign(means.signer, item, place, means, files, new=any(one.new for one in attached))
+    return Place(
+        registry=place.name,
+        ref=f"{repository.ref}@{item.build.digest}",
+        tags=(item.tags.full,),
+        result="pushed" if arrival.pushed else "there",
+        media_type=arrival.manifest.media_type,
+        layers=len(arrival.manifest.layers()),
+        bytes=sum(layer.size for layer in arrival.manifest.layers()),
+        traffic=arrival.traffic,
+        attached=attached,
+        signed_by=cosign.name_of(means.signer.key) if means.signer else None,
+        made=arrival.made,
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _bring(item: Item, place: Destination, repository: Repository, means: Means) -> Arrival:
+    """The image under its full tag; pushed where it is not there yet."""
     digest, tag = item.build.digest, item.tags.full
     current = means.persist(lambda: repository.head(tag))
-    if current not in (None, digest) and place.immutable:
+    if current == digest:
+        manifest = means.persist(lambda: push.read_back(repository, tag, digest))
+        return Arrival(manifest, push.Traffic(there=sum(layer.size for layer in manifest.layers())), pushed=False)
+    if current is not None and place.immutable:
         raise faults.ConflictError(
             f"{repository.ref}:{tag} is {current} already, and tags of {place.name} do not change "
             f"(immutable in registries.yaml): {digest} has to get another tag, or none"
         )
-    traffic = push.Traffic()
-    made: tuple[str, ...] = ()
-    if current == digest:
-        manifest = means.persist(lambda: push.read_back(repository, tag, digest))
-        traffic = replace(traffic, there=sum(layer.size for layer in manifest.layers()))
-    else:
-        _check_compression(digest, place, means)
-        made = means.persist(lambda: place.kind.prepare(repository.name, item.tags.moving())).made
-        for line in made:
-            means.watcher.line(f"{place.name}: made {line}")
-        means.watcher.line(f"{place.name}: pushing {repository.ref}:{tag}")
-        arrived = push.push(
-            means.engine(),
-            digest,
-            repository,
-            tag,
-            watch=means.watcher.moved,
-            say=means.watcher.line,
-            stall=means.stall,
-            attempts=means.attempts,
-            first_wait=means.first_wait,
-        )
-        manifest, traffic = arrived.manifest, arrived.traffic
-    files, attached = _attach(item, manifest, repository, means)
-    if means.signer is not None:
-        _sign(item, place, repository, means, files, attached)
-    return Place(
-        registry=place.name,
-        ref=f"{repository.ref}@{digest}",
-        tags=(tag,),
-        result="there" if current == digest else "pushed",
-        media_type=manifest.media_type,
-        layers=len(manifest.layers()),
-        bytes=sum(layer.size for layer in manifest.layers()),
-        traffic=traffic,
-        attached=attached,
-        signed_by=cosign.name_of(means.signer.key) if means.signer else None,
-        made=made,
-        finished=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
+    _check_compression(digest, place, means)
+    made = means.persist(lambda: place.kind.prepare(repository.name, item.tags.moving())).made
+    for line in made:
+        means.watcher.line(f"{place.name}: made {line}")
+    means.watcher.line(f"{place.name}: pushing {repository.ref}:{tag}")
+    arrived = push.push(means.engine(), digest, repository, tag, means.pace, means.watcher.moved, means.watcher.line)
+    return Arrival(arrived.manifest, arrived.traffic, pushed=True, made=made)
 
 
 def _check_compression(digest: str, place: Destination, means: Means) -> None:
@@ -134,31 +127,30 @@ def _attach(
 
 
 def _sign(
-    item: Item,
-    place: Destination,
-    repository: Repository,
-    means: Means,
-    files: tuple[Artifact, ...],
-    attached: tuple[Attached, ...],
+    signer: cosign.Signer, item: Item, place: Destination, means: Means, files: tuple[Artifact, ...], new: bool
 ) -> None:
-    """Sign the image and what is attached to it, unless this very publication did so before."""
-    assert means.signer is not None
-    before = load(item.image.id)
-    known = before.places.get(place.name) if before is not None and before.digest == item.build.digest else None
-    stem = fallback_tag(item.build.digest)
-    if (
-        known is not None
-        and known.signed_by == cosign.name_of(means.signer.key)
-        and not any(one.new for one in attached)
-        and all(repository.head(f"{stem}.{kind}") for kind in ("sig", "att"))
-    ):
+    """Sign the image and what is attached to it, unless this very publication did so before.
+
+    `new` says that something was attached just now, which nobody can have signed.
+    """
+    repository = place.repository(item.image.target)
+    if not new and _signed_before(signer, item, place, repository):
         return
     signing = cosign.Cosign(cosign.program(means.watcher.line), place.kind.host, place.connection.login())
-    ref, signer = f"{repository.ref}@{item.build.digest}", means.signer
+    ref = f"{repository.ref}@{item.build.digest}"
     means.watcher.line(f"{place.name}: signing {ref} with {cosign.name_of(signer.key)}")
     means.persist(lambda: signing.sign(ref, signer))
     for file in files:
-        means.persist(partial(signing.attest, ref, signer, _PREDICATES[file.title], predicate_of(file)))
+        means.persist(partial(signing.attest, ref, signer, signed_as(file), predicate_of(file)))
+
+
+def _signed_before(signer: cosign.Signer, item: Item, place: Destination, repository: Repository) -> bool:
+    before = load(item.image.id)
+    known = before.places.get(place.name) if before is not None and before.digest == item.build.digest else None
+    if known is None or known.signed_by != cosign.name_of(signer.key):
+        return False
+    stem = fallback_tag(item.build.digest)
+    return all(repository.head(f"{stem}.{kind}") for kind in ("sig", "att"))
 
 
 def move_tags(item: Item, done: Place, place: Destination, means: Means) -> Place:

@@ -26,6 +26,7 @@ from rdma_images.errors import RefusedError
 from rdma_images.publish import publication, publish
 from rdma_images.publish.cosign import Signer, Trust
 from rdma_images.publish.progress import Lines
+from rdma_images.publish.push import Pace
 from rdma_images.publish.send import Means
 from rdma_images.publish.verify import verify
 
@@ -64,7 +65,7 @@ def small(engine, tmp_path):
 @pytest.fixture
 def means(engine):
     said: list[str] = []
-    made = Means(engine=lambda: engine, watcher=Lines(said.append), attempts=3, first_wait=0.1, stall=5)
+    made = Means(engine=lambda: engine, watcher=Lines(said.append), pace=Pace(3, 0.1, 5))
     return made, said
 
 

@@ -12,6 +12,7 @@ from rdma_images import engine as engines
 from rdma_images import matrix, paths
 from rdma_images.publish import publish
 from rdma_images.publish.progress import Lines
+from rdma_images.publish.push import Pace
 from rdma_images.publish.registries import Ecr
 from rdma_images.publish.send import Means
 
@@ -45,7 +46,7 @@ def test_an_image_goes_to_ecr_whose_repository_did_not_exist(aws, tmp_path, monk
     write_steps(image, *green(image, small))
     found = publish.items([image], [image], matrix.load(), SUITE)
     said: list[str] = []
-    means = Means(engine=lambda: engine, watcher=Lines(said.append), attempts=2, first_wait=0.1)
+    means = Means(engine=lambda: engine, watcher=Lines(said.append), pace=Pace(2, 0.1))
     registry.start()
     try:
         (first,) = publish.publish(found, {"ecr": entry}, means)

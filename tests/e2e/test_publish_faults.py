@@ -16,6 +16,7 @@ from rdma_images.publish import publish
 from rdma_images.publish.attach import attachments
 from rdma_images.publish.client import digest_of
 from rdma_images.publish.destination import destination
+from rdma_images.publish.push import Pace
 from rdma_images.publish.send import Means
 
 pytestmark = pytest.mark.e2e
@@ -73,7 +74,7 @@ class Trap:
 
 
 def run(engine, item, registry, watcher, attempts=1, stall=20):
-    means = Means(engine=lambda: engine, watcher=watcher, attempts=attempts, first_wait=0.2, stall=stall)
+    means = Means(engine=lambda: engine, watcher=watcher, pace=Pace(attempts, 0.2, stall))
     (outcome,) = publish.publish([item], {"local": registry.entry()}, means)
     return outcome
 
@@ -186,7 +187,7 @@ def test_a_stalled_registry_is_given_up_and_tried_again(engine, item, program, t
         trap = Trap(8 << 20, freeze)
         outcome = run(engine, item, registry, trap, attempts=4, stall=3)
         assert outcome.error == "", outcome.error
-        assert any("stalled" in line for line in trap.said)
+        assert any("stalled" in line for line in trap.said), trap.said
         assert_all_there_once(registry, item)
     finally:
         registry.kill()
