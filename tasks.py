@@ -268,8 +268,7 @@ def verify(_: Any, image: str, key: str = "", identity: str = "", issuer: str = 
 
     trust = cosign.trust(key, identity, issuer)
     host = verifying.split(image)[0]
-    known = registries.load() if registries.REGISTRIES.exists() else registries.Registries(registries={})
-    found = verifying.verify(image, known.of_host(host), trust, progress)
+    found = verifying.verify(image, registries.known().of_host(host), trust, progress)
     show(view.as_json(found) if json else "", *([] if json else map(view.verification_table, found)))
     if not builtins.all(one.holds for one in found):
         raise Exit(code=1)

@@ -12,7 +12,8 @@ def select(images: Sequence[Image], part: str, since: str, progress: Progress = 
     """`images`, of them those that changed since the commit `since`, of them the shard `part` ("i/n"); "" for all."""
     chosen = tuple(images)
     if since:
-        chosen = changed.changed(chosen, changed.digests(progress), changed.digests_at(since, progress))
+        before = changed.digests_at(since, progress)
+        chosen = changed.changed(chosen, changed.digests(progress), before)
         progress(f"{len(chosen)} of {len(images)} images have changed since {since}")
     if part:
         number, of = shard.parse(part)

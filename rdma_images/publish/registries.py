@@ -1,6 +1,7 @@
 """registries.yaml: the registries a team uses, by name. Strict, and without a secret in it."""
 
 import ipaddress
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,6 @@ from rdma_images.errors import RefusedError, near
 from rdma_images.paths import PROJECT
 from rdma_images.publish.secrets import check_reference
 
-REGISTRIES = PROJECT / "registries.yaml"
 EXAMPLE = PROJECT / "registries.example.yaml"
 
 Reference = Annotated[str, AfterValidator(check_reference)]
@@ -162,11 +162,22 @@ def _is_at(registry: Registry, host: str) -> bool:
     return registry.host == host
 
 
-def load(path: Path = REGISTRIES) -> Registries:
-    """The registries of `path`. Raises RefusedError with file and line, or the mend where there is no such file."""
+def place(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the file is: RDMA_IMAGES_REGISTRIES names it, otherwise it is registries.yaml of the project."""
+    return Path(environ.get("RDMA_IMAGES_REGISTRIES") or PROJECT / "registries.yaml")
+
+
+def load(path: Path | None = None) -> Registries:
+    """The registries of `path` (or of `place`). Raises RefusedError with file and line, or the mend."""
+    path = path or place()
     if not path.exists():
         raise RefusedError(f"{path}: no such file: copy {EXAMPLE.name} and keep the registries you use")
     return yamlfile.load(path, Registries)
+
+
+def known() -> Registries:
+    """The registries that are known here: none without a file."""
+    return load() if place().exists() else Registries(registries={})
 
 
 def is_loopback(host: str) -> bool:

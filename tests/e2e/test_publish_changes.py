@@ -1,0 +1,44 @@
+"""A pull request builds what its change touches: real commits in a clone, seen by the clone's own code."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rdma_images.paths import PROJECT
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def clone(tmp_path):
+    folder = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", str(PROJECT), str(folder)], check=True)
+    return folder
+
+
+def commit(clone, path, line):
+    with (clone / path).open("a") as file:
+        file.write(line)
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+    subprocess.run(["git", "-C", str(clone), *who, "commit", "-qam", "a change"], check=True)
+
+
+def targets(clone):
+    command = [sys.executable, "-m", "invoke", "ci.matrix", "--changed-since", "HEAD~1"]
+    done = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=True)
+    assert "cannot tell" not in done.stderr, done.stderr
+    return {row["target"] for row in json.loads(done.stdout)["include"]}
+
+
+def test_documents_change_no_image(clone):
+    commit(clone, "README.md", "\nMore words.\n")
+    assert targets(clone) == set()
+
+
+def test_a_template_changes_the_images_made_from_it(clone):
+    commit(clone, "dockerfiles/targets/efa-pytorch.j2", "# a change\n")
+    found = targets(clone)
+    assert "efa-pytorch" in found
+    assert not any(target.startswith("erdma") for target in found)

@@ -1,0 +1,49 @@
+"""What is typed, and what is answered when it makes no sense: one sentence, exit code 2, nothing asked of a network."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rdma_images.paths import PROJECT
+
+REGISTRIES = "registries:\n  team-ecr:\n    kind: ecr\n    account: '123456789012'\n    region: us-east-1\n"
+
+
+@pytest.fixture
+def invoke(tmp_path):
+    (tmp_path / "registries.yaml").write_text(REGISTRIES)
+
+    def run(*words, registries=tmp_path / "registries.yaml"):
+        environ = os.environ | {"RDMA_IMAGES_REGISTRIES": str(registries)}
+        command = [sys.executable, "-m", "invoke", *words]
+        return subprocess.run(command, cwd=PROJECT, env=environ, capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("publish", "--target", "efa-pytorch"), "say where to: --to NAME"),
+        (("publish", "--target", "efa-pytorch", "--to", "team-erc"), "did you mean team-ecr?"),
+        (("publish", "--target", "efa-pytroch", "--to", "team-ecr"), "did you mean efa-pytorch"),
+        (("verify", "--image", "efa-pytorch:latest"), "names no registry"),
+        (("verify", "--image", "h.example/a:b", "--identity", "ci"), "belong together"),
+        (("ci.matrix", "--shard", "9/2"), "write i/n"),
+        (("ci.matrix", "--changed-since", "0" * 40), "fetch the commit"),
+    ],
+)
+def test_a_mistake_is_one_sentence(invoke, words, answer):
+    done = invoke(*words)
+    said = done.stdout + done.stderr
+    assert done.returncode == 2, said
+    assert answer in said
+    assert "Traceback" not in said
+
+
+def test_without_registries_the_example_is_named(invoke, tmp_path):
+    done = invoke("publish", "--to", "x", registries=tmp_path / "none.yaml")
+    assert done.returncode == 2
+    assert "copy registries.example.yaml" in done.stderr
