@@ -33,7 +33,7 @@ def validate(
     Raises RdmaImagesError where there is nothing to validate or nobody answers.
     """
     started = time.monotonic()
-    folder = folder_of(ref or str(host), image)
+    folder = folder_of(ref, image, host)
     if host or engine is None:
         found = elsewhere.measure(host or "local://", tiers)
         return _report(elsewhere.subject(ref, host or "local://", found), found, image, build, tiers, folder, started)
@@ -48,10 +48,13 @@ def validate(
     return answer
 
 
-def folder_of(ref: str, image: Image | None = None) -> Path:
-    """Where the report of an image goes: build/images/<image id>/, or <reference>/ for one that has no id here."""
-    name = image.id if image else "".join(c if c.isalnum() or c in "._-" else "-" for c in ref)
-    return paths.image_folder(name)
+def folder_of(ref: str, image: Image | None = None, host: str | None = None) -> Path:
+    """Where the report of an image goes: build/images/<image id>/, or <reference>/ for one that has no id here.
+
+    What was measured on a host goes beside it, to <name>@<host>/: it does not take the place of the image's own proof.
+    """
+    name = "@".join(filter(None, (image.id if image else ref, host)))
+    return paths.image_folder("".join(c if c.isalnum() or c in "._-@" else "-" for c in name))
 
 
 def _report(

@@ -75,12 +75,14 @@ def _entries(archive: tarfile.TarFile, taken: Taken) -> Iterator[tree.Entry]:
 
 
 def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, taken: Taken) -> None:
-    if SHARED.fullmatch(path) and member.size <= LIBRARY_LIMIT:
+    if KEPT.fullmatch(path) and member.size <= KEPT_LIMIT:
+        _save(archive, member, taken.root / path.lstrip("/"))
+    elif SHARED.fullmatch(path) and member.size <= LIBRARY_LIMIT:
         with tempfile.TemporaryDirectory(dir=taken.root) as folder:
             file = Path(folder) / "library"
             _save(archive, member, file)
             _read_library(path, str(file), taken)
-    elif leftovers.may_hold_secret(path, member.size) or (KEPT.fullmatch(path) and member.size <= KEPT_LIMIT):
+    elif leftovers.may_hold_secret(path, member.size):
         _save(archive, member, taken.root / path.lstrip("/"))
 
 

@@ -1,0 +1,194 @@
+"""Any image can be measured, whatever it lacks and whatever it does; nothing of it reaches out, nothing of it stays."""
+
+import shutil
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import validated
+
+from rdma_images import engine as engines
+from rdma_images import paths
+from rdma_images.engine import bootstrap
+from rdma_images.errors import RdmaImagesError
+from rdma_images.model import Report
+from rdma_images.validate import container, folder_of, layers, subject, validate
+from rdma_images.validate.case import Case
+
+pytestmark = pytest.mark.e2e
+SH = "#!/bin/sh\\n"
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build context with Debian's root file system, which has a shell and no Python."""
+    folder = tmp_path_factory.mktemp("debian")
+    shutil.copy(bootstrap.base("debian13"), folder / "base.tar")
+    return folder
+
+
+def of(dockerfile: str, context: Path, *, base: str = "FROM scratch AS base\nADD base.tar /\nFROM base\n") -> Report:
+    with validated.derived(base + dockerfile, "any", context) as ref:
+        return validated.measure(ref)
+
+
+def found(report: Report) -> Case:
+    return Case.model_validate(report.facts)
+
+
+def test_an_image_that_is_for_no_fabric_is_not_blamed(context: Path) -> None:
+    report = of("RUN true\n", context)
+    assert validated.failed(report) == set()
+    assert found(report).expected.fabric is None
+    reasons = {c.id: c.reason for c in report.checks if c.outcome == "skipped"}
+    assert "nothing speaks for EFA" in reasons["plugin.found"]
+    assert "no Python" in found(report).measured.missing["torch"]
+    assert found(report).measured.packages
+    assert "libc6" in found(report).measured.packages.dpkg
+
+
+def test_an_image_of_nothing_but_files(context: Path) -> None:
+    only = (
+        "FROM scratch AS debian\nADD base.tar /\nFROM scratch\nCOPY --from=debian /etc/os-release /etc/passwd /etc/\n"
+    )
+    report = of("", context, base=only)
+    assert validated.failed(report) == set()
+    assert found(report).measured.tools is None
+    assert found(report).measured.system.os["ID"] == "debian"
+    assert "can be started" in found(report).measured.missing["tools"]
+
+
+def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
+    ref = validated.good_image()
+    libraries = "/opt/amazon /etc/ld.so.conf.d /etc/ld.so.cache /etc/libibverbs.d /usr/lib/x86_64-linux-gnu"
+    steps = "".join(f"COPY --from=good {path} {path}\n" for path in libraries.split())
+    steps += "COPY --from=good /opt/venv/site-packages/nvidia/nccl /opt/venv/site-packages/nvidia/nccl\n"
+    steps += "COPY --from=good /usr/bin/ibv_devinfo /usr/bin/\nENV PATH=/opt/amazon/efa/bin:/usr/bin:/bin\n"
+    base = f"FROM {ref} AS good\nFROM scratch AS base\nADD base.tar /\nFROM base\n"
+    report = of(steps, context, base=base)
+    measured = found(report).measured
+    assert measured.tree.libraries.method == "the image's ld.so.cache, read out"
+    assert measured.tools["fi_info -p efa"].rc == 61
+    assert found(report).expected.because.startswith("guessed: the EFA installer was here")
+    passed = {c.id for c in report.checks if c.outcome == "passed"}
+    assert {
+        "plugin.found",
+        "plugin.symbols",
+        "plugin.closure",
+        "libfabric.efa",
+        "verbs.suffix",
+        "nccl.single",
+    } <= passed
+    assert validated.failed(report) == set()
+
+
+@pytest.mark.parametrize(
+    ("steps", "check", "said"),
+    [
+        (f"RUN printf '{SH}sleep 600' > /opt/amazon/efa/bin/fi_info\n", "libfabric.fi-info", "did not end in"),
+        (
+            f"RUN printf '{SH}head -c 300 /dev/urandom; exit 3' > /usr/bin/ibv_devinfo\n",
+            "verbs.ibv-devinfo",
+            "ended with 3",
+        ),
+    ],
+    ids=["hangs", "prints-bytes"],
+)
+def test_tools_that_misbehave_are_red(steps: str, check: str, said: str) -> None:
+    with validated.derived(f"FROM {validated.good_image()}\n{steps}", "misbehaves") as ref:
+        report = validated.measure(ref)
+    assert validated.failed(report) == {check}
+    assert said in next(c.found for c in report.checks if c.id == check)
+
+
+def test_a_user_and_an_entry_point_that_are_not_there(context: Path) -> None:
+    report = of('USER nobody-such\nWORKDIR /gone\nENTRYPOINT ["/no/such/program"]\n', context)
+    assert validated.failed(report) == set()
+    assert found(report).measured.tree
+
+
+def test_a_python_that_never_stops_printing(context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rdma_images.validate.measuring.PROBE_LIMIT", 20.0)
+    started = time.monotonic()
+    report = of(f"RUN printf '{SH}exec yes' > /usr/bin/python3 && chmod +x /usr/bin/python3\n", context)
+    assert "did not stop printing" in found(report).measured.missing["torch"]
+    assert time.monotonic() - started < 60
+
+
+def test_nothing_of_the_image_reaches_out_or_stays() -> None:
+    client = engines.client(validated.engine())
+    try:
+        about = subject.subject(client, validated.good_image())
+        with container.sealed(client, about.digest) as box:
+            inspected = client.api.inspect_container(box.container.id)
+            host = inspected["HostConfig"]
+            assert host["NetworkMode"] == "none"
+            assert not host["Binds"]
+            assert not inspected["Mounts"]
+            assert host["CapDrop"] == ["ALL"]
+            assert host["ReadonlyRootfs"]
+            code, _ = box.container.exec_run(["sh", "-c", "echo > /etc/planted"])
+            assert code != 0
+            _, out = box.container.exec_run(["cat", "/proc/net/dev"])
+            assert [line.split(":")[0].strip() for line in out.decode().splitlines()[2:]] == ["lo"]
+        ids = [c.id for c in client.containers.list(all=True, filters={"label": f"{container.LABEL}={about.digest}"})]
+        assert box.container.id not in ids
+    finally:
+        client.close()
+
+
+def test_a_result_is_kept_by_image_and_suite() -> None:
+    ref = validated.good_image()
+    measured = validate(ref, validated.engine(), reuse=False)
+    started = time.monotonic()
+    kept = validate(ref, validated.engine())
+    assert time.monotonic() - started < 2
+    assert kept == replace(measured, reused=True)
+    assert (folder_of(ref) / "report.xml").exists()
+
+
+def test_layers_saved_by_an_engine_are_read_like_those_that_lie_there(
+    context: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps = "RUN echo 'machine example.org login a password b' > /root/.netrc\nRUN rm /root/.netrc\n"
+    engine = validated.engine()
+    base = "FROM scratch AS base\nADD base.tar /\nFROM base\n"
+    with validated.derived(base + steps, "layers", context) as ref:
+        client = engines.client(engine)
+        about = subject.subject(client, ref)
+        monkeypatch.setattr(layers, "state_folder", lambda: tmp_path / "nothing-kept")
+        saved = layers.layers(client, engine, about)
+        monkeypatch.setattr(layers, "state_folder", lambda: paths.state_folder())
+        lying = layers.layers(client, engine, about)
+        client.close()
+    assert [layer.digest for layer in saved] == [layer.digest for layer in lying] == about.layers
+    assert [layer.leftovers for layer in saved] == [layer.leftovers for layer in lying]
+    assert sum("/root/.netrc" in layer.leftovers.secret for layer in saved) == 1
+
+
+def test_an_image_that_is_not_there() -> None:
+    with pytest.raises(RdmaImagesError, match="the engine has no image 'no/such:image'"):
+        validate("no/such:image", validated.engine())
+
+
+def test_the_page_in_a_browser(tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
+    if not browser:
+        pytest.skip("no Chromium is installed")
+    ref = validated.good_image()
+    validate(ref, validated.engine())
+    page = folder_of(ref) / "report.html"
+    flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
+    command = [browser, *flags.split(), "--disable-component-update", f"--user-data-dir={tmp_path}"]
+    picture = tmp_path / "page.png"
+    subprocess.run(
+        [*command, f"--screenshot={picture}", "--window-size=1200,1600", page.as_uri()], check=True, timeout=60
+    )
+    assert picture.stat().st_size > 50_000
+    done = subprocess.run(
+        [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.count("<button") == len(validate(ref, validated.engine()).checks)
+    assert "A rehearsal, not an image to ship" in done.stdout
