@@ -31,3 +31,4 @@ def test_the_second_engine_does_not_repeat_the_stages_of_the_first(tmp_path):
         assert layers["one"][1].digest != layers["two"][1].digest
     finally:
         registry.kill()
+        engines.client(first).images.remove(f"{cache}:one", force=True)
