@@ -12,7 +12,7 @@ from rdma_images.ci import summary
 from rdma_images.errors import RdmaImagesError, RefusedError
 from rdma_images.model import Build, Check, Report
 from rdma_images.publish import cosign, faults, sbom, statement
-from rdma_images.publish.attach import attach
+from rdma_images.publish.attach import Artifact, attach
 from rdma_images.publish.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.publish.gate import Passed
 from rdma_images.publish.http import Connection
@@ -140,6 +140,23 @@ class TestVerify:
             "provenance",
             "bill of materials",
         ]
+
+    @pytest.mark.parametrize(
+        "content", [b"", b"[]", b'{"predicateType": "x"}', b'{"subject": 3, "predicate": {}}', b"\xff"]
+    )
+    def test_whatever_somebody_attached_is_an_answer(self, place, content):
+        there, manifest, _ = place
+        forms = (statement.REPORT, statement.PROVENANCE, sbom.PREDICATE)
+        files = [Artifact("application/x", "x", content, "now", {statement.FORM: form}) for form in forms]
+        attach(files, manifest.descriptor, there)
+        (found,) = self.look(place)
+        assert [one.detail.partition(":")[0] for one in found.findings[1:]] == ["cannot be read"] * 3
+
+    def test_what_other_tools_attached_is_left_alone(self, place, image):
+        there, manifest, _ = place
+        other = Artifact(sbom.CYCLONEDX, "other.json", b"{}", "2030-01-01T00:00:00+00:00")
+        attach([*made(item_of(image, manifest.digest)), other], manifest.descriptor, there)
+        assert self.look(place)[0].holds
 
     def test_every_platform_of_an_index_is_looked_at(self, place, image):
         there, manifest, entry = place

@@ -62,11 +62,11 @@ def artifacts(item: Item, labels: dict[str, str], builder: Callable[[], dict[str
     provenance = _kept(item, "provenance.json", lambda: _provenance(item, labels, builder))
     bill = _kept(item, "sbom.cdx.json", lambda: sbom.sbom(name, item.report))
     proof = statement.statement(name, digest, statement.REPORT, statement.report(item.report, item.passed.allowed_red))
-    made, proven = {statement.FORM: statement.PROVENANCE}, {statement.FORM: statement.REPORT}
+    built, measured, form = item.build.finished, item.report.started, statement.FORM
     return (
-        Artifact(statement.IN_TOTO, "provenance.json", provenance, item.build.finished, made),
-        Artifact(sbom.CYCLONEDX, "sbom.cdx.json", bill, item.report.started),
-        Artifact(statement.IN_TOTO, "report.json", proof, item.report.started, proven),
+        Artifact(statement.IN_TOTO, "provenance.json", provenance, built, {form: statement.PROVENANCE}),
+        Artifact(sbom.CYCLONEDX, "sbom.cdx.json", bill, measured, {form: sbom.PREDICATE}),
+        Artifact(statement.IN_TOTO, "report.json", proof, measured, {form: statement.REPORT}),
     )
 
 
@@ -77,7 +77,7 @@ def predicate_of(artifact: Artifact) -> bytes:
 
 def signed_as(artifact: Artifact) -> str:
     """The predicate type under which an artifact is signed."""
-    return artifact.annotations.get(statement.FORM, sbom.PREDICATE)
+    return artifact.annotations[statement.FORM]
 
 
 def _kept(item: Item, file: str, make: Callable[[], bytes]) -> bytes:

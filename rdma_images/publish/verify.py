@@ -1,9 +1,8 @@
 """What a published image carries, read back by anybody: whose signature, whose report, of which digest."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,10 +17,8 @@ from rdma_images.publish.http import Connection
 from rdma_images.publish.kinds import open_kind
 from rdma_images.publish.registries import Registry
 
-# What is looked for: the form of an attachment, what it is called, and the predicate type it is signed under.
-_NAMES = {statement.REPORT: "report", statement.PROVENANCE: "provenance", sbom.CYCLONEDX: "bill of materials"}
-
-_SIGNED_AS = {form: form for form in _NAMES} | {sbom.CYCLONEDX: sbom.PREDICATE}
+# What is looked for: the predicate types of what is attached, and what each is called.
+_NAMES = {statement.REPORT: "report", statement.PROVENANCE: "provenance", sbom.PREDICATE: "bill of materials"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,6 @@ class Verification:
 
     ref: str  # by digest
     findings: tuple[Finding, ...]
-    report: Report | None = None
 
     @property
     def holds(self) -> bool:
@@ -82,25 +78,35 @@ def _one(repository: Repository, digest: str, trust: Trust | None, progress: Pro
         host, login = repository.connection.host, repository.connection.login()
         signing = Cosign(cosign.program(progress), host, login)
     files = _newest(repository, digest)
-    report, read = _report(files.get(statement.REPORT), digest)
-    findings = [
-        _signature(repository, digest, ref, signing, trust),
-        *read,
-        _provenance(files.get(statement.PROVENANCE), digest),
-        _bill(files.get(sbom.CYCLONEDX), digest),
-        *(_signed(name, content, ref, signing, trust) for name, content in files.items() if signing and trust),
-    ]
-    return Verification(ref, tuple(findings), report)
+    findings = [_signature(repository, digest, ref, signing, trust)]
+    for form, judge in ((statement.REPORT, _report), (statement.PROVENANCE, _provenance), (sbom.PREDICATE, _bill)):
+        findings += _judged(form, files.get(form), digest, judge)
+        if signing and trust and form in files:
+            findings.append(_signed(form, files[form], ref, signing, trust))
+    return Verification(ref, tuple(findings))
 
 
 def _newest(repository: Repository, digest: str) -> dict[str, bytes]:
-    """The newest attachment of each form, by predicate type or media type; forms of others are left out."""
+    """The newest attachment of each form, by predicate type; what others attached is theirs and is left out."""
     chosen: dict[str, Descriptor] = {}
     for entry in sorted(attachments(repository, digest), key=lambda one: one.annotations.get(CREATED, "")):
-        form = entry.annotations.get(statement.FORM) or entry.artifact_type
+        form = entry.annotations.get(statement.FORM, "")
         if form in _NAMES:
             chosen[form] = entry
     return {form: content_of(repository, entry) for form, entry in chosen.items()}
+
+
+Judge = Callable[[bytes, str], Iterable[Finding]]
+
+
+def _judged(form: str, content: bytes | None, digest: str, judge: Judge) -> list[Finding]:
+    """What `judge` finds in an attachment, which anybody may have written: any form may be expected, and none."""
+    if content is None:
+        return [Finding(_NAMES[form], False, "none is attached")]
+    try:
+        return list(judge(content, digest))
+    except (ValidationError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+        return [Finding(_NAMES[form], False, "cannot be read: it does not have the form that is published here")]
 
 
 def _signature(repository: Repository, digest: str, ref: str, signing: Cosign | None, trust: Trust | None) -> Finding:
@@ -116,25 +122,15 @@ def _signed(form: str, content: bytes, ref: str, signing: Cosign, trust: Trust) 
     """Whether `trust` signed just what is attached."""
     what = f"signed {_NAMES[form]}"
     wanted = statement.predicate(content)
-    if wanted in [one["predicate"] for one in signing.statements(ref, trust, _SIGNED_AS[form])]:
+    if wanted in [one["predicate"] for one in signing.statements(ref, trust, form)]:
         return Finding(what, True, f"by {trust}, word for word what is attached")
     return Finding(what, False, f"{trust} signed no such {_NAMES[form]}")
 
 
-def _report(content: bytes | None, digest: str) -> tuple[Report | None, Iterator[Finding]]:
-    """The report in the statement, and what is to be said of it."""
-    if content is None:
-        return None, iter([Finding("report", False, "no validation report is attached: nobody has proved anything")])
+def _report(content: bytes, digest: str) -> Iterator[Finding]:
     predicate = statement.predicate(content)
-    try:
-        report = TypeAdapter(Report).validate_python(predicate["report"])
-    except (ValidationError, KeyError, TypeError) as error:
-        return None, iter([Finding("report", False, f"cannot be read: {str(error).splitlines()[0]}")])
-    return report, _judged(report, predicate, _subject(content) == digest == report.digest)
-
-
-def _judged(report: Report, predicate: dict[str, Any], about_it: bool) -> Iterator[Finding]:
-    if not about_it:
+    report = TypeAdapter(Report).validate_python(predicate["report"])
+    if not _subject(content) == digest == report.digest:
         yield Finding("report", False, f"is about another image, {report.digest}")
         return
     allowed = set(predicate.get("allowedRed") or ())
@@ -151,24 +147,20 @@ def _judged(report: Report, predicate: dict[str, Any], about_it: bool) -> Iterat
         yield Finding("rehearsal", False, f"stand-ins for {', '.join(report.rehearsal)}: this image is not to ship")
 
 
-def _provenance(content: bytes | None, digest: str) -> Finding:
-    if content is None:
-        return Finding("provenance", False, "none is attached")
+def _provenance(content: bytes, digest: str) -> Iterator[Finding]:
     predicate = statement.predicate(content)
-    details = predicate.get("runDetails", {})
-    programs = ", ".join(f"{name} {version}" for name, version in details.get("builder", {}).get("version", {}).items())
-    sources = predicate.get("buildDefinition", {}).get("resolvedDependencies") or [{}]
-    commit = sources[0].get("digest", {}).get("gitCommit", "unknown")[:12]
-    built = details.get("metadata", {}).get("finishedOn", "at an unknown time")
-    return Finding("provenance", _subject(content) == digest, f"built {built} with {programs} from commit {commit}")
+    details = predicate["runDetails"]
+    programs = ", ".join(f"{name} {version}" for name, version in details["builder"]["version"].items())
+    sources = predicate["buildDefinition"]["resolvedDependencies"]
+    commit = next((one["digest"]["gitCommit"][:12] for one in sources if "digest" in one), "unknown")
+    detail = f"built {details['metadata']['finishedOn']} with {programs} from commit {commit}"
+    yield Finding("provenance", _subject(content) == digest, detail)
 
 
-def _bill(content: bytes | None, digest: str) -> Finding:
-    if content is None:
-        return Finding("bill of materials", False, "none is attached")
+def _bill(content: bytes, digest: str) -> Iterator[Finding]:
     body = json.loads(content)
-    about = body.get("metadata", {}).get("component", {}).get("version")
-    return Finding("bill of materials", about == digest, f"{len(body.get('components', ()))} packages")
+    about = body["metadata"]["component"]["version"]
+    yield Finding("bill of materials", about == digest, f"{len(body['components'])} packages")
 
 
 def _subject(content: bytes) -> str:
