@@ -12,6 +12,7 @@ from rdma_images.validate import door, fabric, ldcache
 from rdma_images.validate.case import Case
 from rdma_images.validate.ldcache import About, ReadOut
 from rdma_images.validate.measured import measured
+from rdma_images.validate.subject import Step, masked
 
 CASE = Path(__file__).parent / "data" / "cases" / "efa-pytorch.json"
 
@@ -104,3 +105,19 @@ def test_the_fabric_is_known_said_or_guessed() -> None:
 def test_a_case_survives_its_json() -> None:
     assert Case.model_validate_json(case().model_dump_json()) == case()
     assert json.loads(CASE.read_text())["measured"]["torch"]["nccl"]
+
+
+def test_a_report_does_not_repeat_a_secret() -> None:
+    token = "ghp_" + "a" * 36
+    about = case().subject.model_copy(
+        update={
+            "environment": {"PATH": "/bin", "REGISTRY_TOKEN": "x1", "PIP_CONFIG_FILE": "/etc/pip.conf"},
+            "labels": {"note": token},
+            "history": [Step(made_by=f"RUN curl -H {token}", bytes=1), Step(made_by="RUN true", bytes=2)],
+        }
+    )
+    shown = masked(about).model_dump_json()
+    assert "x1" not in shown
+    assert token not in shown
+    assert "/etc/pip.conf" in shown
+    assert "RUN true" in shown

@@ -3,8 +3,10 @@
 import re
 
 import pytest
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
+from rdma_images import paths, yamlfile
+from rdma_images.facts.erdma import Erdma
 from rdma_images.validate.case import Case, mapped_nccl, missing_in, nccl_wheels, wheel_nccl
 from rdma_images.validate.measured import Libraries, Packages, Torch
 from rdma_images.validate.plugin import Judge
@@ -208,26 +210,22 @@ def test_tag(case: Case, nccl: tuple[str, str], judge: Judge) -> None:
     """The image's tag, where it names an NCCL, names the one in use."""
     match = re.search(r"nccl[-_]?(\d+\.\d+(?:\.\d+)?)", case.subject.ref.rpartition("/")[2])
     said = match.group(1) if match else pytest.skip("the tag names no NCCL version")
-    try:
-        same = nccl[1] == said or nccl[1].startswith(said + ".")
-    except InvalidVersion:
-        same = False
     judge(
-        same,
+        nccl[1] == said or nccl[1].startswith(f"{said}."),
         expected=nccl[1],
         found=f"{said} in {case.subject.ref}",
         mend="tag the image with what is in it",
     )
 
 
-@pytest.mark.validator(
-    "erdma.nccl", source="https://github.com/NVIDIA/nccl/pull/1881: to be released in 2.29", fabric="erdma"
-)
+@pytest.mark.validator("erdma.nccl", source="facts/erdma.yaml", fabric="erdma")
 def test_on_erdma(nccl: tuple[str, str], judge: Judge) -> None:
     """The NCCL in use starts on an eRDMA device."""
+    table = yamlfile.load(paths.FACTS / "erdma.yaml", Erdma)
+    broken = table.broken_nccl.get(nccl[1])
     judge(
-        nccl[1] not in ("2.28.7", "2.28.9"),
-        expected="not 2.28.7 or 2.28.9, which end with SIGSEGV in ncclNetInit() where an eRDMA device is",
-        found=nccl[1],
-        mend="install 2.29.7 or later over torch's pin",
+        broken is None,
+        expected=f"none of {', '.join(table.broken_nccl)}",
+        found=f"{nccl[1]}: {broken.why} [{table.cite(broken)}]" if broken else nccl[1],
+        mend=f"install {broken.fixed} or later over torch's pin" if broken else "",
     )

@@ -79,7 +79,7 @@ def _report(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - started, 3),
         checks=checks,
-        facts=case.model_dump(mode="json"),
+        facts=case.model_copy(update={"subject": subjects.masked(about)}).model_dump(mode="json"),
     )
     report.write(answer, folder)
     return answer

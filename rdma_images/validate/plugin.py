@@ -186,6 +186,8 @@ def nccl(case: Case) -> tuple[str, str]:
         pytest.skip("another NCCL is loaded than the one installed: nccl.loaded tells")
     if wheel and wheels and found[1] not in wheels.values():
         pytest.skip("the installed NCCL is not the one its wheel says: nccl.version tells")
+    if not found[1]:
+        pytest.skip(f"{found[0]} names no version: it may be damaged")
     return found
 
 

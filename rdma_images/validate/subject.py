@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rdma_images.errors import RdmaImagesError
 from rdma_images.labels import PREFIX
+from validators.probes import leftovers
 
 
 class Step(BaseModel):
@@ -48,6 +49,21 @@ class Subject(BaseModel):
     def rehearsal(self) -> tuple[str, ...]:
         """The ids of the sources that stand-ins replaced."""
         return tuple(filter(None, (self.label("rehearsal") or "").split(",")))
+
+
+def masked(about: Subject) -> Subject:
+    """The subject without the values of what looks like a secret: a report is read by more people than an image."""
+
+    def hidden(values: dict[str, str]) -> dict[str, str]:
+        return {k: "(not shown)" if leftovers.holds_secret(k, v) else v for k, v in values.items()}
+
+    def step(made: Step) -> Step:
+        return made if not leftovers.secret_in(made.made_by.encode()) else Step(made_by="(not shown)", bytes=made.bytes)
+
+    history = [step(made) for made in about.history]
+    return about.model_copy(
+        update={"environment": hidden(about.environment), "labels": hidden(about.labels), "history": history}
+    )
 
 
 def subject(client: DockerClient, ref: str) -> Subject:

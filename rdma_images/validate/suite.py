@@ -21,6 +21,7 @@ INPUTS = (
     "rdma_images/validate/*.py",
     "rdma_images/verdict.py",
     "facts/environment.yaml",
+    "facts/erdma.yaml",
     "facts/instances.yaml",
     "facts/nccl-logs.yaml",
 )

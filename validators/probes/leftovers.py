@@ -29,6 +29,9 @@ SECRET_TEXT = re.compile(
     rb"|\bglpat-[A-Za-z0-9_-]{20}\b"
     rb"|https?://[^/\s:@\"']+:[^/\s:@\"'$<{*]{3,}@"
 )
+SECRET_VARIABLE = re.compile(
+    r"(?i).*(?:passw(?:or)?d|secret|token|api_?key|access_?key|private_?key)(?!.*(?:_file|_path)$).*"
+)
 TEXT_LIMIT = 64 * 1024  # bytes: keys and settings are small
 
 
@@ -46,6 +49,11 @@ def kind(path: str) -> str | None:
 def may_hold_secret(path: str, size: int) -> bool:
     """Whether the file's content is worth reading for a secret."""
     return 0 < size <= TEXT_LIMIT and not INSTALLED.fullmatch(path) and bool(SECRET_PLACES.fullmatch(path))
+
+
+def holds_secret(variable: str, value: str) -> bool:
+    """Whether a variable or a label is a secret, by its name or its value."""
+    return bool(value) and bool(SECRET_VARIABLE.fullmatch(variable) or secret_in(value.encode()))
 
 
 def secret_in(text: bytes) -> str | None:
