@@ -60,11 +60,11 @@ def prove(
 
 
 def at_once() -> int:
-    """How many images can be proven at once here: each wants two cores, and memory for two machines."""
+    """How many images can be proven at once here: each wants memory for two machines, and a core for the two."""
     available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     each = 2 * (MEMORY + 128) * 1024  # KiB; QEMU itself takes up to 128 MiB beside the guest's memory
     memory = int(available[1]) // each if available else 1
-    return max(1, min((os.cpu_count() or 1) // 2, memory))
+    return max(1, min(os.cpu_count() or 1, memory))
 
 
 def _ready(progress: Progress) -> Kit | str:

@@ -40,7 +40,7 @@ def prepare(progress: Progress) -> Kit:
     folder = state_folder() / "datapath"
     with turn.take("datapath-kit", "preparing the emulator", progress):
         if not debian.fetched(folder / "programs"):
-            progress("downloading QEMU, a kernel and a few tools from Debian's archive, once: 170 MB")
+            progress("downloading QEMU, a kernel and a few tools from Debian's archive, once: 140 MB")
         programs = debian.fetch(packages.PROGRAMS, packages.SUITE, folder / "programs")
         tools = debian.fetch(packages.TOOL_PACKAGES, packages.TOOL_SUITE, folder / "tools")
         boot = _boot(folder, programs, tools, progress)
