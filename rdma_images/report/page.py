@@ -49,6 +49,8 @@ class Column:
     """An image of the page."""
 
     name: str
+    title: str  # its target, or the name that somebody else gave it
+    versions: str  # its tag
     report: Report
     counts: Mapping[str, int]
     facts: Sequence[tuple[str, str]]
@@ -108,7 +110,9 @@ def _column(report: Report) -> Column:
     counts = {name: states.count(name) for name in MARKS}
     slices = _slices(report)
     pulled = sum(part.bytes for part in slices)
-    return Column(report.image_id or report.ref, report, counts, _facts(report), slices, pulled)
+    title, _, tag = report.ref.rpartition(":")
+    title = title.removeprefix("rdma-images/") or tag
+    return Column(report.image_id or report.ref, title, tag, report, counts, _facts(report), slices, pulled)
 
 
 def _slices(report: Report) -> list[Slice]:

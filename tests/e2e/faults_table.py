@@ -6,6 +6,7 @@ python tests/e2e/faults_table.py
 import tempfile
 from pathlib import Path
 
+import validated
 from faults import FAULTS
 from test_validators import DOCS, tell
 
@@ -19,7 +20,7 @@ LONGEST = 170  # characters of a cell
 def main() -> None:
     """One row a fault, in the order of the faults."""
     rows = ["| validator | fault | what it says |", "|---|---|---|"]
-    with tempfile.TemporaryDirectory() as parts:
+    with tempfile.TemporaryDirectory() as parts, validated.reports_in(Path(parts) / "reports"):
         for fault in FAULTS:
             check = tell(fault, Path(parts))
             rows.append(f"| `{fault.validator}` | {fault.what} | {message(check)} |")

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,13 @@ from rdma_images.validate.case import Case
 
 pytestmark = pytest.mark.e2e
 SH = "#!/bin/sh\\n"
+
+
+@pytest.fixture(autouse=True)
+def reports_elsewhere(tmp_path: Path) -> Iterator[None]:
+    """Reports go to the test's own folder."""
+    with validated.reports_in(tmp_path):
+        yield
 
 
 @pytest.fixture(scope="module")

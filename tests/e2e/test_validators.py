@@ -1,6 +1,7 @@
 """Every validator has a real image that turns it, and only it, red."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,18 @@ from faults import FAULTS, Fault
 from rdma_images.model import Check, Component, Image
 from rdma_images.paths import PROJECT, VALIDATORS
 from rdma_images.validate import validate
+from validators.probes import libraries
 
 pytestmark = pytest.mark.e2e
 DOCS = PROJECT / "docs" / "validators.md"
 STATIC = re.compile(r'@pytest\.mark\.validator\(\s*"([\w.-]+)"(?![^@]*?tier="(?:device|gpu)")', re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def reports_elsewhere(tmp_path: Path) -> Iterator[None]:
+    """Reports go to the test's own folder."""
+    with validated.reports_in(tmp_path):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +72,10 @@ def test_every_static_validator_has_a_fault() -> None:
     text = "".join(path.read_text() for path in VALIDATORS.glob("test_*.py"))
     told = {fault.validator for fault in FAULTS}
     assert set(STATIC.findall(text)) == told
+
+
+def test_a_third_partys_real_plugin_is_read(tmp_path: Path) -> None:
+    place = validated.wheel("uccl", tmp_path)
+    plugin = libraries.about_plugin(str(place / "uccl/lib/libnccl-net-efa.so"))
+    assert plugin["exports"]["ncclNetPlugin_v"] == [8]
+    assert libraries.about_nccl(str(place / "uccl/lib/libnccl-efa.so"))["looks_for"]["ncclNetPlugin_v"][-1] >= 8

