@@ -73,6 +73,7 @@ _WORDS: tuple[tuple[str, type[faults.PublishError], str], ...] = (
     ("insufficient_scope", faults.DeniedError, "the credentials do not allow a push"),
     ("denied", faults.DeniedError, "the credentials do not allow a push"),
     ("forbidden", faults.DeniedError, "the credentials do not allow a push"),
+    ("405 method not allowed", faults.DeniedError, "it takes no push: is it read-only, or a mirror?"),
     ("no space left", faults.BusyError, "its disk is full"),
     ("name unknown", faults.MissingError, "there is no such repository"),
     ("repository does not exist", faults.MissingError, "there is no such repository"),

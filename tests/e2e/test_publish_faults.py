@@ -1,5 +1,6 @@
 """What goes wrong on the way: a registry that dies, stalls, fills up, or changes its mind about a password."""
 
+import json
 import os
 import random
 import signal
@@ -115,6 +116,46 @@ def test_a_registry_killed_in_the_middle_ends_with_everything_there_once(number,
         second = run(engine, item, registry, Trap(1 << 40, never))
         assert second.error == ""
         assert_all_there_once(registry, item)
+    finally:
+        registry.kill()
+
+
+class Arrived(Trap):
+    """Springs when docker says that all of the image is there."""
+
+    def moved(self, push) -> None:
+        if not self.sprung and push.digest is not None:
+            self.sprung = True
+            self.action()
+
+
+def test_a_registry_killed_after_the_image_arrived_gets_its_proof_in_the_next_run(engine, item, program, tmp_path):
+    registry = Registry(program, tmp_path / "registry").start()
+    try:
+        first = run(engine, item, registry, Arrived(0, registry.kill))
+        assert "cannot be reached" in first.error
+        registry.start()
+        assert registry.tags(REPOSITORY) == {item.tags.full}
+        second = run(engine, item, registry, Trap(1 << 40, never))
+        assert second.error == ""
+        assert second.place.result == "there"
+        assert_all_there_once(registry, item)
+    finally:
+        registry.kill()
+
+
+def test_a_registry_that_takes_nothing_is_told_once(engine, item, program, tmp_path):
+    registry = Registry(program, tmp_path / "registry")
+    config = registry.folder / "config.yml"
+    settings = json.loads(config.read_text())
+    settings["storage"]["maintenance"] = {"readonly": {"enabled": True}}
+    config.write_text(json.dumps(settings))
+    registry.start()
+    try:
+        trap = Trap(1 << 40, never)
+        outcome = run(engine, item, registry, trap, attempts=3)
+        assert "takes no push" in outcome.error
+        assert not any("trying again" in line for line in trap.said)
     finally:
         registry.kill()
 
