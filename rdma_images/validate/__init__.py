@@ -5,10 +5,11 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rdma_images import datapath, paths, report
 from rdma_images import engine as engines
-from rdma_images import paths, report
 from rdma_images.engine import Engine
-from rdma_images.model import Build, Image, Report
+from rdma_images.model import Build, Check, Image, Report
+from rdma_images.report import junit
 from rdma_images.validate import elsewhere, fabric, kept, measuring, suite
 from rdma_images.validate import subject as subjects
 from rdma_images.validate.case import Case
@@ -30,8 +31,10 @@ def validate(
     to what it says of itself. `host` is where to measure instead: a pod that runs the image, or a machine
     ("kubectl://pod", "ssh://name", "local://"); then no engine is needed, and the tiers "device" and "gpu" can be asked
     for. An unchanged image, suite and question is answered from the report kept, which says `reused`.
-    Raises RdmaImagesError where there is nothing to validate or nobody answers.
+    The tier "datapath" comes with the static one, in one report. Raises RdmaImagesError where there is nothing to
+    validate or nobody answers.
     """
+    tiers = tuple(dict.fromkeys(("static", *tiers))) if "datapath" in tiers else tiers
     started = time.monotonic()
     folder = folder_of(ref, image, host)
     if host or engine is None:
@@ -43,8 +46,11 @@ def validate(
         if reuse and (known := kept.find(name)):
             return report.publish_kept(known, folder)
         found = measuring.measure(client, engine, about)
-    answer = _report(about, found, image, build, tiers, folder, started)
-    kept.keep(name, answer, folder / "report.xml")
+    emulated = datapath.run(ref, engine, image, folder=folder) if "datapath" in tiers else ()
+    answer = _report(about, found, image, build, tiers, folder, started, emulated)
+    # Where the emulator could not be had today, it may be tomorrow.
+    if not emulated or any(check.outcome != "skipped" for check in emulated):
+        kept.keep(name, answer, folder / "report.xml")
     return answer
 
 
@@ -65,11 +71,13 @@ def _report(
     tiers: tuple[str, ...],
     folder: Path,
     started: float,
+    emulated: tuple[Check, ...] = (),
 ) -> Report:
-    """Run the suite over what was found, and write what it says into `folder`."""
+    """Run the suite over what was found, and write what it says, and the checks made elsewhere, into `folder`."""
     case = Case(subject=about, expected=fabric.expected(about, found, image), measured=found)
     folder.mkdir(parents=True, exist_ok=True)
     checks = suite.run(case, tiers, folder / "report.xml")
+    junit.add(folder / "report.xml", emulated)
     answer = Report(
         ref=about.ref,
         digest=build.digest if build else about.digest,
@@ -78,7 +86,7 @@ def _report(
         rehearsal=build.rehearsal if build else about.rehearsal,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - started, 3),
-        checks=checks,
+        checks=(*checks, *emulated),
         facts=case.model_copy(update={"subject": subjects.masked(about)}).model_dump(mode="json"),
     )
     report.write(answer, folder)

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, cast
 
 import testinfra.backend
 from testinfra.backend.base import BaseBackend, CommandResult
+from testinfra.backend.docker import DockerBackend
 from testinfra.host import Host
 
 from rdma_images.errors import RdmaImagesError
@@ -29,6 +30,14 @@ class Limited(BaseBackend):
         line = self.quote(command, *args)
         rc, out, err = bounded(shlex.split(line), self.limit, self.environment)
         return self.result(rc, line.encode(), out, err)
+
+
+class Direct(Limited, DockerBackend):
+    """A container's backend that starts a command itself: an image need not have a shell."""
+
+    def run(self, command: str, *args: str, **_: Any) -> CommandResult:
+        """Run the command line `command`, which must be one program and its arguments."""
+        return self.run_local(f"docker exec {shlex.quote(self.name)} {self.get_command(command, *args)}")
 
 
 def bounded(command: list[str], limit: float, environment: dict[str, str] | None) -> tuple[int, bytes, bytes]:
@@ -80,6 +89,7 @@ def host(spec: str, limit: float, environment: dict[str, str] | None = None) -> 
         raise RdmaImagesError(f"{spec!r} is no way into a host that is known here: use one of {known}")
     base = testinfra.backend.get_backend_class(connection)
     settings = {"limit": limit, "environment": environment}
-    backend_class = type(f"Limited{base.__name__}", (Limited, base), settings)
+    bases = (Direct,) if connection == "docker" else (Limited, base)
+    backend_class = type(f"Limited{base.__name__}", bases, settings)
     arguments: list[Any] = [] if connection == "local" else [name]
     return Host(backend_class(*arguments, **options))

@@ -19,6 +19,8 @@ INPUTS = (
     "validators/**/*.py",
     "validators/*.yaml",
     "rdma_images/validate/*.py",
+    "rdma_images/datapath/*.py",
+    "rdma_images/datapath/guest/*",
     "rdma_images/verdict.py",
     "facts/environment.yaml",
     "facts/erdma.yaml",

@@ -200,3 +200,11 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
     )
     assert done.stdout.count("<button") == len(validate(ref, validated.engine()).checks)
     assert "A rehearsal, not an image to ship" in done.stdout
+
+
+def test_an_image_with_python_and_no_shell(context: Path) -> None:
+    ref = validated.good_image()
+    steps = f'FROM {ref}\nRUN ["python3", "-c", "import os, glob; [os.remove(p) for p in glob.glob(\'/bin/*sh\')]"]\n'
+    report = of("", context, base=steps)
+    assert found(report).measured.torch
+    assert validated.failed(report) <= {"libfabric.device"}
