@@ -247,7 +247,7 @@ def publish(
     whole = planning.plan(here.matrix, here.facts, everything=True).images
     found = publish.items(images, whole, here.matrix, suite.digest(), allow_red or ())
     outcomes = publish.publish(found, places, _means(sign))
-    show(view.as_json(outcomes) if json else view.table(outcomes))
+    show(view.as_json(outcomes) if json else view.text(outcomes))
     if any(one.error for one in outcomes):
         raise Exit(code=1)
 
@@ -269,7 +269,7 @@ def verify(_: Any, image: str, key: str = "", identity: str = "", issuer: str = 
     trust = cosign.trust(key, identity, issuer)
     host = verifying.split(image)[0]
     found = verifying.verify(image, registries.known().of_host(host), trust, progress)
-    show(view.as_json(found) if json else "", *([] if json else map(view.verification_table, found)))
+    show(view.as_json(found) if json else view.verified(found))
     if not builtins.all(one.holds for one in found):
         raise Exit(code=1)
 
@@ -308,7 +308,7 @@ def ci_join(_: Any, to: Any = None, sign: str = "", json: bool = False) -> None:
 
     here = site()
     outcomes = join.join(choice.images(here, None, True, None), here.matrix, registries.load().pick(to), _means(sign))
-    show(view.as_json(outcomes) if json else view.joined_table(outcomes))
+    show(view.as_json(outcomes) if json else view.joined(outcomes))
     if any(one.error for one in outcomes):
         raise Exit(code=1)
 

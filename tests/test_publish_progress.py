@@ -4,8 +4,14 @@ import io
 
 from rich.console import Console
 
+from rdma_images.publish import view
+from rdma_images.publish.attach import Attached
 from rdma_images.publish.events import Push
 from rdma_images.publish.progress import Bars, Lines, mebibytes
+from rdma_images.publish.publication import Place
+from rdma_images.publish.publish import Outcome
+from rdma_images.publish.push import Traffic
+from rdma_images.publish.verify import Finding, Verification
 
 
 def pushing(current, total=100 << 20, layer="9d1c09127175"):
@@ -44,3 +50,37 @@ def test_a_bar_comes_with_a_layer_and_goes_when_it_has_arrived():
 def test_sizes():
     assert mebibytes(1536 << 10) == "1.5 MiB"
     assert mebibytes(3 << 30) == "3.00 GiB"
+
+
+def test_a_publication_is_told_in_lines_that_can_be_copied():
+    place = Place(
+        registry="local",
+        ref="127.0.0.1:5000/training/efa-pytorch@sha256:" + "a" * 64,
+        tags=("2.15.0-debian13", "latest"),
+        result="pushed",
+        media_type="application/vnd.oci.image.manifest.v1+json",
+        layers=2,
+        bytes=3 << 20,
+        traffic=Traffic(pushed=2 << 20, mounted=1 << 20, seconds=2.0),
+        attached=(Attached("t", "report.json", "sha256:1", new=True),),
+    )
+    outcomes = [Outcome("efa-1", "local", place), Outcome("efa-1", "far", error="far cannot be reached")]
+    assert view.text(outcomes).plain.splitlines() == [
+        "local  efa-1",
+        "  result    pushed in 2.0 s, 1.0 MiB/s",
+        f"  image     {place.ref}",
+        "  tags      2.15.0-debian13, latest",
+        "  layers    2.0 MiB sent, 1.0 MiB mounted",
+        "  attached  report.json; not signed",
+        "far  efa-1",
+        "  failed    far cannot be reached",
+    ]
+
+
+def test_a_verification_is_a_line_for_each_thing():
+    found = Verification("r", (Finding("signature", None, "there is none"), Finding("report", False, "red: x")))
+    assert view.verified([found]).plain.splitlines() == [
+        "r",
+        "  not checked signature  there is none",
+        "  FAILED      report     red: x",
+    ]

@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.text import Text
 
 from rdma_images.publish.events import Push
 
@@ -57,6 +58,14 @@ class Lines:
         return None
 
 
+class _Rate(ProgressColumn):
+    """Bytes a second, in the unit of everything else here."""
+
+    def render(self, task: Task) -> Text:
+        """Nothing until it is known."""
+        return Text(f"{mebibytes(int(task.speed))}/s" if task.speed else "")
+
+
 class Bars:
     """A bar for each layer under way; what is done becomes a line above them and leaves."""
 
@@ -65,7 +74,7 @@ class Bars:
             TextColumn("  {task.description}"),
             BarColumn(),
             DownloadColumn(binary_units=True),
-            TransferSpeedColumn(),
+            _Rate(),
             console=console,
             transient=True,
         )

@@ -115,7 +115,7 @@ def _signature(repository: Repository, digest: str, ref: str, signing: Cosign | 
         return Finding("signature", good, f"by {trust}" if good else f"no signature by {trust}")
     if repository.head(f"{fallback_tag(digest)}.sig"):
         return Finding("signature", None, "there is one, which was not checked: give --key, or --identity and --issuer")
-    return Finding("signature", None, "not checked: there is none, so this is the word of whoever may push here")
+    return Finding("signature", None, "there is none: this is the word of whoever may push here")
 
 
 def _signed(form: str, content: bytes, ref: str, signing: Cosign, trust: Trust) -> Finding:

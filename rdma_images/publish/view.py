@@ -1,64 +1,88 @@
-"""Publications and verifications for people (tables) and for programs (JSON)."""
+"""Publications and verifications for people (text) and for programs (JSON)."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from rdma_images.publish.join import Joined
 from rdma_images.publish.progress import mebibytes
+from rdma_images.publish.publication import Place
 from rdma_images.publish.publish import Outcome
 from rdma_images.publish.verify import Verification
 
+_WORDS = {True: ("holds", "green"), False: ("FAILED", "bold red"), None: ("not checked", "yellow")}
 
-def table(outcomes: Sequence[Outcome]) -> Table:
-    """What became of each image in each registry."""
-    made = Table(title="Published", title_justify="left")
-    for head in ("registry", "image", "result", "sent", "mounted", "there", "tags"):
-        made.add_column(head, overflow="fold", justify="right" if head in ("sent", "mounted", "there") else "left")
+
+def text(outcomes: Sequence[Outcome]) -> Text:
+    """What became of each image in each registry: its reference in one piece, to be copied, and what went there."""
+    shown = _empty()
     for one in outcomes:
-        if one.place is None:
-            made.add_row(one.registry, one.image_id, f"[red]failed[/]: {escape(one.error)}", "", "", "", "")
-            continue
-        place, traffic = one.place, one.place.traffic
-        speed = (
-            f" at {mebibytes(int(traffic.pushed / traffic.seconds))}/s" if traffic.pushed and traffic.seconds else ""
-        )
-        note = f"[red], but[/] {escape(one.error)}" if one.error else ""
-        made.add_row(
-            one.registry,
-            f"{one.image_id}\n{place.ref}",
-            f"[green]{'pushed' if place.result == 'pushed' else 'there already'}[/]{speed}{note}",
-            *(mebibytes(size) for size in (traffic.pushed, traffic.mounted, traffic.there)),
-            "\n".join(place.tags),
-        )
-    return made
+        shown.append(f"{one.registry}  {one.image_id}\n", "bold")
+        if one.place is not None:
+            shown.append(_place(one.place))
+        if one.error:
+            shown.append("  failed    ", "bold red").append(f"{one.error}\n")
+    shown.rstrip()
+    return shown
 
 
-def joined_table(outcomes: Sequence[Joined]) -> Table:
+def _place(place: Place) -> Text:
+    traffic = place.traffic
+    shown = Text("  result    ")
+    shown.append("pushed" if place.result == "pushed" else "there already", "green")
+    if traffic.pushed and traffic.seconds:
+        shown.append(f" in {traffic.seconds:.1f} s, {mebibytes(int(traffic.pushed / traffic.seconds))}/s")
+    sizes = [f"{mebibytes(size)} {word}" for word, size in _sizes(place).items() if size]
+    attached = ", ".join(one.title for one in place.attached)
+    signed = f"; signed with {place.signed_by}" if place.signed_by else "; not signed"
+    shown.append(f"\n  image     {place.ref}\n")
+    shown.append(f"  tags      {', '.join(place.tags)}\n")
+    shown.append(f"  layers    {', '.join(sizes)}\n")
+    shown.append(f"  attached  {attached}{signed}\n")
+    return shown
+
+
+def _sizes(place: Place) -> dict[str, int]:
+    traffic = place.traffic
+    return {"sent": traffic.pushed, "mounted": traffic.mounted, "there already": traffic.there}
+
+
+def joined(outcomes: Sequence[Joined]) -> Text:
     """What became of each index."""
-    made = Table(title="Joined", title_justify="left")
-    for head in ("registry", "index", "platforms", "tags"):
-        made.add_column(head, overflow="fold")
+    if not outcomes:
+        return Text("no image has several platforms: there is nothing to join")
+    shown = _empty()
     for one in outcomes:
-        what = f"[red]failed[/]: {escape(one.error)}" if one.error else one.ref
-        made.add_row(one.registry, f"{one.tag}\n{what}", "\n".join(one.platforms), "\n".join(one.tags))
-    return made
+        shown.append(f"{one.registry}  {one.tag}\n", "bold")
+        if one.error:
+            shown.append("  failed     ", "bold red").append(f"{one.error}\n")
+            continue
+        shown.append(f"  index      {one.ref}\n")
+        shown.append(f"  platforms  {', '.join(one.platforms)}\n")
+        shown.append(f"  tags       {', '.join(one.tags)}\n")
+    shown.rstrip()
+    return shown
 
 
-def verification_table(found: Verification) -> Table:
-    """Everything looked at on one image."""
-    words = {True: "[green]holds[/]", False: "[red]does not hold[/]", None: "[yellow]not checked[/]"}
-    made = Table(title=escape(found.ref), title_justify="left")
-    for head in ("what", "", "found"):
-        made.add_column(head, overflow="fold")
-    for one in found.findings:
-        made.add_row(one.what, words[one.holds], escape(one.detail))
-    return made
+def verified(found: Sequence[Verification]) -> Text:
+    """Everything looked at, a line each."""
+    shown = _empty()
+    for one in found:
+        shown.append(f"{one.ref}\n", "bold")
+        width = max(len(finding.what) for finding in one.findings)
+        for finding in one.findings:
+            word, style = _WORDS[finding.holds]
+            shown.append(f"  {word:12}", style).append(f"{finding.what:{width}}  {finding.detail}\n")
+    shown.rstrip()
+    return shown
 
 
 def as_json(outcomes: Sequence[Outcome | Joined | Verification]) -> str:
     """The same for programs."""
-    return json.dumps([asdict(one) for one in outcomes], indent=2, default=str)
+    return json.dumps([asdict(one) for one in outcomes], indent=2)
+
+
+def _empty() -> Text:
+    return Text(no_wrap=True, overflow="ignore")
