@@ -51,8 +51,9 @@ def layers(lock: Lock) -> tuple[Layer, ...]:
     the vendor's libraries, then the small wheels, then torch, whose every release is new. Among equals the largest is
     first, so that a pull begins with what takes longest.
     """
-    large = [Layer(f"wheel-{canonicalize_name(w.name)}", (w,)) for w in lock.wheels if w.size >= LARGE]
-    small = tuple(w for w in lock.wheels if w.size < LARGE)
+    wheels = [w for w in lock.wheels if not w.is_source]
+    large = [Layer(f"wheel-{canonicalize_name(w.name)}", (w,)) for w in wheels if w.size >= LARGE]
+    small = tuple(w for w in wheels if w.size < LARGE)
     together = [Layer("wheels-small", small)] if small else []
     return tuple(sorted([*large, *together], key=lambda layer: (_pace(layer), -layer.size, layer.stage)))
 

@@ -37,6 +37,7 @@ def asked(image: Image) -> Asked:
     return Asked(
         requirements=tuple(requirements),
         overrides=tuple(overrides),
+        sources=image.source_packages,
         python=image.version("python"),
         platform=image.platform,
     )

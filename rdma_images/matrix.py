@@ -36,6 +36,7 @@ class Target(Strict):
     fabric: Fabric
     template: str | None = None  # under dockerfiles/targets/; the target's own name where none is given
     python_packages: tuple[str, ...] = ()
+    source_packages: tuple[str, ...] = ()  # python packages that may come without a wheel, and are built then
     debian_packages: tuple[str, ...] = ()
     default: Row
     values: dict[str, Values] = Field(default_factory=dict)

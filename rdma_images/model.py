@@ -55,6 +55,7 @@ class Image:
     axes: dict[str, str]  # as chosen: {"base": "debian13", "pytorch": "2.15.0", "nccl": "pytorch", ...}
     components: dict[str, Component]  # by name, with what the choices imply
     python_packages: tuple[str, ...] = ()  # requirements of the target beside torch
+    source_packages: tuple[str, ...] = ()  # python packages that have no wheel, and are built on the base
     debian_packages: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)  # variables that are set in the image

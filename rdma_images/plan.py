@@ -77,6 +77,7 @@ def _image(made: Candidate, target: Target, facts: Facts) -> Image:
         axes=made.axes,
         components=components,
         python_packages=target.python_packages + devel,
+        source_packages=target.source_packages,
         debian_packages=target.debian_packages,
         requirements=tuple(_requirements(made, facts)),
         environment=running.environment(made.axes, made.fabric, components, facts),

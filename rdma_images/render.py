@@ -58,6 +58,7 @@ class _Stages:
             # A base of files alone, without a toolkit and settings that the image must keep.
             "base_is_plain": facts.bases.bases[image.axes["base"]].cuda is None,
             "wheel_layers": layers.layers(lock),
+            "sources": [wheel for wheel in lock.wheels if wheel.is_source],
             "toolkit": toolkit,
             "tools": tools,
             "uv_platform": UV_PLATFORM[image.platform],

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import requests
 from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import BuildTag, parse_wheel_filename
+from packaging.utils import BuildTag, canonicalize_name, parse_wheel_filename
 from uv import find_uv_bin
 
 from rdma_images import package_index, web
@@ -35,7 +35,7 @@ def resolve(asked: Asked, index: str, mirrors: Mirrors) -> Lock:
     """
     packages = _pylock(asked, index, mirrors)
     ranks = {tag: rank for rank, tag in enumerate(accepted_tags(asked))}
-    chosen = [_best(package, ranks) for package in packages]
+    chosen = [_source(package) if _only_source(package, asked) else _best(package, ranks) for package in packages]
     with ThreadPoolExecutor(PARALLEL) as pool:
         sizes = pool.map(lambda wheel: _size(wheel, mirrors), chosen)
         wheels = [
@@ -83,7 +83,8 @@ def _pylock(asked: Asked, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
         (folder / "overrides.in").write_text("\n".join(asked.overrides) + "\n")
         command = [find_uv_bin(), "pip", "compile", "requirements.in", "--overrides", "overrides.in"]
         command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet", "--no-config"]
-        command += ["--only-binary", ":all:", "--python", sys.executable, "--python-version", asked.python]
+        command += [] if asked.sources else ["--only-binary", ":all:"]
+        command += ["--python", sys.executable, "--python-version", asked.python]
         command += ["--python-platform", f"{MACHINE[asked.platform]}-manylinux_{asked.glibc.replace('.', '_')}"]
         # Through the environment: an address with its login must not show up in a process list.
         environ = package_index.without_uv(os.environ) | {
@@ -99,6 +100,17 @@ def _pylock(asked: Asked, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
             raise RdmaImagesError(f"locking {asked.key}: uv finds no wheels for it: {reason}")
         packages: list[dict[str, Any]] = tomllib.loads((folder / "pylock.toml").read_text()).get("packages", [])
         return packages
+
+
+def _only_source(package: dict[str, Any], asked: Asked) -> bool:
+    """Whether a package has no wheel, and may be without one."""
+    return canonicalize_name(package["name"]) in asked.sources and not package.get("wheels")
+
+
+def _source(package: dict[str, Any]) -> dict[str, Any]:
+    """The source of a package."""
+    source: dict[str, Any] = package["sdist"]
+    return source
 
 
 def _best(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]:

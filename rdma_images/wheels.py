@@ -20,13 +20,18 @@ _TOOLKIT = re.compile(r"nvidia-cuda-nvcc==(.+)\.\*")
 
 
 class Wheel(yamlfile.Strict):
-    """One wheel file; `size` in bytes."""
+    """One wheel file, or the source of a package that has none; `size` in bytes."""
 
     name: str
     version: str
     file: str
     sha256: str
     size: int
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it is to be built first."""
+        return not self.file.endswith(".whl")
 
     @property
     def requirement(self) -> str:
@@ -57,6 +62,7 @@ class Asked(yamlfile.Strict):
 
     requirements: tuple[str, ...]
     overrides: tuple[str, ...] = ()  # stronger than what a package pins
+    sources: tuple[str, ...] = ()  # packages that may come without a wheel
     python: str  # "3.13"
     platform: Platform
     glibc: str = GLIBC
@@ -89,6 +95,7 @@ class Lock(yamlfile.Strict):
 
     def text(self) -> str:
         """The lock file: the same lock has the same text, one wheel a line so that a change reads well."""
-        asked = json.dumps(self.asked.model_dump(mode="json"), indent=2).replace("\n", "\n  ")
+        unsaid = None if self.asked.sources else {"sources"}
+        asked = json.dumps(self.asked.model_dump(mode="json", exclude=unsaid), indent=2).replace("\n", "\n  ")
         wheels = ",\n".join(f"    {json.dumps(wheel.model_dump(mode='json'))}" for wheel in self.wheels)
         return f'{{\n  "asked": {asked},\n  "wheels": [\n{wheels}\n  ]\n}}\n'

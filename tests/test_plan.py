@@ -63,7 +63,11 @@ def test_other_platform_is_in_the_tag():
 
 
 def test_a_change_reaches_the_targets_that_have_the_axis():
-    assert {image.target for image in planned(efa_installer="1.51.0").images} == {"efa-pytorch", "efa-nccl-tests"}
+    assert {image.target for image in planned(efa_installer="1.51.0").images} == {
+        "efa-pytorch",
+        "efa-nccl-tests",
+        "sagemaker-efa-pytorch",
+    }
 
 
 def test_same_image_twice_is_one():
