@@ -6,6 +6,7 @@ import bcrypt
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
+from publish_doubles import Alibaba, served
 from publish_parts import SUITE, Registry, build_small, green, planned, registry_program, write_steps
 
 from rdma_images import engine as engines
@@ -13,7 +14,7 @@ from rdma_images import matrix, paths
 from rdma_images.publish import publish
 from rdma_images.publish.progress import Lines
 from rdma_images.publish.push import Pace
-from rdma_images.publish.registries import Ecr
+from rdma_images.publish.registries import AcrAliyun, Ecr
 from rdma_images.publish.send import Means
 
 pytestmark = pytest.mark.e2e
@@ -32,31 +33,71 @@ def aws(monkeypatch):
     server.stop()
 
 
-def test_an_image_goes_to_ecr_whose_repository_did_not_exist(aws, tmp_path, monkeypatch):
+@pytest.fixture
+def item(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     engine = engines.ensure(print)
-    small = build_small(engine, tmp_path / "context", "ecr")
-    registry = Registry(registry_program(), tmp_path / "registry")
-    token = aws.get_authorization_token(registryIds=[ACCOUNT])["authorizationData"][0]["authorizationToken"]
-    password = base64.b64decode(token).partition(b":")[2]
-    hashed = bcrypt.hashpw(password, bcrypt.gensalt(4)).decode()
-    (registry.folder / "htpasswd").write_text(f"AWS:{hashed}\n")
-    entry = Ecr(kind="ecr", account=ACCOUNT, region="us-east-1", prefix="training", host=registry.host, immutable=True)
+    small = build_small(engine, tmp_path / "context", "clouds")
     image = planned()
     write_steps(image, *green(image, small))
-    found = publish.items([image], [image], matrix.load(), SUITE)
+    (made,) = publish.items([image], [image], matrix.load(), SUITE)
+    yield made
+    engines.client(engine).images.remove(small.ref, force=True)
+
+
+def registry_for(tmp_path, user: str, password: bytes) -> Registry:
+    registry = Registry(registry_program(), tmp_path / "registry")
+    hashed = bcrypt.hashpw(password, bcrypt.gensalt(4)).decode()
+    (registry.folder / "htpasswd").write_text(f"{user}:{hashed}\n")
+    return registry.start()
+
+
+def twice(item, entry):
+    """The outcomes of two runs, and all that was said."""
     said: list[str] = []
+    engine = engines.ensure(print)
     means = Means(engine=lambda: engine, watcher=Lines(said.append), pace=Pace(2, 0.1))
-    registry.start()
+    (first,) = publish.publish([item], {"cloud": entry}, means)
+    (second,) = publish.publish([item], {"cloud": entry}, means)
+    assert first.error == second.error == ""
+    assert second.place.result == "there"
+    return first, said
+
+
+def test_an_image_goes_to_ecr_whose_repository_did_not_exist(aws, item, tmp_path):
+    token = aws.get_authorization_token(registryIds=[ACCOUNT])["authorizationData"][0]["authorizationToken"]
+    password = base64.b64decode(token).partition(b":")[2]
+    registry = registry_for(tmp_path, "AWS", password)
+    entry = Ecr(kind="ecr", account=ACCOUNT, region="us-east-1", prefix="training", host=registry.host, immutable=True)
     try:
-        (first,) = publish.publish(found, {"ecr": entry}, means)
-        (second,) = publish.publish(found, {"ecr": entry}, means)
+        first, said = twice(item, entry)
     finally:
         registry.kill()
-        engines.client(engine).images.remove(small.ref, force=True)
-    assert first.error == ""
     assert "repository training/efa-pytorch" in first.place.made
-    assert second.place.result == "there"
     (repository,) = aws.describe_repositories(repositoryNames=["training/efa-pytorch"])["repositories"]
     assert repository["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
     assert not any(password.decode() in line for line in said)
+
+
+def test_an_image_goes_to_alibaba_with_a_token_that_has_a_colon(item, tmp_path, monkeypatch):
+    monkeypatch.setenv("ALIBABA_CLOUD_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("ALIBABA_CLOUD_ACCESS_KEY_SECRET", "key")
+    registry = registry_for(tmp_path, "cr_temp_user", b"pass:word")
+    api = Alibaba()
+    try:
+        with served(api.handler()) as host:
+            entry = AcrAliyun(
+                kind="acr-aliyun",
+                region="cn-shanghai",
+                instance="cri-1",
+                namespace="ai",
+                create_namespace=True,
+                host=registry.host,
+                endpoint=f"http://{host}",
+            )
+            first, said = twice(item, entry)
+    finally:
+        registry.kill()
+    assert first.place.made == ("namespace ai", "repository ai/efa-pytorch")
+    assert registry.storage.joinpath("docker/registry/v2/repositories/ai/efa-pytorch/_manifests/tags/latest").is_dir()
+    assert not any("pass:word" in line for line in said)
