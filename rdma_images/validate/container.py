@@ -57,11 +57,10 @@ def _started(client: DockerClient, image: str) -> Sealed:
         try:
             container.start()
             return Sealed(container, True)
-        except APIError as error:
-            if not _not_there(error):
-                container.remove(force=True)
-                raise
+        except BaseException as error:
             container.remove(force=True)
+            if not (isinstance(error, APIError) and _not_there(error)):
+                raise
     return Sealed(_created(client, image, ["/nothing-to-run"]), False)
 
 
