@@ -53,6 +53,7 @@ def labels(image: Image, summary: str, made_from: Revision, stood_in: Sequence[s
         "fabric": image.fabric,
         **{f"component.{c.name}": c.version for c in image.components.values()},
         **{f"requires.{r.what}": f">={r.at_least}" for r in image.requirements},
+        **{f"{c.name}.flags": c.details["flags"] for c in image.components.values() if "flags" in c.details},
         **{f"run.{setting.what}": setting.value for setting in image.settings},
     }
     if stood_in:

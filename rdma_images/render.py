@@ -55,6 +55,7 @@ class _Stages:
             "programs": [PROGRAMS, *(f for c in image.components.values() for f in c.details.get("bin", "").split())],
             "variables": image.environment,
             "debian_packages": image.debian_packages,
+            "base_removes": image.components["base"].details.get("remove", ""),
             # A base of files alone, without a toolkit and settings that the image must keep.
             "base_is_plain": facts.bases.bases[image.axes["base"]].cuda is None,
             "wheel_layers": layers.layers(lock),

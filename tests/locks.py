@@ -1,0 +1,40 @@
+"""Small locks for tests of rendering: the wheels have names and versions, and no bytes behind them."""
+
+from hashlib import sha256
+
+from rdma_images import lock
+from rdma_images.model import Image
+from rdma_images.wheels import Asked, Lock, Tool, Wheel
+
+MB = 1_000_000
+TOOLS = {"uv": Tool(name="uv", version="0.9.1", hashes=("a" * 64,))}
+
+
+def wheel(name: str, version: str, size: int, ending: str = "-py3-none-any.whl") -> Wheel:
+    """A wheel, or with the ending of a source one of those."""
+    file = f"{name.replace('-', '_')}-{version}{ending}"
+    return Wheel(name=name, version=version, file=file, sha256=sha256(file.encode()).hexdigest(), size=size)
+
+
+def wheels(image: Image) -> Lock:
+    """What an image has: NCCL, torch where it has one, and its own packages."""
+    found = [
+        wheel(lock.nccl_package(image), image.version("nccl"), 250 * MB),
+        wheel("nvidia-cuda-runtime", "13.0.96", MB),
+    ]
+    if "pytorch" in image.components:
+        cpython = f"cp{image.version('python').replace('.', '')}"
+        found.append(
+            wheel("torch", image.version("pytorch"), 900 * MB, f"-{cpython}-{cpython}-manylinux_2_28_x86_64.whl")
+        )
+    packages = {line.partition("==")[0] for line in image.python_packages} - {one.name for one in found}
+    found += [
+        wheel(name, "1.0", MB, ".tar.gz" if name in image.source_packages else "-py3-none-any.whl") for name in packages
+    ]
+    return Lock(asked=lock.asked(image), wheels=tuple(sorted(found, key=lambda one: one.name)))
+
+
+def toolkit(image: Image) -> Lock:
+    """What compiles for it."""
+    asked = Asked(requirements=image.toolkit, python="3.10", platform=image.platform)
+    return Lock(asked=asked, wheels=tuple(wheel(line.partition("==")[0], "13.0.88", MB) for line in image.toolkit))

@@ -1,0 +1,148 @@
+"""Dockerfiles: what they say word by word, what must be in them, and what must not."""
+
+import re
+
+import pytest
+
+from rdma_images import facts, matrix, paths, plan, render
+from rdma_images.errors import RefusedError
+from tests import locks
+
+KNOWN = facts.load()
+OURS = matrix.load()
+GOLDEN = paths.PROJECT / "tests" / "data" / "golden"
+
+# Rows that stay what they are when matrix.yaml goes on to newer versions.
+EFA = {"efa-installer": "1.50.0"}
+TORCH = {"pytorch": "2.15.0"}
+TESTS = {"nccl-tests": "2.20.0", "cuda": "13.0", "nccl": "2.30.7"}
+DEBIAN, JAMMY = {"base": "debian13"}, {"base": "ubuntu22.04"}
+CUDA = {"base": "cuda13.1.2-runtime-ubuntu22.04", "pytorch": "2.14.1"}
+OWN_PLUGIN = {"aws-ofi-nccl": "1.20.0"}
+CASES = {
+    "efa-pytorch": ("efa-pytorch", DEBIAN | TORCH | EFA),
+    "efa-pytorch-arm64": ("efa-pytorch", DEBIAN | TORCH | EFA | OWN_PLUGIN | {"platform": "linux/arm64"}),
+    "efa-pytorch-cuda": ("efa-pytorch", CUDA | EFA),
+    "efa-pytorch-devel": ("efa-pytorch", DEBIAN | TORCH | EFA | {"variant": "devel", "fallback": "allow"}),
+    "efa-pytorch-own-plugin": ("efa-pytorch", DEBIAN | TORCH | EFA | OWN_PLUGIN),
+    "efa-nccl-tests": ("efa-nccl-tests", DEBIAN | TESTS | EFA),
+    "erdma-nccl-tests": ("erdma-nccl-tests", JAMMY | TESTS),
+    "erdma-pytorch": ("erdma-pytorch", JAMMY | {"pytorch": "2.14.1"}),
+    "sagemaker-efa-pytorch": ("sagemaker-efa-pytorch", DEBIAN | TORCH | EFA),
+}
+
+
+def image(target, changes):
+    (made,) = plan.plan(OURS, KNOWN, [target], changes=changes).images
+    return made
+
+
+def dockerfile(case):
+    made = image(*CASES[case])
+    return render.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS, KNOWN)
+
+
+def stage(text, name):
+    """One stage of a Dockerfile, from its FROM to the next."""
+    return re.search(rf"^FROM [^\n]* AS {name}\n.*?(?=^FROM |\Z)", text, re.MULTILINE | re.DOTALL)[0]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden(case, request):
+    file, text = GOLDEN / f"{case}.Dockerfile", dockerfile(case)
+    if request.config.getoption("--update-golden"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8"), "read the change with: pytest --update-golden && git diff"
+
+
+def test_no_golden_file_is_left_over():
+    assert {file.stem for file in GOLDEN.iterdir()} == set(CASES)
+
+
+def test_every_target_has_a_golden_file():
+    assert {target for target, _ in CASES.values()} == set(OURS.targets)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_address_and_no_loader_path(case):
+    text = dockerfile(case)
+    assert "://" not in text
+    assert not re.search(r"^ENV.*LD_(LIBRARY_PATH|PRELOAD)", text, re.MULTILINE)
+    assert "apt-key" not in text
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_stage_is_made_before_it_is_used(case):
+    text = dockerfile(case)
+    made = {"base", "builder", "scratch", "efa-installer", "aws-ofi-nccl", "erdma-apt", "nccl-tests"}
+    for line in text.splitlines():
+        if found := re.match(r"FROM (?:--platform=\S+ )?(\S+) AS (\S+)", line):
+            assert found[1] in made, line
+            made.add(found[2])
+        for used in re.findall(r"[-,]-?from=([^\s,]+)", line):
+            assert used in made, line
+    assert "image" in made
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_installed_is_checked_by_its_hash(case):
+    text = dockerfile(case)
+    for line in re.findall(r"^[a-z0-9-]+==\S+.*$", text, re.MULTILINE):
+        assert re.search(r" --hash=sha256:[0-9a-f]{64}", line), line
+
+
+def test_the_fabric_is_insisted_on():
+    assert 'ENV NCCL_NET="Libfabric"' in dockerfile("efa-pytorch")
+    assert 'ENV NCCL_NET="IB"' in dockerfile("erdma-pytorch")
+    assert "NCCL_NET=" not in dockerfile("efa-pytorch-devel")
+
+
+def test_one_plugin():
+    bundled, own = dockerfile("efa-pytorch"), dockerfile("efa-pytorch-own-plugin")
+    assert "dpkg --purge" not in bundled
+    assert "configure" not in bundled
+    assert "dpkg --purge libnccl-ofi\n" in own
+    assert "--disable-tests" in stage(own, "build-aws-ofi-nccl")
+
+
+def test_a_switch_is_there_for_the_versions_that_have_it():
+    made = image("efa-pytorch", DEBIAN | TORCH | {"efa-installer": "1.50.0", "aws-ofi-nccl": "1.17.1"})
+    text = render.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS, KNOWN)
+    assert "--enable-platform-aws" in stage(text, "build-aws-ofi-nccl")
+    assert "--enable-platform-aws" not in dockerfile("efa-pytorch-own-plugin")
+
+
+def test_nothing_of_the_compiler_is_in_a_runtime_image():
+    for case in ("efa-pytorch-own-plugin", "efa-nccl-tests"):
+        text = dockerfile(case)
+        copied = re.findall(r"^COPY .*--from=(\S+)", text, re.MULTILINE)
+        assert "cuda-toolkit" not in copied
+        assert "uv" not in copied
+
+
+def test_a_devel_image_has_what_a_runtime_image_leaves_out():
+    assert "COPY --link --from=wheel-torch /devel/ /" in dockerfile("efa-pytorch-devel")
+    assert "/devel/ /" not in dockerfile("efa-pytorch")
+
+
+def test_what_a_cuda_base_brings_itself_is_removed():
+    assert "libnccl2" in stage(dockerfile("efa-pytorch-cuda"), "with-base")
+    assert "AS with-base" not in dockerfile("efa-pytorch")
+
+
+def test_a_package_without_a_wheel_is_built_on_the_base():
+    text = dockerfile("sagemaker-efa-pytorch")
+    assert "sagemaker-training==1.0 --hash" in stage(text, "build-source-packages")
+    assert "sagemaker-training==" not in stage(text, "wheels-small")
+
+
+def test_the_same_image_has_the_same_text():
+    assert dockerfile("efa-pytorch") == dockerfile("efa-pytorch")
+
+
+def test_no_template(monkeypatch):
+    monkeypatch.setitem(OURS.targets, "mine", OURS.target("efa-pytorch").model_copy(update={"template": "nothing"}))
+    made = image("mine", {})
+    with pytest.raises(RefusedError, match=r"targets/nothing\.j2: no such template, for target mine"):
+        render.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS, KNOWN)
