@@ -1,0 +1,1 @@
+"""The real tests: an engine, wheels, a registry, virtual machines."""
