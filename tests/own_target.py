@@ -1,0 +1,17 @@
+"""The example of docs/targets.md, as it is written there."""
+
+import re
+
+from rdma_images import paths
+
+PAGE = (paths.PROJECT / "docs" / "targets.md").read_text(encoding="utf-8")
+NAME = "my-training"
+
+
+def block(language: str) -> str:
+    """The page's one block in a language."""
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return found
+
+
+TEMPLATE, ROWS = block("jinja"), block("yaml")
