@@ -1,12 +1,15 @@
 """What the validators make of cases: a real one through the whole suite, devices and GPUs by themselves."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+from rdma_images import paths
+from rdma_images.errors import RdmaImagesError
 from rdma_images.validate import suite
 from rdma_images.validate.case import Case
 from rdma_images.validate.measured import Devices, Gpus
@@ -164,3 +167,16 @@ def test_gpus_at_fault() -> None:
 def test_one_gpu_is_too_few(check: Any) -> None:
     with pytest.raises(pytest.skip.Exception, match="needs two GPUs"):
         check(gpus(count=1, runs={}), Judge())
+
+
+def test_every_validator_is_in_the_docs() -> None:
+    text = "".join(path.read_text() for path in paths.VALIDATORS.glob("test_*.py"))
+    ids = re.findall(r'mark\.validator\(\s*"([\w.-]+)"', text)
+    table = (paths.PROJECT / "docs" / "validators.md").read_text()
+    assert len(ids) == len(set(ids)) > 60
+    assert [name for name in ids if f"| `{name}` |" not in table] == []
+
+
+def test_a_tier_without_validators_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RdmaImagesError, match="no validator is of the tier multinode"):
+        suite.run(case(), ("multinode",), tmp_path / "report.xml")

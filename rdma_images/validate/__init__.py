@@ -8,6 +8,7 @@ from pathlib import Path
 from rdma_images import datapath, paths, report
 from rdma_images import engine as engines
 from rdma_images.engine import Engine
+from rdma_images.errors import RefusedError
 from rdma_images.model import Build, Check, Image, Report
 from rdma_images.report import junit
 from rdma_images.validate import elsewhere, fabric, kept, measuring, suite
@@ -38,6 +39,8 @@ def validate(
     started = time.monotonic()
     folder = folder_of(ref, image, host)
     if host or engine is None:
+        if "datapath" in tiers:
+            raise RefusedError("--tier datapath is for an image of an engine: leave --host out")
         found = elsewhere.measure(host or "local://", tiers)
         return _report(elsewhere.subject(ref, host or "local://", found), found, image, build, tiers, folder, started)
     with closing(engines.client(engine)) as client:
@@ -77,7 +80,8 @@ def _report(
     case = Case(subject=about, expected=fabric.expected(about, found, image), measured=found)
     folder.mkdir(parents=True, exist_ok=True)
     checks = suite.run(case, tiers, folder / "report.xml")
-    junit.add(folder / "report.xml", emulated)
+    if emulated:
+        junit.add(folder / "report.xml", emulated)
     answer = Report(
         ref=about.ref,
         digest=build.digest if build else about.digest,

@@ -9,6 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from rdma_images.errors import RdmaImagesError
 from rdma_images.model import Check
 from rdma_images.paths import PROJECT, VALIDATORS
@@ -54,6 +56,8 @@ def run(case: Case, tiers: tuple[str, ...], junit: Path) -> tuple[Check, ...]:
             *("-o", "junit_suite_name=rdma-images", "-o", "junit_family=xunit2", "--rootdir", str(PROJECT)),
         ]
         done = _run(command)
+        if done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED:
+            raise RdmaImagesError(f"no validator is of the tier {', '.join(tiers)}: ask for static, device or gpu")
         if done.returncode not in (0, 1) or not answer.exists():
             last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
             raise RdmaImagesError(f"the validators could not run (pytest ended with {done.returncode}):\n{last}")
