@@ -1,0 +1,149 @@
+"""Every target, built for real in a rehearsal and looked at from the inside: what it is for must work in it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from rdma_images import engine as engines
+from rdma_images import paths
+from tests import own_target
+
+pytestmark = pytest.mark.e2e
+
+MINUTE = 60  # seconds
+
+
+def built(*arguments, project=paths.PROJECT):
+    """`invoke build --rehearse`, as it is typed; what it says for programs, by target."""
+    command = [sys.executable, "-m", "invoke", "build", "--rehearse", "--json", *arguments]
+    environ = {**os.environ, "PYTHONPATH": str(project)}
+    done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=25 * MINUTE)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout), done.stderr
+
+
+def ref(*arguments, project=paths.PROJECT):
+    """The name of the one image that is built, or is there already."""
+    told, _ = built(*arguments, project=project)
+    (made,) = told["builds"]
+    return made["ref"]
+
+
+def run(image, script, *options):
+    """A shell script in a container without a network: its exit code and what it said."""
+    environ = engines.ensure().environ()
+    command = ["docker", "run", "--rm", "--network", "none", *options, image, "sh", "-euc", script]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=2 * MINUTE)
+    return done.returncode, done.stdout + done.stderr
+
+
+def label(image, name):
+    environ = engines.ensure().environ()
+    shape = f'{{{{index .Config.Labels "io.rdma-images.{name}"}}}}'
+    command = ["docker", "image", "inspect", "--format", shape, image]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_erdma_has_alibabas_packages_and_nothing_of_the_repository():
+    image = ref("--target", "erdma-pytorch")
+    code, said = run(
+        image,
+        "dpkg-query -W libibverbs1 ibverbs-providers; cat /etc/libibverbs.d/erdma.driver; "
+        "ls /etc/apt/keyrings /etc/apt/sources.list.d /mnt; printenv NCCL_NET",
+    )
+    assert code == 0, said
+    assert len(re.findall(r"\+standin$", said, re.MULTILINE)) == 2
+    assert "driver erdma" in said
+    assert "erdma.asc" not in said
+    assert "erdma-apt" not in said
+    assert said.splitlines()[-1] == "IB"
+
+
+@pytest.mark.parametrize(
+    ("target", "nccl"),
+    [("efa-nccl-tests", 23102), ("erdma-nccl-tests", 23007)],
+)
+def test_the_programs_start_with_mpi_and_the_images_nccl(target, nccl):
+    image = ref("--target", target, "--set", "nccl=" + ".".join(map(str, numbers(nccl))))
+    code, said = run(image, "mpirun --allow-run-as-root --oversubscribe -np 2 all_reduce_perf -b 8 -e 16")
+    assert code == 1  # a stand-in measures nothing, and says so
+    for rank in (0, 1):
+        assert f"rank {rank} of 2, NCCL {nccl}, 0 GPUs: this image is a rehearsal" in said
+    code, said = run(image, "ldd /opt/nccl-tests/bin/all_reduce_perf")
+    assert "libnccl.so.2 => /opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2" in said
+
+
+def numbers(number):
+    """NCCL's number of a version, 23102, as the version: 2, 31, 2."""
+    return number // 10000, number // 100 % 100, number % 100
+
+
+def test_a_plugin_from_source_is_the_only_one():
+    image = ref("--target", "efa-nccl-tests", "--set", "aws-ofi-nccl=1.20.0")
+    code, said = run(
+        image, "ldconfig -p | grep libnccl-net; ls /opt/amazon /opt/aws-ofi-nccl/lib; ! dpkg -s libnccl-ofi"
+    )
+    assert code == 0, said
+    assert set(re.findall(r"=> (\S+)/libnccl-net\S*", said)) == {"/opt/aws-ofi-nccl/lib"}
+    assert "ofi-nccl\n" not in said.replace("aws-ofi-nccl\n", "")
+    assert label(image, "component.aws-ofi-nccl") == "1.20.0"
+
+
+def test_a_sagemaker_job_trains(tmp_path):
+    image = ref("--target", "sagemaker-efa-pytorch")
+    config = tmp_path / "input" / "config"
+    for folder in (config, tmp_path / "code", tmp_path / "model", tmp_path / "output", tmp_path / "input" / "data"):
+        folder.mkdir(parents=True)
+    (tmp_path / "code" / "job.py").write_text(
+        "import argparse, json, os, torch\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--size', type=int)\n"
+        "size = parser.parse_args().size\n"
+        "torch.save(torch.ones(size), os.environ['SM_MODEL_DIR'] + '/model.pt')\n"
+        "print('hosts', json.loads(os.environ['SM_HOSTS']), os.environ['SM_NETWORK_INTERFACE_NAME'])\n"
+    )
+    job = {"sagemaker_program": "job.py", "sagemaker_submit_directory": "/opt/ml/code", "size": "3"}
+    resources = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "eth0"}
+    (config / "hyperparameters.json").write_text(json.dumps(job))
+    (config / "resourceconfig.json").write_text(json.dumps(resources))
+    (config / "inputdataconfig.json").write_text("{}")
+    options = ["--hostname", "algo-1", "--add-host", "algo-1:127.0.0.1", "--volume", f"{tmp_path}:/opt/ml"]
+    code, said = run(image, "exec train", *options)
+    assert code == 0, said
+    assert "hosts ['algo-1'] eth0" in said
+    assert (tmp_path / "model" / "model.pt").stat().st_size > 0
+    assert (tmp_path / "output" / "success").exists()
+
+
+def test_a_target_of_ones_own_as_the_documents_show_it(tmp_path):
+    project = tmp_path / "project"
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=paths.PROJECT, capture_output=True, text=True, check=True)
+    for name in filter(None, files.stdout.split("\0")):
+        if (file := paths.PROJECT / name).is_file():
+            (project / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, project / name)
+    (project / "dockerfiles" / "targets" / f"{own_target.NAME}.j2").write_text(own_target.TEMPLATE)
+    with (project / "matrix.yaml").open("a") as matrix:
+        matrix.write("\n" + own_target.ROWS)
+    image = ref("--target", own_target.NAME, project=project)
+    try:
+        code, said = run(image, "jq --version; python -c 'import einops, torch; print(einops.__version__)'")
+        assert code == 0, said
+        assert "jq-1" in said
+    finally:
+        environ = engines.ensure().environ()
+        subprocess.run(["docker", "image", "rm", image], env=environ, capture_output=True, check=True)
+
+
+def test_shared_parts_are_built_once():
+    """A second target with the same torch downloads and installs no wheel again."""
+    ref("--target", "efa-pytorch")
+    _, steps = built("--target", "efa-pytorch", "--set", "fallback=allow")
+    installed = re.findall(r"^(#\d+) \[\S+ wheel-[^\]]*\] RUN", steps, re.MULTILINE)
+    assert installed
+    assert all(re.search(rf"^{step} CACHED$", steps, re.MULTILINE) for step in installed)
