@@ -24,6 +24,8 @@ SHOWN = (
     "erdma-apt",
 )
 
+PROPERTIES = {"variant": "runtime", "fallback": "refuse"}  # shown where one of the images has another value
+
 
 def as_json(plan: Plan) -> str:
     """The plan for programs: {"images": […], "refusals": […]}."""
@@ -53,6 +55,7 @@ def _images(plan: Plan) -> RenderableType:
     from rich.table import Table
 
     shown = [name for name in SHOWN if any(name in image.components for image in plan.images)]
+    shown += [name for name, default in PROPERTIES.items() if any(image.axes[name] != default for image in plan.images)]
     grid = Table("target", *shown, "platform", "driver", box=None, header_style="bold", pad_edge=False)
     for image in plan.images:
         cells = (_cell(image, name) for name in shown)
@@ -62,9 +65,9 @@ def _images(plan: Plan) -> RenderableType:
 
 
 def _cell(image: Image, name: str) -> str:
-    """A component's version; of a base that is stood in for, by what."""
+    """A component's version, or a property; of a base that is stood in for, by what."""
     if not (component := image.components.get(name)):
-        return ""
+        return image.axes.get(name, "")
     stand_in = component.details.get("stand-in")
     return f"{component.version} (stand-in {stand_in})" if stand_in else component.version
 
