@@ -45,9 +45,9 @@ def thousand(known: Facts, ours: Matrix) -> Matrix:
 def rendered(planned: Plan, known: Facts, ours: Matrix) -> None:
     """Every image's Dockerfile, all with the wheels of the default row: locking the others is no part of this."""
     default = plan.plan(ours, known, ["efa-pytorch"]).images[0]
-    wheels, tools = lock.load(default), lock.tools()
+    wheels, toolkit, tools = lock.load(default), lock.toolkit(default), lock.tools()
     for image in planned.images:
-        render.render(image, wheels, tools, known)
+        render.render(image, wheels, toolkit, tools, known)
 
 
 def whole_process() -> None:
