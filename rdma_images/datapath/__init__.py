@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from rdma_images import atomic, paths
-from rdma_images.datapath import accelerator, export, kit, lab, proof
+from rdma_images.datapath import accelerator, kit, lab, proof
 from rdma_images.datapath.claims import verdict
 from rdma_images.datapath.disk import Disk
 from rdma_images.datapath.guest import MEMORY, Guest, GuestError, Machine
@@ -29,6 +29,8 @@ def run(
     build/images unless given. Where such machines cannot be had here, every check is skipped with the reason.
     Raises RdmaImagesError where the engine does not have the image or cannot read it out.
     """
+    from rdma_images.datapath import export  # docker-py takes 0.2 s, which who shows a report should not wait for
+
     progress = progress or silent
     folder = folder or (paths.image_folder(image.id) if image else paths.BUILD)
     ready = _ready(progress)

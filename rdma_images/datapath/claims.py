@@ -7,16 +7,16 @@ from rdma_images.model import Check, Fabric
 
 _WHY = {
     "efa": (
-        Subject("efa-srd", "messages travel over EFA's SRD", "an instance with EFA"),
+        Subject("efa-srd", "Messages travel over EFA's SRD", "an instance with EFA"),
         "no emulator has EFA's adapter and its SRD protocol",
     ),
     "erdma": (
-        Subject("erdma-provider", "messages travel through eRDMA's own provider", "an instance with eRDMA"),
+        Subject("erdma-provider", "Messages travel through eRDMA's own provider", "an instance with eRDMA"),
         "no emulator has Alibaba's adapter, which its provider drives",
     ),
 }
 _GPUDIRECT = (
-    Subject("gpudirect", "the adapter reads and writes a GPU's memory", "an instance with GPUs"),
+    Subject("gpudirect", "The adapter reads and writes a GPU's memory", "an instance with GPUs"),
     "the emulated machines have no GPU",
 )
 
@@ -40,14 +40,24 @@ def beyond(fabric: Fabric | None) -> tuple[Check, ...]:
 
 
 def verdict(checks: Sequence[Check]) -> str:
-    """What the checks of this tier prove and what they do not, in sentences. No figures of speed: it is emulated."""
+    """What the checks of this tier prove and what they do not, in sentences; empty where there is none of this tier.
+
+    No figure of speed is in it, nor in any check: all of it is emulated.
+    """
     mine = [check for check in checks if check.tier == "datapath"]
+    if not mine:
+        return ""
     proven = [_PROVES[check.id] for check in mine if check.outcome == "passed" and check.id in _PROVES]
-    broken = [check.title for check in mine if check.outcome == "failed"]
-    untried = [check.title for check in mine if check.outcome == "skipped"]
+    broken = [_inside(check.title) for check in mine if check.outcome == "failed"]
+    untried = [_inside(check.title) for check in mine if check.outcome == "skipped"]
     parts = [f"Proven with the image's own libraries on an emulated adapter: {'; '.join(proven) or 'nothing'}."]
     if broken:
         parts.append(f"Broken: {'; '.join(broken)}.")
     if untried:
         parts.append(f"Not proven: {'; '.join(untried)}.")
     return " ".join(parts)
+
+
+def _inside(title: str) -> str:
+    """A title as part of a sentence."""
+    return title[0].lower() + title[1:]

@@ -15,7 +15,7 @@ _RDMA_CORE = "https://github.com/linux-rdma/rdma-core"
 RC = Exchange(
     Subject(
         id="rc-pingpong",
-        title="two hosts exchange messages over a reliable connection of libibverbs",
+        title="Two hosts exchange messages over a reliable connection of libibverbs",
         expected="10 messages of 131,072 bytes each way, data checked",
         mend="take libibverbs and its providers from one rdma-core, and let programs lock memory without limit",
         source=_RDMA_CORE,
@@ -28,7 +28,7 @@ RC = Exchange(
 RDMA_CM = Exchange(
     Subject(
         id="rdma-cm",
-        title="two hosts connect through librdmacm, and read and write each other's memory",
+        title="Two hosts connect through librdmacm, and read and write each other's memory",
         expected="10 RDMA reads and writes of 1,000 bytes, data checked",
         mend="install librdmacm of the same rdma-core as libibverbs",
         source=_RDMA_CORE,

@@ -13,21 +13,21 @@ _DOCUMENT = "https://github.com/linux-rdma/rdma-core/blob/master/Documentation/v
 
 LIBIBVERBS = Subject(
     "libibverbs",
-    "programs get the one libibverbs of the image",
+    "Programs get the one libibverbs of the image",
     "one libibverbs.so.1",
     "remove the copies that did not come with the image's rdma-core",
     _DOCUMENT,
 )
 PROVIDERS = Subject(
     "providers",
-    "every provider that libibverbs is configured with loads into it",
+    "Every provider that libibverbs is configured with loads into it",
     "the library of every driver in /etc/libibverbs.d, under the name that libibverbs looks for",
     "install libibverbs and its providers from one rdma-core",
     _DOCUMENT,
 )
 MEMLOCK = Subject(
     "memlock",
-    "a login of the image's user may lock memory without limit",
+    "A login of the image's user may lock memory without limit",
     "unlimited",
     "set memlock to unlimited in /etc/security/limits.d, or remove the line there that limits it",
     "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html",

@@ -10,7 +10,7 @@ from rdma_images.model import Check
 
 SUBJECT = Subject(
     "mpi",
-    "two ranks of Open MPI, on two hosts, exchange messages over libfabric's verbs provider",
+    "Two ranks of Open MPI, on two hosts, exchange messages over libfabric's verbs provider",
     "messages of up to 768 bytes, data checked",
     "install an Open MPI whose ofi transport is built with the image's libfabric",
     "https://docs.open-mpi.org/en/v5.0.x/tuning-apps/networking/ofi.html",

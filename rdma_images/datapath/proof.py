@@ -16,7 +16,7 @@ Step = tuple[Subject, Callable[[Lab], Check]]
 
 GUESTS = Subject(
     "guests",
-    "two machines with the image's files start, and stay up until the proof is done",
+    "Two machines with the image's files start, and stay up until the proof is done",
     "answers from both",
     "read datapath-console.log beside the report",
 )

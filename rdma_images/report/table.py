@@ -4,6 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rdma_images.datapath.claims import verdict
 from rdma_images.model import Check, Report
 
 STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "skipped": "dim"}
@@ -25,6 +26,8 @@ def table(report: Report) -> RenderableType:
         rows.add_row(Text(MARKS[shown], STYLES[shown]), check.id, _said(check))
     parts: list[RenderableType] = [rows, Text()]
     parts += [_failure(check) for check in report.checks if check.outcome == "failed"]
+    if said := verdict(report.checks):
+        parts.append(Text(said))
     if report.rehearsal:
         stood_in = ", ".join(report.rehearsal)
         parts.append(Text(f"A rehearsal: stand-ins took the place of {stood_in}. Not an image to ship.", "yellow"))

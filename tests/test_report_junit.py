@@ -1,0 +1,30 @@
+"""Checks that no validator made, in the same report.xml."""
+
+from xml.etree import ElementTree
+
+from rdma_images.model import Check
+from rdma_images.report import junit
+
+XML = """<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests">
+<testsuite name="rdma-images" errors="0" failures="0" skipped="1" tests="2" time="0.5">
+<testcase classname="a" name="b" time="0.25" />
+<testcase classname="a" name="c" time="0.25"><skipped message="no GPU" /></testcase>
+</testsuite></testsuites>"""
+
+
+def check(outcome, **fields):
+    return Check(f"datapath.{outcome}", "it holds", "datapath", "error", outcome, seconds=1.0, **fields)
+
+
+def test_checks_are_added_to_the_suite_and_counted(tmp_path):
+    path = tmp_path / "report.xml"
+    path.write_text(XML)
+    found = [check("passed"), check("failed", expected="a", found="<b>", mend="c"), check("skipped", reason="why")]
+    junit.add(path, found)
+    suite = ElementTree.parse(path).getroot()[0]
+    counted = {name: suite.get(name) for name in ("tests", "failures", "skipped", "time")}
+    assert counted == {"tests": "5", "failures": "1", "skipped": "2", "time": "3.500"}
+    failure = suite.find("testcase[@name='datapath.failed']/failure")
+    assert failure.get("message") == "expected: a\nfound: <b>\nmend: c"
+    assert suite.find("testcase[@name='datapath.skipped']/skipped").get("message") == "why"
+    assert suite.find("testcase[@name='datapath.passed']")[0].tag == "properties"
