@@ -151,7 +151,7 @@ def build(
     help=CHOICE
     | {
         "image": "Any image of the engine, also one that nobody here built.",
-        "tier": "static (default), device, gpu, multinode or datapath; may be given more than once.",
+        "tier": "static (default), device (default with --host), gpu or datapath; may be given more than once.",
         "host": "A pod or machine to measure: kubectl://pod, ssh://name or local://, as testinfra writes it.",
     }
     | JSON,
@@ -174,10 +174,14 @@ def validate(
     from rdma_images import engine, proof
     from rdma_images import report as reporting
 
-    tiers = proof.tiers(tier)
-    asked = proof.foreign(image) if image else proof.ours(choice.images(site(), target, all, set))
+    tiers = proof.tiers(tier or (["device"] if host else None))
+    if image or (host and not target and not all):
+        asked = proof.foreign(image or [""])
+    else:
+        asked = proof.ours(choice.images(site(), target, all, set))
+    running = None if host else engine.ensure(progress)
     reports = []
-    for report in proof.prove(asked, engine.ensure(progress), tiers, host or None, progress):
+    for report in proof.prove(asked, running, tiers, host or None, progress):
         show(reporting.as_json(report) if json else reporting.table(report))
         reports.append(report)
     _end(reports)

@@ -20,7 +20,7 @@ class Candidate:
 
 
 def foreign(refs: Sequence[str]) -> tuple[Candidate, ...]:
-    """Images by their names in the engine, whoever built them."""
+    """Images by their names in the engine, whoever built them; "" is whatever runs on the host to measure."""
     return tuple(Candidate(ref) for ref in refs)
 
 
@@ -39,16 +39,16 @@ def tiers(named: Sequence[str] | None) -> tuple[str, ...]:
 
 def prove(
     candidates: Sequence[Candidate],
-    engine: Engine,
+    engine: Engine | None,
     tiers: tuple[str, ...] = ("static",),
     host: str | None = None,
     progress: Progress = silent,
 ) -> Iterator[Report]:
-    """The report of each, as it is there; the files are written beside build.json."""
+    """The report of each, as it is there; the files are written beside build.json. `host` needs no engine."""
     from rdma_images.validate import validate
 
     for one in candidates:
-        progress(f"validating {one.ref}")
+        progress(f"validating {' on '.join(filter(None, (one.ref, host)))}")
         yield validate(one.ref, engine, image=one.image, build=one.build, tiers=tiers, host=host)
 
 

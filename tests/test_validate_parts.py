@@ -27,7 +27,7 @@ def test_answers_of_another_form_are_missing_with_a_reason() -> None:
     )
     assert "expected form" in found.missing["torch"]
     assert found.missing["system"] == "it crashed"
-    assert found.missing["tools"] == "the image has no tools"
+    assert found.missing["tools"] == "tools has no value"
 
 
 def test_a_command_ends_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:

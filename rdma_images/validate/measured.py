@@ -228,6 +228,10 @@ class Measured(Value):
     seconds: dict[str, float] = Field(default_factory=dict)
 
 
+# What it means that a probe found nothing to measure.
+NOTHING = {"torch": "the image has no torch", "gpus": "there is no torch to see GPUs with"}
+
+
 def measured(answers: dict[str, Any]) -> Measured:
     """The probes' answers ({probe: {"value", "error", "seconds"}}) as Measured; what does not fit is missing."""
     values: dict[str, Any] = {}
@@ -236,7 +240,7 @@ def measured(answers: dict[str, Any]) -> Measured:
     for name, answer in answers.items():
         seconds[name] = float(answer.get("seconds") or 0.0)
         if answer.get("value") is None:
-            missing[name] = str(answer.get("error") or f"the image has no {name}")
+            missing[name] = str(answer.get("error") or NOTHING.get(name, f"{name} has no value"))
             continue
         try:
             values[name] = getattr(Measured(**{name: answer["value"]}), name)
