@@ -1,0 +1,212 @@
+"""Builds compared, ours with the baseline of build_baseline.py, on this machine and in the same engine.
+
+python benchmarks/build.py [--only build,pull,fabrics,six,nothing] [--ways baseline,ours] [--runs N] [--folder FOLDER]
+                           [--wheels torch,triton,...]
+
+Writes docs/performance.json, docs/performance.md and docs/performance.svg; what is not measured in this run stays as it
+is there. Needs root on Debian, for an engine of its own, and 30 GB free under FOLDER; on two idle cores `build` and
+`pull` take 20 minutes a run, `six` an hour. Stand-ins replace what is out of reach, in both ways alike. On a smaller
+disk `--wheels` measures both ways with torch, NCCL and these large wheels alone, and the page says so.
+"""
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import build_page
+from build_lab import Lab, Run, lab
+from build_results import WAYS, Results, Way, load
+from registry import registry
+
+from rdma_images import paths
+from rdma_images.engine import bootstrap
+from rdma_images.layers import LARGE
+from rdma_images.wheels import Lock
+
+TARGET = "efa-pytorch"
+OLD, NEW = "2.14.0", "2.14.1"  # torch and its next patch
+# The same base for both fabrics, since another base may have another Python, and so another torch.
+BASE = "base=ubuntu22.04"
+FABRICS = [(target, NEW) for target in (TARGET, "erdma-pytorch")]
+SIX = [(target, torch) for torch in (NEW, OLD, "2.13.0") for target in (TARGET, "erdma-pytorch")]
+MEASURES = ("build", "pull", "fabrics", "six", "nothing")
+SIZES = ("unpacked", "wheels unpacked", "compressed", "disk", "to push")
+INVOKE = [sys.executable, "-m", "invoke"]
+GB = 1e9
+
+
+def main() -> None:
+    """Measure what is asked for, and write the page from all that is known."""
+    asked = arguments()
+    results = load()
+    results.machine = machine(asked.wheels)
+    if set(asked.only) - {"nothing"}:
+        with lab(asked.folder) as room:
+            prepare(room, asked.wheels)
+            if {"build", "pull"} & set(asked.only):
+                builds(room, asked, results)
+            for name, chosen in (("fabrics", FABRICS), ("six", SIX)):
+                if name in asked.only:
+                    in_a_registry(room, asked.ways, name, chosen, results)
+    if "nothing" in asked.only:
+        nothing_to_do(asked.runs, results)
+    build_page.write(results)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(MEASURES))
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS))
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--wheels", type=lambda text: text.split(","))
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "rdma-images-benchmark")
+    asked = parser.parse_args()
+    if unknown := set(asked.only) - set(MEASURES):
+        parser.error(f"--only knows {', '.join(MEASURES)}, not {', '.join(sorted(unknown))}")
+    return asked
+
+
+def prepare(room: Lab, wheels: list[str] | None) -> None:
+    """Lock the wheels and make the bases beforehand: both ways need them alike, and nobody's time is to have them."""
+    images = [(TARGET, torch, ()) for torch in (OLD, NEW)] + [(target, torch, (BASE,)) for target, torch in SIX]
+    for target, torch, axes in images:
+        changes = [word for pair in (f"pytorch={torch}", *axes) for word in ("--set", pair)]
+        room.time("prepare", [*INVOKE, "render", "--rehearse", "--target", target, *changes])
+    for file in (room.project / "locks" / "python").glob("torch-*.json") if wheels else ():
+        lock = Lock.model_validate_json(file.read_text(encoding="utf-8"))
+        names = ("torch", "nvidia-nccl-cu12", "nvidia-nccl-cu13", *(wheels or ()))
+        kept = tuple(wheel for wheel in lock.wheels if wheel.size < LARGE or wheel.name in names)
+        file.write_text(lock.model_copy(update={"wheels": kept}).text(), encoding="utf-8")
+    for base in ("debian12", "debian13"):
+        bootstrap.base(base)
+
+
+def builds(room: Lab, asked: argparse.Namespace, results: Results) -> None:
+    """A cold build, the next torch on top of it, and a pull of that; one way after the other, `runs` times."""
+    names = ["cold", "cold export", "cold unpack", "next torch", *SIZES, "to push of the whole"]
+    pull = "pull" in asked.only
+    for name in [*names, "push", "pull"] if pull else names:
+        results.start(name, "GB" if name in SIZES else "s", revision())
+    for number in range(asked.runs):
+        for way in asked.ways:
+            room.empty()
+            measure_builds(room, way, number, results)
+            if pull:
+                measure_pull(room, way, results)
+            results.save()
+
+
+def in_a_registry(room: Lab, ways: list[Way], name: str, chosen: list[tuple[str, str]], results: Results) -> None:
+    """How many bytes a registry holds when it has all the images `chosen`, and how many the first of them has."""
+    whole, first = (results.start(f"{name}, {what}", "GB", revision()) for what in ("all", "the first"))
+    for way in ways:
+        room.empty()
+        layers: dict[str, int] = {}
+        for target, torch in chosen:
+            run = room.time(f"{way}-{name}", command(way, torch, target, BASE))
+            layers |= room.layers(newest(room))
+            if not first.values.get(way):
+                first.add(way, round(sum(layers.values()) / GB, 3), run.load)
+            room.docker("image", "rm", newest(room))  # its layers stay in the builder's cache
+        whole.add(way, round(sum(layers.values()) / GB, 3), run.load)
+        results.save()
+
+
+def measure_builds(room: Lab, way: Way, number: int, results: Results) -> None:
+    """One way: cold, then the next torch."""
+    cold = room.time(f"{way}-cold-{number}", command(way, OLD))
+    before = room.layers(newest(room))
+    note(results, way, cold, {"cold": cold.seconds, "cold export": cold.export, "cold unpack": cold.unpack})
+    sizes = {
+        "unpacked": room.unpacked(newest(room)) / GB,
+        "wheels unpacked": room.unpacked(newest(room), "/opt/venv") / GB,
+        "compressed": sum(before.values()) / GB,
+        "disk": room.used() / GB,
+    }
+    note(results, way, cold, sizes)
+    if way == "baseline":  # nothing of it is used again, and it would fill the disk
+        room.docker("image", "rm", newest(room))
+    again = room.time(f"{way}-next-{number}", command(way, NEW))
+    after = room.layers(newest(room))
+    new = sum(size for digest, size in after.items() if digest not in before)
+    note(
+        results,
+        way,
+        again,
+        {
+            "next torch": again.seconds,
+            "to push": new / GB,
+            "to push of the whole": new / sum(after.values()),
+        },
+    )
+
+
+def measure_pull(room: Lab, way: Way, results: Results) -> None:
+    """Push the newest image to a registry on this machine, empty the engine, and pull it."""
+    with tempfile.TemporaryDirectory(dir=room.folder) as folder, registry(Path(folder)) as host:
+        ref = f"{host}/benchmark/{way}:new"
+        room.docker("tag", newest(room), ref)
+        for name in ("push", "pull"):
+            begun = time.monotonic()
+            room.docker(name, ref)
+            results.rows[name].add(way, round(time.monotonic() - begun, 2), round(os.getloadavg()[0], 1))
+            room.empty()
+
+
+def nothing_to_do(runs: int, results: Results) -> None:
+    """The whole matrix again, with everything built: in the user's own engine, where it is."""
+    row = results.start("nothing to do", "s", revision())
+    again = [*INVOKE, "build", "--all", "--rehearse"]
+    subprocess.run(again, cwd=paths.PROJECT, check=True)
+    for _ in range(max(runs, 5)):
+        begun = time.monotonic()
+        subprocess.run(again, cwd=paths.PROJECT, check=True, capture_output=True)
+        row.add("ours", round(time.monotonic() - begun, 2), round(os.getloadavg()[0], 1))
+    results.save()
+
+
+def command(way: Way, torch: str, target: str = TARGET, *axes: str) -> list[str]:
+    """What a user of either way would type."""
+    chosen = [f"pytorch={torch}", *axes]
+    if way == "baseline":
+        return [sys.executable, "benchmarks/build_baseline.py", target, *chosen]
+    changes = [word for pair in chosen for word in ("--set", pair)]
+    return [*INVOKE, "build", "--rehearse", "--no-validate", "--target", target, *changes]
+
+
+def newest(room: Lab) -> str:
+    """The image built last."""
+    return room.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split("\n")[0]
+
+
+def note(results: Results, way: Way, run: Run, values: dict[str, float]) -> None:
+    """Add what one run gave."""
+    for name, value in values.items():
+        results.rows[name].add(way, round(value, 3), run.load)
+
+
+def machine(wheels: list[str] | None) -> dict[str, str]:
+    """What it was measured on, and with."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {"cores": str(os.cpu_count()), "memory": f"{memory / GB:.0f} GB", "kernel": platform.release()} | (
+        {"wheels": ", ".join(wheels)} if wheels else {}
+    )
+
+
+def revision() -> str:
+    """What was measured, and when: the date, and the commit."""
+    said = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=paths.PROJECT, capture_output=True, text=True, check=True
+    )
+    return f"{datetime.now(UTC):%Y-%m-%d}, {said.stdout.strip()}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""The baseline: the same base, fabric and wheels as one of our images, put together the way that most guides tell.
+
+One Dockerfile, `pip install` in a RUN, layers of gzip, nothing shared between images.
+
+python benchmarks/build_baseline.py TARGET [AXIS=VALUE ...]
+"""
+
+import re
+import sys
+from dataclasses import replace
+
+from rdma_images import atomic, build, choice, engine, order
+from rdma_images.order import Order
+from rdma_images.site import site
+
+PYTHON = """FROM base AS with-python
+{run} <<'SH'
+set -eu
+export APT_CONFIG=/run/secrets/apt-config DEBIAN_FRONTEND=noninteractive
+apt-get update
+apt-get install -y --no-install-recommends ca-certificates python3 python3-venv
+python3 -m venv /opt/venv
+SH
+"""
+WHEELS = """FROM {previous} AS with-wheels
+RUN --mount=type=secret,id=ca-bundle --mount=type=secret,id=pip-config --mount=type=secret,id=netrc <<'SH'
+set -eu
+export PIP_CONFIG_FILE=/run/secrets/pip-config NETRC=/run/secrets/netrc PIP_CERT=/run/secrets/ca-bundle
+/opt/venv/bin/pip install --no-cache-dir --no-deps --only-binary :all: --require-hashes \\
+    --requirement /dev/stdin <<'LOCK'
+{requirements}
+LOCK
+SH
+"""
+
+
+def main() -> None:
+    """Build it; what it is made of is chosen as for `invoke build`."""
+    target, *axes = sys.argv[1:]
+    here = site()
+    (image,) = choice.images(here, [target], False, axes, True)
+    ours = order.order(image, here, rehearse=True, compression="gzip")
+    theirs = replace(ours, image=replace(image, id=f"baseline-{image.id}", tag=f"baseline-{image.tag}"))
+    text = dockerfile(ours)
+    atomic.write(theirs.dockerfile, text)
+    build.build(
+        [replace(theirs, inputs=f"baseline {ours.inputs}")],
+        here,
+        engine.ensure(),
+        build.options(True, "", "gzip", None, None),
+        lambda line: print(line, file=sys.stderr),
+    )
+
+
+def dockerfile(ours: Order) -> str:
+    """Our Dockerfile with pip's one RUN in the place of the wheels' layers; the fabric's stages are the same text."""
+    text = ours.dockerfile.read_text(encoding="utf-8")
+    stages = {name: stage for stage in re.split(r"(?m)^(?=FROM )", text) if (name := _name(stage))}
+    apt = stages["with-python"].split("\n", 1)[1].split(" <<'SH'")[0]
+    fabric = {
+        n: s for n, s in stages.items() if re.match("(with|build)-", n) and n not in ("with-python", "with-wheels")
+    }
+    wheels = WHEELS.format(
+        previous=next(reversed(fabric), "with-python"),
+        requirements="\n".join(wheel.requirement for wheel in ours.lock.wheels),
+    )
+    return "\n".join((PYTHON.format(run=apt), *fabric.values(), wheels, stages["image"]))
+
+
+def _name(stage: str) -> str:
+    """The name that a stage's first line gives it; empty for what comes before the first stage."""
+    found = re.match(r"FROM .* AS (\S+)\n", stage)
+    return found[1] if found else ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""A laboratory for measuring builds: an engine of its own that can be emptied, and a copy of this project."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rdma_images import paths
+from rdma_images.engine import Engine, disk, private
+from rdma_images.engine.layout import layout
+
+
+@dataclass(frozen=True)
+class Run:
+    """One command, timed from outside."""
+
+    seconds: float
+    export: float  # seconds of the whole in which BuildKit compressed layers
+    unpack: float  # and in which it unpacked the image
+    load: float  # 1-minute load average of the machine at the end
+
+
+@dataclass(frozen=True)
+class Lab:
+    """An engine with nothing in it but what the measurements put there."""
+
+    folder: Path
+    engine: Engine
+
+    @property
+    def project(self) -> Path:
+        """The copy of this project; what a build writes stays in it."""
+        return self.folder / "project"
+
+    def time(self, name: str, command: Sequence[str | Path]) -> Run:
+        """Run `command` in the project; its output goes to <name>.log. Ends the benchmark where it fails."""
+        log = self.folder / f"{name}.log"
+        begun = time.monotonic()
+        with log.open("w", encoding="utf-8") as out:
+            done = subprocess.run(
+                command, cwd=self.project, env=self._environ(), stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+        seconds = time.monotonic() - begun
+        if done.returncode:
+            sys.exit(f"{name} failed, see {log}")
+        text = log.read_text(encoding="utf-8")
+        return Run(round(seconds, 2), _last(EXPORT, text), _last(UNPACK, text), round(os.getloadavg()[0], 1))
+
+    def docker(self, *arguments: str) -> str:
+        """What `docker` says; ends the benchmark where it fails."""
+        done = subprocess.run(["docker", *arguments], env=self.engine.environ(), capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"docker {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    def empty(self) -> None:
+        """Leave no image and no cache in the engine; it is this laboratory's own."""
+        if images := self.docker("image", "ls", "--quiet").split():
+            self.docker("image", "rm", "--force", *dict.fromkeys(images))
+        self.docker("buildx", "prune", "--all", "--force")
+
+    def layers(self, ref: str) -> dict[str, int]:
+        """The layers of an image: digest -> bytes, compressed as they are pushed."""
+        manifest = self._blob(self.docker("image", "inspect", "--format", "{{.Id}}", ref))
+        if "manifests" in manifest:
+            manifest = self._blob(manifest["manifests"][0]["digest"])
+        return {layer["digest"]: layer["size"] for layer in manifest["layers"]}
+
+    def unpacked(self, ref: str, path: str = "/") -> int:
+        """Bytes of an image's files under `path`."""
+        said = self.docker("run", "--rm", "--network", "host", ref, "du", "-sxB1", "--apparent-size", path)
+        return int(said.split()[0])
+
+    def used(self) -> int:
+        """Bytes of the engine's disk."""
+        return disk.used(layout().data)
+
+    def _blob(self, digest: str) -> dict[str, Any]:
+        blobs = layout().data / "containerd" / "io.containerd.content.v1.content" / "blobs"
+        content: dict[str, Any] = json.loads((blobs / digest.replace(":", "/")).read_text(encoding="utf-8"))
+        return content
+
+    def _environ(self) -> dict[str, str]:
+        return self.engine.environ() | {"PYTHONPATH": str(self.project), "PYTHONDONTWRITEBYTECODE": ""}
+
+
+EXPORT = re.compile(r"exporting layers ([\d.]+)s done")
+UNPACK = re.compile(r"unpacking to \S+ ([\d.]+)s done")
+
+
+def _last(pattern: re.Pattern[str], log: str) -> float:
+    found = pattern.findall(log)
+    return float(found[-1]) if found else 0.0
+
+
+@contextmanager
+def lab(folder: Path) -> Iterator[Lab]:
+    """A laboratory under `folder`, whose engine ends with it; bases that were made there before are used."""
+    state = folder / "state"
+    os.environ["RDMA_IMAGES_STATE"] = str(state)
+    shutil.rmtree(folder / "project", ignore_errors=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=paths.PROJECT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (source := paths.PROJECT / name).is_file():
+            to = folder / "project" / name
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, to)
+    found = Lab(folder, private.up(lambda line: print(line, file=sys.stderr)))
+    try:
+        found.empty()
+        yield found
+        found.empty()
+    finally:
+        private.down()

@@ -1,0 +1,126 @@
+"""docs/performance.md and its chart, from what docs/performance.json has."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jinja2
+from build_results import WAYS, Results, Row, load
+
+from rdma_images import atomic, paths
+
+PAGE = paths.PROJECT / "docs" / "performance.md"
+CHART = paths.PROJECT / "docs" / "performance.svg"
+TEMPLATES = paths.PROJECT / "benchmarks"
+BARS = ("cold", "next torch", "push", "pull")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What was set out to be reached, and what says whether it was."""
+
+    what: str
+    least: str
+    found: Callable[[Results], tuple[str, bool] | None]  # None where it is not measured
+
+
+def write(results: Results) -> None:
+    """Write both files."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    bars = {name: results.rows[name] for name in BARS if name in results.rows and results.rows[name].ratio}
+    page = environment.get_template("performance.md.j2")
+    atomic.write(
+        PAGE, page.render(results=results, goals=[(g, g.found(results)) for g in GOALS], told=told, bars=bars) + "\n"
+    )
+    chart = environment.get_template("performance.svg.j2")
+    longest = max((row.median(way) or 0 for row in bars.values() for way in WAYS), default=1)
+    atomic.write(CHART, chart.render(bars=bars, scale=420 / longest) + "\n")
+
+
+def told(row: Row, way: str) -> str:
+    """A way's median and its spread, "93 s (90 to 101)"; a dash where it was not measured."""
+    values = row.values.get(way)
+    if not values:
+        return "—"
+    middle = row.median("ours" if way == "ours" else "baseline") or 0.0
+    spread = f" ({number(min(values))} to {number(max(values))})" if len(values) > 1 else ""
+    return f"{number(middle)} {row.unit}{spread}"
+
+
+def number(value: float) -> str:
+    """Three digits that count."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _faster(name: str, least: float) -> Callable[[Results], tuple[str, bool] | None]:
+    def found(results: Results) -> tuple[str, bool] | None:
+        row = results.rows.get(name)
+        return (f"{row.ratio:.1f} times", row.ratio >= least) if row and row.ratio else None
+
+    return found
+
+
+def _ours(name: str, most: float, text: str) -> Callable[[Results], tuple[str, bool] | None]:
+    def found(results: Results) -> tuple[str, bool] | None:
+        value = results.rows[name].median("ours") if name in results.rows else None
+        return None if value is None else (text.format(value), value <= most)
+
+    return found
+
+
+def _share(part: tuple[str, str], whole: tuple[str, str], most: float) -> Callable[[Results], tuple[str, bool] | None]:
+    """One way's row over another's."""
+
+    def value(results: Results, name: str, way: str) -> float | None:
+        row = results.rows.get(name)
+        return row.median("ours" if way == "ours" else "baseline") if row else None
+
+    def found(results: Results) -> tuple[str, bool] | None:
+        above, below = value(results, *part), value(results, *whole)
+        return (f"{above / below:.2f} times", above / below <= most) if above and below else None
+
+    return found
+
+
+def _beside_wheels(results: Results) -> tuple[str, bool] | None:
+    rows = [results.rows.get(name) for name in ("unpacked", "wheels unpacked")]
+    values = [row.median("ours") for row in rows if row]
+    if len(values) < 2 or values[0] is None or values[1] is None:
+        return None
+    beside = values[0] - values[1]
+    return f"{values[0]:.2f} GB, {beside * 1000:.0f} MB of them beside the wheels", beside <= 0.5
+
+
+GOALS = (
+    Goal("Cold build of `efa-pytorch`, until the image can run", "4 times faster", _faster("cold", 4)),
+    Goal("The next torch patch, warm", "8 times faster", _faster("next torch", 8)),
+    Goal(
+        "Bytes of it to push",
+        "at most 35% of the image",
+        _ours("to push of the whole", 0.35, "{:.0%}"),
+    ),
+    Goal(
+        "Nothing to do, the whole default matrix",
+        "under 1 s",
+        _ours("nothing to do", 1.0, "{:.2f} s"),
+    ),
+    Goal(
+        "Six images (2 fabrics, 3 torch versions) in a registry",
+        "at most half of the baseline's",
+        _share(("six, all", "ours"), ("six, all", "baseline"), 0.5),
+    ),
+    Goal(
+        "Two fabrics with one torch in a registry",
+        "at most 1.1 times one image",
+        _share(("fabrics, all", "ours"), ("fabrics, the first", "ours"), 1.1),
+    ),
+    Goal("Pull from a registry on this machine into an empty engine", "2 times faster", _faster("pull", 2)),
+    Goal("Size of `efa-pytorch`, unpacked", "at most the wheels + 500 MB", _beside_wheels),
+)
+
+if __name__ == "__main__":
+    write(load())
