@@ -1,5 +1,6 @@
 """The probes, on what this machine has and on files made for them."""
 
+import ast
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rdma_images.paths import VALIDATORS
 from rdma_images.validate import probing
 from validators.probes import devices, elf, leftovers, libraries, loader, measure, packages, pytorch, tools, tree
 
@@ -210,3 +212,11 @@ def test_efa_domains() -> None:
     )
     assert devices.efa_domains(listing) == ["rdmap79s0-rdm"]
     assert devices.efa_domains("") == []
+
+
+def test_the_probes_are_python_of_their_oldest_interpreter() -> None:
+    for path in (VALIDATORS / "probes").glob("*.py"):
+        text = path.read_text()
+        ast.parse(text, feature_version=(3, 8))
+        assert "removeprefix" not in text
+        assert path.stem == "__init__" or path.stem in probing.MODULES
