@@ -15,6 +15,7 @@ from rdma_images.errors import RdmaImagesError
 from rdma_images.model import Check, Report
 from rdma_images.paths import PROJECT
 from rdma_images.report import files
+from rdma_images.report.table import sum_of
 
 CASE = json.loads((Path(__file__).parent / "data" / "cases" / "efa-pytorch.json").read_text())
 PASSED = Check("nccl.single", "one libnccl is in the image", "static", "error", "passed", "one file", "/x/libnccl.so.2")
@@ -116,6 +117,11 @@ def test_the_table() -> None:
     assert "link it" in text
     assert "stand-ins took the place of efa-installer-1.50.0" in text
     assert "a/b:c: 1 passed, 1 failed, 1 warned, 1 skipped, in 3.2 s" in text
+
+
+def test_the_table_says_that_a_report_was_kept() -> None:
+    assert "kept from" not in sum_of(report(PASSED))
+    assert "kept from 2026-11-21T09:00:00+00:00" in sum_of(replace(report(PASSED), reused=True))
 
 
 def test_a_warning_alone_passes() -> None:

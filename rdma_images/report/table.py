@@ -36,11 +36,12 @@ def table(report: Report) -> RenderableType:
 
 
 def sum_of(report: Report) -> str:
-    """One sentence: how many checks passed, failed and were skipped."""
+    """One sentence: how many checks passed, failed and were skipped, and whether that was known already."""
     shown = [state(check) for check in report.checks]
     words = ("passed", "failed", "warned", "skipped")
     counts = ", ".join(f"{shown.count(word)} {word}" for word in words if shown.count(word))
-    return f"{report.ref}: {counts}, in {report.seconds:.1f} s"
+    kept = f"; kept from {report.started}, as neither the image nor the suite has changed" if report.reused else ""
+    return f"{report.ref}: {counts}, in {report.seconds:.1f} s{kept}"
 
 
 def _said(check: Check) -> Text:
