@@ -38,15 +38,15 @@ def supplied(image, site):
 def test_an_image_stands_on_its_bases_stand_in(site):
     (before,) = planned("erdma-pytorch")
     (image,) = rehearsal.stand([before], site)
-    assert image.components["base"].details["stand-in"] == "debian12"
-    assert image.version("python") == "3.11"
+    assert image.components["base"].details["stand-in"] == "debian13"
+    assert image.version("python") == "3.13"
     assert "stands in" in image.components["python"].decided_by
     assert image.id == before.id
 
 
 def test_its_apt_archives_are_the_stand_ins(site):
     (image,) = rehearsal.stand(planned("erdma-pytorch"), site)
-    assert {s.id for s in sources.sources(image, KNOWN) if s.kind == "apt"} >= {"debian-bookworm"}
+    assert {s.id for s in sources.sources(image, KNOWN) if s.kind == "apt"} >= {"debian-trixie"}
     assert not any(s.component == "ubuntu" for s in sources.sources(image, KNOWN))
 
 
