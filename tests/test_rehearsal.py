@@ -31,8 +31,12 @@ def planned(target, **changes):
     return plan.plan(OURS, KNOWN, [target], changes=changes).images
 
 
+def supplies(image, site):
+    return supply.supply(sources.sources(image, KNOWN), site.mirrors, rehearse=True)
+
+
 def supplied(image, site):
-    return {s.source.id: s for s in supply.supply(sources.sources(image, KNOWN), site.mirrors, rehearse=True)}
+    return {one.source.id: one for one in supplies(image, site)}
 
 
 def test_an_image_stands_on_its_bases_stand_in(site):
@@ -76,7 +80,7 @@ def test_a_key_and_its_repository_are_stood_in_for_together(site, monkeypatch):
 
 def test_the_repository_comes_over_the_bases_archives(site):
     (image,) = rehearsal.stand(planned("erdma-pytorch"), site)
-    made = texts(supplied(image, site).values(), site.mirrors)
+    made = texts(supplies(image, site), site.mirrors)
     assert "erdma" not in made["apt-sources"]
     over = made["apt-sources-erdma-apt"].splitlines()
     assert any("archive.example.com" in line for line in over)
@@ -87,7 +91,7 @@ def test_the_repository_comes_over_the_bases_archives(site):
 def test_where_the_bases_own_archives_stay_the_repository_is_beside_them(site):
     """Ubuntu's own sources have no address here: the stage mounts the one line among them."""
     (image,) = planned("erdma-pytorch")
-    made = texts(supplied(image, site).values(), site.mirrors)
+    made = texts(supplies(image, site), site.mirrors)
     assert made["apt-sources"] == ""
     assert len(made["apt-sources-erdma-apt"].splitlines()) == 1
     assert "sourceparts" not in made["apt-config-erdma-apt"]
