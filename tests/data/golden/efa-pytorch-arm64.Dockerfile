@@ -104,7 +104,7 @@ def split(record: Path, site: Path, devel: Path, devel_files: re.Pattern[str]) -
         return 0
     for path, *_ in moved:
         _move(site / path, devel / path)
-    kept = [row for row in rows if row not in moved]
+    kept = [row for row in rows if not devel_files.match(row[0])]
     with record.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(kept)
     whole = devel / record.relative_to(site)
