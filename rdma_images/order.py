@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
 from rdma_images import atomic, lock, paths, plan, render, sources, stand_ins, supply
 from rdma_images.engine import Progress, bootstrap, silent
+from rdma_images.facts import Facts
 from rdma_images.mirrors import Mirrors
 from rdma_images.model import Image, Source
 from rdma_images.site import Site
@@ -20,8 +22,13 @@ class Order:
 
     image: Image
     lock: Lock
-    sources: tuple[Source, ...]
+    facts: Facts = field(repr=False)
     inputs: str  # "sha256:…"
+
+    @cached_property
+    def sources(self) -> tuple[Source, ...]:
+        """All that the image downloads; asked where one builds, since uv and pip take 0.5 s to name their index."""
+        return sources.sources(self.image, self.facts)
 
     @property
     def dockerfile(self) -> Path:
@@ -35,7 +42,7 @@ def order(
     """What building `image` means; writes plan.json and Dockerfile, and locks its wheels where nobody has yet."""
     wheels = _locked(image, site.mirrors, progress)
     dockerfile = render.render(image, wheels, _toolkit(image, site.mirrors, progress), lock.tools(), site.facts)
-    wanted = sources.sources(image, site.facts)
+    wanted = sources.pinned(image, site.facts)
     made_of = {
         "dockerfile": dockerfile,
         "pins": {source.id: source.pin for source in wanted},
@@ -48,7 +55,7 @@ def order(
     plan.write(image)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)
     digest = sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
-    return Order(image, wheels, wanted, f"sha256:{digest}")
+    return Order(image, wheels, site.facts, f"sha256:{digest}")
 
 
 def _locked(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:

@@ -43,6 +43,11 @@ def sources(image: Image, facts: Facts) -> tuple[Source, ...]:
 
     Debian's archive and the package index are the ones this machine is configured with.
     """
+    return (*pinned(image, facts), _index())
+
+
+def pinned(image: Image, facts: Facts) -> tuple[Source, ...]:
+    """The sources that have a pin of their own: all but the package index, which its clients take long to tell."""
     bases = facts.bases.bases
     found = [
         base(image, facts),
@@ -50,7 +55,6 @@ def sources(image: Image, facts: Facts) -> tuple[Source, ...]:
         *_archives("base", bases[_below(image)]),
         *_archives("builder", bases[BUILDER]),
     ]
-    found.append(_index())
     found += _downloads(image, facts)
     return tuple(found)
 
