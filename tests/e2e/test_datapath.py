@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="mmdebstrap makes a root filesystem as root"),
 ]
 
-MOST_SECONDS = 45.0  # for an image, both machines included, on two cores without KVM
 
 
 @pytest.fixture(scope="session")
@@ -47,15 +46,11 @@ def proven(root: Path, parts: kit.Kit, folder: Path):
         return datapath.prove(files, parts, "efa", folder)
 
 
-def test_everything_in_a_whole_image_passes_in_time(root, parts, tmp_path):
-    begun = time.monotonic()
+def test_everything_in_a_whole_image_passes(root, parts, tmp_path):
     checks = proven(root, parts, tmp_path)
-    seconds = time.monotonic() - begun
     beyond = {"efa-srd", "gpudirect"}
     assert {name for name, outcome in outcomes(checks).items() if outcome != "passed"} == beyond
     assert not (tmp_path / datapath.CONSOLE).exists()
-    busy = os.getloadavg()[0] > (os.cpu_count() or 1)
-    assert seconds < MOST_SECONDS * (2 if busy else 1)
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda function: function.__name__)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -89,10 +88,8 @@ def test_an_image_arrives_with_its_proof_and_is_left_alone_afterwards(registry, 
     assert written.digest == small.digest
     assert written.measured["python"].startswith("3.13.")
 
-    started = time.monotonic()
     means = dataclasses.replace(means, engine=lambda: pytest.fail("nothing is to be sent"))
     (second,) = publish.publish(items(image), {"local": registry.entry()}, means)
-    assert time.monotonic() - started < 3
     assert second.place.result == "there"
     assert not any(one.new for one in second.place.attached)
     assert second.place.tags == first.place.tags

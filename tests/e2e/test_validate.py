@@ -150,9 +150,7 @@ def test_nothing_of_the_image_reaches_out_or_stays() -> None:
 def test_a_result_is_kept_by_image_and_suite() -> None:
     ref = validated.good_image()
     measured = validate(ref, validated.engine(), reuse=False)
-    started = time.monotonic()
     kept = validate(ref, validated.engine())
-    assert time.monotonic() - started < 2
     assert kept == replace(measured, reused=True)
     assert (folder_of(ref) / "report.xml").exists()
 
