@@ -88,20 +88,15 @@ def ref(image: Image, stood_in: Sequence[str]) -> str:
 
 
 def _all_there(orders: Sequence[Order], engine: Engine) -> dict[str, Build]:
-    """The images that need not be built, by id."""
-    return {o.image.id: found for o in orders if (found := _there(o, engine))}
+    """The images that need not be built, by id: built before from the same inputs, and still in the engine."""
+    before = {o.image.id: made for o in orders if (made := load(o.image.id)) and made.inputs == o.inputs}
+    digests = _digests([made.ref for made in before.values()], engine)
+    return {image_id: made for image_id, made in before.items() if digests.get(made.ref) == made.digest}
 
 
 def _say_nothing_to_do(there: Mapping[str, Build], progress: Progress) -> None:
     for found in there.values():
         progress(f"{found.ref} is there, made of the same inputs: nothing to build")
-
-
-def _there(order: Order, engine: Engine) -> Build | None:
-    """The image as it was built before from the same inputs, where the engine still has it."""
-    before = load(order.image.id)
-    same = before and before.inputs == order.inputs
-    return before if before and same and _digest(before.ref, engine) == before.digest else None
 
 
 def bake_file(orders: Sequence[Order], site: Site, rehearse: bool) -> Path:
@@ -201,7 +196,7 @@ def _record(order: Order, supplies: Sequence[Supply], engine: Engine, seconds: f
     before = load(order.image.id)
     stood_in = supply.rehearsed(supplies)
     name = ref(order.image, stood_in)
-    digest = _digest(name, engine)
+    digest = _digests([name], engine).get(name)
     if digest is None:
         raise RdmaImagesError(f"{name} was built, but the engine does not have it: is its disk full?")
     finished = datetime.now(UTC).isoformat(timespec="seconds")
@@ -214,10 +209,14 @@ def _record(order: Order, supplies: Sequence[Supply], engine: Engine, seconds: f
     return made
 
 
-def _digest(name: str, engine: Engine) -> str | None:
-    """The engine's id of an image (with the containerd store: its manifest's digest), None where it has none."""
-    done = _docker(engine, "image", "inspect", "--format", "{{.Id}}", name)
-    return done.stdout.strip() or None if done.returncode == 0 else None
+def _digests(names: Sequence[str], engine: Engine) -> dict[str, str]:
+    """The engine's ids of those images that it has, by name (with the containerd store: the manifests' digests)."""
+    if not names:
+        return {}
+    # Fails where one of them is not there, and tells of the others all the same.
+    done = _docker(engine, "image", "inspect", "--format", '{{.Id}} {{join .RepoTags " "}}', *names)
+    lines = filter(None, map(str.split, done.stdout.splitlines()))
+    return {name: digest for digest, *tags in lines for name in tags}
 
 
 def _docker(engine: Engine, *arguments: str) -> subprocess.CompletedProcess[str]:

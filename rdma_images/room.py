@@ -8,10 +8,10 @@ from rdma_images.engine import Engine, disk
 from rdma_images.order import Order
 
 # Sizes as multiples of what the wheels are to download, measured for efa-pytorch 2.15.0 in an empty engine (3.0 GB to
-# download, 24 GB of engine data in the end): every image is unpacked once; what is new to the engine is also
-# in uv's cache, in the stage that installs it, in the stage of its layer, and compressed in the layer.
+# download, 19 GB of engine data in the end): every image is unpacked once; what is new to the engine is also
+# in the stage that installs it, in the stage of its layer, and compressed in the layer.
 UNPACKED = 2
-NEW = 6
+NEW = 5
 # The components that decide the wheels; an image of the engine with the same ones has brought them.
 DECIDING = ("pytorch", "nccl", "cuda", "python")
 
