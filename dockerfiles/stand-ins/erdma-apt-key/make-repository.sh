@@ -6,8 +6,17 @@ suite=dists/$ERDMA_APT/erdma
 arch=$(dpkg --print-architecture)
 mkdir -p "$out/pool" "$out/$suite/main/binary-$arch"
 
+# wanted DEB: whether facts/ know the repository to have it; a newer Debian has some under another name, and says so.
+wanted() {
+    for name in $ERDMA_APT_PACKAGES; do
+        dpkg-deb --field "$1" Package Provides | grep -q -E "[ ,]$name( |,|\$)" && return
+    done
+    return 1
+}
+
 # Newer than Debian's own, as Alibaba's are newer than Ubuntu's: apt then takes them because of their version.
 for deb in /debs/*.deb; do
+    wanted "$deb" || continue
     work=$(mktemp -d)
     dpkg-deb --raw-extract "$deb" "$work"
     sed -i -E 's/^Version: (.*)/Version: \1+standin/' "$work/DEBIAN/control"
