@@ -214,7 +214,7 @@ def _digests(names: Sequence[str], engine: Engine) -> dict[str, str]:
     if not names:
         return {}
     # Fails where one of them is not there, and tells of the others all the same.
-    done = _docker(engine, "image", "inspect", "--format", '{{.Id}} {{join .RepoTags " "}}', *names)
+    done = _docker(engine, "image", "inspect", "--format", "{{.Id}}{{range .RepoTags}} {{.}}{{end}}", *names)
     lines = filter(None, map(str.split, done.stdout.splitlines()))
     return {name: digest for digest, *tags in lines for name in tags}
 
