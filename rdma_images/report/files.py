@@ -46,9 +46,21 @@ def write_page() -> Path:
 def publish_kept(kept: Path, folder: Path) -> Report:
     """Write the report kept in the folder `kept` into `folder`, marked as reused, and return it."""
     report = replace(load(kept / "report.json"), reused=True)
-    atomic.write(folder / "report.xml", (kept / "report.xml").read_text(encoding="utf-8"))
-    write(report, folder)
+    if not _is_there(report, folder):
+        atomic.write(folder / "report.xml", (kept / "report.xml").read_text(encoding="utf-8"))
+        write(report, folder)
     return report
+
+
+def _is_there(report: Report, folder: Path) -> bool:
+    """Whether `folder` has this very report, with its page: nothing to do must take no time, and a page takes 0.1 s."""
+    path = folder / "report.json"
+    others = (folder / "report.html", folder / "report.xml")
+    return (
+        path.exists()
+        and all(file.exists() for file in others)
+        and path.read_text(encoding="utf-8") == as_json(report) + "\n"
+    )
 
 
 def load(path: Path) -> Report:
