@@ -47,6 +47,11 @@ class Small:
         (done,) = build.build([made], site(), self.engine, build.options(True, "", "zstd", None, None))
         return done.ref
 
+    def forget(self, name: str) -> None:
+        """Remove the image of that name, where there is one."""
+        ref = f"{build.REPOSITORY}/efa-pytorch:test-{name}-rehearsal"
+        subprocess.run(["docker", "image", "rm", ref], env=self.engine.environ(), capture_output=True)
+
     def layers(self, ref: str) -> list[str]:
         """The digests of an image's layers, lowest first, as they are pushed."""
         saved = subprocess.Popen(["docker", "image", "save", ref], env=self.engine.environ(), stdout=subprocess.PIPE)

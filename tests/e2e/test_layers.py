@@ -39,10 +39,11 @@ def other_engine(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays():
+def nothing_stays(small):
     yield
     for name in ("small", "other"):
         shutil.rmtree(paths.image_folder(f"test-{name}"), ignore_errors=True)
+        small.forget(name)
 
 
 def test_a_layer_is_the_same_on_another_base_and_in_an_engine_that_saw_nothing(small, other_engine):

@@ -1,0 +1,61 @@
+"""What a runtime image leaves out, by pattern of dockerfiles/devel-files.txt and by wheel, in files and bytes.
+
+python benchmarks/lean.py IMAGE   (a devel image in the engine: there the wheels' RECORDs are whole)
+"""
+
+import csv
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from fnmatch import translate
+
+from rich.console import Console
+from rich.table import Table
+
+from rdma_images import engine, paths
+
+MEGABYTE = 1e6
+
+
+def main() -> None:
+    """Print the table."""
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    lines = (paths.DOCKERFILES / "devel-files.txt").read_text(encoding="utf-8").splitlines()
+    patterns = {line: re.compile(translate(line)) for line in lines if line and not line.startswith("#")}
+    left_out: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for wheel, path, size in files(sys.argv[1]):
+        for line, pattern in patterns.items():
+            if pattern.match(path):
+                left_out[line, wheel].append(size)
+                break
+    show(left_out)
+
+
+def files(image: str) -> list[tuple[str, str, int]]:
+    """Wheel, path below site-packages and bytes of every file that the wheels of an image brought, by their RECORDs."""
+    found = engine.ensure()
+    read = 'cd /opt/venv/site-packages && for r in *.dist-info/RECORD; do sed "s|^|${r%%.dist-info*},|" $r; done'
+    command = ["docker", "run", "--rm", "--network", "host", image, "sh", "-c", read]
+    done = subprocess.run(command, env=found.environ(), capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr.strip())
+    rows = csv.reader(done.stdout.splitlines())
+    return [(row[0], row[1], int(row[-1])) for row in rows if row[-1].isdigit()]
+
+
+def show(left_out: dict[tuple[str, str], list[int]]) -> None:
+    """One line a pattern and wheel, the largest first."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("pattern", "wheel", "files", "MB"):
+        table.add_column(name, justify="right" if name in ("files", "MB") else "left")
+    for (pattern, wheel), sizes in sorted(left_out.items(), key=lambda item: -sum(item[1])):
+        table.add_row(pattern, wheel, str(len(sizes)), f"{sum(sizes) / MEGABYTE:.1f}")
+    sizes = [size for one in left_out.values() for size in one]
+    table.add_row("all", "", str(len(sizes)), f"{sum(sizes) / MEGABYTE:.1f}")
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+if __name__ == "__main__":
+    main()
