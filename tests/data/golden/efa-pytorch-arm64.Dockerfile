@@ -83,6 +83,7 @@ layer comes above.
 import csv
 import re
 import sys
+from contextlib import suppress
 from fnmatch import translate
 from pathlib import Path
 
@@ -117,10 +118,9 @@ def _move(file: Path, to: Path) -> None:
     """Move a file, and let go of the folders that it leaves empty."""
     to.parent.mkdir(parents=True, exist_ok=True)
     file.rename(to)
-    for folder in file.parents:
-        if any(folder.iterdir()):
-            break
-        folder.rmdir()
+    with suppress(OSError):  # the first folder that is not empty; to list each would take long in one of 7,000 headers
+        for folder in file.parents:
+            folder.rmdir()
 
 
 if __name__ == "__main__":
