@@ -18,6 +18,14 @@ DOCS = PROJECT / "docs" / "validators.md"
 STATIC = re.compile(r'@pytest\.mark\.validator\(\s*"([\w.-]+)"(?![^@]*?tier="(?:device|gpu)")', re.DOTALL)
 
 
+# One or two of every subject, the ones that cost people days; the others run with `invoke test --exhaustive`.
+FIRST = {
+    "nccl.loaded", "nccl.single", "nccl.closure", "nccl.wheels", "torch.closure", "plugin.found", "plugin.symbols",
+    "plugin.libfabric", "libfabric.single", "libfabric.efa", "verbs.provider", "verbs.suffix", "cuda.stub",
+    "environment.obsolete", "label.complete", "label.base", "layers.secrets", "files.writable",
+}  # fmt: skip
+
+
 @pytest.fixture(autouse=True)
 def reports_elsewhere(tmp_path: Path) -> Iterator[None]:
     """Reports go to the test's own folder."""
@@ -37,7 +45,13 @@ def test_the_good_image_is_good() -> None:
     assert sum(check.outcome == "passed" for check in report.checks) > 40
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.validator)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, id=fault.validator, marks=() if fault.validator in FIRST else pytest.mark.exhaustive)
+        for fault in FAULTS
+    ],
+)
 def test_a_fault_turns_one_check_red(fault: Fault, parts: Path) -> None:
     check = tell(fault, parts)
     assert check.expected
