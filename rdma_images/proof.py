@@ -1,6 +1,7 @@
 """Which images to validate, and validating them one after the other."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import get_args
 
@@ -45,11 +46,22 @@ def prove(
     progress: Progress = silent,
 ) -> Iterator[Report]:
     """The report of each, as it is there; the files are written beside build.json. `host` needs no engine."""
+    from rdma_images import datapath
     from rdma_images.validate import validate
 
-    for one in candidates:
-        progress(f"validating {' on '.join(filter(None, (one.ref, host)))}")
-        yield validate(one.ref, engine, image=one.image, build=one.build, tiers=tiers, host=host)
+    def one(candidate: Candidate) -> Report:
+        progress(f"validating {' on '.join(filter(None, (candidate.ref, host)))}")
+        return validate(
+            candidate.ref, engine, candidate.image, candidate.build, tiers=tiers, host=host, progress=progress
+        )
+
+    # Emulated machines wait for one another most of the time; everything else has the processor busy by itself.
+    at_once = min(len(candidates), datapath.at_once()) if "datapath" in tiers else 1
+    if at_once == 1:
+        yield from map(one, candidates)
+        return
+    with ThreadPoolExecutor(at_once) as pool:
+        yield from pool.map(one, candidates)
 
 
 def _ours(image: Image) -> Candidate:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rdma_images import datapath, paths, report
 from rdma_images import engine as engines
-from rdma_images.engine import Engine
+from rdma_images.engine import Engine, Progress, silent
 from rdma_images.errors import RefusedError
 from rdma_images.model import Build, Check, Image, Report
 from rdma_images.report import junit
@@ -25,6 +25,7 @@ def validate(
     tiers: tuple[str, ...] = ("static",),
     host: str | None = None,
     reuse: bool = True,
+    progress: Progress = silent,
 ) -> Report:
     """Validate the image `ref` of `engine` and write report.json, report.xml and report.html to `folder_of`.
 
@@ -49,7 +50,7 @@ def validate(
         if reuse and (known := kept.find(name)):
             return report.publish_kept(known, folder)
         found = measuring.measure(client, engine, about)
-    emulated = datapath.run(ref, engine, image, folder=folder) if "datapath" in tiers else ()
+    emulated = datapath.run(ref, engine, image, progress, folder) if "datapath" in tiers else ()
     answer = _report(about, found, image, build, tiers, folder, started, emulated)
     # Where the emulator could not be had today, it may be tomorrow.
     if not emulated or any(check.outcome != "skipped" for check in emulated):
