@@ -1,12 +1,12 @@
 """Builds compared, ours with the baseline of build_baseline.py, on this machine and in the same engine.
 
-python benchmarks/build.py [--only build,pull,fabrics,six,nothing] [--ways baseline,ours] [--runs N] [--folder FOLDER]
-                           [--wheels torch,triton,...]
+python benchmarks/build.py [--only cold,next,pull,fabrics,six,nothing] [--ways baseline,ours] [--runs N]
+                           [--folder FOLDER] [--wheels triton,...]
 
 Writes docs/performance.json, docs/performance.md and docs/performance.svg; what is not measured in this run stays as it
-is there. Needs root on Debian, for an engine of its own, and 30 GB free under FOLDER; on two idle cores `build` and
-`pull` take 20 minutes a run, `six` an hour. Stand-ins replace what is out of reach, in both ways alike. On a smaller
-disk `--wheels` measures both ways with torch, NCCL and these large wheels alone, and the page says so.
+is there. Needs root on Debian, for an engine of its own, and 30 GB free under FOLDER. On two idle cores `cold`, `next`
+and `pull` take 20 minutes a run, `six` takes an hour. Stand-ins replace what is out of reach, in both ways alike. On a
+smaller disk `--wheels` measures both ways with torch, NCCL and these large wheels alone, and the page says so.
 """
 
 import argparse
@@ -35,8 +35,13 @@ OLD, NEW = "2.14.0", "2.14.1"  # torch and its next patch
 BASE = "base=ubuntu22.04"
 FABRICS = [(target, NEW) for target in (TARGET, "erdma-pytorch")]
 SIX = [(target, torch) for torch in (NEW, OLD, "2.13.0") for target in (TARGET, "erdma-pytorch")]
-MEASURES = ("build", "pull", "fabrics", "six", "nothing")
-SIZES = ("unpacked", "wheels unpacked", "compressed", "disk", "to push")
+MEASURES = ("cold", "next", "pull", "fabrics", "six", "nothing")
+SIZES = ("unpacked", "wheels unpacked", "compressed", "engine's disk", "to push")
+ROWS = {
+    "cold": ("cold", "cold, of it export", "cold, of it unpacking", *SIZES[:-1]),
+    "next": ("next torch", "to push", "to push of the whole"),
+    "pull": ("push", "pull"),
+}
 INVOKE = [sys.executable, "-m", "invoke"]
 GB = 1e9
 
@@ -45,15 +50,15 @@ def main() -> None:
     """Measure what is asked for, and write the page from all that is known."""
     asked = arguments()
     results = load()
-    results.machine = machine(asked.wheels)
+    results.machine = machine()
     if set(asked.only) - {"nothing"}:
         with lab(asked.folder) as room:
             prepare(room, asked.wheels)
-            if {"build", "pull"} & set(asked.only):
+            if {"cold", "next", "pull"} & set(asked.only):
                 builds(room, asked, results)
             for name, chosen in (("fabrics", FABRICS), ("six", SIX)):
                 if name in asked.only:
-                    in_a_registry(room, asked.ways, name, chosen, results)
+                    in_a_registry(room, asked, name, chosen, results)
     if "nothing" in asked.only:
         nothing_to_do(asked.runs, results)
     build_page.write(results)
@@ -90,69 +95,72 @@ def prepare(room: Lab, wheels: list[str] | None) -> None:
 
 def builds(room: Lab, asked: argparse.Namespace, results: Results) -> None:
     """A cold build, the next torch on top of it, and a pull of that; one way after the other, `runs` times."""
-    names = ["cold", "cold export", "cold unpack", "next torch", *SIZES, "to push of the whole"]
-    pull = "pull" in asked.only
-    for name in [*names, "push", "pull"] if pull else names:
-        results.start(name, "GB" if name in SIZES else "s", revision())
+    for name in (name for measure in asked.only for name in ROWS.get(measure, ())):
+        results.start(name, "GB" if name in SIZES else "s", asked.ways, measured(asked.wheels))
     for number in range(asked.runs):
         for way in asked.ways:
             room.empty()
-            measure_builds(room, way, number, results)
-            if pull:
-                measure_pull(room, way, results)
+            layers = measure_cold(room, way, number, results)
+            if "next" in asked.only:
+                measure_next(room, way, number, layers, results)
+            if "pull" in asked.only:
+                measure_pull(room, way, NEW if "next" in asked.only else OLD, results)
             results.save()
 
 
-def in_a_registry(room: Lab, ways: list[Way], name: str, chosen: list[tuple[str, str]], results: Results) -> None:
+def in_a_registry(
+    room: Lab, asked: argparse.Namespace, name: str, chosen: list[tuple[str, str]], results: Results
+) -> None:
     """How many bytes a registry holds when it has all the images `chosen`, and how many the first of them has."""
-    whole, first = (results.start(f"{name}, {what}", "GB", revision()) for what in ("all", "the first"))
-    for way in ways:
+    whole, first = (
+        results.start(f"{name}, {what}", "GB", asked.ways, measured(asked.wheels)) for what in ("all", "the first")
+    )
+    for way in asked.ways:
         room.empty()
         layers: dict[str, int] = {}
         for target, torch in chosen:
             run = room.time(f"{way}-{name}", command(way, torch, target, BASE))
-            layers |= room.layers(newest(room))
+            layers |= room.layers(built(room, torch))
             if not first.values.get(way):
                 first.add(way, round(sum(layers.values()) / GB, 3), run.load)
-            room.docker("image", "rm", newest(room))  # its layers stay in the builder's cache
+            room.docker("image", "rm", built(room, torch))  # its layers stay in the builder's cache
         whole.add(way, round(sum(layers.values()) / GB, 3), run.load)
         results.save()
 
 
-def measure_builds(room: Lab, way: Way, number: int, results: Results) -> None:
-    """One way: cold, then the next torch."""
+def measure_cold(room: Lab, way: Way, number: int, results: Results) -> dict[str, int]:
+    """Build with an empty engine. Answers the image's layers."""
     cold = room.time(f"{way}-cold-{number}", command(way, OLD))
-    before = room.layers(newest(room))
-    note(results, way, cold, {"cold": cold.seconds, "cold export": cold.export, "cold unpack": cold.unpack})
-    sizes = {
-        "unpacked": room.unpacked(newest(room)) / GB,
-        "wheels unpacked": room.unpacked(newest(room), "/opt/venv") / GB,
-        "compressed": sum(before.values()) / GB,
-        "disk": room.used() / GB,
+    layers = room.layers(built(room, OLD))
+    values = {
+        "cold": cold.seconds,
+        "cold, of it export": cold.export,
+        "cold, of it unpacking": cold.unpack,
+        "unpacked": room.unpacked(built(room, OLD)) / GB,
+        "wheels unpacked": room.unpacked(built(room, OLD), "/opt/venv") / GB,
+        "compressed": sum(layers.values()) / GB,
+        "engine's disk": room.used() / GB,
     }
-    note(results, way, cold, sizes)
+    note(results, way, cold, values)
+    return layers
+
+
+def measure_next(room: Lab, way: Way, number: int, before: dict[str, int], results: Results) -> None:
+    """Build with the next torch, in an engine that has built with the one before."""
     if way == "baseline":  # nothing of it is used again, and it would fill the disk
-        room.docker("image", "rm", newest(room))
-    again = room.time(f"{way}-next-{number}", command(way, NEW))
-    after = room.layers(newest(room))
+        room.docker("image", "rm", built(room, OLD))
+    run = room.time(f"{way}-next-{number}", command(way, NEW))
+    after = room.layers(built(room, NEW))
     new = sum(size for digest, size in after.items() if digest not in before)
-    note(
-        results,
-        way,
-        again,
-        {
-            "next torch": again.seconds,
-            "to push": new / GB,
-            "to push of the whole": new / sum(after.values()),
-        },
-    )
+    share = new / sum(after.values())
+    note(results, way, run, {"next torch": run.seconds, "to push": new / GB, "to push of the whole": share})
 
 
-def measure_pull(room: Lab, way: Way, results: Results) -> None:
-    """Push the newest image to a registry on this machine, empty the engine, and pull it."""
+def measure_pull(room: Lab, way: Way, torch: str, results: Results) -> None:
+    """Push an image to a registry on this machine, empty the engine, and pull it."""
     with tempfile.TemporaryDirectory(dir=room.folder) as folder, registry(Path(folder)) as host:
         ref = f"{host}/benchmark/{way}:new"
-        room.docker("tag", newest(room), ref)
+        room.docker("tag", built(room, torch), ref)
         for name in ("push", "pull"):
             begun = time.monotonic()
             room.docker(name, ref)
@@ -162,7 +170,7 @@ def measure_pull(room: Lab, way: Way, results: Results) -> None:
 
 def nothing_to_do(runs: int, results: Results) -> None:
     """The whole matrix again, with everything built: in the user's own engine, where it is."""
-    row = results.start("nothing to do", "s", revision())
+    row = results.start("nothing to do", "s", ["ours"], measured())
     again = [*INVOKE, "build", "--all", "--rehearse"]
     subprocess.run(again, cwd=paths.PROJECT, check=True)
     for _ in range(max(runs, 5)):
@@ -181,31 +189,31 @@ def command(way: Way, torch: str, target: str = TARGET, *axes: str) -> list[str]
     return [*INVOKE, "build", "--rehearse", "--no-validate", "--target", target, *changes]
 
 
-def newest(room: Lab) -> str:
-    """The image built last."""
-    return room.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split("\n")[0]
+def built(room: Lab, torch: str) -> str:
+    """The one image in the engine with that torch, by name."""
+    names = room.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split("\n")
+    return next(name for name in names if f"{torch}-cu" in name)
 
 
 def note(results: Results, way: Way, run: Run, values: dict[str, float]) -> None:
     """Add what one run gave."""
-    for name, value in values.items():
-        results.rows[name].add(way, round(value, 3), run.load)
+    for name in values.keys() & results.rows.keys():
+        results.rows[name].add(way, round(values[name], 3), run.load)
 
 
-def machine(wheels: list[str] | None) -> dict[str, str]:
-    """What it was measured on, and with."""
+def machine() -> dict[str, str]:
+    """What it was measured on."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {"cores": str(os.cpu_count()), "memory": f"{memory / GB:.0f} GB", "kernel": platform.release()} | (
-        {"wheels": ", ".join(wheels)} if wheels else {}
-    )
+    return {"cores": str(os.cpu_count()), "memory": f"{memory / GB:.0f} GB", "kernel": platform.release()}
 
 
-def revision() -> str:
-    """What was measured, and when: the date, and the commit."""
+def measured(wheels: list[str] | None = None) -> str:
+    """When, at which commit, and with which large wheels, where not with all."""
     said = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=paths.PROJECT, capture_output=True, text=True, check=True
     )
-    return f"{datetime.now(UTC):%Y-%m-%d}, {said.stdout.strip()}"
+    only = f"; of the large wheels only torch, NCCL, {', '.join(wheels)}" if wheels else ""
+    return f"{datetime.now(UTC):%Y-%m-%d}, {said.stdout.strip()}{only}"
 
 
 if __name__ == "__main__":

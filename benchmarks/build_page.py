@@ -32,9 +32,16 @@ def write(results: Results) -> None:
         lstrip_blocks=True,
     )
     bars = {name: results.rows[name] for name in BARS if name in results.rows and results.rows[name].ratio}
+    said: dict[str, list[str]] = {}
+    for name, row in results.rows.items():
+        for way, measured in row.measured.items():
+            said.setdefault(f"{way}, {measured}", []).append(name)
+    asked = [f"{how}: {', '.join(names)}" for how, names in said.items()]
     page = environment.get_template("performance.md.j2")
     atomic.write(
-        PAGE, page.render(results=results, goals=[(g, g.found(results)) for g in GOALS], told=told, bars=bars) + "\n"
+        PAGE,
+        page.render(results=results, goals=[(g, g.found(results)) for g in GOALS], told=told, bars=bars, asked=asked)
+        + "\n",
     )
     chart = environment.get_template("performance.svg.j2")
     longest = max((row.median(way) or 0 for row in bars.values() for way in WAYS), default=1)

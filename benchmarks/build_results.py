@@ -1,6 +1,7 @@
 """What was measured, kept in docs/performance.json: a run of some measurements leaves the others as they are."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -20,7 +21,7 @@ class Row:
     values: dict[str, list[float]] = field(default_factory=dict)  # by way, a value a run
     unit: str = "s"
     loads: dict[str, list[float]] = field(default_factory=dict)  # the machine's load average at the end of each run
-    measured: str = ""  # ISO date, and the commit measured
+    measured: dict[str, str] = field(default_factory=dict)  # by way: date, commit, and which wheels where not all
 
     def add(self, way: Way, value: float, load: float) -> None:
         """One more run."""
@@ -45,10 +46,12 @@ class Results:
     machine: dict[str, str] = field(default_factory=dict)
     rows: dict[str, Row] = field(default_factory=dict)
 
-    def start(self, name: str, unit: str, measured: str) -> Row:
-        """A row to fill; what it had before goes, for it may be of another machine or commit."""
-        self.rows[name] = Row(unit=unit, measured=measured)
-        return self.rows[name]
+    def start(self, name: str, unit: str, ways: Iterable[Way], measured: str) -> Row:
+        """A row to fill; what it had of these ways goes, for it may be of another machine or commit."""
+        row = self.rows.setdefault(name, Row(unit=unit))
+        for way in ways:
+            row.values[way], row.loads[way], row.measured[way] = [], [], measured
+        return row
 
     def save(self, file: Path = FILE) -> None:
         """Write the file whole."""
