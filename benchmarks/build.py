@@ -37,6 +37,7 @@ FABRICS = [(target, NEW) for target in (TARGET, "erdma-pytorch")]
 SIX = [(target, torch) for torch in (NEW, OLD, "2.13.0") for target in (TARGET, "erdma-pytorch")]
 MEASURES = ("cold", "next", "pull", "fabrics", "six", "nothing")
 SIZES = ("unpacked", "wheels unpacked", "compressed", "engine's disk", "to push")
+UNITS = dict.fromkeys(SIZES, "GB") | {"to push of the whole": ""}
 ROWS = {
     "cold": ("cold", "cold, of it export", "cold, of it unpacking", *SIZES[:-1]),
     "next": ("next torch", "to push", "to push of the whole"),
@@ -96,7 +97,7 @@ def prepare(room: Lab, wheels: list[str] | None) -> None:
 def builds(room: Lab, asked: argparse.Namespace, results: Results) -> None:
     """A cold build, the next torch on top of it, and a pull of that; one way after the other, `runs` times."""
     for name in (name for measure in asked.only for name in ROWS.get(measure, ())):
-        results.start(name, "GB" if name in SIZES else "s", asked.ways, measured(asked.wheels))
+        results.start(name, UNITS.get(name, "s"), asked.ways, measured(asked.wheels))
     for number in range(asked.runs):
         for way in asked.ways:
             room.empty()
