@@ -10,7 +10,7 @@ from rdma_images import layers, paths
 from rdma_images.errors import RdmaImagesError, RefusedError
 from rdma_images.facts import Facts
 from rdma_images.facts.origin import Span
-from rdma_images.model import Image
+from rdma_images.model import Component, Image
 from rdma_images.wheels import GLIBC, Lock, Tool
 
 # The names that uv gives the platforms; glibc's version is the one that the locks are made for.
@@ -107,12 +107,17 @@ def _detail_of(image: Image) -> Any:
 
 
 def _header(image: Image) -> str:
-    versions = "".join(f"#   {c.name} {c.version}, by {c.decided_by}\n" for c in image.components.values())
+    versions = "".join(f"#   {c.name} {c.version}{_decided(c)}\n" for c in image.components.values())
     return (
         f"# {image.id}\n"
         f"# Rendered from dockerfiles/targets/{image.template}.j2; a change belongs there, or into matrix.yaml.\n"
         f"{versions}\n"
     )
+
+
+def _decided(component: Component) -> str:
+    """What decided a component, where that was another one: chosen in the matrix or by --set, it is the same image."""
+    return "" if component.decided_by in ("matrix", "--set") else f", by {component.decided_by}"
 
 
 @cache

@@ -146,3 +146,12 @@ def test_no_template(monkeypatch):
     made = image("mine", {})
     with pytest.raises(RefusedError, match=r"targets/nothing\.j2: no such template, for target mine"):
         render.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS, KNOWN)
+
+
+def test_a_version_chosen_on_the_command_line_is_the_same_image():
+    default = image("efa-pytorch", {})
+    chosen = image("efa-pytorch", {"pytorch": default.version("pytorch")})
+    texts = {
+        render.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS, KNOWN) for made in (default, chosen)
+    }
+    assert len(texts) == 1

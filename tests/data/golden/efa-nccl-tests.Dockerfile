@@ -1,12 +1,12 @@
 # efa-nccl-tests-2.20.0-cu13.0-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.13-debian13
 # Rendered from dockerfiles/targets/efa-nccl-tests.j2; a change belongs there, or into matrix.yaml.
-#   base debian13, by --set
+#   base debian13
 #   python 3.13, by base
-#   cuda 13.0, by --set
-#   nccl 2.30.7, by --set
-#   efa-installer 1.50.0, by --set
+#   cuda 13.0
+#   nccl 2.30.7
+#   efa-installer 1.50.0
 #   aws-ofi-nccl 1.21.1, by efa-installer
-#   nccl-tests 2.20.0, by --set
+#   nccl-tests 2.20.0
 #   libfabric 2.6.0amzn1.0, by efa-installer
 #   rdma-core 64.0, by efa-installer
 

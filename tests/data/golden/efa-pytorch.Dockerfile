@@ -1,11 +1,11 @@
 # efa-pytorch-2.15.0-cu13.2-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.13-debian13
 # Rendered from dockerfiles/targets/efa-pytorch.j2; a change belongs there, or into matrix.yaml.
-#   base debian13, by --set
+#   base debian13
 #   python 3.13, by base
-#   pytorch 2.15.0, by --set
+#   pytorch 2.15.0
 #   cuda 13.2, by pytorch
 #   nccl 2.30.7, by pytorch
-#   efa-installer 1.50.0, by --set
+#   efa-installer 1.50.0
 #   aws-ofi-nccl 1.21.1, by efa-installer
 #   libfabric 2.6.0amzn1.0, by efa-installer
 #   rdma-core 64.0, by efa-installer

@@ -1,10 +1,10 @@
 # erdma-nccl-tests-2.20.0-cu13.0-nccl2.30.7-py3.10-ubuntu22.04
 # Rendered from dockerfiles/targets/erdma-nccl-tests.j2; a change belongs there, or into matrix.yaml.
-#   base ubuntu22.04, by --set
+#   base ubuntu22.04
 #   python 3.10, by base
-#   cuda 13.0, by --set
-#   nccl 2.30.7, by --set
-#   nccl-tests 2.20.0, by --set
+#   cuda 13.0
+#   nccl 2.30.7
+#   nccl-tests 2.20.0
 #   erdma-apt jammy, by base
 
 # uv 0.9.1 builds the layers of the wheels. Nothing of this stage is in the image, and nothing in it depends on the

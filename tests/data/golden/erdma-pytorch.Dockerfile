@@ -1,8 +1,8 @@
 # erdma-pytorch-2.14.1-cu13.0-nccl2.30.7-py3.10-ubuntu22.04
 # Rendered from dockerfiles/targets/erdma-pytorch.j2; a change belongs there, or into matrix.yaml.
-#   base ubuntu22.04, by --set
+#   base ubuntu22.04
 #   python 3.10, by base
-#   pytorch 2.14.1, by --set
+#   pytorch 2.14.1
 #   cuda 13.0, by pytorch
 #   nccl 2.30.7, by pytorch
 #   erdma-apt jammy, by base
