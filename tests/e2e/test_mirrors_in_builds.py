@@ -106,7 +106,7 @@ def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(found:
 def build(found: engine.Engine, stage: str, supplies, replaced, folder: Path) -> None:
     """Build one stage of the image's own Dockerfile, without the cache, into an OCI archive."""
     image = replace(planned(), python_packages=("numpy",))
-    text = render.render(image, lock.load(image), lock.tools(), facts.load())
+    text = render.render(image, lock.load(image), lock.toolkit(image), lock.tools(), facts.load())
     (folder / "Dockerfile").write_text(text)
     tar = bootstrap.base("debian13")
     # What makes this run unlike every other: no step of it can come from the cache.
