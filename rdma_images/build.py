@@ -184,7 +184,8 @@ def _bake(
         for way, caches in (("from", options.cache_from), ("to", options.cache_to)):
             command += [f"--set=*.cache-{way}={cache}" for cache in caches]
         command += [part for name in files for part in ("--file", str(Path(folder) / name))]
-        environ = engine.environ() | BUILDX
+        # What buildx 0.13 leaves in its temporary folder ends with ours.
+        environ = engine.environ() | BUILDX | {"TMPDIR": folder}
         done = subprocess.run(command, cwd=paths.PROJECT, env=environ, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     if done.returncode:
         names = ", ".join(t.image.id for t in targets)
