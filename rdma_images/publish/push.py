@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,12 +95,13 @@ def _attempt(
     login = repository.connection.login(fresh)
     secrets = login.secrets() if login else ()
     try:
-        events = api.push(
-            repository.ref, tag=tag, stream=True, decode=True, auth_config=login.for_docker() if login else {}
-        )
-        for event in _flowing(events, seen, host, stall):
-            seen.take(event, host, subject)
-            watch(seen)
+        with _answers_closed(api):
+            events = api.push(
+                repository.ref, tag=tag, stream=True, decode=True, auth_config=login.for_docker() if login else {}
+            )
+            for event in _flowing(events, seen, host, stall):
+                seen.take(event, host, subject)
+                watch(seen)
     except docker.errors.APIError as error:
         raise faults.PublishError(f"{host}: {subject} was not pushed: {faults.masked(str(error), secrets)}") from None
     # docker-py reads the stream itself, so the network's errors arrive from every layer below it.
@@ -110,6 +112,27 @@ def _attempt(
     if seen.digest is None:
         raise faults.BusyError(f"{host}: {subject} was not pushed: docker's answer ended early")
     return seen
+
+
+@contextmanager
+def _answers_closed(api: docker.APIClient) -> Iterator[None]:
+    """Close what is still open of the engine's answers at the end: the engine pushes as long as somebody listens.
+
+    docker-py hides the response behind a generator that does not close it; left to the garbage collector, an
+    interrupted push would go on, and write its tag.
+    """
+    answers: list[requests.Response] = []
+
+    def keep(answer: requests.Response, **_: object) -> None:
+        answers.append(answer)
+
+    api.hooks["response"].append(keep)
+    try:
+        yield
+    finally:
+        api.hooks["response"].remove(keep)
+        for answer in answers:
+            answer.close()
 
 
 def _flowing(events: Iterator[dict[str, Any]], seen: Push, host: str, stall: int) -> Iterator[dict[str, Any]]:
