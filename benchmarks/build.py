@@ -1,17 +1,18 @@
 """Builds compared, ours with the baseline of build_baseline.py, on this machine and in the same engine.
 
-python benchmarks/build.py [--only cold,next,pull,fabrics,six,nothing] [--ways baseline,ours] [--runs N]
+python benchmarks/build.py [--only cold,next,pull,floor,six,nothing] [--ways baseline,ours] [--runs N]
                            [--folder FOLDER] [--wheels triton,...]
 
 Writes docs/performance.json, docs/performance.md and docs/performance.svg; what is not measured in this run stays as it
-is there. Needs root on Debian, for an engine of its own, and 30 GB free under FOLDER. On two idle cores `cold`, `next`
-and `pull` take 20 minutes a run, `six` takes an hour. Stand-ins replace what is out of reach, in both ways alike. On a
+is there. Needs root on Debian, for an engine of its own, and 60 GB free under FOLDER. On two idle cores `cold`, `next`
+and `pull` take 15 minutes a run, `six` takes 40. Stand-ins replace what is out of reach, in both ways alike. On a
 smaller disk `--wheels` measures both ways with torch, NCCL and these large wheels alone, and the page says so.
 """
 
 import argparse
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import build_page
+from build_floor import floor
 from build_lab import Lab, Run, lab
 from build_results import WAYS, Results, Way, load
 from registry import registry
@@ -33,9 +35,9 @@ TARGET = "efa-pytorch"
 OLD, NEW = "2.14.0", "2.14.1"  # torch and its next patch
 # The same base for both fabrics, since another base may have another Python, and so another torch.
 BASE = "base=ubuntu22.04"
-FABRICS = [(target, NEW) for target in (TARGET, "erdma-pytorch")]
-SIX = [(target, torch) for torch in (NEW, OLD, "2.13.0") for target in (TARGET, "erdma-pytorch")]
-MEASURES = ("cold", "next", "pull", "fabrics", "six", "nothing")
+FABRICS = (TARGET, "erdma-pytorch")
+SIX = [(target, torch) for torch in (NEW, OLD, "2.13.0") for target in FABRICS]
+MEASURES = ("cold", "next", "pull", "floor", "six", "nothing")
 SIZES = ("unpacked", "wheels unpacked", "compressed", "engine's disk", "to push")
 UNITS = dict.fromkeys(SIZES, "GB") | {"to push of the whole": ""}
 ROWS = {
@@ -55,11 +57,10 @@ def main() -> None:
     if set(asked.only) - {"nothing"}:
         with lab(asked.folder) as room:
             prepare(room, asked.wheels)
-            if {"cold", "next", "pull"} & set(asked.only):
+            if {"cold", "next", "pull", "floor"} & set(asked.only):
                 builds(room, asked, results)
-            for name, chosen in (("fabrics", FABRICS), ("six", SIX)):
-                if name in asked.only:
-                    in_a_registry(room, asked, name, chosen, results)
+            if "six" in asked.only:
+                six(room, asked, results)
     if "nothing" in asked.only:
         nothing_to_do(asked.runs, results)
     build_page.write(results)
@@ -99,6 +100,8 @@ def builds(room: Lab, asked: argparse.Namespace, results: Results) -> None:
     for name in (name for measure in asked.only for name in ROWS.get(measure, ())):
         results.start(name, UNITS.get(name, "s"), asked.ways, measured(asked.wheels))
     for number in range(asked.runs):
+        if "floor" in asked.only:
+            measure_floor(room, number, asked.wheels, results)
         for way in asked.ways:
             room.empty()
             layers = measure_cold(room, way, number, results)
@@ -109,24 +112,41 @@ def builds(room: Lab, asked: argparse.Namespace, results: Results) -> None:
             results.save()
 
 
-def in_a_registry(
-    room: Lab, asked: argparse.Namespace, name: str, chosen: list[tuple[str, str]], results: Results
-) -> None:
-    """How many bytes a registry holds when it has all the images `chosen`, and how many the first of them has."""
-    whole, first = (
-        results.start(f"{name}, {what}", "GB", asked.ways, measured(asked.wheels)) for what in ("all", "the first")
-    )
+def six(room: Lab, asked: argparse.Namespace, results: Results) -> None:
+    """How many bytes a registry holds that has all of SIX, and what the engine's disk holds after building them.
+
+    Of the baseline nothing is used again, so its images are let go one by one; ours stay, as a user's would.
+    """
+    rows = {
+        name: results.start(name, "GB", asked.ways, measured(asked.wheels))
+        for name in ("one image", "two fabrics", "six images", "engine's disk after six")
+    }
     for way in asked.ways:
         room.empty()
         layers: dict[str, int] = {}
-        for target, torch in chosen:
-            run = room.time(f"{way}-{name}", command(way, torch, target, BASE))
-            layers |= room.layers(built(room, torch))
-            if not first.values.get(way):
-                first.add(way, round(sum(layers.values()) / GB, 3), run.load)
-            room.docker("image", "rm", built(room, torch))  # its layers stay in the builder's cache
-        whole.add(way, round(sum(layers.values()) / GB, 3), run.load)
+        for number, (target, torch) in enumerate(SIX, 1):
+            before = set(room.images())
+            run = room.time(f"{way}-six-{number}", command(way, torch, target, BASE))
+            (made,) = set(room.images()) - before
+            layers |= room.layers(made)
+            if name := {1: "one image", len(FABRICS): "two fabrics", len(SIX): "six images"}.get(number):
+                rows[name].add(way, round(sum(layers.values()) / GB, 3), run.load)
+            if way == "baseline":
+                room.empty()
+        if way == "ours":
+            rows["engine's disk after six"].add(way, round(room.used() / GB, 1), run.load)
         results.save()
+
+
+def measure_floor(room: Lab, number: int, wheels: list[str] | None, results: Results) -> None:
+    """What the bytes of the wheels cost without BuildKit."""
+    (dockerfile,) = (room.project / "build" / "images").glob(f"{TARGET}-{OLD}-*-debian13/Dockerfile")
+    steps = re.findall(r"wheel-layer (\S+)(?: (\S+))? <<'LOCK'\n(.*?)\nLOCK", dockerfile.read_text(), re.DOTALL)
+    platform, python = steps[0][0], next(version for _, version, _ in steps if version)
+    requirements = "\n".join(lines for *_, lines in steps)
+    for name, seconds in floor(requirements, python, platform, room.folder / "floor").items():
+        row = results.rows[name] if number else results.start(name, "s", ["ours"], measured(wheels))
+        row.add("ours", seconds, round(os.getloadavg()[0], 1))
 
 
 def measure_cold(room: Lab, way: Way, number: int, results: Results) -> dict[str, int]:
@@ -192,8 +212,7 @@ def command(way: Way, torch: str, target: str = TARGET, *axes: str) -> list[str]
 
 def built(room: Lab, torch: str) -> str:
     """The one image in the engine with that torch, by name."""
-    names = room.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split("\n")
-    return next(name for name in names if f"{torch}-cu" in name)
+    return next(name for name in room.images() if f"{torch}-cu" in name)
 
 
 def note(results: Results, way: Way, run: Run, values: dict[str, float]) -> None:

@@ -61,6 +61,10 @@ class Lab:
             sys.exit(f"docker {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout.strip()
 
+    def images(self) -> list[str]:
+        """The names of the images in the engine."""
+        return self.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split()
+
     def empty(self) -> None:
         """Leave no image and no cache in the engine; it is this laboratory's own."""
         if images := self.docker("image", "ls", "--quiet").split():

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -87,6 +87,26 @@ def ref(image: Image, stood_in: Sequence[str]) -> str:
     return f"{REPOSITORY}/{image.target}:{image.tag}{'-rehearsal' if stood_in else ''}"
 
 
+def keep_history(made: Collection[Build], engine: Engine, builder: str | None, progress: Progress = silent) -> None:
+    """Write buildkit.json for each image: BuildKit's own record of its build, which BuildKit forgets after some days.
+
+    Where the builder cannot be asked, that is said, and none is written.
+    """
+    from rdma_images.engine import history  # gRPC: 0.2 s, which only who has built should wait for
+
+    try:
+        found = history.provenances(engine, {one.digest for one in made}, builder or "")
+    except RdmaImagesError as error:
+        found = {}
+        progress(f"{error}: the provenance will be this project's alone")
+    for one in made:
+        path = paths.image_folder(one.image_id) / "buildkit.json"
+        if record := found.get(one.digest):
+            atomic.write(path, json.dumps(asdict(record), indent=2) + "\n")
+        else:
+            path.unlink(missing_ok=True)
+
+
 def _all_there(orders: Sequence[Order], engine: Engine) -> dict[str, Build]:
     """The images that need not be built, by id: built before from the same inputs, and still in the engine."""
     before = {o.image.id: made for o in orders if (made := load(o.image.id)) and made.inputs == o.inputs}
@@ -136,7 +156,9 @@ def _build(
         of_target = {bake.name_of(i): files[i] for i in files} | {h: files[i] for h, i in pantry.users.items()}
         _bake(file, targets, of_target, engine, options)
     seconds = round(time.monotonic() - begun, 1)
-    return {o.image.id: _record(o, supplies[o.image.id], engine, seconds) for o in orders}
+    made = {o.image.id: _record(o, supplies[o.image.id], engine, seconds) for o in orders}
+    keep_history(made.values(), engine, options.builder, progress)
+    return made
 
 
 def _targets(

@@ -1,7 +1,8 @@
 """What the steps hand to each other. Frozen: a step returns something new, it never changes what it was given."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 Fabric = Literal["efa", "erdma"]
 Platform = Literal["linux/amd64", "linux/arm64"]
@@ -141,6 +142,15 @@ class Build:
     rehearsal: tuple[str, ...]  # ids of the sources that stand-ins replaced; empty for an image to ship
     finished: str  # ISO 8601, UTC
     seconds: float
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What BuildKit recorded of the build that made an image, in the form of an SLSA version."""
+
+    digest: str  # of the image's manifest
+    predicate_type: str  # "https://slsa.dev/provenance/v0.2"
+    predicate: Mapping[str, Any]
 
 
 Tier = Literal["static", "device", "gpu", "multinode", "datapath"]

@@ -16,7 +16,7 @@ from rdma_images.publish.attach import Artifact, attach
 from rdma_images.publish.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.publish.gate import Passed
 from rdma_images.publish.http import Connection
-from rdma_images.publish.item import Item, artifacts
+from rdma_images.publish.item import Item, artifacts, signed_as
 from rdma_images.publish.registries import Oci
 from rdma_images.publish.tags import Tags
 from rdma_images.publish.verify import split, verify
@@ -83,6 +83,24 @@ def test_statements_name_their_subject_and_forms(image):
     assert provenance["predicateType"] == "https://slsa.dev/provenance/v1"
     assert provenance["predicate"]["runDetails"]["builder"]["version"] == {"docker": "26.1", "buildx": "0.13"}
     assert proof["predicate"]["report"]["digest"] == "sha256:ab"
+
+
+def test_the_builders_own_record_goes_along_when_it_is_of_this_image(image):
+    item = item_of(image, "sha256:ab")
+    kept = paths.image_folder(image.id) / "buildkit.json"
+    record = {
+        "digest": "sha256:ab",
+        "predicate_type": "https://slsa.dev/provenance/v0.2",
+        "predicate": {"buildType": "b"},
+    }
+    kept.parent.mkdir(parents=True)
+    kept.write_text(json.dumps(record))
+    _, told, *_ = made(item)
+    assert told.title == "buildkit.json"
+    assert json.loads(told.content)["predicate"] == {"buildType": "b"}
+    assert signed_as(told) == "https://slsa.dev/provenance/v0.2"
+    kept.write_text(json.dumps(record | {"digest": "sha256:cd"}))
+    assert "buildkit.json" not in [one.title for one in made(item)]
 
 
 def test_artifacts_are_made_once_an_image(image):

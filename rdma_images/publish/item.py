@@ -1,6 +1,6 @@
 """What is to be published: an image with its build, its report, its tags, and what will be attached to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rdma_images import atomic, paths
 from rdma_images.errors import RdmaImagesError, RefusedError
-from rdma_images.model import Build, Image, Report
+from rdma_images.model import Build, Image, Provenance, Report
 from rdma_images.publish import sbom, statement
 from rdma_images.publish.attach import Artifact
 from rdma_images.publish.client import canonical
@@ -65,6 +65,7 @@ def artifacts(item: Item, labels: dict[str, str], builder: Callable[[], dict[str
     built, measured, form = item.build.finished, item.report.started, statement.FORM
     return (
         Artifact(statement.IN_TOTO, "provenance.json", provenance, built, {form: statement.PROVENANCE}),
+        *_history(item, name, built),
         Artifact(sbom.CYCLONEDX, "sbom.cdx.json", bill, measured, {form: sbom.PREDICATE}),
         Artifact(statement.IN_TOTO, "report.json", proof, measured, {form: statement.REPORT}),
     )
@@ -77,7 +78,15 @@ def predicate_of(artifact: Artifact) -> bytes:
 
 def signed_as(artifact: Artifact) -> str:
     """The predicate type under which an artifact is signed."""
-    return artifact.annotations[statement.FORM]
+    return statement.predicate_type(artifact.content) or artifact.annotations[statement.FORM]
+
+
+def _history(item: Item, name: str, built: str) -> Iterator[Artifact]:
+    """BuildKit's own record of the build, where it could be read."""
+    found = read(item.image.id, "buildkit.json", Provenance)
+    if found and found.digest == item.build.digest:
+        content = statement.statement(name, found.digest, found.predicate_type, dict(found.predicate))
+        yield Artifact(statement.IN_TOTO, "buildkit.json", content, built, {statement.FORM: statement.BUILDKIT})
 
 
 def _kept(item: Item, file: str, make: Callable[[], bytes]) -> bytes:

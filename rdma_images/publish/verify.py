@@ -18,7 +18,12 @@ from rdma_images.publish.kinds import open_kind
 from rdma_images.publish.registries import Registry
 
 # What is looked for: the predicate types of what is attached, and what each is called.
-_NAMES = {statement.REPORT: "report", statement.PROVENANCE: "provenance", sbom.PREDICATE: "bill of materials"}
+_NAMES = {
+    statement.REPORT: "report",
+    statement.PROVENANCE: "provenance",
+    statement.BUILDKIT: "BuildKit's record",
+    sbom.PREDICATE: "bill of materials",
+}
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,15 @@ def _one(repository: Repository, digest: str, trust: Trust | None, progress: Pro
         signing = Cosign(cosign.program(progress), host, login)
     files = _newest(repository, digest)
     findings = [_signature(repository, digest, ref, signing, trust)]
-    for form, judge in ((statement.REPORT, _report), (statement.PROVENANCE, _provenance), (sbom.PREDICATE, _bill)):
+    judges: dict[str, Judge] = {
+        statement.REPORT: _report,
+        statement.PROVENANCE: _provenance,
+        statement.BUILDKIT: _history,
+        sbom.PREDICATE: _bill,
+    }
+    if statement.BUILDKIT not in files:  # a builder that keeps no history, or one that could not be asked
+        del judges[statement.BUILDKIT]
+    for form, judge in judges.items():
         findings += _judged(form, files.get(form), digest, judge)
         if signing and trust and form in files:
             findings.append(_signed(form, files[form], ref, signing, trust))
@@ -121,8 +134,8 @@ def _signature(repository: Repository, digest: str, ref: str, signing: Cosign | 
 def _signed(form: str, content: bytes, ref: str, signing: Cosign, trust: Trust) -> Finding:
     """Whether `trust` signed just what is attached."""
     what = f"signed {_NAMES[form]}"
-    wanted = statement.predicate(content)
-    if wanted in [one["predicate"] for one in signing.statements(ref, trust, form)]:
+    wanted, signed_as = statement.predicate(content), statement.predicate_type(content) or form
+    if wanted in [one["predicate"] for one in signing.statements(ref, trust, signed_as)]:
         return Finding(what, True, f"by {trust}, word for word what is attached")
     return Finding(what, False, f"{trust} signed no such {_NAMES[form]}")
 
@@ -155,6 +168,13 @@ def _provenance(content: bytes, digest: str) -> Iterator[Finding]:
     commit = next((one["digest"]["gitCommit"][:12] for one in sources if "digest" in one), "unknown")
     detail = f"built {details['metadata']['finishedOn']} with {programs} from commit {commit}"
     yield Finding("provenance", _subject(content) == digest, detail)
+
+
+def _history(content: bytes, digest: str) -> Iterator[Finding]:
+    version = (statement.predicate_type(content) or "").rpartition("/")[2]
+    yield Finding(
+        _NAMES[statement.BUILDKIT], _subject(content) == digest, f"every step of the build, as SLSA {version}"
+    )
 
 
 def _bill(content: bytes, digest: str) -> Iterator[Finding]:

@@ -19,8 +19,8 @@ from publish_parts import (
     write_steps,
 )
 
+from rdma_images import build, matrix, paths
 from rdma_images import engine as engines
-from rdma_images import matrix, paths
 from rdma_images.errors import RefusedError
 from rdma_images.publish import publication, publish
 from rdma_images.publish.cosign import Signer, Trust
@@ -76,13 +76,19 @@ def test_an_image_arrives_with_its_proof_and_is_left_alone_afterwards(registry, 
     image = planned()
     write_steps(image, *green(image, small))
     means, _ = means
+    build.keep_history([green(image, small)[0]], means.engine(), None)
     (first,) = publish.publish(items(image), {"local": registry.entry()}, means)
     assert first.error == ""
     assert first.place.result == "pushed"
     assert first.place.ref == f"{registry.host}/training/efa-pytorch@{small.digest}"
     assert first.place.traffic.pushed == first.place.bytes > 0
     assert registry.tags("training/efa-pytorch") == {image.tag, "2.15", "latest"}
-    assert [one.title for one in first.place.attached] == ["provenance.json", "sbom.cdx.json", "report.json"]
+    assert [one.title for one in first.place.attached] == [
+        "provenance.json",
+        "buildkit.json",
+        "sbom.cdx.json",
+        "report.json",
+    ]
 
     written = publication.load(image.id)
     assert written.digest == small.digest
@@ -102,6 +108,7 @@ def test_what_is_attached_can_be_verified_by_anybody_with_the_key(registry, smal
     image = planned()
     write_steps(image, *green(image, small))
     means, _ = means
+    build.keep_history([green(image, small)[0]], means.engine(), None)
     means = dataclasses.replace(means, signer=Signer(str(private)))
     (outcome,) = publish.publish(items(image), {"local": registry.entry()}, means)
     assert outcome.error == ""
@@ -109,6 +116,7 @@ def test_what_is_attached_can_be_verified_by_anybody_with_the_key(registry, smal
 
     (good,) = verify(ref, registry.entry(), Trust(key=str(public)))
     assert good.holds, good
+    assert {"BuildKit's record", "signed BuildKit's record"} <= {one.what for one in good.findings}
     assert good.ref.endswith(small.digest)
     (bad,) = verify(ref, registry.entry(), Trust(key=str(stranger)))
     assert not bad.holds

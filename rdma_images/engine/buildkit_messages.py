@@ -1,0 +1,55 @@
+"""The few messages of BuildKit's and containerd's services that are asked here, with the fields that are read.
+
+From control.proto of BuildKit (since 0.11) and content.proto of containerd: field numbers are theirs. What is not listed
+is passed over, as the protocol wants; a map is written as the repeated entries that it is on the wire.
+"""
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import Message
+
+_FIELD = descriptor_pb2.FieldDescriptorProto
+_TYPES = {
+    "string": _FIELD.TYPE_STRING,
+    "int64": _FIELD.TYPE_INT64,
+    "bool": _FIELD.TYPE_BOOL,
+    "bytes": _FIELD.TYPE_BYTES,
+}
+_PACKAGE = "rdma_images"
+
+# message -> field -> (number, type), "[]" where it is repeated.
+_MESSAGES = {
+    "HistoryRequest": {"EarlyExit": (3, "bool")},
+    "HistoryEvent": {"record": (2, "Record")},
+    "Record": {"CompletedAt": (7, "Timestamp"), "Result": (10, "Result"), "Results": (11, "ResultOfPlatform[]")},
+    "Timestamp": {"seconds": (1, "int64"), "nanos": (2, "int64")},
+    "ResultOfPlatform": {"value": (2, "Result")},
+    "Result": {"Attestations": (2, "Descriptor[]"), "Results": (3, "NumberedDescriptor[]")},
+    "NumberedDescriptor": {"value": (2, "Descriptor")},
+    "Descriptor": {"digest": (2, "string"), "annotations": (5, "Annotation[]")},
+    "Annotation": {"key": (1, "string"), "value": (2, "string")},
+    "ContentRequest": {"digest": (1, "string")},
+    "ContentResponse": {"data": (2, "bytes")},
+}
+
+
+def _classes() -> dict[str, type[Message]]:
+    file = descriptor_pb2.FileDescriptorProto(name="rdma_images/buildkit.proto", package=_PACKAGE, syntax="proto3")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            one = kind.removesuffix("[]")
+            added = message.field.add(name=field, number=number)
+            added.label = _FIELD.LABEL_REPEATED if one != kind else _FIELD.LABEL_OPTIONAL
+            added.type = _TYPES.get(one, _FIELD.TYPE_MESSAGE)
+            if one not in _TYPES:
+                added.type_name = f".{_PACKAGE}.{one}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in _MESSAGES
+    }
+
+
+_made = _classes()
+HistoryRequest, HistoryEvent = _made["HistoryRequest"], _made["HistoryEvent"]
+ContentRequest, ContentResponse = _made["ContentRequest"], _made["ContentResponse"]

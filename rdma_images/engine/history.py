@@ -1,0 +1,114 @@
+"""What BuildKit itself recorded of a build: its provenance, read from the builder's history.
+
+BuildKit keeps it for every build that succeeded, also where none is put into the image, and hands it out over its own
+gRPC services; buildx has a verb for that from 0.21 only, and puts it into its metadata file from 0.14.
+"""
+
+import json
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from rdma_images.engine import buildkit_messages as messages
+from rdma_images.engine.model import Engine
+from rdma_images.errors import RdmaImagesError
+from rdma_images.model import Provenance
+
+PREDICATE_TYPE = "in-toto.io/predicate-type"  # the annotation by which BuildKit tells its attestations apart
+SLSA = "https://slsa.dev/provenance/"
+PATIENCE = 30  # seconds for an answer
+LARGEST = 64 << 20  # bytes of one message; a provenance with every step of a graph has 0.3 MB
+
+
+def provenances(engine: Engine, digests: Collection[str], builder: str = "") -> dict[str, Provenance]:
+    """What the newest build with each of these results left in the builder's history, by the result's digest.
+
+    A digest that no build of the history has is not in the answer. `builder` names one of buildx's; without it the
+    engine's own is asked. Raises RdmaImagesError where the builder cannot be asked, as with a buildx before 0.13.
+    """
+    said: list[str] = []
+    try:
+        with _channel(engine, builder, said) as channel:
+            newest: dict[str, Any] = {}
+            for record in sorted(_records(channel), key=lambda one: (one.CompletedAt.seconds, one.CompletedAt.nanos)):
+                newest |= {digest: one for digest, one in _attestations(record) if digest in digests}
+            return {
+                digest: Provenance(digest, _predicate_type(one), json.loads(_content(channel, one.digest)))
+                for digest, one in newest.items()
+            }
+    except (grpc.RpcError, DecodeError, ValueError) as error:
+        why = said or [error.details() if isinstance(error, grpc.Call) else str(error)]
+        raise RdmaImagesError(f"BuildKit's history cannot be read: {why[-1]}") from None
+
+
+@contextmanager
+def _channel(engine: Engine, builder: str, said: list[str]) -> Iterator[grpc.Channel]:
+    """A connection to the builder, wherever it is: buildx dials it and passes bytes on. `said` gets its complaints."""
+    dial = ["docker", "buildx", "dial-stdio", *(["--builder", builder] if builder else [])]
+    with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder, socket.socket(socket.AF_UNIX) as listener:
+        address = str(Path(folder) / "buildkit")
+        listener.bind(address)
+        listener.listen()
+        listener.settimeout(PATIENCE)
+
+        def serve() -> None:
+            try:
+                accepted, _ = listener.accept()
+            except OSError:  # nobody came
+                return
+            with accepted:  # the connection itself is the program's standard input and output
+                ends = accepted.fileno()
+                done = subprocess.run(
+                    dial, stdin=ends, stdout=ends, stderr=subprocess.PIPE, env=engine.environ(), text=True
+                )
+                said.extend(done.stderr.strip().splitlines())
+
+        dialling = Thread(target=serve, daemon=True)
+        dialling.start()
+        try:
+            with grpc.insecure_channel(
+                f"unix:{address}", options=[("grpc.max_receive_message_length", LARGEST)]
+            ) as channel:
+                yield channel
+        finally:
+            dialling.join()
+
+
+def _records(channel: grpc.Channel) -> Iterator[Any]:
+    """The builds that ended, of those that the builder still knows."""
+    ask = _method(channel, "/moby.buildkit.v1.Control/ListenBuildHistory", messages.HistoryEvent)
+    for event in ask(messages.HistoryRequest(EarlyExit=True), timeout=PATIENCE):
+        yield event.record
+
+
+def _content(channel: grpc.Channel, digest: str) -> bytes:
+    """A file of the builder's history."""
+    ask = _method(channel, "/containerd.services.content.v1.Content/Read", messages.ContentResponse)
+    return b"".join(part.data for part in ask(messages.ContentRequest(digest=digest), timeout=PATIENCE))
+
+
+def _method(channel: grpc.Channel, name: str, answer: type[Message]) -> Callable[..., Iterator[Any]]:
+    return channel.unary_stream(
+        name, request_serializer=lambda message: message.SerializeToString(), response_deserializer=answer.FromString
+    )
+
+
+def _attestations(record: Any) -> Iterator[tuple[str, Any]]:
+    """What a build made, and the descriptor of its SLSA provenance: one pair a platform."""
+    for result in (record.Result, *(entry.value for entry in record.Results)):
+        for made in result.Results:
+            for one in result.Attestations:
+                if _predicate_type(one).startswith(SLSA):
+                    yield made.value.digest, one
+
+
+def _predicate_type(descriptor: Any) -> str:
+    return next((entry.value for entry in descriptor.annotations if entry.key == PREDICATE_TYPE), "")

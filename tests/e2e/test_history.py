@@ -1,0 +1,59 @@
+"""BuildKit's own record of a build, read from its history."""
+
+import base64
+import json
+
+import pytest
+from publish_parts import build_small, green, planned, write_steps
+
+from rdma_images import build, paths
+from rdma_images import engine as engines
+from rdma_images.engine import history
+from rdma_images.errors import RdmaImagesError
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return engines.ensure(print)
+
+
+@pytest.fixture(scope="module")
+def small(engine, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("context")
+    made = build_small(engine, folder, "history", layers=2)
+    yield made, (folder / "Dockerfile").read_bytes()
+    engines.client(engine).images.remove(made.ref, force=True)
+
+
+def test_the_record_is_of_the_build_that_made_the_image(engine, small):
+    made, dockerfile = small
+    other = "sha256:" + "0" * 64
+    found = history.provenances(engine, {made.digest, other})
+    assert set(found) == {made.digest}
+    record = found[made.digest]
+    assert record.predicate_type.startswith("https://slsa.dev/provenance/")
+    told = json.dumps(record.predicate)
+    assert base64.b64encode(dockerfile).decode() in told, "the Dockerfile is in the record"
+    assert "COPY layer1 /layer1" in told
+
+
+def test_a_builder_that_is_not_there_is_told(engine, small):
+    with pytest.raises(RdmaImagesError, match=r"history cannot be read: .*nosuch"):
+        history.provenances(engine, {small[0].digest}, "nosuch")
+
+
+def test_a_build_goes_on_without_it(engine, small, tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "IMAGES", tmp_path)
+    image = planned()
+    made, report = green(image, small[0])
+    write_steps(image, made, report)
+    kept = paths.image_folder(image.id) / "buildkit.json"
+    build.keep_history([made], engine, None)
+    assert json.loads(kept.read_text())["digest"] == made.digest
+    said: list[str] = []
+    build.keep_history([made], engine, "nosuch", said.append)
+    assert not kept.exists(), "it would be another build's"
+    assert len(said) == 1
+    assert "nosuch" in said[0]
