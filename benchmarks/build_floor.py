@@ -45,24 +45,17 @@ def _install(folder: Path, wheels: Path, python: str, platform: str) -> None:
     """Download, check and unpack, as a wheel's stage does: each file is written once."""
     cache = folder / "cache"
     command = [find_uv_bin(), "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
-    command += [
-        "--python",
-        sys.executable,
-        "--prefix",
-        wheels,
-        "--python-version",
-        python,
-        "--python-platform",
-        platform,
-    ]
-    command += ["--requirement", folder / "requirements.txt"]
+    command += ["--python", sys.executable, "--python-version", python, "--python-platform", platform]
+    command += ["--prefix", str(wheels)]
+    command += ["--requirement", str(folder / "requirements.txt")]
     environ = os.environ | {"UV_CACHE_DIR": str(cache), "UV_LINK_MODE": "hardlink", "UV_NO_PROGRESS": "1"}
     subprocess.run(command, env=environ, check=True)
     shutil.rmtree(cache)
 
 
 def _compress(wheels: Path, blob: Path) -> None:
-    with subprocess.Popen(["tar", "-cf", "-", "-C", wheels, "."], stdout=subprocess.PIPE) as tar, blob.open("wb") as to:
+    command = ["tar", "-cf", "-", "-C", str(wheels), "."]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as tar, blob.open("wb") as to:
         assert tar.stdout is not None
         zstandard.ZstdCompressor(level=LEVEL, threads=-1).copy_stream(tar.stdout, to)
 

@@ -1,17 +1,18 @@
 """Attaching: once, found again, with and without the referrers API."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from publish_doubles import Store, served
 
-from rdma_images.publish.attach import Artifact, attach, attachments, content_of, fallback_tag
+from rdma_images.publish.attach import FORM, Artifact, attach, attachments, content_of, fallback_tag
 from rdma_images.publish.client import OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.publish.http import Connection
 
 IMAGE = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "layers": []}))
 BILL = Artifact("application/vnd.cyclonedx+json", "sbom.cdx.json", b'{"a":1}', "2026-11-21T08:00:00+00:00")
-PROOF = Artifact("application/vnd.in-toto+json", "report.json", b'{"b":2}', "2026-11-21T08:00:00+00:00", {"k": "v"})
+PROOF = Artifact("application/vnd.in-toto+json", "report.json", b'{"b":2}', "2026-11-21T08:00:00+00:00", "proof", "1")
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +32,7 @@ def test_what_is_attached_is_found_once_however_often_it_is_attached(referrers):
         assert [one.new for one in first] == [True, True]
         assert [one.new for one in second] == [False, False]
         assert sorted(one.artifact_type for one in found) == sorted([BILL.type, PROOF.type])
-        assert {content_of(there, one) for one in found} == {BILL.content, PROOF.content}
+        assert {content_of(there, one.digest) for one in found} == {BILL.content, PROOF.content}
     assert (fallback_tag(IMAGE.digest) in store.manifests) is not referrers
 
 
@@ -52,4 +53,17 @@ def test_the_manifest_says_what_it_belongs_to():
         body = json.loads(store.manifests[done.digest][1])
     assert body["subject"]["digest"] == IMAGE.digest
     assert body["artifactType"] == PROOF.type
-    assert body["annotations"]["k"] == "v"
+    assert body["annotations"][FORM] == "proof"
+
+
+@pytest.mark.parametrize("referrers", [True, False])
+def test_one_that_says_the_same_in_other_bytes_is_not_attached_beside_it(referrers):
+    store = Store(referrers=referrers)
+    later = replace(PROOF, content=b'{"b":3}', created="2026-11-22T08:00:00+00:00")
+    with served(store.handler()) as host:
+        there = Repository(Connection(host, lambda: None), "r")
+        (first,) = attach([PROOF], IMAGE.descriptor, there)
+        (again, other) = attach([later, replace(later, edition="2")], IMAGE.descriptor, there)
+        assert (again.new, again.digest) == (False, first.digest)
+        assert other.new
+        assert len(attachments(there, IMAGE.digest)) == 2

@@ -143,7 +143,8 @@ def _mmdebstrap(apt: debian.Apt, suite: Suite, tool: Path, epoch: int, work: Pat
     default = _default_sources(apt.suite, progress).sources(apt.suite)
     (work / "default.sources").write_text(default, encoding="utf-8")
     (work / "network.conf").write_text(hostapt.acquire_settings(), encoding="utf-8")
-    argv = [str(tool / "usr/bin/mmdebstrap"), *OPTIONS, "--quiet"]
+    # In a mount namespace of its own: what a killed run has mounted ends with it, and never lies in our folder.
+    argv = ["unshare", "--mount", str(tool / "usr/bin/mmdebstrap"), *OPTIONS, "--quiet"]
     argv += [option.format(hooks=tool / "usr/share/mmdebstrap/hooks") for option in suite.options]
     argv += [f"--aptopt={work / 'network.conf'}", *(f"--dpkgopt={option}" for option in DPKG_OPTIONS)]
     argv += [f"--customize-hook={hook}" for hook in HOOKS]

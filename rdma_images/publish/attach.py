@@ -1,7 +1,7 @@
 """Attaching to an image without touching it: artifacts that name it as their subject, found by referrers or by tag."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rdma_images.engine import turn
 from rdma_images.publish import faults
@@ -11,20 +11,30 @@ EMPTY = b"{}"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 CREATED = "org.opencontainers.image.created"
 TITLE = "org.opencontainers.image.title"
+FORM = "io.rdma-images.predicate"
+EDITION = "io.rdma-images.edition"
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """Something to attach. The same content gives the same digest, so it is attached once however often that is tried.
+    """Something to attach. One that says the same is attached once, however often and from wherever that is tried.
 
-    `created` is ISO 8601, UTC: of what is attached, not of the attaching.
+    Two say the same when they are the same bytes, or of one `form` and `edition`: the provenance of an image that was
+    built twice, say, with other times in it. `created` is ISO 8601, UTC: of what is attached, not of the attaching.
     """
 
     type: str
     title: str
     content: bytes
     created: str
-    annotations: dict[str, str] = field(default_factory=dict)
+    form: str = ""  # what it is, told apart without reading it; nothing for what is not ours
+    edition: str = ""
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """What its manifest says of it."""
+        ours = {FORM: self.form, EDITION: self.edition}
+        return {CREATED: self.created, **{name: value for name, value in ours.items() if value}}
 
 
 @dataclass(frozen=True)
@@ -49,27 +59,32 @@ def manifest_of(artifact: Artifact, subject: Descriptor) -> Manifest:
         "config": Descriptor(EMPTY_TYPE, empty.digest, len(EMPTY)).as_json(),
         "layers": [layer.as_json()],
         "subject": subject.as_json(),
-        "annotations": {CREATED: artifact.created, **artifact.annotations},
+        "annotations": artifact.annotations,
     }
     return Manifest(OCI_MANIFEST, canonical(body))
 
 
 def attach(artifacts: Sequence[Artifact], subject: Descriptor, repository: Repository) -> tuple[Attached, ...]:
     """Attach every one of `artifacts` to `subject`; nothing is sent of those that are there."""
-    known = {entry.digest for entry in attachments(repository, subject.digest)}
+    known = attachments(repository, subject.digest)
     return tuple(_attach(artifact, subject, repository, known) for artifact in artifacts)
 
 
-def _attach(artifact: Artifact, subject: Descriptor, repository: Repository, known: Collection[str]) -> Attached:
+def _attach(artifact: Artifact, subject: Descriptor, repository: Repository, known: Sequence[Descriptor]) -> Attached:
     manifest = manifest_of(artifact, subject)
-    if manifest.digest in known:
-        return Attached(artifact.type, artifact.title, manifest.digest, new=False)
+    if there := next((one for one in known if one.digest == manifest.digest or _same(one, artifact)), None):
+        return Attached(artifact.type, artifact.title, there.digest, new=False)
     repository.put_blob(EMPTY)
     repository.put_blob(artifact.content)
     answer = repository.put_manifest(manifest.digest, manifest)
     if "OCI-Subject" not in answer.headers:
         _note_in_tag(repository, subject.digest, manifest, artifact)
     return Attached(artifact.type, artifact.title, manifest.digest, new=True)
+
+
+def _same(entry: Descriptor, artifact: Artifact) -> bool:
+    said = entry.annotations.get(FORM, ""), entry.annotations.get(EDITION, "")
+    return bool(artifact.form) and said == (artifact.form, artifact.edition)
 
 
 def attachments(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
@@ -84,9 +99,9 @@ def attachments(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
     return tuple(Descriptor.from_json(entry) for entry in index.body.get("manifests", ()))
 
 
-def content_of(repository: Repository, attached: Descriptor) -> bytes:
-    """The bytes of an attachment."""
-    manifest = repository.manifest(attached.digest)
+def content_of(repository: Repository, digest: str) -> bytes:
+    """The bytes of the attachment `digest`."""
+    manifest = repository.manifest(digest)
     return repository.blob(manifest.layers()[0].digest)
 
 
@@ -101,9 +116,8 @@ def _note_in_tag(repository: Repository, digest: str, manifest: Manifest, artifa
     The index is read, changed and written, which two writers may do at once: those of this machine take turns, and one
     elsewhere is noticed by reading again.
     """
-    annotations = {CREATED: artifact.created, **artifact.annotations}
     entry = Descriptor(
-        manifest.media_type, manifest.digest, len(manifest.raw), annotations, artifact_type=artifact.type
+        manifest.media_type, manifest.digest, len(manifest.raw), artifact.annotations, artifact_type=artifact.type
     )
     with turn.take("attach", f"attaching to {repository.ref}@{digest}"):
         for _ in range(5):

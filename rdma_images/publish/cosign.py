@@ -86,16 +86,23 @@ class Cosign:
 
     def sign(self, ref: str, signer: Signer) -> None:
         """Sign `ref`, an image by digest."""
-        self._run("sign", *signer.arguments(), ref)
+        self._run("sign", *self._loopback, *signer.arguments(), ref)
 
     def attest(self, ref: str, signer: Signer, predicate_type: str, predicate: bytes) -> None:
         """Attach a signed statement; one of the same type that is there is replaced."""
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             file.write(predicate)
             file.flush()
-            self._run(
-                "attest", *signer.arguments(), "--replace", "--type", predicate_type, "--predicate", file.name, ref
-            )
+            what = ["--replace", "--type", predicate_type, "--predicate", file.name]
+            self._run("attest", *self._loopback, *signer.arguments(), *what, ref)
+
+    @contextmanager
+    def public_key(self, signer: Signer) -> Iterator[str]:
+        """A file with the public half of the signer's key."""
+        with tempfile.NamedTemporaryFile("w", suffix=".pub", encoding="utf-8") as file:
+            file.write(self._run("public-key", "--key", signer.key))
+            file.flush()
+            yield file.name
 
     def verified(self, ref: str, trust: Trust) -> bool:
         """Whether `ref` carries a signature that `trust` made. Raises where that cannot be told."""
@@ -106,16 +113,16 @@ class Cosign:
         output = self._ask("verify-attestation", *trust.arguments(), "--type", predicate_type, ref)
         return [] if output is None else list(_payloads(output))
 
-    def _ask(self, *arguments: str) -> str | None:
+    def _ask(self, verb: str, *arguments: str) -> str | None:
         """Standard output, or None when cosign found nothing to believe."""
         try:
-            return self._run(*arguments)
+            return self._run(verb, *self._loopback, *arguments)
         except _NothingFound:
             return None
 
     def _run(self, verb: str, *arguments: str) -> str:
         with _environment(self._host, self._login) as environ:
-            command = [str(self._program), verb, *self._loopback, *arguments]
+            command = [str(self._program), verb, *arguments]
             try:
                 done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=_LIMIT, check=False)
             except subprocess.TimeoutExpired:

@@ -11,7 +11,7 @@ from rdma_images.errors import RdmaImagesError, RefusedError
 from rdma_images.model import Build, Image, Provenance, Report
 from rdma_images.publish import sbom, statement
 from rdma_images.publish.attach import Artifact
-from rdma_images.publish.client import canonical
+from rdma_images.publish.client import canonical, digest_of
 from rdma_images.publish.gate import Passed
 from rdma_images.publish.tags import Tags
 
@@ -62,12 +62,12 @@ def artifacts(item: Item, labels: dict[str, str], builder: Callable[[], dict[str
     provenance = _kept(item, "provenance.json", lambda: _provenance(item, labels, builder))
     bill = _kept(item, "sbom.cdx.json", lambda: sbom.sbom(name, item.report))
     proof = statement.statement(name, digest, statement.REPORT, statement.report(item.report, item.passed.allowed_red))
-    built, measured, form = item.build.finished, item.report.started, statement.FORM
+    built, measured = item.build.finished, item.report.started
     return (
-        Artifact(statement.IN_TOTO, "provenance.json", provenance, built, {form: statement.PROVENANCE}),
+        Artifact(statement.IN_TOTO, "provenance.json", provenance, built, statement.PROVENANCE),
         *_history(item, name, built),
-        Artifact(sbom.CYCLONEDX, "sbom.cdx.json", bill, measured, {form: sbom.PREDICATE}),
-        Artifact(statement.IN_TOTO, "report.json", proof, measured, {form: statement.REPORT}),
+        Artifact(sbom.CYCLONEDX, "sbom.cdx.json", bill, measured, sbom.PREDICATE),
+        Artifact(statement.IN_TOTO, "report.json", proof, measured, statement.REPORT, _verdict(item)),
     )
 
 
@@ -76,9 +76,10 @@ def predicate_of(artifact: Artifact) -> bytes:
     return canonical(statement.predicate(artifact.content))
 
 
-def signed_as(artifact: Artifact) -> str:
-    """The predicate type under which an artifact is signed."""
-    return statement.predicate_type(artifact.content) or artifact.annotations[statement.FORM]
+def _verdict(item: Item) -> str:
+    """What the report says beside its times: by which suite, with what outcome of each check, with what allowed."""
+    checks = sorted((check.id, check.outcome, check.severity) for check in item.report.checks)
+    return digest_of(canonical([item.report.suite, checks, list(item.passed.allowed_red)]))
 
 
 def _history(item: Item, name: str, built: str) -> Iterator[Artifact]:
@@ -86,7 +87,7 @@ def _history(item: Item, name: str, built: str) -> Iterator[Artifact]:
     found = read(item.image.id, "buildkit.json", Provenance)
     if found and found.digest == item.build.digest:
         content = statement.statement(name, found.digest, found.predicate_type, dict(found.predicate))
-        yield Artifact(statement.IN_TOTO, "buildkit.json", content, built, {statement.FORM: statement.BUILDKIT})
+        yield Artifact(statement.IN_TOTO, "buildkit.json", content, built, statement.BUILDKIT)
 
 
 def _kept(item: Item, file: str, make: Callable[[], bytes]) -> bytes:

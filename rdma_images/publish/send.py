@@ -7,11 +7,11 @@ from functools import partial
 from typing import TypeVar
 
 from rdma_images.engine import Engine
-from rdma_images.publish import cosign, faults, gate, local, push
-from rdma_images.publish.attach import Artifact, Attached, attach, fallback_tag
+from rdma_images.publish import cosign, faults, gate, local, push, statement
+from rdma_images.publish.attach import Artifact, Attached, attach, content_of, fallback_tag, manifest_of
 from rdma_images.publish.client import Manifest, Repository
 from rdma_images.publish.destination import Destination, unwanted
-from rdma_images.publish.item import Item, artifacts, predicate_of, signed_as
+from rdma_images.publish.item import Item, artifacts, predicate_of
 from rdma_images.publish.progress import Watcher
 from rdma_images.publish.publication import Place, load
 
@@ -121,7 +121,16 @@ def _attach(
         config = Manifest("", repository.blob(manifest.body["config"]["digest"])).body
         labels = (config.get("config") or {}).get("Labels") or {}
         files = artifacts(item, labels, builder)
-        return files, attach(files, manifest.descriptor, repository)
+        attached = attach(files, manifest.descriptor, repository)
+        if means.signer is None:
+            return files, attached
+        # What is signed is what is attached, which another publication may have written.
+        return tuple(
+            file
+            if manifest_of(file, manifest.descriptor).digest == one.digest
+            else replace(file, content=content_of(repository, one.digest))
+            for file, one in zip(files, attached, strict=True)
+        ), attached
 
     return means.persist(act)
 
@@ -129,7 +138,7 @@ def _attach(
 def _sign(
     signer: cosign.Signer, item: Item, place: Destination, means: Means, files: tuple[Artifact, ...], new: bool
 ) -> None:
-    """Sign the image and what is attached to it, unless this very publication did so before.
+    """Sign the image and what is attached to it, unless that was done before, here or elsewhere.
 
     `new` says that something was attached just now, which nobody can have signed.
     """
@@ -138,10 +147,12 @@ def _sign(
         return
     signing = cosign.Cosign(cosign.program(means.watcher.line), place.kind.host, place.connection.login())
     ref = f"{repository.ref}@{item.build.digest}"
+    if not new and _signed_elsewhere(signer, signing, ref, files):
+        return
     means.watcher.line(f"{place.name}: signing {ref} with {cosign.name_of(signer.key)}")
     means.persist(lambda: signing.sign(ref, signer))
     for file in files:
-        means.persist(partial(signing.attest, ref, signer, signed_as(file), predicate_of(file)))
+        means.persist(partial(signing.attest, ref, signer, file.form, predicate_of(file)))
 
 
 def _signed_before(signer: cosign.Signer, item: Item, place: Destination, repository: Repository) -> bool:
@@ -151,6 +162,19 @@ def _signed_before(signer: cosign.Signer, item: Item, place: Destination, reposi
         return False
     stem = fallback_tag(item.build.digest)
     return all(repository.head(f"{stem}.{kind}") for kind in ("sig", "att"))
+
+
+def _signed_elsewhere(signer: cosign.Signer, signing: cosign.Cosign, ref: str, files: tuple[Artifact, ...]) -> bool:
+    """Whether the signer's key has signed all of it, by what the registry has; of an identity that cannot be told."""
+    if signer.key == cosign.KEYLESS:
+        return False
+    with signing.public_key(signer) as key:
+        trust = cosign.Trust(key=key)
+        return signing.verified(ref, trust) and all(
+            statement.predicate(file.content)
+            in [told["predicate"] for told in signing.statements(ref, trust, file.form)]
+            for file in files
+        )
 
 
 def move_tags(item: Item, done: Place, place: Destination, means: Means) -> Place:

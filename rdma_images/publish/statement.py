@@ -11,10 +11,10 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 # No address: it names a form, documented in docs/publishing.md, and leads nowhere.
 REPORT = "urn:rdma-images:validation-report:1"
-# BuildKit's own record, whose predicate type is the SLSA version that its BuildKit writes.
+# BuildKit's own record. Its predicate type is the SLSA version that its BuildKit writes, which may be the one above; it
+# is signed under this name, since cosign keeps one statement of a type.
 BUILDKIT = "urn:rdma-images:buildkit-record:1"
 IN_TOTO = "application/vnd.in-toto+json"
-FORM = "io.rdma-images.predicate"  # the annotation that tells statements apart without reading them
 BUILD_TYPE = "urn:rdma-images:build:1"
 
 
@@ -65,12 +65,6 @@ def provenance(image: Image, build: Build, builder: dict[str, str], revision: di
 def report(found: Report, allowed_red: tuple[str, ...]) -> dict[str, Any]:
     """The validation report as a predicate, with the red checks that the publisher allowed by name."""
     return {"passed": found.passed, "allowedRed": list(allowed_red), "report": dataclasses.asdict(found)}
-
-
-def predicate_type(content: bytes) -> str | None:
-    """What kind of predicate a statement has; None of a document that is no statement."""
-    kind: str | None = json.loads(content).get("predicateType")
-    return kind
 
 
 def predicate(content: bytes) -> dict[str, Any]:

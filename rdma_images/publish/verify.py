@@ -10,7 +10,7 @@ from rdma_images.engine import Progress, silent
 from rdma_images.errors import RefusedError
 from rdma_images.model import Report
 from rdma_images.publish import cosign, sbom, statement
-from rdma_images.publish.attach import CREATED, attachments, content_of, fallback_tag
+from rdma_images.publish.attach import CREATED, FORM, attachments, content_of, fallback_tag
 from rdma_images.publish.client import DOCKER_INDEX, OCI_INDEX, Descriptor, Repository
 from rdma_images.publish.cosign import Cosign, Trust
 from rdma_images.publish.http import Connection
@@ -103,10 +103,10 @@ def _newest(repository: Repository, digest: str) -> dict[str, bytes]:
     """The newest attachment of each form, by predicate type; what others attached is theirs and is left out."""
     chosen: dict[str, Descriptor] = {}
     for entry in sorted(attachments(repository, digest), key=lambda one: one.annotations.get(CREATED, "")):
-        form = entry.annotations.get(statement.FORM, "")
+        form = entry.annotations.get(FORM, "")
         if form in _NAMES:
             chosen[form] = entry
-    return {form: content_of(repository, entry) for form, entry in chosen.items()}
+    return {form: content_of(repository, entry.digest) for form, entry in chosen.items()}
 
 
 Judge = Callable[[bytes, str], Iterable[Finding]]
@@ -134,8 +134,8 @@ def _signature(repository: Repository, digest: str, ref: str, signing: Cosign | 
 def _signed(form: str, content: bytes, ref: str, signing: Cosign, trust: Trust) -> Finding:
     """Whether `trust` signed just what is attached."""
     what = f"signed {_NAMES[form]}"
-    wanted, signed_as = statement.predicate(content), statement.predicate_type(content) or form
-    if wanted in [one["predicate"] for one in signing.statements(ref, trust, signed_as)]:
+    wanted = statement.predicate(content)
+    if wanted in [one["predicate"] for one in signing.statements(ref, trust, form)]:
         return Finding(what, True, f"by {trust}, word for word what is attached")
     return Finding(what, False, f"{trust} signed no such {_NAMES[form]}")
 
@@ -171,7 +171,7 @@ def _provenance(content: bytes, digest: str) -> Iterator[Finding]:
 
 
 def _history(content: bytes, digest: str) -> Iterator[Finding]:
-    version = (statement.predicate_type(content) or "").rpartition("/")[2]
+    version = json.loads(content)["predicateType"].rpartition("/")[2]
     yield Finding(
         _NAMES[statement.BUILDKIT], _subject(content) == digest, f"every step of the build, as SLSA {version}"
     )

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from contextlib import closing
+import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,30 @@ def test_a_build_reaches_the_archive_and_a_run_needs_no_network(up, image, tmp_p
     )
     docker(up, "buildx", "build", "--network", up.build_network, "--tag", "jq:e2e", str(tmp_path))
     assert docker(up, "run", "--rm", "--network", "none", "jq:e2e", "sh", "-c", "jq -n 1; ls /sys/class/net") == "1\nlo"
+
+
+def test_a_killed_bootstrap_leaves_nothing_mounted(state, monkeypatch):
+    folder = state / "killed"
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(folder))
+    command = [sys.executable, "-c", "from rdma_images.engine import bootstrap; bootstrap.base('debian12')"]
+    with subprocess.Popen(command, start_new_session=True) as making:
+        while not inside(folder):  # a process in the new root: mmdebstrap has mounted /proc and /sys there
+            assert making.poll() is None
+            time.sleep(0.05)
+        os.killpg(making.pid, signal.SIGKILL)
+    while inside(folder):
+        time.sleep(0.05)
+    assert str(folder) not in Path("/proc/self/mounts").read_text()
+    shutil.rmtree(folder)
+
+
+def inside(folder):
+    """Whether a process has its root under `folder`."""
+    for root in Path("/proc").glob("[0-9]*/root"):
+        with suppress(OSError):
+            if str(root.readlink()).startswith(str(folder)):
+                return True
+    return False
 
 
 @pytest.mark.parametrize("name", list(bootstrap.SUITES))

@@ -42,8 +42,9 @@ def other_engine(monkeypatch):
 @pytest.fixture(autouse=True)
 def nothing_stays(small):
     yield
-    shutil.rmtree(paths.image_folder("test-small"), ignore_errors=True)
-    small.forget("small")
+    for name in ("small", "other"):
+        shutil.rmtree(paths.image_folder(f"test-{name}"), ignore_errors=True)
+        small.forget(name)
 
 
 def test_a_layer_is_the_same_in_an_engine_that_saw_nothing(small, other_engine):
@@ -51,6 +52,17 @@ def test_a_layer_is_the_same_in_an_engine_that_saw_nothing(small, other_engine):
     ours = small.layers(small.build(small.order(wheels())))
     theirs = other_engine.layers(other_engine.build(other_engine.order(wheels())))
     assert ours[:number] == theirs[:number]
+
+
+def test_a_layer_is_the_same_on_another_base_with_another_python(small):
+    every_python = [wheel(name, OLD, "debian13") for name in (*LARGE, "jinja2")]
+    number = len(every_python)
+    trixie = small.layers(small.build(small.order(every_python, f"pytorch={OLD}")))
+    other = small.order(every_python, f"pytorch={OLD}", "base=debian12", name="other")
+    bookworm = small.layers(small.build(other))
+    assert "FROM base AS with-python\n" in other.dockerfile.read_text()
+    assert trixie[:number] == bookworm[:number]
+    assert trixie[number:] != bookworm[number:]
 
 
 def test_another_version_of_a_wheel_runs_its_own_stage_and_no_other(small, capfd):

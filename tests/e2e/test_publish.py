@@ -125,6 +125,47 @@ def test_what_is_attached_can_be_verified_by_anybody_with_the_key(registry, smal
     assert any("not checked" in finding.detail for finding in unsigned.findings)
 
 
+def test_another_machine_adds_nothing_to_what_is_there(registry, small, means, tmp_path, monkeypatch):
+    monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
+    private, public = cosign_key(tmp_path / "key")
+    image = planned()
+    build_, report = green(image, small)
+    write_steps(image, build_, report)
+    means, said = means
+    means = dataclasses.replace(means, signer=Signer(str(private)))
+    (first,) = publish.publish(items(image), {"local": registry.entry()}, means)
+    assert first.error == ""
+
+    # The same bytes, built and proven elsewhere: at other times, with nothing known of the first publication.
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "elsewhere")
+    later = "2026-11-22T08:00:00+00:00"
+    write_steps(image, dataclasses.replace(build_, finished=later), dataclasses.replace(report, started=later))
+    said.clear()
+    (second,) = publish.publish(items(image), {"local": registry.entry()}, means)
+    assert second.error == ""
+    assert [one.digest for one in second.place.attached] == [one.digest for one in first.place.attached]
+    assert not any("signing" in line for line in said)
+    (found,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), Trust(key=str(public)))
+    assert found.holds, found
+
+
+def test_a_signature_is_of_what_is_attached(registry, small, means, tmp_path, monkeypatch):
+    monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
+    private, public = cosign_key(tmp_path / "key")
+    image = planned()
+    build_, report = green(image, small)
+    write_steps(image, build_, report)
+    means, _ = means
+    publish.publish(items(image), {"local": registry.entry()}, means)
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "elsewhere")
+    write_steps(image, dataclasses.replace(build_, finished="2026-11-22T08:00:00+00:00"), report)
+    means = dataclasses.replace(means, signer=Signer(str(private)))
+    (outcome,) = publish.publish(items(image), {"local": registry.entry()}, means)
+    assert outcome.error == ""
+    (found,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), Trust(key=str(public)))
+    assert found.holds, found
+
+
 def test_a_red_check_stops_it_and_can_be_allowed_by_name(registry, small, means):
     image = planned()
     build, report = green(image, small)
