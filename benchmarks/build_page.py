@@ -37,12 +37,19 @@ def write(results: Results) -> None:
         for way, measured in row.measured.items():
             said.setdefault(f"{way}, {measured}", []).append(name)
     asked = [f"{how}: {', '.join(names)}" for how, names in said.items()]
-    page = environment.get_template("performance.md.j2")
-    atomic.write(
-        PAGE,
-        page.render(results=results, goals=[(g, g.found(results)) for g in GOALS], told=told, bars=bars, asked=asked)
-        + "\n",
+    floor = {name: row for name, row in results.rows.items() if name.startswith("floor, ")}
+    page = environment.get_template("performance.md.j2").render(
+        results=results,
+        goals=[(g, g.found(results)) for g in GOALS],
+        told=told,
+        number=number,
+        bars=bars,
+        asked=asked,
+        floor=floor,
+        bytes_alone=sum(row.median("ours") or 0.0 for row in floor.values()),
+        cold=bars.get("cold"),
     )
+    atomic.write(PAGE, page + "\n")
     chart = environment.get_template("performance.svg.j2")
     longest = max((row.median(way) or 0 for row in bars.values() for way in WAYS), default=1)
     atomic.write(CHART, chart.render(bars=bars, scale=420 / longest) + "\n")
