@@ -117,10 +117,9 @@ def six(room: Lab, asked: argparse.Namespace, results: Results) -> None:
 
     Of the baseline nothing is used again, so its images are let go one by one; ours stay, as a user's would.
     """
-    rows = {
-        name: results.start(name, "GB", asked.ways, measured(asked.wheels))
-        for name in ("one image", "two fabrics", "six images", "engine's disk after six")
-    }
+    units = dict.fromkeys(("one image", "two fabrics", "six images", "engine's disk after six"), "GB")
+    units |= {"an image with another torch": "s", "an image with the same torch": "s"}
+    rows = {name: results.start(name, unit, asked.ways, measured(asked.wheels)) for name, unit in units.items()}
     for way in asked.ways:
         room.empty()
         layers: dict[str, int] = {}
@@ -129,6 +128,8 @@ def six(room: Lab, asked: argparse.Namespace, results: Results) -> None:
             run = room.time(f"{way}-six-{number}", command(way, torch, target, BASE))
             (made,) = set(room.images()) - before
             layers |= room.layers(made)
+            same = torch == SIX[number - 2][1] and number > 1
+            rows[f"an image with {'the same' if same else 'another'} torch"].add(way, run.seconds, run.load)
             if name := {1: "one image", len(FABRICS): "two fabrics", len(SIX): "six images"}.get(number):
                 rows[name].add(way, round(sum(layers.values()) / GB, 3), run.load)
             if way == "baseline":

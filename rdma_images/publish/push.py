@@ -57,8 +57,14 @@ def push(
     """Push the image with manifest `digest` under `tag`, and read back what arrived.
 
     docker writes the tag when every layer is there, so a push that dies leaves none. Layers that arrived are kept by
-    the registry, and the next attempt goes on with the others. Raises a PublishError after the last attempt.
+    the registry, and the next attempt goes on with the others. Raises ConflictError for an engine that would send
+    other bytes, and a PublishError after the last attempt.
     """
+    if engine.store == "classic":
+        raise faults.ConflictError(
+            f"the engine {engine.name} has Docker's classic image store, which compresses layers anew for each push and "
+            "so sends other bytes than were validated: turn on its containerd image store, or use the private engine"
+        )
     started = time.monotonic()
     client = docker.DockerClient(base_url=engine.host, timeout=pace.stall)
     api = client.api
@@ -154,8 +160,7 @@ def _name_it(client: docker.DockerClient, digest: str, ref: str, tag: str) -> No
         raise faults.MissingError(f"the engine has no image {digest}: build it again") from None
     if image.id != digest:
         raise faults.ConflictError(
-            f"the engine knows {digest} as {image.id}: its classic image store sends other bytes than were validated; "
-            "turn on Docker's containerd image store, or use the private engine"
+            f"the engine knows {digest} as {image.id}, and would send other bytes than were validated: build it again"
         )
     image.tag(ref, tag)
 

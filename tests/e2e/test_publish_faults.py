@@ -3,9 +3,13 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
+from dataclasses import replace
+from pathlib import Path
 
 import bcrypt
 import pytest
@@ -13,6 +17,8 @@ from publish_parts import PASSWORD, SUITE, USER, Registry, build_small, green, p
 
 from rdma_images import engine as engines
 from rdma_images import matrix, paths
+from rdma_images.engine import ask, found
+from rdma_images.engine.layout import layout
 from rdma_images.publish import publish
 from rdma_images.publish.attach import attachments
 from rdma_images.publish.client import digest_of
@@ -27,6 +33,33 @@ REPOSITORY = "training/efa-pytorch"
 @pytest.fixture(scope="module")
 def engine():
     return engines.ensure(print)
+
+
+@pytest.fixture
+def classic(engine):
+    """The same Docker with the image store that it had before containerd's."""
+    if engine.kind != "private":
+        pytest.skip("a second daemon is started from the private engine's programs")
+    place = layout()
+    folder = Path(tempfile.mkdtemp(prefix="cls-"))
+    socket = folder / "docker.sock"
+    command = [place.program("dockerd"), f"--host=unix://{socket}", "--bridge=none", "--iptables=false"]
+    command += ["--ip6tables=false", "--config-file", folder / "none.json", "--pidfile", folder / "pid"]
+    command += ["--data-root", folder / "data", "--exec-root", folder / "exec"]
+    (folder / "none.json").write_text("{}")
+    with (folder / "log").open("wb") as log:
+        daemon = subprocess.Popen(command, env=engine.environ(), stdout=log, stderr=log)
+    try:
+        while not ask.answers(socket):
+            assert daemon.poll() is None, (folder / "log").read_text()[-2000:]
+        store = found.store(ask.get(socket, "/info", 10.0))
+        assert store == "classic"
+        env = {**engine.env, "DOCKER_HOST": f"unix://{socket}"}
+        yield replace(engine, name="classic", kind="found", host=f"unix://{socket}", store=store, env=env)
+    finally:
+        daemon.terminate()
+        daemon.wait(60)
+        shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +283,24 @@ def test_ctrl_c_leaves_no_tag_and_the_next_run_goes_on(engine, item, program, tm
         assert registry.tags(REPOSITORY) == set()
         assert run(engine, item, registry, Trap(1 << 40, never)).error == ""
         assert_all_there_once(registry, item)
+    finally:
+        registry.kill()
+
+
+def test_an_engine_with_the_classic_store_is_refused_before_a_byte(classic, program, tmp_path, monkeypatch):
+    monkeypatch.setenv("TEST_REGISTRY_USER", USER)
+    monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
+    small_ = build_small(classic, tmp_path / "context", "classic", layers=1, size=1 << 20)
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    image = planned()
+    write_steps(image, *green(image, small_))
+    (item,) = publish.items([image], [image], matrix.load(), SUITE)
+    registry = Registry(program, tmp_path / "registry").start()
+    try:
+        outcome = run(classic, item, registry, Trap(1 << 40, never))
+        assert "classic image store" in outcome.error
+        assert "private engine" in outcome.error
+        assert registry.tags(REPOSITORY) == set()
     finally:
         registry.kill()
 
