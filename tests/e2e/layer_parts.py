@@ -11,7 +11,7 @@ from itertools import count
 from rdma_images import atomic, build, choice, lock, order, paths, render
 from rdma_images.engine import Engine
 from rdma_images.order import Order
-from rdma_images.site import site
+from rdma_images.site import Site, site
 from rdma_images.wheels import Lock, Wheel
 
 numbers = count()
@@ -23,15 +23,24 @@ def wheel(name: str, torch: str, base: str) -> Wheel:
     return next(wheel for wheel in lock.load(image).wheels if wheel.name == name)
 
 
+def standing(base: str, stand_in: str) -> Site:
+    """This site, where a rehearsal of `base` stands on the Debian `stand_in`."""
+    here = site()
+    bases = here.facts.bases
+    one = bases.bases[base].model_copy(update={"stand_in": stand_in})
+    changed = bases.model_copy(update={"bases": {**bases.bases, base: one}})
+    return replace(here, facts=replace(here.facts, bases=changed))
+
+
 @dataclass
 class Small:
     """efa-pytorch with few wheels: everything else is as the product has it."""
 
     engine: Engine
 
-    def order(self, wheels: Sequence[Wheel], *changes: str, name: str = "small") -> Order:
+    def order(self, wheels: Sequence[Wheel], *changes: str, name: str = "small", here: Site | None = None) -> Order:
         """What building it means; with inputs of its own, so that it is built also where it is there."""
-        here = site()
+        here = here or site()
         (image,) = choice.images(here, ["efa-pytorch"], False, changes, True)
         whole = order.order(image, here, rehearse=True)
         few = Lock(asked=whole.lock.asked, wheels=tuple(wheels))
@@ -42,9 +51,9 @@ class Small:
         )
         return replace(whole, image=image, lock=few, inputs=f"test {next(numbers)}")
 
-    def build(self, made: Order) -> str:
+    def build(self, made: Order, here: Site | None = None) -> str:
         """Build it; returns its name in the engine."""
-        (done,) = build.build([made], site(), self.engine, build.options(True, "", "zstd", None, None))
+        (done,) = build.build([made], here or site(), self.engine, build.options(True, "", "zstd", None, None))
         return done.ref
 
     def forget(self, name: str) -> None:
