@@ -62,8 +62,8 @@ def push(
     """
     if engine.store == "classic":
         raise faults.ConflictError(
-            f"the engine {engine.name} has Docker's classic image store, which compresses layers anew for each push and "
-            "so sends other bytes than were validated: turn on its containerd image store, or use the private engine"
+            f"the engine {engine.name} has Docker's classic image store, which compresses layers anew for each push "
+            "and so sends other bytes than were validated: turn on its containerd image store, or use the private one"
         )
     started = time.monotonic()
     client = docker.DockerClient(base_url=engine.host, timeout=pace.stall)

@@ -299,7 +299,7 @@ def test_an_engine_with_the_classic_store_is_refused_before_a_byte(classic, prog
     try:
         outcome = run(classic, item, registry, Trap(1 << 40, never))
         assert "classic image store" in outcome.error
-        assert "private engine" in outcome.error
+        assert "turn on its containerd image store" in outcome.error
         assert registry.tags(REPOSITORY) == set()
     finally:
         registry.kill()
