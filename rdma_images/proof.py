@@ -50,7 +50,6 @@ def prove(
     from rdma_images.validate import validate
 
     def one(candidate: Candidate) -> Report:
-        progress(f"validating {' on '.join(filter(None, (candidate.ref, host)))}")
         return validate(
             candidate.ref, engine, candidate.image, candidate.build, tiers=tiers, host=host, progress=progress
         )

@@ -24,6 +24,9 @@ __all__ = [
 ]
 
 
+_api_versions: dict[str, str] = {}  # by host: a client that is not told asks each time
+
+
 def ensure(progress: Progress = silent) -> Engine:
     """A usable engine: the user's Docker, else the private one, started where it does not run.
 
@@ -52,4 +55,8 @@ def client(engine: Engine) -> "DockerClient":
     """docker-py for `engine`, which the caller closes."""
     from docker import DockerClient  # 0.2 s, which who does not need it should not wait for
 
-    return DockerClient.from_env(environment={**engine.environ(), "DOCKER_HOST": engine.host})
+    made = DockerClient.from_env(
+        version=_api_versions.get(engine.host), environment={**engine.environ(), "DOCKER_HOST": engine.host}
+    )
+    _api_versions[engine.host] = made.api.api_version
+    return made

@@ -43,11 +43,11 @@ def write_page() -> Path:
     return path
 
 
-def publish_kept(kept: Path, folder: Path) -> Report:
-    """Write the report kept in the folder `kept` into `folder`, marked as reused, and return it."""
-    report = replace(load(kept / "report.json"), reused=True)
+def publish_kept(kept: Report, junit: Path, folder: Path) -> Report:
+    """Write a report that was kept, and its JUnit XML, into `folder`; returns it marked as reused."""
+    report = replace(kept, reused=True)
     if not _is_there(report, folder):
-        atomic.write(folder / "report.xml", (kept / "report.xml").read_text(encoding="utf-8"))
+        atomic.write(folder / "report.xml", junit.read_text(encoding="utf-8"))
         write(report, folder)
     return report
 

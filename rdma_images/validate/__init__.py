@@ -42,13 +42,16 @@ def validate(
     if host or engine is None:
         if "datapath" in tiers:
             raise RefusedError("--tier datapath is for an image of an engine: leave --host out")
+        progress(f"validating {' on '.join(filter(None, (ref, host)))}")
         found = elsewhere.measure(host or "local://", tiers)
         return _report(elsewhere.subject(ref, host or "local://", found), found, image, build, tiers, folder, started)
     with closing(engines.client(engine)) as client:
-        about = subjects.subject(client, ref)
-        name = kept.key(about, suite.digest(), image, tiers)
+        name = kept.key(ref, subjects.digest(client, ref), suite.digest(), image, tiers)
         if reuse and (known := kept.find(name)):
-            return report.publish_kept(known, folder)
+            progress(f"{ref} was proven by this suite: nothing to validate")
+            return report.publish_kept(*known, folder)
+        progress(f"validating {ref}")
+        about = subjects.subject(client, ref)
         found = measuring.measure(client, engine, about)
     emulated = datapath.run(ref, engine, image, progress, folder) if "datapath" in tiers else ()
     answer = _report(about, found, image, build, tiers, folder, started, emulated)

@@ -9,24 +9,24 @@ from rdma_images.errors import RdmaImagesError
 from rdma_images.model import Image, Report
 from rdma_images.paths import state_folder
 from rdma_images.report import files
-from rdma_images.validate.subject import Subject
 
 
-def key(subject: Subject, suite: str, image: Image | None, tiers: tuple[str, ...]) -> str:
+def key(ref: str, digest: str, suite: str, image: Image | None, tiers: tuple[str, ...]) -> str:
     """What a result depends on: the image's content and name, the suite, and what the image was held against."""
     versions = sorted((name, c.version) for name, c in image.components.items()) if image else None
-    depends = [subject.digest, subject.ref, suite, image.id if image else None, versions, sorted(tiers)]
+    depends = [digest, ref, suite, image.id if image else None, versions, sorted(tiers)]
     return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
 
 
-def find(name: str) -> Path | None:
-    """The folder with the report kept under `name`; None where there is none that can be read."""
+def find(name: str) -> tuple[Report, Path] | None:
+    """The report kept under `name`, and its JUnit XML; None where there is none that can be read."""
     folder = _folder(name)
     try:
-        files.load(folder / "report.json")
+        found = files.load(folder / "report.json")
     except RdmaImagesError:
         return None
-    return folder if (folder / "report.xml").exists() else None
+    junit = folder / "report.xml"
+    return (found, junit) if junit.exists() else None
 
 
 def keep(name: str, report: Report, junit: Path) -> None:

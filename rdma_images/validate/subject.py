@@ -1,5 +1,7 @@
 """What the engine says of an image, before anything of it runs."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from docker import DockerClient
@@ -66,22 +68,36 @@ def masked(about: Subject) -> Subject:
     )
 
 
+def digest(client: DockerClient, ref: str) -> str:
+    """What tells the content of the image `ref` of the engine. Raises as `subject` does."""
+    api: Any = client.api
+    with _told(ref):
+        return str(api.inspect_image(ref)["Id"])
+
+
 def subject(client: DockerClient, ref: str) -> Subject:
     """The image `ref` of the engine.
 
     Raises RdmaImagesError where the engine has no such image or does not answer.
     """
     api: Any = client.api
-    try:
+    with _told(ref):
         found = api.inspect_image(ref)
         steps = _history(client, found["Id"])
+    return _subject(ref, found, steps)
+
+
+@contextmanager
+def _told(ref: str) -> Iterator[None]:
+    """The engine's complaints on `ref` as ours."""
+    try:
+        yield
     except ImageNotFound:
         raise RdmaImagesError(
             f"the engine has no image {ref!r}: build it with `invoke build`, or `docker pull` it into this engine first"
         ) from None
     except DockerException as error:
         raise RdmaImagesError(f"the engine did not say what {ref!r} is: {error}") from None
-    return _subject(ref, found, steps)
 
 
 def _history(client: DockerClient, digest: str) -> list[dict[str, Any]]:
