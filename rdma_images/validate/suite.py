@@ -9,8 +9,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pytest
-
 from rdma_images.errors import RdmaImagesError
 from rdma_images.model import Check
 from rdma_images.paths import PROJECT, VALIDATORS
@@ -46,6 +44,8 @@ def run(case: Case, tiers: tuple[str, ...], junit: Path) -> tuple[Check, ...]:
 
     Raises RdmaImagesError where the suite itself could not run: that is never the image's fault.
     """
+    import pytest  # 0.06 s, which who has nothing to run should not wait for
+
     with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
         given, answer = Path(folder) / "case.json", Path(folder) / "checks.json"
         given.write_text(case.model_dump_json(), encoding="utf-8")
