@@ -127,3 +127,28 @@ def test_a_tag_that_would_lie_is_refused(default, component):
 def test_what_was_not_measured_is_not_tagged(default):
     with pytest.raises(RefusedError, match="not measured"):
         confirm(default, dataclasses.replace(report_of(default), facts={}))
+
+
+@pytest.fixture(scope="module")
+def measurements():
+    (image,) = plan.plan(matrix.load(), facts.load(), targets=["efa-nccl-tests"]).images
+    return image
+
+
+def without_torch(image, *banners):
+    """A report of an image that has libraries of NCCL, and no torch that would say which."""
+    libraries = {"nccl": {f"/{number}/libnccl.so.2": {"banner": text} for number, text in enumerate(banners)}}
+    measured = {"torch": None, "tree": {"libraries": libraries}, "system": {"python": "3.13.5"}}
+    measured["system"]["os"] = {"ID": "debian", "VERSION_ID": "13"}
+    return dataclasses.replace(report_of(image, pytorch=""), facts={"measured": measured})
+
+
+def test_without_torch_nccl_tells_its_version_and_cudas_major(measurements):
+    measured = confirm(measurements, without_torch(measurements, "2.31.2+cuda13.3"))
+    assert (measured["nccl"], measured["cuda"]) == ("2.31.2", "13")
+
+
+@pytest.mark.parametrize("banners", [("2.30.7+cuda13.3",), ("2.31.2+cuda12.9",), ("2.31.2+cuda13.3",) * 2, ()])
+def test_without_torch_a_tag_that_would_lie_is_refused(measurements, banners):
+    with pytest.raises(RefusedError):
+        confirm(measurements, without_torch(measurements, *banners))

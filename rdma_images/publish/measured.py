@@ -14,8 +14,12 @@ def probe(report: Report, name: str) -> Mapping[str, Any]:
 
 
 def versions(report: Report) -> dict[str, str]:
-    """Component -> version, as far as it can be told from inside."""
-    found: dict[str, str] = {}
+    """Component -> version, as far as it can be told from inside.
+
+    Where there is no torch, NCCL's one library says which it is, and of CUDA the major: the rest of its CUDA is what
+    NVIDIA compiled it with.
+    """
+    found: dict[str, str] = {} if probe(report, "torch") else _of_nccl(report)
     torch, system = probe(report, "torch"), probe(report, "system")
     if torch.get("version"):
         found["pytorch"] = torch["version"].partition("+")[0]
@@ -29,3 +33,11 @@ def versions(report: Report) -> dict[str, str]:
     if release.get("ID"):
         found["base"] = f"{release['ID']}{release.get('VERSION_ID', '')}"
     return found
+
+
+def _of_nccl(report: Report) -> dict[str, str]:
+    """What the banner of libnccl says, "2.30.7+cuda13.3"; nothing where there are several, or none."""
+    libraries = probe(report, "tree").get("libraries") or {}
+    banners = [library.get("banner") or "" for library in (libraries.get("nccl") or {}).values()]
+    version, plus, cuda = (banners[0] if len(banners) == 1 else "").partition("+cuda")
+    return {"nccl": version, "cuda": cuda.partition(".")[0]} if plus else {}

@@ -109,8 +109,12 @@ _MUST = ("pytorch", "cuda", "nccl", "python", "base")
 
 
 def _agree(component: str, said: str, measured_version: str) -> bool:
-    """Whether a tag's version is true of the measured one: a python 3.13 is 3.13.5, a CUDA base is its Ubuntu."""
+    """Whether a tag's version is true of the measured one: a python 3.13 is 3.13.5, a CUDA base is its Ubuntu.
+
+    Of CUDA the major may be all that was measured.
+    """
     if component == "base":
         return said.endswith(measured_version)
-    parts = said.split(".")
-    return measured_version.split(".")[: len(parts)] == parts
+    told, found = said.split("."), measured_version.split(".")
+    length = min(len(told), len(found)) if component == "cuda" else len(told)
+    return found[:length] == told[:length]
