@@ -1,6 +1,6 @@
 """Attaching to an image without touching it: artifacts that name it as their subject, found by referrers or by tag."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rdma_images.engine import turn
@@ -45,6 +45,15 @@ class Attached:
     title: str
     digest: str
     new: bool  # False: it was there
+    others: bool = False  # what is there says the same in bytes that are not ours
+
+
+Believed = Callable[[Descriptor, Artifact], bool]
+
+
+def anybody(_entry: Descriptor, _artifact: Artifact) -> bool:
+    """Who may push may attach: without a signature there is nothing more to hold an attachment against."""
+    return True
 
 
 def manifest_of(artifact: Artifact, subject: Descriptor) -> Manifest:
@@ -64,16 +73,30 @@ def manifest_of(artifact: Artifact, subject: Descriptor) -> Manifest:
     return Manifest(OCI_MANIFEST, canonical(body))
 
 
-def attach(artifacts: Sequence[Artifact], subject: Descriptor, repository: Repository) -> tuple[Attached, ...]:
-    """Attach every one of `artifacts` to `subject`; nothing is sent of those that are there."""
+def attach(
+    artifacts: Sequence[Artifact], subject: Descriptor, repository: Repository, believed: Believed = anybody
+) -> tuple[Attached, ...]:
+    """Attach every one of `artifacts` to `subject`; nothing is sent of those that are there.
+
+    `believed` is asked of an attachment that says the same in other bytes: whether it will do in the place of ours.
+    """
     known = attachments(repository, subject.digest)
-    return tuple(_attach(artifact, subject, repository, known) for artifact in artifacts)
+    return tuple(_attach(artifact, subject, repository, known, believed) for artifact in artifacts)
 
 
-def _attach(artifact: Artifact, subject: Descriptor, repository: Repository, known: Sequence[Descriptor]) -> Attached:
+def _attach(
+    artifact: Artifact,
+    subject: Descriptor,
+    repository: Repository,
+    known: Sequence[Descriptor],
+    believed: Believed,
+) -> Attached:
     manifest = manifest_of(artifact, subject)
-    if there := next((one for one in known if one.digest == manifest.digest or _same(one, artifact)), None):
-        return Attached(artifact.type, artifact.title, there.digest, new=False)
+    same = (one for one in known if _same(one, artifact) and believed(one, artifact))
+    if manifest.digest in {one.digest for one in known}:
+        return Attached(artifact.type, artifact.title, manifest.digest, new=False)
+    if there := next(same, None):
+        return Attached(artifact.type, artifact.title, there.digest, new=False, others=True)
     repository.put_blob(EMPTY)
     repository.put_blob(artifact.content)
     answer = repository.put_manifest(manifest.digest, manifest)

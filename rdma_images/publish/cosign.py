@@ -20,7 +20,7 @@ from typing import Any
 from rdma_images.engine import Progress, debian, silent
 from rdma_images.errors import RdmaImagesError, RefusedError
 from rdma_images.paths import state_folder
-from rdma_images.publish import faults
+from rdma_images.publish import faults, statement
 from rdma_images.publish.registries import is_loopback
 from rdma_images.publish.secrets import Login
 
@@ -112,6 +112,14 @@ class Cosign:
         """The statements of one type on `ref` that `trust` signed."""
         output = self._ask("verify-attestation", *trust.arguments(), "--type", predicate_type, ref)
         return [] if output is None else list(_payloads(output))
+
+    def attested(self, ref: str, trust: Trust, predicate_type: str, content: bytes) -> bool:
+        """Whether `trust` signed on `ref` just what `content` says, an attachment that anybody may have written."""
+        try:
+            said = statement.predicate(content)
+        except (ValueError, KeyError, TypeError):
+            return False
+        return said in [one["predicate"] for one in self.statements(ref, trust, predicate_type)]
 
     def _ask(self, verb: str, *arguments: str) -> str | None:
         """Standard output, or None when cosign found nothing to believe."""

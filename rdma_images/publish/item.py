@@ -71,11 +71,6 @@ def artifacts(item: Item, labels: dict[str, str], builder: Callable[[], dict[str
     )
 
 
-def predicate_of(artifact: Artifact) -> bytes:
-    """What is signed of an artifact: a statement's predicate, anything else as it is."""
-    return canonical(statement.predicate(artifact.content))
-
-
 def _verdict(item: Item) -> str:
     """What the report says beside its times: by which suite, with what outcome of each check, with what allowed."""
     checks = sorted((check.id, check.outcome, check.severity) for check in item.report.checks)

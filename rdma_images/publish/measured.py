@@ -19,8 +19,8 @@ def versions(report: Report) -> dict[str, str]:
     Where there is no torch, NCCL's one library says which it is, and of CUDA the major: the rest of its CUDA is what
     NVIDIA compiled it with.
     """
-    found: dict[str, str] = {} if probe(report, "torch") else _of_nccl(report)
     torch, system = probe(report, "torch"), probe(report, "system")
+    found = {} if torch else _of_nccl(report)
     if torch.get("version"):
         found["pytorch"] = torch["version"].partition("+")[0]
     if torch.get("cuda"):

@@ -7,13 +7,14 @@ from functools import partial
 from typing import TypeVar
 
 from rdma_images.engine import Engine
-from rdma_images.publish import cosign, faults, gate, local, push, statement
-from rdma_images.publish.attach import Artifact, Attached, attach, content_of, fallback_tag, manifest_of
+from rdma_images.publish import cosign, faults, gate, local, push
+from rdma_images.publish.attach import Artifact, Attached, Believed, anybody, attach, fallback_tag
 from rdma_images.publish.client import Manifest, Repository
 from rdma_images.publish.destination import Destination, unwanted
-from rdma_images.publish.item import Item, artifacts, predicate_of
+from rdma_images.publish.item import Item, artifacts
 from rdma_images.publish.progress import Watcher
 from rdma_images.publish.publication import Place, load
+from rdma_images.publish.seal import Seal
 
 Result = TypeVar("Result")
 
@@ -56,9 +57,13 @@ def send(item: Item, place: Destination, means: Means) -> Place:
     gate.check_place(item.build, place.kind.host)
     repository = place.repository(item.image.target)
     arrival = _bring(item, place, repository, means)
-    files, attached = _attach(item, arrival.manifest, repository, means)
-    if means.signer is not None:
-        _sign(means.signer, item, place, means, files, new=any(one.new for one in attached))
+    seal = Seal(means.signer, place, repository, item.build.digest, means.watcher.line) if means.signer else None
+    files, attached = _attach(item, arrival.manifest, repository, means, seal.believes if seal else anybody)
+    if means.signer and seal:
+        ours = [file for file, one in zip(files, attached, strict=True) if not one.others]
+        new = any(one.new for one in attached)  # which nobody can have signed
+        if new or not (_signed_before(means.signer, item, place, repository) or seal.is_on(ours)):
+            seal.put(ours, means.persist)
     return Place(
         registry=place.name,
         ref=f"{repository.ref}@{item.build.digest}",
@@ -109,7 +114,7 @@ def _check_compression(digest: str, place: Destination, means: Means) -> None:
 
 
 def _attach(
-    item: Item, manifest: Manifest, repository: Repository, means: Means
+    item: Item, manifest: Manifest, repository: Repository, means: Means, believed: Believed
 ) -> tuple[tuple[Artifact, ...], tuple[Attached, ...]]:
     """Attach provenance, bill of materials and report; what they are, and what became of each."""
 
@@ -121,38 +126,9 @@ def _attach(
         config = Manifest("", repository.blob(manifest.body["config"]["digest"])).body
         labels = (config.get("config") or {}).get("Labels") or {}
         files = artifacts(item, labels, builder)
-        attached = attach(files, manifest.descriptor, repository)
-        if means.signer is None:
-            return files, attached
-        # What is signed is what is attached, which another publication may have written.
-        return tuple(
-            file
-            if manifest_of(file, manifest.descriptor).digest == one.digest
-            else replace(file, content=content_of(repository, one.digest))
-            for file, one in zip(files, attached, strict=True)
-        ), attached
+        return files, attach(files, manifest.descriptor, repository, believed)
 
     return means.persist(act)
-
-
-def _sign(
-    signer: cosign.Signer, item: Item, place: Destination, means: Means, files: tuple[Artifact, ...], new: bool
-) -> None:
-    """Sign the image and what is attached to it, unless that was done before, here or elsewhere.
-
-    `new` says that something was attached just now, which nobody can have signed.
-    """
-    repository = place.repository(item.image.target)
-    if not new and _signed_before(signer, item, place, repository):
-        return
-    signing = cosign.Cosign(cosign.program(means.watcher.line), place.kind.host, place.connection.login())
-    ref = f"{repository.ref}@{item.build.digest}"
-    if not new and _signed_elsewhere(signer, signing, ref, files):
-        return
-    means.watcher.line(f"{place.name}: signing {ref} with {cosign.name_of(signer.key)}")
-    means.persist(lambda: signing.sign(ref, signer))
-    for file in files:
-        means.persist(partial(signing.attest, ref, signer, file.form, predicate_of(file)))
 
 
 def _signed_before(signer: cosign.Signer, item: Item, place: Destination, repository: Repository) -> bool:
@@ -162,19 +138,6 @@ def _signed_before(signer: cosign.Signer, item: Item, place: Destination, reposi
         return False
     stem = fallback_tag(item.build.digest)
     return all(repository.head(f"{stem}.{kind}") for kind in ("sig", "att"))
-
-
-def _signed_elsewhere(signer: cosign.Signer, signing: cosign.Cosign, ref: str, files: tuple[Artifact, ...]) -> bool:
-    """Whether the signer's key has signed all of it, by what the registry has; of an identity that cannot be told."""
-    if signer.key == cosign.KEYLESS:
-        return False
-    with signing.public_key(signer) as key:
-        trust = cosign.Trust(key=key)
-        return signing.verified(ref, trust) and all(
-            statement.predicate(file.content)
-            in [told["predicate"] for told in signing.statements(ref, trust, file.form)]
-            for file in files
-        )
 
 
 def move_tags(item: Item, done: Place, place: Destination, means: Means) -> Place:

@@ -71,3 +71,8 @@ def predicate(content: bytes) -> dict[str, Any]:
     """What a statement says of its subject; a document that is no statement says all of itself."""
     body: dict[str, Any] = json.loads(content)
     return body["predicate"] if "predicateType" in body else body
+
+
+def canonical_predicate(content: bytes) -> bytes:
+    """The same as it is signed."""
+    return canonical(predicate(content))

@@ -11,7 +11,7 @@ from rdma_images.errors import RefusedError
 from rdma_images.model import Report
 from rdma_images.publish import cosign, sbom, statement
 from rdma_images.publish.attach import CREATED, FORM, attachments, content_of, fallback_tag
-from rdma_images.publish.client import DOCKER_INDEX, OCI_INDEX, Descriptor, Repository
+from rdma_images.publish.client import DOCKER_INDEX, OCI_INDEX, Repository
 from rdma_images.publish.cosign import Cosign, Trust
 from rdma_images.publish.http import Connection
 from rdma_images.publish.kinds import open_kind
@@ -82,7 +82,7 @@ def _one(repository: Repository, digest: str, trust: Trust | None, progress: Pro
     if trust is not None:
         host, login = repository.connection.host, repository.connection.login()
         signing = Cosign(cosign.program(progress), host, login)
-    files = _newest(repository, digest)
+    files = _chosen(repository, digest, ref, signing, trust)
     findings = [_signature(repository, digest, ref, signing, trust)]
     judges: dict[str, Judge] = {
         statement.REPORT: _report,
@@ -90,23 +90,35 @@ def _one(repository: Repository, digest: str, trust: Trust | None, progress: Pro
         statement.BUILDKIT: _history,
         sbom.PREDICATE: _bill,
     }
-    if statement.BUILDKIT not in files:  # a builder that keeps no history, or one that could not be asked
-        del judges[statement.BUILDKIT]
     for form, judge in judges.items():
+        if form == statement.BUILDKIT and form not in files:
+            continue  # of a builder that keeps no history, or that could not be asked
         findings += _judged(form, files.get(form), digest, judge)
         if signing and trust and form in files:
             findings.append(_signed(form, files[form], ref, signing, trust))
     return Verification(ref, tuple(findings))
 
 
-def _newest(repository: Repository, digest: str) -> dict[str, bytes]:
-    """The newest attachment of each form, by predicate type; what others attached is theirs and is left out."""
-    chosen: dict[str, Descriptor] = {}
-    for entry in sorted(attachments(repository, digest), key=lambda one: one.annotations.get(CREATED, "")):
+def _chosen(
+    repository: Repository, digest: str, ref: str, signing: Cosign | None, trust: Trust | None
+) -> dict[str, bytes]:
+    """An attachment of each form, by predicate type: the newest that `trust` signed, or the newest.
+
+    What other tools attached is theirs and is left out.
+    """
+    found: dict[str, list[bytes]] = {}
+    oldest_first = sorted(attachments(repository, digest), key=lambda one: one.annotations.get(CREATED, ""))
+    for entry in reversed(oldest_first):
         form = entry.annotations.get(FORM, "")
         if form in _NAMES:
-            chosen[form] = entry
-    return {form: content_of(repository, entry.digest) for form, entry in chosen.items()}
+            found.setdefault(form, []).append(content_of(repository, entry.digest))
+    chosen = {}
+    for form, contents in found.items():
+        chosen[form] = contents[0]
+        if signing and trust and len(contents) > 1:
+            signed = (one for one in contents if signing.attested(ref, trust, form, one))
+            chosen[form] = next(signed, contents[0])
+    return chosen
 
 
 Judge = Callable[[bytes, str], Iterable[Finding]]
@@ -134,8 +146,7 @@ def _signature(repository: Repository, digest: str, ref: str, signing: Cosign | 
 def _signed(form: str, content: bytes, ref: str, signing: Cosign, trust: Trust) -> Finding:
     """Whether `trust` signed just what is attached."""
     what = f"signed {_NAMES[form]}"
-    wanted = statement.predicate(content)
-    if wanted in [one["predicate"] for one in signing.statements(ref, trust, form)]:
+    if signing.attested(ref, trust, form, content):
         return Finding(what, True, f"by {trust}, word for word what is attached")
     return Finding(what, False, f"{trust} signed no such {_NAMES[form]}")
 

@@ -125,45 +125,55 @@ def test_what_is_attached_can_be_verified_by_anybody_with_the_key(registry, smal
     assert any("not checked" in finding.detail for finding in unsigned.findings)
 
 
-def test_another_machine_adds_nothing_to_what_is_there(registry, small, means, tmp_path, monkeypatch):
+@pytest.fixture
+def signing(means, tmp_path, monkeypatch):
+    """Means that sign, what was said, and the trust that goes with them."""
     monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
     private, public = cosign_key(tmp_path / "key")
-    image = planned()
-    build_, report = green(image, small)
-    write_steps(image, build_, report)
     means, said = means
-    means = dataclasses.replace(means, signer=Signer(str(private)))
+    return dataclasses.replace(means, signer=Signer(str(private))), said, Trust(key=str(public))
+
+
+def elsewhere(image, small, tmp_path, monkeypatch, finished):
+    """Another machine, that built and proved the same bytes at another time and knows of no publication."""
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / f"elsewhere-{finished[:10]}")
+    made, report = green(image, small)
+    write_steps(image, dataclasses.replace(made, finished=finished), dataclasses.replace(report, started=finished))
+
+
+def test_another_machine_adds_nothing_to_what_is_there(registry, small, signing, tmp_path, monkeypatch):
+    means, said, trust = signing
+    image = planned()
+    write_steps(image, *green(image, small))
     (first,) = publish.publish(items(image), {"local": registry.entry()}, means)
     assert first.error == ""
 
-    # The same bytes, built and proven elsewhere: at other times, with nothing known of the first publication.
-    monkeypatch.setattr(paths, "IMAGES", tmp_path / "elsewhere")
-    later = "2026-11-22T08:00:00+00:00"
-    write_steps(image, dataclasses.replace(build_, finished=later), dataclasses.replace(report, started=later))
+    elsewhere(image, small, tmp_path, monkeypatch, "2026-11-22T08:00:00+00:00")
     said.clear()
     (second,) = publish.publish(items(image), {"local": registry.entry()}, means)
     assert second.error == ""
     assert [one.digest for one in second.place.attached] == [one.digest for one in first.place.attached]
     assert not any("signing" in line for line in said)
-    (found,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), Trust(key=str(public)))
+    (found,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), trust)
     assert found.holds, found
 
 
-def test_a_signature_is_of_what_is_attached(registry, small, means, tmp_path, monkeypatch):
-    monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
-    private, public = cosign_key(tmp_path / "key")
+@pytest.mark.parametrize("finished", ["2026-11-20T08:00:00+00:00", "2026-11-22T08:00:00+00:00"])
+def test_nothing_is_signed_that_was_not_made_here(finished, registry, small, signing, means, tmp_path, monkeypatch):
+    """Whoever may push may attach what looks like ours; it gets no signature, and does not stand for ours."""
     image = planned()
-    build_, report = green(image, small)
-    write_steps(image, build_, report)
-    means, _ = means
-    publish.publish(items(image), {"local": registry.entry()}, means)
-    monkeypatch.setattr(paths, "IMAGES", tmp_path / "elsewhere")
-    write_steps(image, dataclasses.replace(build_, finished="2026-11-22T08:00:00+00:00"), report)
-    means = dataclasses.replace(means, signer=Signer(str(private)))
+    write_steps(image, *green(image, small))
+    publish.publish(items(image), {"local": registry.entry()}, means[0])  # unsigned, by somebody
+
+    elsewhere(image, small, tmp_path, monkeypatch, finished)
+    means, _, trust = signing
     (outcome,) = publish.publish(items(image), {"local": registry.entry()}, means)
     assert outcome.error == ""
-    (found,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), Trust(key=str(public)))
+    # Of the same machine's bill of materials the bytes are the same but for the report's time.
+    assert all(one.new for one in outcome.place.attached)
+    (found,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), trust)
     assert found.holds, found
+    assert any(f"built {finished}" in one.detail for one in found.findings)
 
 
 def test_a_red_check_stops_it_and_can_be_allowed_by_name(registry, small, means):
