@@ -57,7 +57,7 @@ def main() -> None:
     if set(asked.only) - {"nothing"}:
         with lab(asked.folder) as room:
             prepare(room, asked.wheels)
-            if {"cold", "next", "pull", "floor"} & set(asked.only):
+            if {*ROWS, "floor"} & set(asked.only):
                 builds(room, asked, results)
             if "six" in asked.only:
                 six(room, asked, results)
@@ -102,7 +102,7 @@ def builds(room: Lab, asked: argparse.Namespace, results: Results) -> None:
     for number in range(asked.runs):
         if "floor" in asked.only:
             measure_floor(room, number, asked.wheels, results)
-        for way in asked.ways:
+        for way in asked.ways if set(ROWS) & set(asked.only) else ():
             room.empty()
             layers = measure_cold(room, way, number, results)
             if "next" in asked.only:

@@ -7,6 +7,7 @@ import jinja2
 from build_results import WAYS, Results, Row, load
 
 from rdma_images import atomic, paths
+from rdma_images.engine.disk import CACHE_BYTES
 
 PAGE = paths.PROJECT / "docs" / "performance.md"
 CHART = paths.PROJECT / "docs" / "performance.svg"
@@ -136,8 +137,8 @@ GOALS = (
     Goal("Pull from a registry on this machine into an empty engine", "2 times faster", _faster("pull", 2)),
     Goal(
         "Engine's disk after building the six",
-        "stated, and bounded",
-        _ours("engine's disk after six", float("inf"), "{:.0f} GB"),
+        "at most what the builder's cache may grow to, 40 GB, images included",
+        _ours("engine's disk after six", CACHE_BYTES / 1e9, "{:.1f} GB"),
     ),
     Goal("Size of `efa-pytorch`, unpacked", "at most the wheels + 500 MB", _beside_wheels),
 )
