@@ -169,7 +169,6 @@ def test_nothing_is_signed_that_was_not_made_here(finished, registry, small, sig
     means, _, trust = signing
     (outcome,) = publish.publish(items(image), {"local": registry.entry()}, means)
     assert outcome.error == ""
-    # Of the same machine's bill of materials the bytes are the same but for the report's time.
     assert all(one.new for one in outcome.place.attached)
     (found,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), trust)
     assert found.holds, found
