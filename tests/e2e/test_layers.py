@@ -29,7 +29,7 @@ def wheels(torch=NEW, base="debian13"):
 def small():
     running = engine.ensure()
     # In a full cache BuildKit lets go of a step as soon as it ran: one that was used once is the first to go.
-    room = engine.disk.cache_limit(paths.state_folder()) - ROOM
+    room = max(engine.disk.cache_limit(paths.state_folder()) - ROOM, 0)
     command = ["docker", "buildx", "prune", "--force", "--all", "--keep-storage", str(room)]
     subprocess.run(command, env=running.environ(), check=True, stdout=subprocess.DEVNULL)
     return Small(running)
