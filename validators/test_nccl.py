@@ -121,7 +121,7 @@ def test_loader(libraries: Libraries, nccl: tuple[str, str], judge: Judge) -> No
 
 @pytest.mark.validator("nccl.single", source="two libraries of one name: which one is loaded depends on who asks first")
 def test_single(case: Case, libraries: Libraries, judge: Judge) -> None:
-    """One libnccl is in the image."""
+    """No libnccl is in the image but what torch or the loader takes."""
     if not libraries.nccl:
         pytest.skip("the image has no NCCL")
     mapped, wheel = mapped_nccl(case), wheel_nccl(libraries)
