@@ -41,7 +41,7 @@ MEASURES = ("cold", "next", "pull", "floor", "six", "nothing")
 SIZES = ("unpacked", "wheels unpacked", "compressed", "engine's disk", "to push")
 UNITS = dict.fromkeys(SIZES, "GB") | {"to push of the whole": ""}
 ROWS = {
-    "cold": ("cold", "cold, of it export", "cold, of it unpacking", *SIZES[:-1]),
+    "cold": ("cold", "cold, of it export", "cold, of it unpacking", *build_page.PROCESSOR, *SIZES[:-1]),
     "next": ("next torch", "to push", "to push of the whole"),
     "pull": ("push", "pull"),
 }
@@ -158,6 +158,7 @@ def measure_cold(room: Lab, way: Way, number: int, results: Results) -> dict[str
         "cold": cold.seconds,
         "cold, of it export": cold.export,
         "cold, of it unpacking": cold.unpack,
+        **dict(zip(build_page.PROCESSOR, (cold.processor.machine, cold.processor.engine), strict=True)),
         "unpacked": room.unpacked(built(room, OLD)) / GB,
         "wheels unpacked": room.unpacked(built(room, OLD), "/opt/venv") / GB,
         "compressed": sum(layers.values()) / GB,

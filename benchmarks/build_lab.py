@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from processor import Processor, processor
+
 from rdma_images import paths
 from rdma_images.engine import Engine, disk, private
 from rdma_images.engine.layout import layout
@@ -25,6 +27,7 @@ class Run:
     seconds: float
     export: float  # seconds of the whole in which BuildKit compressed layers
     unpack: float  # and in which it unpacked the image
+    processor: Processor
     load: float  # 1-minute load average of the machine at the end
 
 
@@ -44,7 +47,7 @@ class Lab:
         """Run `command` in the project; its output goes to <name>.log. Ends the benchmark where it fails."""
         log = self.folder / f"{name}.log"
         begun = time.monotonic()
-        with log.open("w", encoding="utf-8") as out:
+        with log.open("w", encoding="utf-8") as out, processor() as spent:
             done = subprocess.run(
                 command, cwd=self.project, env=self._environ(), stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
@@ -52,7 +55,7 @@ class Lab:
         if done.returncode:
             sys.exit(f"{name} failed, see {log}")
         text = log.read_text(encoding="utf-8")
-        return Run(round(seconds, 2), _last(EXPORT, text), _last(UNPACK, text), round(os.getloadavg()[0], 1))
+        return Run(round(seconds, 2), _last(EXPORT, text), _last(UNPACK, text), spent, round(os.getloadavg()[0], 1))
 
     def docker(self, *arguments: str) -> str:
         """What `docker` says; ends the benchmark where it fails."""

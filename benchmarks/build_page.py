@@ -12,6 +12,7 @@ from rdma_images.engine.disk import CACHE_BYTES
 PAGE = paths.PROJECT / "docs" / "performance.md"
 CHART = paths.PROJECT / "docs" / "performance.svg"
 TEMPLATES = paths.PROJECT / "benchmarks"
+PROCESSOR = ("cold, processor time", "cold, processor time of dockerd and containerd")
 FLOOR = ("floor, install", "floor, compress", "floor, unpack")
 BARS = ("cold", "next torch", "push", "pull")
 
@@ -40,6 +41,7 @@ def write(results: Results) -> None:
             said.setdefault(f"{way}, {measured}", []).append(name)
     asked = [f"{how}: {', '.join(names)}" for how, names in said.items()]
     floor = {name: results.rows[name] for name in FLOOR if name in results.rows}
+    processor, in_engine = (_median(results, name) for name in PROCESSOR)
     page = environment.get_template("performance.md.j2").render(
         results=results,
         goals=[(g, g.found(results)) for g in GOALS],
@@ -50,11 +52,19 @@ def write(results: Results) -> None:
         floor=floor,
         bytes_alone=sum(row.median("ours") or 0.0 for row in floor.values()),
         cold=bars.get("cold"),
+        processor=processor,
+        in_engine=in_engine,
+        least=processor / int(results.machine.get("cores", "1")),
     )
     atomic.write(PAGE, page + "\n")
     chart = environment.get_template("performance.svg.j2")
     longest = max((row.median(way) or 0 for row in bars.values() for way in WAYS), default=1)
     atomic.write(CHART, chart.render(bars=bars, scale=420 / longest) + "\n")
+
+
+def _median(results: Results, name: str) -> float:
+    """Of our way; 0 where it was not measured."""
+    return (results.rows[name].median("ours") if name in results.rows else None) or 0.0
 
 
 def told(row: Row, way: str) -> str:

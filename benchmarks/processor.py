@@ -1,0 +1,38 @@
+"""What a measured command cost in processor time, which bounds how fast it can get with this many cores."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psutil
+
+from rdma_images.engine import daemons
+from rdma_images.engine.layout import layout
+
+
+@dataclass
+class Processor:
+    """Seconds of processor time, all cores added up."""
+
+    machine: float = 0.0  # of everything that ran, the steps inside the build too
+    engine: float = 0.0  # of it dockerd and containerd
+
+
+@contextmanager
+def processor() -> Iterator[Processor]:
+    """What is spent inside the `with`; filled in at its end."""
+    spent = Processor()
+    machine, engine = _machine(), _engine()
+    yield spent
+    spent.machine = round(_machine() - machine, 1)
+    spent.engine = round(_engine() - engine, 1)
+
+
+def _machine() -> float:
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system + times.irq + times.softirq)
+
+
+def _engine() -> float:
+    each = [psutil.Process(one.pid).cpu_times() for one in daemons.running(layout()).values()]
+    return float(sum(times.user + times.system for times in each))
