@@ -17,6 +17,7 @@ class Candidate:
     fabric: Fabric
     axes: dict[str, str]  # as chosen, complete: {"nccl": "pytorch", ...}
     foreign: tuple[str, ...]  # axes that were asked for, or follow, and that the target does not have
+    undecided: tuple[str, ...]  # axes left to another one ("nccl": "pytorch") that is not there
     components: dict[str, Component]
     versions: dict[str, str]
 
@@ -39,6 +40,7 @@ def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str
         fabric=target.fabric,
         axes=chosen,
         foreign=tuple(axis for axis in chosen if axis not in own),
+        undecided=tuple(axis for axis in chosen if _undecided(axes.BY_NAME[axis], chosen)),
         components=components,
         versions=versions | properties | {"fabric": target.fabric},
     )
@@ -49,7 +51,7 @@ def _chosen(chosen: Mapping[str, str], changes: Mapping[str, str], facts: Facts)
     versions: dict[str, str] = {}
     components: dict[str, Component] = {}
     for axis in axes.AXES:
-        if axis.name not in chosen or axis.default:
+        if axis.name not in chosen or axis.default or _undecided(axis, chosen):
             continue
         value, decided_by = chosen[axis.name], "--set" if axis.name in changes else "matrix"
         if value == axis.decided_by and axis.implied:
@@ -60,6 +62,11 @@ def _chosen(chosen: Mapping[str, str], changes: Mapping[str, str], facts: Facts)
         versions[axis.name] = value
         components[axis.name] = Component(axis.name, value, decided_by)
     return components
+
+
+def _undecided(axis: axes.Axis, chosen: Mapping[str, str]) -> bool:
+    """Whether an axis is left to another one that is not there."""
+    return axis.decided_by is not None and chosen[axis.name] == axis.decided_by and axis.decided_by not in chosen
 
 
 def _brought(chosen: Mapping[str, str], target: Target, facts: Facts) -> dict[str, Component]:

@@ -87,6 +87,7 @@ class Refusal:
     axes: dict[str, str]
     broken: tuple[Broken, ...]
     nearest: dict[str, str] | None = None  # axis -> value to change; None where no change of two axes helps
+    leave_out: dict[str, str] = field(default_factory=dict)  # what was asked for of axes that the target does not have
 
 
 @dataclass(frozen=True)

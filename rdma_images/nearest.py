@@ -48,7 +48,10 @@ def _steps(axis: str, refused: Candidate, facts: Facts, wanted: Changes) -> Iter
 
 
 def _culprits(refused: Candidate, broken: Broken) -> set[str]:
-    """The axes of which one must change: those that a broken rule relates, what decides them, and what they decide."""
+    """The axes of which one must change: those that a broken rule relates (any, where it relates none), what decides
+    them, and what they decide."""
+    if not broken.versions:
+        return set(refused.axes)
     related = set(broken.versions)
     for _ in range(2):  # libfabric is decided by the installer, and nothing goes deeper than that
         related |= {component.decided_by for component in refused.components.values() if component.name in related}

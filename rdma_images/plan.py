@@ -40,8 +40,15 @@ def plan(
         for row in target.rows() if everything else [target.default]:
             made = candidate(name, target.model_copy(update={"default": row}), facts, changes)
             if broken := rules.check(made, facts):
-                near = nearest(made, target, facts, changes, broken)
-                refusals.append(Refusal(target=name, axes=made.axes, broken=broken, nearest=near))
+                refusal = Refusal(
+                    target=name,
+                    axes=made.axes,
+                    broken=broken,
+                    nearest=nearest(made, target, facts, changes, broken),
+                    leave_out={axis: changes[axis] for axis in made.foreign if axis in changes},
+                )
+                if refusal not in refusals:  # rows that differ in what was changed in all of them
+                    refusals.append(refusal)
             else:
                 image = _image(made, target, facts)
                 images.setdefault(image.id, image)

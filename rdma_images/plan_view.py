@@ -80,11 +80,18 @@ def _refusal(refusal: Refusal) -> RenderableType:
     text = Text.assemble("\n", ("refused", "bold red"), f"  {refusal.target}: {asked}\n")
     for broken in refusal.broken:
         related = ", ".join(f"{name} {version}" for name, version in broken.versions.items())
-        text.append(f"  {broken.rule}", "bold").append(f" ({related})\n    {broken.reason}\n")
+        about = f" ({related})" if related else ""
+        text.append(f"  {broken.rule}", "bold").append(f"{about}\n    {broken.reason}\n")
         text.append(f"    source: {broken.source}\n", "dim")
-    if refusal.nearest:
-        changed = " ".join(f"--set {axis}={value}" for axis, value in refusal.nearest.items())
-        text.append("  nearest that works: ").append(changed, "green")
+    if refusal.leave_out:
+        text.append("  leave out: ").append(_typed(refusal.leave_out), "green")
+    elif refusal.nearest:
+        text.append("  nearest that works: ").append(_typed(refusal.nearest), "green")
     else:
         text.append("  no change of two axes makes it work")
     return text
+
+
+def _typed(changes: dict[str, str]) -> str:
+    """Changes of axes as a user types them."""
+    return " ".join(f"--set {axis}={value}" for axis, value in changes.items())

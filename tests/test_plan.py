@@ -3,11 +3,12 @@
 import io
 import json
 import re
+from itertools import combinations
 
 import pytest
 from rich.console import Console
 
-from rdma_images import facts, matrix, paths, plan, plan_view, rules, yamlfile
+from rdma_images import axes, details, facts, matrix, paths, plan, plan_view, rules, yamlfile
 from rdma_images.candidate import candidate
 from rdma_images.errors import RefusedError
 
@@ -108,6 +109,54 @@ def test_nothing_near_where_the_target_is_the_wrong_one():
     assert {broken.rule for broken in refusal.broken} >= {"axis-of-target", "one-fabric"}
 
 
+def test_what_the_target_does_not_have_is_to_be_left_out():
+    answer = planned("erdma-pytorch", efa_installer="1.50.0")
+    assert answer.refusals[0].leave_out == {"efa-installer": "1.50.0"}
+    assert "leave out: --set efa-installer=1.50.0" in shown(answer)
+
+
+def test_refused_once_whatever_the_rows_that_come_to_it():
+    answer = planned("efa-pytorch", everything=True, base="ubuntu22.04", pytorch="2.15.0")
+    assert len(answer.refusals) == 1
+
+
+@pytest.mark.parametrize("target", OURS.targets)
+def test_every_value_of_every_axis_gets_an_answer(target):
+    for axis in axes.AXES:
+        for value in axes.values(axis, KNOWN):
+            answer = plan.plan(OURS, KNOWN, [target], changes={axis.name: value})
+            assert len(answer.images) + len(answer.refusals) == 1
+
+
+@pytest.mark.parametrize("fabric", ["efa", "erdma"])
+def test_every_target_that_can_be_written_gets_an_answer(fabric):
+    newest = {axis.name: list(axis.known(KNOWN))[-1] for axis in axes.AXES} | {"base": "debian13", "python": "3.13"}
+    others = [axis for axis in newest if axis != "base" and axes.BY_NAME[axis].default is None]
+    for count in range(len(others) + 1):
+        for chosen in combinations(others, count):
+            row = {"base": "debian13"} | {axis: newest[axis] for axis in chosen}
+            for change in ({}, {"variant": "devel"}, {"aws-ofi-nccl": "1.20.0"}):
+                mine = matrix.Target(summary="mine", fabric=fabric, default=row | change)
+                made = candidate("mine", mine, KNOWN)
+                assert rules.check(made, KNOWN) or details.detailed(made, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ({"nccl": "2.30.7"}, "nccl needs cuda, which mine does not have: add it to its default row"),
+        ({"nccl-tests": "2.20.0", "cuda": "13.0"}, "nccl-tests needs nccl"),
+        ({"aws-ofi-nccl": "1.21.1"}, "aws-ofi-nccl needs efa-installer"),
+        ({"efa-installer": "1.50.0", "variant": "devel"}, "a devel image needs cuda"),
+        ({"efa-installer": "1.50.0", "aws-ofi-nccl": "1.20.0"}, "aws-ofi-nccl from source needs cuda"),
+    ],
+)
+def test_a_target_without_what_it_needs(row, sentence):
+    mine = matrix.Target(summary="mine", fabric="efa", default={"base": "debian13"} | row)
+    (broken,) = (found for found in rules.check(candidate("mine", mine, KNOWN), KNOWN) if found.rule == "incomplete")
+    assert sentence in broken.reason
+
+
 @pytest.mark.parametrize(
     ("arguments", "changes", "sentence"),
     [
@@ -138,9 +187,14 @@ def test_written_and_as_json(tmp_path, monkeypatch):
     assert [entry.name for entry in path.parent.iterdir()] == ["plan.json"]
 
 
-def test_table_for_people():
+def shown(*plans):
+    """The plans' tables as they are seen."""
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(plan_view.table(planned("efa-pytorch")), plan_view.table(planned("erdma-pytorch", pytorch="2.11.0")))
-    text = console.export_text()
+    console.print(*map(plan_view.table, plans))
+    return console.export_text()
+
+
+def test_table_for_people():
+    text = shown(planned("efa-pytorch"), planned("erdma-pytorch", pytorch="2.11.0"))
     for words in ("2.6.0amzn1.0", ">= 580", "nccl-on-erdma", "segmentation fault", "source: ", "--set nccl="):
         assert words in text

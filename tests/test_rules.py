@@ -16,6 +16,7 @@ BOTH = Target(
     fabric="erdma",
     default={"base": "ubuntu22.04", "pytorch": "2.14.1", "efa-installer": "1.50.0"},
 )
+BARE = Target(summary="No CUDA", fabric="efa", default={"base": "debian13", "efa-installer": "1.50.0"})
 
 
 def broken(target, known=KNOWN, **changes):
@@ -75,7 +76,13 @@ REFUSED = [
         EFA,
         {"base": "ubuntu24.04", "efa_installer": "1.36.0", "aws_ofi_nccl": "1.21.1", "pytorch": "2.8.0"},
         "plugin-compiler",
-        {"aws-ofi-nccl": "1.21.1", "cuda": "12.8", "base": "ubuntu24.04", "platform": "linux/amd64"},
+        {
+            "aws-ofi-nccl": "1.21.1",
+            "efa-installer": "1.36.0",
+            "cuda": "12.8",
+            "base": "ubuntu24.04",
+            "platform": "linux/amd64",
+        },
         "for CUDA 13 alone",
     ),
     (EFA, {"variant": "devel"}, None, {}, ""),
@@ -107,7 +114,15 @@ REFUSED = [
         {"fabric": "erdma", "efa-installer": "1.50.0", "erdma-apt": "jammy"},
         "ABI suffixes",
     ),
-    (ERDMA, {"efa_installer": "1.50.0"}, "axis-of-target", {"base": "ubuntu22.04"}, "has no efa-installer"),
+    (ERDMA, {"efa_installer": "1.50.0"}, "axis-of-target", {}, "has no efa-installer"),
+    (
+        TESTS,
+        {"nccl": "pytorch"},
+        "axis-undecided",
+        {},
+        "has no pytorch that could decide its nccl",
+    ),
+    (BARE, {"variant": "devel"}, "incomplete", {}, "a devel image needs cuda"),
 ]
 
 

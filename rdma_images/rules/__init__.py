@@ -3,14 +3,14 @@
 from rdma_images.candidate import Candidate
 from rdma_images.facts import Facts
 from rdma_images.model import Broken
-from rdma_images.rules import cuda, fabric, installer, nccl, plugin, python
+from rdma_images.rules import cuda, fabric, installer, nccl, plugin, python, shape
 from rdma_images.rules.rule import Rule
 
 __all__ = ["RULES", "Rule", "check", "work"]
 
 RULES: tuple[Rule, ...] = tuple(
     found
-    for module in (fabric, installer, plugin, nccl, cuda, python)
+    for module in (shape, fabric, installer, plugin, nccl, cuda, python)
     for found in vars(module).values()
     if isinstance(found, Rule)
 )

@@ -39,7 +39,7 @@ def compiles_later(candidate: Candidate, facts: Facts) -> Reason | None:
     return _no_compiler("extensions are", candidate, facts) if candidate["variant"] == "devel" else None
 
 
-@rule("plugin-compiler", "aws-ofi-nccl", "cuda", "base", "platform")
+@rule("plugin-compiler", "aws-ofi-nccl", "efa-installer", "cuda", "base", "platform")
 def compiles_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
     """A plugin that is built from source is compiled for a CUDA whose compiler is on the package index."""
     if candidate.axes.get("aws-ofi-nccl") == "efa-installer" or plugin_from(candidate, facts) == "installer":

@@ -6,16 +6,6 @@ from rdma_images.facts import Facts
 from rdma_images.rules.rule import Reason, rule
 
 
-@rule("axis-of-target", "base")
-def axes_of_target(candidate: Candidate, _: Facts) -> Reason | None:
-    """A target has the axes of its default row and what follows from them, no other."""
-    if not candidate.foreign:
-        return None
-    own = [axis for axis in candidate.axes if axis not in candidate.foreign]
-    text = f"{candidate.target} has no {' and no '.join(candidate.foreign)}; it has {', '.join(own)}"
-    return Reason(text, "matrix.yaml")
-
-
 @rule("one-fabric", "fabric", "efa-installer", "erdma-apt")
 def one_fabric(_: Candidate, __: Facts) -> Reason | None:
     """EFA and eRDMA are never in one image."""

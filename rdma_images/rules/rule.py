@@ -21,7 +21,10 @@ Judge = Callable[[Candidate, Facts], Reason | None]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule applies to a candidate that has all of `relates`; those are the versions that a refusal shows."""
+    """A rule applies to a candidate that has all of `relates`; those are the versions that a refusal shows.
+
+    One that relates none is about what is there at all, whatever its version.
+    """
 
     id: str
     relates: tuple[str, ...]

@@ -1,0 +1,58 @@
+"""What belongs together before any version is compared: a target's own axes, and what they cannot be without."""
+
+from collections.abc import Iterator
+
+from rdma_images import axes
+from rdma_images.candidate import Candidate
+from rdma_images.details import plugin_from
+from rdma_images.facts import Facts
+from rdma_images.rules.rule import Reason, rule
+
+
+@rule("axis-of-target")
+def axes_of_target(candidate: Candidate, _: Facts) -> Reason | None:
+    """A target has the axes of its default row and what follows from them, no other."""
+    if not candidate.foreign:
+        return None
+    own = [axis for axis in candidate.axes if axis not in candidate.foreign]
+    text = f"{candidate.target} has no {' and no '.join(candidate.foreign)}; it has {', '.join(own)}"
+    return Reason(text, "matrix.yaml")
+
+
+@rule("axis-undecided")
+def decider_is_there(candidate: Candidate, _: Facts) -> Reason | None:
+    """An axis is decided by another one only where that one is."""
+    axis = next((axis for axis in candidate.undecided if axis not in candidate.foreign), None)
+    if axis is None:
+        return None
+    text = f"{candidate.target} has no {axes.BY_NAME[axis].decided_by} that could decide its {axis}: choose a version"
+    return Reason(text, "matrix.yaml")
+
+
+@rule("incomplete")
+def is_complete(candidate: Candidate, facts: Facts) -> Reason | None:
+    """What a component is compiled for or runs on is in the image too."""
+    lacking = next((pair for pair in _needs(candidate, facts) if pair[1] not in candidate.axes), None)
+    if lacking is None:
+        return None
+    what, needed = lacking
+    return Reason(
+        f"{what} needs {needed}, which {candidate.target} does not have: add it to its default row", "matrix.yaml"
+    )
+
+
+def _needs(candidate: Candidate, facts: Facts) -> Iterator[tuple[str, str]]:
+    """What is there, and the axis that it cannot be without."""
+    own = {axis for axis in candidate.axes if axis not in candidate.foreign}
+    if "aws-ofi-nccl" in own:
+        yield "aws-ofi-nccl", "efa-installer"
+    if "nccl-tests" in own:
+        yield "nccl-tests", "nccl"
+        yield "nccl-tests", "cuda"
+    if "nccl" in own:
+        yield "nccl", "cuda"
+    if candidate["variant"] == "devel":
+        yield "a devel image", "cuda"
+    chosen = candidate.axes.get("aws-ofi-nccl", "efa-installer") != "efa-installer"
+    if chosen and {"aws-ofi-nccl", "efa-installer"} <= own and plugin_from(candidate, facts) == "source":
+        yield "aws-ofi-nccl from source", "cuda"
