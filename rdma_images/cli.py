@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any, TextIO, TypeVar
 
 from invoke.exceptions import Exit
-from invoke.tasks import task
+from invoke.parser.argument import Argument
+from invoke.tasks import Task, task
 
 from rdma_images.errors import RdmaImagesError
 
@@ -17,6 +18,22 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 # How wide an answer is that goes to a file or a pipe, in columns: a log is searched, and wants its lines whole.
 WIDTH = 200
+
+
+class Verb(Task[Any]):
+    """invoke's task, that takes an option without its value for the mistake that it is.
+
+    invoke 3.0 lets one that may be given more than once go by without: `--target $NAME`, with NAME empty, would mean
+    every target.
+    """
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        """The task's options, as the parser takes them."""
+        arguments = super().get_arguments(ignore_unknown_help)
+        for argument in arguments:
+            if argument.kind is list:
+                argument.raw_value = None
+        return arguments
 
 
 def verb(**settings: Any) -> Callable[[Function], Any]:
@@ -36,7 +53,7 @@ def verb(**settings: Any) -> Callable[[Function], Any]:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 raise Exit(code=128 + signal.SIGPIPE) from None
 
-        return task(**settings)(guarded)
+        return task(klass=Verb, **settings)(guarded)
 
     return decorate
 

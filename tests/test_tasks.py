@@ -52,6 +52,13 @@ def test_a_mistake_gets_a_sentence(words, sentence):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("words", [["--target"], ["--target", "--all"], ["--set"]])
+def test_an_option_without_its_value_is_a_mistake(words):
+    done = said("plan", *words)
+    assert done.returncode == 1
+    assert "needed value and was not given one" in done.stderr
+
+
 def test_help_shows_an_example():
     assert "invoke build --target efa-pytorch --rehearse" in said("--help", "build").stdout
 
