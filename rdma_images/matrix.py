@@ -1,10 +1,13 @@
 """What we build: matrix.yaml as targets, their default rows, and the values that make the whole matrix."""
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Annotated
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name, is_normalized_name
 from pydantic import BeforeValidator, Field
 
 from rdma_images import axes, paths, yamlfile
@@ -12,6 +15,12 @@ from rdma_images.errors import RefusedError, near
 from rdma_images.facts import Facts
 from rdma_images.model import Fabric
 from rdma_images.yamlfile import Document, Path_, Strict
+
+# What a target is called is part of an image's reference and of a folder's name. Source: the reference grammar of
+# github.com/distribution/reference, a path component.
+NAME = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
+# deb-src-control(5) names, with a version or an architecture as apt-get takes them.
+DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9]+)?(?:=[A-Za-z0-9.+~:-]+)?")
 
 Row = dict[str, str]
 # One value, or a list of them.
@@ -57,8 +66,12 @@ class Matrix(Document):
     targets: dict[str, Target]
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
-        """Axes that do not exist, are not used, or are written twice."""
+        """Names that cannot be, and axes that do not exist, are not used, or are written twice."""
+        if not self.targets:
+            yield ("targets",), "there is no target: add one"
         for name, target in self.targets.items():
+            if not NAME.fullmatch(name):
+                yield ("targets", name), f"{name!r} cannot name an image: take small letters, digits, and - between them"
             for place, sentence in _problems(target):
                 yield ("targets", name, *place), sentence
 
@@ -101,6 +114,7 @@ def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
     for place, axis, _ in values_of(target):
         if axis not in axes.BY_NAME:
             yield place, f"no axis {axis!r}: {near(axis, axes.BY_NAME)}"
+    yield from _package_problems(target)
     if "base" not in target.default:
         yield ("default",), "the default row has no base: add one"
     of_target = axes.complete(target.default)
@@ -110,10 +124,26 @@ def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
         if axis in axes.BY_NAME and axis not in of_target:
             yield ("values", axis), f"the default row has no {axis}: remove the values, or add it there"
         elif axis in of_target and of_target[axis] not in values:
-            yield ("values", axis), f"the default {axis} {of_target[axis]!r} is not among the values: add it"
+            hint = near(of_target[axis], values)
+            yield ("values", axis), f"the default {axis} {of_target[axis]!r} is not among the values: add it, or {hint}"
         for value in {value for value in values if values.count(value) > 1}:
             yield ("values", axis), f"{value!r} is written twice: remove one"
     yield from _exclude_problems(target)
+
+
+def _package_problems(target: Target) -> Iterator[tuple[Path_, str]]:
+    """What is to be installed, and is no package."""
+    for number, text in enumerate(target.debian_packages):
+        if not DEBIAN_PACKAGE.fullmatch(text):
+            yield ("debian-packages", number), f"{text!r} is no Debian package: write name or name=version"
+    for number, text in enumerate(target.python_packages):
+        try:
+            Requirement(text)
+        except InvalidRequirement:
+            yield ("python-packages", number), f"{text!r} is no Python package: write name, name==1.2 or the like"
+    for number, text in enumerate(target.source_packages):
+        if not is_normalized_name(text):
+            yield ("source-packages", number), f"{text!r} is no package's name: write {canonicalize_name(text)}"
 
 
 def _exclude_problems(target: Target) -> Iterator[tuple[Path_, str]]:

@@ -59,6 +59,10 @@ def test_excluded_rows_are_no_rows():
         ),
         ("    exclude: [{when: {base: debian13}, reason: none}]", "matrix.yaml:9: this excludes the default row"),
         ("    exclude: [{when: {base: debian13}}]", "has no 'reason': add it"),
+        ("    values: {pytorch: [2.15.1, 2.14.1]}", "'2.15.0' is not among the values: add it, or did you mean 2.15.1"),
+        ('    debian-packages:\n      - jq\n      - "x; touch /y"', "matrix.yaml:11: 'x; touch /y' is no Debian package"),
+        ("    python-packages: [numpy, not a req!!]", "matrix.yaml:9: 'not a req!!' is no Python package"),
+        ("    source-packages: [Inotify_Simple]", "'Inotify_Simple' is no package's name: write inotify-simple"),
     ],
 )
 def test_what_is_wrong_and_where(more, sentence):
@@ -75,6 +79,15 @@ def test_what_is_wrong_and_where(more, sentence):
 )
 def test_what_is_missing(line, sentence):
     assert sentence in refused(text=TARGET.replace(line, ""))
+
+
+@pytest.mark.parametrize("name", ["../evil", "EFA", "a b", "a/b", "-a", "a..b"])
+def test_a_name_that_no_image_can_have(name):
+    assert f"matrix.yaml:2: '{name}' cannot name an image" in refused(text=TARGET.replace("mine", f'"{name}"'))
+
+
+def test_no_target():
+    assert refused(text="targets: {}\n") == "matrix.yaml:1: there is no target: add one"
 
 
 def test_values_of_an_axis_that_the_target_lacks():
