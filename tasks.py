@@ -294,7 +294,8 @@ def ci_matrix(_: Any, target: Any = None, shard: str = "", changed_since: str = 
 
     here = site()
     images = select.select(choice.images(here, target, True, None), shard, changed_since, progress)
-    show(jobs.as_github(jobs.jobs(images, here.matrix, select.built, choice.changes(runner))))
+    runners = choice.changes(runner, "--runner", "platform=label")
+    show(jobs.as_github(jobs.jobs(images, here.matrix, select.built, runners)))
 
 
 @verb(name="summary")

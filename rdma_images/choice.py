@@ -23,15 +23,19 @@ class RefusedPlanError(RefusedError):
         return plan_view.refusals(self.plan)
 
 
-def changes(pairs: Sequence[str] | None) -> dict[str, str]:
-    """`--set axis=value …` as axis -> value. Raises RefusedError for what is not of that form."""
+def changes(pairs: Sequence[str] | None, option: str = "--set", form: str = "axis=value") -> dict[str, str]:
+    """`--set axis=value …` as axis -> value; `option` and `form` are what errors call them.
+
+    Raises RefusedError for what is not of that form.
+    """
     chosen: dict[str, str] = {}
     for pair in pairs or ():
         axis, equals, value = pair.partition("=")
         if not (axis and equals and value):
-            raise RefusedError(f"--set {pair}: write axis=value, as in --set pytorch=2.14.1")
+            example = f", as in {option} pytorch=2.14.1" if option == "--set" else ""
+            raise RefusedError(f"{option} {pair}: write {form}{example}")
         if chosen.get(axis, value) != value:
-            raise RefusedError(f"--set gives {axis} twice, {chosen[axis]} and {value}: leave one out")
+            raise RefusedError(f"{option} gives {axis} twice, {chosen[axis]} and {value}: leave one out")
         chosen[axis] = value
     return chosen
 

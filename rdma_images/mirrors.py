@@ -15,6 +15,7 @@ from rdma_images.model import Source
 
 VARIABLE = "RDMA_IMAGES_MIRROR_"
 FORMS = "env:NAME or file:PATH"
+SCHEMES = ("https", "http", "file")
 KINDS = ("base", "apt", "index", "download")
 
 
@@ -112,6 +113,8 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> M
     addresses = {}
     for name, (address, where) in written.items():
         bare, login = split_login(address)
+        if "://" in bare and (scheme := urlsplit(bare).scheme) not in SCHEMES:
+            raise RefusedError(f"{where}: {scheme}:// is nothing that is read here: {near(scheme, SCHEMES)}")
         addresses[name] = (bare, where)
         if login:
             logins[host(bare)] = login

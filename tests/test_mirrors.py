@@ -93,6 +93,7 @@ def test_an_entry_that_names_no_source_is_refused_with_its_line(load):
             ":4: .*a password is never written",
         ),
         ("credentials:\n  host.example:\n    username: me\n", ":2: credentials.host.example has no 'password': add it"),
+        ("sources:\n  tool: ftp://mirror.example/\n", ":2: ftp:// is nothing that is read here: did you mean http"),
         ("ca-bundle: /none.pem\n", ":1: the CA bundle /none.pem cannot be used: No such file"),
     ],
 )

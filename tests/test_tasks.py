@@ -37,6 +37,7 @@ def test_a_refused_combination_is_not_built():
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (["ci.matrix", "--runner", "x"], "--runner x: write platform=label"),
         (["plan", "--target", "efa-pytorc"], "did you mean efa-pytorch"),
         (["plan", "--set", "base=debian14"], "base 'debian14' is not known"),
         (["plan", "--set", "pytorch"], "--set pytorch: write axis=value"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rdma_images import package_index, paths
+from rdma_images import axes, package_index, paths
 from rdma_images.facts import Facts
 from rdma_images.facts_update import nccl, pages, rows, torch
 from rdma_images.facts_update.index import Index
@@ -50,7 +50,8 @@ def update(
     """
     asked = Index(index or package_index.address(), mirrors.ca_bundle)
     torches = list(facts.torch.releases) if everything else _of_matrix(matrix, "pytorch")
-    nccls = list(facts.nccl.releases) if everything else [facts.torch.releases[version].nccl for version in torches]
+    pinned = [facts.torch.releases[version].nccl for version in torches]
+    nccls = list(facts.nccl.releases) if everything else [*pinned, *_of_matrix(matrix, "nccl")]
     found: list[Reading] = []
     for reading in torch.readings(asked, facts, dict.fromkeys(torches)):
         progress(f"torch {reading.version}: {_outcome(reading)}")
@@ -68,9 +69,9 @@ def write(found: Update, folder: Path = paths.FACTS) -> tuple[Reading, ...]:
 
 
 def _of_matrix(matrix: Matrix, axis: str) -> list[str]:
-    """The values of an axis that matrix.yaml names, each once."""
+    """The versions of an axis that matrix.yaml names, each once."""
     named = (row[axis] for target in matrix.targets.values() for row in target.rows() if axis in row)
-    return list(dict.fromkeys(named))
+    return [value for value in dict.fromkeys(named) if value != axes.BY_NAME[axis].decided_by]
 
 
 def _outcome(reading: Reading) -> str:
