@@ -19,9 +19,12 @@ class Variable(Span):
     of: str | None = None
 
     def speaks_of(self, environment: Mapping[str, str], fabric: str | None, versions: Mapping[str, str]) -> bool:
-        """Whether the row holds for an image of `fabric` with these components and this environment."""
+        """Whether the row holds for an image of `fabric` with these components and this environment.
+
+        An empty variable is not set: a Dockerfile cannot take away what its base sets in any other way.
+        """
         value = environment.get(self.name)
-        if value is None or (self.fabric and self.fabric != fabric):
+        if not value or (self.fabric and self.fabric != fabric):
             return False
         if self.value and not re.fullmatch(self.value, value):
             return False
