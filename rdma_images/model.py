@@ -59,6 +59,7 @@ class Image:
     source_packages: tuple[str, ...] = ()  # python packages that have no wheel, and are built on the base
     debian_packages: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()
+    unknown: tuple[str, ...] = ()  # what no fact says of this combination, and only its use can show
     environment: dict[str, str] = field(default_factory=dict)  # variables that are set in the image
     settings: tuple[Setting, ...] = ()
     toolkit: tuple[str, ...] = ()  # requirements of the wheels that compile a stage, and are not in the image

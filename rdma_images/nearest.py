@@ -8,11 +8,11 @@ from rdma_images import axes, rules
 from rdma_images.candidate import Candidate, candidate
 from rdma_images.facts import Facts
 from rdma_images.matrix import Target
-from rdma_images.model import Broken
+from rdma_images.model import Broken, Fabric
 
 MOST_CHANGES = 2
 Changes = dict[str, str]
-Cost = tuple[int, int]  # values given up that were asked for, distance
+Cost = tuple[int, int, int]  # values given up that were asked for, values that nobody has seen work, distance
 Step = tuple[Cost, str]  # what it costs to go to a value
 Choice = tuple[Cost, tuple[str, ...], tuple[int, ...]]  # axes, and the place of each one's value among its steps
 
@@ -22,8 +22,8 @@ def nearest(
 ) -> Changes | None:
     """The axes to change, and their values, so that `refused` works; None where no change of two axes helps.
 
-    One change is nearer than two, keeping what was asked for (`wanted`) nearer than giving it up, and a value nearer
-    the refused one in the order of its axis nearer than another.
+    One change is nearer than two, keeping what was asked for (`wanted`) nearer than giving it up, a value that was
+    seen to work nearer than one of which that is not known, and then one nearer the refused in the order of its axis.
     """
     if refused.foreign:
         return None
@@ -44,7 +44,20 @@ def _steps(axis: str, refused: Candidate, facts: Facts, wanted: Changes) -> Iter
     for place, value in enumerate(known):
         if value != refused.axes[axis]:
             # Twice the distance, less one for the newer side: of two equally near values the newer one is taken.
-            yield (int(axis in wanted), 2 * abs(place - current) - int(place > current)), value
+            far = 2 * abs(place - current) - int(place > current)
+            yield (int(axis in wanted), int(not _seen(axis, value, refused.fabric, facts)), far), value
+
+
+def _seen(axis: str, value: str, fabric: Fabric, facts: Facts) -> bool:
+    """Whether a value was seen to work, where the facts tell such values from others."""
+    match axis, fabric:
+        case "nccl", "erdma":
+            return value in facts.erdma.working.nccl
+        case "aws-ofi-nccl", _:
+            return value not in facts.plugin.releases or bool(facts.plugin.releases[value].tested_nccl)
+        case "efa-installer", _:
+            return facts.efa.releases[value].libfabric is not None
+    return True
 
 
 def _culprits(refused: Candidate, broken: Broken) -> set[str]:
@@ -80,4 +93,5 @@ def _cheapest_first(sets: list[tuple[str, ...]], steps: dict[str, list[Step]]) -
 def _choice(names: tuple[str, ...], places: tuple[int, ...], steps: dict[str, list[Step]]) -> Choice:
     """A choice with its cost: the sum of its steps'."""
     costs = [steps[name][place][0] for name, place in zip(names, places, strict=True)]
-    return (sum(given for given, _ in costs), sum(far for _, far in costs)), names, places
+    given, unseen, far = (sum(part) for part in zip(*costs, strict=True))
+    return (given, unseen, far), names, places

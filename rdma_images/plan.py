@@ -87,6 +87,7 @@ def _image(made: Candidate, target: Target, facts: Facts) -> Image:
         source_packages=target.source_packages,
         debian_packages=target.debian_packages,
         requirements=tuple(_requirements(made, facts)),
+        unknown=rules.unknown(made, facts),
         environment=running.environment(made.axes, made.fabric, components, facts),
         settings=tuple(running.settings(made.fabric, facts)),
         toolkit=toolkit.requirements(made["cuda"], facts) if toolkit.needed(made, facts) else (),

@@ -39,6 +39,7 @@ def table(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = []
     if plan.images:
         parts.append(_images(plan))
+        parts += [_unknown(image) for image in plan.images if image.unknown]
     parts += [_refusal(refusal) for refusal in plan.refusals]
     return Group(*parts)
 
@@ -70,6 +71,17 @@ def _cell(image: Image, name: str) -> str:
         return image.axes.get(name, "")
     stand_in = component.details.get("stand-in")
     return f"{component.version} (stand-in {stand_in})" if stand_in else component.version
+
+
+def _unknown(image: Image) -> RenderableType:
+    """What no fact says of an image's combination."""
+    from rich.text import Text
+
+    text = Text(f"\n{image.id}\n", overflow="fold")
+    for gap in image.unknown:
+        text.append("  not known: ", "yellow").append(f"{gap}\n")
+    text.rstrip()
+    return text
 
 
 def _refusal(refusal: Refusal) -> RenderableType:

@@ -60,7 +60,10 @@ def test_excluded_rows_are_no_rows():
         ("    exclude: [{when: {base: debian13}, reason: none}]", "matrix.yaml:9: this excludes the default row"),
         ("    exclude: [{when: {base: debian13}}]", "has no 'reason': add it"),
         ("    values: {pytorch: [2.15.1, 2.14.1]}", "'2.15.0' is not among the values: add it, or did you mean 2.15.1"),
-        ('    debian-packages:\n      - jq\n      - "x; touch /y"', "matrix.yaml:11: 'x; touch /y' is no Debian package"),
+        (
+            '    debian-packages:\n      - jq\n      - "x; touch /y"',
+            "matrix.yaml:11: 'x; touch /y' is no Debian package",
+        ),
         ("    python-packages: [numpy, not a req!!]", "matrix.yaml:9: 'not a req!!' is no Python package"),
         ("    source-packages: [Inotify_Simple]", "'Inotify_Simple' is no package's name: write inotify-simple"),
     ],

@@ -93,8 +93,8 @@ REFUSED = [
         EFA,
         {"base": "ubuntu22.04", "efa_installer": "1.32.0", "aws_ofi_nccl": "1.21.1", "pytorch": "2.8.0"},
         "plugin-libfabric",
-        {"aws-ofi-nccl": "1.21.1", "libfabric": "1.21.0amzn1.0"},
-        "needs libfabric 1.22.0",
+        {"aws-ofi-nccl": "1.21.1", "efa-installer": "1.32.0"},
+        "brings libfabric 1.21.0amzn1.0; aws-ofi-nccl 1.21.1 needs 1.22.0",
     ),
     (ERDMA, {"pytorch": "2.11.0"}, "nccl-on-erdma", {"erdma-apt": "jammy", "nccl": "2.28.9"}, "segmentation fault"),
     (ERDMA, {"pytorch": "2.11.0", "nccl": "2.29.7"}, None, {}, ""),
@@ -145,6 +145,26 @@ def altered(table, version, **values):
     return facts.Facts(**(vars(KNOWN) | {table: known.model_copy(update={"releases": releases})}))
 
 
+@pytest.mark.parametrize(
+    ("changes", "gaps"),
+    [
+        ({}, []),
+        (
+            {"aws-ofi-nccl": "1.7.4"},
+            ["which net ABI versions aws-ofi-nccl 1.7.4 exports", "works with CUDA 13; 1.17.1"],
+        ),
+        ({"aws-ofi-nccl": "1.17.1"}, []),
+        ({"aws-ofi-nccl": "1.9.2", "pytorch": "2.8.0"}, []),
+        ({"efa-installer": "1.48.0", "aws-ofi-nccl": "1.21.1"}, ["which libfabric EFA installer 1.48.0 brings"]),
+    ],
+)
+def test_what_is_not_known_is_said(changes, gaps):
+    found = rules.unknown(candidate("efa-pytorch", EFA, KNOWN, changes), KNOWN)
+    assert len(found) == len(gaps)
+    for gap, words in zip(found, gaps, strict=True):
+        assert words in gap
+
+
 def test_plugin_older_than_nccl_accepts():
     known = altered("nccl", "2.30.7", net=(13, 14))
     assert "speaks net ABI v12 at most, NCCL 2.30.7 accepts v13 to v14" in broken(EFA, known)["plugin-abi"].reason
@@ -187,7 +207,8 @@ def test_every_rule_is_refused_somewhere_above():
         | {"plugin-abi", "plugin-nccl", "erdma-nccl", "cuda-driver", "cuda-of-base"}
         | {"ngc-trap"}
     )
-    assert {rule.id for rule in rules.RULES} == tested - {None}
+    only_unknown = {"plugin-cuda"}
+    assert {rule.id for rule in rules.RULES} == (tested | only_unknown) - {None}
 
 
 def test_ids_are_unique_and_each_rule_says_what_holds():

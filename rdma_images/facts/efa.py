@@ -1,15 +1,15 @@
 """What is known about AWS's EFA installer: what it brings, where it installs, how it wants to be called."""
 
-from rdma_images.facts.origin import FactsFile, Row, Span
+from rdma_images.facts.origin import FactsFile, Row, Span, Version
 from rdma_images.model import Platform
 
 
 class InstallerRelease(Row):
     """One release, with what it brings. What is not stated is not known."""
 
-    libfabric: str | None = None
-    rdma_core: str | None = None
-    plugin: str | None = None  # aws-ofi-nccl
+    libfabric: Version | None = None
+    rdma_core: Version | None = None
+    plugin: Version | None = None  # aws-ofi-nccl
     sha256: str | None = None  # of the tarball
 
 
@@ -51,7 +51,7 @@ class Download(Row):
 class Efa(FactsFile):
     """facts/efa-installer.yaml."""
 
-    releases: dict[str, InstallerRelease]
+    releases: dict[Version, InstallerRelease]
     supported: tuple[Supported, ...]
     plugin_brought: tuple[PluginBrought, ...]
     flags: tuple[Flag, ...]

@@ -1,6 +1,6 @@
 """What is known about Alibaba's eRDMA: its apt repository, and the NCCL releases that fail on it."""
 
-from rdma_images.facts.origin import FactsFile, Row
+from rdma_images.facts.origin import FactsFile, Row, Version
 from rdma_images.model import Platform
 
 
@@ -22,10 +22,16 @@ class BrokenNccl(Row):
     fixed: str  # in which release, and who says so
 
 
+class WorkingNccl(Row):
+    """NCCL releases that were seen to work on eRDMA."""
+
+    nccl: tuple[Version, ...]
+
+
 class MinimumNccl(Row):
     """The oldest NCCL that Alibaba supports."""
 
-    nccl: str
+    nccl: Version
 
 
 class Erdma(FactsFile):
@@ -33,4 +39,5 @@ class Erdma(FactsFile):
 
     repository: Repository
     broken_nccl: dict[str, BrokenNccl]
+    working: WorkingNccl
     minimum: MinimumNccl

@@ -1,6 +1,6 @@
 """What is known about NCCL's wheels: which plugins each can load, and where one does not work."""
 
-from rdma_images.facts.origin import FactsFile, Row
+from rdma_images.facts.origin import FactsFile, Row, Version
 
 
 class NcclRelease(Row):
@@ -18,4 +18,4 @@ class NcclRelease(Row):
 class Nccl(FactsFile):
     """facts/nccl.yaml."""
 
-    releases: dict[str, NcclRelease]
+    releases: dict[Version, NcclRelease]

@@ -1,6 +1,6 @@
 """What is known about nccl-tests."""
 
-from rdma_images.facts.origin import FactsFile, Row
+from rdma_images.facts.origin import FactsFile, Row, Version
 
 
 class NcclTestsRelease(Row):
@@ -12,4 +12,4 @@ class NcclTestsRelease(Row):
 class NcclTests(FactsFile):
     """facts/nccl-tests.yaml."""
 
-    releases: dict[str, NcclTestsRelease]
+    releases: dict[Version, NcclTestsRelease]

@@ -2,15 +2,23 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import date
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from rdma_images import versions
 from rdma_images.errors import near
 from rdma_images.yamlfile import Document, Path_, Strict
 
 Confidence = Literal["artefact", "vendor", "third-party"]
+
+
+def _version(text: str) -> str:
+    versions.key(text)
+    return text
+
+
+Version = Annotated[str, AfterValidator(_version)]  # text that can be compared as a version
 
 
 class Origin(Strict):
@@ -35,8 +43,8 @@ class Row(Strict):
 class Span(Row):
     """Something that is so for a range of versions."""
 
-    since: str | None = None  # the first version of which it is true
-    before: str | None = None  # the first version of which it is not true any more
+    since: Version | None = None  # the first version of which it is true
+    before: Version | None = None  # the first version of which it is not true any more
 
     def holds(self, version: str) -> bool:
         """Whether it is so for `version`."""

@@ -1,18 +1,18 @@
 """What is known about aws-ofi-nccl, the plugin through which NCCL uses libfabric."""
 
-from rdma_images.facts.origin import FactsFile, Row, Span
+from rdma_images.facts.origin import FactsFile, Row, Span, Version
 
 
 class PluginRelease(Row):
     """One release. What is not stated is not known."""
 
-    min_nccl: str | None = None
-    min_libfabric: str | None = None  # of a build for AWS
-    tested_nccl: tuple[str, ...] = ()
+    min_nccl: Version | None = None
+    min_libfabric: Version | None = None  # of a build for AWS
+    tested_nccl: tuple[Version, ...] = ()
     net: int | None = None  # the newest net ABI version known to be exported; older ones are too
     sha512: str | None = None  # of the release tarball, the one that has `configure`
     broken: str | None = None  # why not to take it
-    broken_from_installer: str | None = None  # broken with this EFA installer and newer ones only
+    broken_from_installer: Version | None = None  # broken with this EFA installer and newer ones only
 
 
 class NetName(Span):
@@ -35,6 +35,13 @@ class Switch(Span):
     why: str
 
 
+class CudaFixes(Row):
+    """The first plugin whose notes name fixes for a CUDA major: of older ones nobody says that they work with it."""
+
+    major: int
+    plugin: Version
+
+
 class Tarball(Span):
     """Where the release tarballs of some versions are, those with `configure`; {version} stands for the version."""
 
@@ -44,11 +51,12 @@ class Tarball(Span):
 class Plugin(FactsFile):
     """facts/aws-ofi-nccl.yaml."""
 
-    releases: dict[str, PluginRelease]
+    releases: dict[Version, PluginRelease]
     net_names: tuple[NetName, ...]
     files: tuple[InstalledFile, ...]
     configure: tuple[Switch, ...]
     tarballs: tuple[Tarball, ...]
+    cuda_fixes: tuple[CudaFixes, ...]
 
     def net_name(self, version: str) -> str:
         """The name under which this plugin version registers with NCCL."""

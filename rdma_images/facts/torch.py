@@ -1,6 +1,6 @@
 """What is known about PyTorch's wheels on the default package index."""
 
-from rdma_images.facts.origin import FactsFile, Row
+from rdma_images.facts.origin import FactsFile, Row, Version
 from rdma_images.model import Platform
 
 
@@ -17,4 +17,4 @@ class TorchRelease(Row):
 class Torch(FactsFile):
     """facts/torch.yaml."""
 
-    releases: dict[str, TorchRelease]
+    releases: dict[Version, TorchRelease]

@@ -6,7 +6,7 @@ from rdma_images.model import Broken
 from rdma_images.rules import cuda, fabric, installer, nccl, plugin, python, shape
 from rdma_images.rules.rule import Rule
 
-__all__ = ["RULES", "Rule", "check", "work"]
+__all__ = ["RULES", "Rule", "check", "unknown", "work"]
 
 RULES: tuple[Rule, ...] = tuple(
     found
@@ -20,6 +20,12 @@ def check(candidate: Candidate, facts: Facts) -> tuple[Broken, ...]:
     """Every rule that `candidate` breaks; empty for a combination that can work."""
     judged = (rule.broken(candidate, facts) for rule in RULES)
     return tuple(broken for broken in judged if broken)
+
+
+def unknown(candidate: Candidate, facts: Facts) -> tuple[str, ...]:
+    """What is not known of `candidate` that a rule would have to know, a sentence with its source each."""
+    found = (rule.unknown(candidate, facts) for rule in RULES)
+    return tuple(f"{gap.text} [{gap.source}]" for gap in found if gap)
 
 
 def work(candidate: Candidate, facts: Facts) -> bool:

@@ -3,14 +3,19 @@
 from rdma_images import versions
 from rdma_images.candidate import Candidate
 from rdma_images.facts import Facts
-from rdma_images.rules.rule import Reason, rule
+from rdma_images.rules.rule import Reason, Unknown, rule
 
 
 @rule("plugin-abi", "aws-ofi-nccl", "nccl")
-def loadable(candidate: Candidate, facts: Facts) -> Reason | None:
+def loadable(candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
     """The plugin speaks a net ABI version that NCCL still accepts."""
     plugin, nccl = facts.plugin.releases[candidate["aws-ofi-nccl"]], facts.nccl.releases[candidate["nccl"]]
-    if plugin.net is None or plugin.net >= min(nccl.net):
+    if plugin.net is None:
+        text = f"which net ABI versions aws-ofi-nccl {candidate['aws-ofi-nccl']} exports"
+        return Unknown(
+            f"{text}; NCCL {candidate['nccl']} accepts v{min(nccl.net)} and newer", facts.plugin.cite(plugin)
+        )
+    if plugin.net >= min(nccl.net):
         return None
     text = (
         f"aws-ofi-nccl {candidate['aws-ofi-nccl']} speaks net ABI v{plugin.net} at most, "
@@ -29,14 +34,31 @@ def nccl_new_enough(candidate: Candidate, facts: Facts) -> Reason | None:
     return Reason(text, facts.plugin.cite(plugin, "min-nccl"))
 
 
-@rule("plugin-libfabric", "aws-ofi-nccl", "libfabric")
-def libfabric_new_enough(candidate: Candidate, facts: Facts) -> Reason | None:
-    """libfabric is as new as the plugin needs on AWS."""
-    plugin = facts.plugin.releases[candidate["aws-ofi-nccl"]]
-    if plugin.min_libfabric is None or versions.at_least(candidate["libfabric"], plugin.min_libfabric):
+@rule("plugin-libfabric", "aws-ofi-nccl", "efa-installer")
+def libfabric_new_enough(candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
+    """The libfabric that the installer brings is as new as the plugin needs on AWS."""
+    plugin, installer = facts.plugin.releases[candidate["aws-ofi-nccl"]], candidate["efa-installer"]
+    if plugin.min_libfabric is None:
         return None
-    text = f"aws-ofi-nccl {candidate['aws-ofi-nccl']} needs libfabric {plugin.min_libfabric} or newer on AWS"
+    need = f"aws-ofi-nccl {candidate['aws-ofi-nccl']} needs {plugin.min_libfabric} or newer on AWS"
+    if "libfabric" not in candidate:
+        source = facts.efa.cite(facts.efa.releases[installer])
+        return Unknown(f"which libfabric EFA installer {installer} brings; {need}", source)
+    if versions.at_least(candidate["libfabric"], plugin.min_libfabric):
+        return None
+    text = f"EFA installer {installer} brings libfabric {candidate['libfabric']}; {need}"
     return Reason(text, facts.plugin.cite(plugin, "min-libfabric"))
+
+
+@rule("plugin-cuda", "aws-ofi-nccl", "cuda")
+def made_for_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
+    """The plugin is one whose makers had the CUDA major in mind."""
+    major, plugin = versions.major(candidate["cuda"]), candidate["aws-ofi-nccl"]
+    for fixes in facts.plugin.cuda_fixes:
+        if major >= fixes.major and not versions.at_least(plugin, fixes.plugin):
+            text = f"whether aws-ofi-nccl {plugin} works with CUDA {major}; {fixes.plugin} has fixes for it"
+            return Unknown(text, facts.plugin.cite(fixes))
+    return None
 
 
 @rule("plugin-broken", "aws-ofi-nccl", "efa-installer")

@@ -16,7 +16,15 @@ class Reason:
     source: str
 
 
-Judge = Callable[[Candidate, Facts], Reason | None]
+@dataclass(frozen=True)
+class Unknown:
+    """What the facts do not know, so that nobody can say whether a combination works."""
+
+    text: str
+    source: str
+
+
+Judge = Callable[[Candidate, Facts], Reason | Unknown | None]
 
 
 @dataclass(frozen=True)
@@ -37,10 +45,13 @@ class Rule:
 
     def reason(self, candidate: Candidate, facts: Facts) -> Reason | None:
         """Why `candidate` breaks this rule; None when it does not, or when the rule is not about it."""
-        for component in self.relates:
-            if component not in candidate.versions:
-                return None
-        return self.judge(candidate, facts)
+        found = self._judged(candidate, facts)
+        return found if isinstance(found, Reason) else None
+
+    def unknown(self, candidate: Candidate, facts: Facts) -> Unknown | None:
+        """What is not known to judge `candidate` by this rule; None when it could be judged."""
+        found = self._judged(candidate, facts)
+        return found if isinstance(found, Unknown) else None
 
     def broken(self, candidate: Candidate, facts: Facts) -> Broken | None:
         """How `candidate` breaks this rule, with the versions that it relates; None when it does not."""
@@ -49,6 +60,12 @@ class Rule:
             return None
         versions = {component: candidate[component] for component in self.relates}
         return Broken(rule=self.id, versions=versions, reason=reason.text, source=reason.source)
+
+    def _judged(self, candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
+        for component in self.relates:
+            if component not in candidate.versions:
+                return None
+        return self.judge(candidate, facts)
 
 
 def rule(identity: str, *relates: str) -> Callable[[Judge], Rule]:
