@@ -361,7 +361,10 @@ def matrix_bump(_: Any, write: bool = False) -> None:
     """Propose the newest default rows that pass every rule, as an edit of matrix.yaml."""
     from rdma_images import bump
 
-    show(bump.propose(site().facts, write=write) or "matrix.yaml is as new as the facts let it be")
+    proposal = bump.propose(site().facts, write=write)
+    show(proposal.diff or "matrix.yaml is as new as the facts let it be")
+    for remark in proposal.remarks:
+        progress(remark)
 
 
 @verb(

@@ -56,13 +56,39 @@ def edited(text: str, current: Matrix, wanted: tuple[Bump, ...]) -> str:
     return after
 
 
-def propose(facts: Facts, path: Path = paths.MATRIX, write: bool = False) -> str:
-    """The edit of the matrix at `path` as a diff, empty where it is as new as it can be; made with `write`."""
+@dataclass(frozen=True)
+class Proposal:
+    """An edit of matrix.yaml."""
+
+    diff: str  # empty where it is as new as it can be
+    remarks: tuple[str, ...]  # what a person has to look at before it is taken
+
+
+def propose(facts: Facts, path: Path = paths.MATRIX, write: bool = False) -> Proposal:
+    """The edit of the matrix at `path`; made with `write`."""
     current, before = matrix.load(path), path.read_text(encoding="utf-8")
-    after = edited(before, current, bumps(current, facts))
+    wanted = bumps(current, facts)
+    after = edited(before, current, wanted)
     if write and after != before:
         atomic.write(path, after)
-    return "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), path.name, path.name))
+    lines = before.splitlines(True), after.splitlines(True)
+    diff = "".join(difflib.unified_diff(*lines, path.name, path.name))
+    return Proposal(diff, (*_comments(*lines, path.name), *_gaps(wanted, current, facts)))
+
+
+def _comments(before: list[str], after: list[str], name: str) -> Iterator[str]:
+    """The comments beside values that change: they were written about the old ones."""
+    for number, (old, new) in enumerate(zip(before, after, strict=True), 1):
+        if old != new and (comment := new.partition("#")[2].strip()):
+            yield f'{name}:{number}: is the comment still true? "{comment}"'
+
+
+def _gaps(wanted: tuple[Bump, ...], current: Matrix, facts: Facts) -> Iterator[str]:
+    """What the facts do not know of the new rows."""
+    for name in dict.fromkeys(bump.target for bump in wanted):
+        row = {bump.axis: bump.new for bump in wanted if bump.target == name}
+        for gap in rules.unknown(candidate(name, current.target(name), facts, row), facts):
+            yield f"{name}: not known: {gap}"
 
 
 def _newest(name: str, target: Target, facts: Facts) -> Row:

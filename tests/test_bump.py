@@ -67,8 +67,16 @@ def test_shown_then_written(tmp_path):
     path = tmp_path / "matrix.yaml"
     path.write_text(TEXT)
     shown = bump.propose(KNOWN, path)
-    assert "+      efa-installer: 1.51.0" in shown
+    assert "+      efa-installer: 1.51.0" in shown.diff
     assert path.read_text() == TEXT
     assert bump.propose(KNOWN, path, write=True) == shown
     assert matrix.load(path).target("mine").default["efa-installer"] == "1.51.0"
-    assert bump.propose(KNOWN, path) == ""
+    assert bump.propose(KNOWN, path) == bump.Proposal("", ())
+
+
+def test_what_a_person_has_to_look_at(tmp_path):
+    path = tmp_path / "matrix.yaml"
+    path.write_text(TEXT)
+    comment, gap = bump.propose(KNOWN, path).remarks
+    assert comment == 'matrix.yaml:8: is the comment still true? "was 2.14.0 for a reason"'
+    assert gap.startswith("mine: not known: which net ABI versions aws-ofi-nccl 1.22.0 exports")
