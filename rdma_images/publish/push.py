@@ -1,7 +1,7 @@
 """One image from an engine to a repository, by docker's own push: watched, read back, and tried again."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -68,13 +68,15 @@ def push(
     started = time.monotonic()
     client = docker.DockerClient(base_url=engine.host, timeout=pace.stall)
     api = client.api
-    seen = Push()
+    attempts: list[Push] = []
     refused = 0
 
-    def attempt() -> Push:
+    def attempt() -> None:
         nonlocal refused
+        # Anew each time: a layer that was cut off starts from zero again.
+        attempts.append(Push())
         try:
-            return _attempt(api, repository, tag, seen, watch, pace.stall, fresh=refused > 0)
+            _attempt(api, repository, tag, attempts[-1], watch, pace.stall, fresh=refused > 0)
         except faults.UnauthorizedError as error:
             refused += 1
             # Credentials may have expired on the way; fresh ones that are refused as well are wrong.
@@ -83,7 +85,7 @@ def push(
     try:
         _name_it(client, digest, repository.ref, tag)
         try:
-            said = faults.persist(attempt, pace.attempts, pace.first_wait, say=say)
+            faults.persist(attempt, pace.attempts, pace.first_wait, say=say)
         finally:
             _unname_it(api, f"{repository.ref}:{tag}")
     except requests.RequestException as error:
@@ -91,12 +93,13 @@ def push(
     finally:
         client.close()
     manifest = read_back(repository, tag, digest)
-    return Pushed(manifest, _traffic(manifest, said, time.monotonic() - started))
+    return Pushed(manifest, _traffic(manifest, attempts, time.monotonic() - started))
 
 
 def _attempt(
     api: docker.APIClient, repository: Repository, tag: str, seen: Push, watch: Watch, stall: int, fresh: bool
-) -> Push:
+) -> None:
+    """One push, whose events `seen` takes. Raises the PublishError that it ends with."""
     host, subject = repository.connection.host, f"{repository.name}:{tag}"
     login = repository.connection.login(fresh)
     secrets = login.secrets() if login else ()
@@ -117,7 +120,6 @@ def _attempt(
         raise faults.BusyError(f"the engine stopped answering in the middle of the push: {error}") from None
     if seen.digest is None:
         raise faults.BusyError(f"{host}: {subject} was not pushed: docker's answer ended early")
-    return seen
 
 
 @contextmanager
@@ -194,13 +196,16 @@ def read_back(repository: Repository, tag: str, digest: str) -> Manifest:
     return manifest
 
 
-def _traffic(manifest: Manifest, push: Push, seconds: float) -> Traffic:
+def _traffic(manifest: Manifest, attempts: Sequence[Push], seconds: float) -> Traffic:
     """The layers' bytes by fate. A layer that an earlier attempt sent is told as there by the last, but was sent."""
+    *earlier, last = attempts
+    sent_before = {layer.id for push in earlier for layer in push.layers.values() if layer.current}
     sums = {"pushed": 0, "mounted": 0, "there": 0}
     for layer in manifest.layers():
-        known = push.layers.get(layer.digest.removeprefix("sha256:")[:12])
+        name = layer.digest.removeprefix("sha256:")[:12]
+        known = last.layers.get(name)
         fate = known.fate if known else "there"
-        if known is not None and fate == "there" and known.current:
+        if fate not in sums or (fate == "there" and name in sent_before):
             fate = "pushed"
-        sums[fate if fate in sums else "pushed"] += layer.size
+        sums[fate] += layer.size
     return Traffic(**sums, seconds=seconds)

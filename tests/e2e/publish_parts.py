@@ -6,11 +6,13 @@ import os
 import shutil
 import signal
 import socket
+import socketserver
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -97,6 +99,65 @@ class Registry:
             credentials=Credentials(username="env:TEST_REGISTRY_USER", password="env:TEST_REGISTRY_PASSWORD"),
             **more,
         )
+
+
+class SlowLink:
+    """A way to a registry that lets `rate` bytes a second through, and is cut once, after `cut` bytes."""
+
+    def __init__(self, registry: Registry, rate: int, cut: int) -> None:
+        self.registry, self.rate, self.cut = registry, rate, cut
+        self.sent, self.was_cut = 0, False
+        self._open: set[socket.socket] = set()
+        self._turn = threading.Lock()
+        link = self
+
+        class Relay(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                with socket.create_connection(("127.0.0.1", link.registry.port)) as far:
+                    link._open |= {self.request, far}
+                    back = threading.Thread(target=link.carry, args=(far, self.request), daemon=True)
+                    back.start()
+                    link.carry(self.request, far, slowly=True)
+                    back.join()
+
+        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Relay, bind_and_activate=False)
+        self.server.daemon_threads = True
+        # What waits in buffers would be counted as sent.
+        self.server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        self.server.server_bind()
+        self.server.server_activate()
+        self.host = f"127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def carry(self, source: socket.socket, target: socket.socket, slowly: bool = False) -> None:
+        """Bytes from one to the other until one of them ends; then neither goes on."""
+        try:
+            while chunk := source.recv(1 << 16):
+                if slowly:
+                    self._wait_for(len(chunk))
+                target.sendall(chunk)
+        except OSError:
+            pass
+        for one in (source, target):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def _wait_for(self, size: int) -> None:
+        with self._turn:
+            time.sleep(size / self.rate)
+            self.sent += size
+            if self.sent >= self.cut and not self.was_cut:
+                self.was_cut = True
+                for one in self._open:
+                    with suppress(OSError):
+                        one.shutdown(socket.SHUT_RDWR)
+
+    def entry(self) -> Oci:
+        return self.registry.entry().model_copy(update={"host": self.host})
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
 
 
 def registry_program(progress=print) -> Path:

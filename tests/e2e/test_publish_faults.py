@@ -13,7 +13,18 @@ from pathlib import Path
 
 import bcrypt
 import pytest
-from publish_parts import PASSWORD, SUITE, USER, Registry, build_small, green, planned, registry_program, write_steps
+from publish_parts import (
+    PASSWORD,
+    SUITE,
+    USER,
+    Registry,
+    SlowLink,
+    build_small,
+    green,
+    planned,
+    registry_program,
+    write_steps,
+)
 
 from rdma_images import engine as engines
 from rdma_images import matrix, paths
@@ -264,6 +275,23 @@ def test_a_stalled_registry_is_given_up_and_tried_again(engine, item, program, t
         assert any("stalled" in line for line in trap.said), trap.said
         assert_all_there_once(registry, item)
     finally:
+        registry.kill()
+
+
+def test_a_slow_link_that_is_cut_is_not_taken_for_a_stall(engine, item, program, tmp_path):
+    """What is sent a second time has to pass the point of the cut, which takes longer than a stall may."""
+    registry = Registry(program, tmp_path / "registry").start()
+    link = SlowLink(registry, rate=6 << 20, cut=40 << 20)
+    try:
+        trap = Trap(1 << 40, never)
+        outcome = run(engine, item, link, trap, attempts=2, stall=3)
+        assert outcome.error == "", outcome.error
+        assert link.was_cut
+        assert not any("stalled" in line for line in trap.said), trap.said
+        assert outcome.place.traffic.pushed == outcome.place.bytes
+        assert_all_there_once(registry, item)
+    finally:
+        link.close()
         registry.kill()
 
 
