@@ -54,9 +54,10 @@ class NcclFile(Value):
 
 
 class PluginFile(Value):
-    """A network or tuner plugin: the ABI numbers it exports, by kind of symbol, and what it needs."""
+    """A network or tuner plugin: its version if it is aws-ofi-nccl, the ABI numbers exported by kind of symbol, its needs."""
 
     error: str = ""
+    version: str = ""
     exports: dict[str, list[int]] = {}
     needed: list[str] = []
 
@@ -85,7 +86,7 @@ class Libraries(Value):
     headers: dict[str, str] = {}
     resolved: dict[str, Resolved]
     closures: dict[str, Closure]
-    verbs_suffix: dict[str, list[str]]
+    verbs_looks_for: dict[str, list[str]]
     method: str
 
 
@@ -115,11 +116,12 @@ class Torch(Value):
 
 
 class Packages(Value):
-    """Versions by name: wheels by the folder they are in, Debian's and RPM's packages."""
+    """Versions by name: wheels by the folder they are in, Debian's and RPM's packages; "" for no EFA installer."""
 
     wheels: dict[str, dict[str, str]]
     dpkg: dict[str, str]
     rpm: dict[str, str]
+    efa_installer: str = ""
 
 
 class ToolRun(Value):
@@ -214,7 +216,11 @@ class Layer(Value):
 
 
 class Measured(Value):
-    """Everything measured in one image, pod or host. What has no value has its reason in `missing`, by probe."""
+    """Everything measured in one image, pod or host. What has no value has its reason in `missing`, by probe.
+
+    Those of `missing` that are also in `lost` should have had one: the measurement was begun and brought nothing to go
+    by. All others had nothing to measure, or were not asked for.
+    """
 
     tree: Tree | None = None
     torch: Torch | None = None
@@ -225,6 +231,7 @@ class Measured(Value):
     gpus: Gpus | None = None
     layers: tuple[Layer, ...] | None = None
     missing: dict[str, str] = Field(default_factory=dict)
+    lost: tuple[str, ...] = ()
     seconds: dict[str, float] = Field(default_factory=dict)
 
 

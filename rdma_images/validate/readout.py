@@ -23,6 +23,7 @@ CHUNK = 1 << 20  # bytes
 SHARED = re.compile(r".*\.so(\.[\w.]+)?")
 KEPT = re.compile(  # small files that are read where they lie
     r"/var/lib/dpkg/status(?:\.d/.+)?|/etc/ld\.so\.cache|/(?:etc|usr/lib)/os-release|.*\.dist-info/METADATA|.*/nccl\.h"
+    r"|/opt/amazon/efa_installed_packages"
 )
 KEPT_LIMIT = 32 * CHUNK
 LIBRARY_LIMIT = 2048 * CHUNK
@@ -38,7 +39,7 @@ class Taken:
     links: dict[str, str] = field(default_factory=dict)
     nccl: dict[str, dict[str, Any]] = field(default_factory=dict)
     plugins: dict[str, dict[str, Any]] = field(default_factory=dict)
-    suffixes: dict[str, list[str]] = field(default_factory=dict)
+    verbs: dict[str, list[str]] = field(default_factory=dict)
 
 
 def read_out(container: Container, subject: Subject) -> Measured:
@@ -97,7 +98,7 @@ def _read_library(path: str, file: str, taken: Taken) -> None:
     elif libraries.PLUGIN.fullmatch(name):
         taken.plugins[path] = libraries.about_plugin(file)
     elif name.startswith("libibverbs.so"):
-        taken.suffixes[path] = elf.words(file, libraries.SUFFIX)
+        taken.verbs[path] = elf.words(file, libraries.VERBS)
 
 
 def _save(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
@@ -144,7 +145,7 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
         "headers": {at[path]: version for path, version in libraries.headers(list(at)).items()},
         "resolved": resolved,
         "closures": {path: _closure(tree_of, path) for path in sorted(closed)},
-        "verbs_suffix": taken.suffixes,
+        "verbs_looks_for": taken.verbs,
         "method": METHOD,
     }
 

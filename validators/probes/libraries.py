@@ -21,7 +21,9 @@ ABIS = ("ncclNetPlugin_v", "ncclTunerPlugin_v", "ncclGinPlugin_v", "ncclRmaPlugi
 FABRIC = re.compile(r"lib(?:fabric|efa|ibverbs)\.so(\.\d+)*")
 HEADER = re.compile(r"nccl\.h")
 HEADER_VERSION = re.compile(r"^#define NCCL_(MAJOR|MINOR|PATCH)\s+(\d+)", re.MULTILINE)
-SUFFIX = re.compile(rb"-rdmav\d+\.so")
+# The suffix of its providers, the folder that it opens them in first, and the one with their announcements.
+VERBS = re.compile(rb"(?:/[\w.+/-]{1,200}/lib%s)?-rdmav\d+\.so|/[\w.+/-]{1,200}/libibverbs\.d(?=\0)")
+OFI_BANNER = re.compile(rb"aws-ofi-nccl \d[\w.]*")  # in the first line that the plugin logs
 ASKED = ("libnccl.so.2", "libfabric.so.1", "libefa.so.1", "libibverbs.so.1", "libcuda.so.1", "libmlx5.so.1")
 TORCH = ("libtorch_cuda.so", "libtorch_python.so", "libc10_cuda.so")
 
@@ -43,7 +45,7 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "headers": headers(real_files(files, HEADER)),
         "resolved": resolved,
         "closures": {path: loader.closure(path) for path in closed},
-        "verbs_suffix": verbs_suffixes(files),
+        "verbs_looks_for": verbs_looks_for(files),
         "method": "the image's loader",
     }
 
@@ -87,13 +89,15 @@ def about_nccl(path: str) -> dict[str, Any]:
 
 
 def about_plugin(path: str) -> dict[str, Any]:
-    """The ABI numbers the plugin exports by kind, and what it needs."""
+    """The version of an aws-ofi-nccl ("" for another plugin), the ABI numbers exported by kind, and what it needs."""
     try:
         about = elf.library(path)
+        banners = elf.words(path, OFI_BANNER)
     except (OSError, elf.NotElf) as error:
         return {"error": str(error)}
     return {
         "error": "",
+        "version": banners[0].split()[-1] if banners else "",
         "exports": {
             kind: elf.numbers(about["exported"], kind) for kind in ABIS if elf.numbers(about["exported"], kind)
         },
@@ -117,12 +121,12 @@ def header_version(path: str) -> str:
     return ".".join(parts[part] for part in ("MAJOR", "MINOR", "PATCH")) if len(parts) == 3 else ""
 
 
-def verbs_suffixes(files: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """The provider suffixes ("-rdmav34.so") that each libibverbs looks for, by path."""
+def verbs_looks_for(files: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
+    """What each libibverbs looks for, by path: "-rdmav34.so", "<folder>/lib%s-rdmav34.so", "/etc/libibverbs.d"."""
     found = {}
     for path in real_files(files, re.compile(r"libibverbs\.so(\.[\d.]+)*")):
         try:
-            found[path] = elf.words(path, SUFFIX)
+            found[path] = elf.words(path, VERBS)
         except (OSError, ValueError):
             found[path] = []
     return found

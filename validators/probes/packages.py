@@ -14,8 +14,16 @@ NAME = re.compile(r"[-_.]+")
 
 
 def installed_packages(root: str = "/") -> dict[str, Any]:
-    """Wheels by folder and name, Debian and RPM packages by name: versions as each manager writes them."""
-    return {"wheels": wheels(root), "dpkg": dpkg(root), "rpm": rpm() if root == "/" else {}}
+    """Wheels by folder and name, Debian and RPM packages by name: versions as each manager writes them.
+
+    And the version of the EFA installer, by what it leaves behind.
+    """
+    return {
+        "wheels": wheels(root),
+        "dpkg": dpkg(root),
+        "rpm": rpm() if root == "/" else {},
+        "efa_installer": efa_installer(root),
+    }
 
 
 def wheels(root: str = "/") -> dict[str, dict[str, str]]:
@@ -56,6 +64,16 @@ def dpkg(root: str = "/") -> dict[str, str]:
             if "Package" in fields and fields.get("Status", "ok installed").endswith("ok installed"):
                 found[fields["Package"]] = fields.get("Version", "")
     return found
+
+
+def efa_installer(root: str = "/") -> str:
+    """The version of the EFA installer that ran last; "" where none left its list of packages."""
+    try:
+        with open(os.path.join(root, "opt/amazon/efa_installed_packages"), encoding="utf-8", errors="replace") as file:
+            match = re.search(r"^# EFA installer version: *(\S+)", file.read(1 << 16), re.MULTILINE)
+    except OSError:
+        return ""
+    return match.group(1) if match else ""
 
 
 def rpm() -> dict[str, str]:
