@@ -54,7 +54,7 @@ class NcclFile(Value):
 
 
 class PluginFile(Value):
-    """A network or tuner plugin: its version if it is aws-ofi-nccl, the ABI numbers exported by kind of symbol, its needs."""
+    """A network or tuner plugin: its version if it is an aws-ofi-nccl, the ABIs it exports by kind, what it needs."""
 
     error: str = ""
     version: str = ""
