@@ -8,6 +8,8 @@ from rdma_images.candidate import Candidate
 from rdma_images.facts import Facts
 from rdma_images.model import Component
 
+TOOLKIT = "/usr/local/cuda"  # where NVIDIA's images, and what compiles CUDA, have it
+
 
 def detailed(candidate: Candidate, facts: Facts) -> dict[str, Component]:
     """The components of `candidate`, each with its details."""
@@ -38,18 +40,18 @@ def plugin_from(candidate: Candidate, facts: Facts) -> Literal["installer", "sou
 
 
 def _base(candidate: Candidate, facts: Facts) -> dict[str, str]:
-    """kind, image, distribution, release, codename, glibc; where there are any cuda, entrypoint, remove (packages)."""
+    """kind, image, distribution, release, codename, glibc; where there is a CUDA its cuda and bin; entrypoint."""
     base = facts.bases.bases[candidate["base"]]
     words = base.model_dump(
         include={"kind", "image", "distribution", "release", "codename", "glibc", "cuda", "entrypoint"}
     )
     has = {name: word for name, word in words.items() if word is not None}
-    return has | ({"remove": " ".join(base.remove)} if base.remove else {})
+    return has | ({"bin": f"{TOOLKIT}/bin"} if base.cuda else {})
 
 
 def _cuda(candidate: Candidate, _: Facts) -> dict[str, str]:
     """home and bin: where a devel image has the toolkit."""
-    return {"home": "/usr/local/cuda", "bin": "/usr/local/cuda/bin"} if candidate["variant"] == "devel" else {}
+    return {"home": TOOLKIT, "bin": f"{TOOLKIT}/bin"} if candidate["variant"] == "devel" else {}
 
 
 def _nccl(candidate: Candidate, _: Facts) -> dict[str, str]:

@@ -47,17 +47,19 @@ class _Stages:
     """What a target's template calls with the names of its stages; knows what every stage template may use."""
 
     def __init__(self, image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool], facts: Facts) -> None:
+        base = facts.bases.bases[image.axes["base"]]
         self.context: dict[str, Any] = {
             "version": _version_of(image),
             "detail": _detail_of(image),
             "has": image.components.__contains__,
             "axis": image.axes.__getitem__,
-            "programs": [PROGRAMS, *(f for c in image.components.values() for f in c.details.get("bin", "").split())],
+            "programs": _programs(image),
             "variables": image.environment,
             "debian_packages": image.debian_packages,
-            "base_removes": image.components["base"].details.get("remove", ""),
+            "base_removes": " ".join(base.remove),
+            "base_sets": list(base.environment),
             # A base of files alone, without a toolkit and settings that the image must keep.
-            "base_is_plain": facts.bases.bases[image.axes["base"]].cuda is None,
+            "base_is_plain": base.cuda is None,
             "wheel_layers": layers.layers(lock),
             "sources": [wheel for wheel in lock.wheels if wheel.is_source],
             "toolkit": toolkit,
@@ -88,6 +90,12 @@ def _held(known: Iterable[Known], image: Image, component: str) -> list[Known]:
     """The rows that hold for the image's version of a component; none where it has none."""
     there = image.components.get(component)
     return [row for row in known if row.holds(there.version)] if there else []
+
+
+def _programs(image: Image) -> list[str]:
+    """The folders of programs that come before the system's on the PATH, each once."""
+    brought = (folder for part in image.components.values() for folder in part.details.get("bin", "").split())
+    return list(dict.fromkeys([PROGRAMS, *brought]))
 
 
 def _version_of(image: Image) -> Any:

@@ -69,6 +69,13 @@ def test_torch_pins_a_known_nccl_of_its_cuda(known):
         assert versions.major(release.cuda) in known.nccl.releases[release.nccl].cuda
 
 
+def test_the_newest_torch_has_a_cuda_base(known):
+    """Of its CUDA, and with a Python that it has wheels for."""
+    newest = known.torch.releases[max(known.torch.releases, key=versions.key)]
+    fitting = [base for base in known.bases.bases.values() if base.cuda and base.python in newest.python]
+    assert newest.cuda in {base.cuda.rpartition(".")[0] for base in fitting}
+
+
 def test_installers_bring_known_plugins(known):
     brought = {release.plugin for release in known.efa.releases.values()} - {None}
     assert brought <= set(known.plugin.releases)

@@ -1,6 +1,7 @@
 """Dockerfiles: what they say word by word, what must be in them, and what must not."""
 
 import re
+import subprocess
 
 import pytest
 
@@ -23,6 +24,7 @@ CASES = {
     "efa-pytorch": ("efa-pytorch", DEBIAN | TORCH | EFA),
     "efa-pytorch-arm64": ("efa-pytorch", DEBIAN | TORCH | EFA | OWN_PLUGIN | {"platform": "linux/arm64"}),
     "efa-pytorch-cuda": ("efa-pytorch", CUDA | EFA),
+    "efa-pytorch-cuda-devel": ("efa-pytorch", CUDA | EFA | {"variant": "devel"}),
     "efa-pytorch-devel": ("efa-pytorch", DEBIAN | TORCH | EFA | {"variant": "devel", "fallback": "allow"}),
     "efa-pytorch-own-plugin": ("efa-pytorch", DEBIAN | TORCH | EFA | OWN_PLUGIN),
     "efa-nccl-tests": ("efa-nccl-tests", DEBIAN | TESTS | EFA),
@@ -68,7 +70,7 @@ def test_every_target_has_a_golden_file():
 def test_no_address_and_no_loader_path(case):
     text = dockerfile(case)
     assert "://" not in text
-    assert not re.search(r"^ENV.*LD_(LIBRARY_PATH|PRELOAD)", text, re.MULTILINE)
+    assert not re.search(r"^ENV.*LD_(LIBRARY_PATH|PRELOAD)=(?!\"\"(?: |$))", text, re.MULTILINE)
     assert "apt-key" not in text
 
 
@@ -129,6 +131,48 @@ def test_a_devel_image_has_what_a_runtime_image_leaves_out():
 def test_what_a_cuda_base_brings_itself_is_removed():
     assert "libnccl2" in stage(dockerfile("efa-pytorch-cuda"), "with-base")
     assert "AS with-base" not in dockerfile("efa-pytorch")
+
+
+@pytest.mark.parametrize("base", [name for name, base in KNOWN.bases.bases.items() if base.cuda])
+def test_what_a_cuda_base_sets_is_emptied(base):
+    """What NVIDIA sets leads the loader to other libraries."""
+    fitting = {"3.10": "2.14.1", "3.12": "2.15.0"}[KNOWN.bases.bases[base].python]
+    made = image("efa-pytorch", {"base": base, "pytorch": "2.10.0" if base.startswith("cuda12") else fitting})
+    text = render.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS, KNOWN)
+    emptied = re.search(r"^ENV (.*)$", stage(text, "with-base"), re.MULTILINE)[1].split()
+    assert set(emptied) == {f'{name}=""' for name in KNOWN.bases.bases[base].environment}
+    assert 'LD_LIBRARY_PATH=""' in emptied
+    assert "ENV" not in stage(dockerfile("efa-pytorch"), "with-python")
+
+
+def programs(case):
+    """The folders that the image itself puts on the PATH."""
+    folders = re.search(r"^ENV PATH=(\S+)", stage(dockerfile(case), "image"), re.MULTILINE)[1].split(":")
+    return folders[: folders.index("/usr/local/sbin")]
+
+
+def test_a_cuda_bases_toolkit_stays_on_the_path():
+    assert "/usr/local/cuda/bin" in programs("efa-pytorch-cuda")
+    assert "/usr/local/cuda/bin" not in programs("efa-pytorch")
+    for case in ("efa-pytorch-devel", "efa-pytorch-cuda-devel"):
+        assert programs(case).count("/usr/local/cuda/bin") == 1
+
+
+def test_the_toolkit_of_a_devel_image_takes_the_place_of_the_bases(tmp_path):
+    """There /usr/local/cuda is a link to a folder already: a link made "there" would lie inside it."""
+    (command,) = re.findall(
+        r'^ln .* "\$cuda" \S+$', stage(dockerfile("efa-pytorch-cuda-devel"), "with-devel"), re.MULTILINE
+    )
+    place, base, ours = tmp_path / "cuda", tmp_path / "cuda-13.1", tmp_path / "cu13"
+    for folder in (base, ours):
+        folder.mkdir()
+    for there in (True, False):
+        if there:
+            place.symlink_to(base)
+        subprocess.run(["sh", "-euc", f"cuda={ours}; {command.replace('/usr/local/cuda', str(place))}"], check=True)
+        assert place.resolve() == ours
+        assert list(base.iterdir()) == []
+        place.unlink()
 
 
 def test_a_package_without_a_wheel_is_built_on_the_base():

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from rdma_images.facts.origin import FactsFile, Row
 
 
@@ -17,7 +19,8 @@ class Base(Row):
     image: str  # what is pulled, for either kind
     stand_in: str | None = None  # the base, made from Debian's archive, on which a rehearsal stands instead
     cuda: str | None = None  # the CUDA toolkit in it
-    remove: tuple[str, ...] = ()  # packages in the way of the fabric's own, and of the one NCCL
+    remove: tuple[str, ...] = ()  # packages in the way of the fabric's own, and of what the wheels bring
+    environment: dict[str, str] = Field(default_factory=dict)  # what it sets, and an image must not keep
     entrypoint: Literal["nvidia"] | None = None  # NVIDIA's own, which EFA's installer takes for an NGC image
 
     @property

@@ -163,8 +163,10 @@ hardlink --quiet --ignore-time --ignore-owner --minimum-size 64K /layer
 find /layer /devel -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
 SH
 
-# cuda13.1.2-runtime-ubuntu22.04 without the NCCL and the verbs of its own, which would be found beside the image's, or in their place.
+# cuda13.1.2-runtime-ubuntu22.04 without what would be found beside the image's own libraries, or in their place.
 FROM base AS with-base
+# The base sets this, and a Dockerfile cannot unset: empty is the same to the loader.
+ENV LD_LIBRARY_PATH=""
 RUN --mount=type=cache,id=apt-archives-cuda13.1.2-runtime-ubuntu22.04,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=apt-lists-cuda13.1.2-runtime-ubuntu22.04,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=secret,id=apt-config,target=/run/secrets/apt-config,mode=0444 \
@@ -261,7 +263,7 @@ COPY --link --from=wheel-torch /layer/ /
 # What a process in the image starts with. Nothing here leads a loader: libraries are found through ld.so.conf.d and the
 # wheels' own run paths, because a set LD_LIBRARY_PATH is how a wrong NCCL gets loaded.
 FROM with-wheels AS image
-ENV PATH=/opt/venv/bin:/opt/amazon/efa/bin:/opt/amazon/openmpi/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+ENV PATH=/opt/venv/bin:/usr/local/cuda/bin:/opt/amazon/efa/bin:/opt/amazon/openmpi/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 # Where this network is not there, NCCL ends with an error, instead of going on over TCP. `invoke describe` says how to lift it.

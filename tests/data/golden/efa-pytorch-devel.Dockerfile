@@ -249,8 +249,8 @@ COPY --link --from=wheels-small /layer/ /
 COPY --link --from=wheel-torch /layer/ /
 COPY --link --from=with-efa-installer / /
 
-# What compiles extensions: a compiler, Python's headers, CUDA 13.2's toolkit where it is looked for, and what the wheels
-# bring for that and a runtime image leaves out.
+# What compiles extensions: a compiler, Python's headers, CUDA 13.2's toolkit where it is looked for (in the place of a
+# base's own), and what the wheels bring for that and a runtime image leaves out.
 FROM with-wheels AS with-devel
 COPY --link --from=wheel-nvidia-nccl-cu13 /devel/ /
 COPY --link --from=wheels-small /devel/ /
@@ -266,7 +266,7 @@ export APT_CONFIG=/run/secrets/apt-config DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 apt-get install -qq --no-install-recommends g++ make ninja-build python3-dev
 cuda=$(echo /opt/venv/site-packages/nvidia/cu[0-9]*)
-ln -s "$cuda" /usr/local/cuda
+ln -sfnT "$cuda" /usr/local/cuda
 ln -s lib "$cuda/lib64"
 ln -s libcudart.so.* "$cuda/lib/libcudart.so"
 rm -rf /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache
