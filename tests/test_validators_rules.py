@@ -50,7 +50,9 @@ def test_a_broken_case_says_expected_found_and_mend(tmp_path: Path) -> None:
 
 def test_what_is_empty_is_not_set(tmp_path: Path) -> None:
     """A Dockerfile cannot take away what its base sets: it can only empty it."""
-    emptied = dict.fromkeys(("LD_LIBRARY_PATH", "NCCL_VERSION", "NCCL_PROTO", "RDMAV_FORK_SAFE", "FI_EFA_FORK_SAFE"), "")
+    emptied = dict.fromkeys(
+        ("LD_LIBRARY_PATH", "NCCL_VERSION", "NCCL_PROTO", "RDMAV_FORK_SAFE", "FI_EFA_FORK_SAFE"), ""
+    )
     checks = suite.run(case(environment=emptied), ("static",), tmp_path / "report.xml")
     assert [c for c in checks if c.outcome == "failed"] == []
 
