@@ -1,0 +1,145 @@
+"""GitHub's word for which job this is, in files that Alibaba Cloud's and Azure's SDKs read, fresh while a command runs.
+
+`python -m rdma_images.ci.identity COMMAND …`, in a job that may ask for it (`id-token: write`). A cloud takes part
+whose variables are set; without any, the command just runs. The word is good for five minutes and the SDKs exchange it
+when they need a role, for the second registry of a long push for instance: so it is asked for again and again.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import requests
+
+from rdma_images import atomic
+from rdma_images.cli import progress
+from rdma_images.errors import RdmaImagesError, RefusedError
+
+# What GitHub gives to a job with `id-token: write`. Source: docs.github.com, "OpenID Connect reference".
+URL, TOKEN = "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"
+FRESH = 120.0  # seconds: a word asked for this long ago still has some minutes
+AGAIN = 10.0  # seconds until a question that failed is asked again
+TIMEOUT = 20  # seconds for an answer
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """A cloud whose SDK exchanges such a word for a role."""
+
+    name: str
+    needs: tuple[str, ...]  # the variables that say which role; all or none of them are set
+    file: str  # the variable in which its SDK finds the file
+    audience: str  # for whom GitHub is to say it
+
+
+CLOUDS = (
+    # The variables are those of alibabacloud-credentials, the audience is the one that Alibaba's own action asks for:
+    # github.com/aliyun/configure-aliyun-credentials-action, action.yml.
+    Cloud(
+        "Alibaba Cloud",
+        ("ALIBABA_CLOUD_ROLE_ARN", "ALIBABA_CLOUD_OIDC_PROVIDER_ARN"),
+        "ALIBABA_CLOUD_OIDC_TOKEN_FILE",
+        "sts.aliyuncs.com",
+    ),
+    # azure-identity's WorkloadIdentityCredential; the audience is Entra's for federated credentials.
+    Cloud("Azure", ("AZURE_CLIENT_ID", "AZURE_TENANT_ID"), "AZURE_FEDERATED_TOKEN_FILE", "api://AzureADTokenExchange"),
+)
+
+
+def run(command: Sequence[str], environ: Mapping[str, str], fresh: float = FRESH) -> int:
+    """Run `command` with the files of every cloud that `environ` has the variables of; its exit code.
+
+    Raises RefusedError where a cloud's variables are incomplete or the job may not ask, RdmaImagesError where GitHub
+    does not answer: then the command has not run.
+    """
+    # A workflow sets what is not configured to "", which the SDKs would take for a setting.
+    roles = {name for cloud in CLOUDS for name in cloud.needs}
+    known = {name: value for name, value in environ.items() if value or name not in roles}
+    clouds = _chosen(known)
+    if not clouds:
+        return subprocess.run(command, env=known).returncode
+    for name in (URL, TOKEN):
+        if not known.get(name):
+            raise RefusedError(f"{name} is not set: give the job the permission `id-token: write`")
+    with tempfile.TemporaryDirectory(prefix="rdma-images-", dir=known.get("RUNNER_TEMP")) as folder:
+        files = {cloud: Path(folder) / cloud.file for cloud in clouds}
+        _write(files, known)
+        with _kept_fresh(files, known, fresh):
+            found = {cloud.file: str(file) for cloud, file in files.items()}
+            return subprocess.run(command, env=known | found).returncode
+
+
+def _chosen(environ: Mapping[str, str]) -> tuple[Cloud, ...]:
+    """The clouds whose role is told."""
+    for cloud in CLOUDS:
+        missing = [name for name in cloud.needs if name not in environ]
+        if missing and len(missing) < len(cloud.needs):
+            raise RefusedError(f"{cloud.name}: {', '.join(missing)} is missing: set all of {', '.join(cloud.needs)}")
+    return tuple(cloud for cloud in CLOUDS if cloud.needs[0] in environ)
+
+
+def _write(files: Mapping[Cloud, Path], environ: Mapping[str, str]) -> None:
+    for cloud, file in files.items():
+        atomic.write(file, _word(cloud.audience, environ), mode=0o600)
+
+
+def _word(audience: str, environ: Mapping[str, str]) -> str:
+    """What GitHub says of this job to `audience`: a signed token."""
+    try:
+        answer = requests.get(
+            environ[URL],
+            params={"audience": audience},
+            headers={"Authorization": f"Bearer {environ[TOKEN]}"},
+            timeout=TIMEOUT,
+        )
+        answer.raise_for_status()
+        return str(answer.json()["value"])
+    except (requests.RequestException, ValueError, KeyError, TypeError) as error:
+        said = str(error).replace(environ[TOKEN], "…")
+        raise RdmaImagesError(f"GitHub does not say to {audience} which job this is: {said}") from None
+
+
+@contextmanager
+def _kept_fresh(files: Mapping[Cloud, Path], environ: Mapping[str, str], fresh: float) -> Iterator[None]:
+    """Write the files again every `fresh` seconds for as long as the block runs."""
+    over = threading.Event()
+
+    def keep() -> None:
+        wait = fresh
+        while not over.wait(wait):
+            try:
+                _write(files, environ)
+                wait = fresh
+            except (RdmaImagesError, OSError) as error:  # the word that is there has some minutes left
+                progress(f"{error}: asked again in {AGAIN:.0f} s")
+                wait = AGAIN
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def main(command: Sequence[str]) -> int:
+    """The exit code of the process."""
+    if not command:
+        print("usage: python -m rdma_images.ci.identity COMMAND …", file=sys.stderr)
+        return 2
+    try:
+        return run(command, os.environ)
+    except RdmaImagesError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
