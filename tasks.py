@@ -298,6 +298,15 @@ def ci_matrix(_: Any, target: Any = None, shard: str = "", changed_since: str = 
     show(jobs.as_github(jobs.jobs(images, here.matrix, select.built, runners)))
 
 
+@verb(name="locked", help=CHOICE, iterable=MANY)
+def ci_locked(_: Any, target: Any = None, all: bool = False, set: Any = None) -> None:
+    """Fail where locks/ lacks what building the images on this machine, to ship, would need; asks no network."""
+    from rdma_images.ci import locked
+
+    here = site()
+    locked.require(choice.images(here, target, all, set), here.facts, here.mirrors)
+
+
 @verb(name="summary")
 def ci_summary(_: Any) -> None:
     """Print what was built, proven and published as a Markdown table."""
@@ -424,4 +433,4 @@ ns = Collection(plan, describe, sources, lock, render, build, validate, report, 
 ns.add_collection(Collection("facts", facts_update))
 ns.add_collection(Collection("matrix", matrix_bump))
 ns.add_collection(Collection("engine", engine_up, engine_status, engine_prune, engine_down))
-ns.add_collection(Collection("ci", ci_matrix, ci_summary, ci_join))
+ns.add_collection(Collection("ci", ci_matrix, ci_locked, ci_summary, ci_join))

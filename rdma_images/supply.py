@@ -72,6 +72,11 @@ def require(supplies: Sequence[Supply]) -> None:
         raise OutOfReachError(supplies)
 
 
+def is_locked(source: Source, replaced: Mirrors) -> bool:
+    """Whether it is known which bytes the source is to give, in a build on this machine; asks no network."""
+    return _has_pin(_way(source, replaced), source)
+
+
 def has_stand_in(source: Source) -> bool:
     """Whether a rehearsal can do without this source: a base by another one, all else by what BuildKit makes."""
     if source.kind == "base":
@@ -127,6 +132,14 @@ def _way_of_base(source: Source, mirror: str | None) -> Way:
     return ("mirror" if mirror else "upstream"), address
 
 
+def _has_pin(way: Way, source: Source) -> bool:
+    """Whether the bytes that come this way can be compared with something; a bootstrapped base has apt's signatures."""
+    via, address = way
+    if source.kind == "base":
+        return via in ("bootstrap", "stand-in") or "@" in address
+    return via == "cache" or source.pin != UNPINNED
+
+
 Question = tuple[Via, str, str]  # and the address, the suites
 Answers = dict[Question, tuple[bool, str, float]]  # reachable, detail, seconds
 
@@ -162,11 +175,11 @@ def _asker(way: Way, source: Source, replaced: Mirrors) -> Callable[[], ask.Answ
     if via == "cache":
         size = store.kept(source)
         return lambda: (True, f"verified before, {ask.megabytes(size.stat().st_size) if size else ''}")
+    if not _has_pin(way, source):
+        return lambda: (False, UNPINNED)
     if source.kind == "base":
         if via in ("bootstrap", "stand-in"):
             return lambda: ask.bootstrapped(address)
-        if source.extra["digest"] == UNPINNED and "@" not in address:
-            return lambda: (False, UNPINNED)
         return lambda: ask.image(address.removeprefix(HELD), replaced)
     if source.kind == "apt":
         if not address:
@@ -174,8 +187,6 @@ def _asker(way: Way, source: Source, replaced: Mirrors) -> Callable[[], ask.Answ
         return lambda: ask.apt(address, source.extra["suites"].split()[0], replaced)
     if source.kind == "index":
         return lambda: ask.index(address, PROJECT_ASKED_FOR, replaced)
-    if source.pin == UNPINNED:
-        return lambda: (False, UNPINNED)
     return lambda: ask.download(address, replaced)
 
 

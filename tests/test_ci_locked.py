@@ -1,0 +1,72 @@
+"""What is not locked is told before CI begins to build, in one sentence."""
+
+import shutil
+
+import pytest
+
+from rdma_images import ask, facts, lock, matrix, paths, pins, plan
+from rdma_images.ci import locked
+from rdma_images.errors import RefusedError
+from rdma_images.mirrors import Mirrors
+
+pytestmark = pytest.mark.usefixtures("locks")
+DIGEST = "sha256:" + "a" * 64
+BUILDER = "base-debian13 (docker.io/library/debian:"
+TESTS = "nccl-tests-2.20.0 (https://github.com/NVIDIA/nccl-tests/archive/refs/tags/v2.20.0.tar.gz)"
+
+
+@pytest.fixture
+def locks(tmp_path, monkeypatch):
+    """The locks of wheels as they are committed, and none of bases and downloads."""
+    folder = tmp_path / "locks"
+    shutil.copytree(paths.LOCKS / "python", folder / "python")
+    monkeypatch.setattr(paths, "LOCKS", folder)
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    return folder
+
+
+@pytest.fixture(params=[True, False], ids=["Debian host", "another host"])
+def host(request, monkeypatch):
+    monkeypatch.setattr(ask, "can_bootstrap", lambda *_: request.param)
+    return request.param
+
+
+def images(*targets):
+    return plan.plan(matrix.load(), facts.load(), targets).images
+
+
+def missing(*targets):
+    return locked.missing(images(*targets), facts.load(), Mirrors(paths.MATRIX))
+
+
+def test_pulled_bases_and_downloads_without_a_pin_are_missing(host):
+    found = missing("efa-nccl-tests", "efa-pytorch")
+    bases = [name for name in found if name.startswith(BUILDER)]
+    assert [name for name in found if name not in bases] == [TESTS]
+    assert len(bases) == (0 if host else 1), "a base that is bootstrapped needs no pin"
+
+
+@pytest.mark.usefixtures("host")
+def test_what_is_locked_is_not_missing(locks):
+    (image,) = images("efa-nccl-tests")
+    base = facts.load().bases.bases["debian13"].image
+    pins.keep("bases.yaml", {pins.full(base): DIGEST}, locks)
+    pins.keep("downloads.yaml", {"nccl-tests-2.20.0": DIGEST}, locks)
+    locked.require([image], facts.load(), Mirrors(paths.MATRIX))
+
+
+def test_locks_of_wheels_that_are_not_there_or_do_not_fit_are_missing(locks):
+    (image,) = images("efa-nccl-tests")
+    programs, compiler = lock.asked(image).key, lock.toolkit_asked(image).key
+    (locks / "python" / f"{compiler}.json").write_bytes((locks / "python" / f"{programs}.json").read_bytes())
+    (locks / "python" / f"{programs}.json").unlink()
+    (locks / "python" / "tools-linux-arm64.json").unlink()
+    wheels = [name for name in missing("efa-nccl-tests") if name.startswith("wheels ")]
+    assert wheels == [f"wheels {name}" for name in (programs, "tools", compiler)]
+
+
+def test_the_sentence_has_the_mend():
+    with pytest.raises(RefusedError, match=r"run `invoke lock --all` .* and commit locks/") as caught:
+        locked.require(images("efa-nccl-tests"), facts.load(), Mirrors(paths.MATRIX))
+    assert TESTS in str(caught.value)
+    assert "\n" not in str(caught.value)
