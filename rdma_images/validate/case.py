@@ -39,9 +39,10 @@ class Case(BaseModel):
     expected: Expected
     measured: Measured
 
-    def stands_in(self, component: str) -> str | None:
-        """The stand-in that `component` came from, None where it is the real one."""
-        return next((source for source in self.subject.rehearsal if source.startswith(component)), None)
+    def stands_in(self, source: str) -> str | None:
+        """What stood in for `source`, in the version that the labels give it; None where it is the real one."""
+        wanted = f"{source}-{self.subject.label(f'component.{source}')}"
+        return wanted if wanted in self.subject.rehearsal else None
 
     def libraries_named(self, name: str) -> list[str]:
         """The real files (links followed by their own name) called `name`, or `name` and a version."""
