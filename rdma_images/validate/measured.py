@@ -52,6 +52,11 @@ class NcclFile(Value):
         """The banner without the CUDA it was built with."""
         return self.banner.partition("+")[0]
 
+    @property
+    def cuda(self) -> str:
+        """The CUDA that it was built with, "" where the banner does not say."""
+        return self.banner.partition("+cuda")[2]
+
 
 class PluginFile(Value):
     """A network or tuner plugin: its version if it is an aws-ofi-nccl, the ABIs it exports by kind, what it needs."""
