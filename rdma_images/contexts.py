@@ -26,7 +26,7 @@ class Pantry:
         """The contexts of an image's Dockerfile by name, in BuildKit's notation."""
         before = set(self.helpers)
         named = [one for one in supplies if one.source.context]
-        bases = {str(one.source.context): self._base(one) for one in named if one.source.kind == "base"}
+        bases = {str(one.source.context): self._base(one, image) for one in named if one.source.kind == "base"}
         rest = {
             str(one.source.context): self._download(one, image, bases["base"])
             for one in named
@@ -35,10 +35,13 @@ class Pantry:
         self.users |= dict.fromkeys(self.helpers.keys() - before, image.id)
         return bases | rest
 
-    def _base(self, one: Supply) -> str:
+    def _base(self, one: Supply, image: Image) -> str:
         if one.via not in ("bootstrap", "stand-in"):
             return one.address
-        return self._add(bootstrapped(str(one.source.context), one.address, self.base_tar(one.address)))
+        base = self._add(bootstrapped(str(one.source.context), one.address, self.base_tar(one.address)))
+        if one.via == "stand-in" and "laid-over" in one.source.extra:
+            return self._add(stand_ins.stand_in(one.source, image, self.facts, base))
+        return base
 
     def _download(self, one: Supply, image: Image, base: str) -> str:
         if one.via == "stand-in":

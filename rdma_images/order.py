@@ -82,5 +82,5 @@ def _bases(wanted: Sequence[Source]) -> dict[str, str]:
 
 
 def _replaceable(wanted: Sequence[Source]) -> set[str]:
-    """The components for which a rehearsal has a stand-in."""
-    return {source.component for source in wanted if supply.has_stand_in(source)}
+    """The folders of the stand-ins that a rehearsal has for these sources."""
+    return {stand_ins.folder(source) for source in wanted if supply.has_stand_in(source)}

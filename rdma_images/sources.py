@@ -28,6 +28,9 @@ COMPONENTS = (
     "nccl-tests",
 )
 
+# What a CUDA base's stand-in has beyond the base that it is: a folder of dockerfiles/stand-ins/.
+CUDA_BASE = "cuda-base"
+
 UNPINNED = "not locked"
 ARCHIVE_SIGNATURE = "archive-signature"
 UBUNTU_KEYRING = "/usr/share/keyrings/ubuntu-archive-keyring.gpg"
@@ -87,7 +90,8 @@ def _base(role: str, name: str, base: Base, platform: str, below: str) -> Source
         context=role,
         extra={"digest": digest, "platform": platform}
         | ({"bootstrap": bootstrap} if bootstrap else {})
-        | ({"stand-in": base.stand_in} if base.stand_in else {}),
+        | ({"stand-in": base.stand_in} if base.stand_in else {})
+        | ({"laid-over": CUDA_BASE} if base.stand_in and base.cuda else {}),
     )
 
 

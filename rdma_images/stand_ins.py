@@ -20,17 +20,22 @@ def stand_in(source: Source, image: Image, facts: Facts, base: str) -> HelperTar
     """The target that makes the stand-in for `source`; `base` is the bake target of the image's base."""
     return HelperTarget(
         name=name_of(f"stand-in-{source.id}-{image.axes['base']}-{image.platform.rpartition('/')[2]}"),
-        folder=FOLDER / source.component,
+        folder=FOLDER / folder(source),
         arguments=_arguments(image, facts),
         contexts={"base": base, SHARED: str((FOLDER / SHARED).relative_to(paths.PROJECT))},
     )
 
 
-def digest(components: Iterable[str]) -> str:
-    """What the stand-ins of these components are made of: a change there changes every image that has them."""
+def folder(source: Source) -> str:
+    """The name of the folder that a stand-in is made of: its component's, or that of what is laid over a base."""
+    return source.extra.get("laid-over", source.component)
+
+
+def digest(folders: Iterable[str]) -> str:
+    """What is in these folders: a change of a stand-in changes every image that has it."""
     sum_ = sha256()
-    for component in sorted({*components, SHARED}):
-        for file in _files(FOLDER / component):
+    for name in sorted({*folders, SHARED}):
+        for file in _files(FOLDER / name):
             sum_.update(f"{file.relative_to(FOLDER)}\0".encode() + file.read_bytes())
     return sum_.hexdigest()
 
@@ -41,7 +46,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _arguments(image: Image, facts: Facts) -> dict[str, str]:
     """Build arguments: what the facts know of the versions stood in for. A Dockerfile takes those that it names."""
-    arguments = {}
+    arguments = dict(facts.bases.bases[image.axes["base"]].environment)
     for name, part in image.components.items():
         arguments[_argument(name)] = part.version
         arguments |= {_argument(f"{name}-{detail}"): word for detail, word in part.details.items()}

@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from rdma_images import ask, facts, matrix, mirrors, plan, rehearsal, sources, stand_ins, supply
+from rdma_images import ask, facts, matrix, mirrors, order, plan, rehearsal, sources, stand_ins, supply
+from rdma_images.contexts import Pantry
 from rdma_images.mirrors import Mirrors
 from rdma_images.secrets import texts
 from rdma_images.site import Site
 
 KNOWN = facts.load()
 OURS = matrix.load()
+CUDA = "cuda13.2.1-devel-ubuntu24.04"
 
 
 @pytest.fixture
@@ -106,7 +108,43 @@ def test_a_mirror_is_asked_before_a_stand_in(site):
     assert (found.via, found.address) == ("mirror", address)
 
 
-@pytest.mark.parametrize("component", ["efa-installer", "aws-ofi-nccl", "erdma-apt-key", "nccl-tests"])
+def pantry(folder):
+    return Pantry(KNOWN, lambda source: folder / source.id, lambda base: folder / f"{base}.tar")
+
+
+def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(site, tmp_path):
+    """A plain Debian in its place would have neither what NVIDIA's sets, nor its toolkit, nor its entry point."""
+    (image,) = rehearsal.stand(planned("efa-pytorch", base=CUDA), site)
+    kept = pantry(tmp_path)
+    base = kept.contexts(image, supplies(image, site))["base"].removeprefix("target:")
+    helper = kept.helpers[base]
+    assert helper.folder == stand_ins.FOLDER / "cuda-base"
+    assert helper.contexts["base"] == "target:base-debian13"
+    said = {"BASE": CUDA, "BASE_CUDA": "13.2.1", "BASE_ENTRYPOINT": "nvidia", **KNOWN.bases.bases[CUDA].environment}
+    assert said.items() <= helper.arguments.items()
+    assert kept.users[base] == image.id
+    assert "cuda-base" in order._replaceable(sources.pinned(image, KNOWN))
+
+
+def test_what_is_laid_over_a_base_is_laid_over_a_stand_in_alone(site, tmp_path, monkeypatch):
+    (plain,) = rehearsal.stand(planned("erdma-pytorch"), site)
+    assert pantry(tmp_path).contexts(plain, supplies(plain, site))["base"] == "target:base-debian13"
+    digest = f"sha256:{'a' * 64}"
+    monkeypatch.setattr(ask, "image", lambda *_: (True, "sha256:1"))
+    monkeypatch.setattr(sources.pins, "bases", lambda: {KNOWN.bases.bases[CUDA].image: digest})
+    (pulled,) = rehearsal.stand(planned("efa-pytorch", base=CUDA), site)
+    assert pantry(tmp_path).contexts(pulled, supplies(pulled, site))["base"].endswith(f"@{digest}")
+
+
+def test_the_stand_in_of_a_cuda_base_sets_what_facts_know_of_any():
+    text = (stand_ins.FOLDER / "cuda-base" / "Dockerfile").read_text()
+    for base in KNOWN.bases.bases.values():
+        for name in base.environment:
+            assert f"{name}=${name}" in text
+        assert not base.cuda or f"AS entered-by-{base.entrypoint or 'none'}" in text
+
+
+@pytest.mark.parametrize("component", ["cuda-base", "efa-installer", "aws-ofi-nccl", "erdma-apt-key", "nccl-tests"])
 def test_a_change_of_a_stand_in_changes_the_inputs(component, tmp_path, monkeypatch):
     import shutil
 
