@@ -153,6 +153,8 @@ class Provenance:
     digest: str  # of the image's manifest
     predicate_type: str  # "https://slsa.dev/provenance/v0.2"
     predicate: Mapping[str, Any]
+    steps: int = 0  # of the build; 0 where it is not known
+    cached: int = 0  # how many of them a cache answered
 
 
 Tier = Literal["static", "device", "gpu", "multinode", "datapath"]

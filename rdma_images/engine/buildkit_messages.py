@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _TYPES = {
     "string": _FIELD.TYPE_STRING,
+    "int32": _FIELD.TYPE_INT32,
     "int64": _FIELD.TYPE_INT64,
     "bool": _FIELD.TYPE_BOOL,
     "bytes": _FIELD.TYPE_BYTES,
@@ -20,7 +21,13 @@ _PACKAGE = "rdma_images"
 _MESSAGES = {
     "HistoryRequest": {"EarlyExit": (3, "bool")},
     "HistoryEvent": {"record": (2, "Record")},
-    "Record": {"CompletedAt": (7, "Timestamp"), "Result": (10, "Result"), "Results": (11, "ResultOfPlatform[]")},
+    "Record": {
+        "CompletedAt": (7, "Timestamp"),
+        "Result": (10, "Result"),
+        "Results": (11, "ResultOfPlatform[]"),
+        "numCachedSteps": (15, "int32"),
+        "numTotalSteps": (16, "int32"),
+    },
     "Timestamp": {"seconds": (1, "int64"), "nanos": (2, "int64")},
     "ResultOfPlatform": {"value": (2, "Result")},
     "Result": {"Attestations": (2, "Descriptor[]"), "Results": (3, "NumberedDescriptor[]")},

@@ -37,12 +37,18 @@ def provenances(engine: Engine, digests: Collection[str], builder: str = "") -> 
     said: list[str] = []
     try:
         with _channel(engine, builder, said) as channel:
-            newest: dict[str, Any] = {}
+            newest: dict[str, tuple[Any, Any]] = {}
             for record in sorted(_records(channel), key=lambda one: (one.CompletedAt.seconds, one.CompletedAt.nanos)):
-                newest |= {digest: one for digest, one in _attestations(record) if digest in digests}
+                newest |= {digest: (record, one) for digest, one in _attestations(record) if digest in digests}
             return {
-                digest: Provenance(digest, _predicate_type(one), json.loads(_content(channel, one.digest)))
-                for digest, one in newest.items()
+                digest: Provenance(
+                    digest=digest,
+                    predicate_type=_predicate_type(one),
+                    predicate=json.loads(_content(channel, one.digest)),
+                    steps=record.numTotalSteps,
+                    cached=record.numCachedSteps,
+                )
+                for digest, (record, one) in newest.items()
             }
     except (grpc.RpcError, DecodeError, ValueError) as error:
         why = said or [error.details() if isinstance(error, grpc.Call) else str(error)]

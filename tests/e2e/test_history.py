@@ -39,6 +39,19 @@ def test_the_record_is_of_the_build_that_made_the_image(engine, small):
     assert '"/layer1"' in told, "and so is every step"
 
 
+def test_it_tells_what_a_cache_answered(engine, tmp_path):
+    def built():
+        made = build_small(engine, tmp_path, "history-cached", layers=2)
+        (record,) = history.provenances(engine, {made.digest}).values()
+        return made, record
+
+    _, once = built()
+    made, again = built()
+    assert (once.steps > 2, once.cached) == (True, 0)
+    assert (again.steps, again.cached) == (once.steps, 2), "the two layers"
+    engines.client(engine).images.remove(made.ref, force=True)
+
+
 def test_a_builder_that_is_not_there_is_told(engine, small):
     with pytest.raises(RdmaImagesError, match=r"history cannot be read: .*nosuch"):
         history.provenances(engine, {small[0].digest}, "nosuch")
