@@ -1,12 +1,18 @@
 """A combination that may or may not work: a target with every axis chosen and every component resolved."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from rdma_images import axes
 from rdma_images.facts import Facts
 from rdma_images.matrix import Target
 from rdma_images.model import Component, Fabric
+
+DECIDERS = {axis.name: axis.decided_by for axis in axes.AXES if axis.decided_by}
+# The components that are no axis, and what brings each.
+BROUGHT_BY = {"libfabric": "efa-installer", "rdma-core": "efa-installer", "erdma-apt": "base", "cudnn": "pytorch"}
+PROPERTIES = tuple(axis.name for axis in axes.AXES if axis.default)
 
 
 @dataclass(frozen=True)
@@ -16,9 +22,9 @@ class Candidate:
     target: str
     fabric: Fabric
     axes: dict[str, str]  # as chosen, complete: {"nccl": "pytorch", ...}
+    given: Mapping[str, str]  # those that were asked for beside the target's row
     foreign: tuple[str, ...]  # axes that were asked for, or follow, and that the target does not have
     undecided: tuple[str, ...]  # axes left to another one ("nccl": "pytorch") that is not there
-    components: dict[str, Component]
     versions: dict[str, str]
 
     def __contains__(self, component: str) -> bool:
@@ -27,58 +33,62 @@ class Candidate:
     def __getitem__(self, component: str) -> str:
         return self.versions[component]
 
+    @cached_property
+    def components(self) -> dict[str, Component]:
+        """The components by name, each with what decided its version. Made when asked for: most are only judged."""
+        named = {name: version for name, version in self.versions.items() if name not in (*PROPERTIES, "fabric")}
+        return {name: Component(name, version, self._decided_by(name)) for name, version in named.items()}
+
+    def _decided_by(self, name: str) -> str:
+        if name in BROUGHT_BY:
+            return BROUGHT_BY[name]
+        if self.axes[name] == DECIDERS.get(name):
+            return DECIDERS[name]
+        return "--set" if name in self.given else "matrix"
+
 
 def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str] | None = None) -> Candidate:
     """The default row of `target` with `changes`; every value must be known (axes.check)."""
     changes = dict(changes or {})
     own, chosen = axes.complete(target.default), axes.complete(target.default | changes)
-    components = _chosen(chosen, changes, facts) | _brought(chosen, target, facts)
-    versions = {component.name: component.version for component in components.values()}
-    properties = {axis.name: chosen[axis.name] for axis in axes.AXES if axis.default}
+    undecided = tuple(axis for axis, decider in DECIDERS.items() if chosen.get(axis) == decider not in chosen)
     return Candidate(
         target=name,
         fabric=target.fabric,
         axes=chosen,
+        given=changes,
         foreign=tuple(axis for axis in chosen if axis not in own),
-        undecided=tuple(axis for axis in chosen if _undecided(axes.BY_NAME[axis], chosen)),
-        components=components,
-        versions=versions | properties | {"fabric": target.fabric},
+        undecided=undecided,
+        versions=_chosen(chosen, undecided, facts)
+        | dict(_brought(chosen, target.fabric, facts))
+        | {axis: chosen[axis] for axis in PROPERTIES}
+        | {"fabric": target.fabric},
     )
 
 
-def _chosen(chosen: Mapping[str, str], changes: Mapping[str, str], facts: Facts) -> dict[str, Component]:
-    """The components that are axes: as written, or as what decides them implies."""
+def _chosen(chosen: Mapping[str, str], undecided: tuple[str, ...], facts: Facts) -> dict[str, str]:
+    """The versions of the components that are axes: as written, or as what decides them implies."""
     versions: dict[str, str] = {}
-    components: dict[str, Component] = {}
     for axis in axes.AXES:
-        if axis.name not in chosen or axis.default or _undecided(axis, chosen):
+        if axis.name not in chosen or axis.default or axis.name in undecided:
             continue
-        value, decided_by = chosen[axis.name], "--set" if axis.name in changes else "matrix"
+        value: str | None = chosen[axis.name]
         if value == axis.decided_by and axis.implied:
-            implied = axis.implied(facts, versions)
-            if implied is None:
-                continue
-            value, decided_by = implied, axis.decided_by
-        versions[axis.name] = value
-        components[axis.name] = Component(axis.name, value, decided_by)
-    return components
+            value = axis.implied(facts, versions)
+        if value is not None:
+            versions[axis.name] = value
+    return versions
 
 
-def _undecided(axis: axes.Axis, chosen: Mapping[str, str]) -> bool:
-    """Whether an axis is left to another one that is not there."""
-    return axis.decided_by is not None and chosen[axis.name] == axis.decided_by and axis.decided_by not in chosen
-
-
-def _brought(chosen: Mapping[str, str], target: Target, facts: Facts) -> dict[str, Component]:
-    """The components that are no axis: what another one brings, where the facts know it."""
-    brought: dict[str, Component] = {}
+def _brought(chosen: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
+    """The versions of the components that are no axis: what another one brings, where the facts know it."""
     if installer := chosen.get("efa-installer"):
         release = facts.efa.releases[installer]
-        for name, version in (("libfabric", release.libfabric), ("rdma-core", release.rdma_core)):
-            if version:
-                brought[name] = Component(name, version, "efa-installer")
-    if target.fabric == "erdma":
-        brought["erdma-apt"] = Component("erdma-apt", facts.bases.bases[chosen["base"]].codename, "base")
+        if release.libfabric:
+            yield "libfabric", release.libfabric
+        if release.rdma_core:
+            yield "rdma-core", release.rdma_core
+    if fabric == "erdma":
+        yield "erdma-apt", facts.bases.bases[chosen["base"]].codename
     if torch := chosen.get("pytorch"):
-        brought["cudnn"] = Component("cudnn", facts.torch.releases[torch].cudnn, "pytorch")
-    return brought
+        yield "cudnn", facts.torch.releases[torch].cudnn

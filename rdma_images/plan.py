@@ -34,25 +34,26 @@ def plan(
     for axis, value in changes.items():
         axes.check(axis, value, facts)
     images: dict[str, Image] = {}
-    refusals: list[Refusal] = []
+    refusals: dict[tuple[str, ...], Refusal] = {}  # by target and values: rows may differ in nothing but what changed
     for name in targets or _with_axes(matrix, changes):
         target = matrix.target(name)
         for row in target.rows() if everything else [target.default]:
             made = candidate(name, target.model_copy(update={"default": row}), facts, changes)
+            row_id = (name, *made.axes.values())
+            if row_id in refusals:
+                continue
             if broken := rules.check(made, facts):
-                refusal = Refusal(
+                refusals[row_id] = Refusal(
                     target=name,
                     axes=made.axes,
                     broken=broken,
                     nearest=nearest(made, target, facts, changes, broken),
                     leave_out={axis: changes[axis] for axis in made.foreign if axis in changes},
                 )
-                if refusal not in refusals:  # rows that differ in what was changed in all of them
-                    refusals.append(refusal)
             else:
                 image = _image(made, target, facts)
                 images.setdefault(image.id, image)
-    return Plan(images=tuple(images.values()), refusals=tuple(refusals))
+    return Plan(images=tuple(images.values()), refusals=tuple(refusals.values()))
 
 
 def write(image: Image) -> Path:

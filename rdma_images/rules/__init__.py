@@ -29,5 +29,5 @@ def unknown(candidate: Candidate, facts: Facts) -> tuple[str, ...]:
 
 
 def work(candidate: Candidate, facts: Facts) -> bool:
-    """Whether `candidate` breaks no rule; stops at the first it does."""
-    return not any(rule.reason(candidate, facts) for rule in RULES)
+    """Whether `candidate` breaks no rule; stops at the first it does, where those of shape are the rarest."""
+    return not any(rule.reason(candidate, facts) for rule in reversed(RULES))
