@@ -71,10 +71,8 @@ class Matrix(Document):
             yield ("targets",), "there is no target: add one"
         for name, target in self.targets.items():
             if not NAME.fullmatch(name):
-                yield (
-                    ("targets", name),
-                    f"{name!r} cannot name an image: take small letters, digits, and - between them",
-                )
+                sentence = f"{name!r} cannot name an image: take small letters, digits, and - between them"
+                yield ("targets", name), sentence
             for place, sentence in _problems(target):
                 yield ("targets", name, *place), sentence
 
