@@ -5,7 +5,8 @@ import json
 import pytest
 from rich.console import Console
 
-from rdma_images import describe, facts, labels, matrix, plan, running
+from rdma_images import describe, facts, labels, matrix, paths, plan, running, yamlfile
+from rdma_images.facts.nccl_logs import NcclLogs
 
 KNOWN = facts.load()
 OURS = matrix.load()
@@ -55,6 +56,33 @@ def test_what_is_described():
     for words in ("vpc.amazonaws.com/efa", "memlock=-1", "IPC_LOCK", "NCCL_NET=Libfabric", "--env=NCCL_NET=Socket"):
         assert words in text
     assert "docker run --gpus=all --device=/dev/infiniband" in text
+
+
+def test_what_an_erdma_pod_needs():
+    """Locked memory is refused to a container that is neither privileged nor allowed it."""
+    made = image("erdma-pytorch")
+    asked = {setting.what: setting for setting in made.settings}
+    assert asked["capabilities"].docker == "--cap-add=IPC_LOCK"
+    assert asked["network"].value == "host"
+    assert "hostNetwork" in asked["kubernetes"].why
+    assert "privileged" in asked["kubernetes"].why
+    assert "--cap-add=IPC_LOCK" in describe.command(made)
+
+
+@pytest.mark.parametrize("target", OURS.targets)
+def test_every_image_says_what_it_asks_for_also_where_that_is_nothing(target):
+    asked = {setting.what: setting for setting in image(target).settings}
+    assert {"gpus", "devices", "ulimits", "capabilities", "shm", "hugepages", "kubernetes"} <= set(asked)
+    if OURS.target(target).fabric == "erdma":
+        assert (asked["hugepages"].value, asked["hugepages"].docker) == ("none", "")
+
+
+def test_two_tables_tell_of_the_lock_on_memory_by_the_same_source():
+    """What a log says of it, and what an image asks for: one guide's word, and of the same confidence."""
+    logs = yamlfile.load(paths.FACTS / "nccl-logs.yaml", NcclLogs)
+    asked = KNOWN.running.settings["erdma-ulimits"]
+    assert logs.cite(logs.causes["no-memory"]) == KNOWN.running.cite(asked)
+    assert "third party" in asked.why
 
 
 def test_a_job_variable_is_not_in_the_command():

@@ -57,7 +57,16 @@ def test_what_does_not_hold_together(folder, name, old, new, sentence):
 
 def test_third_party_values_say_so(known):
     """A third party's word may refuse, and then the reason says whose word it is; or it may order what is proposed."""
-    for table in (known.bases, known.torch, known.cuda, known.nccl, known.efa, known.plugin, known.erdma):
+    for table in (
+        known.bases,
+        known.torch,
+        known.cuda,
+        known.nccl,
+        known.efa,
+        known.plugin,
+        known.erdma,
+        known.running,
+    ):
         for _, row in table.rows():
             for source in {row.source, *row.sources.values()}:
                 if table.sources[source].confidence == "third-party" and row is not known.erdma.working:
