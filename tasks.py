@@ -290,12 +290,13 @@ def verify(_: Any, image: str, key: str = "", identity: str = "", issuer: str = 
 )
 def ci_matrix(_: Any, target: Any = None, shard: str = "", changed_since: str = "", runner: Any = None) -> None:
     """Print the whole matrix as the value of a GitHub Actions matrix."""
-    from rdma_images.ci import jobs, select
+    from rdma_images.ci import jobs, measured, select
 
     here = site()
-    images = select.select(choice.images(here, target, True, None), shard, changed_since, progress)
+    whole = choice.images(here, target, True, None)
+    images = select.select(whole, shard, changed_since, progress)
     runners = choice.changes(runner, "--runner", "platform=label")
-    show(jobs.as_github(jobs.jobs(images, here.matrix, select.built, runners)))
+    show(jobs.as_github(jobs.jobs(images, whole, here.matrix, measured.slowest(), runners)))
 
 
 @verb(name="locked", help=CHOICE, iterable=MANY)
@@ -305,6 +306,14 @@ def ci_locked(_: Any, target: Any = None, all: bool = False, set: Any = None) ->
 
     here = site()
     locked.require(choice.images(here, target, all, set), here.facts, here.mirrors)
+
+
+@verb(name="measured")
+def ci_measured(_: Any) -> None:
+    """Keep how long the uncached builds under build/images/ took, from which ci.matrix takes time limits; print it."""
+    from rdma_images.ci import measured
+
+    show(dumps(measured.keep(), indent=2))
 
 
 @verb(name="summary")
@@ -433,4 +442,4 @@ ns = Collection(plan, describe, sources, lock, render, build, validate, report, 
 ns.add_collection(Collection("facts", facts_update))
 ns.add_collection(Collection("matrix", matrix_bump))
 ns.add_collection(Collection("engine", engine_up, engine_status, engine_prune, engine_down))
-ns.add_collection(Collection("ci", ci_matrix, ci_locked, ci_summary, ci_join))
+ns.add_collection(Collection("ci", ci_matrix, ci_locked, ci_measured, ci_summary, ci_join))

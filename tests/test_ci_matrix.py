@@ -7,10 +7,10 @@ import subprocess
 
 import pytest
 
-from rdma_images import choice, facts, matrix, plan
-from rdma_images.ci import changed, jobs, shard
-from rdma_images.errors import RefusedError
-from rdma_images.model import Build, Component, Image
+from rdma_images import choice, facts, matrix, paths, plan
+from rdma_images.ci import changed, jobs, measured, shard
+from rdma_images.errors import RdmaImagesError, RefusedError
+from rdma_images.model import Build, Component, Image, Provenance
 from rdma_images.site import Site
 
 
@@ -49,7 +49,7 @@ def many(count, torches=1):
 
 
 def test_the_words_of_a_job_mean_its_image_and_no_other(site, whole):
-    for job, image in zip(jobs.jobs(whole, site.matrix, nothing), whole, strict=True):
+    for job, image in zip(jobs.jobs(whole, whole, site.matrix, {}), whole, strict=True):
         words = shlex.split(job.arguments)
         pairs = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
         (meant,) = choice.images(site, [words[1]], False, pairs)
@@ -57,7 +57,7 @@ def test_the_words_of_a_job_mean_its_image_and_no_other(site, whole):
 
 
 def test_githubs_matrix_is_one_line_of_flat_values(site, whole):
-    text = jobs.as_github(jobs.jobs(whole, site.matrix, nothing, {"linux/amd64": "large"}))
+    text = jobs.as_github(jobs.jobs(whole, whole, site.matrix, {}, {"linux/amd64": "large"}))
     assert "\n" not in text
     rows = json.loads(text)["include"]
     assert len(rows) == len(whole)
@@ -66,25 +66,78 @@ def test_githubs_matrix_is_one_line_of_flat_values(site, whole):
 
 
 def test_more_jobs_than_github_takes_are_refused(whole, site):
-    (job, *_) = jobs.jobs(whole, site.matrix, nothing)
+    (job, *_) = jobs.jobs(whole, whole, site.matrix, {})
     with pytest.raises(RefusedError, match="--shard 1/2"):
         jobs.as_github([job] * 257)
 
 
-@pytest.mark.parametrize(("seconds", "minutes"), [(1, 20), (600, 40), (10**6, 360)])
-def test_the_time_limit_follows_the_last_build(seconds, minutes):
-    assert jobs.timeout(took(seconds)("i")) == minutes
+@pytest.mark.parametrize(("seconds", "minutes"), [(1, 20), (600, 40), (10**6, 360), (None, 120)])
+def test_the_time_limit_follows_an_uncached_build(seconds, minutes):
+    assert jobs.timeout(seconds) == minutes
 
 
-def test_an_unmeasured_image_has_two_hours():
-    assert jobs.timeout(None) == 120
+def test_the_time_limit_is_the_images_own_or_its_kins(site):
+    first, second, third, other = images = [*many(3), *many(4, torches=2)[3:]]
+    slowest = {first.id: 600.0, second.id: 1200.0}
+    with_target = [dataclasses.replace(image, target="efa-pytorch") for image in images]
+    found = jobs.jobs(with_target, with_target, site.matrix, slowest)
+    assert [job.timeout for job in found] == [40, 70, 70, jobs.UNMEASURED]
+    assert jobs.kin(third) != jobs.kin(other)
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """build/ of a test."""
+    monkeypatch.setattr(paths, "BUILD", tmp_path)
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+
+
+def build(image_id, seconds, cached, digest="sha256:1"):
+    """What a build leaves: its seconds, and what BuildKit recorded of 60 steps."""
+    made = dataclasses.replace(took(seconds)(image_id), digest="sha256:1")
+    record = Provenance(digest, "https://slsa.dev/provenance/v0.2", {}, steps=60, cached=cached)
+    folder = paths.image_folder(image_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "build.json").write_text(json.dumps(dataclasses.asdict(made)))
+    (folder / "buildkit.json").write_text(json.dumps(dataclasses.asdict(record)))
+
+
+@pytest.mark.usefixtures("folders")
+def test_only_the_slowest_uncached_build_is_kept():
+    assert measured.slowest() == {}
+    build("t-1", seconds=900, cached=1)
+    assert measured.keep() == {"t-1": 900}
+    for seconds, cached in ((30, 55), (5000, 30), (700, 0)):
+        build("t-1", seconds=seconds, cached=cached)
+        assert measured.keep() == {"t-1": 900}
+    build("t-1", seconds=1000, cached=0)
+    assert measured.keep() == measured.slowest() == {"t-1": 1000}
+
+
+@pytest.mark.usefixtures("folders")
+def test_a_build_without_its_own_record_is_no_measure():
+    build("t-1", seconds=900, cached=0, digest="sha256:another")
+    build("t-2", seconds=900, cached=0)
+    (paths.image_folder("t-2") / "buildkit.json").unlink()
+    assert measured.keep() == {}
+
+
+@pytest.mark.usefixtures("folders")
+def test_a_broken_table_is_told():
+    (paths.BUILD / measured.FILE).write_text("[")
+    with pytest.raises(RdmaImagesError, match="remove it"):
+        measured.slowest()
 
 
 def test_kin_read_each_others_caches(whole, site):
-    for job in jobs.jobs(whole, site.matrix, nothing):
+    for job in jobs.jobs(whole, whole, site.matrix, {}):
         assert job.caches.split()[0] == job.cache
     found = {image.id: jobs.cache(image) for image in whole}
     assert len(set(found.values())) == len(whole)
+    changed_one = whole[0]
+    (alone,) = jobs.jobs([changed_one], whole, site.matrix, {})
+    kindred = {found[image.id] for image in whole if jobs.kin(image) == jobs.kin(changed_one)}
+    assert set(alone.caches.split()) == kindred, "also of kin that did not change"
 
 
 @pytest.mark.parametrize(("count", "torches", "of"), [(1, 1, 1), (10, 3, 4), (100, 7, 8), (1000, 20, 16), (3, 1, 5)])
@@ -144,5 +197,5 @@ def test_a_commit_that_cannot_tell_builds_everything(tmp_path, monkeypatch):
 
 
 def test_a_job_is_of_plain_values(whole, site):
-    (job, *_) = jobs.jobs(whole, site.matrix, nothing)
+    (job, *_) = jobs.jobs(whole, whole, site.matrix, {})
     assert all(type(value) in (str, int) for value in dataclasses.asdict(job).values())

@@ -3,7 +3,7 @@
 import json
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
@@ -11,11 +11,11 @@ from typing import Any
 from rdma_images import axes
 from rdma_images.errors import RefusedError
 from rdma_images.matrix import Matrix
-from rdma_images.model import Build, Image
+from rdma_images.model import Image
 
 # GitHub's names for its hosted machines; --runner gives others.
 RUNNERS = {"linux/amd64": "ubuntu-24.04", "linux/arm64": "ubuntu-24.04-arm"}
-UNMEASURED = 120  # minutes: for an image that was never built where the matrix is made
+UNMEASURED = 120  # minutes: for an image of which no build without a cache is known, nor one of its kin
 SHORTEST, LONGEST = 20, 360  # minutes; GitHub ends a hosted job after the second
 MOST_JOBS = 256  # of one matrix: docs.github.com, "Usage limits" of Actions
 
@@ -36,11 +36,12 @@ class Job:
 
 def jobs(
     images: Sequence[Image],
+    whole: Sequence[Image],
     matrix: Matrix,
-    built: Callable[[str], Build | None],
+    slowest: Mapping[str, float],
     runners: Mapping[str, str] | None = None,
 ) -> tuple[Job, ...]:
-    """A job for each of `images`. `built` tells the last build of an image id, whose seconds set the time limit."""
+    """A job for each of `images`, which are some of `whole`. `slowest` has the seconds of uncached builds by image."""
     chosen = RUNNERS | dict(runners or {})
     return tuple(
         Job(
@@ -48,20 +49,23 @@ def jobs(
             target=image.target,
             platform=image.platform,
             runner=chosen[image.platform],
-            timeout=timeout(built(image.id)),
+            timeout=timeout(_uncached(image, whole, slowest)),
             arguments=arguments(image, matrix),
             cache=cache(image),
-            caches=" ".join(_caches(image, images)),
+            caches=" ".join(_caches(image, whole)),
         )
         for image in images
     )
 
 
-def timeout(build: Build | None) -> int:
-    """Minutes that a job may take: three times what the last build took and ten for all around it."""
-    if build is None:
+def timeout(uncached: float | None) -> int:
+    """Minutes that a job may take: three times the seconds of an uncached build, and ten for all around it.
+
+    A cached one is no measure: the job that finds its cache gone would be ended.
+    """
+    if uncached is None:
         return UNMEASURED
-    return max(SHORTEST, min(LONGEST, math.ceil(3 * build.seconds / 60) + 10))
+    return max(SHORTEST, min(LONGEST, math.ceil(3 * uncached / 60) + 10))
 
 
 def arguments(image: Image, matrix: Matrix) -> str:
@@ -84,8 +88,14 @@ def cache(image: Image) -> str:
     return f"{image.target}-{sha256(image.id.encode()).hexdigest()[:12]}"
 
 
-def _caches(image: Image, images: Sequence[Image]) -> list[str]:
-    return [cache(image), *(cache(other) for other in images if other.id != image.id and kin(other) == kin(image))]
+def _uncached(image: Image, whole: Sequence[Image], slowest: Mapping[str, float]) -> float | None:
+    """Seconds of the slowest uncached build of an image or, where there was none, of its kin."""
+    kindred = [slowest[other.id] for other in whole if other.id in slowest and kin(other) == kin(image)]
+    return slowest.get(image.id, max(kindred, default=None))
+
+
+def _caches(image: Image, whole: Sequence[Image]) -> list[str]:
+    return [cache(image), *(cache(other) for other in whole if other.id != image.id and kin(other) == kin(image))]
 
 
 def as_github(found: Sequence[Job]) -> str:
