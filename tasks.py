@@ -208,7 +208,9 @@ def report(_: Any, no_open: bool = False) -> None:
 
 @verb(positional=["log"], help={"log": "The output of a job that ran with NCCL_DEBUG=INFO.", **JSON})
 def verdict(_: Any, log: str, json: bool = False) -> None:
-    """Say in one line which network a job's NCCL really used: efa, eRDMA or fallback, and why.
+    """Say in one line which network a job's NCCL really used: efa, eRDMA, fallback or unknown, and why.
+
+    It ends with 0 where that is good, 1 where it is not, 3 where the log does not say.
 
     For example: invoke verdict worker-0.log
     """
@@ -217,7 +219,7 @@ def verdict(_: Any, log: str, json: bool = False) -> None:
     said = verdict.verdict(Path(log))
     show(dumps(asdict(said), indent=2) if json else f"{said.network}: {said.sentence}")
     if not said.good:
-        raise Exit(code=1)
+        raise Exit(code=said.exit_code)
 
 
 @verb(

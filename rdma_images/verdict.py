@@ -1,31 +1,30 @@
 """What an NCCL log says about the network: not what was found or announced, but what the channels use."""
 
+import codecs
 import re
-from collections import Counter
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rdma_images import paths, yamlfile
+from rdma_images import nccl_log, paths, yamlfile
 from rdma_images.errors import RdmaImagesError
-from rdma_images.facts.nccl_logs import NcclLogs, Wording
+from rdma_images.facts.nccl_logs import NcclLogs
+from rdma_images.nccl_log import Read
 
-Network = Literal["efa", "eRDMA", "InfiniBand", "other", "fallback", "one node", "refused", "unknown"]
+Network = Literal["efa", "eRDMA", "InfiniBand", "one node", "fallback", "refused", "unknown"]
+Answer = tuple[Network, str]  # and the sentence
 
-MESSAGE = re.compile(r"NCCL (?:INFO|WARN|ERROR|TRACE) (?P<said>.*)$")
-VERSION = re.compile(r"NCCL version (\d+(?:\.\d+)+)")
-CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : .*? via (?P<way>NET|P2P|SHM|COLLNET|NVLS|direct)\b(?:/(?P<rest>.*))?")
-NET = re.compile(r"(?P<network>[^/]+)(?:/\d+)*(?P<gdr>/GDRDMA)?(?:/\S*)?$")
-ANNOUNCED = re.compile(r"Using network (?P<network>.+?)\s*$")
-PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (?P<provider>[\w;-]+)")
-DEVICES = re.compile(r"NET/IB : Using (?P<devices>(?:\[\d+\]\S+ ?)+)")
-LIMIT = 512 * 1024 * 1024  # bytes of a log
+GOOD = ("efa", "eRDMA", "InfiniBand", "one node")
+LIMIT = 256 * 1024 * 1024  # bytes of a log
+EFA = re.compile(r"efa(?:;.*)?")  # libfabric's name of a provider, with those layered over it
+ALL_RANKS = "give the log of all ranks, with NCCL_DEBUG=INFO and no NCCL_DEBUG_SUBSYS"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What NCCL's channels use. `sentence` says it in one line; `good` is False where the fabric is not used."""
+    """What NCCL's channels use. `sentence` says it in one line; `good` is True only where the channels show it."""
 
     network: Network
     good: bool
@@ -35,33 +34,15 @@ class Verdict:
     causes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-
-@dataclass
-class Read:
-    """What was read off the lines of a log."""
-
-    nccl: str | None
-    channels: Counter[str]
-    announced: str | None
-    provider: str | None
-    devices: tuple[str, ...]
-    causes: tuple[str, ...]
-    notes: tuple[str, ...]
-    crashed: tuple[str, ...]
+    @property
+    def exit_code(self) -> int:
+        """What a process that was asked for it ends with: 0 good, 1 not good, 3 where the log does not say."""
+        return 0 if self.good else 3 if self.network == "unknown" else 1
 
 
 def verdict(path: Path) -> Verdict:
-    """The verdict on the log at `path`. Raises RdmaImagesError where it cannot be read, or is no NCCL log."""
-    try:
-        if path.stat().st_size > LIMIT:
-            raise RdmaImagesError(f"{path} is larger than {LIMIT >> 20} MiB: keep only the lines with NCCL")
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise RdmaImagesError(f"{path} cannot be read: {error.strerror}") from None
-    found = judged(text.splitlines(), logs())
-    if found.network == "unknown" and found.nccl is None:
-        raise RdmaImagesError(f"{path} has no line of NCCL's: run the job with NCCL_DEBUG=INFO and keep what it prints")
-    return found
+    """The verdict on the log at `path`, a file or a pipe. Raises RdmaImagesError where that cannot be read."""
+    return judged(_text(path).splitlines(), logs())
 
 
 def logs() -> NcclLogs:
@@ -71,106 +52,127 @@ def logs() -> NcclLogs:
 
 def judged(lines: Iterable[str], wordings: NcclLogs) -> Verdict:
     """The verdict on the lines of a log."""
-    found = read(list(lines), wordings)
-    networks = {name.split("/")[1] for name in found.channels if name.startswith("NET/")}
-    if networks:
-        return _by_channels(found, networks)
+    found = nccl_log.read(lines, wordings)
+    network, sentence = _answer(found, wordings)
+    good = network in GOOD and not found.faults
+    if network in GOOD and found.faults:
+        sentence = f"{sentence}, but {'; '.join(found.faults)}"
+    return Verdict(network, good, sentence, found.nccl, dict(found.channels), found.causes, found.notes)
+
+
+def _text(path: Path) -> str:
+    """The text of a file or a pipe of at most LIMIT bytes."""
+    try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+            raise RdmaImagesError(f"{path} is neither a file nor a pipe: give the log of a job")
+        with path.open("rb") as file:
+            data = file.read(LIMIT + 1)
+    except OSError as error:
+        raise RdmaImagesError(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) > LIMIT:
+        raise RdmaImagesError(f"{path} is larger than {LIMIT >> 20} MiB: keep only the lines with NCCL")
+    if data.startswith(b"\x1f\x8b"):
+        raise RdmaImagesError(f"{path} is compressed: give what `gzip -dc` makes of it")
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if wide else "utf-8", errors="replace")
+
+
+def _answer(found: Read, wordings: NcclLogs) -> Answer:
+    """The network and the sentence: by the channels; without any, by what kept NCCL from having one."""
+    if found.networks:
+        return _by_channels(found, wordings)
+    if found.crashes and not found.channels:
+        return "refused", f"the job ended before NCCL had a channel: {found.crashes[-1]}"
+    if found.faults and not found.channels:
+        return "refused", f"NCCL did not start: {found.faults[-1]}"
+    if _together(found):
+        return "one node", f"no channel uses a network: all are inside one node ({_counted(found.channels)})"
+    return _without_channels(found, wordings)
+
+
+def _together(found: Read) -> bool:
+    """All ranks are known to be on one node.
+
+    Newer versions of NCCL say so. Without that word all ranks must speak, and have channels to each other alone: a rank
+    is connected to its neighbour on another node over the network, so that whoever has one names it.
+    """
+    if found.nodes:
+        return max(found.nodes.values()) == 1 and max(found.nodes) >= found.ranks
+    return bool(found.senders) and found.receivers <= found.senders and len(found.senders) >= found.ranks
+
+
+def _by_channels(found: Read, wordings: NcclLogs) -> Answer:
+    ways = {name: wordings.over(name) for name in found.networks}
+    counted = _counted({name: count for name, count in found.channels.items() if name.startswith("NET/")})
+    if "tcp" in ways.values():
+        return "fallback", f"the channels use TCP sockets ({counted}): {_why(found)}"
+    if strange := sorted(name for name, way in ways.items() if way is None):
+        return "unknown", f"a channel uses {', '.join(strange)}, of which nothing is known here ({counted})"
+    if _announced_sockets(found, wordings):
+        return "fallback", f"some ranks announced TCP sockets, beside the channels of others ({counted}): {_why(found)}"
+    if set(ways.values()) == {"libfabric"}:
+        return _by_provider(found, counted)
+    if set(ways.values()) == {"verbs"}:
+        return _by_device(found, counted)
+    return "unknown", f"the channels use more than one network ({counted})"
+
+
+def _by_provider(found: Read, counted: str) -> Answer:
+    """What channels over libfabric use: the providers that it chose, on whichever host."""
+    if others := _not_efa(found):
+        some = " on some hosts" if len(others) < len(found.providers) else ""
+        return "fallback", f"the channels use libfabric over {', '.join(others)}{some}, not EFA ({counted})"
+    if not found.providers:
+        return "unknown", f"the channels use libfabric ({counted}), and no line says over what: keep those with NET/OFI"
+    return "efa", f"the channels use EFA ({counted}, provider {', '.join(sorted(found.providers))})"
+
+
+def _by_device(found: Read, counted: str) -> Answer:
+    """What channels over libibverbs use: the devices that NCCL found, on whichever host."""
+    kinds = {name.startswith("erdma") for name in found.devices}
+    said = f"({counted} on {', '.join(sorted(found.devices))})"
+    if kinds == {True}:
+        return "eRDMA", f"the channels use eRDMA {said}"
+    if kinds == {False}:
+        return "InfiniBand", f"the channels use InfiniBand or RoCE {said}, not EFA or eRDMA"
+    if kinds:
+        return "unknown", f"the channels use RDMA on devices of more than one kind {said}"
+    return "unknown", f"the channels use RDMA ({counted}), and no line says on what: keep those with NET/IB"
+
+
+def _without_channels(found: Read, wordings: NcclLogs) -> Answer:
+    """Where no channel of a network is in the log: what NCCL announced convicts, and never acquits."""
+    if others := _not_efa(found):
+        return "fallback", f"libfabric chose {', '.join(others)}, not EFA, and no channel of a network is in the log"
+    if _announced_sockets(found, wordings):
+        nodes = max(found.nodes.values(), default=0)
+        job = f"for a job on {nodes} nodes, " if nodes > 1 else ""
+        return "fallback", f"NCCL announced TCP sockets, {job}and no channel of a network is in the log: {_why(found)}"
     if found.channels:
         ways = _counted(found.channels)
-        return _answer(found, "one node", True, f"no channel uses a network: all are inside one node ({ways})")
-    if found.crashed:
-        return _answer(found, "refused", False, f"NCCL crashed: {found.crashed[-1]}")
-    if any("refused" in cause for cause in found.causes):
-        return _answer(found, "refused", False, f"NCCL did not start: {found.causes[-1]}")
+        return "unknown", f"the log has channels inside a node only ({ways}), and not of all ranks: {ALL_RANKS}"
     if found.announced:
-        return _by_announcement(found)
-    return _answer(found, "unknown", False, "the log names no network and no channel: it ends before NCCL had one")
+        names = ", ".join(sorted(found.announced))
+        return "unknown", f"NCCL announced {names}, and no channel is in the log: {ALL_RANKS}"
+    if found.spoken:
+        return "unknown", "the log names no network and no channel: it ends before NCCL had one"
+    return "unknown", "no line of NCCL's is in the log: run the job with NCCL_DEBUG=INFO and keep what it prints"
 
 
-def read(lines: list[str], wordings: NcclLogs) -> Read:
-    """Everything that the lines say, each thing once, in their order."""
-    version = next((match.group(1) for line in lines if (match := VERSION.search(line))), None)
-    found = Read(version, Counter(), None, None, (), (), (), ())
-    said = [match.group("said") for line in lines if (match := MESSAGE.search(line))]
-    for message in said:
-        if match := CHANNEL.search(message):
-            found.channels[_channel(match)] += 1
-        elif match := ANNOUNCED.search(message):
-            found.announced = match.group("network")
-        elif match := PROVIDER.search(message):
-            found.provider = match.group("provider")
-        elif match := DEVICES.search(message):
-            found.devices = tuple(re.sub(r"^\[\d+\]|:.*$", "", word) for word in match.group("devices").split())
-    found.causes = _meanings(said, wordings.causes, version)
-    found.notes = _meanings(said, wordings.notes, version)
-    found.crashed = _meanings(lines, wordings.crashes, version)
-    return found
+def _announced_sockets(found: Read, wordings: NcclLogs) -> bool:
+    """A rank has no other network than TCP. On one node that is healthy: none is used there."""
+    return any(wordings.over(name) == "tcp" for name in found.announced)
 
 
-def _meanings(lines: Iterable[str], table: Mapping[str, Wording], version: str | None) -> tuple[str, ...]:
-    """The meanings of the lines that have one, in the order of the table: later rows explain earlier ones."""
-    distinct = list(dict.fromkeys(lines))
-    found = (row.meaning(line, version) for row in table.values() for line in distinct)
-    return tuple(dict.fromkeys(meaning for meaning in found if meaning))
-
-
-def _channel(match: "re.Match[str]") -> str:
-    """ "NET/Libfabric/GDRDMA", "NET/Socket", "P2P/CUMEM": the way without the device's number."""
-    way, rest = match.group("way"), (match.group("rest") or "").strip()
-    if way != "NET":
-        return "/".join(filter(None, (way, rest.split("/")[0].split(" ")[0])))
-    net = NET.match(rest)
-    return f"NET/{net.group('network')}{net.group('gdr') or ''}" if net else f"NET/{rest}"
-
-
-def _by_channels(found: Read, networks: set[str]) -> Verdict:
-    counted = _counted(Counter({n: c for n, c in found.channels.items() if n.startswith("NET/")}))
-    if "Socket" in networks:
-        return _answer(found, "fallback", False, f"the channels use TCP sockets ({counted}): {_why(found)}")
-    kinds = {_kind(name, found) for name in networks}
-    if kinds == {"efa"}:
-        return _answer(found, "efa", True, f"the channels use EFA ({counted}{_of_provider(found)})")
-    if kinds == {"eRDMA"}:
-        said = f"the channels use eRDMA ({counted} on {', '.join(found.devices)})"
-        return _answer(found, "eRDMA", True, said)
-    if "fallback" in kinds:
-        said = f"the channels use libfabric over {found.provider}, not EFA ({counted})"
-        return _answer(found, "fallback", False, said)
-    network: Network = "InfiniBand" if kinds == {"InfiniBand"} else "other"
-    said = f"the channels use {', '.join(sorted(networks))} ({counted}), not EFA or eRDMA"
-    return _answer(found, network, True, said)
-
-
-def _kind(network: str, found: Read) -> Network:
-    if network in ("Libfabric", "AWS Libfabric"):
-        return "efa" if (found.provider or "efa").startswith("efa") else "fallback"
-    if network == "IB" or network.startswith("IBext"):
-        return "eRDMA" if found.devices and all(d.startswith("erdma") for d in found.devices) else "InfiniBand"
-    return "other"
-
-
-def _by_announcement(found: Read) -> Verdict:
-    """A log without channels (of a run that ended early, or with fewer subsystems) can only be taken at its word."""
-    name = str(found.announced)
-    if name == "Socket":
-        said = f"NCCL announced TCP sockets, and no channel is in the log: {_why(found)}"
-        return _answer(found, "fallback", False, said)
-    kind = _kind(name, found)
-    said = f"NCCL announced {name}{_of_provider(found)}, and no channel is in the log"
-    return _answer(found, kind, kind != "fallback", said)
+def _not_efa(found: Read) -> list[str]:
+    """The providers that libfabric chose and that are not EFA's."""
+    return sorted(name for name in found.providers if not EFA.fullmatch(name))
 
 
 def _why(found: Read) -> str:
     return "; ".join(found.causes) or "the log does not say why"
 
 
-def _of_provider(found: Read) -> str:
-    return f", provider {found.provider}" if found.provider else ""
-
-
 def _counted(channels: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in sorted(channels.items()))
-
-
-def _answer(found: Read, network: Network, good: bool, sentence: str) -> Verdict:
-    return Verdict(network, good, sentence, found.nccl, dict(found.channels), found.causes, found.notes)
+    return ", ".join(f"{count} {name}" for name, count in sorted(channels.items())) or "none is in the log"

@@ -1,9 +1,15 @@
 """The verdict on NCCL's logs: real ones, and lines as each version writes them."""
 
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rdma_images import paths
 from rdma_images.errors import RdmaImagesError
 from rdma_images.verdict import judged, logs, verdict
 
@@ -48,11 +54,19 @@ def test_a_tuner_that_is_missing_is_a_note_and_no_cause() -> None:
     assert "tuner" not in found.sentence
 
 
+EFA = "NET/OFI Selected provider is efa, fabric is efa-direct (found 32 nics)"
+LIBFABRIC = "Channel 00/0 : 3[3] -> 14[6] [send] via NET/Libfabric/3/GDRDMA"
+IB = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA"
+ERDMA = "NET/IB : Using [0]erdma_0:1/RoCE [1]erdma_1:1/RoCE [RO]; OOB eth0:192.0.2.1<0>"
+PEER = "Channel 00/0 : 1[1] -> 2[2] via P2P/CUMEM"
+OF_TWO_NODES = "comm 0x1 rank 1 nRanks 16 nNodes 2 localRanks 8 localRank 1 MNNVL 0"
+
+
 @pytest.mark.parametrize(
     ("lines", "network"),
     [
-        (("NET/OFI Selected provider is efa, fabric is efa-direct (found 32 nics)", "Using network Libfabric"), "efa"),
-        (("Channel 00/0 : 3[3] -> 14[6] [send] via NET/Libfabric/3/GDRDMA",), "efa"),
+        ((EFA, "Using network Libfabric", LIBFABRIC), "efa"),
+        ((EFA, "Channel 00/0 : 3[3] -> 14[6] [send] via NET/Libfabric/3(2)/GDRDMA/Shared"), "efa"),
         (
             (
                 "NET/OFI Selected Provider is efa (found 1 nics)",
@@ -60,13 +74,9 @@ def test_a_tuner_that_is_missing_is_a_note_and_no_cause() -> None:
             ),
             "efa",
         ),
-        (
-            (
-                "NET/IB : Using [0]erdma_0:1/RoCE [1]erdma_1:1/RoCE [RO]; OOB eth0:192.0.2.1<0>",
-                "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA",
-            ),
-            "eRDMA",
-        ),
+        ((ERDMA, IB), "eRDMA"),
+        (("NET/IB : Using [0]={[0] erdma_0:1/RoCE, [1] erdma_1:1/RoCE} [RO]; OOB eth0:192.0.2.1<0>", IB), "eRDMA"),
+        ((ERDMA, IB.replace("NET/IB/", "NET/IBext_v10/")), "eRDMA"),
         (
             (
                 "NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:192.0.2.1<0>",
@@ -74,29 +84,106 @@ def test_a_tuner_that_is_missing_is_a_note_and_no_cause() -> None:
             ),
             "InfiniBand",
         ),
-        (
-            (
-                "NET/OFI Selected provider is tcp, fabric is 192.0.2.0/24 (found 1 nics)",
-                "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libfabric/0",
-            ),
-            "fallback",
-        ),
-        (
-            (
-                "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libfabric/0",
-                "Channel 01/0 : 0[0] -> 1[0] [send] via NET/Socket/0",
-            ),
-            "fallback",
-        ),
-        (("Channel 00/0 : 0[0] -> 1[0] [send] via NET/FasTrak/0",), "other"),
-        (("Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct",), "one node"),
-        (("Bootstrap : Using eth0:192.0.2.1<0>",), "unknown"),
+        (("Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct", "Channel 00 : 1[1] -> 0[0] via SHM/CE/CE"), "one node"),
+        (("comm 0x1 rank 0 nRanks 8 nNodes 1 localRanks 8 localRank 0 MNNVL 0", PEER), "one node"),
+        (("comm 0x1 rank 0 nRanks 1 nNodes 1 localRanks 1 localRank 0", "Using network Socket"), "one node"),
     ],
 )
-def test_networks(lines: tuple[str, ...], network: str) -> None:
+def test_networks_that_are_good(lines: tuple[str, ...], network: str) -> None:
     found = judge(*lines)
-    assert found.network == network
-    assert found.good is (network in {"efa", "eRDMA", "InfiniBand", "other", "one node"})
+    assert (found.network, found.good, found.exit_code) == (network, True, 0)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (
+            "NET/OFI Selected provider is tcp, fabric is 192.0.2.0/24 (found 1 nics)",
+            "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libfabric/0",
+        ),
+        (LIBFABRIC, "Channel 01/0 : 0[0] -> 1[0] [send] via NET/Socket/0"),
+        ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/FastSocket/0",),
+        # A rank in the middle of its node: its own channels are no network's.
+        ("Using network Socket", OF_TWO_NODES, PEER),
+        # The channels of ranks without the fabric are in another log, or never came to be.
+        (EFA, LIBFABRIC, "Using network Socket"),
+        # A host that chose another provider than the rest, whichever came last.
+        ("NET/OFI Selected provider is tcp, fabric is 192.0.2.0/24 (found 1 nics)", EFA, LIBFABRIC),
+        # Two ranks wrote one line.
+        (EFA, f"{LIBFABRIC}{HEAD}Channel 01/0 : 0[0] -> 1[0] [send] via NET/Socket/0"),
+    ],
+)
+def test_whatever_shows_tcp_is_a_fallback(lines: tuple[str, ...]) -> None:
+    found = judge(*lines)
+    assert (found.network, found.good, found.exit_code) == ("fallback", False, 1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (("Bootstrap : Using eth0:192.0.2.1<0>",), "ends before NCCL had one"),
+        ((EFA, "Using network Libfabric"), "no channel is in the log"),
+        (("Using network Soc",), "NCCL announced Soc"),
+        ((LIBFABRIC,), "no line says over what"),
+        ((IB,), "no line says on what"),
+        ((ERDMA, ERDMA.replace("erdma_1", "mlx5_1"), IB), "of more than one kind"),
+        ((EFA, LIBFABRIC, ERDMA, IB), "more than one network"),
+        (("Channel 00/0 : 0[0] -> 1[0] [send] via NET/FasTrak/0",), "FasTrak"),
+        # Cut in the middle of a name.
+        (("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Soc",), "Soc…"),
+        ((EFA, LIBFABRIC, "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Soc"), "Soc…"),
+        # Not the log of all ranks, and perhaps not of one node.
+        ((OF_TWO_NODES, PEER), "not of all ranks"),
+        (("Using network Libfabric", OF_TWO_NODES, PEER), "not of all ranks"),
+        ((PEER,), "not of all ranks"),
+        (("Init START comm 0x1 rank 0 nranks 4", PEER, "Channel 00/0 : 2[2] -> 1[1] via P2P/IPC"), "not of all ranks"),
+        (("comm 0x2 rank 0 nRanks 8 nNodes 1", "comm 0x1 rank 0 nranks 16 cudaDev 0 - Init START", PEER), "all ranks"),
+    ],
+)
+def test_what_a_log_does_not_say_is_unknown(lines: tuple[str, ...], said: str) -> None:
+    found = judge(*lines)
+    assert (found.network, found.good, found.exit_code) == ("unknown", False, 3)
+    assert said in found.sentence
+
+
+def test_a_line_that_was_cut_says_nothing_new_where_the_name_is_known() -> None:
+    assert judge(EFA, LIBFABRIC, "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libf").network == "efa"
+
+
+def coloured(line: str) -> str:
+    return f"\x1b[32m{line.replace('NCCL INFO', 'NCCL' + chr(27) + '[0m ' + chr(27) + '[32mINFO')}\x1b[0m\x9b0m"
+
+
+def in_json(line: str) -> str:
+    return json.dumps({"log": f"{line}\n", "stream": "stdout", "time": "2026-11-21T00:00:00Z"})
+
+
+@pytest.mark.parametrize("wrap", [coloured, in_json, lambda line: in_json(coloured(line))])
+@pytest.mark.parametrize(("name", "network"), [("net-socket", "fallback"), ("p2p-default", "one node")])
+def test_a_log_is_read_as_job_runners_leave_it(wrap: Callable[[str], str], name: str, network: str) -> None:
+    lines = (LOGS / f"{name}.log").read_text().splitlines()
+    wanted = judged(lines, logs())
+    assert wanted.network == network
+    assert judged(map(wrap, lines), logs()) == wanted
+    assert judge(*(wrap(HEAD + line) for line in ("Using network Socket",))).network == "fallback"
+
+
+def test_nothing_of_a_log_moves_the_cursor_of_who_reads_the_verdict() -> None:
+    found = judge("NET/Plugin: Could not find: \x1b]0;title\x07\x1b[2Jlib\x9b1mx.so\x00", SOCKET)
+    assert "by the name libx.so" in found.sentence
+    assert found.sentence.isprintable()
+
+
+@pytest.mark.parametrize("line", ['{"a":' * 100_000, "{", '{"log": 5}', "[" * 100_000])
+def test_json_that_is_none_is_a_line_like_others(line: str) -> None:
+    assert judged([line], logs()).network == "unknown"
+
+
+@pytest.mark.parametrize("said", ["Error 15 (Unreachable remote)", "RC: 103. Error: 15 (Unreachable remote)."])
+def test_a_fabric_over_which_nothing_arrives_is_not_good(said: str) -> None:
+    found = judge(EFA, LIBFABRIC, f"node:1:1 [0] NCCL WARN NET/OFI Request 0x1 completed with error. {said}")
+    assert (found.network, found.good, found.exit_code) == ("efa", False, 1)
+    assert "the security group must let all of its own traffic in and out" in found.sentence
 
 
 SOCKET = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"
@@ -152,16 +239,62 @@ def test_a_line_that_is_normal_is_no_cause() -> None:
     assert found.causes == ()
 
 
-def test_a_crash_on_erdma_is_told_only_of_the_versions_that_crash() -> None:
-    crash = ["Caught signal 11 (Segmentation fault: address not mapped)"]
-    assert "2.29.7 or later" in judged([*log(nccl="2.28.9"), *crash], logs()).sentence
-    assert judged([*log(nccl="2.30.7"), *crash], logs()).network == "unknown"
+CRASH = "Caught signal 11 (Segmentation fault: address not mapped)"
 
 
-def test_no_log(tmp_path: Path) -> None:
+def test_a_crash_is_erdmas_only_in_versions_that_crash_and_where_an_erdma_device_is() -> None:
+    assert "2.29.7 or later" in judged([*log(ERDMA, nccl="2.28.9"), CRASH], logs()).sentence
+    for lines, nccl in (((ERDMA,), "2.30.7"), ((EFA,), "2.28.9"), ((), "2.28.9")):
+        found = judged([*log(*lines, nccl=nccl), CRASH], logs())
+        assert (found.network, found.good) == ("refused", False)
+        assert found.sentence == "the job ended before NCCL had a channel: it ended with a segmentation fault"
+
+
+def test_a_log_without_a_line_of_nccls_is_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    for data in (b"", b"\xff binary \x00", b"epoch 1\n"):
+        path.write_bytes(data)
+        found = verdict(path)
+        assert (found.network, found.exit_code) == ("unknown", 3)
+        assert "NCCL_DEBUG=INFO" in found.sentence
+    path.write_text("".join(f"{HEAD}{line}\n" for line in ("Bootstrap : Using eth0", "NET/IB : No device found.")))
+    assert "ends before NCCL had one" in verdict(path).sentence
+
+
+def test_a_log_in_utf_16_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text((LOGS / "net-socket.log").read_text(), encoding="utf-16")
+    assert verdict(path) == verdict(LOGS / "net-socket.log")
+
+
+def test_a_log_through_a_pipe_is_read() -> None:
+    with (
+        (LOGS / "net-socket.log").open("rb") as file,
+        subprocess.Popen(["cat"], stdin=file, stdout=subprocess.PIPE) as writer,
+    ):
+        assert writer.stdout
+        assert verdict(Path(f"/dev/fd/{writer.stdout.fileno()}")) == verdict(LOGS / "net-socket.log")
+
+
+def test_what_is_no_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log"
     with pytest.raises(RdmaImagesError, match="cannot be read"):
         verdict(path)
-    path.write_bytes(b"\xff\xfe binary \x00")
-    with pytest.raises(RdmaImagesError, match="NCCL_DEBUG=INFO"):
+    for none in (tmp_path, Path("/dev/zero")):
+        with pytest.raises(RdmaImagesError, match="neither a file nor a pipe"):
+            verdict(none)
+    path.write_bytes(gzip.compress(b"NCCL INFO"))
+    with pytest.raises(RdmaImagesError, match="compressed"):
         verdict(path)
+    path.write_bytes(b"x" * 11)
+    monkeypatch.setattr("rdma_images.verdict.LIMIT", 10)
+    with pytest.raises(RdmaImagesError, match="larger than"):
+        verdict(path)
+
+
+@pytest.mark.parametrize(("log", "code"), [("p2p-default.log", 0), ("net-socket.log", 1), ("README.md", 3)])
+def test_the_exit_code_says_whether_it_is_known(log: str, code: int) -> None:
+    words = [sys.executable, "-m", "invoke", "verdict", str(LOGS / log)]
+    done = subprocess.run(words, cwd=paths.PROJECT, capture_output=True, text=True)
+    assert done.returncode == code
+    assert len(done.stdout.splitlines()) == 1

@@ -22,6 +22,7 @@ INPUTS = (
     "rdma_images/datapath/*.py",
     "rdma_images/datapath/guest/*",
     "rdma_images/verdict.py",
+    "rdma_images/nccl_log.py",
     "facts/environment.yaml",
     "facts/erdma.yaml",
     "facts/instances.yaml",
