@@ -1,16 +1,22 @@
-"""The workflows fit GitHub's schema, name every action by commit, and ask for no right that they do not need."""
+"""The workflows fit GitHub's schema, name every action by commit, ask for no right that they do not need, and ship from
+main and from tags v* alone."""
 
+import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 import yaml
 
+from rdma_images.ci import identity
 from rdma_images.paths import PROJECT
 
 FOLDER = PROJECT / ".github" / "workflows"
 WORKFLOWS = sorted(FOLDER.glob("*.yml"))
+ACTION = PROJECT / ".github" / "actions" / "docker"
 PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*$")
 # Every right that a job may have beside reading the sources, and what it is for.
 RIGHTS = {
@@ -32,9 +38,10 @@ def test_there_are_workflows():
     assert {path.name for path in WORKFLOWS} == {"image.yml", "images.yml", "tests.yml"}
 
 
-def test_githubs_schema_accepts_them():
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
-    done = subprocess.run([*command, *map(str, WORKFLOWS)], capture_output=True, text=True)
+@pytest.mark.parametrize(("kind", "files"), [("workflows", WORKFLOWS), ("actions", [ACTION / "action.yml"])])
+def test_githubs_schema_accepts_them(kind, files):
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.github-{kind}"]
+    done = subprocess.run([*command, *map(str, files)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -78,11 +85,179 @@ def test_no_expression_is_pasted_into_a_shell(path):
             assert "${{" not in step.get("run", ""), step["run"]
 
 
-def test_pull_requests_publish_nothing():
+def evaluate(text, **values):
+    """One of GitHub's expressions, with the values of what it names: the small part of the language that is used."""
+    python = text.strip().removeprefix("${{").removesuffix("}}").replace("&&", " and ").replace("||", " or ")
+    python = re.sub(r"!(?!=)", " not ", python)
+    names = {f"v{number}": values[name] for number, name in enumerate(values)}
+    for number, name in enumerate(values):
+        python = re.sub(rf"(?<![\w.]){re.escape(name)}(?![\w.])", f"v{number}", python)
+    return eval(python.strip(), {"startsWith": str.startswith}, names)
+
+
+def run_of(event, ref):
+    """What the expressions of images.yml see of a run, on a repository that publishes."""
+    return {
+        "github.event_name": event,
+        "github.ref": ref,
+        "github.run_id": f"run of {ref}",
+        "needs.plan.outputs.any": "true",
+        "vars.REGISTRIES": "registries: {}",
+    }
+
+
+SHIPS = [
+    ("push", "refs/heads/main"),
+    ("schedule", "refs/heads/main"),
+    ("workflow_dispatch", "refs/heads/main"),
+    ("push", "refs/tags/v1.0"),
+    ("workflow_dispatch", "refs/tags/v1.0"),
+]
+TRIES = [
+    ("pull_request", "refs/pull/7/merge"),
+    ("workflow_dispatch", "refs/heads/topic"),
+    ("workflow_dispatch", "refs/heads/main-2"),
+    ("workflow_dispatch", "refs/tags/other"),
+    ("workflow_dispatch", "refs/heads/refs/tags/v1"),
+]
+
+
+@pytest.mark.parametrize(("event", "ref", "ships"), [(*one, True) for one in SHIPS] + [(*one, False) for one in TRIES])
+def test_only_main_and_tags_ship(event, ref, ships):
     found = dict(jobs(FOLDER / "images.yml"))
-    assert found["try"]["with"]["publish"] is False
-    assert "== 'pull_request'" in found["try"]["if"]
-    assert "!= 'pull_request'" in found["ship"]["if"]
+    seen = run_of(event, ref)
+    assert bool(evaluate(found["ship"]["if"], **seen)) is ships
+    assert bool(evaluate(found["join"]["if"], **seen)) is ships
+    assert bool(evaluate(found["try"]["if"], **seen)) is not ships
+    assert (found["ship"]["with"]["publish"], found["try"]["with"]["publish"]) == (True, False)
+
+
+def test_one_run_ships_at_a_time_and_none_is_lost():
+    found = read(FOLDER / "images.yml")["concurrency"]
+    (expression,) = re.findall(r"\$\{\{(.*)\}\}", found["group"])
+    groups = {evaluate(expression, **run_of(*one)) for one in SHIPS}
+    assert groups == {"ship"}
+    assert len({evaluate(expression, **run_of(*one)) for one in TRIES}) == len(TRIES)
+    assert (found["cancel-in-progress"], found["queue"]) == (False, "max")
+
+
+def test_secrets_go_by_name_to_what_ships():
+    found = dict(jobs(FOLDER / "images.yml"))
+    called = read(FOLDER / "image.yml")[True]["workflow_call"]["secrets"]
+    assert set(found["ship"]["secrets"]) == set(called)
+    assert "secrets" not in found["try"]
+
+
+PUBLISHES = [("image.yml", "image", "invoke publish"), ("images.yml", "join", "invoke ci.join")]
+
+
+@pytest.mark.parametrize(("file", "job", "command"), PUBLISHES)
+def test_who_publishes_has_every_clouds_role_and_every_secret(file, job, command):
+    steps = dict(jobs(FOLDER / file))[job]["steps"]
+    (step,) = [one for one in steps if command in one.get("run", "")]
+    assert f"python -m rdma_images.ci.identity {command}" in step["run"]
+    assert {name for cloud in identity.CLOUDS for name in cloud.needs} <= set(step["env"])
+    secrets = read(FOLDER / "image.yml")[True]["workflow_call"]["secrets"]
+    assert {step["env"][name] for name in secrets} == {f"${{{{ secrets.{name} }}}}" for name in secrets}
+    (aws,) = [one for one in steps if one.get("uses", "").startswith("aws-actions/configure-aws-credentials@")]
+    assert "vars.AWS_ROLE != ''" in aws["if"]
+
+
+def test_what_is_not_locked_ends_a_job_before_it_touches_docker():
+    names = [step.get("run", step.get("uses", "")) for step in dict(jobs(FOLDER / "image.yml"))["image"]["steps"]]
+    assert names.index("invoke ci.locked $ARGUMENTS") < names.index("./.github/actions/docker")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_who_logs_in_does_it_in_the_jobs_own_configuration_and_logs_out(path):
+    for _, job in jobs(path):
+        commands = [step.get("run", step.get("uses", "")) for step in job.get("steps", ())]
+        for number, command in enumerate(commands):
+            if "docker login" in command:
+                assert "./.github/actions/docker" in commands[:number]
+                (out,) = [step for step in job["steps"] if "docker logout" in step.get("run", "")]
+                assert out["if"].startswith("always() && steps.login.outcome")
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A machine whose Docker keeps images in the classic store until it is restarted; what it was told is in `told`."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, body in {
+        "docker": f'cat "{tmp_path}/store"',
+        "sudo": 'exec "$@"',
+        "systemctl": f'echo "$@" >> "{tmp_path}/told"; echo io.containerd.snapshotter.v1 > "{tmp_path}/store"',
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{body}\n")
+        (programs / name).chmod(0o755)
+    (tmp_path / "store").write_text("[[Backing Filesystem extfs]]\n")
+    return tmp_path
+
+
+def run_script(name, machine, **environ):
+    known = {"PATH": f"{machine / 'bin'}:{os.environ['PATH']}", "HOME": str(machine), "RUNNER_TEMP": str(machine)}
+    known |= {"DAEMON_JSON": str(machine / "daemon.json"), "GITHUB_ENV": str(machine / "env")} | environ
+    return subprocess.run([ACTION / name], env=known, capture_output=True, text=True)
+
+
+needs_jq = pytest.mark.skipif(shutil.which("jq") is None, reason="the scripts of the workflows need jq")
+
+
+@needs_jq
+@pytest.mark.parametrize("before", [None, {"features": {"buildkit": True}, "mtu": 1400}])
+def test_dockers_settings_are_added_to(machine, before):
+    if before:
+        (machine / "daemon.json").write_text(json.dumps(before))
+    done = run_script("store.sh", machine, RUNNER_ENVIRONMENT="github-hosted")
+    assert done.returncode == 0, done.stderr
+    features = {**(before or {}).get("features", {}), "containerd-snapshotter": True}
+    assert json.loads((machine / "daemon.json").read_text()) == {**(before or {}), "features": features}
+    assert (machine / "told").read_text() == "restart docker\n"
+
+
+def test_docker_that_has_the_store_is_left_alone(machine):
+    (machine / "store").write_text("[[driver-type io.containerd.snapshotter.v1]]\n")
+    assert run_script("store.sh", machine).returncode == 0
+    assert not (machine / "daemon.json").exists()
+    assert not (machine / "told").exists()
+
+
+@pytest.mark.parametrize("where", [{"RUNNER_ENVIRONMENT": "self-hosted"}, {}])
+def test_somebodys_own_docker_is_not_restarted(machine, where):
+    done = run_script("store.sh", machine, **where)
+    assert done.returncode == 1
+    assert "set features.containerd-snapshotter" in done.stderr
+    assert not (machine / "daemon.json").exists()
+    assert not (machine / "told").exists()
+
+
+@needs_jq
+def test_settings_that_cannot_be_read_stay(machine):
+    (machine / "daemon.json").write_text("{")
+    assert run_script("store.sh", machine, RUNNER_ENVIRONMENT="github-hosted").returncode != 0
+    assert (machine / "daemon.json").read_text() == "{"
+    assert not (machine / "told").exists()
+
+
+@needs_jq
+def test_the_jobs_configuration_has_the_machines_settings_and_no_login(machine):
+    (machine / ".docker" / "cli-plugins").mkdir(parents=True)
+    settings = {"currentContext": "rootless", "credHelpers": {"example.com": "ecr-login"}}
+    logins = {"auths": {"ghcr.io": {"auth": "c2VjcmV0"}}, "credsStore": "pass"}
+    (machine / ".docker" / "config.json").write_text(json.dumps(settings | logins))
+    done = run_script("config.sh", machine)
+    assert done.returncode == 0, done.stderr
+    own = machine / "docker"
+    assert (machine / "env").read_text() == f"DOCKER_CONFIG={own}\n"
+    assert own.stat().st_mode & 0o777 == 0o700
+    assert json.loads((own / "config.json").read_text()) == settings
+    assert (own / "cli-plugins").is_dir()
+
+
+def test_a_machine_without_a_configuration_needs_none(machine):
+    assert run_script("config.sh", machine).returncode == 0
+    assert list((machine / "docker").iterdir()) == []
 
 
 def test_the_tasks_they_call_exist():
