@@ -133,10 +133,15 @@ def _helper(helper: HelperTarget) -> dict[str, Any]:
         "output": ["type=cacheonly"],
     }
     if helper.inline is not None:
-        target["dockerfile-inline"] = helper.inline
+        target["dockerfile-inline"] = _literal(helper.inline)
     if helper.arguments:
         target["args"] = dict(helper.arguments)
     return target
+
+
+def _literal(text: str) -> str:
+    """The text as bake takes it for what it is: it looks for templates of its own in every string."""
+    return text.replace("${", "$${").replace("%{", "%%{")
 
 
 def _relative(folder: Path) -> str:

@@ -38,10 +38,10 @@ class Pantry:
     def _base(self, one: Supply, image: Image) -> str:
         if one.via not in ("bootstrap", "stand-in"):
             return one.address
-        base = self._add(bootstrapped(str(one.source.context), one.address, self.base_tar(one.address)))
+        tar = self.base_tar(one.address)
         if one.via == "stand-in" and "laid-over" in one.source.extra:
-            return self._add(stand_ins.stand_in(one.source, image, self.facts, base))
-        return base
+            return self._add(stand_ins.base(one.source, image, self.facts, tar))
+        return self._add(bootstrapped(str(one.source.context), one.address, tar))
 
     def _download(self, one: Supply, image: Image, base: str) -> str:
         if one.via == "stand-in":

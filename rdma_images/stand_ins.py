@@ -10,6 +10,7 @@ from rdma_images.facts import Facts
 from rdma_images.model import Image, Source
 
 SHARED = "shared"  # what several stand-ins are made of
+LAID_OVER = "stand-in"  # the context of what is laid over a base
 FOLDER = paths.DOCKERFILES / "stand-ins"
 # The oldest net ABI that any release since 1.7 exports, and every NCCL since 2.18 takes.
 # Source: aws-ofi-nccl src/nccl_ofi_interface_nvidia.cpp @02a874dc.
@@ -20,9 +21,25 @@ def stand_in(source: Source, image: Image, facts: Facts, base: str) -> HelperTar
     """The target that makes the stand-in for `source`; `base` is the bake target of the image's base."""
     return HelperTarget(
         name=name_of(f"stand-in-{source.id}-{image.axes['base']}-{image.platform.rpartition('/')[2]}"),
-        folder=FOLDER / folder(source),
+        folder=FOLDER / source.component,
         arguments=_arguments(image, facts),
         contexts={"base": base, SHARED: str((FOLDER / SHARED).relative_to(paths.PROJECT))},
+    )
+
+
+def base(source: Source, image: Image, facts: Facts, tar: Path) -> HelperTarget:
+    """The target that makes the stand-in for a base of which more is stood in for than a distribution.
+
+    It begins at the root file system's `tar` and not at the target of a bootstrapped base: of a chain of that many
+    targets buildx 0.13 has closed the first one's session when the last begins, and BuildKit cannot read its files.
+    """
+    laid_over = FOLDER / folder(source)
+    return HelperTarget(
+        name=name_of(f"stand-in-{source.id}-{image.platform.rpartition('/')[2]}"),
+        folder=tar.parent,
+        inline=(laid_over / "Dockerfile").read_text(encoding="utf-8"),
+        arguments={**_arguments(image, facts), "TAR": tar.name},
+        contexts={LAID_OVER: str(laid_over.relative_to(paths.PROJECT))},
     )
 
 

@@ -50,6 +50,13 @@ def test_a_base_is_the_tar_and_nothing_else(file):
     assert file["target"]["base-debian13"]["dockerfile-inline"] == "FROM scratch\nADD debian13.tar /\n"
 
 
+def test_a_variable_of_a_dockerfile_is_left_to_the_dockerfile():
+    """bake reads every string as a template of its own, and knows no such variable."""
+    helper = bake.HelperTarget("x", Path("/somewhere"), inline="FROM ${ONE}\nENV A=$B C=%{d}\n")
+    made = bake.bake_file([], [helper])["target"]["x"]["dockerfile-inline"]
+    assert made == "FROM $${ONE}\nENV A=$B C=%%{d}\n"
+
+
 def test_a_helper_leaves_no_image(file):
     assert file["target"]["base-debian13"]["output"] == ["type=cacheonly"]
 

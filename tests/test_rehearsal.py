@@ -118,8 +118,8 @@ def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(site, tmp_pa
     kept = pantry(tmp_path)
     base = kept.contexts(image, supplies(image, site))["base"].removeprefix("target:")
     helper = kept.helpers[base]
-    assert helper.folder == stand_ins.FOLDER / "cuda-base"
-    assert helper.contexts["base"] == "target:base-debian13"
+    assert helper.contexts == {"stand-in": "dockerfiles/stand-ins/cuda-base"}
+    assert (helper.folder, helper.arguments["TAR"]) == (tmp_path, "debian13.tar")
     said = {"BASE": CUDA, "BASE_CUDA": "13.2.1", "BASE_ENTRYPOINT": "nvidia", **KNOWN.bases.bases[CUDA].environment}
     assert said.items() <= helper.arguments.items()
     assert kept.users[base] == image.id
