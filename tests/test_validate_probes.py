@@ -23,7 +23,7 @@ def libc() -> str:
 def test_an_elf_file_says_what_it_is() -> None:
     about = elf.library(libc())
     assert about["soname"] == "libc.so.6"
-    assert "printf" in about["exported"]
+    assert elf.exported(libc(), re.compile(rb"printf(?=\0)|nothing")) == ["printf"]
     assert about["machine"] in ("x86_64", "aarch64")
     assert any("Copyright" in word for word in elf.words(libc(), re.compile(rb"Copyright[^\0]{5,20}")))
 
@@ -97,7 +97,39 @@ def test_secrets_by_content() -> None:
     assert leftovers.secret_in(b"https://example.org/a:b@c") is None
     assert leftovers.secret_in(b"proxy: https://${user}:${password}@example.org") is None
     assert leftovers.may_hold_secret("/etc/pip.conf", 100)
+    assert leftovers.may_hold_secret("/root/.docker/config.json", 100)
     assert not leftovers.may_hold_secret("/opt/venv/lib/python3/site-packages/test/key.pem", 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('{"auths": {"registry.example.org": {"auth": "%s"}}}' % ("bWU6" * 3), "a login to a registry"),
+        ('{"auths": {"registry.example.org": {"identitytoken": "%s"}}}' % ("e30." * 3), "a login to a registry"),
+        ("//registry.example.org/:_authToken=%s\n" % ("0a1b-" * 6), "a login to npm"),
+        ("//registry.example.org/:_password=%s\n" % ("bWU6" * 3), "a login to npm"),
+        ("machine apt.example.org\nlogin me\npassword " + "hunter22\n", "a login to a host"),
+        ("[default]\naws_secret_access_key = %s\n" % ("0aZ/+" * 8), "an access key of AWS"),
+        ('{"AWS_SECRET_ACCESS_KEY": "%s"}' % ("0aZ/+" * 8), "an access key of AWS"),
+        ('{"auths": {"registry.example.org": {}}, "credsStore": "ecr-login"}', None),
+        ('{"type": "object", "auth": "authentication"}', None),
+        ("//registry.example.org/:_authToken=${NPM_TOKEN}\n", None),
+        ("machine apt.example.org login me password ${PASSWORD}\n", None),
+        ("aws_secret_access_key = <your key>\n", None),
+        ("aws_secret_access_key_file = /run/secrets/aws\n", None),
+    ],
+)
+def test_logins_by_content(text: str, kind: str | None) -> None:
+    assert leftovers.secret_in(text.encode()) == kind
+
+
+@pytest.mark.parametrize(
+    "piece", [b'"auths":{', b"//a", b"machine a login ", b"https://", b"aws_secret_access_key ", b"A"]
+)
+def test_a_text_made_to_be_slow_is_read_in_no_time(piece: bytes) -> None:
+    start = time.monotonic()
+    leftovers.secret_in(piece * (leftovers.TEXT_LIMIT // len(piece)))
+    assert time.monotonic() - start < 2
 
 
 def test_a_tree_in_short(tmp_path: Path) -> None:

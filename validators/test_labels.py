@@ -6,7 +6,7 @@ import pytest
 
 from rdma_images.labels import PREFIX
 from rdma_images.validate.case import Case
-from rdma_images.validate.measured import System, ToolRun
+from rdma_images.validate.measured import Libraries, Packages, System, ToolRun
 from rdma_images.validate.plugin import Judge
 
 OCI = "https://github.com/opencontainers/image-spec/blob/main/annotations.md"
@@ -16,13 +16,17 @@ WANTED = (
     *(f"org.opencontainers.image.{name}" for name in ("title", "description", "version", "revision", "licenses")),
     *(f"{PREFIX}.{name}" for name in ("target", "image-id", "fabric")),
 )
+REPLACEABLE = ("base", "efa-installer", "aws-ofi-nccl", "nccl-tests", "erdma-apt")  # sources that have a stand-in
+PACKAGED = ("efa-installer-", "erdma-apt-")  # those whose stand-in brings packages
+STAND_IN = "+standin"  # how the version of such a package ends
+CUDNN = re.compile(r"nvidia-cudnn-cu\d+")
+OFI = re.compile(r"libnccl-ofi(?:-ngc-v\d+)?")
 
 
-def said(case: Case, component: str, installed_by: str | None = None) -> str:
-    """The version that the labels give a component; skips where they give none, or a stand-in took its place."""
-    for source in filter(None, (component, installed_by)):
-        if stand_in := case.stands_in(source):
-            pytest.skip(f"a stand-in took the place of {stand_in}: its versions are not the real ones")
+def said(case: Case, component: str, brought_by: str = "") -> str:
+    """The version that the labels give a component; skips where they give none, or a stand-in brought another."""
+    if brought_by and (stand_in := case.stands_in(brought_by)):
+        pytest.skip(f"a stand-in took the place of {stand_in}: its versions are not the real ones")
     return case.subject.label(f"component.{component}") or pytest.skip(f"no label {PREFIX}.component.{component}")
 
 
@@ -77,7 +81,7 @@ def test_cuda(case: Case, judge: Judge) -> None:
 @pytest.mark.validator("label.base", source=DECLARED)
 def test_base(case: Case, system: System, judge: Judge) -> None:
     """The label names the distribution that the image is made from."""
-    label = said(case, "base")
+    label = said(case, "base", brought_by="base")
     found = f"{system.os.get('ID', '')}{system.os.get('VERSION_ID', '')}"
     same(judge, re.split(r"[-@:]", label)[0], found, "base")
 
@@ -85,8 +89,76 @@ def test_base(case: Case, system: System, judge: Judge) -> None:
 @pytest.mark.validator("label.libfabric", source=DECLARED)
 def test_libfabric(case: Case, judge: Judge) -> None:
     """The label names the libfabric that is there."""
-    label = said(case, "libfabric", "efa-installer")
+    label = said(case, "libfabric", brought_by="efa-installer")
     runs: dict[str, ToolRun] = case.measured.tools or {}
     run = runs.get("fi_info --version")
     match = re.search(r"^libfabric: (\S+)", run.out, re.MULTILINE) if run else None
     same(judge, label, match.group(1) if match else pytest.skip("fi_info did not say its libfabric"), "libfabric")
+
+
+@pytest.mark.validator("label.rdma-core", source=DECLARED)
+def test_rdma_core(case: Case, packages: Packages, judge: Judge) -> None:
+    """The label names the rdma-core that is there."""
+    label = said(case, "rdma-core", brought_by="efa-installer")
+    found = packaged(packages, re.compile("libibverbs1?")) or pytest.skip("no package manager knows of libibverbs")
+    same(judge, label, found, "rdma-core")
+
+
+@pytest.mark.validator("label.efa-installer", source="the installer lists itself in /opt/amazon/efa_installed_packages")
+def test_efa_installer(case: Case, packages: Packages, judge: Judge) -> None:
+    """The label names the EFA installer that ran."""
+    same(judge, said(case, "efa-installer"), packages.efa_installer, "efa-installer")
+
+
+@pytest.mark.validator("label.aws-ofi-nccl", source="the plugin's own first line of log, else the installer's package")
+def test_aws_ofi_nccl(case: Case, libraries: Libraries, packages: Packages, judge: Judge) -> None:
+    """The label names the aws-ofi-nccl that NCCL finds."""
+    label = said(case, "aws-ofi-nccl")
+    path = libraries.resolved["libnccl-net.so"].file
+    own = libraries.plugins[path].version if path in libraries.plugins else ""
+    found = own or (packaged(packages, OFI) if path.startswith("/opt/amazon/") else "")
+    same(judge, label, found or pytest.skip("neither the plugin nor a package says which it is"), "aws-ofi-nccl")
+
+
+@pytest.mark.validator("label.cudnn", source=DECLARED)
+def test_cudnn(case: Case, packages: Packages, judge: Judge) -> None:
+    """The label names the cuDNN that is there."""
+    label = said(case, "cudnn")
+    wheels = (wheel for folder in packages.wheels.values() for wheel in folder.items())
+    found = next((version for name, version in wheels if CUDNN.fullmatch(name)), "")
+    if not found and case.libraries_named("libcudnn.so"):
+        pytest.skip("no wheel brought the cuDNN that is there")
+    same(judge, label, found, "cudnn")
+
+
+@pytest.mark.validator("label.rehearsal", source=DECLARED)
+def test_rehearsal(case: Case, packages: Packages, judge: Judge) -> None:
+    """The label names the stand-ins that are in the image, and nothing else."""
+    versions = {name: case.subject.label(f"component.{name}") for name in REPLACEABLE}
+    possible = {f"{name}-{version}" for name, version in versions.items() if version}
+    possible |= {"erdma-apt-key"} if versions["erdma-apt"] else set()
+    named = case.subject.rehearsal
+    packages_for = [source for source in named if source.startswith(PACKAGED)]
+    brought = [f"{name} {version}" for name, version in packages.dpkg.items() if version.endswith(STAND_IN)]
+    faults = [f"{source}, which nothing here can stand in for" for source in named if root(source) not in possible]
+    if packages_for and packages.dpkg and not brought:
+        faults.append(f"{', '.join(packages_for)}, and no package is of a stand-in")
+    if brought and not packages_for:
+        faults.append(f"packages of a stand-in that is not named: {', '.join(brought)}")
+    judge(
+        not faults,
+        expected=f"none, or some of {', '.join(sorted(possible))}" if possible else "none",
+        found="; ".join(faults) or ", ".join(named) or "none",
+        mend="build the image with `invoke build`, which says what it stood in for; leave its labels as they are",
+    )
+
+
+def root(source: str) -> str:
+    """The id of a source without the part of an archive: "erdma-apt-jammy/erdma" is of erdma-apt-jammy."""
+    return source.partition("/")[0]
+
+
+def packaged(packages: Packages, name: re.Pattern[str]) -> str:
+    """The version of the package of that name, without epoch and the packager's revision; "" where there is none."""
+    versions = (version for found, version in {**packages.rpm, **packages.dpkg}.items() if name.fullmatch(found))
+    return next(versions, "").rpartition(":")[2].partition("-")[0]

@@ -81,6 +81,24 @@ def test_compiled(case: Case, torch: Torch, nccl: tuple[str, str], judge: Judge)
     )
 
 
+@pytest.mark.validator("nccl.cuda", source="the banner in libnccl: the version, and the CUDA that it was built with")
+def test_cuda(case: Case, libraries: Libraries, nccl: tuple[str, str], judge: Judge) -> None:
+    """The NCCL in use is built for the image's CUDA: torch's, or the one that the label names."""
+    if len(nccl_wheels(case)) > 1:
+        pytest.skip("there is more than one NCCL wheel: nccl.wheels tells")
+    torch = case.measured.torch
+    cuda = (torch.cuda if torch else case.subject.label("component.cuda")) or pytest.skip("the image has no CUDA")
+    about = libraries.nccl.get(nccl[0])
+    built_for = about.cuda if about and about.cuda else pytest.skip(f"{nccl[0]} does not say its CUDA")
+    major = cuda.partition(".")[0]
+    judge(
+        built_for.partition(".")[0] == major,
+        expected=f"for CUDA {major}, as {f'torch {torch.version} is' if torch else 'the label says'}",
+        found=f"{nccl[0]} ({nccl[1]}) is for CUDA {built_for}",
+        mend=f"install nvidia-nccl-cu{major} in its place",
+    )
+
+
 @pytest.mark.validator("nccl.matrix", source=DECLARED)
 def test_matrix(case: Case, nccl: tuple[str, str], judge: Judge) -> None:
     """The NCCL in use is the one that the matrix chose."""

@@ -1,6 +1,7 @@
 """libfabric, its efa provider, and the verbs library with its providers."""
 
 import re
+from pathlib import PurePosixPath
 
 import pytest
 
@@ -12,6 +13,7 @@ LOADER = "ld.so(8): the order in which the dynamic loader searches"
 FI_INFO = "fi_info(1)"
 DEVINFO = "ibv_devinfo(1); without a device it ends with 255"
 PROVIDERS = "rdma-core: libibverbs opens lib<driver>-rdmav<ABI>.so, named in /etc/libibverbs.d"
+BESIDE = "rdma-core installs its libraries into the folder that has the one with its providers"
 NO_DEVICE = re.compile(r"No IB devices found|Failed to get IB devices list", re.IGNORECASE)
 NO_DATA = 61  # what fi_info ends with where a provider has no device
 NAMED = re.compile(r"lib(\w+)-rdmav(\d+)\.so")
@@ -148,16 +150,68 @@ def test_ibv_devinfo(case: Case, libraries: Libraries, judge: Judge) -> None:
     )
 
 
+def folder_of(path: str) -> str:
+    """The folder of a file, as it is called where /lib is a link into /usr."""
+    folder = str(PurePosixPath(path).parent)
+    return f"/usr{folder}" if folder.startswith("/lib") else folder
+
+
+def providers_of(files: Files, fabric: str) -> list[str]:
+    """The verbs providers of a fabric, of any ABI and wherever they lie."""
+    return [p for p in files.libraries if (m := NAMED.fullmatch(name_of(p))) and m.group(1) == fabric]
+
+
+def opened_in(libraries: Libraries) -> set[str]:
+    """The folders in which libibverbs opens providers: its own, then where the loader finds libibverbs itself."""
+    words = {word for found in libraries.verbs_looks_for.values() for word in found}
+    own = {folder_of(word) for word in words if "/lib%s-rdmav" in word}
+    file = libraries.resolved["libibverbs.so.1"].file
+    return own | ({folder_of(file)} if own and file else set())
+
+
+def homes(files: Files, libraries: Libraries, fabric: str) -> set[str]:
+    """The folders of the rdma-core whose provider of the fabric libibverbs opens."""
+    folders = {folder_of(path) for path in providers_of(files, fabric)} & opened_in(libraries)
+    return {str(PurePosixPath(folder).parent) if name_of(folder) == "libibverbs" else folder for folder in folders}
+
+
 @pytest.mark.validator("verbs.provider", source=PROVIDERS, fabric="any")
-def test_provider(files: Files, fabric: str, judge: Judge) -> None:
-    """The verbs provider of the image's fabric is installed and announced."""
-    provider = [p for p in files.libraries if (m := NAMED.fullmatch(name_of(p))) and m.group(1) == fabric]
-    driver = [p for p in files.libraries if p.endswith(f"/{fabric}.driver")]
+def test_provider(files: Files, libraries: Libraries, fabric: str, judge: Judge) -> None:
+    """The verbs provider of the image's fabric lies where libibverbs opens it, and is announced where it reads."""
+    words = {word for found in libraries.verbs_looks_for.values() for word in found}
+    opened, read = opened_in(libraries), {word for word in words if word.endswith("/libibverbs.d")}
+    provider = providers_of(files, fabric)
+    driver = [p for p in files.libraries if p.endswith(f"/libibverbs.d/{fabric}.driver")]
     judge(
-        bool(provider) and bool(driver),
-        expected=f"lib{fabric}-rdmav<ABI>.so, and {fabric}.driver in a libibverbs.d",
+        any(not opened or folder_of(p) in opened for p in provider)
+        and any(not read or str(PurePosixPath(p).parent) in read for p in driver),
+        expected=f"lib{fabric}-rdmav<ABI>.so in {' or '.join(sorted(opened)) or 'any folder'}, "
+        f"and {fabric}.driver in {' or '.join(sorted(read)) or 'a libibverbs.d'}",
         found=", ".join(provider + driver) or "neither",
         mend=f"install ibverbs-providers with {fabric} (the EFA installer's, or Alibaba's for eRDMA)",
+    )
+
+
+@pytest.mark.validator("verbs.loader", source=BESIDE, fabric="any")
+def test_verbs_loader(case: Case, files: Files, libraries: Libraries, fabric: str, judge: Judge) -> None:
+    """Whoever asks for libibverbs, or for libefa, gets the one that the fabric's provider belongs to."""
+    home = homes(files, libraries, fabric) or pytest.skip("libibverbs opens no provider: verbs.provider tells")
+    intended: dict[str, list[str]] = {}
+    for name in ("libibverbs.so.1", *(["libefa.so.1"] if fabric == "efa" else [])):
+        beside = [p for p in case.libraries_named(name.removesuffix(".1")) if folder_of(p) in home]
+        intended |= {name: beside} if beside else {}
+    if not intended:
+        pytest.skip("the provider stands alone: there is no library beside it")
+    got = {name: {libraries.resolved[name].file} for name in intended}
+    for closure in libraries.closures.values():
+        for name in intended.keys() & closure.libraries.keys():
+            got[name].add(closure.libraries[name])
+    other = sorted(p for name, found in got.items() for p in found if p and p not in intended[name])
+    judge(
+        not other,
+        expected=" and ".join(" or ".join(paths) for paths in intended.values()),
+        found=", ".join(other) or "the same, for all that need them",
+        mend=f"remove {', '.join(other)}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
     )
 
 
@@ -179,15 +233,17 @@ def test_suffix(files: Files, libraries: Libraries, judge: Judge) -> None:
 
 
 @pytest.mark.validator("verbs.single", source=LOADER, fabric="any")
-def test_verbs_single(case: Case, libraries: Libraries, judge: Judge) -> None:
+def test_verbs_single(case: Case, files: Files, libraries: Libraries, fabric: str, judge: Judge) -> None:
     """One libibverbs is in the image."""
     found = case.libraries_named("libibverbs.so") or pytest.skip("the image has no libibverbs")
-    used = libraries.resolved["libibverbs.so.1"].file
+    # One that the loader takes instead of the providers' own has a check of its own.
+    home, used = homes(files, libraries, fabric), libraries.resolved["libibverbs.so.1"].file
+    spare = [path for path in found if path != used and folder_of(path) not in home]
     judge(
-        len(found) == 1,
+        not spare or len(found) == 1,
         expected="one file",
         found=", ".join(found),
-        mend=f"remove {', '.join(p for p in found if p != used)} or the package that brings it",
+        mend=f"remove {', '.join(spare)} or the package that brings it",
     )
 
 

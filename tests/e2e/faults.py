@@ -7,6 +7,11 @@ NCCL = f"{S}/nvidia/nccl"
 LIB = "/usr/lib/x86_64-linux-gnu"
 EFA, OFI = "/opt/amazon/efa", "/opt/amazon/ofi-nccl"
 LABEL = "LABEL io.rdma-images."
+# A rehearsal that passes for an image to ship; what its labels say is true of its packages.
+AS_REAL = (
+    "RUN sed -i 's/+standin$//' /var/lib/dpkg/status",
+    f'{LABEL}rehearsal="" {LABEL[6:]}component.libfabric=2.1.0 {LABEL[6:]}component.rdma-core=56.1',
+)
 PLANT = "mkdir -p /opt/planted && echo /opt/planted > /etc/ld.so.conf.d/000-planted.conf"
 
 
@@ -60,6 +65,12 @@ FAULTS = (
     ),
     Fault("nccl.matrix", "an image that is not what was planned", planned={"nccl": "2.32.3"}),
     Fault("nccl.wheels", "the wheels for CUDA 12 and 13, both", (f"COPY twelve {S}",), ("twelve",)),
+    Fault(
+        "nccl.cuda",
+        "the wheel for CUDA 12 in the place of torch's for 13",
+        (f"RUN rm -r {NCCL} {S}/nvidia_nccl_cu13-*", f"COPY twelve {S}"),
+        ("twelve",),
+    ),
     Fault(
         "nccl.loader",
         "another libnccl first in the loader's path",
@@ -156,6 +167,21 @@ FAULTS = (
     Fault("verbs.ibv-devinfo", "no ibv_devinfo", ("RUN rm $(command -v ibv_devinfo)",)),
     Fault("verbs.provider", "the efa provider is not announced", ("RUN rm /etc/libibverbs.d/efa.driver",)),
     Fault(
+        "verbs.provider",
+        "the efa provider and its announcement where nobody looks",
+        (f"RUN mkdir /root/attic && mv {LIB}/libibverbs/libefa-rdmav34.so /etc/libibverbs.d/efa.driver /root/attic/",),
+    ),
+    Fault(
+        "verbs.loader",
+        "another libefa first in the loader's path",
+        (f"RUN {PLANT} && cp -P {LIB}/libefa.so.1* /opt/planted/ && ldconfig",),
+    ),
+    Fault(
+        "verbs.loader",
+        "another libibverbs first in the loader's path",
+        (f"RUN {PLANT} && cp -P {LIB}/libibverbs.so.1* /opt/planted/ && ldconfig",),
+    ),
+    Fault(
         "verbs.suffix",
         "an efa provider of another ABI",
         (f"RUN mv {LIB}/libibverbs/libefa-rdmav34.so {LIB}/libibverbs/libefa-rdmav25.so",),
@@ -163,6 +189,14 @@ FAULTS = (
     Fault("verbs.single", "a second libibverbs", (f"RUN cp {LIB}/libibverbs.so.1.* /opt/",)),
     Fault("cuda.single", "a second CUDA runtime", (f"RUN cp {S}/nvidia/cu13/lib/libcudart.so.13 /usr/local/lib/",)),
     Fault("cuda.stub", "a stub of the driver's library", (f"RUN cp {LIB}/libnl-3.so.200 {LIB}/libcuda.so.1",)),
+    Fault(
+        "cuda.toolkit",
+        "a compiler of another CUDA, that nobody finds",
+        (
+            "RUN mkdir -p /usr/local/cuda/bin && printf '#!/bin/sh\\necho Cuda compilation tools, release 12.8, V12.8.93\\n' "
+            "> /usr/local/cuda/bin/nvcc && chmod 755 /usr/local/cuda/bin/nvcc",
+        ),
+    ),
     Fault("size.budget", "600 MB that nobody needs", ("RUN head -c 600000000 /dev/urandom > /opt/blob",)),
     Fault("environment.harmful", "NCCL_PROTO set", ("ENV NCCL_PROTO=simple",)),
     Fault("environment.obsolete", "a variable of older versions", ("ENV FI_EFA_FORK_SAFE=1",)),
@@ -173,11 +207,36 @@ FAULTS = (
     Fault("label.pytorch", "a false label of PyTorch", (f"{LABEL}component.pytorch=2.4.0",)),
     Fault("label.cuda", "a false label of CUDA", (f"{LABEL}component.cuda=12.8",)),
     Fault("label.base", "a false label of the base", (f"{LABEL}component.base=ubuntu24.04",)),
-    Fault("label.libfabric", "a rehearsal that hides its stand-ins", (f'{LABEL}rehearsal=""',)),
+    Fault("label.libfabric", "a false label of libfabric", (*AS_REAL, f"{LABEL}component.libfabric=2.6.0amzn1.0")),
+    Fault("label.rdma-core", "a false label of rdma-core", (*AS_REAL, f"{LABEL}component.rdma-core=64.0")),
+    Fault(
+        "label.efa-installer",
+        "a false label of the EFA installer",
+        (f"{LABEL}component.efa-installer=1.47.0 {LABEL[6:]}rehearsal=efa-installer-1.47.0",),
+    ),
+    Fault("label.aws-ofi-nccl", "a false label of aws-ofi-nccl", (f"{LABEL}component.aws-ofi-nccl=1.18.0",)),
+    Fault("label.cudnn", "a false label of cuDNN", (f"{LABEL}component.cudnn=9.10.2.21",)),
+    Fault("label.rehearsal", "a rehearsal that hides its stand-ins", (AS_REAL[1],)),
+    Fault(
+        "label.rehearsal",
+        "a label that calls everything a stand-in",
+        (f"{LABEL}rehearsal=efa-installer-1.50.0,python,pytorch,cuda,base,libfabric",),
+    ),
     Fault(
         "layers.secrets",
         "a secret that a later layer removes",
-        ("RUN echo 'machine example.org login a password b' > /root/.netrc", "RUN rm /root/.netrc"),
+        ("RUN echo 'login a password b' > /root/.netrc", "RUN rm /root/.netrc"),
+    ),
+    Fault(
+        "layers.secrets",
+        "the logins that docker, npm, apt and AWS leave behind",
+        # Put together in the step: what stands in the history has a check of its own.
+        (
+            'RUN mkdir /root/.docker && printf \'{"auths": {"example.org": {"%s": "bm90OnJlYWw="}}}\' auth '
+            "> /root/.docker/config.json && printf '//example.org/:_%s=not-a-real-one' authToken > /root/.npmrc && "
+            "printf 'machine example.org login a %s b' password > /etc/apt/auth.conf.d/mirror.conf && "
+            "printf 'aws_%s_access_key = %040d' secret 0 > /root/aws",
+        ),
     ),
     Fault(
         "layers.caches", "a package cache", ("RUN mkdir -p /root/.cache/pip/http && echo > /root/.cache/pip/http/page",)

@@ -21,14 +21,26 @@ SECRET_PLACES = re.compile(
     r"/(?:root|home|etc|opt|run|srv|app|workspace|tmp|usr/local/etc|build|[^/]+$)(?:/|$).*|/[^/]+"
 )
 INSTALLED = re.compile(r".*/(?:site-packages|dist-packages|node_modules|share|ssl/certs|ca-certificates)/.*")
-SECRET_TEXT = re.compile(
-    rb"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----"
-    rb"|\bAKIA[0-9A-Z]{16}\b"
-    rb"|\bgh[pousr]_[A-Za-z0-9]{36}\b"
-    rb"|\bhf_[A-Za-z]{34}\b"
-    rb"|\bglpat-[A-Za-z0-9_-]{20}\b"
-    rb"|https?://[^/\s:@\"']+:[^/\s:@\"'$<{*]{3,}@"
-)
+# By what they are. What is filled in later (${TOKEN}, <password>) is none; repeats are bounded: texts are untrusted.
+SECRETS = {
+    "a private key": re.compile(rb"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----"),
+    "an access key of AWS": re.compile(
+        rb"\bAKIA[0-9A-Z]{16}\b|(?i:aws_secret_access_key)[\"']?\s{0,9}[=:]\s{0,9}[\"']?[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])"
+    ),
+    "a token of GitHub": re.compile(rb"\bgh[pousr]_[A-Za-z0-9]{36}\b"),
+    "a token of Hugging Face": re.compile(rb"\bhf_[A-Za-z]{34}\b"),
+    "a token of GitLab": re.compile(rb"\bglpat-[A-Za-z0-9_-]{20}\b"),
+    "a login to a registry": re.compile(
+        rb"\"auths\"\s{0,9}:\s{0,9}\{(?s:.{0,2000}?)\"(?:auth|password|identitytoken|registrytoken)\"\s{0,9}:\s{0,9}\"[^\"\s$<{]{8}"
+    ),
+    "a login to npm": re.compile(
+        rb"(?://[^\s:]{1,200}:_(?:auth|password)|_authToken)\s{0,9}=\s{0,9}[\"']?[A-Za-z0-9_./+=-]{8}"
+    ),
+    "a login to a host": re.compile(
+        rb"\bmachine\s{1,9}\S{1,200}\s{1,9}login\s{1,9}\S{1,200}\s{1,9}password\s{1,9}[^\s$<{*]"
+    ),
+    "an address with a password": re.compile(rb"https?://[^/\s:@\"']+:[^/\s:@\"'$<{*]{3,}@"),
+}
 SECRET_VARIABLE = re.compile(
     r"(?i).*(?:passw(?:or)?d|secret|token|api_?key|access_?key|private_?key)(?!.*(?:_file|_path)$).*"
 )
@@ -58,12 +70,4 @@ def holds_secret(variable: str, value: str) -> bool:
 
 def secret_in(text: bytes) -> str | None:
     """What kind of secret `text` holds, without the secret; None for none."""
-    match = SECRET_TEXT.search(text)
-    if not match:
-        return None
-    start = match.group()[:12].decode("ascii", "replace")
-    if start.startswith("-----BEGIN"):
-        return "a private key"
-    if start.startswith("http"):
-        return "an address with a password"
-    return "a token (%s…)" % start[:4]
+    return next((kind for kind, pattern in SECRETS.items() if pattern.search(text)), None)
