@@ -12,10 +12,11 @@ from rdma_images import paths
 from rdma_images.errors import RdmaImagesError
 from rdma_images.validate import suite
 from rdma_images.validate.case import Case
-from rdma_images.validate.measured import Devices, Gpus
+from rdma_images.validate.measured import Devices, Gpus, ToolRun
 from rdma_images.validate.plugin import BrokenError, Judge
 from validators import test_devices as devices_suite
 from validators import test_gpus as gpus_suite
+from validators import test_toolkit as toolkit_suite
 
 CASES = Path(__file__).parent / "data" / "cases"
 MACHINE = json.loads((CASES / "h200-x2.json").read_text())
@@ -55,6 +56,54 @@ def test_what_is_empty_is_not_set(tmp_path: Path) -> None:
     )
     checks = suite.run(case(environment=emptied), ("static",), tmp_path / "report.xml")
     assert [c for c in checks if c.outcome == "failed"] == []
+
+
+def test_a_cuda_bases_own_libraries_are_there_on_purpose(tmp_path: Path) -> None:
+    """Beside the wheels', where the image says that it stands on such a base, and in no other folder."""
+    plain = case()
+    files = plain.model_dump(mode="json")["measured"]["tree"]["files"]["libraries"]
+    wheels = next(path for path in files if path.endswith("/libcudart.so.13"))
+    labels = {**plain.subject.labels, "io.rdma-images.component.base": "cuda13.2.1-runtime-ubuntu24.04"}
+    toolkit = "/usr/local/cuda-13.2/targets/x86_64-linux/lib/libcudart.so.13.2.75"
+    for place, said, red in (
+        (toolkit, labels, False),
+        (toolkit.replace("13.2/", "13.1/"), labels, True),
+        (toolkit, plain.subject.labels, True),
+    ):
+        told = json.loads(case(labels=said).model_dump_json())
+        told["measured"]["tree"]["files"]["libraries"][place] = files[wheels]
+        checks = {c.id: c for c in suite.run(Case.model_validate(told), ("static",), tmp_path / "report.xml")}
+        assert (checks["cuda.single"].outcome == "failed") is red, checks["cuda.single"]
+
+
+@pytest.mark.parametrize(
+    ("path", "release", "wheel", "broken"),
+    [
+        ("/usr/local/cuda/bin/nvcc", "13.1", None, None),  # a base's, of the image's major
+        ("/usr/local/cuda/bin/nvcc", "13.2", "13.2.86", None),
+        (
+            "/usr/local/cuda/bin/nvcc",
+            "13.1",
+            "13.2.86",
+            "nvcc of CUDA 13.2",
+        ),  # a base's in the place of the image's own
+        ("/usr/local/cuda/bin/nvcc", "12.8", None, "nvcc of CUDA 13,"),
+        ("/opt/elsewhere/nvcc", "13.2", None, "on the PATH"),
+    ],
+)
+def test_the_toolkit_is_found_and_of_the_images_cuda(
+    path: str, release: str, wheel: str | None, broken: str | None
+) -> None:
+    told = json.loads(case(environment={"PATH": "/usr/local/cuda/bin:/usr/bin"}).model_dump_json())
+    folder = next(iter(told["measured"]["packages"]["wheels"].values()))
+    folder |= {"nvidia-cuda-nvcc": wheel} if wheel else {}
+    out = f"Cuda compilation tools, release {release}, V{release}.1"
+    nvcc = ToolRun(path=path, rc=0, out=out, err="", timed_out=False, seconds=0.0)
+    if broken is None:
+        toolkit_suite.test_toolkit(Case.model_validate(told), nvcc, Judge())
+    else:
+        with pytest.raises(BrokenError, match=re.escape(broken)):
+            toolkit_suite.test_toolkit(Case.model_validate(told), nvcc, Judge())
 
 
 def test_the_suite_has_one_digest() -> None:

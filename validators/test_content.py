@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from rdma_images import paths, yamlfile
+from rdma_images.facts.base import Bases
 from rdma_images.validate.case import Case, name_of
 from rdma_images.validate.measured import Files, Libraries
 from rdma_images.validate.plugin import Judge
@@ -90,19 +91,29 @@ def test_writable(files: Files, judge: Judge) -> None:
     )
 
 
+def toolkit_of_base(case: Case) -> str | None:
+    """The folder of the CUDA toolkit for which the image's base was taken, on purpose beside the wheels'; else None."""
+    name = case.expected.components.get("base") or case.subject.label("component.base") or ""
+    base = yamlfile.load(paths.FACTS / "bases.yaml", Bases).bases.get(name)
+    return f"/usr/local/cuda-{base.cuda.rpartition('.')[0]}/" if base and base.cuda else None
+
+
 @pytest.mark.validator("cuda.single", source="two copies of one CUDA library in a process each keep their own state")
-def test_cuda_single(files: Files, judge: Judge) -> None:
-    """Each CUDA library is in the image once."""
+def test_cuda_single(case: Case, files: Files, judge: Judge) -> None:
+    """Each CUDA library is in the image once, but for those of the toolkit that its base was taken for."""
+    toolkit = toolkit_of_base(case)
     copies: dict[str, list[str]] = {}
     for path, file in files.libraries.items():
-        if not file.target and (match := CUDA.fullmatch(name_of(path))) and "/stubs/" not in path:
+        if "/stubs/" in path or (toolkit and path.startswith(toolkit)):
+            continue
+        if not file.target and (match := CUDA.fullmatch(name_of(path))):
             copies.setdefault(match.group(1), []).append(path)
     if not copies:
         pytest.skip("the image has no CUDA libraries")
     twice = {name: found for name, found in copies.items() if len(found) > 1}
     judge(
         not twice,
-        expected=f"{len(copies)} libraries, each once",
+        expected=f"{len(copies)} libraries, each once" + (f", beside the base's own in {toolkit}" if toolkit else ""),
         found="; ".join(f"{name}: {', '.join(found)}" for name, found in twice.items()) or "each once",
         mend="keep the wheels' and leave the toolkit out, or the other way round",
     )

@@ -197,6 +197,14 @@ FAULTS = (
             "> /usr/local/cuda/bin/nvcc && chmod 755 /usr/local/cuda/bin/nvcc",
         ),
     ),
+    Fault(
+        "cuda.toolkit",
+        "a compiler of another CUDA, that nobody finds",
+        (
+            "RUN mkdir -p /usr/local/cuda/bin && cd /usr/local/cuda/bin && "
+            "printf '#!/bin/sh\\necho Cuda compilation tools, release 12.8, V12.8.93\\n' > nvcc && chmod 755 nvcc",
+        ),
+    ),
     Fault("size.budget", "600 MB that nobody needs", ("RUN head -c 600000000 /dev/urandom > /opt/blob",)),
     Fault("environment.harmful", "NCCL_PROTO set", ("ENV NCCL_PROTO=simple",)),
     Fault("environment.obsolete", "a variable of older versions", ("ENV FI_EFA_FORK_SAFE=1",)),

@@ -11,12 +11,13 @@ from typing import Any
 
 LIMIT = 15  # seconds
 KEPT = 20000  # characters of output
-PLACES = "/opt/amazon/efa/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+PLACES = "/opt/amazon/efa/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 COMMANDS = {
     "fi_info --version": ["fi_info", "--version"],
     "fi_info -l": ["fi_info", "-l"],
     "fi_info -p efa": ["fi_info", "-p", "efa", "-t", "FI_EP_RDM"],
     "ibv_devinfo": ["ibv_devinfo"],
+    "nvcc --version": ["nvcc", "--version"],
 }
 
 

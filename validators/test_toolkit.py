@@ -1,0 +1,49 @@
+"""The CUDA toolkit of an image that has one: found, and of the image's CUDA."""
+
+import re
+from pathlib import PurePosixPath
+
+import pytest
+
+from rdma_images.validate.case import Case
+from rdma_images.validate.measured import Packages, ToolRun
+from rdma_images.validate.plugin import Judge
+
+COMPILER = "nvcc --version"
+WHEEL = "nvidia-cuda-nvcc"
+COMPATIBLE = (
+    "CUDA's minor version compatibility: what is compiled for another major does not run with the image's libraries"
+)
+
+
+@pytest.fixture
+def nvcc(case: Case) -> ToolRun:
+    """What nvcc says of itself, found on the PATH or where toolkits are."""
+    run = (case.measured.tools or {}).get(COMPILER)
+    return run if run and run.path else pytest.skip("the image has no nvcc")
+
+
+def compiles_for(case: Case, packages: Packages | None) -> str:
+    """The CUDA that nvcc should be of: its wheel's very version, else the major of the image's; "" if none is known."""
+    folders = packages.wheels.values() if packages else ()
+    for wheels in folders:
+        if WHEEL in wheels:
+            return ".".join(wheels[WHEEL].split(".")[:2])
+    torch = case.measured.torch
+    said = case.expected.components.get("cuda") or case.subject.label("component.cuda") or (torch and torch.cuda) or ""
+    return said.partition(".")[0]
+
+
+@pytest.mark.validator("cuda.toolkit", source=COMPATIBLE)
+def test_toolkit(case: Case, nvcc: ToolRun, judge: Judge) -> None:
+    """nvcc is on the PATH, and compiles for the image's CUDA."""
+    wanted = compiles_for(case, case.measured.packages)
+    release = re.search(r"release (\d+\.\d+)", nvcc.out)
+    found = release[1] if release else "no version"
+    on_path = str(PurePosixPath(nvcc.path).parent) in case.subject.environment.get("PATH", "").split(":")
+    judge(
+        on_path and f"{found}.".startswith(f"{wanted}." if wanted else ""),
+        expected=f"nvcc of CUDA {wanted or 'any version'}, on the PATH",
+        found=f"{nvcc.path}, {found}, {'on' if on_path else 'not on'} the PATH",
+        mend="put the toolkit's folder on the PATH, and make /usr/local/cuda a link to the one of the image's CUDA",
+    )
