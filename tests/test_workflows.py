@@ -163,6 +163,22 @@ def test_who_publishes_has_every_clouds_role_and_every_secret(file, job, command
     assert "vars.AWS_ROLE != ''" in aws["if"]
 
 
+def test_what_is_joined_is_what_this_run_published():
+    before = []
+    for step in dict(jobs(FOLDER / "images.yml"))["join"]["steps"]:
+        if "invoke ci.join" in step.get("run", ""):
+            break
+        before.append(step)
+    (brought,) = [one["with"] for one in before if one.get("uses", "").startswith("actions/download-artifact@")]
+    (kept,) = [
+        one["with"]
+        for one in dict(jobs(FOLDER / "image.yml"))["image"]["steps"]
+        if one.get("uses", "").startswith("actions/upload-artifact@")
+    ]
+    assert (brought["path"], brought["merge-multiple"]) == (kept["path"], True)
+    assert kept["name"].startswith(brought["pattern"].removesuffix("*"))
+
+
 def test_what_is_not_locked_ends_a_job_before_it_touches_docker():
     names = [step.get("run", step.get("uses", "")) for step in dict(jobs(FOLDER / "image.yml"))["image"]["steps"]]
     assert names.index("invoke ci.locked $ARGUMENTS") < names.index("./.github/actions/docker")
