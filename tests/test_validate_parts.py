@@ -11,7 +11,7 @@ from rdma_images.model import Component, Image
 from rdma_images.validate import door, fabric, ldcache
 from rdma_images.validate.case import Case
 from rdma_images.validate.ldcache import About, ReadOut
-from rdma_images.validate.measured import measured
+from rdma_images.validate.measured import Measured, measured
 from rdma_images.validate.subject import Step, masked
 
 CASE = Path(__file__).parent / "data" / "cases" / "efa-pytorch.json"
@@ -21,13 +21,19 @@ def case() -> Case:
     return Case.model_validate_json(CASE.read_bytes())
 
 
-def test_answers_of_another_form_are_missing_with_a_reason() -> None:
-    found = measured(
-        {"torch": {"value": {"version": 3}}, "system": {"value": None, "error": "it crashed"}, "tools": {}}
-    )
+def test_answers_of_another_form_are_lost_with_a_reason() -> None:
+    answers = {"torch": {"value": {"version": 3}}, "system": {"value": None, "error": "it crashed"}, "tools": {}}
+    found = measured(json.dumps(answers).encode(), ("torch", "system", "tools", "tree"))
     assert "expected form" in found.missing["torch"]
     assert found.missing["system"] == "it crashed"
     assert found.missing["tools"] == "tools has no value"
+    assert found.missing["tree"] == "the image's answer leaves it out"
+    assert set(found.lost) == set(found.missing)
+
+
+def test_what_is_not_there_is_not_lost() -> None:
+    found = measured(b'{"torch": {"value": null, "error": "", "seconds": 0.1}}', ("torch",))
+    assert (found.missing, found.lost) == ({"torch": "the image has no torch"}, ())
 
 
 def test_a_command_ends_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +102,7 @@ def test_the_fabric_is_known_said_or_guessed() -> None:
     guessed = fabric.expected(bare, known.measured, None)
     assert guessed.fabric == "efa"
     assert "/opt/amazon/efa" in guessed.because
-    nothing = measured({})
+    nothing = Measured()
     assert fabric.expected(bare, nothing, None).fabric is None
     hca = bare.model_copy(update={"environment": {"NCCL_IB_HCA": "erdma_0"}})
     assert fabric.expected(hca, nothing, None).fabric == "erdma"

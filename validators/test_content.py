@@ -9,7 +9,7 @@ from rdma_images import paths, yamlfile
 from rdma_images.facts.base import Bases
 from rdma_images.validate.case import Case, name_of
 from rdma_images.validate.measured import Files, Libraries
-from rdma_images.validate.plugin import Judge
+from rdma_images.validate.plugin import Judge, unmeasured
 from rdma_images.yamlfile import Strict
 
 LAYERS = "a file that a later layer removes is still pulled, and still readable, with the layer that brought it"
@@ -27,10 +27,10 @@ class Budgets(Strict):
 
 
 def left_in(case: Case, kind: str) -> list[str]:
-    """The leftovers of a kind in any layer; where layers could not be read, in the file system that they make."""
+    """The leftovers of a kind in any layer; where there are no layers to read, in the file system that they make."""
     layers, tree = case.measured.layers, case.measured.tree
-    if layers is None and tree is None:
-        pytest.skip(case.measured.missing.get("layers", "neither layers nor files were read"))
+    if layers is None and (tree is None or "layers" in case.measured.lost):
+        unmeasured(case, "layers")
     found: Mapping[str, str] = getattr(tree.files.leftovers, kind) if tree and layers is None else {}
     said = [f"{path} ({why})" for path, why in found.items()]
     for number, layer in enumerate(layers or (), 1):

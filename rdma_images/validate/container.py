@@ -1,12 +1,14 @@
 """A container of an image under test: no network, nothing of the host inside, gone afterwards."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from docker import DockerClient
 from docker.errors import APIError, DockerException
 from docker.models.containers import Container
+from docker.types import LogConfig, Mount
 
 from rdma_images.errors import RdmaImagesError
 
@@ -25,47 +27,59 @@ STAYS = (
 
 @dataclass(frozen=True)
 class Sealed:
-    """A container of the image; `running` is False where the image holds nothing that could be started in it."""
+    """A container of the image; `running` is False where the image holds nothing that could be started in it.
+
+    `volumes` are the folders that the image declares as such: what it has in them was copied to volumes of their own.
+    """
 
     container: Container
     running: bool
+    volumes: tuple[str, ...] = ()
 
 
 @contextlib.contextmanager
 def sealed(client: DockerClient, image: str) -> Iterator[Sealed]:
     """A sealed container of `image`, removed at the end whatever happens in between.
 
-    It has no network, no mount, no capability and a read-only file system; it runs as root so that everything can be
-    read, with the image's environment but not its entry point. Python may write to /dev/shm, which is its own.
-    Raises RdmaImagesError where the engine refuses.
+    It has no network, nothing of the host, no capability and a file system that is read-only, volumes too; it runs as
+    root so that everything can be read, with the image's environment but not its entry point. Python may write to
+    /dev/shm, which is its own. Raises RdmaImagesError where the engine refuses.
     """
-    found = None
-    try:
-        found = _started(client, image)
-        yield found
-    except DockerException as error:
-        raise RdmaImagesError(f"the engine could not run {image}: {error}") from None
-    finally:
-        if found:
-            with contextlib.suppress(DockerException):
-                found.container.remove(force=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            api: Any = client.api
+            declared = sorted((api.inspect_image(image).get("Config") or {}).get("Volumes") or {})
+            volumes = {place: _volume(client, image, stack) for place in declared}
+            yield _started(client, image, volumes, stack)
+        except DockerException as error:
+            raise RdmaImagesError(f"the engine could not run {image}: {error}") from None
 
 
-def _started(client: DockerClient, image: str) -> Sealed:
+def _volume(client: DockerClient, image: str, stack: contextlib.ExitStack) -> str:
+    """A new volume, removed with the stack; the engine fills it with what the image has at its place."""
+    volume = client.volumes.create(labels={LABEL: image})
+    stack.callback(_quietly, volume.remove, force=True)
+    return str(volume.name)
+
+
+def _started(client: DockerClient, image: str, volumes: Mapping[str, str], stack: contextlib.ExitStack) -> Sealed:
     for command in STAYS:
-        container = _created(client, image, command)
+        container = _created(client, image, command, volumes, stack)
         try:
             container.start()
-            return Sealed(container, True)
-        except BaseException as error:
-            container.remove(force=True)
-            if not (isinstance(error, APIError) and _not_there(error)):
+        except APIError as error:
+            if not _not_there(error):
                 raise
-    return Sealed(_created(client, image, ["/nothing-to-run"]), False)
+        else:
+            return Sealed(container, True, tuple(volumes))
+    return Sealed(_created(client, image, ["/nothing-to-run"], volumes, stack), False, tuple(volumes))
 
 
-def _created(client: DockerClient, image: str, command: list[str]) -> Container:
-    return client.containers.create(
+def _created(
+    client: DockerClient, image: str, command: list[str], volumes: Mapping[str, str], stack: contextlib.ExitStack
+) -> Container:
+    """A container, not started, removed with the stack."""
+    container = client.containers.create(
         image,
         command[1:],
         entrypoint=command[:1],
@@ -76,13 +90,24 @@ def _created(client: DockerClient, image: str, command: list[str]) -> Container:
         network_mode="none",
         network_disabled=True,
         read_only=True,
+        mounts=[Mount(place, name, type="volume", read_only=True) for place, name in volumes.items()],
         cap_drop=["ALL"],
         security_opt=["no-new-privileges"],
         mem_limit=MEMORY,
+        memswap_limit=MEMORY,
         pids_limit=PROCESSES,
+        log_config=LogConfig(type="none"),
         init=False,
         healthcheck={"test": ["NONE"]},
     )
+    stack.callback(_quietly, container.remove, force=True, v=True)
+    return container
+
+
+def _quietly(remove: Callable[..., object], **how: bool) -> None:
+    """Remove what the engine may have removed already."""
+    with contextlib.suppress(DockerException):
+        remove(**how)
 
 
 def _not_there(error: APIError) -> bool:

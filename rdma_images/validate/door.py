@@ -17,6 +17,7 @@ from rdma_images.errors import RdmaImagesError
 
 MOST_BYTES = 32 * 1024 * 1024  # of output: an untrusted program may never stop printing
 TIMED_OUT = 124  # the exit code of timeout(1)
+NOT_FOUND = (126, 127)  # of a shell, and of `docker exec`, where there is no such command
 
 
 class Limited(BaseBackend):

@@ -10,16 +10,22 @@ LIMIT = 600.0  # seconds: an all-reduce starts a process a GPU, each of which im
 PROBES: dict[Tier, tuple[str, ...]] = {
     "static": probing.STATIC,
     "device": ("system", "tools", "devices"),
-    "gpu": ("system", "torch", "gpus"),
+    "gpu": ("system", "torch", "devices", "packages", "gpus"),
 }
 
 
 def measure(host: str, tiers: tuple[str, ...]) -> Measured:
     """What the probes of `tiers` measure on `host`. Raises RdmaImagesError where nothing there can run them."""
     names = tuple(dict.fromkeys(probe for tier, probes in PROBES.items() if tier in tiers for probe in probes))
-    found = probing.probe(door.host(host, LIMIT), names)
+    try:
+        found = probing.probe(door.host(host, LIMIT), names)
+    except RuntimeError as error:  # testinfra's, with what ssh said
+        said = getattr(error.args[0], "stderr", "").strip() if error.args else ""
+        raise RdmaImagesError(f"{host} cannot be reached: {said or error}") from None
     if isinstance(found, str):
         raise RdmaImagesError(f"{host} cannot be measured: {found}")
+    if set(names) <= set(found.lost):
+        raise RdmaImagesError(f"{host} cannot be measured: {found.missing[names[0]]}")
     missing = {name: f"{name} was not measured for {', '.join(tiers)}" for name in Measured.model_fields}
     unmeasured = {name: why for name, why in missing.items() if getattr(found, name, None) is None}
     return found.model_copy(update={"missing": {**unmeasured, **found.missing}})

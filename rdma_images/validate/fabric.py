@@ -30,6 +30,8 @@ def guessed(subject: Subject, found: Measured) -> tuple[Fabric | None, str]:
     under_efa = next((path for path in files if path.startswith("/opt/amazon/efa/")), None)
     if under_efa:
         return "efa", f"guessed: the EFA installer was here ({under_efa})"
+    if found.packages and found.packages.efa_installer:
+        return "efa", f"guessed: the EFA installer {found.packages.efa_installer} was here"
     for path, plugin in plugins.items():
         if "libfabric.so.1" in plugin.needed or "ofi" in name_of(path):
             return "efa", f"guessed: {path} brings NCCL to libfabric"

@@ -25,6 +25,7 @@ from rdma_images.engine import Engine
 from rdma_images.engine.layout import Layout
 from rdma_images.errors import RdmaImagesError
 from rdma_images.paths import VALIDATORS, state_folder
+from rdma_images.validate import stream
 from rdma_images.validate.measured import Layer, Leftovers
 from rdma_images.validate.stream import Chunks
 from rdma_images.validate.subject import Subject
@@ -93,10 +94,10 @@ def _for_platform(manifests: list[dict[str, Any]], platform: str) -> str:
 
 def _save(client: DockerClient, subject: Subject, folder: Path) -> list[str]:
     """Save the image as files in `folder`, named by the numbers that are returned."""
-    stream = io.BufferedReader(Chunks(client.images.get(subject.digest).save(chunk_size=CHUNK)), CHUNK)
+    saved = io.BufferedReader(Chunks(client.images.get(subject.digest).save(chunk_size=CHUNK)), CHUNK)
     names: dict[str, str] = {}
     manifest: list[dict[str, Any]] = []
-    with tarfile.open(fileobj=stream, mode="r|", bufsize=CHUNK) as archive:
+    with tarfile.open(fileobj=saved, mode="r|", bufsize=CHUNK) as archive:
         for member in archive:
             content = archive.extractfile(member) if member.isfile() else None
             if content is None:
@@ -120,8 +121,11 @@ def _read(digest: str, blob: IO[bytes]) -> Layer:
         left: dict[str, dict[str, str]] = {"secret": {}, "cache": {}, "temporary": {}}
         count = 0
         places: Counter[str] = Counter()
-        with tarfile.open(fileobj=_plain(blob), mode="r|", bufsize=CHUNK) as archive:
-            for member in archive:
+        # A name that is no UTF-8 is one all the same.
+        with tarfile.open(
+            fileobj=_plain(blob), mode="r|", bufsize=CHUNK, encoding="utf-8", errors="replace"
+        ) as archive:
+            for member in stream.members(archive):
                 count += 1
                 if member.isfile():
                     places[_place_of(_path(member))] += member.size

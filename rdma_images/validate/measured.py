@@ -1,14 +1,17 @@
 """What the probes returned, checked for its form: an image under test is untrusted input, so is what it prints."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 class Value(BaseModel):
     """Base of everything measured. Frozen; keys that a newer probe adds are left out."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class Leftovers(Value):
@@ -22,7 +25,7 @@ class Leftovers(Value):
 class LibraryFile(Value):
     """A library's file or link: size in bytes, the link's target, and what tells two names of one file."""
 
-    size: int
+    size: Count
     target: str = ""
     identity: str = ""
 
@@ -30,10 +33,10 @@ class LibraryFile(Value):
 class Files(Value):
     """The file tree in short. `sizes` are bytes by place, the largest only."""
 
-    count: int
-    bytes: int
+    count: Count
+    bytes: Count
     libraries: dict[str, LibraryFile]
-    sizes: dict[str, int]
+    sizes: dict[str, Count]
     leftovers: Leftovers
     world_writable: list[str]
 
@@ -157,16 +160,16 @@ class RdmaDevice(Value):
 
     driver: str
     state: str
-    mtu: int
+    mtu: Count
     p2p: str
 
 
 class HugePages(Value):
     """Huge pages in all and free, and the bytes of one."""
 
-    total: int
-    free: int
-    bytes: int
+    total: Count
+    free: Count
+    bytes: Count
 
 
 class Devices(Value):
@@ -188,8 +191,8 @@ class Devices(Value):
 class Row(Value):
     """One size of an all-reduce: bytes, elements that were wrong, bus bandwidth in GB/s."""
 
-    bytes: int
-    wrong: int
+    bytes: Count
+    wrong: Count
     busbw: float
 
 
@@ -204,7 +207,7 @@ class Run(Value):
 class Gpus(Value):
     """The GPUs that torch sees, and the all-reduces: as NCCL chose, and forced over the network."""
 
-    count: int
+    count: Count
     names: list[str]
     runs: dict[str, Run]
 
@@ -213,9 +216,9 @@ class Layer(Value):
     """A layer: bytes as it is pulled and as it is unpacked, the place that takes most of them, and leftovers."""
 
     digest: str  # of the uncompressed layer
-    bytes: int
-    unpacked: int
-    count: int
+    bytes: Count
+    unpacked: Count
+    count: Count
     mostly: str
     leftovers: Leftovers
 
@@ -240,24 +243,55 @@ class Measured(Value):
     seconds: dict[str, float] = Field(default_factory=dict)
 
 
+class Answer(Value):
+    """What a probe came back with: a value, or why there is none. `seconds` is how long it took."""
+
+    value: Any = None
+    error: str = ""
+    seconds: float = Field(default=0.0, ge=0)
+
+
+ANSWERS = TypeAdapter(dict[str, Answer])
 # What it means that a probe found nothing to measure.
 NOTHING = {"torch": "the image has no torch", "gpus": "there is no torch to see GPUs with"}
 
 
-def measured(answers: dict[str, Any]) -> Measured:
-    """The probes' answers ({probe: {"value", "error", "seconds"}}) as Measured; what does not fit is missing."""
-    values: dict[str, Any] = {}
-    missing: dict[str, str] = {}
-    seconds: dict[str, float] = {}
-    for name, answer in answers.items():
-        seconds[name] = float(answer.get("seconds") or 0.0)
-        if answer.get("value") is None:
-            missing[name] = str(answer.get("error") or NOTHING.get(name, f"{name} has no value"))
-            continue
-        try:
-            values[name] = getattr(Measured(**{name: answer["value"]}), name)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            missing[name] = f"the image's answer does not have the expected form at {where}: {first['msg']}"
-    return Measured(**values, missing=missing, seconds=seconds)
+def measured(text: bytes, asked: Iterable[str]) -> Measured:
+    """The answers of the probes `asked`, which `text` has as JSON: {probe: {"value", "error", "seconds"}}.
+
+    Nothing in `text` raises: an answer that is not there, or has another form, is lost, with the reason.
+    """
+    try:
+        answers = ANSWERS.validate_json(text)
+    except ValidationError as error:
+        return lost(asked, f"what the probes printed in the image is cut short or damaged: {_first(error)}")
+    found = Measured(seconds={name: answer.seconds for name, answer in answers.items()})
+    for name in asked:
+        found = _with(found, name, answers.get(name, Answer(error="the image's answer leaves it out")))
+    return found
+
+
+def lost(names: Iterable[str], why: str, found: Measured | None = None) -> Measured:
+    """`found` without what `names` would have measured, which is lost for the reason `why`."""
+    found, names = found or Measured(), tuple(names)
+    missing = {**found.missing, **dict.fromkeys(names, why)}
+    return found.model_copy(update={"missing": missing, "lost": (*found.lost, *names)})
+
+
+def _with(found: Measured, name: str, answer: Answer) -> Measured:
+    """`found` with what the probe `name` answered."""
+    if answer.value is None and not answer.error and name in NOTHING:
+        return found.model_copy(update={"missing": {**found.missing, name: NOTHING[name]}})
+    if answer.value is None:
+        return lost((name,), answer.error or f"{name} has no value", found)
+    try:
+        value = getattr(Measured.model_validate({name: answer.value}), name)
+    except ValidationError as error:
+        return lost((name,), f"the image's answer does not have the expected form at {_first(error)}", found)
+    return found.model_copy(update={name: value})
+
+
+def _first(error: ValidationError) -> str:
+    """Where the first thing is that does not fit, and what is wrong with it."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'its start'}: {first['msg']}"

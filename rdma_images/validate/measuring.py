@@ -1,20 +1,18 @@
 """Measure an image, whatever it is: with its own Python, else by its tools and its files."""
 
-import tarfile
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import cast
 
-import zstandard
 from docker import DockerClient
 
 from rdma_images.engine import Engine
-from rdma_images.errors import RdmaImagesError
 from rdma_images.validate import container, door, layers, probing, readout
-from rdma_images.validate.measured import Layer, Measured, ToolRun
+from rdma_images.validate.measured import Layer, Measured, ToolRun, lost
 from rdma_images.validate.subject import Subject
 from validators.probes import tools
 
 PROBE_LIMIT = 150.0  # seconds for all probes of one image
-NOT_FOUND = (126, 127)  # what `docker exec` ends with where there is no such command
 
 
 def measure(client: DockerClient, engine: Engine, subject: Subject) -> Measured:
@@ -33,18 +31,14 @@ def _inside(box: container.Sealed, engine: Engine, subject: Subject) -> Measured
     why = "nothing in the image can be started"
     if box.running:
         inside = door.host(f"docker://{box.container.id}", PROBE_LIMIT, engine.environ())
-        found = probing.probe(inside)
+        found = probing.probe(inside, volumes=box.volumes)
         if isinstance(found, Measured):
             return found
         why = found
-    taken = readout.read_out(box.container, subject)
+    taken = readout.read_out(cast(Iterator[bytes], box.container.export(chunk_size=readout.CHUNK)), subject)
     runs = _tool_runs(str(box.container.id), engine) if box.running else None
-    missing = {**taken.missing, "torch": f"torch was not imported: {why}"}
-    if runs:
-        missing.pop("tools", None)
-    else:
-        missing["tools"] = why
-    return taken.model_copy(update={"tools": runs, "missing": missing})
+    missing = {"torch": f"torch was not imported: {why}"} | ({} if runs else {"tools": why})
+    return taken.model_copy(update={"tools": runs, "missing": taken.missing | missing})
 
 
 def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
@@ -56,7 +50,7 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
             command = ["docker", "exec", container_id, path, *arguments]
             rc, out, err = door.bounded(command, tools.LIMIT, engine.environ())
             late = rc == door.TIMED_OUT
-            if rc in NOT_FOUND and b"exec failed" in err + out:
+            if rc in door.NOT_FOUND and b"exec failed" in err + out:
                 continue
             text = [data[: tools.KEPT].decode("utf-8", "replace") for data in (out, err)]
             run = ToolRun(path=path, rc=None if late else rc, out=text[0], err=text[1], timed_out=late, seconds=0.0)
@@ -68,6 +62,5 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
 def _with_layers(found: Measured, reading: "Future[tuple[Layer, ...]]") -> Measured:
     try:
         return found.model_copy(update={"layers": reading.result()})
-    except (RdmaImagesError, OSError, ValueError, EOFError, tarfile.TarError, zstandard.ZstdError) as error:
-        missing = {**found.missing, "layers": f"the layers could not be read: {error}"}
-        return found.model_copy(update={"missing": missing})
+    except Exception as error:  # whatever an image does to the reading of its layers is an answer, not a crash
+        return lost(("layers",), f"the layers could not be read: {error}", found)

@@ -49,11 +49,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the validators of the tiers asked for."""
-    tiers = set(config.getoption("--tiers").split(","))
-    other = [item for item in items if _about(item)["tier"] not in tiers]
-    items[:] = [item for item in items if _about(item)["tier"] in tiers]
-    config.hook.pytest_deselected(items=other)
+    """Keep the validators of the tiers asked for, and with them those of any tier."""
+    tiers = config.getoption("--tiers").split(",")
+    asked = [item for item in items if _marked(item)["tier"] in tiers]
+    kept = [item for item in items if item in asked or (asked and _marked(item)["tier"] == "any")]
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
 
 
 @pytest.hookimpl(wrapper=True)
@@ -76,6 +77,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _about(item: pytest.Item) -> dict[str, Any]:
+    """What the validator says of itself; one of any tier is of the first that was asked for."""
+    about = _marked(item)
+    return about if about["tier"] != "any" else {**about, "tier": item.config.getoption("--tiers").split(",")[0]}
+
+
+def _marked(item: pytest.Item) -> dict[str, Any]:
     marker = item.get_closest_marker("validator")
     if marker is None:
         raise pytest.UsageError(f"{item.nodeid} is no validator: it has no @pytest.mark.validator")
@@ -128,50 +135,53 @@ def case(request: pytest.FixtureRequest) -> Case:
     return Case.model_validate_json(path.read_bytes())
 
 
-def _skip(case: Case, probe: str) -> NoReturn:
+def unmeasured(case: Case, probe: str) -> NoReturn:
+    """Skip a validator for want of what `probe` measures."""
+    if probe in case.measured.lost and probe != "torch":  # torch.imports tells
+        pytest.skip(f"{probe} could not be measured: measured.complete tells")
     pytest.skip(case.measured.missing.get(probe, f"{probe} was not measured"))
 
 
 @pytest.fixture
 def torch(case: Case) -> Torch:
     """What `import torch` brought."""
-    return case.measured.torch or _skip(case, "torch")
+    return case.measured.torch or unmeasured(case, "torch")
 
 
 @pytest.fixture
 def libraries(case: Case) -> Libraries:
     """The fabric's libraries, and what the loader makes of them."""
-    return case.measured.tree.libraries if case.measured.tree else _skip(case, "tree")
+    return case.measured.tree.libraries if case.measured.tree else unmeasured(case, "tree")
 
 
 @pytest.fixture
 def files(case: Case) -> Files:
     """The file tree in short."""
-    return case.measured.tree.files if case.measured.tree else _skip(case, "tree")
+    return case.measured.tree.files if case.measured.tree else unmeasured(case, "tree")
 
 
 @pytest.fixture
 def packages(case: Case) -> Packages:
     """What package managers say is installed."""
-    return case.measured.packages or _skip(case, "packages")
+    return case.measured.packages or unmeasured(case, "packages")
 
 
 @pytest.fixture
 def system(case: Case) -> System:
     """The system the probes ran in."""
-    return case.measured.system or _skip(case, "system")
+    return case.measured.system or unmeasured(case, "system")
 
 
 @pytest.fixture
 def devices(case: Case) -> Devices:
     """What the machine brings: RDMA devices and what their use depends on."""
-    return case.measured.devices or _skip(case, "devices")
+    return case.measured.devices or unmeasured(case, "devices")
 
 
 @pytest.fixture
 def gpus(case: Case) -> Gpus:
     """The GPUs, and what an all-reduce over them did."""
-    return case.measured.gpus or _skip(case, "gpus")
+    return case.measured.gpus or unmeasured(case, "gpus")
 
 
 @pytest.fixture

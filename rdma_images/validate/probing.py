@@ -3,16 +3,13 @@
 import base64
 import functools
 import json
-import shlex
 import zlib
-from typing import Any
 
 from testinfra.host import Host
 
-from rdma_images.errors import RdmaImagesError
 from rdma_images.paths import VALIDATORS
-from rdma_images.validate.door import TIMED_OUT
-from rdma_images.validate.measured import Measured, measured
+from rdma_images.validate.door import NOT_FOUND, TIMED_OUT
+from rdma_images.validate.measured import Measured, lost, measured
 
 STATIC = ("system", "tools", "packages", "tree", "torch")
 PYTHONS = ("python3", "/opt/venv/bin/python3", "/usr/bin/python3", "/usr/local/bin/python3", "/opt/conda/bin/python3")
@@ -21,8 +18,8 @@ MODULES = (
     "elf",
     "leftovers",
     "tree",
-    "loader",
     "tools",
+    "loader",
     "libraries",
     "pytorch",
     "packages",
@@ -54,26 +51,26 @@ def payload() -> str:
     return START % packed
 
 
-def probe(host: Host, names: tuple[str, ...] = STATIC) -> Measured | str:
-    """What the probes `names` measure on `host`; a sentence saying why where no Python there can run them."""
-    reasons = []
+def probe(host: Host, names: tuple[str, ...] = STATIC, volumes: tuple[str, ...] = ()) -> Measured | str:
+    """What the probes `names` measure on `host`; a sentence saying why where no Python there can run them.
+
+    `volumes` are folders of other file systems that belong to what is measured.
+    Where there is a Python that should have, and brings no answer, all of it is lost.
+    """
+    reasons, failures = [], []
     for python in PYTHONS:
-        result = host.run(f"{python} -c %s {' '.join(map(shlex.quote, names))}", payload())
-        out = result.stdout_bytes.decode("utf-8", "replace")
-        if MARK in out:
-            return measured(_answers(out))
-        error = result.stderr_bytes.decode("utf-8", "replace").strip()
+        words = (payload(), *names, *volumes)
+        result = host.run(f"{python} -c{' %s' * len(words)}", *words)
+        _, mark, answers = result.stdout_bytes.partition(MARK.encode())
+        if mark:
+            return measured(answers.partition(b"\n")[0], names)
         if result.rc == TIMED_OUT:
-            return f"{python} did not answer in time, or did not stop printing"
-        if "older than" in error:
-            reasons.append(error.splitlines()[-1])
+            return lost(names, f"{python} did not answer in time, or did not stop printing")
+        said = result.stderr_bytes.decode("utf-8", "replace").strip().splitlines()[-1:]
+        if "older than" in "".join(said):
+            reasons += said
+        elif result.rc not in NOT_FOUND:
+            failures.append(f"{python} ended with {result.rc}{': ' if said else ''}{''.join(said)[:300]}")
+    if failures:
+        return lost(names, failures[0])
     return reasons[0] if reasons else "the image has no Python to run the probes"
-
-
-def _answers(out: str) -> dict[str, Any]:
-    line = out[out.index(MARK) + len(MARK) :].splitlines()[0]
-    try:
-        answers = json.loads(line)
-    except ValueError:
-        raise RdmaImagesError("what the probes printed in the image is cut short: nothing can be said of it") from None
-    return answers if isinstance(answers, dict) else {}

@@ -1,23 +1,26 @@
 """Measure an image that has no Python: take its files out and read them here. Nothing of the image runs for this."""
 
+import contextlib
 import re
+import resource
 import stat
+import subprocess
+import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from io import BufferedReader
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
-from docker.models.containers import Container
-
+from rdma_images.errors import RdmaImagesError
+from rdma_images.paths import PROJECT
+from rdma_images.validate import door, stream
 from rdma_images.validate.case import name_of
 from rdma_images.validate.ldcache import About, ReadOut, cache
-from rdma_images.validate.measured import Measured, measured
-from rdma_images.validate.stream import Chunks
+from rdma_images.validate.measured import Measured, lost, measured
 from rdma_images.validate.subject import Subject
-from validators.probes import elf, leftovers, libraries, packages, system, tree
+from validators.probes import elf, leftovers, libraries, measure, packages, system, tree
 
 CHUNK = 1 << 20  # bytes
 SHARED = re.compile(r".*\.so(\.[\w.]+)?")
@@ -26,7 +29,12 @@ KEPT = re.compile(  # small files that are read where they lie
     r"|/opt/amazon/efa_installed_packages"
 )
 KEPT_LIMIT = 32 * CHUNK
+KEPT_IN_ALL = 512 * CHUNK
 LIBRARY_LIMIT = 2048 * CHUNK
+MEMORY = 1024 * CHUNK  # bytes that reading may take
+SECONDS = 600  # of processor time
+PROBES = ("tree", "packages", "system")
+SUBJECT, ANSWERS = "subject.json", "answers.json"
 METHOD = "the image's ld.so.cache, read out"
 
 
@@ -35,6 +43,8 @@ class Taken:
     """What is gathered while an image's files stream by."""
 
     root: Path  # where small files are kept, at their place in the image
+    kept: int = 0  # bytes in them
+    last: tuple[str, bytes] = ("", b"")  # path and content of the last file that was worth reading for a secret
     shared: dict[str, dict[str, Any]] = field(default_factory=dict)  # ELF libraries by path
     links: dict[str, str] = field(default_factory=dict)
     nccl: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -42,27 +52,59 @@ class Taken:
     verbs: dict[str, list[str]] = field(default_factory=dict)
 
 
-def read_out(container: Container, subject: Subject) -> Measured:
-    """What can be told of the image from its files alone: all but what `import torch` and the tools would say."""
-    with tempfile.TemporaryDirectory(prefix="rdma-images-readout-") as folder:
-        taken = Taken(Path(folder))
-        stream = BufferedReader(Chunks(cast(Iterator[bytes], container.export(chunk_size=CHUNK))), CHUNK)
-        with tarfile.open(fileobj=stream, mode="r|", bufsize=CHUNK) as archive:
-            files = tree.summary(_entries(archive, taken), lambda path: _small(taken, path))
-        answers = {
-            "tree": {"value": {"files": files, "libraries": _libraries(taken, files, subject)}},
-            "packages": {"value": packages.installed_packages(str(taken.root))},
-            "system": {"value": _system(taken, subject)},
-            "torch": {"error": "torch cannot be imported without Python"},
-            "tools": {"error": "no tool of the image was run"},
-        }
-    return measured(answers)
+def read_out(export: Iterable[bytes], subject: Subject, memory: int = MEMORY) -> Measured:
+    """What can be told of the image from its files alone: all but what `import torch` and the tools would say.
+
+    `export` is the tar of its file system. It is read in a process that may take only `memory` (bytes) and SECONDS, as
+    files may have been made to take all there is; where that is too little, or the tar is damaged, everything is lost.
+    """
+    with tempfile.TemporaryDirectory(prefix="rdma-images-readout-") as name:
+        folder = Path(name)
+        (folder / SUBJECT).write_text(subject.model_dump_json(), encoding="utf-8")
+        with (folder / "errors").open("wb") as errors:
+            command = [sys.executable, "-m", __name__, name, str(memory)]
+            reading = subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stderr=errors)
+            with reading:
+                _feed(export, cast(IO[bytes], reading.stdin))
+        if reading.returncode:
+            said = (folder / "errors").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            why = said[-1] if said else f"reading them ended with {reading.returncode}"
+            return lost(PROBES, f"the image's files could not be read: {why}")
+        with (folder / ANSWERS).open("rb") as answers:
+            return measured(answers.read(door.MOST_BYTES), PROBES)
+
+
+def _feed(export: Iterable[bytes], into: IO[bytes]) -> None:
+    """Hand a tar over. Raises RdmaImagesError where the engine stops handing it out."""
+    try:
+        with contextlib.suppress(BrokenPipeError), into:  # who reads says itself why it reads no further
+            for chunk in export:
+                into.write(chunk)
+    except OSError as error:
+        raise RdmaImagesError(f"the engine stopped handing out the image's files: {error}") from None
+
+
+def main(folder: Path, memory: int) -> None:
+    """Read the tar on standard input, of an image whose subject is in `folder`; the answers are written there."""
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    subject = Subject.model_validate_json((folder / SUBJECT).read_bytes())
+    taken = Taken(folder / "files")
+    taken.root.mkdir()
+    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|", bufsize=CHUNK) as archive:
+        files = tree.summary(_entries(archive, taken), lambda path: _small(taken, path))
+    answers = {
+        "tree": {"value": {"files": files, "libraries": _libraries(taken, files, subject)}},
+        "packages": {"value": packages.installed_packages(str(taken.root))},
+        "system": {"value": _system(taken, subject)},
+    }
+    (folder / ANSWERS).write_bytes(measure.as_json(answers))
 
 
 def _entries(archive: tarfile.TarFile, taken: Taken) -> Iterator[tree.Entry]:
     """Every file of the archive as the tree's summary wants it; libraries are read as they come by."""
     kinds = {tarfile.DIRTYPE: stat.S_IFDIR, tarfile.SYMTYPE: stat.S_IFLNK, tarfile.REGTYPE: stat.S_IFREG}
-    for number, member in enumerate(archive):
+    for number, member in enumerate(stream.members(archive)):
         path = "/" + member.name.removeprefix("./").strip("/")
         mode = member.mode | kinds.get(member.type, 0)
         if member.issym():
@@ -77,14 +119,17 @@ def _entries(archive: tarfile.TarFile, taken: Taken) -> Iterator[tree.Entry]:
 
 def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, taken: Taken) -> None:
     if KEPT.fullmatch(path) and member.size <= KEPT_LIMIT:
+        taken.kept += member.size
+        if taken.kept > KEPT_IN_ALL:
+            raise ValueError(f"the records of its packages take more than {KEPT_IN_ALL} bytes")
         _save(archive, member, taken.root / path.lstrip("/"))
     elif SHARED.fullmatch(path) and member.size <= LIBRARY_LIMIT:
         with tempfile.TemporaryDirectory(dir=taken.root) as folder:
             file = Path(folder) / "library"
             _save(archive, member, file)
             _read_library(path, str(file), taken)
-    elif leftovers.may_hold_secret(path, member.size):
-        _save(archive, member, taken.root / path.lstrip("/"))
+    elif leftovers.may_hold_secret(path, member.size) and (content := archive.extractfile(member)):
+        taken.last = path, content.read()
 
 
 def _read_library(path: str, file: str, taken: Taken) -> None:
@@ -111,11 +156,9 @@ def _save(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None
             file.write(data)
 
 
-def _small(taken: Taken, path: str) -> bytes | None:
-    try:
-        return (taken.root / path.lstrip("/")).read_bytes()[: leftovers.TEXT_LIMIT]
-    except OSError:
-        return None
+def _small(taken: Taken, path: str) -> bytes:
+    """The content of the small file that has just come by."""
+    return taken.last[1] if taken.last[0] == path else _kept(taken, path)[: leftovers.TEXT_LIMIT]
 
 
 def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[str, Any]:
@@ -127,7 +170,7 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
             for path, about in taken.shared.items()
         },
         links=taken.links,
-        cache=cache(_small_whole(taken, "/etc/ld.so.cache")),
+        cache=cache(_kept(taken, "/etc/ld.so.cache")),
         library_path=tuple(filter(None, subject.environment.get("LD_LIBRARY_PATH", "").split(":"))),
     )
     asked_by = next(iter(sorted(taken.nccl)), "")
@@ -161,7 +204,7 @@ def _closure(tree_of: ReadOut, path: str) -> dict[str, Any]:
     return {"libraries": found, "missing": missing, "error": ""}
 
 
-def _small_whole(taken: Taken, path: str) -> bytes:
+def _kept(taken: Taken, path: str) -> bytes:
     try:
         return (taken.root / path.lstrip("/")).read_bytes()
     except OSError:
@@ -178,3 +221,7 @@ def _system(taken: Taken, subject: Subject) -> dict[str, Any]:
         "user": 0,
         "environment": subject.environment,
     }
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

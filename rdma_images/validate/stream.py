@@ -1,8 +1,11 @@
-"""What docker-py hands out in pieces, as one file."""
+"""What docker-py hands out in pieces, as one file, and a tar that is too large to be remembered."""
 
 import io
+import tarfile
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
+
+CHUNK = 1 << 20  # bytes
 
 
 class Chunks(io.RawIOBase):
@@ -22,3 +25,17 @@ class Chunks(io.RawIOBase):
         size = min(len(buffer), len(self._left))
         buffer[:size], self._left = self._left[:size], self._left[size:]
         return size
+
+
+def members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The members of an archive that is read from start to end, each forgotten once the next is asked for.
+
+    Raises tarfile.ReadError where more comes after what tarfile takes for the end: another reader may not.
+    """
+    while member := archive.next():
+        yield member
+        cast(Any, archive).members.clear()
+    rest = cast(io.BufferedIOBase, archive.fileobj)
+    while data := rest.read(CHUNK):
+        if data.strip(b"\0"):
+            raise tarfile.ReadError("a damaged tar: it goes on where it should end")

@@ -106,7 +106,7 @@ def _history(client: DockerClient, digest: str) -> list[dict[str, Any]]:
     try:
         return list(api.history(digest))
     except NotFound:
-        client.containers.create(digest, ["/unpacked"], network_mode="none").remove()
+        client.containers.create(digest, ["/unpacked"], network_mode="none").remove(v=True)
         return list(api.history(digest))
 
 

@@ -1,16 +1,27 @@
-"""The parts of an ELF file that say what a library needs, what it offers and what it looks for."""
+"""The parts of an ELF file that say what a library needs, what it offers and what it looks for.
+
+The file may have been made to do harm: it is mapped, never copied, and what it says is taken up to limits that no
+library of this world comes near.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import re
 import struct
-from re import Pattern
+from collections.abc import Iterator
+from re import Match, Pattern
 from typing import Any, NamedTuple
 
 SHT_DYNAMIC, SHT_DYNSYM = 6, 11
 DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH = 1, 14, 15, 29
+DYNAMIC, SYMBOL = 16, 24  # bytes of a row
+MOST_DYNAMIC = 4096  # rows: a library needs hundreds of others at most
+MOST_SYMBOLS = 1 << 21  # rows: libtorch_cpu.so has some 100,000
+MOST_WORDS = 1000  # distinct matches
+LONGEST = 8192  # bytes of a name or a search path
 MACHINES = {62: "x86_64", 183: "aarch64"}
 
 
@@ -27,63 +38,16 @@ class Section(NamedTuple):
 
 
 def library(path: str) -> dict[str, Any]:
-    """What the library at `path` says of itself: machine, soname, needed, rpath, runpath, exported names.
+    """What the library at `path` says of itself: machine, soname, needed, rpath and runpath.
 
     Raises NotElf for anything else, OSError where it cannot be read.
     """
-    with open(path, "rb") as file:
-        try:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:
-            raise NotElf("%s is empty" % path) from None
-        with data:
-            try:
-                return _library(data, path)
-            except (struct.error, IndexError, UnicodeDecodeError, OverflowError):
-                raise NotElf("%s is cut short or damaged" % path) from None
-
-
-def words(path: str, pattern: Pattern[bytes]) -> list[str]:
-    """Every distinct match of `pattern` in the read-only data of the ELF file at `path`, sorted."""
-    found: set[str] = set()
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        try:
-            parts = [s for s in _sections(data, path) if s.name == ".rodata"]
-            for part in parts:
-                text = data[part.offset : part.offset + part.size]
-                found.update(match.group().decode("ascii", "replace") for match in pattern.finditer(text))
-        except (struct.error, IndexError):
-            raise NotElf("%s is cut short or damaged" % path) from None
-    return sorted(found)
-
-
-def numbers(names: list[str], prefix: str) -> list[int]:
-    """The N of every `<prefix>N` among `names`, ascending."""
-    found = (re.fullmatch(re.escape(prefix) + r"(\d+)", name) for name in names)
-    return sorted({int(match.group(1)) for match in found if match})
-
-
-def interpreter(path: str) -> str | None:
-    """The program interpreter (the loader) that the executable at `path` names; None for a static one."""
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        for section in _sections(data, path):
-            if section.name == ".interp":
-                return _text(data, section.offset)
-    return None
-
-
-def _library(data: Any, path: str) -> dict[str, Any]:
-    sections = _sections(data, path)
-    entries: list[tuple[int, str]] = []
-    exported: list[str] = []
-    for section in sections:
-        if section.kind == SHT_DYNAMIC:
-            entries = _dynamic(data, section, sections[section.link].offset)
-        elif section.kind == SHT_DYNSYM:
-            exported = _exported(data, section, sections[section.link].offset)
-    if not entries:
-        raise NotElf("%s has no dynamic section" % path)
-    machine = struct.unpack_from("<H", data, 18)[0]
+    with _read(path) as data:
+        sections = _sections(data, path)
+        entries = [entry for section in _of_kind(sections, SHT_DYNAMIC) for entry in _dynamic(data, section, sections)]
+        if not entries:
+            raise NotElf("%s has no dynamic section" % path)
+        machine = struct.unpack_from("<H", data, 18)[0]
     of = {kind: [value for tag, value in entries if tag == kind] for kind, _ in entries}
     return {
         "machine": MACHINES.get(machine, str(machine)),
@@ -91,8 +55,69 @@ def _library(data: Any, path: str) -> dict[str, Any]:
         "needed": of.get(DT_NEEDED, []),
         "rpath": [p for value in of.get(DT_RPATH, []) for p in value.split(":")],
         "runpath": [p for value in of.get(DT_RUNPATH, []) for p in value.split(":")],
-        "exported": exported,
     }
+
+
+def exported(path: str, pattern: Pattern[bytes]) -> list[str]:
+    """The names that the library at `path` exports and that `pattern` matches from their start, sorted.
+
+    Raises as `library` does.
+    """
+    with _read(path) as data:
+        sections = _sections(data, path)
+        found: set[bytes] = set()
+        for section in _of_kind(sections, SHT_DYNSYM):
+            strings = sections[section.link].offset
+            for offset in _rows(section, SYMBOL, MOST_SYMBOLS):
+                name, _info, _other, defined_in = struct.unpack_from("<IBBH", data, offset)
+                match = pattern.match(data, strings + name) if name and defined_in else None
+                if match:
+                    _keep(match, found)
+    return sorted(name.decode("ascii", "replace") for name in found)
+
+
+def words(path: str, pattern: Pattern[bytes]) -> list[str]:
+    """Every distinct match of `pattern` in the read-only data of the ELF file at `path`, sorted.
+
+    Raises as `library` does.
+    """
+    found: set[bytes] = set()
+    with _read(path) as data:
+        for part in [section for section in _sections(data, path) if section.name == ".rodata"][:1]:
+            for match in pattern.finditer(data, part.offset, part.offset + part.size):
+                _keep(match, found)
+    return sorted(word.decode("ascii", "replace") for word in found)
+
+
+def numbers(names: list[str], prefix: str) -> list[int]:
+    """The N of every `<prefix>N` among `names`, ascending."""
+    found = (re.fullmatch(re.escape(prefix) + r"(\d{1,9})", name) for name in names)
+    return sorted({int(match.group(1)) for match in found if match})
+
+
+def interpreter(path: str) -> str | None:
+    """The program interpreter (the loader) that the executable at `path` names; None for a static one.
+
+    Raises as `library` does.
+    """
+    with _read(path) as data:
+        for section in _sections(data, path):
+            if section.name == ".interp":
+                return _text(data, section.offset)
+    return None
+
+
+@contextlib.contextmanager
+def _read(path: str) -> Iterator[Any]:
+    """The file's bytes. Whatever its numbers lead to that is not there ends as NotElf."""
+    with open(path, "rb") as file:
+        try:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                yield data
+        except NotElf:
+            raise
+        except (struct.error, ValueError, IndexError, OverflowError):
+            raise NotElf("%s is empty, cut short or damaged" % path) from None
 
 
 def _sections(data: Any, path: str) -> list[Section]:
@@ -104,32 +129,47 @@ def _sections(data: Any, path: str) -> list[Section]:
         raise NotElf("%s has no section table" % path)
     rows = [struct.unpack_from("<IIQQQQI", data, start + i * size) for i in range(count)]
     names = rows[names_at][4]
-    return [Section(_text(data, names + r[0]), r[1], r[4], r[5], r[6]) for r in rows]
+    return [Section(_start_of_name(data, names + r[0]), r[1], r[4], r[5], r[6]) for r in rows]
 
 
-def _dynamic(data: Any, section: Section, strings: int) -> list[tuple[int, str]]:
-    entries = []
-    for offset in range(section.offset, section.offset + section.size, 16):
+def _of_kind(sections: list[Section], kind: int) -> list[Section]:
+    """The section of a kind of which a library has one."""
+    return [section for section in sections if section.kind == kind][:1]
+
+
+def _rows(section: Section, size: int, most: int) -> range:
+    """Where the rows of a table begin."""
+    if section.size > size * most:
+        raise ValueError("a table beyond measure")
+    return range(section.offset, section.offset + section.size, size)
+
+
+def _dynamic(data: Any, section: Section, sections: list[Section]) -> Iterator[tuple[int, str]]:
+    strings = sections[section.link].offset
+    for offset in _rows(section, DYNAMIC, MOST_DYNAMIC):
         tag, value = struct.unpack_from("<QQ", data, offset)
         if tag in (DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH):
-            entries.append((tag, _text(data, strings + value)))
+            yield tag, _text(data, strings + value)
         elif tag == 0:
-            entries.append((0, ""))
-            break
-    return entries
+            yield 0, ""
+            return
 
 
-def _exported(data: Any, section: Section, strings: int) -> list[str]:
-    names = []
-    for offset in range(section.offset, section.offset + section.size, 24):
-        name, _info, _other, defined_in = struct.unpack_from("<IBBH", data, offset)
-        if name and defined_in:
-            names.append(_text(data, strings + name))
-    return names
+def _keep(match: Match[bytes], found: set[bytes]) -> None:
+    if match.end() - match.start() > LONGEST or len(found) == MOST_WORDS:
+        raise ValueError("names beyond measure")
+    found.add(match.group())
+
+
+def _start_of_name(data: Any, offset: int) -> str:
+    """A section's name, as much of it as tells it from others."""
+    return str(data[offset : offset + 16].split(b"\0", 1)[0].decode("utf-8", "replace"))
 
 
 def _text(data: Any, offset: int) -> str:
-    end = data.find(b"\0", offset)
+    end = data.find(b"\0", offset, offset + LONGEST)
+    if end < 0:
+        raise ValueError("a name without an end")
     return str(data[offset:end].decode("utf-8", "replace"))
 
 

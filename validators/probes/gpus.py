@@ -66,8 +66,10 @@ def all_reduce(world: int, settings: dict[str, str], sizes: tuple[int, ...]) -> 
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
         held.close()
+        # With a file to write to, NCCL says nothing on its standard output.
+        inherited = {name: value for name, value in os.environ.items() if name != "NCCL_DEBUG_FILE"}
         environment = {
-            **os.environ,
+            **inherited,
             **settings,
             "NCCL_DEBUG": "INFO",
             "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,ENV,TUNING,P2P",

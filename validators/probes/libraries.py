@@ -18,8 +18,10 @@ LOOKED_FOR = re.compile(
     rb"|NCCL version \d[\w.]*\+[\w.]+"
 )
 ABIS = ("ncclNetPlugin_v", "ncclTunerPlugin_v", "ncclGinPlugin_v", "ncclRmaPlugin_v")
+EXPORTED = re.compile(rb"nccl(?:Net|Tuner|Gin|Rma)Plugin_v\d+(?=\0)")
 FABRIC = re.compile(r"lib(?:fabric|efa|ibverbs)\.so(\.\d+)*")
 HEADER = re.compile(r"nccl\.h")
+HEADER_KEPT = 1 << 20  # characters: a nccl.h has some 30,000
 HEADER_VERSION = re.compile(r"^#define NCCL_(MAJOR|MINOR|PATCH)\s+(\d+)", re.MULTILINE)
 # The suffix of its providers, the folder that it opens them in first, and the one with their announcements.
 VERBS = re.compile(rb"(?:/[\w.+/-]{1,200}/lib%s)?-rdmav\d+\.so|/[\w.+/-]{1,200}/libibverbs\.d(?=\0)")
@@ -92,15 +94,14 @@ def about_plugin(path: str) -> dict[str, Any]:
     """The version of an aws-ofi-nccl ("" for another plugin), the ABI numbers exported by kind, and what it needs."""
     try:
         about = elf.library(path)
+        names = elf.exported(path, EXPORTED)
         banners = elf.words(path, OFI_BANNER)
     except (OSError, elf.NotElf) as error:
         return {"error": str(error)}
     return {
         "error": "",
         "version": banners[0].split()[-1] if banners else "",
-        "exports": {
-            kind: elf.numbers(about["exported"], kind) for kind in ABIS if elf.numbers(about["exported"], kind)
-        },
+        "exports": {kind: elf.numbers(names, kind) for kind in ABIS if elf.numbers(names, kind)},
         "needed": about["needed"],
     }
 
@@ -115,7 +116,7 @@ def header_version(path: str) -> str:
     """The version that a nccl.h declares; "" where it declares none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            parts = dict(HEADER_VERSION.findall(file.read()))
+            parts = dict(HEADER_VERSION.findall(file.read(HEADER_KEPT)))
     except OSError:
         return ""
     return ".".join(parts[part] for part in ("MAJOR", "MINOR", "PATCH")) if len(parts) == 3 else ""

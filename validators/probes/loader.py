@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import subprocess
 import sys
 from typing import Any
 
-from validators.probes import elf
+from validators.probes import elf, tools
 
 LIMIT = 30  # seconds for one question to the loader
+KEPT = 1 << 20  # bytes of its answer: torch's is some 10,000
 FIND = """
 import ctypes, sys
 class Map(ctypes.Structure):
@@ -51,14 +51,13 @@ def resolved(name: str, asked_by: str | None = None) -> dict[str, Any]:
 
 def _opened(name: str) -> dict[str, Any]:
     command = [sys.executable, "-I", "-S", "-c", FIND, name, str(RTLD_LAZY)]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=LIMIT)
-    except subprocess.TimeoutExpired:
+    rc, out, err = tools.bounded(command, LIMIT, tools.KEPT)
+    if rc is None:
         return {"path": "", "file": "", "error": "opening it took more than %d s" % LIMIT}
-    path = done.stdout.decode("utf-8", "replace").strip()
-    if done.returncode == 0 and path:
+    path = out.decode("utf-8", "replace").strip()
+    if rc == 0 and path:
         return {"path": path, "file": os.path.realpath(path), "error": ""}
-    last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["ended with %d" % done.returncode]
+    last = err.decode("utf-8", "replace").strip().splitlines()[-1:] or ["ended with %d" % rc]
     return {"path": "", "file": "", "error": last[0].replace("OSError: ", "")[:500]}
 
 
@@ -73,10 +72,12 @@ def closure(path: str) -> dict[str, Any]:
     try:
         # As ldd asks; with --list the loader stops at the first name that nothing answers to.
         asking = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1"}
-        done = subprocess.run([program, path], env=asking, capture_output=True, timeout=LIMIT)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        rc, out, err = tools.bounded([program, path], LIMIT, KEPT, asking)
+    except OSError as error:
         return {"libraries": {}, "missing": [], "error": str(error)}
-    return _closure(done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+    if rc is None:
+        return {"libraries": {}, "missing": [], "error": "the loader took more than %d s" % LIMIT}
+    return _closure(out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
 
 def _closure(out: str, err: str) -> dict[str, Any]:

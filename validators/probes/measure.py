@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import select
@@ -10,7 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from validators.probes import devices, gpus, libraries, packages, pytorch, system, tools, tree
@@ -20,9 +21,9 @@ LIMIT = 90  # seconds for one probe
 WITH_GPUS = 400  # seconds where an all-reduce is among them
 
 
-def file_tree() -> dict[str, Any]:
-    """The tree, and what is known of the libraries found in it."""
-    found = tree.summary(tree.entries(), tree.small_file)
+def file_tree(volumes: Iterable[str] = ()) -> dict[str, Any]:
+    """The tree with its volumes, and what is known of the libraries found in it."""
+    found = tree.summary(tree.entries("/", volumes), tree.small_file)
     return {"files": found, "libraries": libraries.fabric_libraries(found["libraries"])}
 
 
@@ -37,8 +38,9 @@ PROBES: dict[str, Callable[[], Any]] = {
 }
 
 
-def measure(names: list[str], limit: float = LIMIT) -> dict[str, Any]:
+def measure(names: list[str], limit: float = LIMIT, volumes: Iterable[str] = ()) -> dict[str, Any]:
     """{probe: {"value", "error", "seconds"}} for the probes named, all at once."""
+    probes: dict[str, Callable[[], Any]] = {**PROBES, "tree": functools.partial(file_tree, volumes)}
     start = time.monotonic()
     children = {}
     for name in names:
@@ -46,7 +48,7 @@ def measure(names: list[str], limit: float = LIMIT) -> dict[str, Any]:
         pid = os.fork()
         if pid == 0:
             os.close(reader)
-            _child(name, writer)
+            _child(probes[name], writer)
         os.close(writer)
         children[reader] = (name, pid)
     answers = dict.fromkeys(names, b"")
@@ -66,19 +68,24 @@ def measure(names: list[str], limit: float = LIMIT) -> dict[str, Any]:
     }
 
 
-def _child(name: str, writer: int) -> None:
+def as_json(found: Any) -> bytes:
+    """What was found as JSON. Bytes of a file's name that are no UTF-8 become "?"; no other program takes them."""
+    return json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _child(probe: Callable[[], Any], writer: int) -> None:
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
     try:
-        answer: dict[str, Any] = {"value": PROBES[name](), "error": ""}
+        answer: dict[str, Any] = {"value": probe(), "error": ""}
     except BaseException as error:  # whatever an image does to a probe is an answer, not a crash
         last = traceback.extract_tb(error.__traceback__)[-1:]
         where = " (%s:%s)" % (os.path.basename(last[0].filename), last[0].lineno) if last else ""
         answer = {"value": None, "error": "%s: %s%s" % (type(error).__name__, str(error)[:1500], where)}
     with os.fdopen(writer, "wb") as out:
-        out.write(json.dumps(answer).encode())
+        out.write(as_json(answer))
     os._exit(0)
 
 
@@ -97,6 +104,8 @@ def _answer(data: bytes, pid: int, late: bool, limit: float, seconds: float) -> 
 
 
 def main() -> None:
-    """Measure the probes named on the command line and print MARK and the JSON."""
-    names = sys.argv[1:]
-    sys.stdout.write(MARK + json.dumps(measure(names, WITH_GPUS if "gpus" in names else LIMIT)) + "\n")
+    """Measure the probes named on the command line, the tree with the volumes named, and print MARK and the JSON."""
+    names = [word for word in sys.argv[1:] if not word.startswith("/")]
+    volumes = [word for word in sys.argv[1:] if word.startswith("/")]
+    found = measure(names, WITH_GPUS if "gpus" in names else LIMIT, volumes)
+    sys.stdout.write(MARK + json.dumps(found) + "\n")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import glob
 import os
 import re
-import subprocess
 import sys
-from importlib import metadata
 from typing import Any
 
+from validators.probes import tools
+
+HEAD = 64 * 1024  # characters: a wheel's METADATA begins with its name and version
+RPM_KEPT = 4 << 20  # bytes: a system has some thousand packages
 NAME = re.compile(r"[-_.]+")
 
 
@@ -39,14 +41,23 @@ def wheels(root: str = "/") -> dict[str, dict[str, str]]:
     on_path = [p for p in sys.path if p.endswith("-packages")] if root == "/" else []
     found = {}
     for folder in sorted({os.path.realpath(f) for f in usual + on_path}):
-        here = {}
-        for distribution in metadata.distributions(path=[folder]):
-            name = distribution.metadata["Name"]
-            if name:
-                here[NAME.sub("-", name).lower()] = distribution.version
-        if here:
-            found["/" + os.path.relpath(folder, root)] = here
+        records = glob.glob(os.path.join(glob.escape(folder), "*.dist-info/METADATA"))
+        records += glob.glob(os.path.join(glob.escape(folder), "*.egg-info/PKG-INFO"))
+        if records:
+            found["/" + os.path.relpath(folder, root)] = dict(map(wheel, sorted(records)))
     return found
+
+
+def wheel(record: str) -> tuple[str, str]:
+    """Name and version of the package whose METADATA is at `record`; from its folder's name where it says neither."""
+    name, _, version = os.path.basename(os.path.dirname(record)).rpartition(".")[0].partition("-")
+    try:
+        with open(record, encoding="utf-8", errors="replace") as file:
+            head = file.read(HEAD).split("\n\n", 1)[0]
+    except OSError:
+        head = ""
+    said = dict(re.findall(r"^(Name|Version): *(\S.*?) *$", head, re.MULTILINE))
+    return NAME.sub("-", said.get("Name", name)).lower(), said.get("Version", version)
 
 
 def dpkg(root: str = "/") -> dict[str, str]:
@@ -78,10 +89,10 @@ def efa_installer(root: str = "/") -> str:
 
 def rpm() -> dict[str, str]:
     """Installed RPM packages; empty where there is no rpm to ask."""
-    command: list[str] = ["rpm", "-qa", "--queryformat", "%{NAME}\t%{VERSION}-%{RELEASE}\n"]
+    command = ["rpm", "-qa", "--queryformat", "%{NAME}\t%{VERSION}-%{RELEASE}\n"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
+        _, out, _ = tools.bounded(command, 30, RPM_KEPT)
+    except OSError:
         return {}
-    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    lines = out.decode("utf-8", "replace").splitlines()
     return dict(line.split("\t", 1) for line in lines if "\t" in line)

@@ -1,16 +1,17 @@
-"""The fabric's own tools, run with a time limit."""
+"""The fabric's own tools, run with a limit of time and of output."""
 
 from __future__ import annotations
 
 import os
+import selectors
 import shutil
 import signal
 import subprocess
 import time
-from typing import Any
+from typing import IO, Any, cast
 
 LIMIT = 15  # seconds
-KEPT = 20000  # characters of output
+KEPT = 20000  # bytes of output, and of errors
 PLACES = "/opt/amazon/efa/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 COMMANDS = {
     "fi_info --version": ["fi_info", "--version"],
@@ -39,26 +40,50 @@ def run(command: list[str]) -> dict[str, Any]:
         return answer
     start = time.monotonic()
     try:
-        process = subprocess.Popen(
-            [path, *command[1:]],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        rc, out, err = bounded([path, *command[1:]], LIMIT, KEPT)
     except OSError as error:
         answer["err"] = str(error)
         return answer
-    try:
-        out, err = process.communicate(timeout=LIMIT)
-        answer.update(rc=process.returncode, out=_text(out), err=_text(err))
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # its children hold the pipes too
-        process.communicate()
-        answer["timed_out"] = True
     answer["seconds"] = round(time.monotonic() - start, 3)
+    if rc is None:
+        answer["timed_out"] = True
+    else:
+        answer.update(rc=rc, out=out.decode("utf-8", "replace"), err=err.decode("utf-8", "replace"))
     return answer
 
 
-def _text(data: bytes) -> str:
-    return data[:KEPT].decode("utf-8", "replace")
+def bounded(
+    command: list[str], limit: float, kept: int, environment: dict[str, str] | None = None
+) -> tuple[int | None, bytes, bytes]:
+    """Exit code (None: stopped after `limit` seconds), and the first `kept` bytes each of output and of errors.
+
+    What is printed beyond them is read and forgotten. Raises OSError where the command cannot be started.
+    """
+    deadline = time.monotonic() + limit
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True, env=environment
+    )
+    taken = {"out": bytearray(), "err": bytearray()}
+    with process, selectors.DefaultSelector() as selector:
+        for name, stream in (("out", process.stdout), ("err", process.stderr)):
+            selector.register(cast("IO[bytes]", stream), selectors.EVENT_READ, name)
+        while selector.get_map() and time.monotonic() < deadline:
+            for key, _ in selector.select(0.1):
+                data = os.read(key.fd, 1 << 16)
+                if not data:
+                    selector.unregister(key.fileobj)
+                taken[key.data] += data[: kept - len(taken[key.data])]
+        late = bool(selector.get_map()) or not _ends(process, deadline)
+        if late:
+            os.killpg(process.pid, signal.SIGKILL)  # its children hold the pipes too
+    return None if late else process.returncode, bytes(taken["out"]), bytes(taken["err"])
+
+
+def _ends(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    """Whether the process, whose streams are closed, ends in time."""
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from validators.probes import leftovers
@@ -32,9 +32,12 @@ class Entry(NamedTuple):
     target: str = ""
 
 
-def entries(root: str = "/") -> Iterator[Entry]:
-    """Everything below `root` on its own file system, folders before what is in them, links not followed."""
-    device = os.lstat(root).st_dev
+def entries(root: str = "/", volumes: Iterable[str] = ()) -> Iterator[Entry]:
+    """Everything below `root` on its own file system, folders before what is in them, links not followed.
+
+    `volumes` are folders whose file systems belong to it too.
+    """
+    devices = {os.stat(place).st_dev for place in (root, *volumes)}
     folders = [root]
     while folders:
         folder = folders.pop()
@@ -49,7 +52,7 @@ def entries(root: str = "/") -> Iterator[Entry]:
             except OSError:
                 continue
             if stat.S_ISDIR(info.st_mode):
-                if child.path in SKIPPED or info.st_dev != device:
+                if child.path in SKIPPED or info.st_dev not in devices:
                     continue
                 folders.append(child.path)
             yield Entry(child.path, info.st_mode, info.st_size, "%x:%x" % (info.st_dev, info.st_ino), target)
