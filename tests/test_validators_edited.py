@@ -1,0 +1,182 @@
+"""What single validators make of the good case with other labels, libraries or packages."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdma_images.validate.case import Case
+from rdma_images.validate.measured import Libraries, Packages, Tree
+from rdma_images.validate.plugin import BrokenError, Judge
+from validators import test_labels as labels_suite
+from validators import test_nccl as nccl_suite
+from validators import test_verbs as verbs_suite
+
+GOOD = (Path(__file__).parent / "data" / "cases" / "efa-pytorch.json").read_text()
+NCCL = "/opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2"
+PLUGIN = "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so"
+FABRIC = "/opt/amazon/efa/lib/libfabric.so.1.27.0"
+LIB = "/usr/lib/x86_64-linux-gnu"
+PROVIDER = "libibverbs/libefa-rdmav34.so"
+FILE = {"size": 1, "target": ""}
+
+Change = tuple[tuple[str, ...], Any]  # the steps to a value, and another one: None takes it away
+
+
+def edited(*changes: Change) -> Case:
+    data = json.loads(GOOD)
+    for (*steps, last), value in changes:
+        place = data
+        for step in steps:
+            place = place[step]
+        place[last] = value
+        if value is None:
+            del place[last]
+    return Case.model_validate(data)
+
+
+def labels(**values: str) -> list[Change]:
+    """`rehearsal` is the label of that name, any other one a component's."""
+    names = {n: n if n == "rehearsal" else f"component.{n.replace('_', '-')}" for n in values}
+    return [(("subject", "labels", f"io.rdma-images.{names[n]}"), value) for n, value in values.items()]
+
+
+def file(path: str, about: dict[str, Any] | None) -> Change:
+    return ("measured", "tree", "files", "libraries", path), about
+
+
+def library(*steps: str, value: Any) -> Change:
+    return ("measured", "tree", "libraries", *steps), value
+
+
+def parts(of: Case) -> tuple[Tree, Libraries, Packages]:
+    tree, packages = of.measured.tree, of.measured.packages
+    assert tree
+    assert packages
+    return tree, tree.libraries, packages
+
+
+def broken(validator: Any, *given: Any) -> str:
+    """What a validator finds at fault; "" where it passes."""
+    judge = Judge()
+    try:
+        validator(*given, judge)
+    except BrokenError:
+        assert judge.expected
+        assert judge.mend
+        return judge.found
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"rehearsal": "efa-installer-1.50.0"}, ""),
+        ({"rehearsal": "efa-installer-1.50.0,base-debian13"}, ""),
+        ({"rehearsal": "erdma-apt-jammy/erdma,erdma-apt-key", "erdma_apt": "jammy"}, ""),
+        ({"rehearsal": ""}, "that is not named: libfabric1-aws 2.1.0-1.1+standin, libnccl-ofi 1.21.1+standin"),
+        ({"rehearsal": "base-debian13"}, "that is not named"),
+        ({"rehearsal": "efa-installer-1.50.0,base-ubuntu24.04"}, "base-ubuntu24.04, which nothing here"),
+        ({"rehearsal": "efa-installer-1.50.0,base"}, "base, which nothing here"),
+        ({"rehearsal": "efa-installer-1.50.0,pytorch-2.15.0"}, "pytorch-2.15.0, which nothing here"),
+        ({"rehearsal": "erdma-apt-jammy/erdma,efa-installer-1.50.0"}, "erdma-apt-jammy/erdma, which nothing here"),
+    ],
+)
+def test_a_rehearsal_says_what_stood_in(given: dict[str, str], found: str) -> None:
+    case = edited(*labels(**given))
+    said = broken(labels_suite.test_rehearsal, case, parts(case)[2])
+    assert found in said
+    assert bool(found) == bool(said)
+
+
+def test_a_rehearsal_without_packages_of_a_stand_in_is_told() -> None:
+    case = edited((("measured", "packages", "dpkg"), {"libfabric1-aws": "2.6.0amzn1.0"}))
+    assert "no package is of a stand-in" in broken(labels_suite.test_rehearsal, case, parts(case)[2])
+    unknown = edited((("measured", "packages", "dpkg"), {}))
+    assert not broken(labels_suite.test_rehearsal, unknown, parts(unknown)[2])
+
+
+def test_a_rehearsal_silences_only_what_its_source_brings() -> None:
+    everything = "efa-installer,python,pytorch,cuda,base,libfabric,rdma-core,cudnn,nccl,aws-ofi-nccl"
+    false = labels(rehearsal=everything, python="3.9", pytorch="2.4.0", cuda="12.8", base="ubuntu24.04", cudnn="9.1")
+    case = edited(*false)
+    system, packages = case.measured.system, parts(case)[2]
+    assert broken(labels_suite.test_python, case, system).startswith("3.13")
+    assert broken(labels_suite.test_pytorch, case) == "2.15.0+cu132"
+    assert broken(labels_suite.test_cuda, case) == "13.2"
+    assert broken(labels_suite.test_base, case, system) == "debian13"
+    assert broken(labels_suite.test_libfabric, case) == "2.1.0"
+    assert broken(labels_suite.test_rdma_core, case, packages) == "56.1"
+    assert broken(labels_suite.test_cudnn, case, packages) == "9.26.0.51"
+    with pytest.raises(pytest.skip.Exception, match=r"took the place of efa-installer-1\.50\.0"):
+        labels_suite.test_libfabric(edited(), Judge())
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ([], ""),
+        (labels(aws_ofi_nccl="1.18.0"), "1.21.1+standin"),
+        ([(("measured", "packages", "dpkg", "libnccl-ofi"), "1.18.0-1")], "1.18.0"),
+        ([library("plugins", PLUGIN, "version", value="1.20.0")], "1.20.0"),  # its own word goes before the package's
+    ],
+)
+def test_the_label_of_the_plugin(changes: list[Change], found: str) -> None:
+    case = edited(*changes)
+    assert broken(labels_suite.test_aws_ofi_nccl, case, *parts(case)[1:]) == found
+
+
+def test_the_label_of_an_installer_that_did_not_run() -> None:
+    case = edited((("measured", "packages", "efa_installer"), ""))
+    assert broken(labels_suite.test_efa_installer, case, parts(case)[2]) == "nothing"
+    assert not broken(labels_suite.test_efa_installer, edited(), parts(edited())[2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ([], ""),
+        ([(("measured", "torch"), None)], ""),
+        ([library("nccl", NCCL, "banner", value="2.30.7+cuda12.9")], "for CUDA 12.9"),
+        ([(("measured", "torch"), None), *labels(cuda="12.8")], "for CUDA 13.3"),
+    ],
+)
+def test_nccl_is_for_the_images_cuda(changes: list[Change], found: str) -> None:
+    case = edited(*changes)
+    said = broken(nccl_suite.test_cuda, case, parts(case)[1], (NCCL, "2.30.7"))
+    assert said.endswith(found)
+    assert bool(found) == bool(said)
+
+
+GONE = file(f"{LIB}/{PROVIDER}", None)
+OF_LIB64 = library("verbs_looks_for", value={"x": ["-rdmav34.so", "/lib64/libibverbs/lib%s-rdmav34.so"]})
+SILENT = library("verbs_looks_for", value={})
+
+
+@pytest.mark.parametrize(
+    ("changes", "holds"),
+    [
+        ([], True),
+        ([file("/etc/libibverbs.d/efa.driver", None), file("/root/libibverbs.d/efa.driver", FILE)], False),
+        ([GONE, file("/root/libefa-rdmav34.so", FILE)], False),
+        ([GONE, file(f"{LIB}/libefa-rdmav34.so", FILE)], True),  # where the loader finds libibverbs itself
+        ([GONE, OF_LIB64, file(f"/usr/lib64/{PROVIDER}", FILE)], True),  # /lib64 is a link
+        ([GONE, OF_LIB64, file(f"/opt/{PROVIDER}", FILE)], False),
+        ([GONE, SILENT, file(f"/opt/{PROVIDER}", FILE)], True),  # nothing says where libibverbs looks
+    ],
+)
+def test_the_provider_lies_where_libibverbs_looks(changes: list[Change], holds: bool) -> None:
+    tree, libraries, _ = parts(edited(*changes))
+    assert bool(broken(verbs_suite.test_provider, tree.files, libraries, "efa")) != holds
+
+
+@pytest.mark.parametrize(
+    "steps", [("closures", FABRIC, "libraries", "libefa.so.1"), ("resolved", "libefa.so.1", "file")], ids=["own", "all"]
+)
+def test_whoever_asks_for_libefa_gets_the_providers_own(steps: tuple[str, ...]) -> None:
+    good, bad = edited(), edited(library(*steps, value="/opt/planted/libefa.so.1"))
+    for case, found in ((good, ""), (bad, "/opt/planted/libefa.so.1")):
+        tree, libraries, _ = parts(case)
+        assert broken(verbs_suite.test_verbs_loader, case, tree.files, libraries, "efa") == found
+        assert not broken(verbs_suite.test_verbs_single, case, tree.files, libraries, "efa")
