@@ -1,0 +1,62 @@
+"""What a registry cache is worth to a second machine for the product's own build.
+
+python benchmarks/scaling_product.py [TARGET]
+
+Builds TARGET (erdma-nccl-tests) as a rehearsal, from a clone of what is committed, in two private engines that have
+nothing in common but a registry: the first writes the cache, the second reads it. Bases that this machine has made
+before are given to both. Needs root.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from registry import registry
+from scaling import MODES, engine
+
+from rdma_images import paths
+
+
+def main(target: str) -> None:
+    """Measure, and print a line each."""
+    bases = paths.state_folder() / "bases"
+    with tempfile.TemporaryDirectory(prefix="rdma-bench-") as name, registry(Path(name)) as host:
+        clone = Path(name) / "clone"
+        subprocess.run(["git", "clone", "--quiet", str(paths.PROJECT), str(clone)], check=True)
+        cache = f"type=registry,ref={host}/cache:product"
+        for what, option in (("writes", f"--cache-to={cache},{MODES}"), ("reads", f"--cache-from={cache}")):
+            with machine(bases):
+                seconds, steps, cached = build(clone, target, option)
+            print(f"engine that {what} the cache: {seconds:.0f} s, {cached} of {steps} steps from a cache", flush=True)
+
+
+@contextmanager
+def machine(bases: Path) -> Iterator[None]:
+    """An engine of its own, in a state folder with nothing but bases."""
+    with engine():
+        if bases.is_dir():
+            shutil.copytree(bases, Path(os.environ["RDMA_IMAGES_STATE"]) / "bases", dirs_exist_ok=True)
+        yield
+
+
+def build(clone: Path, target: str, option: str) -> tuple[float, int, int]:
+    """Seconds of `invoke build`, and of BuildKit's steps all and those from a cache."""
+    shutil.rmtree(clone / "build", ignore_errors=True)
+    command = [sys.executable, "-m", "invoke", "build", "--target", target, "--rehearse", "--no-validate", option]
+    begun = time.perf_counter()
+    subprocess.run(command, cwd=clone, check=True, stdout=sys.stderr)
+    seconds = time.perf_counter() - begun
+    (record,) = (clone / "build" / "images").glob("*/buildkit.json")
+    told = json.loads(record.read_text(encoding="utf-8"))
+    return seconds, told["steps"], told["cached"]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "erdma-nccl-tests")
