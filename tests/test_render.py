@@ -175,6 +175,18 @@ def test_the_toolkit_of_a_devel_image_takes_the_place_of_the_bases(tmp_path):
         place.unlink()
 
 
+@pytest.mark.parametrize("name", ["with-devel", "cuda-toolkit"])
+def test_what_compiles_finds_cudas_runtime(tmp_path, name):
+    """The linker looks for a name without a version, which the wheel does not have."""
+    home = tmp_path / "cuda"
+    (home / "lib").mkdir(parents=True)
+    (home / "lib" / "libcudart.so.13").touch()
+    text = stage(dockerfile("efa-pytorch-devel" if name == "with-devel" else "efa-nccl-tests"), name)
+    (command,) = re.findall(r"^.*libcudart\.so\.\*.*$", text, re.MULTILINE)
+    subprocess.run(["sh", "-euc", f"cuda={home}; {command.replace('/cuda/lib', f'{home}/lib')}"], cwd="/", check=True)
+    assert (home / "lib" / "libcudart.so").resolve() == home / "lib" / "libcudart.so.13"
+
+
 def test_a_package_without_a_wheel_is_built_on_the_base():
     text = dockerfile("sagemaker-efa-pytorch")
     assert "sagemaker-training==1.0 --hash" in stage(text, "build-source-packages")

@@ -178,7 +178,7 @@ mv /layer/opt/venv/site-packages/nvidia/cu* /cuda
 # What is kept apart for devel images: static libraries.
 cp --archive --link /devel/opt/venv/site-packages/nvidia/cu*/. /cuda/
 ln -s lib /cuda/lib64
-ln -s libcudart.so.* /cuda/lib/libcudart.so
+(cd /cuda/lib && ln -s libcudart.so.* libcudart.so)
 SH
 
 # python 3.13, the base's own, and the virtual environment that the wheels' layers fill.

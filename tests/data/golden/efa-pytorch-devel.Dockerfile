@@ -268,7 +268,7 @@ apt-get install -qq --no-install-recommends g++ make ninja-build python3-dev
 cuda=$(echo /opt/venv/site-packages/nvidia/cu[0-9]*)
 ln -sfnT "$cuda" /usr/local/cuda
 ln -s lib "$cuda/lib64"
-ln -s libcudart.so.* "$cuda/lib/libcudart.so"
+(cd "$cuda/lib" && ln -s libcudart.so.* libcudart.so)
 rm -rf /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache
 SH
 
