@@ -1,6 +1,7 @@
 """The probes, on what this machine has and on files made for them."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -69,6 +70,44 @@ def test_a_library_that_lacks_another(tmp_path: Path) -> None:
     needed.unlink()
     assert loader.closure(str(library))["missing"] == [str(needed)]
     assert "libneeded" in loader.resolved(str(library))["error"]
+
+
+@pytest.mark.parametrize(
+    ("says", "version"), [("aws-ofi-nccl 1.18.0-aws", "1.18.0"), ("aws-ofi-nccl git-02a874dc", "")]
+)
+def test_a_plugin_says_its_version(tmp_path: Path, says: str, version: str) -> None:
+    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
+    source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
+    source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "NET/OFI Initializing {says}\\n"; }}\n')
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
+    about = libraries.about_plugin(str(plugin))
+    assert (about["version"], about["exports"]) == (version, {"ncclNetPlugin_v": [8]})
+
+
+def test_where_libibverbs_looks(tmp_path: Path) -> None:
+    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
+    source, library = tmp_path / "a.c", tmp_path / "libibverbs.so.1.14.56.1"
+    words = [
+        "lib%s-rdmav34.so",
+        "/usr/lib64/libibverbs/lib%s-rdmav34.so",
+        "/etc/libibverbs.d",
+        "no %s/libibverbs.d here",
+    ]
+    source.write_text(f"const char *words[] = {{{', '.join(json.dumps(word) for word in words)}}};\n")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    assert libraries.verbs_looks_for({str(library): {"target": ""}}) == {
+        str(library): ["-rdmav34.so", "/etc/libibverbs.d", "/usr/lib64/libibverbs/lib%s-rdmav34.so"]
+    }
+
+
+def test_what_the_efa_installer_leaves_behind(tmp_path: Path) -> None:
+    assert packages.efa_installer(str(tmp_path)) == ""
+    (tmp_path / "opt/amazon").mkdir(parents=True)
+    left = tmp_path / "opt/amazon/efa_installed_packages"
+    left.write_text("# EFA installer version: 1.47.0\n# Debug packages installed: no\n# Packages installed:\nefa_1\n")
+    assert packages.efa_installer(str(tmp_path)) == "1.47.0"
+    left.write_bytes(b"\xff\0")
+    assert packages.efa_installer(str(tmp_path)) == ""
 
 
 @pytest.mark.parametrize(
