@@ -1,6 +1,7 @@
 """From orders to images in an engine: one bake call for all that are not there yet."""
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,9 @@ BUILDX = {
     # Helpers leave no image behind; two equal ones would even fight over its name.
     "BUILDX_NO_DEFAULT_LOAD": "1",
 }
+
+# One line a node, which buildx before 0.13 writes "Buildkit:".
+_BUILDKIT = re.compile(r"^build ?kit(?: version)?:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -110,8 +114,15 @@ def keep_history(made: Collection[Build], engine: Engine, builder: str | None, p
 def _all_there(orders: Sequence[Order], engine: Engine) -> dict[str, Build]:
     """The images that need not be built, by id: built before from the same inputs, and still in the engine."""
     before = {o.image.id: made for o in orders if (made := load(o.image.id)) and made.inputs == o.inputs}
+    if any(_uncommitted(made.revision) for made in before.values()) and not _uncommitted(labels.revision().commit):
+        # The same inputs are in a commit by now, and the label can name it: only that is made anew.
+        before = {image_id: made for image_id, made in before.items() if not _uncommitted(made.revision)}
     digests = _digests([made.ref for made in before.values()], engine)
     return {image_id: made for image_id, made in before.items() if digests.get(made.ref) == made.digest}
+
+
+def _uncommitted(revision: str) -> bool:
+    return revision.endswith("-dirty")
 
 
 def _say_nothing_to_do(there: Mapping[str, Build], progress: Progress) -> None:
@@ -132,7 +143,7 @@ def bake_file(orders: Sequence[Order], site: Site, rehearse: bool) -> Path:
 
     supplies = {o.image.id: supply.supply(o.sources, site.mirrors, rehearse) for o in orders}
     pantry = Pantry(site.facts, kept, made)
-    targets = _targets(orders, supplies, pantry, site)
+    targets = _targets(orders, supplies, pantry, site, labels.revision())
     path = paths.BUILD / "bake.json"
     atomic.write(path, bake.text(bake.bake_file(targets, list(pantry.helpers.values()))))
     return path
@@ -149,23 +160,28 @@ def _build(
     room.need(orders, engine)
     downloads = fetch(everything, site.mirrors, progress)
     pantry = Pantry(site.facts, lambda source: downloads[source.id], lambda base: bootstrap.base(base, progress))
-    targets = _targets(orders, supplies, pantry, site)
+    made_from = labels.revision()
+    targets = _targets(orders, supplies, pantry, site, made_from)
     file = bake.bake_file(targets, list(pantry.helpers.values()))
     with ExitStack() as stack:
         files = {i: stack.enter_context(secrets(several, site.mirrors)) for i, several in supplies.items()}
         of_target = {bake.name_of(i): files[i] for i in files} | {h: files[i] for h, i in pantry.users.items()}
         _bake(file, targets, of_target, engine, options)
     seconds = round(time.monotonic() - begun, 1)
-    made = {o.image.id: _record(o, supplies[o.image.id], engine, seconds) for o in orders}
+    made_by = _programs(engine, options.builder)
+    made = {o.image.id: _record(o, supplies[o.image.id], engine, seconds, made_from, made_by) for o in orders}
     keep_history(made.values(), engine, options.builder, progress)
     return made
 
 
 def _targets(
-    orders: Sequence[Order], supplies: Mapping[str, Sequence[Supply]], pantry: Pantry, site: Site
+    orders: Sequence[Order],
+    supplies: Mapping[str, Sequence[Supply]],
+    pantry: Pantry,
+    site: Site,
+    made_from: labels.Revision,
 ) -> list[bake.ImageTarget]:
     """The images of the bake file."""
-    made_from = labels.revision()
     targets = []
     for o in orders:
         stood_in = supply.rehearsed(supplies[o.image.id])
@@ -214,7 +230,23 @@ def _bake(
         raise RdmaImagesError(f"BuildKit could not build {names}; what failed is in its last lines above")
 
 
-def _record(order: Order, supplies: Sequence[Supply], engine: Engine, seconds: float) -> Build:
+def _programs(engine: Engine, builder: str | None) -> dict[str, str]:
+    """Program -> version, of those that built: the engine's own BuildKit is Docker's, a builder's is told by buildx."""
+    if not builder:
+        return {"buildx": engine.buildx, "docker": engine.version}
+    told = _docker(engine, "buildx", "inspect", builder).stdout
+    found = sorted(set(_BUILDKIT.findall(told)))
+    return {"buildx": engine.buildx, "buildkit": " and ".join(found) or "unknown"}
+
+
+def _record(
+    order: Order,
+    supplies: Sequence[Supply],
+    engine: Engine,
+    seconds: float,
+    made_from: labels.Revision,
+    made_by: Mapping[str, str],
+) -> Build:
     """Write build.json, and let go of the image that the new one replaces."""
     before = load(order.image.id)
     stood_in = supply.rehearsed(supplies)
@@ -223,7 +255,17 @@ def _record(order: Order, supplies: Sequence[Supply], engine: Engine, seconds: f
     if digest is None:
         raise RdmaImagesError(f"{name} was built, but the engine does not have it: is its disk full?")
     finished = datetime.now(UTC).isoformat(timespec="seconds")
-    made = Build(order.image.id, name, digest, order.inputs, stood_in, finished, seconds)
+    made = Build(
+        image_id=order.image.id,
+        ref=name,
+        digest=digest,
+        inputs=order.inputs,
+        rehearsal=stood_in,
+        finished=finished,
+        seconds=seconds,
+        revision=made_from.commit,
+        builder=dict(made_by),
+    )
     atomic.write(paths.image_folder(order.image.id) / "build.json", json.dumps(asdict(made), indent=2) + "\n")
     if before and before.digest != digest:
         # The image that this one replaces keeps its layers from being collected. Docker refuses to remove one that is

@@ -144,6 +144,8 @@ class Build:
     rehearsal: tuple[str, ...]  # ids of the sources that stand-ins replaced; empty for an image to ship
     finished: str  # ISO 8601, UTC
     seconds: float
+    revision: str = ""  # of the sources, as the image's label has it
+    builder: dict[str, str] = field(default_factory=dict)  # program -> version, of those that built it
 
 
 @dataclass(frozen=True)
