@@ -269,10 +269,10 @@ def publish(
 )
 def verify(_: Any, image: str, key: str = "", identity: str = "", issuer: str = "", json: bool = False) -> None:
     """Read back what a published image carries: whose signature, whose report, how it was built."""
-    from rdma_images.publish import cosign, registries, view
+    from rdma_images.publish import keys, registries, view
     from rdma_images.publish import verify as verifying
 
-    trust = cosign.trust(key, identity, issuer)
+    trust = keys.trust(key, identity, issuer)
     host = verifying.split(image)[0]
     found = verifying.verify(image, registries.known().of_host(host), trust, progress)
     show(view.as_json(found) if json else view.verified(found))
@@ -343,10 +343,10 @@ def _means(sign: str) -> Any:
     from functools import cache
 
     from rdma_images import engine
-    from rdma_images.publish import cosign, send
+    from rdma_images.publish import keys, send
     from rdma_images.publish import progress as shown
 
-    return send.Means(cache(lambda: engine.ensure(progress)), shown.watcher(), cosign.Signer(sign) if sign else None)
+    return send.Means(cache(lambda: engine.ensure(progress)), shown.watcher(), keys.signer(sign))
 
 
 @verb(name="up")

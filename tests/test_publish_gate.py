@@ -17,8 +17,14 @@ SKIPPED = Check("gpu.seen", "torch sees the GPUs", "gpu", "error", "skipped", re
 
 
 def report(*checks, **changes):
-    plain = Report("r", "sha256:1", SUITE, "efa-1", (), "2026-11-21T08:01:00+00:00", 1.0, checks or (GREEN,))
+    plain = Report(
+        "r", "sha256:1", SUITE, "efa-1", (), "2026-11-21T08:01:00+00:00", 1.0, checks or (GREEN,), made_from()
+    )
     return dataclasses.replace(plain, **changes)
+
+
+def made_from(revision="a" * 40):
+    return {"subject": {"labels": {"org.opencontainers.image.revision": revision}}}
 
 
 def refusal(build=BUILD, found=None, allow=()):
@@ -57,6 +63,16 @@ def test_an_exception_is_for_one_check():
     other = dataclasses.replace(RED, id="verbs.abi")
     assert gate.check(BUILD, report(GREEN, RED), SUITE, ["plugin.found"]).allowed_red == ("plugin.found",)
     assert "verbs.abi" in refusal(found=report(GREEN, RED, other), allow=["plugin.found"])
+
+
+@pytest.mark.parametrize("facts", [made_from("a" * 40 + "-dirty"), made_from("unknown"), {"subject": {}}, {}])
+def test_what_no_commit_has_does_not_pass_unless_it_is_allowed(facts):
+    found = report(facts=facts)
+    said = refusal(found=found)
+    assert "made from committed sources alone" in said
+    assert "Commit the sources and build again, or name each exception: --allow-red source.committed" in said
+    gate.check_exceptions([found], [gate.COMMITTED])
+    assert gate.check(BUILD, found, SUITE, [gate.COMMITTED]).allowed_red == (gate.COMMITTED,)
 
 
 def test_an_exception_nobody_needs_is_a_mistake():

@@ -1,7 +1,7 @@
 """Asking a registry: who we are, again when it forgot, and every refusal as a sentence."""
 
 import pytest
-from publish_doubles import Store, served
+from publish_doubles import Handler, Store, served
 
 from rdma_images.publish import faults
 from rdma_images.publish.client import OCI_MANIFEST, Manifest, Repository, canonical, digest_of
@@ -73,6 +73,29 @@ def test_a_wrong_password_is_a_sentence_without_it(auth):
         with pytest.raises(faults.UnauthorizedError, match="does not take the credentials") as caught:
             there.put_blob(b"content")
         assert "hunter2" not in str(caught.value)
+
+
+def page(handler):
+    handler.answer(200, b"<html>Welcome!</html>", {"Content-Type": "text/html"})
+
+
+class Page(Handler):
+    """A web server that knows nothing of registries."""
+
+    do_GET = do_HEAD = page
+
+
+@pytest.mark.parametrize("asked", ["head", "manifest"])
+def test_a_web_server_is_no_registry(asked):
+    with served(Page) as host, pytest.raises(faults.MalformedError, match="is no JSON object: is a registry there"):
+        getattr(repository(host), asked)("v1")
+
+
+def test_a_token_endpoint_that_answers_with_a_page():
+    store = Store("bearer")
+    store.give_token = lambda request, *_: page(request)
+    with served(store.handler()) as host, pytest.raises(faults.MalformedError, match="is no JSON object"):
+        repository(host).head("v1")
 
 
 def test_no_login_where_one_is_wanted():

@@ -1,17 +1,25 @@
-"""Platforms become one index, when all of them are there."""
+"""Platforms become one index, when all of them are there and somebody answers for each."""
 
 import pytest
 from publish_doubles import Store, served
+from test_publish_proof import put_image
 from test_tags import another
 
-from rdma_images import facts, matrix, plan
-from rdma_images.publish import join
-from rdma_images.publish.client import OCI_MANIFEST, Manifest, Repository, canonical
+from rdma_images import facts, matrix, paths, plan
+from rdma_images.publish import join, publication
+from rdma_images.publish.client import Repository
 from rdma_images.publish.http import Connection
+from rdma_images.publish.keys import Signer
 from rdma_images.publish.progress import Lines
-from rdma_images.publish.push import Pace
+from rdma_images.publish.publication import Place, Publication
+from rdma_images.publish.push import Pace, Traffic
 from rdma_images.publish.registries import Oci
 from rdma_images.publish.send import Means
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
 
 
 @pytest.fixture
@@ -27,25 +35,56 @@ def place():
         yield Repository(Connection(host, lambda: None), "efa-pytorch"), Oci(kind="oci", host=host, credentials="none")
 
 
-def put(there, tag, platform):
-    there.put_manifest(tag, Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "for": platform})))
+def tag_of(image):
+    plain = image.tag.removesuffix("-arm64")
+    return f"{plain}-{image.platform.removeprefix('linux/')}"
 
 
-def joined(images, entry):
-    means = Means(engine=lambda: pytest.fail("nothing is sent"), watcher=Lines(lambda _: None), pace=Pace(1))
+def put(there, image, created="2026-11-21T08:00:00Z"):
+    """The image in the registry under its tag, as whoever may push could have put it there."""
+    manifest = put_image(there, image, image.platform, created=created)
+    there.put_manifest(tag_of(image), manifest)
+    return manifest
+
+
+def publish(there, image, **more):
+    """The same, and the publication of this machine that says so."""
+    manifest = put(there, image, **more)
+    ref = f"{there.ref}@{manifest.digest}"
+    made = Place("local", ref, (tag_of(image),), "pushed", manifest.media_type, 0, 0, Traffic())
+    publication.write(
+        Publication(
+            image_id=image.id,
+            target=image.target,
+            fabric=image.fabric,
+            digest=manifest.digest,
+            platform=image.platform,
+            versions={},
+            measured={},
+            requires={},
+            suite="sha256:2",
+            allowed_red=(),
+            rehearsal=(),
+            places={"local": made},
+        )
+    )
+    return manifest
+
+
+def joined(images, entry, signer=None):
+    means = Means(lambda: pytest.fail("nothing is sent"), Lines(lambda _: None), signer, Pace(1))
     (outcome,) = join.join(images, matrix.load(), {"local": entry}, means)
     return outcome
 
 
 def test_both_platforms_are_found_under_the_plain_tag_and_the_short_ones(images, place):
     there, entry = place
-    tag = images[0].tag
-    put(there, f"{tag}-amd64", "amd64")
-    put(there, f"{tag}-arm64", "arm64")
+    for image in images:
+        publish(there, image)
     outcome = joined(images, entry)
+    tag = images[0].tag
     assert outcome.error == ""
-    assert outcome.tags[0] == tag
-    assert "latest" in outcome.tags
+    assert outcome.tags == (tag, "2.15", "latest")
     found = there.manifest("latest").body["manifests"]
     assert [one["platform"]["architecture"] for one in found] == ["amd64", "arm64"]
     assert there.head(tag) == there.head("latest")
@@ -54,9 +93,59 @@ def test_both_platforms_are_found_under_the_plain_tag_and_the_short_ones(images,
 
 def test_a_platform_that_is_not_there_yet_leaves_no_tag(images, place):
     there, entry = place
-    put(there, f"{images[0].tag}-amd64", "amd64")
+    publish(there, images[0])
     assert "publish linux/arm64 first" in joined(images, entry).error
     assert there.head(images[0].tag) is None
+
+
+def test_what_nobody_here_published_is_not_joined(images, place):
+    there, entry = place
+    publish(there, images[0])
+    put(there, images[1])
+    assert "was not published here" in joined(images, entry).error
+    assert there.head(images[0].tag) is None
+
+
+def test_what_somebody_put_in_the_place_of_ours_is_not_joined(images, place):
+    there, entry = place
+    for image in images:
+        publish(there, image)
+    other = put(there, images[1], created="2026-11-22T08:00:00Z")
+    assert f"is {other.digest}, but" in joined(images, entry).error
+    assert there.head(images[0].tag) is None
+
+
+def test_an_index_is_not_signed_over_what_is_not(images, place):
+    there, entry = place
+    for image in images:
+        publish(there, image)
+    assert "is not signed, and its index is to be" in joined(images, entry, Signer("k")).error
+
+
+def test_where_tags_do_not_change_a_rebuilt_platform_makes_an_index_with_a_tag_of_its_own(images, place):
+    there, entry = place
+    entry = entry.model_copy(update={"immutable": True})
+    for image in images:
+        publish(there, image)
+    first = joined(images, entry)
+    publish(there, images[1], created="2026-11-22T08:00:00Z")
+    second = joined(images, entry)
+    tag, digest = images[0].tag, second.ref.partition("@")[2]
+    assert second.tags == (f"{tag}-{digest[7:19]}", "2.15", "latest")
+    assert there.head(tag) == first.ref.partition("@")[2] != digest
+    assert there.head("latest") == there.head(second.tags[0]) == digest
+
+
+def test_short_tags_do_not_go_back_to_an_older_index(images, place):
+    there, entry = place
+    for image in images:
+        publish(there, image, created="2026-11-22T08:00:00Z")
+    newer = joined(images, entry)
+    for image in images:
+        publish(there, image)
+    older = joined(images, entry)
+    assert older.tags == (images[0].tag,)
+    assert there.head("latest") == newer.ref.partition("@")[2]
 
 
 def test_one_platform_needs_no_index(images, place):

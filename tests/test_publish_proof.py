@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 from publish_doubles import Store, served
@@ -11,13 +12,16 @@ from rdma_images import facts, matrix, paths, plan
 from rdma_images.ci import summary
 from rdma_images.errors import RdmaImagesError, RefusedError
 from rdma_images.model import Build, Check, Report
-from rdma_images.publish import cosign, faults, sbom, statement
-from rdma_images.publish.attach import Artifact, attach
-from rdma_images.publish.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
+from rdma_images.publish import cosign, faults, keys, sbom, statement
+from rdma_images.publish.attach import CREATED, FORM, Artifact, attach
+from rdma_images.publish.client import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
+from rdma_images.publish.destination import destination
 from rdma_images.publish.gate import Passed
 from rdma_images.publish.http import Connection
 from rdma_images.publish.item import Item, artifacts
+from rdma_images.publish.keys import Signer
 from rdma_images.publish.registries import Oci
+from rdma_images.publish.seal import Seal
 from rdma_images.publish.tags import Tags
 from rdma_images.publish.verify import split, verify
 
@@ -48,14 +52,13 @@ def proven(image, digest, *checks):
 
 
 def item_of(image, digest, *checks, allowed=()):
-    build = Build(image.id, "r", digest, "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0)
+    by = {"buildx": "0.13", "docker": "26.1"}
+    build = Build(image.id, "r", digest, "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0, builder=by)
     return Item(image, build, proven(image, digest, *checks), Tags(image.tag), Passed(tuple(allowed)), {})
 
 
-def made(item):
-    return artifacts(
-        item, {"org.opencontainers.image.revision": "a" * 40}, lambda: {"docker": "26.1", "buildx": "0.13"}
-    )
+def made(item, revision="a" * 40):
+    return artifacts(item, {"org.opencontainers.image.revision": revision})
 
 
 class TestBill:
@@ -106,19 +109,37 @@ def test_the_builders_own_record_goes_along_when_it_is_of_this_image(image):
 def test_artifacts_are_made_once_an_image(image):
     item = item_of(image, "sha256:ab")
     first = made(item)
-    again = artifacts(item, {}, lambda: pytest.fail("it is written down"))
-    assert first == again
+    assert artifacts(item, {}) == first, "it is written down"
+
+
+def put_image(there, image, platform="linux/amd64", **more):
+    """An image without layers that says what `image` is; its manifest, which the registry has by digest."""
+    system, _, architecture = platform.partition("/")
+    labels = {"org.opencontainers.image.version": image.tag}
+    config = {"os": system, "architecture": architecture, "config": {"Labels": labels}, **more}
+    digest = there.put_blob(canonical(config))
+    body = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": {"digest": digest}, "layers": []}
+    manifest = Manifest(OCI_MANIFEST, canonical(body))
+    there.put_manifest(manifest.digest, manifest)
+    return manifest
+
+
+def index_of(*members):
+    """An index over manifests, each with the platform that it is said to be for."""
+    entries = [
+        Descriptor(OCI_MANIFEST, one.digest, len(one.raw), platform={"os": "linux", "architecture": name}).as_json()
+        for one, name in members
+    ]
+    return Manifest(OCI_INDEX, canonical({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}))
 
 
 class TestVerify:
     @pytest.fixture
-    def place(self):
+    def place(self, image):
         store = Store()
         with served(store.handler()) as host:
             there = Repository(Connection(host, lambda: None), "training/efa-pytorch")
-            config = there.put_blob(b"{}")
-            body = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": {"digest": config}, "layers": []}
-            manifest = Manifest(OCI_MANIFEST, canonical(body))
+            manifest = put_image(there, image)
             there.put_manifest("v1", manifest)
             yield there, manifest, Oci(kind="oci", host=host, credentials="none")
 
@@ -179,16 +200,84 @@ class TestVerify:
     def test_every_platform_of_an_index_is_looked_at(self, place, image):
         there, manifest, entry = place
         attach(made(item_of(image, manifest.digest)), manifest.descriptor, there)
-        index = Manifest(OCI_INDEX, canonical({"schemaVersion": 2, "manifests": [manifest.descriptor.as_json()]}))
+        index = index_of((manifest, "amd64"))
         there.put_manifest("joint", index)
-        (found,) = verify(f"{there.ref}:joint", entry, None)
+        whole, found = verify(f"{there.ref}:joint", entry, None)
+        assert whole.ref.endswith(index.digest)
+        assert {one.what: (one.holds, one.detail) for one in whole.findings}["platforms"] == (True, "linux/amd64")
+        assert whole.holds
         assert found.ref.endswith(manifest.digest)
         assert found.holds
 
-    def test_a_tag_that_is_not_there(self, place):
+    def test_an_index_of_nothing_does_not_hold(self, place):
         there, _, entry = place
-        with pytest.raises(faults.MissingError, match="v9"):
-            verify(f"{there.ref}:v9", entry, None)
+        there.put_manifest("joint", index_of())
+        (found,) = verify(f"{there.ref}:joint", entry, None)
+        assert not found.holds
+        assert found.findings[-1].detail == "there is none: the index lists no image"
+
+    def test_an_index_that_calls_an_image_by_another_platform_does_not_hold(self, place, image):
+        there, manifest, entry = place
+        attach(made(item_of(image, manifest.digest)), manifest.descriptor, there)
+        there.put_manifest("joint", index_of((manifest, "arm64")))
+        whole, found = verify(f"{there.ref}:joint", entry, None)
+        assert found.holds
+        assert not whole.holds
+        assert "as linux/arm64, but it is linux/amd64" in whole.findings[-1].detail
+
+    def test_a_tag_that_says_another_version_does_not_hold(self, place, image):
+        there, manifest, entry = place
+        attach(made(item_of(image, manifest.digest)), manifest.descriptor, there)
+        lie = image.tag.replace(image.version("nccl"), "2.99.0")
+        for tag in (image.tag, lie):
+            there.put_manifest(tag, manifest)
+        (good,) = verify(f"{there.ref}:{image.tag}", entry, None)
+        (bad,) = verify(f"{there.ref}:{lie}", entry, None)
+        assert good.holds
+        assert [one.what for one in bad.findings if one.holds is False] == ["tag"]
+
+    @pytest.mark.parametrize("revision", ["b" * 40 + "-dirty", "unknown", ""])
+    def test_what_no_commit_has_does_not_hold_unless_it_was_allowed(self, revision, place, image):
+        there, manifest, _ = place
+        attach(made(item_of(image, manifest.digest), revision), manifest.descriptor, there)
+        (told,) = [one for one in self.look(place)[0].findings if one.what == "provenance"]
+        assert told.holds is False
+        assert "and what was not committed" in told.detail
+        allowed = item_of(image, manifest.digest, allowed=["source.committed"])
+        attach(made(allowed, revision), manifest.descriptor, there)
+        assert self.look(place)[0].holds
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {"layers": []},
+            {},
+            {"layers": "x"},
+            {"layers": [3]},
+            {"layers": [{"digest": "../../x"}]},
+            {"layers": [{"digest": f"sha256:{'7' * 64}"}]},
+        ],
+    )
+    def test_an_attachment_that_cannot_be_read_is_passed_over_and_told(self, body, place, image):
+        there, manifest, entry = place
+        attach(made(item_of(image, manifest.digest)), manifest.descriptor, there)
+        says = {"subject": manifest.descriptor.as_json(), "annotations": {FORM: statement.REPORT, CREATED: "2030"}}
+        odd = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "mediaType": OCI_MANIFEST, **says, **body}))
+        there.put_manifest(odd.digest, odd)
+        (found,) = self.look(place)
+        assert found.holds
+        assert any(one.what == "report" and one.holds is None and odd.digest in one.detail for one in found.findings)
+        here = destination("here", entry)
+        seal = Seal(Signer("k"), here, there, manifest.digest, lambda _: None)
+        assert not seal.believes(odd.descriptor, Artifact("t", "report.json", b"{}", "now", statement.REPORT))
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"<html>", b'{"manifests": {"a": 1}}', b'{"manifests": [{}]}', b"\xff"])
+def test_a_manifest_that_is_none_is_a_sentence(raw):
+    store = Store()
+    store.manifests["odd"] = (OCI_INDEX, raw)
+    with served(store.handler()) as host, pytest.raises(faults.MalformedError):
+        verify(f"{host}/a/b:odd", Oci(kind="oci", host=host, credentials="none"), None)
 
 
 @pytest.mark.parametrize(
@@ -212,13 +301,36 @@ def test_a_reference_without_a_registry_is_refused(ref):
 
 class TestTrust:
     def test_nobody(self):
-        assert cosign.trust("", "", "") is None
+        assert keys.trust("", "", "") is None
 
     def test_half_an_identity_and_both_are_refused(self):
         with pytest.raises(RefusedError, match="belong together"):
-            cosign.trust("", "ci@example.com", "")
+            keys.trust("", "ci@example.com", "")
         with pytest.raises(RefusedError, match="exclude each other"):
-            cosign.trust("k.pub", "ci@example.com", "https://issuer.example")
+            keys.trust("k.pub", "ci@example.com", "https://issuer.example")
+
+    def test_a_key_file_that_is_not_there_is_refused_first(self, tmp_path):
+        with pytest.raises(RefusedError, match=r"--key .*none\.pub: no such file"):
+            keys.trust(str(tmp_path / "none.pub"), "", "")
+        with pytest.raises(RefusedError, match=r"--sign .*none\.key: no such file"):
+            keys.signer(str(tmp_path / "none.key"))
+        assert keys.trust("awskms:///alias/x", "", "") == keys.Trust(key="awskms:///alias/x")
+        assert keys.signer("keyless") == keys.Signer("keyless")
+        assert keys.signer("") is None
+
+    def test_a_keyless_signer_knows_itself_in_a_ci_job(self):
+        job = {"GITHUB_ACTIONS": "true", "GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "team/images"}
+        own = keys.own_identity(job | {"GITHUB_REF": "refs/heads/main"})
+        here = "https://github.com/team/images/.github/workflows/image.yml@refs/heads/main"
+        assert re.search(own.identity, here)
+        for other in (
+            here.replace("main", "mainly"),
+            here.replace("team", "teem"),
+            here.replace("github.com", "githubxcom"),
+        ):
+            assert not re.search(own.identity, other)
+        assert keys.own_identity(job) is None
+        assert keys.own_identity({}) is None
 
     # cosign 2.5's words.
     @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ import subprocess
 import sys
 
 import pytest
+from publish_doubles import served
+from test_publish_http import Page
 
 from rdma_images.paths import PROJECT
 
@@ -31,6 +33,8 @@ def invoke(tmp_path):
         (("publish", "--target", "efa-pytroch", "--to", "team-ecr"), "did you mean efa-pytorch"),
         (("verify", "--image", "efa-pytorch:latest"), "names no registry"),
         (("verify", "--image", "h.example/a:b", "--identity", "ci"), "belong together"),
+        (("verify", "--image", "h.example/a:b", "--key", "none.pub"), "none.pub: no such file"),
+        (("verify", "--image", "127.0.0.1:1@h.example/a:b"), "names no registry"),
         (("ci.matrix", "--shard", "9/2"), "write i/n"),
         (("ci.matrix", "--changed-since", "0" * 40), "fetch the commit"),
     ],
@@ -41,6 +45,14 @@ def test_a_mistake_is_one_sentence(invoke, words, answer):
     assert done.returncode == 2, said
     assert answer in said
     assert "Traceback" not in said
+
+
+def test_a_web_server_is_no_registry(invoke):
+    with served(Page) as host:
+        done = invoke("verify", "--image", f"{host}/a/b")
+    assert done.returncode == 1
+    assert "is a registry there?" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_without_registries_the_example_is_named(invoke, tmp_path):

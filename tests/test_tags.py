@@ -7,7 +7,7 @@ import pytest
 from rdma_images import facts, matrix, plan
 from rdma_images.errors import RefusedError
 from rdma_images.model import Report
-from rdma_images.publish.tags import Tags, confirm, tags
+from rdma_images.publish.tags import Tags, confirm, fits, own, tags
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,13 @@ def report_of(image, **measured):
         seconds=1.0,
         checks=(),
         facts={
+            "subject": {
+                "platform": image.platform,
+                "labels": {
+                    "org.opencontainers.image.revision": "a" * 40,
+                    "org.opencontainers.image.version": image.tag,
+                },
+            },
             "measured": {
                 "torch": {
                     "version": version["pytorch"],
@@ -61,7 +68,7 @@ def report_of(image, **measured):
                     "python": f"{version['python']}.7",
                     "os": {"ID": name, "VERSION_ID": base.removeprefix(name)},
                 },
-            }
+            },
         },
     )
 
@@ -126,7 +133,65 @@ def test_a_tag_that_would_lie_is_refused(default, component):
 
 def test_what_was_not_measured_is_not_tagged(default):
     with pytest.raises(RefusedError, match="not measured"):
-        confirm(default, dataclasses.replace(report_of(default), facts={}))
+        confirm(
+            default, dataclasses.replace(report_of(default), facts={"subject": report_of(default).facts["subject"]})
+        )
+
+
+def with_plugin(image, version):
+    found = report_of(image)
+    measured = found.facts["measured"] | {"packages": {"dpkg": {"libnccl-ofi": version}}}
+    return dataclasses.replace(found, facts=found.facts | {"measured": measured})
+
+
+def test_the_plugin_is_measured_where_the_installer_brought_it(default):
+    version = default.version("aws-ofi-nccl")
+    assert confirm(default, with_plugin(default, f"{version}-1"))["aws-ofi-nccl"] == version
+    with pytest.raises(RefusedError, match="the tag would say aws-ofi-nccl"):
+        confirm(default, with_plugin(default, "1.0.0-1"))
+
+
+def test_another_platform_than_was_measured_is_not_tagged(default):
+    arm = another(default, platform="linux/arm64")
+    with pytest.raises(RefusedError, match="is for linux/amd64, but linux/arm64 was measured"):
+        confirm(default, report_of(arm))
+    variant = report_of(arm)
+    variant.facts["subject"]["platform"] = "linux/arm64/v8"
+    assert confirm(arm, variant)
+
+
+FULL = "2.15.0-cu13.2-nccl2.30.7-py3.13-debian13"
+
+
+@pytest.mark.parametrize(
+    ("tag", "version", "expected"),
+    [
+        (FULL, FULL, True),
+        (f"{FULL}-rehearsal", FULL, True),
+        (f"{FULL}-0123456789ab", FULL, True),
+        (f"{FULL}-arm64", f"{FULL}-arm64", True),
+        (FULL, f"{FULL}-arm64", True),
+        (f"{FULL}-amd64", f"{FULL}-arm64", False),
+        (f"{FULL}-amd64-0123456789ab-rehearsal", FULL, False),
+        (f"{FULL}-devel", FULL, False),
+        (FULL, FULL.replace("2.30.7", "2.28.9"), False),
+        (FULL, "", False),
+        ("2.15", FULL, True),
+        ("2.1", FULL, False),
+        ("latest", FULL, True),
+        ("latest", "", None),
+        ("v1", FULL, None),
+        ("sha256:00", FULL, None),
+    ],
+)
+def test_a_tag_is_held_against_what_the_image_says_of_itself(tag, version, expected):
+    assert fits(tag, version, "linux/arm64") is expected
+
+
+def test_the_tag_of_one_build_is_told_by_its_digest():
+    digest = "sha256:0123456789abcdef"
+    assert own(FULL, digest) == f"{FULL}-0123456789ab"
+    assert own(f"{FULL}-rehearsal", digest) == f"{FULL}-0123456789ab-rehearsal"
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +205,8 @@ def without_torch(image, *banners):
     libraries = {"nccl": {f"/{number}/libnccl.so.2": {"banner": text} for number, text in enumerate(banners)}}
     measured = {"torch": None, "tree": {"libraries": libraries}, "system": {"python": "3.13.5"}}
     measured["system"]["os"] = {"ID": "debian", "VERSION_ID": "13"}
-    return dataclasses.replace(report_of(image, pytorch=""), facts={"measured": measured})
+    found = report_of(image, pytorch="")
+    return dataclasses.replace(found, facts=found.facts | {"measured": measured})
 
 
 def test_without_torch_nccl_tells_its_version_and_cudas_major(measurements):

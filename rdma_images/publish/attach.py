@@ -119,13 +119,18 @@ def attachments(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
         index = repository.manifest(fallback_tag(digest))
     except faults.MissingError:
         return ()
-    return tuple(Descriptor.from_json(entry) for entry in index.body.get("manifests", ()))
+    return index.members()
 
 
 def content_of(repository: Repository, digest: str) -> bytes:
-    """The bytes of the attachment `digest`."""
-    manifest = repository.manifest(digest)
-    return repository.blob(manifest.layers()[0].digest)
+    """The bytes of the attachment `digest`. Raises MalformedError for one that has none, or others than it says."""
+    try:
+        layers = repository.manifest(digest).layers()
+        if not layers:
+            raise faults.MalformedError("it has no content")
+        return repository.blob(layers[0].digest)
+    except (faults.MalformedError, faults.MissingError, faults.ConflictError) as error:
+        raise faults.MalformedError(f"{repository.ref}: the attachment {digest} cannot be read: {error}") from None
 
 
 def fallback_tag(digest: str) -> str:

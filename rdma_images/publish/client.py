@@ -2,12 +2,16 @@
 
 import hashlib
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import requests
+from pydantic import TypeAdapter, ValidationError
 
 from rdma_images.publish import faults
+from rdma_images.publish.documents import document
 from rdma_images.publish.http import Connection
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -15,6 +19,8 @@ OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 MANIFESTS = ", ".join((OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_INDEX))
+# A digest becomes part of an address: one with a slash in it would lead elsewhere.
+_DIGEST = re.compile(r"[a-z0-9+._-]+:[A-Za-z0-9=_-]+")
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class Descriptor:
     size: int
     annotations: dict[str, str] = field(default_factory=dict)
     artifact_type: str = ""
-    platform: dict[str, str] = field(default_factory=dict)
+    platform: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The descriptor as the image specification writes it."""
@@ -35,16 +41,29 @@ class Descriptor:
         return body | {name: value for name, value in optional.items() if value}
 
     @classmethod
-    def from_json(cls, body: dict[str, Any]) -> "Descriptor":
-        """The descriptor in a manifest or an index."""
-        return cls(
-            media_type=body.get("mediaType", ""),
-            digest=body["digest"],
-            size=int(body.get("size", 0)),
-            annotations=body.get("annotations") or {},
-            artifact_type=body.get("artifactType", ""),
-            platform=body.get("platform") or {},
-        )
+    def from_json(cls, body: Any) -> "Descriptor":
+        """The descriptor in a manifest or an index, which anybody may have written. Raises MalformedError."""
+        known = body if isinstance(body, dict) else {}
+        try:
+            found = _FORM.validate_python(
+                {
+                    "media_type": known.get("mediaType") or "",
+                    "digest": known.get("digest"),
+                    "size": known.get("size") or 0,
+                    "annotations": known.get("annotations") or {},
+                    "artifact_type": known.get("artifactType") or "",
+                    "platform": known.get("platform") or {},
+                }
+            )
+        except ValidationError as error:
+            wrong = ".".join(map(str, error.errors()[0]["loc"]))
+            raise faults.MalformedError(f"a descriptor has no good {wrong}: {json.dumps(body)[:120]}") from None
+        if not _DIGEST.fullmatch(found.digest):
+            raise faults.MalformedError(f"{found.digest[:80]!r} is no digest")
+        return found
+
+
+_FORM: TypeAdapter[Descriptor] = TypeAdapter(Descriptor)
 
 
 @dataclass(frozen=True)
@@ -61,18 +80,37 @@ class Manifest:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The bytes as JSON."""
-        loaded: dict[str, Any] = json.loads(self.raw)
-        return loaded
+        """The bytes as JSON. Raises MalformedError where they are none."""
+        return document(self.raw, f"the manifest {self.digest}")
 
     @property
     def descriptor(self) -> Descriptor:
         """How others point to it."""
-        return Descriptor(self.media_type, self.digest, len(self.raw), artifact_type=self.body.get("artifactType", ""))
+        artifact_type = str(self.body.get("artifactType") or "")
+        return Descriptor(self.media_type, self.digest, len(self.raw), artifact_type=artifact_type)
 
     def layers(self) -> tuple[Descriptor, ...]:
         """The layers of an image's or artifact's manifest; none of an index."""
-        return tuple(Descriptor.from_json(layer) for layer in self.body.get("layers", ()))
+        return descriptors(self.body, "layers")
+
+    def members(self) -> tuple[Descriptor, ...]:
+        """What an index lists; nothing of an image's manifest."""
+        return descriptors(self.body, "manifests")
+
+
+def descriptors(body: dict[str, Any], name: str) -> tuple[Descriptor, ...]:
+    """The list of descriptors called `name` in a manifest or an index; empty where it has none."""
+    listed = body.get(name) or []
+    if not isinstance(listed, list):
+        raise faults.MalformedError(f"{name} is no list, but {json.dumps(listed)[:80]}")
+    return tuple(map(Descriptor.from_json, listed))
+
+
+def labels_of(config: Mapping[str, Any]) -> dict[str, str]:
+    """The labels in an image's config; none where it has none."""
+    inner = config.get("config")
+    labels = inner.get("Labels") if isinstance(inner, Mapping) else None
+    return {str(name): str(value) for name, value in labels.items()} if isinstance(labels, Mapping) else {}
 
 
 def digest_of(raw: bytes) -> str:
@@ -108,7 +146,15 @@ class Repository:
         found = Manifest(answer.headers.get("Content-Type", "").partition(";")[0], answer.content)
         if reference.startswith("sha256:") and found.digest != reference:
             raise faults.ConflictError(f"{self.ref}: the registry sent {found.digest} when asked for {reference}")
+        document(found.raw, f"what {self.connection.host} has for {self.name}:{reference}")
         return found
+
+    def config(self, manifest: Manifest) -> dict[str, Any]:
+        """The config of the image with this manifest: its labels, its layers' ids, when it was made."""
+        if "config" not in manifest.body:
+            raise faults.MalformedError(f"{self.ref}@{manifest.digest} is no image: it names no config")
+        digest = Descriptor.from_json(manifest.body["config"]).digest
+        return document(self.blob(digest), f"{self.ref}: the config {digest}")
 
     def put_manifest(self, reference: str, manifest: Manifest) -> requests.Response:
         """Store a manifest under a tag or its digest."""
@@ -143,7 +189,7 @@ class Repository:
         if self.has_blob(digest):
             return digest
         begun = self._ask("POST", "blobs/uploads/", subject=digest, ok=(202,), write=True)
-        place = requests.compat.urljoin(f"{self.connection.base}/v2/", begun.headers["Location"])
+        place = requests.compat.urljoin(f"{self.connection.base}/v2/", begun.headers.get("Location", ""))
         separator = "&" if "?" in place else "?"
         self.connection.request(
             "PUT",
@@ -164,7 +210,7 @@ class Repository:
         )
         if answer.status_code in unknown or not answer.headers.get("Content-Type", "").startswith(OCI_INDEX):
             return None
-        return tuple(Descriptor.from_json(entry) for entry in answer.json().get("manifests") or ())
+        return descriptors(document(answer.content, f"{self.ref}: the list of referrers of {digest}"), "manifests")
 
     def _scope(self, write: bool) -> str:
         return f"repository:{self.name}:{'pull,push' if write else 'pull'}"

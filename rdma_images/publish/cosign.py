@@ -1,4 +1,4 @@
-"""Signatures by cosign: made with a key file, a key of a key service, or the identity of a CI job.
+"""cosign: signatures and signed statements, made and looked at.
 
 cosign is found on the PATH; where it is not, Debian's package is unpacked into the state folder.
 """
@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from rdma_images.engine import Progress, debian, silent
 from rdma_images.errors import RdmaImagesError, RefusedError
 from rdma_images.paths import state_folder
 from rdma_images.publish import faults, statement
+from rdma_images.publish.keys import KEYLESS, Signer, Trust, own_identity
 from rdma_images.publish.registries import is_loopback
 from rdma_images.publish.secrets import Login
 
@@ -29,50 +29,6 @@ _HELPER = "rdma-images"
 _LIMIT = 180  # seconds for one call
 # Where the helper below finds the login: the environment of that one child process.
 _VARIABLE = "RDMA_IMAGES_LOGIN"
-KEYLESS = "keyless"
-
-
-@dataclass(frozen=True)
-class Signer:
-    """How to sign: a key file, a key service's reference (awskms://…, gcpkms://…, azurekms://…), or KEYLESS.
-
-    The password of a key file is read by cosign itself, from COSIGN_PASSWORD.
-    """
-
-    key: str
-
-    def arguments(self) -> list[str]:
-        """For `cosign sign` and `cosign attest`. With a key, nothing is told to the public log."""
-        if self.key == KEYLESS:
-            return ["--yes"]
-        return ["--yes", "--key", self.key, "--tlog-upload=false"]
-
-
-@dataclass(frozen=True)
-class Trust:
-    """Whom to believe: the holder of a key, or an identity (and who vouches for it) of a keyless signature."""
-
-    key: str | None = None
-    identity: str | None = None  # a regular expression
-    issuer: str | None = None
-
-    def arguments(self) -> list[str]:
-        """For `cosign verify` and `cosign verify-attestation`. Without the flag, cosign wants the network for a key."""
-        if self.key is not None:
-            return ["--key", self.key, "--insecure-ignore-tlog"]
-        return ["--certificate-identity-regexp", self.identity or "", "--certificate-oidc-issuer", self.issuer or ""]
-
-    def __str__(self) -> str:
-        return f"the key {self.key}" if self.key else f"{self.identity} ({self.issuer})"
-
-
-def trust(key: str, identity: str, issuer: str) -> Trust | None:
-    """Whom to believe, as typed; None when nobody is named. Raises RefusedError for half an identity."""
-    if key and (identity or issuer):
-        raise RefusedError("--key and --identity exclude each other: name the one that must have signed")
-    if bool(identity) != bool(issuer):
-        raise RefusedError("--identity and --issuer belong together: give both")
-    return Trust(key or None, identity or None, issuer or None) if key or identity else None
 
 
 class Cosign:
@@ -97,12 +53,15 @@ class Cosign:
             self._run("attest", *self._loopback, *signer.arguments(), *what, ref)
 
     @contextmanager
-    def public_key(self, signer: Signer) -> Iterator[str]:
-        """A file with the public half of the signer's key."""
+    def trust(self, signer: Signer) -> Iterator[Trust | None]:
+        """Whom to believe for `signer` to believe itself; None for a keyless one that does not know who it is."""
+        if signer.key == KEYLESS:
+            yield own_identity()
+            return
         with tempfile.NamedTemporaryFile("w", suffix=".pub", encoding="utf-8") as file:
             file.write(self._run("public-key", "--key", signer.key))
             file.flush()
-            yield file.name
+            yield Trust(key=file.name)
 
     def verified(self, ref: str, trust: Trust) -> bool:
         """Whether `ref` carries a signature that `trust` made. Raises where that cannot be told."""
@@ -205,8 +164,3 @@ def program(progress: Progress = silent) -> Path:
     if sys.platform == "linux" and shutil.which("apt-get"):
         return debian.fetch(["cosign"], _SUITE, state_folder() / "cosign", progress) / "usr" / "bin" / "cosign"
     raise RdmaImagesError("there is no cosign on the PATH: install cosign 2 or later")
-
-
-def name_of(key: str) -> str:
-    """What a key is called in a publication: its reference, or the file's name without its folder."""
-    return key if "://" in key or key == KEYLESS else Path(key).name

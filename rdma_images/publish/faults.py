@@ -52,6 +52,10 @@ class MissingError(PublishError):
     """The repository or what was asked for is not there."""
 
 
+class MalformedError(PublishError):
+    """What is there does not have the form that it should."""
+
+
 class ConflictError(PublishError):
     """Something else is there already: an immutable tag, another digest."""
 

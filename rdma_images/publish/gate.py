@@ -5,7 +5,11 @@ from dataclasses import dataclass
 
 from rdma_images.errors import RefusedError, near
 from rdma_images.model import Build, Check, Report
+from rdma_images.publish.measured import is_commit, revision
 from rdma_images.publish.registries import is_loopback
+
+# A check of the gate itself, beside the validators': it can be allowed like one of theirs.
+COMMITTED = "source.committed"
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,10 @@ def check(build: Build, report: Report | None, suite: str, allow_red: Sequence[s
     left = [one for one in red if one.id not in allow_red]
     if left:
         listed = "; ".join(f"{one.id}: {one.title}{f' (found {one.found})' if one.found else ''}" for one in left)
+        mend = left[0].mend or "mend it"
         raise RefusedError(
-            f"{build.image_id} is not green: {listed}. Mend it, or name each exception: --allow-red {left[0].id}"
+            f"{build.image_id} is not green: {listed}. {mend[0].upper()}{mend[1:]}, or name each exception: "
+            f"--allow-red {left[0].id}"
         )
     return Passed(tuple(sorted({one.id for one in red})))
 
@@ -63,4 +69,20 @@ def check_place(build: Build, host: str) -> None:
 
 
 def _red(report: Report) -> tuple[Check, ...]:
-    return tuple(one for one in report.checks if one.outcome == "failed" and one.severity == "error")
+    """The red checks of the report, and the gate's own."""
+    red = tuple(one for one in report.checks if one.outcome == "failed" and one.severity == "error")
+    made_from = revision(report)
+    return red if is_commit(made_from) else (*red, _uncommitted(made_from))
+
+
+def _uncommitted(made_from: str) -> Check:
+    """The check of the gate itself: nobody can look up what an image is made of that no commit has."""
+    return Check(
+        id=COMMITTED,
+        title="it is made from committed sources alone",
+        tier="static",
+        severity="error",
+        outcome="failed",
+        found=made_from or "no commit",
+        mend="commit the sources and build again",
+    )

@@ -10,6 +10,7 @@ from typing import Any
 import requests
 
 from rdma_images.publish import faults
+from rdma_images.publish.documents import document
 from rdma_images.publish.registries import is_loopback
 from rdma_images.publish.secrets import Login
 
@@ -134,7 +135,7 @@ class Connection:
         if answer.status_code != 200:
             status = 401 if answer.status_code in (400, 403) else answer.status_code
             raise faults.from_status(self.host, subject, status, answer.text)
-        body = answer.json()
+        body = document(answer.content, f"the token that {realm} gave for {subject}")
         return str(body.get("token") or body.get("access_token") or "")
 
 

@@ -13,6 +13,7 @@ from rdma_images.publish import sbom, statement
 from rdma_images.publish.attach import Artifact
 from rdma_images.publish.client import canonical, digest_of
 from rdma_images.publish.gate import Passed
+from rdma_images.publish.measured import REVISION
 from rdma_images.publish.tags import Tags
 
 
@@ -52,14 +53,14 @@ def build_of(image: Image) -> Build:
     return found
 
 
-def artifacts(item: Item, labels: dict[str, str], builder: Callable[[], dict[str, str]]) -> tuple[Artifact, ...]:
+def artifacts(item: Item, labels: dict[str, str]) -> tuple[Artifact, ...]:
     """Provenance, bill of materials and report of an image, ready to be attached.
 
-    `labels` are those of the image itself, `builder` the versions of the programs that built it. Both are written
-    down once, beside the image's report: the same image gets the same artifacts in every registry and every run.
+    `labels` are those of the image itself. What is made of them is written down once, beside the image's report: the
+    same image gets the same artifacts in every registry and every run.
     """
     name, digest = item.image.target, item.build.digest
-    provenance = _kept(item, "provenance.json", lambda: _provenance(item, labels, builder))
+    provenance = _kept(item, "provenance.json", lambda: _provenance(item, labels))
     bill = _kept(item, "sbom.cdx.json", lambda: sbom.sbom(name, item.report))
     proof = statement.statement(name, digest, statement.REPORT, statement.report(item.report, item.passed.allowed_red))
     built, measured = item.build.finished, item.report.started
@@ -99,10 +100,10 @@ def _kept(item: Item, file: str, make: Callable[[], bytes]) -> bytes:
     return made
 
 
-def _provenance(item: Item, labels: dict[str, str], builder: Callable[[], dict[str, str]]) -> bytes:
+def _provenance(item: Item, labels: dict[str, str]) -> bytes:
     revision = {
         "repository": labels.get("org.opencontainers.image.source", ""),
-        "commit": labels.get("org.opencontainers.image.revision", ""),
+        "commit": labels.get(REVISION, ""),
     }
-    predicate = statement.provenance(item.image, item.build, builder(), revision)
+    predicate = statement.provenance(item.image, item.build, revision)
     return statement.statement(item.image.target, item.build.digest, statement.PROVENANCE, predicate)

@@ -183,8 +183,7 @@ def read_back(repository: Repository, tag: str, digest: str) -> Manifest:
         )
     layers = manifest.layers()
     if layers:
-        config = Manifest("", repository.blob(manifest.body["config"]["digest"])).body
-        diff_ids = config.get("rootfs", {}).get("diff_ids", [])
+        diff_ids = (repository.config(manifest).get("rootfs") or {}).get("diff_ids") or []
         odd = [layer.media_type for layer in layers if ".tar" not in layer.media_type]
         mixed = [one.media_type for one in layers if "docker" in one.media_type and "zstd" in one.media_type]
         if len(layers) != len(diff_ids) or odd or mixed:

@@ -19,6 +19,10 @@ EXAMPLE = PROJECT / "registries.example.yaml"
 Reference = Annotated[str, AfterValidator(check_reference)]
 Compression = Literal["any", "gzip", "zstd"]
 
+# A host as references have it: a name or an address, an IPv6 one in brackets, and perhaps a port.
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+HOST = re.compile(rf"(?:(?P<name>{_LABEL}(?:\.{_LABEL})*)|\[(?P<v6>[0-9A-Fa-f:.]+)\])(?::\d{{1,5}})?")
+
 # The distribution specification's repository name, one or more components.
 _NAME = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*")
 
@@ -38,6 +42,15 @@ class Credentials(yamlfile.Strict):
         if half or [pair, self.token is not None, self.identity_token is not None].count(True) != 1:
             raise ValueError("give username and password, or token, or identity-token")
         return self
+
+
+def _check_host(text: str) -> str:
+    if not HOST.fullmatch(text):
+        raise ValueError(f"{text!r} is no host: write name or name:port, without https:// and without a path")
+    return text
+
+
+Host = Annotated[str, AfterValidator(_check_host)]
 
 
 def _check_word(text: str) -> str:
@@ -71,7 +84,7 @@ class Oci(_Common):
     """Any registry that speaks the OCI distribution protocol."""
 
     kind: Literal["oci"]
-    host: str  # with port, where it is not 443
+    host: Host  # with port, where it is not 443
     credentials: Access = "docker-config"
     tls: bool | None = None  # None: TLS unless the host is on the loopback interface
 
@@ -83,7 +96,7 @@ class Ecr(_Common):
     account: Annotated[str, Field(pattern=r"^\d{12}$")]
     region: str
     profile: str | None = None
-    host: str | None = None  # instead of the host that AWS names: a PrivateLink name, or a registry in a test
+    host: Host | None = None  # instead of the host that AWS names: a PrivateLink name, or a registry in a test
     scan_on_push: bool = True
     keep_untagged_days: Annotated[int, Field(ge=1)] | None = 14
     kms_key: str | None = None
@@ -103,7 +116,7 @@ class AcrAliyun(_Common):
     region: str
     namespace: str
     instance: str | None = None  # "cri-…"
-    host: str | None = None  # Enterprise: "<name>-registry.<region>.cr.aliyuncs.com"; Personal: registry.<region>.…
+    host: Host | None = None  # Enterprise: "<name>-registry.<region>.cr.aliyuncs.com"; Personal: registry.<region>.…
     endpoint: str | None = None  # of the control plane, instead of cr.<region>.aliyuncs.com
     create_namespace: bool = False
     credentials: Credentials | None = None
@@ -123,7 +136,7 @@ class AcrAzure(_Common):
     """Azure Container Registry. Credentials come from azure-identity's chain."""
 
     kind: Literal["acr-azure"]
-    host: str  # "<name>.azurecr.io"
+    host: Host  # "<name>.azurecr.io"
     tls: bool | None = None
 
 
@@ -185,10 +198,12 @@ def is_loopback(host: str) -> bool:
 
     A name other than localhost is not resolved: what it means is decided by somebody else.
     """
-    name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
-    if name == "localhost":
+    parts = HOST.fullmatch(host)
+    if parts is None:
+        return False
+    if parts["name"] == "localhost":
         return True
     try:
-        return ipaddress.ip_address(name).is_loopback
+        return ipaddress.ip_address(parts["name"] or parts["v6"]).is_loopback
     except ValueError:
         return False

@@ -7,14 +7,16 @@ from functools import partial
 from typing import TypeVar
 
 from rdma_images.engine import Engine
-from rdma_images.publish import cosign, faults, gate, local, push
+from rdma_images.publish import faults, gate, keys, local, push
 from rdma_images.publish.attach import Artifact, Attached, Believed, anybody, attach, fallback_tag
-from rdma_images.publish.client import Manifest, Repository
+from rdma_images.publish.client import Manifest, Repository, labels_of
 from rdma_images.publish.destination import Destination, unwanted
 from rdma_images.publish.item import Item, artifacts
+from rdma_images.publish.moving import move
 from rdma_images.publish.progress import Watcher
 from rdma_images.publish.publication import Place, load
 from rdma_images.publish.seal import Seal
+from rdma_images.publish.tags import own
 
 Result = TypeVar("Result")
 
@@ -25,7 +27,7 @@ class Means:
 
     engine: Callable[[], Engine]
     watcher: Watcher
-    signer: cosign.Signer | None = None
+    signer: keys.Signer | None = None
     pace: push.Pace = field(default_factory=push.Pace)
 
     def persist(self, action: Callable[[], Result]) -> Result:
@@ -35,18 +37,34 @@ class Means:
 
 @dataclass(frozen=True)
 class Arrival:
-    """An image that is under its full tag: as it was read back, and how it came there."""
+    """An image that is under its tag: as it was read back, and how it came there."""
 
     manifest: Manifest
     traffic: push.Traffic
     pushed: bool
+    tag: str  # the full one, or this build's own where the full one stays with an earlier build
     made: tuple[str, ...] = ()  # what was created in the registry for it
 
 
 def is_there(item: Item, place: Destination) -> bool:
-    """Whether the image is under its full tag already: then there is nothing to send but, perhaps, attachments."""
+    """Whether the image is under its tag already: then there is nothing to send but, perhaps, attachments."""
     repository = place.repository(item.image.target)
-    return repository.head(item.tags.full) == item.build.digest
+    _, there = _tag(item, place, repository)
+    return there == item.build.digest
+
+
+def _tag(item: Item, place: Destination, repository: Repository) -> tuple[str, str | None]:
+    """The tag for the image, and the digest that it leads to already.
+
+    Where tags do not change and the full one was given to an earlier build of the same versions, this build gets one
+    of its own.
+    """
+    full, digest = item.tags.full, item.build.digest
+    current = repository.head(full)
+    if current in (None, digest) or not place.immutable:
+        return full, current
+    tag = own(full, digest)
+    return tag, repository.head(tag)
 
 
 def send(item: Item, place: Destination, means: Means) -> Place:
@@ -67,38 +85,36 @@ def send(item: Item, place: Destination, means: Means) -> Place:
     return Place(
         registry=place.name,
         ref=f"{repository.ref}@{item.build.digest}",
-        tags=(item.tags.full,),
+        tags=(arrival.tag,),
         result="pushed" if arrival.pushed else "there",
         media_type=arrival.manifest.media_type,
         layers=len(arrival.manifest.layers()),
         bytes=sum(layer.size for layer in arrival.manifest.layers()),
         traffic=arrival.traffic,
         attached=attached,
-        signed_by=cosign.name_of(means.signer.key) if means.signer else None,
+        signed_by=keys.name_of(means.signer.key) if means.signer else None,
         made=arrival.made,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
 def _bring(item: Item, place: Destination, repository: Repository, means: Means) -> Arrival:
-    """The image under its full tag; pushed where it is not there yet."""
-    digest, tag = item.build.digest, item.tags.full
-    current = means.persist(lambda: repository.head(tag))
+    """The image under its tag; pushed where it is not there yet."""
+    digest = item.build.digest
+    tag, current = means.persist(partial(_tag, item, place, repository))
+    if tag != item.tags.full:
+        means.watcher.line(f"{place.name}: {item.tags.full} stays with an earlier build: {digest} is {tag}")
     if current == digest:
         manifest = means.persist(lambda: push.read_back(repository, tag, digest))
-        return Arrival(manifest, push.Traffic(there=sum(layer.size for layer in manifest.layers())), pushed=False)
-    if current is not None and place.immutable:
-        raise faults.ConflictError(
-            f"{repository.ref}:{tag} is {current} already, and tags of {place.name} do not change "
-            f"(immutable in registries.yaml): {digest} has to get another tag, or none"
-        )
+        there = push.Traffic(there=sum(layer.size for layer in manifest.layers()))
+        return Arrival(manifest, there, pushed=False, tag=tag)
     _check_compression(digest, place, means)
     made = means.persist(lambda: place.kind.prepare(repository.name, item.tags.moving())).made
     for line in made:
         means.watcher.line(f"{place.name}: made {line}")
     means.watcher.line(f"{place.name}: pushing {repository.ref}:{tag}")
     arrived = push.push(means.engine(), digest, repository, tag, means.pace, means.watcher.moved, means.watcher.line)
-    return Arrival(arrived.manifest, arrived.traffic, pushed=True, made=made)
+    return Arrival(arrived.manifest, arrived.traffic, pushed=True, tag=tag, made=made)
 
 
 def _check_compression(digest: str, place: Destination, means: Means) -> None:
@@ -118,40 +134,28 @@ def _attach(
 ) -> tuple[tuple[Artifact, ...], tuple[Attached, ...]]:
     """Attach provenance, bill of materials and report; what they are, and what became of each."""
 
-    def builder() -> dict[str, str]:
-        engine = means.engine()
-        return {"docker": engine.version, "buildx": engine.buildx}
-
     def act() -> tuple[tuple[Artifact, ...], tuple[Attached, ...]]:
-        config = Manifest("", repository.blob(manifest.body["config"]["digest"])).body
-        labels = (config.get("config") or {}).get("Labels") or {}
-        files = artifacts(item, labels, builder)
+        labels = labels_of(repository.config(manifest))
+        files = artifacts(item, labels)
         return files, attach(files, manifest.descriptor, repository, believed)
 
     return means.persist(act)
 
 
-def _signed_before(signer: cosign.Signer, item: Item, place: Destination, repository: Repository) -> bool:
+def _signed_before(signer: keys.Signer, item: Item, place: Destination, repository: Repository) -> bool:
     before = load(item.image.id)
     known = before.places.get(place.name) if before is not None and before.digest == item.build.digest else None
-    if known is None or known.signed_by != cosign.name_of(signer.key):
+    if known is None or known.signed_by != keys.name_of(signer.key):
         return False
     stem = fallback_tag(item.build.digest)
     return all(repository.head(f"{stem}.{kind}") for kind in ("sig", "att"))
 
 
 def move_tags(item: Item, done: Place, place: Destination, means: Means) -> Place:
-    """Point the short tags to the image, now that everything before has arrived; the place with all its tags."""
+    """Point the short tags to the image, now that everything before has arrived; the place with the tags it has."""
     repository = place.repository(item.image.target)
     if item.tags.joint is not None:  # they belong to the index over the platforms
         return done
-
-    def move(tag: str) -> None:
-        if repository.head(tag) != item.build.digest:
-            repository.put_manifest(tag, repository.manifest(item.build.digest))
-            if repository.head(tag) != item.build.digest:
-                raise faults.ConflictError(f"{repository.ref}:{tag} did not move to {item.build.digest}")
-
-    for tag in item.tags.short:
-        means.persist(partial(move, tag))
-    return replace(done, tags=(*done.tags, *item.tags.short))
+    manifest = means.persist(partial(repository.manifest, item.build.digest))
+    moved = means.persist(partial(move, item.tags.short, manifest, repository, means.watcher.line))
+    return replace(done, tags=(*done.tags, *moved))

@@ -6,6 +6,7 @@ from typing import Any
 
 from rdma_images.model import Build, Image, Report
 from rdma_images.publish.client import canonical
+from rdma_images.publish.measured import is_commit
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
@@ -31,11 +32,10 @@ def statement(name: str, digest: str, predicate_type: str, predicate: dict[str, 
     )
 
 
-def provenance(image: Image, build: Build, builder: dict[str, str], revision: dict[str, str]) -> dict[str, Any]:
+def provenance(image: Image, build: Build, revision: dict[str, str]) -> dict[str, Any]:
     """SLSA provenance 1.0 of a build.
 
-    `builder` are the names and versions of the programs that built it, `revision` the address and commit of the
-    sources, as far as they are known.
+    `revision` is the address and commit of the sources, as far as they are known.
     """
     parameters = {"target": image.target, "platform": image.platform, "axes": dict(sorted(image.axes.items()))}
     dependencies = [
@@ -43,20 +43,19 @@ def provenance(image: Image, build: Build, builder: dict[str, str], revision: di
         for component in sorted(image.components.values(), key=lambda one: one.name)
     ]
     source = {"uri": revision["repository"]} if revision.get("repository") else {}
-    commit = revision.get("commit", "")
-    if commit:
-        dependencies.insert(
-            0, {"name": "rdma-images", **source, "digest": {"gitCommit": commit.removesuffix("-dirty")}}
-        )
+    said = revision.get("commit", "")
+    commit = said.removesuffix("-dirty")
+    if is_commit(commit):
+        dependencies.insert(0, {"name": "rdma-images", **source, "digest": {"gitCommit": commit}})
     return {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
             "externalParameters": parameters,
-            "internalParameters": {"inputs": build.inputs, "clean": not commit.endswith("-dirty")},
+            "internalParameters": {"inputs": build.inputs, "clean": is_commit(said)},
             "resolvedDependencies": dependencies,
         },
         "runDetails": {
-            "builder": {"id": "urn:rdma-images:builder", "version": builder},
+            "builder": {"id": "urn:rdma-images:builder", "version": build.builder},
             "metadata": {"invocationId": build.inputs, "finishedOn": build.finished},
         },
     }

@@ -12,14 +12,18 @@ from rdma_images import axes
 from rdma_images.errors import RefusedError
 from rdma_images.matrix import Matrix
 from rdma_images.model import Image, Report
-from rdma_images.publish.measured import versions
+from rdma_images.publish.measured import platform, versions
 from rdma_images.tag import GRAMMAR
 from rdma_images.versions import key
 
 LATEST = "latest"
 REHEARSAL = "-rehearsal"
 ATTACHMENTS = "sha256-*"  # where registries without referrers, and cosign, keep what is attached to an image
+VERSION = "org.opencontainers.image.version"  # the label with an image's tag as it was planned
 _ARCHITECTURE = re.compile(r"-(amd64|arm64)$")
+_OWN = re.compile(r"-[0-9a-f]{12}$")
+_LINE = re.compile(r"\d+\.\d+")
+_FULL = re.compile(r"\d+(\.\d+)+-.+")
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,30 @@ class Tags:
     def moving(self) -> tuple[str, ...]:
         """Those of them that must stay movable where tags are immutable."""
         return self.short
+
+
+def own(full: str, digest: str) -> str:
+    """The tag of one build alone, where the full tag stays with an earlier one: it ends with the digest's start."""
+    plain = full.removesuffix(REHEARSAL)
+    return f"{plain}-{digest.removeprefix('sha256:')[:12]}{full.removeprefix(plain)}"
+
+
+def fits(tag: str, version: str, built_for: str) -> bool | None:
+    """Whether `tag` is true of an image for the platform `built_for` whose label VERSION is `version`.
+
+    None for a tag that is not of this grammar: nobody knows what it says.
+    """
+    bare = tag.removesuffix(REHEARSAL)
+    if bare == LATEST:
+        return True if version else None
+    if _LINE.fullmatch(bare):
+        return bare == _line(version.partition("-")[0])
+    if not _FULL.fullmatch(bare):
+        return None
+    bare = _OWN.sub("", bare)
+    named = _ARCHITECTURE.search(bare)
+    same = _ARCHITECTURE.sub("", bare) == _ARCHITECTURE.sub("", version)
+    return same and (named is None or built_for == f"linux/{named[1]}")
 
 
 def tags(image: Image, images: Sequence[Image], matrix: Matrix, rehearsal: bool) -> Tags:
@@ -90,9 +118,12 @@ def _line(version: str) -> str:
 def confirm(image: Image, report: Report) -> dict[str, str]:
     """The versions in the tag that were measured inside the image, by component.
 
-    Raises RefusedError where a measured version is another than the tag's, or one that has to be measured was not.
-    (What the EFA installer brought is known by the checksum of its download, and of nothing in the image.)
+    Raises RefusedError where the platform or a measured version is another than the tag's, or one that has to be
+    measured was not. (The EFA installer and nccl-tests are known by the checksums of their downloads, and of nothing in
+    the image. The plugin is measured where the installer brought it.)
     """
+    if (is_for := platform(report)) != image.platform:
+        raise RefusedError(f"{image.id} is for {image.platform}, but {is_for or 'no platform'} was measured")
     found = versions(report)
     for component in (name for name, _ in GRAMMAR if name in image.components):
         said, is_there = image.version(component), found.get(component)

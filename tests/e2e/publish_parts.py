@@ -178,11 +178,19 @@ class Small:
 
 
 def build_small(
-    engine: Engine, folder: Path, name: str, layers: int = 3, size: int = 4 << 20, output: str = "", seed: int = 0
+    engine: Engine,
+    folder: Path,
+    name: str,
+    layers: int = 3,
+    size: int = 4 << 20,
+    output: str = "",
+    seed: int = 0,
+    platform: str = "linux/amd64",
 ) -> Small:
     """An image of `layers` layers of `size` random bytes each; the same seed gives the same layers."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = ["FROM scratch", f"LABEL org.opencontainers.image.revision={'0' * 40}"]
+    labels = {"revision": "0" * 40, "version": planned().tag}
+    lines = ["FROM scratch", *(f"LABEL org.opencontainers.image.{key}={value}" for key, value in labels.items())]
     for number in range(layers):
         source = folder / f"layer{number}"
         if not source.exists():
@@ -196,6 +204,7 @@ def build_small(
     subprocess.run(
         [
             *("docker", "buildx", "build", "-q", "--provenance=false", f"--metadata-file={metadata}"),
+            f"--platform={platform}",
             *(f"--output=type=image,name={ref},{extra}", str(folder)),
         ],
         env=engine.environ(),
@@ -237,6 +246,13 @@ def green(image: Image, small: Small, rehearsal: tuple[str, ...] = ()) -> tuple[
             ),
         ),
         facts={
+            "subject": {
+                "platform": image.platform,
+                "labels": {
+                    "org.opencontainers.image.revision": "0" * 40,
+                    "org.opencontainers.image.version": image.tag,
+                },
+            },
             "measured": {
                 "torch": {
                     "version": f"{image.version('pytorch')}+cu",
@@ -248,7 +264,7 @@ def green(image: Image, small: Small, rehearsal: tuple[str, ...] = ()) -> tuple[
                     "wheels": {"/opt/venv": {"torch": "2.15.0", "numpy": "2.4.0"}},
                     "dpkg": {"libc6": "2.41-12"},
                 },
-            }
+            },
         },
     )
     return build, report

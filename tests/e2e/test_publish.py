@@ -18,12 +18,15 @@ from publish_parts import (
     registry_program,
     write_steps,
 )
+from test_tags import another
 
 from rdma_images import build, matrix, paths
 from rdma_images import engine as engines
 from rdma_images.errors import RefusedError
-from rdma_images.publish import publication, publish
-from rdma_images.publish.cosign import Signer, Trust
+from rdma_images.publish import join, publication, publish
+from rdma_images.publish.client import OCI_MANIFEST, Manifest, canonical
+from rdma_images.publish.destination import destination
+from rdma_images.publish.keys import Signer, Trust
 from rdma_images.publish.progress import Lines
 from rdma_images.publish.push import Pace
 from rdma_images.publish.send import Means
@@ -175,6 +178,44 @@ def test_nothing_is_signed_that_was_not_made_here(finished, registry, small, sig
     assert any(f"built {finished}" in one.detail for one in found.findings)
 
 
+def test_platforms_are_joined_where_they_are_proven_and_signed_once(
+    registry, small, signing, engine, tmp_path, monkeypatch
+):
+    means, said, trust = signing
+    arm_small = build_small(engine, tmp_path / "arm", f"{tmp_path.name.lower()}-arm", platform="linux/arm64")
+    amd, arm = images = (planned(), another(planned(), platform="linux/arm64"))
+    for image, made in ((amd, small), (arm, arm_small)):
+        write_steps(image, *green(image, made))
+    place = {"local": registry.entry()}
+    published = publish.publish(items(*images), place, means)
+    assert [one.error for one in published] == ["", ""]
+
+    def joined():
+        said.clear()
+        (outcome,) = join.join(images, matrix.load(), place, means)
+        return outcome, [line for line in said if "signing" in line]
+
+    first, signed = joined()
+    assert first.tags == (amd.tag, "2.15", "latest")
+    assert len(signed) == 1
+    found = verify(f"{registry.host}/training/efa-pytorch:{amd.tag}", registry.entry(), trust)
+    assert all(one.holds for one in found), found
+    assert [one.ref.partition("@")[2] for one in found] == [first.ref.partition("@")[2], small.digest, arm_small.digest]
+    assert joined() == (first, [])
+
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "elsewhere")  # a machine that published nothing
+    assert joined() == (first, [])
+
+    repository = destination("local", registry.entry()).repository("efa-pytorch")
+    forged = repository.manifest(arm_small.digest).body | {"annotations": {"by": "somebody who may push"}}
+    repository.put_manifest(f"{amd.tag}-arm64", Manifest(OCI_MANIFEST, canonical(forged)))
+    refused, signed = joined()
+    assert "was not published here, and is not proven: signature" in refused.error
+    assert signed == []
+    assert repository.head("latest") == first.ref.partition("@")[2]
+    engines.client(engine).images.remove(arm_small.ref, force=True)
+
+
 def test_a_red_check_stops_it_and_can_be_allowed_by_name(registry, small, means):
     image = planned()
     build, report = green(image, small)
@@ -218,16 +259,30 @@ def test_one_registry_that_is_down_stops_no_other(registry, small, means, progra
     assert set(json.loads(publication.path_of(image.id).read_text())["places"]) == {"local"}
 
 
-def test_a_full_tag_in_an_immutable_registry_keeps_its_digest(registry, small, means, engine, tmp_path):
-    image = planned()
-    write_steps(image, *green(image, small))
-    means, _ = means
-    publish.publish(items(image), {"local": registry.entry()}, means)
+def test_a_rebuild_in_an_immutable_registry_gets_a_tag_of_its_own(registry, small, means, engine, tmp_path):
+    """The full tag stays with its first build, the short ones move on, and neither goes back for a run that is late."""
+    image, entry = planned(), registry.entry(immutable=True)
+    means, said = means
     other = build_small(engine, tmp_path / "other", f"{tmp_path.name.lower()}-other")
-    write_steps(image, *green(image, other))
-    (outcome,) = publish.publish(items(image), {"local": registry.entry(immutable=True)}, means)
-    assert "immutable" in outcome.error
-    assert small.digest in outcome.error
+    own = f"{image.tag}-{other.digest[7:19]}"
+    repository = destination("local", entry).repository("efa-pytorch")
+    first, rebuilt, again, late = [
+        publish.publish(items(image), {"local": entry}, means)[0]
+        for made in (small, other, other, small)
+        if write_steps(image, *green(image, made)) is None
+    ]
+    assert [one.error for one in (first, rebuilt, again, late)] == [""] * 4
+    assert first.place.tags == (image.tag, "2.15", "latest")
+    assert rebuilt.place.tags == again.place.tags == (own, "2.15", "latest")
+    assert (rebuilt.place.result, again.place.result) == ("pushed", "there")
+    assert any(f"{image.tag} stays with an earlier build" in line for line in said)
+    assert late.place.tags == (image.tag,)
+    assert any(f":latest stays with {other.digest}" in line for line in said)
+    leads = {tag: repository.head(tag) for tag in registry.tags("training/efa-pytorch")}
+    assert leads == {image.tag: small.digest, **dict.fromkeys((own, "2.15", "latest"), other.digest)}
+    for tag in leads:
+        (found,) = verify(f"{registry.host}/training/efa-pytorch:{tag}", entry, None)
+        assert found.holds, found
     engines.client(engine).images.remove(other.ref, force=True)
 
 

@@ -5,6 +5,7 @@ from azure.core.exceptions import ClientAuthenticationError
 from azure.identity import DefaultAzureCredential
 
 from rdma_images.publish import faults
+from rdma_images.publish.documents import document
 from rdma_images.publish.http import TIMEOUT
 from rdma_images.publish.kinds.base import Prepared, joined
 from rdma_images.publish.registries import AcrAzure, is_loopback
@@ -39,7 +40,8 @@ class AcrAzureKind:
             raise faults.from_transport(self.host, error) from None
         if answer.status_code != 200:
             raise faults.from_status(self.host, "a token", answer.status_code, answer.text)
-        return Login(username=_TOKEN_USER, password=answer.json()["refresh_token"])
+        body = document(answer.content, f"the refresh token of {self.host}")
+        return Login(username=_TOKEN_USER, password=str(body.get("refresh_token") or ""))
 
     def repository(self, target: str) -> str:
         """prefix/target."""

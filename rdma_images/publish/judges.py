@@ -1,0 +1,110 @@
+"""What each attachment of an image says, and whether it holds. Anybody who may push may have written it."""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter, ValidationError
+
+from rdma_images.model import Report
+from rdma_images.publish import sbom, statement
+from rdma_images.publish.gate import COMMITTED
+
+# What is looked for: the predicate types of what is attached, and what each is called.
+NAMES = {
+    statement.REPORT: "report",
+    statement.PROVENANCE: "provenance",
+    statement.BUILDKIT: "BuildKit's record",
+    sbom.PREDICATE: "bill of materials",
+}
+# How the reading of bytes that may be anything ends where they have another form.
+_OTHER_FORM = (ValidationError, ValueError, KeyError, IndexError, TypeError, AttributeError)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at. `holds` is None where there was nothing to hold it against."""
+
+    what: str
+    holds: bool | None
+    detail: str
+
+
+# The content, the digest that it has to be about, and the red checks that the publisher allowed by name.
+Judge = Callable[[bytes, str, Collection[str]], Iterable[Finding]]
+
+
+def judged(form: str, content: bytes | None, digest: str, allowed: Collection[str]) -> list[Finding]:
+    """What there is to say of the attachment of one form; `content` is None where there is none."""
+    if content is None:
+        return [Finding(NAMES[form], False, "none is attached")]
+    try:
+        return list(_JUDGES[form](content, digest, allowed))
+    except _OTHER_FORM:
+        return [Finding(NAMES[form], False, "cannot be read: it does not have the form that is published here")]
+
+
+def allowed_red(report: bytes | None) -> frozenset[str]:
+    """The red checks that the publisher allowed, as the attached report has them; none where it cannot be read."""
+    try:
+        return frozenset(statement.predicate(report or b"{}").get("allowedRed") or ())
+    except _OTHER_FORM:
+        return frozenset()
+
+
+def _report(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[Finding]:
+    report = TypeAdapter(Report).validate_python(statement.predicate(content)["report"])
+    if not _subject(content) == digest == report.digest:
+        yield Finding("report", False, f"is about another image, {report.digest}")
+        return
+    red = {one.id for one in report.checks if one.outcome == "failed" and one.severity == "error"}
+    counted = {kind: sum(one.outcome == kind for one in report.checks) for kind in ("passed", "failed", "skipped")}
+    counts = ", ".join(f"{number} {kind}" for kind, number in counted.items())
+    detail = f"{counts}; measured {report.started} by suite {report.suite.removeprefix('sha256:')[:12]}"
+    if excused := sorted(red.intersection(allowed)):
+        detail += f"; allowed red by the publisher: {', '.join(excused)}"
+    if left := sorted(red.difference(allowed)):
+        detail += f"; red: {', '.join(left)}"
+    yield Finding("report", not left, detail)
+    if report.rehearsal:
+        yield Finding("rehearsal", False, f"stand-ins for {', '.join(report.rehearsal)}: this image is not to ship")
+
+
+def _provenance(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[Finding]:
+    predicate = statement.predicate(content)
+    definition, details = predicate["buildDefinition"], predicate["runDetails"]
+    programs = ", ".join(f"{name} {version}" for name, version in details["builder"]["version"].items())
+    sources = definition["resolvedDependencies"]
+    commit = next((one["digest"]["gitCommit"][:12] for one in sources if "digest" in one), "")
+    detail = f"built {details['metadata']['finishedOn']} with {programs or 'programs that it does not name'} "
+    detail += f"from commit {commit}" if commit else "from no commit that is known"
+    clean = definition["internalParameters"]["clean"] is True
+    if not clean:
+        detail += ", and what was not committed"
+        detail += "; allowed by the publisher" if COMMITTED in allowed else ""
+    yield Finding("provenance", _subject(content) == digest and (clean or COMMITTED in allowed), detail)
+
+
+def _history(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Finding]:
+    version = json.loads(content)["predicateType"].rpartition("/")[2]
+    yield Finding(NAMES[statement.BUILDKIT], _subject(content) == digest, f"every step of the build, as SLSA {version}")
+
+
+def _bill(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Finding]:
+    body = json.loads(content)
+    about = body["metadata"]["component"]["version"]
+    yield Finding("bill of materials", about == digest, f"{len(body['components'])} packages")
+
+
+_JUDGES: dict[str, Judge] = {
+    statement.REPORT: _report,
+    statement.PROVENANCE: _provenance,
+    statement.BUILDKIT: _history,
+    sbom.PREDICATE: _bill,
+}
+
+
+def _subject(content: bytes) -> str:
+    """The digest that a statement is about."""
+    found = json.loads(content)["subject"][0]["digest"]
+    return f"sha256:{found['sha256']}"

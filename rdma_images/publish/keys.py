@@ -1,0 +1,94 @@
+"""Who signs, and who is believed: a key file, a key of a key service, or the identity of a CI job."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rdma_images.errors import RefusedError
+
+KEYLESS = "keyless"
+_GITHUB = "https://token.actions.githubusercontent.com"  # who vouches for the identity of a job there
+# What is no file: a key service's awskms://…, a token's pkcs11:….
+_REFERENCE = re.compile(r"[a-z0-9]+:")
+
+
+@dataclass(frozen=True)
+class Signer:
+    """How to sign: a key file, a key service's reference (awskms://…, gcpkms://…, azurekms://…), or KEYLESS.
+
+    The password of a key file is read by cosign itself, from COSIGN_PASSWORD.
+    """
+
+    key: str
+
+    def arguments(self) -> list[str]:
+        """For `cosign sign` and `cosign attest`. With a key, nothing is told to the public log."""
+        if self.key == KEYLESS:
+            return ["--yes"]
+        return ["--yes", "--key", self.key, "--tlog-upload=false"]
+
+
+def signer(key: str) -> Signer | None:
+    """How to sign, as typed; None for nothing at all. Raises RefusedError for a key file that is not there."""
+    if key and key != KEYLESS:
+        _check_key("--sign", key)
+    return Signer(key) if key else None
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whom to believe: the holder of a key, or an identity (and who vouches for it) of a keyless signature."""
+
+    key: str | None = None
+    identity: str | None = None  # a regular expression
+    issuer: str | None = None
+
+    def arguments(self) -> list[str]:
+        """For `cosign verify` and `cosign verify-attestation`. Without the flag, cosign wants the network for a key."""
+        if self.key is not None:
+            return ["--key", self.key, "--insecure-ignore-tlog"]
+        return ["--certificate-identity-regexp", self.identity or "", "--certificate-oidc-issuer", self.issuer or ""]
+
+    def __str__(self) -> str:
+        return f"the key {self.key}" if self.key else f"{self.identity} ({self.issuer})"
+
+
+def trust(key: str, identity: str, issuer: str) -> Trust | None:
+    """Whom to believe, as typed; None when nobody is named.
+
+    Raises RefusedError for half an identity, and for a key file that is not there.
+    """
+    if key and (identity or issuer):
+        raise RefusedError("--key and --identity exclude each other: name the one that must have signed")
+    if bool(identity) != bool(issuer):
+        raise RefusedError("--identity and --issuer belong together: give both")
+    if key:
+        _check_key("--key", key)
+    return Trust(key or None, identity or None, issuer or None) if key or identity else None
+
+
+def _check_key(option: str, key: str) -> None:
+    """Raise RefusedError for a key file that is not there, before anything is asked of a registry."""
+    if not _REFERENCE.match(key) and not Path(key).is_file():
+        raise RefusedError(f"{option} {key}: no such file: name a key file, or a key service's reference (awskms://…)")
+
+
+def own_identity(environ: Mapping[str, str] = os.environ) -> Trust | None:
+    """Who a keyless signer is: in a job of GitHub Actions, a workflow of this repository at this ref; else unknown.
+
+    The variables are GitHub's default ones; the name in the certificate is the workflow's address at its ref
+    (docs.sigstore.dev/fulcio/oidc-in-fulcio).
+    """
+    names = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_REF")
+    server, repository, ref = (re.escape(environ.get(name, "")) for name in names)
+    if environ.get("GITHUB_ACTIONS") != "true" or not (server and repository and ref):
+        return None
+    identity = rf"^{server}/{repository}/\.github/workflows/[^@]+@{ref}$"
+    return Trust(identity=identity, issuer=_GITHUB)
+
+
+def name_of(key: str) -> str:
+    """What a key is called in a publication: its reference, or the file's name without its folder."""
+    return key if "://" in key or key == KEYLESS else Path(key).name

@@ -1,0 +1,52 @@
+"""Short tags: they move when all is there, and never back to an image that is older than the one they lead to."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from rdma_images.engine import Progress
+from rdma_images.publish import faults
+from rdma_images.publish.client import Manifest, Repository
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+def move(names: Iterable[str], manifest: Manifest, repository: Repository, say: Progress) -> tuple[str, ...]:
+    """Point each of `names` to `manifest`, which the repository has; those of them that lead there now.
+
+    One that leads to what was made of later sources stays, and `say` is told: a run that was repeated, or a release of
+    an old commit, does not take a tag back.
+    """
+    return tuple(name for name in names if _move(name, manifest, repository, say))
+
+
+def _move(name: str, manifest: Manifest, repository: Repository, say: Progress) -> bool:
+    current = repository.head(name)
+    if current == manifest.digest:
+        return True
+    if current is not None:
+        ours, theirs = made(manifest.digest, repository), made(current, repository)
+        if ours < theirs:
+            say(
+                f"{repository.ref}:{name} stays with {current}, whose sources are of {theirs:%Y-%m-%d %H:%M} UTC: "
+                f"those of {manifest.digest} are of {ours:%Y-%m-%d %H:%M}"
+            )
+            return False
+    repository.put_manifest(name, manifest)
+    if repository.head(name) != manifest.digest:
+        raise faults.ConflictError(f"{repository.ref}:{name} did not move to {manifest.digest}")
+    return True
+
+
+def made(digest: str, repository: Repository) -> datetime:
+    """When the sources of an image were committed, which is what its config calls created; of an index, the latest.
+
+    Somebody else's image may not say it, or may be there in part: that is older than everything.
+    """
+    try:
+        manifest = repository.manifest(digest)
+        if members := manifest.members():
+            return max(made(one.digest, repository) for one in members)
+        found = datetime.fromisoformat(str(repository.config(manifest).get("created")))
+    except (faults.MalformedError, faults.MissingError, ValueError):
+        return _NEVER
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,0 +1,54 @@
+"""Short tags go forward only."""
+
+import pytest
+from publish_doubles import Store, served
+
+from rdma_images.publish.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
+from rdma_images.publish.http import Connection
+from rdma_images.publish.moving import made, move
+
+OLD, NEW = "2026-11-20T08:00:00Z", "2026-11-21T08:00:00.123456789Z"
+
+
+@pytest.fixture
+def there():
+    with served(Store().handler()) as host:
+        yield Repository(Connection(host, lambda: None), "r")
+
+
+def put(there, created, seed=""):
+    config = there.put_blob(canonical({"created": created, "seed": seed}))
+    manifest = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "config": {"digest": config}, "layers": []}))
+    there.put_manifest(manifest.digest, manifest)
+    return manifest
+
+
+def test_forward_and_never_back(there):
+    said = []
+    old, new = put(there, OLD), put(there, NEW)
+    assert move(["latest", "2.15"], old, there, said.append) == ("latest", "2.15")
+    assert move(["latest"], new, there, said.append) == ("latest",)
+    assert said == []
+    assert move(["latest", "2.15"], old, there, said.append) == ("2.15",)
+    assert there.head("latest") == new.digest
+    assert f":latest stays with {new.digest}, whose sources are of 2026-11-21 08:00 UTC" in said[0]
+
+
+def test_a_rebuild_of_the_same_sources_is_no_step_back(there):
+    first, second = put(there, NEW), put(there, NEW, "rebuilt")
+    move(["latest"], first, there, print)
+    assert move(["latest"], second, there, print) == ("latest",)
+    assert there.head("latest") == second.digest
+
+
+@pytest.mark.parametrize("created", [None, "", "yesterday", 3])
+def test_what_does_not_say_when_it_was_made_gives_way(created, there):
+    move(["latest"], put(there, created), there, print)
+    assert move(["latest"], put(there, OLD), there, print) == ("latest",)
+
+
+def test_an_index_is_as_new_as_its_newest_image(there):
+    members = [one.descriptor.as_json() for one in (put(there, OLD), put(there, NEW))]
+    index = Manifest(OCI_INDEX, canonical({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": members}))
+    there.put_manifest("joint", index)
+    assert made(index.digest, there) == made(put(there, NEW).digest, there)
