@@ -40,6 +40,11 @@ def rename(plugin_symbol: str, keep_one_as: str, file: str = f"{OFI}/lib/libnccl
 
 
 FAULTS = (
+    Fault(
+        "measured.complete",
+        "a Python that cannot list folders",
+        (f"RUN echo 'import os; os.scandir = None' > {S}/fault.pth",),
+    ),
     Fault("nccl.found", "no libnccl", (f"RUN rm {NCCL}/lib/libnccl.so.2",)),
     Fault(
         "nccl.loaded",

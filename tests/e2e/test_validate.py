@@ -147,6 +147,25 @@ def test_nothing_of_the_image_reaches_out_or_stays() -> None:
         client.close()
 
 
+def test_a_volume_hides_nothing_takes_nothing_and_does_not_stay() -> None:
+    nccl = "/opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2"
+    steps = f"FROM {validated.good_image()}\nRUN mkdir -p /srv/v && cp {nccl} /srv/v/\nVOLUME /srv/v\n"
+    client = engines.client(validated.engine())
+    before = {volume.name for volume in client.volumes.list()}
+    try:
+        with validated.derived(steps, "volume") as ref:
+            report = validated.measure(ref)
+            with container.sealed(client, subject.digest(client, ref)) as box:
+                code, said = box.container.exec_run(["sh", "-c", "echo > /srv/v/planted"])
+        assert {volume.name for volume in client.volumes.list()} <= before
+    finally:
+        client.close()
+    assert validated.failed(report) == {"nccl.single"}
+    assert "/srv/v/libnccl.so.2" in next(c.found for c in report.checks if c.outcome == "failed")
+    assert code != 0
+    assert b"Read-only" in said
+
+
 def test_a_result_is_kept_by_image_and_suite() -> None:
     ref = validated.good_image()
     measured = validate(ref, validated.engine(), reuse=False)
