@@ -161,10 +161,16 @@ def providers_of(files: Files, fabric: str) -> list[str]:
     return [p for p in files.libraries if (m := NAMED.fullmatch(name_of(p))) and m.group(1) == fabric]
 
 
+def looked_for(libraries: Libraries) -> set[str]:
+    """What the libibverbs that the loader finds looks for; where it finds none, what any does."""
+    every = libraries.verbs_looks_for
+    in_use = every.get(libraries.resolved["libibverbs.so.1"].file)
+    return set(in_use or (word for found in every.values() for word in found))
+
+
 def opened_in(libraries: Libraries) -> set[str]:
     """The folders in which libibverbs opens providers: its own, then where the loader finds libibverbs itself."""
-    words = {word for found in libraries.verbs_looks_for.values() for word in found}
-    own = {folder_of(word) for word in words if "/lib%s-rdmav" in word}
+    own = {folder_of(word) for word in looked_for(libraries) if "/lib%s-rdmav" in word}
     file = libraries.resolved["libibverbs.so.1"].file
     return own | ({folder_of(file)} if own and file else set())
 
@@ -178,9 +184,8 @@ def homes(files: Files, libraries: Libraries, fabric: str) -> set[str]:
 @pytest.mark.validator("verbs.provider", source=PROVIDERS, fabric="any")
 def test_provider(files: Files, libraries: Libraries, fabric: str, judge: Judge) -> None:
     """The verbs provider of the image's fabric lies where libibverbs opens it, and is announced where it reads."""
-    words = {word for found in libraries.verbs_looks_for.values() for word in found}
-    opened, read = opened_in(libraries), {word for word in words if word.endswith("/libibverbs.d")}
-    provider = providers_of(files, fabric)
+    opened, provider = opened_in(libraries), providers_of(files, fabric)
+    read = {word for word in looked_for(libraries) if word.endswith("/libibverbs.d")}
     driver = [p for p in files.libraries if p.endswith(f"/libibverbs.d/{fabric}.driver")]
     judge(
         any(not opened or folder_of(p) in opened for p in provider)
