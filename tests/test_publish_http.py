@@ -1,6 +1,7 @@
 """Asking a registry: who we are, again when it forgot, and every refusal as a sentence."""
 
 import pytest
+import requests
 from publish_doubles import Handler, Store, served
 
 from rdma_images.publish import faults
@@ -123,6 +124,19 @@ def test_a_host_that_is_down():
 def test_a_name_that_nobody_knows():
     with pytest.raises(faults.UnreachableError, match=r"registry\.invalid cannot be reached"):
         repository("registry.invalid").head("v1")
+
+
+@pytest.mark.parametrize(
+    ("words", "temporary"),
+    [
+        ("[Errno -2] Name or service not known", False),
+        ("[Errno -5] No address associated with hostname", False),
+        ("[Errno -3] Temporary failure in name resolution", True),
+    ],
+)
+def test_a_name_is_asked_for_once_unless_nobody_could_be_asked(words, temporary):
+    error = requests.ConnectionError(f"Failed to resolve 'h' ({words})")
+    assert faults.from_transport("h", error).temporary is temporary
 
 
 def test_credentials_do_not_follow_an_address_on_another_host():

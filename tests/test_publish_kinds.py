@@ -6,6 +6,7 @@ import sys
 
 import boto3
 import pytest
+from alibabacloud_credentials.utils import auth_util
 from botocore.stub import Stubber
 from moto.server import ThreadedMotoServer
 from publish_doubles import Alibaba, Handler, served
@@ -63,7 +64,24 @@ class TestEcr:
         assert kind.prepare("training/x", ("2.16", "latest")).made == ("2.16 may move",)
         (found,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
         filters = [one["filter"] for one in found["imageTagMutabilityExclusionFilters"]]
-        assert filters == ["sha256-*", "2.16", "latest", "2.15"]
+        assert filters == ["sha256-*", "2.15", "latest", "2.16"]
+
+    def test_a_filter_of_somebody_else_stays_and_a_full_list_is_told(self, aws):
+        theirs = ["sha256-*", "latest", "2.1*", "nightly-*", "team-*"]
+        filters = [{"filterType": "WILDCARD", "filter": pattern} for pattern in theirs]
+        aws.create_repository(
+            repositoryName="training/x",
+            imageTagMutability="IMMUTABLE_WITH_EXCLUSION",
+            imageTagMutabilityExclusionFilters=filters,
+        )
+        kind = open_kind(Ecr(**ECR, immutable=True))
+        assert kind.prepare("training/x", ("2.16", "latest")).made == (), "2.1* has it"
+        with pytest.raises(
+            faults.ConflictError, match=r"nightly-\*, team-\* out of its immutability.*3\.0 has to move too"
+        ):
+            kind.prepare("training/x", ("3.0", "latest"))
+        (found,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
+        assert found["imageTagMutabilityExclusionFilters"] == filters
 
     def test_somebody_elses_repository_keeps_its_settings(self, aws):
         aws.create_repository(repositoryName="training/x", imageTagMutability="IMMUTABLE")
@@ -174,6 +192,16 @@ class TestAlibaba:
         with pytest.raises(faults.PublishError) as caught:
             kind.login()
         assert caught.value.temporary
+
+    def test_no_credentials_are_told_and_not_tried_again(self, monkeypatch, tmp_path):
+        # The SDK reads the environment when it is imported.
+        monkeypatch.setattr(auth_util, "environment_access_key_id", None)
+        monkeypatch.setattr(auth_util, "environment_ecs_metadata_disabled", "true")
+        monkeypatch.setenv("HOME", str(tmp_path))
+        kind = open_kind(AcrAliyun(**ACR, endpoint="http://127.0.0.1:9"))
+        with pytest.raises(faults.UnauthorizedError, match="no Alibaba Cloud credentials") as caught:
+            kind.login()
+        assert not caught.value.temporary
 
     def test_personal_needs_no_api(self, monkeypatch):
         monkeypatch.setenv("U", "me")

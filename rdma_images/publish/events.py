@@ -65,7 +65,7 @@ class Push:
 
 # The words are docker's, containerd's and Go's network library's; the first that is found decides.
 _WORDS: tuple[tuple[str, type[faults.PublishError], str], ...] = (
-    ("immutable", faults.ConflictError, "the tag is immutable"),
+    ("immutable", faults.ConflictError, "the tag is immutable, which registries.yaml does not say"),
     ("no basic auth credentials", faults.UnauthorizedError, "it wants credentials"),
     ("unauthorized", faults.UnauthorizedError, "it does not take the credentials"),
     ("authentication required", faults.UnauthorizedError, "it does not take the credentials"),
@@ -78,7 +78,7 @@ _WORDS: tuple[tuple[str, type[faults.PublishError], str], ...] = (
     ("name unknown", faults.MissingError, "there is no such repository"),
     ("repository does not exist", faults.MissingError, "there is no such repository"),
     ("connection refused", faults.UnreachableError, "the connection is refused"),
-    ("no such host", faults.UnreachableError, "nobody knows that name"),
+    ("no such host", faults.UnknownHostError, "nobody knows that name"),
     ("i/o timeout", faults.UnreachableError, "no answer"),
     ("tls: ", faults.UnreachableError, "the engine does not trust its certificate"),
     ("x509: ", faults.UnreachableError, "the engine does not trust its certificate"),

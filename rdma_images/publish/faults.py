@@ -13,6 +13,8 @@ from rdma_images.errors import RdmaImagesError
 
 # Upload addresses carry the state of the upload, docker repeats them in its errors, and some registries sign them.
 _QUERY = re.compile(r"(https?://[^\s\"?]+)\?[^\s\"]+")
+# A name that has no address, in the words of glibc (twice) and macOS; one that could not be asked for has others.
+_UNKNOWN_NAME = ("Name or service not known", "No address associated with hostname", "nodename nor servname")
 _AUTHORIZATION = re.compile(r"(?i)\b(basic|bearer) +[A-Za-z0-9+/=._~-]{8,}")
 
 
@@ -26,6 +28,12 @@ class UnreachableError(PublishError):
     """No answer: the name, the network, the TLS certificate, or a registry that is down."""
 
     temporary = True
+
+
+class UnknownHostError(UnreachableError):
+    """Nobody knows the name: it is mistyped far more often than a name server forgets one."""
+
+    temporary = False
 
 
 class BusyError(PublishError):
@@ -76,8 +84,8 @@ def from_transport(host: str, error: requests.RequestException) -> PublishError:
             why = "no answer to the connection: check the host, the proxy and the firewall"
         case requests.exceptions.Timeout():
             return BusyError(f"{host} stopped answering in the middle of a request")
-        case _ if "Name or service not known" in str(error) or "nodename nor servname" in str(error):
-            why = "nobody knows that name: check how the host is written"
+        case _ if any(words in str(error) for words in _UNKNOWN_NAME):
+            return UnknownHostError(f"{host} cannot be reached: nobody knows that name: check how the host is written")
         case _ if "refused" in str(error).lower():
             why = "the connection is refused: is the registry running there?"
         case _:

@@ -111,11 +111,17 @@ class AcrAliyunKind:
 
     def _ask(self, action: str, call: Callable[[], Any]) -> Any:
         """The answer of one call of the SDK; its exceptions, and answers that say "no", as PublishErrors."""
+        from alibabacloud_credentials.exceptions import CredentialException
         from Tea.exceptions import TeaException
 
         try:
             answer = call()
         except TeaException as error:
+            if isinstance(getattr(error, "inner_exception", None), CredentialException):
+                raise faults.UnauthorizedError(
+                    f"there are no Alibaba Cloud credentials for {self.host}: set ALIBABA_CLOUD_ACCESS_KEY_ID and "
+                    f"ALIBABA_CLOUD_ACCESS_KEY_SECRET, a profile, or a role ({faults.masked(str(error))})"
+                ) from None
             raise self._fault(action, str(getattr(error, "code", "") or ""), str(error)) from None
         except OSError as error:
             raise faults.UnreachableError(f"Alibaba Cloud cannot be reached for {self.host}: {error}") from None

@@ -1,12 +1,14 @@
 """Amazon ECR: a repository has to exist before a push; tokens live 12 hours and are never kept."""
 
 import json
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
 import boto3
 
-from rdma_images.publish import tags
+from rdma_images.publish import faults, tags
 from rdma_images.publish.kinds.aws import login_of, sentences
 from rdma_images.publish.kinds.base import Prepared, joined
 from rdma_images.publish.registries import Ecr
@@ -56,7 +58,8 @@ class EcrKind:
         """The repository, created with mutability, scanning and lifecycle policy where it is missing.
 
         One that exists keeps its settings, which may be somebody's decision; only the list of movable tags grows
-        where registries.yaml wants immutability and the repository already leaves some tags out of it.
+        where registries.yaml wants immutability and the repository already leaves some tags out of it. Raises
+        ConflictError where that list is full.
         """
         found = self._find(name)
         if found is not None:
@@ -88,16 +91,22 @@ class EcrKind:
         """Let the tags of this publication move in an immutable repository; what was done, in words."""
         if not self._registry.immutable or found.get("imageTagMutability") != _EXCLUDING:
             return ()
-        known = [one["filter"] for one in found.get("imageTagMutabilityExclusionFilters", ())]
-        missing = [tag for tag in moving if tag not in known]
+        filters = list(found.get("imageTagMutabilityExclusionFilters", ()))
+        known = [one["filter"] for one in filters]
+        missing = [tag for tag in (tags.ATTACHMENTS, *moving) if not any(fnmatchcase(tag, one) for one in known)]
         if not missing:
             return ()
+        if len(known) + len(missing) > _MOST_FILTERS:
+            raise faults.ConflictError(
+                f"{name} leaves {', '.join(known)} out of its immutability, of which ECR takes {_MOST_FILTERS}, and "
+                f"{' and '.join(missing)} has to move too: take one out (aws ecr put-image-tag-mutability)"
+            )
         with sentences(self._where, f"PutImageTagMutability {name}"):
             self._client.put_image_tag_mutability(
                 registryId=self._registry.account,
                 repositoryName=name,
                 imageTagMutability=_EXCLUDING,
-                imageTagMutabilityExclusionFilters=_filters((*moving, *known)),
+                imageTagMutabilityExclusionFilters=[*filters, *_filters(missing)],
             )
         return (f"{' and '.join(missing)} may move",)
 
@@ -111,16 +120,15 @@ class EcrKind:
         if self._registry.immutable:
             # Short tags move and attachments' tags are rewritten: an immutable repository has to leave them out.
             settings["imageTagMutability"] = _EXCLUDING
-            settings["imageTagMutabilityExclusionFilters"] = _filters(moving)
+            settings["imageTagMutabilityExclusionFilters"] = _filters((tags.ATTACHMENTS, *moving))
         if self._registry.kms_key:
             settings["encryptionConfiguration"] = {"encryptionType": "KMS", "kmsKey": self._registry.kms_key}
         return settings
 
 
-def _filters(moving: tuple[str, ...]) -> list[dict[str, str]]:
-    """ECR's form of the tags that may move: the attachments' first, then the newest, as many as ECR takes."""
-    patterns = dict.fromkeys((tags.ATTACHMENTS, *moving))
-    return [{"filterType": "WILDCARD", "filter": pattern} for pattern in list(patterns)[:_MOST_FILTERS]]
+def _filters(patterns: Iterable[str]) -> list[dict[str, str]]:
+    """ECR's form of the tags that may move."""
+    return [{"filterType": "WILDCARD", "filter": pattern} for pattern in patterns]
 
 
 def _lifecycle(days: int) -> str:
