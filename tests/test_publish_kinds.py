@@ -144,8 +144,9 @@ def test_ecr_public_by_its_own_shapes():
 class TestAlibaba:
     @pytest.fixture(autouse=True)
     def chain(self, monkeypatch):
-        monkeypatch.setenv("ALIBABA_CLOUD_ACCESS_KEY_ID", "id")
-        monkeypatch.setenv("ALIBABA_CLOUD_ACCESS_KEY_SECRET", "key")
+        # The SDK reads the environment once, when it is imported.
+        monkeypatch.setattr(auth_util, "environment_access_key_id", "id")
+        monkeypatch.setattr(auth_util, "environment_access_key_secret", "key")
 
     def test_namespace_and_repository_are_made_where_they_are_missing(self):
         api = Alibaba()
@@ -194,7 +195,6 @@ class TestAlibaba:
         assert caught.value.temporary
 
     def test_no_credentials_are_told_and_not_tried_again(self, monkeypatch, tmp_path):
-        # The SDK reads the environment when it is imported.
         monkeypatch.setattr(auth_util, "environment_access_key_id", None)
         monkeypatch.setattr(auth_util, "environment_ecs_metadata_disabled", "true")
         monkeypatch.setenv("HOME", str(tmp_path))
