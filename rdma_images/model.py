@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rdma_images.plain import plain
+
 Fabric = Literal["efa", "erdma"]
 Platform = Literal["linux/amd64", "linux/arm64"]
 
@@ -166,7 +168,7 @@ Outcome = Literal["passed", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Check:
-    """What one validator found in one image."""
+    """What one validator found in one image. Its texts are plain: whatever the image said, they can be shown."""
 
     id: str  # "nccl.single"
     title: str  # what holds when it passes: "one libnccl is in the image"
@@ -179,6 +181,11 @@ class Check:
     reason: str = ""  # why it was skipped
     source: str = ""  # where the rule is from
     seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Make the texts plain."""
+        for name in ("title", "expected", "found", "mend", "reason"):
+            object.__setattr__(self, name, plain(getattr(self, name)))
 
 
 @dataclass(frozen=True)

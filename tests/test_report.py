@@ -65,6 +65,51 @@ def test_what_is_no_report(tmp_path: Path, text: str) -> None:
         reports.load(path)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("seconds", "x"), ("checks", [{"id": 1}]), ("checks", 5), ("rehearsal", "all"), ("schema", 2), ("facts", [])],
+)
+def test_a_damaged_report_is_a_sentence(tmp_path: Path, key: str, value: object) -> None:
+    path = reports.write(report(PASSED), tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(RdmaImagesError, match="invoke validate"):
+        reports.load(path)
+
+
+def test_an_outcome_that_does_not_exist_is_a_sentence(tmp_path: Path) -> None:
+    path = reports.write(report(PASSED), tmp_path)
+    path.write_text(path.read_text().replace('"outcome": "passed"', '"outcome": "splendid"'))
+    with pytest.raises(RdmaImagesError, match=r"checks\.0\.outcome"):
+        reports.load(path)
+    path.write_bytes(b"[" * 100_000)
+    with pytest.raises(RdmaImagesError, match="not a report"):
+        reports.load(path)
+
+
+@pytest.mark.parametrize("odd", [5, "x", None, [], [5], [{"bytes": "x"}], {"bytes": 10**400}, {"a": 5}])
+def test_a_page_leaves_out_what_is_odd(odd: object) -> None:
+    measured = dict.fromkeys(("layers", "torch", "tree", "tools", "system"), odd)
+    for facts in ({"measured": odd}, {"measured": measured}, {"measured": {"tree": {"files": odd, "libraries": odd}}}):
+        assert "nccl.single" in reports.page((replace(report(PASSED), facts=facts),))
+
+
+HOSTILE = "\x1b[2J\x1b]0;mine\x07\x9b31m\x00\u202egnp\nok  nccl.found  fine"
+
+
+def test_nothing_reaches_a_terminal_that_does_more_than_stand_there() -> None:
+    odd = [
+        replace(FAILED, found=HOSTILE, expected=HOSTILE, mend=HOSTILE),
+        replace(SKIPPED, reason=HOSTILE),
+        replace(PASSED, found=HOSTILE),
+    ]
+    console = Console(width=100, file=io.StringIO())
+    console.print(reports.table(report(*odd)))
+    text = console.file.getvalue()
+    assert all(c.isprintable() or c == "\n" for c in text)
+    assert r"\x1b[2J" in text
+    assert "\nok  nccl.found  fine" not in text
+
+
 class Links(HTMLParser):
     """Collects what a page would fetch or run."""
 

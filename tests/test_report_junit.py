@@ -28,3 +28,11 @@ def test_checks_are_added_to_the_suite_and_counted(tmp_path):
     assert failure.get("message") == "expected: a\nfound: <b>\nmend: c"
     assert suite.find("testcase[@name='datapath.skipped']/skipped").get("message") == "why"
     assert suite.find("testcase[@name='datapath.passed']")[0].tag == "properties"
+
+
+def test_what_an_image_said_leaves_the_xml_whole(tmp_path):
+    path = tmp_path / "report.xml"
+    path.write_text(XML)
+    junit.add(path, [check("failed", found="\x1b[2J\x00"), check("skipped", reason="\ud800")])
+    suite = ElementTree.parse(path).getroot()[0]
+    assert r"\x1b[2J\x00" in suite.find("testcase/failure").get("message")

@@ -11,6 +11,7 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -89,11 +90,12 @@ def test_a_python_that_fails_is_not_an_image_without_python(tmp_path: Path, monk
 
 def test_names_that_are_no_text_reach_the_validators(tmp_path: Path) -> None:
     data = json.loads(CASE.read_text())["measured"]["tree"]
-    files = {**data["files"], "world_writable": [LATIN]}
+    files = {**data["files"], "world_writable": [LATIN, "/\x1b[2J"]}
     found = measured(measure.as_json({"tree": {"value": {**data, "files": files}}}), ("tree",))
-    assert found.tree.files.world_writable == ["/opt/caf?"]
+    assert found.tree.files.world_writable == ["/opt/caf?", "/\x1b[2J"]
     checks = suite.run(case(tree=found.tree.model_dump()), ("static",), tmp_path / "report.xml")
-    assert [c.found for c in checks if c.outcome == "failed"] == ["/opt/caf?"]
+    assert [c.found for c in checks if c.outcome == "failed"] == [r"/opt/caf?, /\x1b[2J"]
+    ElementTree.parse(tmp_path / "report.xml")
 
 
 def test_what_was_lost_is_told_once(tmp_path: Path) -> None:

@@ -1,12 +1,16 @@
 """report.json: written whole or not at all, read back as the Report it was."""
 
+import functools
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from rdma_images import atomic, paths
 from rdma_images.errors import RdmaImagesError
-from rdma_images.model import Check, Report
+from rdma_images.model import Report
+from rdma_images.plain import plain
 from rdma_images.report import page
 
 SCHEMA = 1
@@ -65,17 +69,22 @@ def _is_there(report: Report, folder: Path) -> bool:
 
 def load(path: Path) -> Report:
     """The report at `path`. Raises RdmaImagesError where there is none that this version understands."""
+    again = "run `invoke validate` for this image"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        found = _form().validate_json(path.read_bytes())
     except FileNotFoundError:
-        raise RdmaImagesError(f"{path}: no report yet: run `invoke validate` for this image") from None
-    except (OSError, ValueError) as error:
-        raise RdmaImagesError(f"{path}: not a report: {error}; run `invoke validate` again") from None
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise RdmaImagesError(f"{path}: not a report of schema {SCHEMA}: run `invoke validate` again")
-    data.pop("passed", None)
-    try:
-        checks = tuple(Check(**check) for check in data.pop("checks"))
-        return Report(**{**data, "checks": checks, "rehearsal": tuple(data["rehearsal"])})
-    except (TypeError, KeyError) as error:
-        raise RdmaImagesError(f"{path}: a damaged report ({error}): run `invoke validate` again") from None
+        raise RdmaImagesError(f"{path}: no report yet: {again}") from None
+    except OSError as error:
+        raise RdmaImagesError(f"{path}: cannot be read: {error.strerror}; {again}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "its start"
+        raise RdmaImagesError(f"{path}: not a report: {where}: {plain(first['msg'])}; {again}") from None
+    if found.schema != SCHEMA:
+        raise RdmaImagesError(f"{path}: a report of schema {found.schema}, not {SCHEMA}: {again}")
+    return found
+
+
+@functools.cache
+def _form() -> "TypeAdapter[Report]":
+    return TypeAdapter(Report)

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from rdma_images.plain import plain
+
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
@@ -274,7 +276,7 @@ def measured(text: bytes, asked: Iterable[str]) -> Measured:
 def lost(names: Iterable[str], why: str, found: Measured | None = None) -> Measured:
     """`found` without what `names` would have measured, which is lost for the reason `why`."""
     found, names = found or Measured(), tuple(names)
-    missing = {**found.missing, **dict.fromkeys(names, why)}
+    missing = {**found.missing, **dict.fromkeys(names, plain(why))}
     return found.model_copy(update={"missing": missing, "lost": (*found.lost, *names)})
 
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from rdma_images.model import Check
+from rdma_images.plain import plain
 from rdma_images.validate.case import Case, mapped_nccl, nccl_in_use, nccl_wheels, wheel_nccl
 from rdma_images.validate.measured import Devices, Files, Gpus, Libraries, Packages, System, Torch
 
@@ -30,9 +31,9 @@ class Judge:
 
     def __call__(self, holds: bool, *, expected: str, found: str, mend: str) -> None:
         """Record the finding; raises BrokenError, which fails the check, where it does not hold."""
-        self.expected, self.found, self.mend = expected, found, mend
+        self.expected, self.found, self.mend = plain(expected), plain(found), plain(mend)
         if not holds:
-            raise BrokenError(f"expected: {expected}\nfound: {found}\nmend: {mend}")
+            raise BrokenError(f"expected: {self.expected}\nfound: {self.found}\nmend: {self.mend}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,6 +68,8 @@ def pytest_runtest_makereport(
         check = _check(item, report, call)
         item.config.stash[CHECKS].append(check)
         item.user_properties += [("id", check.id), ("severity", check.severity), ("source", check.source)]
+        if isinstance(report.longrepr, tuple):  # of a skip: file, line, and the reason that JUnit's XML repeats
+            report.longrepr = (*report.longrepr[:2], check.reason)
     return report
 
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rdma_images.errors import RdmaImagesError
 from rdma_images.labels import PREFIX
+from rdma_images.plain import plain
 from validators.probes import leftovers
 
 
@@ -50,7 +51,7 @@ class Subject(BaseModel):
     @property
     def rehearsal(self) -> tuple[str, ...]:
         """The ids of the sources that stand-ins replaced."""
-        return tuple(filter(None, (self.label("rehearsal") or "").split(",")))
+        return tuple(filter(None, plain(self.label("rehearsal") or "").split(",")))
 
 
 def masked(about: Subject) -> Subject:
