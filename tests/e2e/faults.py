@@ -198,14 +198,6 @@ FAULTS = (
         "cuda.toolkit",
         "a compiler of another CUDA, that nobody finds",
         (
-            "RUN mkdir -p /usr/local/cuda/bin && printf '#!/bin/sh\\necho Cuda compilation tools, release 12.8, V12.8.93\\n' "
-            "> /usr/local/cuda/bin/nvcc && chmod 755 /usr/local/cuda/bin/nvcc",
-        ),
-    ),
-    Fault(
-        "cuda.toolkit",
-        "a compiler of another CUDA, that nobody finds",
-        (
             "RUN mkdir -p /usr/local/cuda/bin && cd /usr/local/cuda/bin && "
             "printf '#!/bin/sh\\necho Cuda compilation tools, release 12.8, V12.8.93\\n' > nvcc && chmod 755 nvcc",
         ),
