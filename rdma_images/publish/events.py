@@ -63,9 +63,10 @@ class Push:
             layer.current = max(layer.current, layer.total)
 
 
+_IMMUTABLE = "the tag is immutable: where registries.yaml says so, a rebuild gets a tag of its own"
 # The words are docker's, containerd's and Go's network library's; the first that is found decides.
 _WORDS: tuple[tuple[str, type[faults.PublishError], str], ...] = (
-    ("immutable", faults.ConflictError, "the tag is immutable, which registries.yaml does not say"),
+    ("immutable", faults.ConflictError, _IMMUTABLE),
     ("no basic auth credentials", faults.UnauthorizedError, "it wants credentials"),
     ("unauthorized", faults.UnauthorizedError, "it does not take the credentials"),
     ("authentication required", faults.UnauthorizedError, "it does not take the credentials"),

@@ -70,7 +70,7 @@ Access = Annotated[
 class _Common(yamlfile.Strict):
     prefix: str = ""  # of every repository: "training" gives training/efa-pytorch
     compression: Compression = "any"  # what the registry's users can pull: containerd before 1.5 has no zstd
-    immutable: bool = False  # a full tag, once written, stays with its digest
+    immutable: bool = False  # a full tag, once written, stays with its digest; a rebuild gets a tag of its own
 
     @field_validator("prefix")
     @classmethod
