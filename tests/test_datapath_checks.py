@@ -1,6 +1,8 @@
 """What the measurements of two guests are taken for."""
 
+import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +12,12 @@ from rdma_images.datapath import accelerator, claims, exchange, exchanges, files
 from rdma_images.datapath.disk import Disk
 from rdma_images.datapath.guest import Answer, GuestError
 from rdma_images.datapath.judged import Subject, failed, passed, skipped
+from rdma_images.datapath.kit import Kit
 from rdma_images.datapath.lab import Lab, Session
 from rdma_images.errors import RefusedError
 
 WHOLE = """\
-copy /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1 aaaa
+copy aaaa /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1
 provider /usr/lib/x86_64-linux-gnu/libibverbs/libefa-rdmav34.so
 provider /usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so
 libfabric /opt/amazon/efa/lib/libfabric.so.1
@@ -61,16 +64,41 @@ def test_the_image_user_decides_who_runs_programs():
     assert survey.command("mpi:staff").startswith("/.datapath/bin/survey mpi ibv_devinfo ")
 
 
+@pytest.mark.parametrize(
+    ("said", "user"),
+    [
+        ("user app 1000 ", ("app", 1000, 0)),
+        ("user app x y", ("app", 0, 0)),
+        ("user app -1 1e3", ("app", 0, 0)),
+        ("user my app 7 8", ("my app", 7, 8)),
+        ("user ", ("root", 0, 0)),
+        ("user", ("root", 0, 0)),
+        ("provider\nloaded\ncopy\ntool\ndriver\n\n \n", ("root", 0, 0)),
+    ],
+)
+def test_what_files_are_called_and_say_never_stops_a_survey(said, user):
+    assert survey.parse(said).user == user
+
+
+def test_a_copy_of_libibverbs_is_not_hidden_by_its_name():
+    odd = files.libibverbs(lab(WHOLE + "copy  /usr/lib/a b?/libibverbs.so.1\n"))
+    assert "beside it is another: /usr/lib/a b?/libibverbs.so.1" in odd.found
+
+
+def test_a_name_in_the_images_configuration_is_no_command():
+    assert survey.command("$(poweroff)").startswith("/.datapath/bin/survey '$(poweroff)' ")
+
+
 def test_one_libibverbs_passes_and_another_beside_it_fails():
     assert files.libibverbs(lab()).outcome == "passed"
-    second = WHOLE + "copy /usr/local/lib/libibverbs.so.1 bbbb\n"
+    second = WHOLE + "copy bbbb /usr/local/lib/libibverbs.so.1\n"
     check = files.libibverbs(lab(second))
     assert check.outcome == "failed"
     assert "beside it is another: /usr/local/lib/libibverbs.so.1" in check.found
 
 
 def test_the_same_libibverbs_in_two_places_is_one():
-    assert files.libibverbs(lab(WHOLE + "copy /lib64/libibverbs.so.1.14.56.1 aaaa\n")).outcome == "passed"
+    assert files.libibverbs(lab(WHOLE + "copy aaaa /lib64/libibverbs.so.1.14.56.1\n")).outcome == "passed"
 
 
 def test_no_libibverbs_fails_and_its_providers_are_not_tried():
@@ -153,11 +181,14 @@ def test_an_image_without_a_tool_or_a_provider_skips_and_says_so():
 
 
 def test_a_session_runs_a_command_with_the_images_environment_and_limit():
-    session = Session({"PATH": "/opt/venv/bin:/usr/bin", "WORDS": "it's two"}, uid=1000, gid=1001, memlock="64")
-    script = session.script("exec fi_info -p 'verbs;ofi_rxm'")
-    assert script.startswith("ulimit -l 64\nexec /bin/capsh --chroot=/image --drop=cap_ipc_lock,")
-    assert "--gid=1001 --groups= --uid=1000" in script
-    assert script.count("it") == 2  # the limit's and the variable's, which is quoted twice
+    given = {"PATH": "/opt/venv/bin:/usr/bin", "WORDS": "it's two", "my.setting": "1"}
+    limit, program = Session(given, uid=1000, gid=1001, memlock="64").script("exec fi_info -l").splitlines()
+    assert limit == "ulimit -l 64"
+    entered, _, run = program.partition(" -- ")
+    assert entered.startswith("exec /bin/capsh --chroot=/image --drop=cap_ipc_lock,")
+    assert "--gid=1001 --groups= --uid=1000 --shell=/.datapath/bin/busybox" in entered
+    variables = [f"{name}={value}" for name, value in given.items()]
+    assert shlex.split(run) == ["env", "-i", "--", *variables, "/.datapath/bin/sh", "-c", "exec fi_info -l"]
 
 
 def test_without_a_device_nothing_is_exchanged(monkeypatch):
@@ -207,6 +238,16 @@ def test_an_image_for_another_machine_is_skipped(tmp_path):
     checks = datapath.prove(disk, nothing, "efa", tmp_path)
     assert {check.outcome for check in checks} == {"skipped"}
     assert "the image is for arm64" in checks[0].reason
+
+
+@pytest.mark.parametrize("qemu", ["/bin/false", "/nonexistent"])
+def test_an_emulator_that_does_not_run_is_not_the_images_fault(qemu, tmp_path, monkeypatch):
+    monkeypatch.setenv(accelerator.VARIABLE, "tcg")
+    broken = Kit(qemu=(qemu,), mkfs=(), tar=(), kernel=Path("vmlinuz"), initramfs=Path("initramfs"))
+    checks = datapath.prove(Disk(0), broken, "efa", tmp_path)
+    assert {check.outcome for check in checks} == {"skipped"}
+    assert "the emulator does not run here" in checks[0].reason
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_accelerator_that_nobody_knows_is_refused(monkeypatch):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.datapath.guest import Guest, GuestError, Machine
+from rdma_images.datapath.guest import OPENING, Guest, GuestError, Machine, NoGuestError
 
 # Takes the wire from its command line as QEMU does, and then does what the test says.
 PLAYED = """
@@ -46,10 +46,36 @@ def test_answers_may_come_in_another_order_than_they_were_asked_for(guest):
 
 
 def test_a_guest_that_ends_says_why_with_the_end_of_its_console(guest):
-    with guest("print('mount failed\\n\\nreboot: Power down', flush=True)") as running:
-        with pytest.raises(GuestError, match="ended by itself; the last of its console: mount failed / reboot"):
+    said = f"{OPENING}\\nmount failed\\n\\nreboot: Power down"
+    with guest(f"print('{said}', flush=True)") as running:
+        with pytest.raises(GuestError, match=r"ended by itself; .* console: .* / mount failed / reboot"):
             running.ready()
         assert "mount failed" in running.console()
+
+
+def test_a_guest_that_never_reached_the_images_files_is_no_guest(guest, monkeypatch):
+    with guest("print('Kernel panic', flush=True)") as running, pytest.raises(NoGuestError, match="Kernel panic"):
+        running.ready()
+    monkeypatch.setattr("rdma_images.datapath.guest.BOOT_SECONDS", 0.2)
+    slow = f"print('{OPENING}', flush=True)\nheard()"
+    with guest(slow) as running, pytest.raises(NoGuestError, match="did not answer in time"):
+        running.ready()
+
+
+@pytest.mark.parametrize("said", [b"\n", b"x y z\n", b"1 0 a\n", b"1\n"])
+def test_what_is_no_answer_ends_the_proof_and_not_this_program(guest, said):
+    with guest(f"say(0, 0, '1 0')\nheard()\nwire.sendall({said!r})\nheard()") as running:
+        running.ready()
+        with pytest.raises(GuestError, match="what is no answer"):
+            running.run("true", 5)
+
+
+def test_a_guest_that_is_gone_takes_no_task(guest):
+    with guest("say(0, 0, '1 0')") as running:
+        running.ready()
+        running._process.wait()
+        with pytest.raises(GuestError, match=r"takes no task|ended by itself"):
+            running.run("true", 5)
 
 
 def test_a_silent_guest_is_not_waited_for_for_ever(guest, monkeypatch):

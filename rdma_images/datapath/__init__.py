@@ -9,7 +9,7 @@ from rdma_images import atomic, paths
 from rdma_images.datapath import accelerator, kit, lab, proof
 from rdma_images.datapath.claims import verdict
 from rdma_images.datapath.disk import Disk
-from rdma_images.datapath.guest import MEMORY, Guest, GuestError, Machine
+from rdma_images.datapath.guest import MEMORY, Guest, GuestError, Machine, NoGuestError
 from rdma_images.datapath.kit import Kit
 from rdma_images.engine.model import Engine, Progress, silent
 from rdma_images.errors import RdmaImagesError
@@ -50,6 +50,16 @@ def prove(
     machine = Machine(parts.qemu, parts.kernel, parts.initramfs, accelerator.choose(parts))
     progress(f"datapath: starting two machines ({machine.accelerator})")
     (folder / CONSOLE).unlink(missing_ok=True)
+    try:
+        return _between(machine, files, fabric, folder, progress)
+    except NoGuestError as error:
+        return proof.nothing(f"the emulator does not run here: {error}", fabric)
+
+
+def _between(
+    machine: Machine, files: Disk, fabric: Fabric | None, folder: Path, progress: Progress
+) -> tuple[Check, ...]:
+    """The checks between two machines with these files. Raises NoGuestError where there can be none."""
     checks: list[Check] = []
     with lab.guests(machine, files) as pair:
         try:

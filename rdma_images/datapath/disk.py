@@ -13,7 +13,8 @@ from rdma_images.errors import RdmaImagesError
 from rdma_images.model import Fabric
 from rdma_images.paths import state_folder
 
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # what a container runtime gives
+# What a container runtime gives programs where an image says nothing of it. Open MPI's daemons hang without a HOME.
+GIVEN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/"}
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Disk:
     """An image as a guest gets it: an open, read-only file descriptor of its files, and how its programs are run."""
 
     descriptor: int
-    environment: dict[str, str] = field(default_factory=lambda: {"PATH": DEFAULT_PATH})
+    environment: dict[str, str] = field(default_factory=lambda: dict(GIVEN))
     user: str = "0"  # as an image's configuration has it: "name", "uid", "name:group", "uid:gid"
     architecture: str = "amd64"
     fabric: Fabric | None = None  # as the image says itself

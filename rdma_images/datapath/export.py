@@ -1,8 +1,9 @@
-"""The files of an image in an engine, read out of it without running any program of the image."""
+"""The files of an image in an engine, read out of it without running anything of the image."""
 
 import contextlib
 import io
 import os
+import secrets
 import subprocess
 import tarfile
 import tempfile
@@ -22,10 +23,13 @@ from rdma_images.errors import RdmaImagesError
 from rdma_images.labels import PREFIX
 from rdma_images.model import Fabric
 
-INSIDE = ".datapath-tar"  # the folder of tar and its libraries in the container that reads the image
-
 # What guests never open, and what nearly all of an image of five gigabytes is: Python's packages and CUDA.
-LEFT_OUT = (f"./{INSIDE}", "*/site-packages", "*/dist-packages", "./usr/local/cuda*", "./usr/share/doc")
+LEFT_OUT = ("*/site-packages", "*/dist-packages", "./usr/local/cuda*", "./usr/share/doc")
+
+# What the loader preloads into every program, which no option of it forbids; and a name of that length under which no
+# image can have a file, as /dev is the engine's.
+PRELOADED = (b"/etc/ld.so.preload\0", b"/dev/null/.preload\0")
+MEMORY = 256 * 1024 * 1024  # bytes for the tar
 
 
 @contextlib.contextmanager
@@ -34,7 +38,7 @@ def of_image(ref: str, engine: Engine, kit: Kit) -> Iterator[disk.Disk]:
     client = engines.client(engine)
     try:
         about = client.images.get(ref).attrs
-        with _reader(client, ref, kit) as container:
+        with _reader(client, ref, about["Config"], kit) as container:
             descriptor = _read(container, engine, kit)
     except ImageNotFound:
         raise RdmaImagesError(f"the engine has no image {ref}: build or pull it first") from None
@@ -49,35 +53,68 @@ def of_image(ref: str, engine: Engine, kit: Kit) -> Iterator[disk.Disk]:
 
 
 @contextlib.contextmanager
-def _reader(client: DockerClient, ref: str, kit: Kit) -> Iterator[Container]:
-    """A container of the image, not started, whose only program is a tar that it was given."""
-    program = [f"/{INSIDE}/{kit.tar[0].name}", "--library-path", f"/{INSIDE}", f"/{INSIDE}/{kit.tar[-1].name}"]
-    left_out = [f"--exclude={pattern}" for pattern in LEFT_OUT]
+def _reader(client: DockerClient, ref: str, configuration: dict[str, Any], kit: Kit) -> Iterator[Container]:
+    """A container of the image, not started, whose only program is a tar that it was given.
+
+    Nothing of the image gets a say in what that does: its environment is taken out, names of users are not looked up
+    (which would load what /etc/nsswitch.conf names), and the loader knows no libraries but those in the folder that it
+    came in, which has a name that no image knows.
+    """
+    inside = f".datapath-{secrets.token_hex(8)}"
+    program = [f"/{inside}/{kit.tar[0].name}", "--inhibit-cache", "--library-path", f"/{inside}"]
+    left_out = [f"--exclude={pattern}" for pattern in (f"./{inside}", *LEFT_OUT)]
+    # What the engine itself mounts in a container (/proc, /dev, /etc/hosts) is not the image's; its volumes are.
+    options = ["--create", "--file=-", "--directory=/", "--one-file-system", "--numeric-owner", *left_out]
+    volumes = [f".{os.path.normpath(volume)}" for volume in sorted(configuration.get("Volumes") or ())]
     container = client.containers.create(
         ref,
-        entrypoint=program,
-        # What the engine itself mounts in a container (/proc, /dev, /etc/hosts) is not the image's.
-        command=["--create", "--file=-", "--directory=/", "--one-file-system", *left_out, "."],
+        entrypoint=[*program, f"/{inside}/{kit.tar[-1].name}"],
+        command=[*options, ".", *volumes],
+        environment=[name for name, _ in _environment(configuration)],  # a name without a value removes the variable
         user="0:0",
+        cap_drop=["ALL"],
+        cap_add=["DAC_READ_SEARCH"],
+        security_opt=["no-new-privileges"],
+        mem_limit=MEMORY,
+        pids_limit=8,
         network_mode="none",
         auto_remove=True,  # so that nothing stays even where this process does not live to remove it
         log_config=LogConfig(type="none"),
     )
     try:
-        container.put_archive("/", _carried(kit))
+        container.put_archive("/", _carried(kit, inside))
         yield container
     finally:
         with contextlib.suppress(APIError):  # it is removing itself, or has
-            container.remove(force=True)
+            container.remove(force=True, v=True)
 
 
-def _carried(kit: Kit) -> bytes:
-    """A tar of the tar program and its libraries, as the engine takes it."""
+def _environment(configuration: dict[str, Any]) -> list[tuple[str, str]]:
+    """The environment that an image gives its programs, as names and values."""
+    pairs = (entry.partition("=") for entry in configuration.get("Env") or ())
+    return [(name, value) for name, _, value in pairs]
+
+
+def _carried(kit: Kit, folder: str) -> bytes:
+    """A tar of the tar program, its loader and its libraries in `folder`, as the engine takes it."""
     carried = io.BytesIO()
-    with tarfile.open(fileobj=carried, mode="w", dereference=True) as archive:
+    with tarfile.open(fileobj=carried, mode="w") as archive:
         for path in kit.tar:
-            archive.add(path, f"{INSIDE}/{path.name}")
+            content = path.read_bytes()
+            entry = tarfile.TarInfo(f"{folder}/{path.name}")
+            entry.mode = 0o755
+            if path == kit.tar[0]:
+                content = without_preloading(content)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
     return carried.getvalue()
+
+
+def without_preloading(loader: bytes) -> bytes:
+    """A loader that preloads no library whatever /etc/ld.so.preload says. Raises RdmaImagesError for an unknown one."""
+    if loader.count(PRELOADED[0]) != 1:
+        raise RdmaImagesError("the loader of this Debian preloads libraries in a way that is not known here")
+    return loader.replace(*PRELOADED)
 
 
 def _read(container: Container, engine: Engine, kit: Kit) -> int:
@@ -99,11 +136,10 @@ def _read(container: Container, engine: Engine, kit: Kit) -> int:
 def _disk(descriptor: int, about: dict[str, Any]) -> disk.Disk:
     """The disk with what the image says of how its programs are run."""
     configuration = about["Config"]
-    pairs = (entry.partition("=") for entry in configuration.get("Env") or ())
     fabric = (configuration.get("Labels") or {}).get(f"{PREFIX}.fabric")
     return disk.Disk(
         descriptor,
-        environment={"PATH": disk.DEFAULT_PATH} | {name: value for name, _, value in pairs},
+        environment=disk.GIVEN | dict(_environment(configuration)),
         user=configuration.get("User") or "0",
         architecture=about["Architecture"],
         fabric=fabric if fabric in get_args(Fabric) else None,

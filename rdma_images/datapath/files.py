@@ -1,6 +1,7 @@
 """Checks of what programs in the image get loaded, and of what they may lock: before anything is exchanged."""
 
 import re
+import shlex
 from collections.abc import Iterable
 
 from rdma_images.datapath.guest import Answer
@@ -112,7 +113,7 @@ def device(lab: Lab) -> Check:
 def _complaint(lab: Lab, libraries: Iterable[str]) -> str:
     """What the image's loader says against loading these into a program of libibverbs; empty where it loads them."""
     preload = ":".join(libraries)
-    answer = lab.run(f"LD_BIND_NOW=1 LD_PRELOAD={preload} exec {OUTSIDE}/ibv_devinfo -l", 30)
+    answer = lab.run(f"LD_BIND_NOW=1 LD_PRELOAD={shlex.quote(preload)} exec {OUTSIDE}/ibv_devinfo -l", 30)
     if said := re.search(r"cannot be preloaded \((.*)\)", answer.output):
         return said[1]
     # What cannot be ignored, a missing symbol or version, ends the program before it begins.

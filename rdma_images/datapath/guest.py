@@ -16,10 +16,20 @@ from rdma_images.errors import RdmaImagesError
 BOOT_SECONDS = 90  # an emulated boot takes 4 s alone on a core; a loaded CI machine is allowed 20 times that
 MEMORY = 512  # MiB a guest
 GRACE_SECONDS = 5  # what an answer may take on the wire beyond the task's own limit
+LONGEST = 16 * 1024 * 1024  # bytes of an answer
+OPENING = "opening the image"  # what guest/init says before it touches the image's files
 
 
 class GuestError(RdmaImagesError):
-    """A guest did not start, or ended before its work was done."""
+    """A guest ended before its work was done, or does not answer."""
+
+
+class LateError(GuestError):
+    """A guest did not answer in time."""
+
+
+class NoGuestError(RdmaImagesError):
+    """A guest did not come as far as the image's files: none can be had here, and that is not the image's fault."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +70,19 @@ class Guest:
         self._console = tempfile.TemporaryFile()
         self._wire, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
-                self._command(theirs.fileno()),
-                stdin=subprocess.DEVNULL,
-                stdout=self._console,
-                stderr=subprocess.STDOUT,
-                pass_fds=(theirs.fileno(), self.disk, self.link),
-                start_new_session=True,  # Ctrl-C reaches this process only, which then ends the guest
-            )
+            try:
+                self._process = subprocess.Popen(
+                    self._command(theirs.fileno()),
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._console,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(theirs.fileno(), self.disk, self.link),
+                    start_new_session=True,  # Ctrl-C reaches this process only, which then ends the guest
+                )
+            except OSError as error:
+                self._wire.close()
+                self._console.close()
+                raise NoGuestError(f"{self.machine.qemu[0]} cannot be started: {error.strerror}") from None
         self._lines = self._wire.makefile("rb")
         return self
 
@@ -81,15 +96,27 @@ class Guest:
         self._console.close()
 
     def ready(self) -> float:
-        """Wait until the guest takes tasks. Returns the seconds of its own clock. Raises GuestError."""
-        self._wait(0, time.monotonic() + BOOT_SECONDS)
+        """Wait until the guest takes tasks. Returns the seconds of its own clock.
+
+        Raises NoGuestError where emulator, kernel or the time for them fell short, GuestError where the image did.
+        """
+        try:
+            self._wait(0, time.monotonic() + BOOT_SECONDS)
+        except GuestError as error:
+            if isinstance(error, LateError) or OPENING not in self.console():
+                raise NoGuestError(str(error)) from None
+            raise
         return float(self._answers.pop(0).output.split()[0])
 
     def start(self, script: str, seconds: float) -> int:
         """Begin a shell script in the guest, for at most `seconds`; returns the number to `answer` it by."""
         self._asked += 1
         task = base64.b64encode(script.encode()).decode()
-        self._wire.sendall(f"{self._asked} {seconds:.0f} {task}\n".encode())
+        self._wire.settimeout(GRACE_SECONDS)
+        try:
+            self._wire.sendall(f"{self._asked} {seconds:.0f} {task}\n".encode())
+        except OSError:
+            raise GuestError(f"guest {self.address} takes no task any more; {self._last_words()}") from None
         return self._asked
 
     def answer(self, number: int, seconds: float) -> Answer:
@@ -111,16 +138,19 @@ class Guest:
         while number not in self._answers:
             self._wire.settimeout(max(deadline - time.monotonic(), 0.01))
             try:
-                line = self._lines.readline()
+                line = self._lines.readline(LONGEST)
             except TimeoutError:
-                raise GuestError(f"guest {self.address} did not answer in time; {self._last_words()}") from None
+                raise LateError(f"guest {self.address} did not answer in time; {self._last_words()}") from None
             except ConnectionResetError:
                 line = b""
             if not line:
                 raise GuestError(f"guest {self.address} ended by itself; {self._last_words()}")
-            key, status, *output = line.split()
-            text = base64.b64decode(output[0]).decode(errors="replace") if output else ""
-            self._answers[int(key)] = Answer(int(status), text)
+            try:
+                key, status, *output = line.split()
+                text = base64.b64decode(output[0]).decode(errors="replace") if output else ""
+                self._answers[int(key)] = Answer(int(status), text)
+            except ValueError:  # the image's programs can reach the wire, too
+                raise GuestError(f"guest {self.address} said what is no answer: {line[:60]!r}") from None
 
     def _last_words(self) -> str:
         lines = [line.strip() for line in self.console().splitlines() if line.strip()]

@@ -19,6 +19,7 @@ MOUNT_POINTS = ("proc", "sys", "dev", "base", "upper", "image", "task", "tmp")
 
 # What guests run of ours, by path in the first root filesystem; "outside" is what the image's programs see of it.
 SCRIPTS = ("init", "outside/bin/survey", "outside/bin/rsh")
+LINKS = {"outside/bin/sh": "busybox"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,14 @@ def prepare(progress: Progress) -> Kit:
 
 def _boot(folder: Path, programs: Path, tools: Path, progress: Progress) -> Path:
     """The folder with vmlinuz and initramfs. It is named by all they are made of but the kernel's version."""
-    parts = [debian.fetched(programs), debian.fetched(tools), packages.TOOLS, modules.WANTED, *_scripts().values()]
+    parts = [
+        debian.fetched(programs),
+        debian.fetched(tools),
+        packages.TOOLS,
+        modules.WANTED,
+        LINKS,
+        *_scripts().values(),
+    ]
     boot = folder / f"boot-{hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
     if boot.exists():
         return boot
@@ -97,7 +105,7 @@ def _initramfs(kernel: Path, programs: Path, tools: Path) -> bytes:
     runnable |= _scripts()
     runnable |= {"bin/busybox": busybox.read_bytes(), "outside/bin/busybox": busybox.read_bytes()}
     runnable |= {f"outside/bin/{name}": (tools / "usr/bin" / name).read_bytes() for name in packages.TOOLS}
-    return cpio.archive(files, runnable, {f"bin/{name}": "busybox" for name in _applets(busybox)})
+    return cpio.archive(files, runnable, LINKS | {f"bin/{name}": "busybox" for name in _applets(busybox)})
 
 
 def _applets(busybox: Path) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rdma_images.datapath import survey
 from rdma_images.datapath.disk import Disk
 from rdma_images.datapath.guest import Answer, Guest, Machine
-from rdma_images.datapath.survey import OUTSIDE, Survey
+from rdma_images.datapath.survey import OUTSIDE, SHELL, Survey
 
 ADDRESSES = ("192.168.111.1", "192.168.111.2")  # as in the guests' own init
 
@@ -31,10 +31,14 @@ class Session:
     memlock: str = "unlimited"  # KiB, or "unlimited", as `ulimit -l` has it
 
     def script(self, command: str) -> str:
-        """A script for a guest that runs a shell command in the image as a container runtime would."""
-        entered = f"--chroot=/image --drop={WITHHELD} --gid={self.gid} --groups= --uid={self.uid} --shell=/bin/sh"
-        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.environment.items())
-        return f"ulimit -l {self.memlock}\nexec /bin/capsh {entered} -- -c {shlex.quote(exports + command)}"
+        """A script for a guest that runs a shell command in the image as a container runtime would.
+
+        The shell is not the image's, which may have none; and no shell could set a variable like `my.setting`.
+        """
+        entered = f"--chroot=/image --drop={WITHHELD} --gid={self.gid} --groups= --uid={self.uid}"
+        variables = (f"{name}={value}" for name, value in self.environment.items())
+        program = shlex.join(("env", "-i", "--", *variables, SHELL, "-c", command))
+        return f"ulimit -l {self.memlock}\nexec /bin/capsh {entered} --shell={OUTSIDE}/busybox -- {program}"
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ def guests(machine: Machine, disk: Disk) -> Iterator[tuple[Guest, Guest]]:
 
 
 def lab(pair: tuple[Guest, Guest], disk: Disk) -> Lab:
-    """The lab of two guests, once both are ready. Raises GuestError when one does not get there."""
+    """The lab of two guests, once both are ready. Raises NoGuestError or GuestError when one does not get there."""
     for guest in pair:
         guest.ready()
     path = ":".join((disk.environment["PATH"], *FURTHER_PATH))
@@ -92,4 +96,5 @@ def _login(guest: Guest, found: Survey) -> Answer | None:
     """What the image's own su, with its PAM and limits, leaves a login: the same as sshd leaves the ranks of a job."""
     if not found.own("su"):
         return None
-    return guest.run(f"exec chroot /image {found.tools['su']} -l -s /bin/sh {found.user[0]} -c 'ulimit -l'", 20)
+    login = shlex.join((found.tools["su"], "-l", "-s", SHELL, found.user[0], "-c", "ulimit -l"))
+    return guest.run(f"exec chroot /image {login}", 20)

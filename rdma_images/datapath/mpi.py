@@ -5,7 +5,7 @@ import re
 from rdma_images.datapath.exchange import WRONG_DATA, packets
 from rdma_images.datapath.judged import Subject, failed, passed, skipped
 from rdma_images.datapath.lab import Lab
-from rdma_images.datapath.survey import OUTSIDE
+from rdma_images.datapath.survey import OUTSIDE, SHELL
 from rdma_images.model import Check
 
 SUBJECT = Subject(
@@ -43,7 +43,7 @@ def exchange(lab: Lab) -> Check:
         return skipped(SUBJECT, "the image has no MPI")
     exports = "; ".join(f"export {name}='{value}'" for name, value in _ENVIRONMENT.items())
     # Answers to our stand-in for ssh: whatever comes is a command line.
-    daemon = lab.session.script(f"exec {OUTSIDE}/busybox nc -l -p 2222 -e /bin/sh")
+    daemon = lab.session.script(f"exec {OUTSIDE}/busybox nc -l -p 2222 -e {SHELL}")
     lab.client.start(daemon, SECONDS)
     before = packets(lab.server)
     answer = lab.run(f"{exports}; exec {_RANKS}", SECONDS)

@@ -1,5 +1,6 @@
 """What of RDMA an image has, as its files say: found out in a guest, before anything of it runs."""
 
+import shlex
 from dataclasses import dataclass
 
 from rdma_images.datapath.packages import TOOLS
@@ -7,6 +8,7 @@ from rdma_images.datapath.packages import TOOLS
 # Tools that come only with the image: what they link to is not in every image.
 OWN_TOOLS = ("ib_write_bw", "mpirun", "su")
 OUTSIDE = "/.datapath/bin"
+SHELL = f"{OUTSIDE}/sh"
 
 
 @dataclass(frozen=True)
@@ -34,24 +36,33 @@ class Survey:
 
 def command(user: str) -> str:
     """The command whose output `parse` takes; `user` as in an image's configuration."""
-    return f"{OUTSIDE}/survey {user.partition(':')[0]} {' '.join((*TOOLS, *OWN_TOOLS))}"
+    return shlex.join((f"{OUTSIDE}/survey", user.partition(":")[0], *TOOLS, *OWN_TOOLS))
 
 
 def parse(text: str) -> Survey:
-    """The survey as the guest wrote it down."""
-    lines = [line.split() for line in text.splitlines() if line]
-    users = [(name, int(uid), int(gid)) for word, name, uid, gid in (line for line in lines if line[0] == "user")]
+    """The survey as the guest wrote it down. What an image's files are called never stops it."""
+    lines = [(word, rest) for word, _, rest in (line.partition(" ") for line in text.splitlines()) if rest]
 
-    def all_of(word: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(line[1] for line in lines if line[0] == word))
+    def all_of(kind: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(rest for word, rest in lines if word == kind))
+
+    def pairs_of(kind: str) -> tuple[tuple[str, str], ...]:
+        return tuple((first, second) for first, _, second in (rest.partition(" ") for rest in all_of(kind)))
 
     return Survey(
-        copies={line[1]: line[2] for line in lines if line[0] == "copy"},
+        copies={path: digest for digest, path in pairs_of("copy")},
         loaded=next(iter(all_of("loaded")), None),
         patterns=all_of("pattern"),
         drivers=all_of("driver"),
         providers=all_of("provider"),
         libfabric=all_of("libfabric"),
-        tools={line[1]: line[2] for line in lines if line[0] == "tool"},
-        user=users[0] if users else ("root", 0, 0),
+        tools=dict(pairs_of("tool")),
+        user=_user(next(iter(all_of("user")), "root 0 0")),
     )
+
+
+def _user(said: str) -> tuple[str, int, int]:
+    """Name, uid and gid from "name uid gid". As to a container runtime, what is no number in /etc/passwd is 0."""
+    name, *numbers = said.rsplit(" ", 2)
+    uid, gid = (int(number) if number.isdecimal() else 0 for number in (*numbers, "", "")[:2])
+    return name, uid, gid

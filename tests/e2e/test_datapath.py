@@ -1,6 +1,7 @@
 """The data path of real root filesystems between real, emulated machines: no engine, no KVM."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from datapath_roots import BROKEN, PACKAGES, bootstrap, copy
+from datapath_roots import BROKEN, LIBRARIES, PACKAGES, bootstrap, copy
 
 from rdma_images import datapath, engine, paths
-from rdma_images.datapath import accelerator, disk, kit, lab
+from rdma_images.datapath import accelerator, disk, export, kit, lab
 from rdma_images.datapath.guest import Machine
 
 pytestmark = [
@@ -166,19 +167,36 @@ def test_nothing_is_left_however_it_is_ended(number, moment, root, parts, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def test_an_image_of_an_engine_is_read_out_and_no_container_stays(root, tmp_path):
+def without_devices_and_shells(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """What of a root filesystem is in the image: also `sh` is not, which some images lack."""
+    return None if entry.name.startswith("./dev/") or entry.name in {"./usr/bin/sh", "./usr/bin/dash"} else entry
+
+
+# An image that reads out as nothing, or without its providers, where it gets a say in how it is read; and a variable
+# that no shell can set.
+SETTINGS = (
+    "USER games",
+    "ENV PATH=/usr/local/bin:/usr/bin:/bin:/usr/games",
+    "ENV TAR_OPTIONS=--exclude=*",
+    "ENV my.setting=1",
+    f"VOLUME /{LIBRARIES}/libibverbs",
+    "LABEL io.rdma-images.fabric=erdma",
+)
+
+
+def test_an_image_of_an_engine_is_read_out_and_nothing_of_it_stays(root, tmp_path):
     running = engine.ensure(print)
     archive = tmp_path / "root.tar"
     with tarfile.open(archive, "w") as tar:
-        tar.add(root, ".", filter=lambda entry: None if entry.name.startswith("./dev/") else entry)
-    changes = ["USER games", "ENV PATH=/usr/local/bin:/usr/bin:/bin:/usr/games", "LABEL io.rdma-images.fabric=erdma"]
+        tar.add(root, ".", filter=without_devices_and_shells)
     client = engine.client(running)
     reference = "rdma-images-test/datapath:1"
     try:
-        client.api.import_image_from_file(str(archive), repository=reference, changes=changes)
-        known = {container.id for container in client.containers.list(all=True)}
+        client.api.import_image_from_file(str(archive), repository=reference, changes=list(SETTINGS))
+        volumes = {volume.id for volume in client.volumes.list()}
         checks = datapath.run(reference, running, folder=tmp_path)
-        assert {container.id for container in client.containers.list(all=True)} <= known
+        assert not client.containers.list(all=True, filters={"ancestor": reference})
+        assert {volume.id for volume in client.volumes.list()} <= volumes
         assert {"failed"}.isdisjoint(outcomes(checks).values())
         assert outcomes(checks)["rc-pingpong"] == "passed"
         assert "erdma-provider" in outcomes(checks)
@@ -186,6 +204,26 @@ def test_an_image_of_an_engine_is_read_out_and_no_container_stays(root, tmp_path
     finally:
         client.images.remove(reference, force=True)
         client.close()
+
+
+def test_the_loader_that_reads_an_image_preloads_nothing_of_it(root, parts, tmp_path):
+    loader, *libraries, tar = parts.tar
+    image = copy(root, tmp_path / "root")
+    (image / "etc/ld.so.preload").write_text(f"/{LIBRARIES}/libibverbs.so.1\n")
+    carried = image / "carried"
+    carried.mkdir()
+    for path in (*libraries, tar):
+        shutil.copy(path, carried)
+    (carried / loader.name).write_bytes(export.without_preloading(loader.read_bytes()))
+    (carried / "as-it-came").write_bytes(loader.read_bytes())
+    loaded = {}
+    for name in (loader.name, "as-it-came"):
+        (carried / name).chmod(0o755)
+        command = ["chroot", image, f"/carried/{name}", "--inhibit-cache", "--library-path", "/carried"]
+        loaded[name] = subprocess.run([*command, "--list", "/carried/tar"], capture_output=True, text=True).stdout
+    assert "libc.so.6" in loaded[loader.name]
+    assert "libibverbs" not in loaded[loader.name]
+    assert "libibverbs" in loaded["as-it-came"]
 
 
 def test_kvm_is_used_only_where_a_guest_starts_on_it(parts, monkeypatch):
