@@ -1,6 +1,8 @@
 """The parts around the probes: untrusted answers, limits, the loader worked out from files, fabrics guessed."""
 
 import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,7 +10,8 @@ import pytest
 
 from rdma_images.errors import RdmaImagesError
 from rdma_images.model import Component, Image
-from rdma_images.validate import door, fabric, ldcache
+from rdma_images.paths import PROJECT
+from rdma_images.validate import door, fabric, ldcache, suite
 from rdma_images.validate.case import Case
 from rdma_images.validate.ldcache import About, ReadOut
 from rdma_images.validate.measured import Measured, measured
@@ -127,3 +130,23 @@ def test_a_report_does_not_repeat_a_secret() -> None:
     assert token not in shown
     assert "/etc/pip.conf" in shown
     assert "RUN true" in shown
+
+
+LOADED = """
+import importlib, pathlib, sys
+for path in pathlib.Path("validators").glob("test_*.py"):
+    importlib.import_module("validators." + path.stem)
+print(*(m.__file__ for n, m in sys.modules.items() if n.startswith(("rdma_images", "validators")) and m.__file__))
+"""
+# What brings an image to be measured and its checks to people, and decides none of them.
+AROUND = {"__init__.py", "atomic.py", "errors.py", "paths.py"}
+
+
+def test_the_suites_digest_covers_all_that_decides() -> None:
+    covered = {path for pattern in suite.INPUTS for path in PROJECT.glob(pattern)}
+    done = subprocess.run([sys.executable, "-c", LOADED], cwd=PROJECT, capture_output=True, text=True, check=True)
+    loaded = {Path(name) for name in done.stdout.split()}
+    around = {p for p in loaded if p.parent.name in ("engine", "report") or (p.name in AROUND)}
+    assert loaded - around - covered == set()
+    read = [re.findall(r'FACTS / "([\w.-]+)"', path.read_text()) for path in covered if path.suffix == ".py"]
+    assert {name for names in read for name in names} <= {path.name for path in covered}

@@ -33,8 +33,9 @@ def validate(
     to what it says of itself. `host` is where to measure instead: a pod that runs the image, or a machine
     ("kubectl://pod", "ssh://name", "local://"); then no engine is needed, and the tiers "device" and "gpu" can be asked
     for. An unchanged image, suite and question is answered from the report kept, which says `reused`.
-    The tier "datapath" comes with the static one, in one report. Raises RdmaImagesError where there is nothing to
-    validate or nobody answers.
+    The tier "datapath" comes with the static one, in one report. The report's digest is that of the image measured, and
+    empty for a host. Raises RefusedError where that is not the image of `build`, RdmaImagesError where there is nothing
+    to validate or nobody answers.
     """
     tiers = tuple(dict.fromkeys(("static", *tiers))) if "datapath" in tiers else tiers
     started = time.monotonic()
@@ -46,14 +47,16 @@ def validate(
         found = elsewhere.measure(host or "local://", tiers)
         return _report(elsewhere.subject(ref, host or "local://", found), found, image, build, tiers, folder, started)
     with closing(engines.client(engine)) as client:
-        name = kept.key(ref, subjects.digest(client, ref), suite.digest(), image, tiers)
-        if reuse and (known := kept.find(name)):
+        digest = subjects.digest(client, ref)
+        _require(ref, digest, build)
+        name = kept.key(ref, digest, suite.digest(), image, tiers)
+        if reuse and (known := kept.find(name, digest)):
             progress(f"{ref} was proven by this suite: nothing to validate")
             return report.publish_kept(*known, folder)
         progress(f"validating {ref}")
-        about = subjects.subject(client, ref)
+        about = subjects.subject(client, ref, digest)
         found = measuring.measure(client, engine, about)
-    emulated = datapath.run(ref, engine, image, progress, folder) if "datapath" in tiers else ()
+    emulated = datapath.run(digest, engine, image, progress, folder) if "datapath" in tiers else ()
     answer = _report(about, found, image, build, tiers, folder, started, emulated)
     # Where the emulator could not be had today, it may be tomorrow.
     if not emulated or any(check.outcome != "skipped" for check in emulated):
@@ -68,6 +71,15 @@ def folder_of(ref: str, image: Image | None = None, host: str | None = None) -> 
     """
     name = "@".join(filter(None, (image.id if image else ref, host)))
     return paths.image_folder("".join(c if c.isalnum() or c in "._-@" else "-" for c in name))
+
+
+def _require(ref: str, digest: str, build: Build | None) -> None:
+    """Raise RefusedError unless the image that the engine calls `ref` is the one of `build`."""
+    if build and digest != build.digest:
+        raise RefusedError(
+            f"{ref} is {digest} in this engine, but {build.digest} was built: somebody gave its name to another image. "
+            f"`invoke build` gives it back; `invoke validate --image {ref}` looks at the other"
+        )
 
 
 def _report(
@@ -88,10 +100,10 @@ def _report(
         junit.add(folder / "report.xml", emulated)
     answer = Report(
         ref=about.ref,
-        digest=build.digest if build else about.digest,
+        digest=about.digest,
         suite=suite.digest(),
         image_id=image.id if image else None,
-        rehearsal=build.rehearsal if build else about.rehearsal,
+        rehearsal=tuple(dict.fromkeys((*(build.rehearsal if build else ()), *about.rehearsal))),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - started, 3),
         checks=(*checks, *emulated),

@@ -18,15 +18,15 @@ def key(ref: str, digest: str, suite: str, image: Image | None, tiers: tuple[str
     return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
 
 
-def find(name: str) -> tuple[Report, Path] | None:
-    """The report kept under `name`, and its JUnit XML; None where there is none that can be read."""
+def find(name: str, digest: str) -> tuple[Report, Path] | None:
+    """The report of the image `digest` kept under `name`, and its JUnit XML; None where there is none to go by."""
     folder = _folder(name)
     try:
         found = files.load(folder / "report.json")
     except RdmaImagesError:
         return None
     junit = folder / "report.xml"
-    return (found, junit) if junit.exists() else None
+    return (found, junit) if junit.exists() and found.digest == digest else None
 
 
 def keep(name: str, report: Report, junit: Path) -> None:

@@ -76,14 +76,14 @@ def digest(client: DockerClient, ref: str) -> str:
         return str(api.inspect_image(ref)["Id"])
 
 
-def subject(client: DockerClient, ref: str) -> Subject:
-    """The image `ref` of the engine.
+def subject(client: DockerClient, ref: str, digest: str | None = None) -> Subject:
+    """The image `ref` of the engine; the one with this `digest`, where it is known, whatever is called `ref` by now.
 
     Raises RdmaImagesError where the engine has no such image or does not answer.
     """
     api: Any = client.api
     with _told(ref):
-        found = api.inspect_image(ref)
+        found = api.inspect_image(digest or ref)
         steps = _history(client, found["Id"])
     return _subject(ref, found, steps)
 

@@ -13,8 +13,8 @@ import validated
 from rdma_images import engine as engines
 from rdma_images import paths
 from rdma_images.engine import bootstrap
-from rdma_images.errors import RdmaImagesError
-from rdma_images.model import Report
+from rdma_images.errors import RdmaImagesError, RefusedError
+from rdma_images.model import Build, Report
 from rdma_images.validate import container, folder_of, layers, subject, validate
 from rdma_images.validate.case import Case
 
@@ -172,6 +172,27 @@ def test_a_result_is_kept_by_image_and_suite() -> None:
     kept = validate(ref, validated.engine())
     assert kept == replace(measured, reused=True)
     assert (folder_of(ref) / "report.xml").exists()
+
+
+def test_the_report_is_of_what_was_measured(context: Path) -> None:
+    base = "FROM scratch AS base\nADD base.tar /\nFROM base\n"
+    client = engines.client(validated.engine())
+    try:
+        with (
+            validated.derived(base + "RUN echo built\n", "built", context) as ref,
+            validated.derived(base + "RUN mkdir -m 777 /open\n", "other", context) as other,
+        ):
+            digest = subject.digest(client, ref)
+            built = Build("built", ref, digest, "sha256:0", (), "2026-11-21T09:00:00+00:00", 1.0)
+            assert validate(ref, validated.engine(), build=built).digest == digest
+            assert validate(ref, validated.engine(), build=built).reused
+            client.images.get(other).tag(*ref.split(":"))
+            for reuse in (True, False):
+                with pytest.raises(RefusedError, match="somebody gave its name to another image"):
+                    validate(ref, validated.engine(), build=built, reuse=reuse)
+            assert validate(ref, validated.engine()).digest == subject.digest(client, other) != digest
+    finally:
+        client.close()
 
 
 def test_layers_saved_by_an_engine_are_read_like_those_that_lie_there(
