@@ -26,25 +26,25 @@ def put(there, created, seed=""):
 def test_forward_and_never_back(there):
     said = []
     old, new = put(there, OLD), put(there, NEW)
-    assert move(["latest", "2.15"], old, there, said.append) == ("latest", "2.15")
-    assert move(["latest"], new, there, said.append) == ("latest",)
+    assert move(["latest", "2.15"], old.digest, there, said.append) == ("latest", "2.15")
+    assert move(["latest"], new.digest, there, said.append) == ("latest",)
     assert said == []
-    assert move(["latest", "2.15"], old, there, said.append) == ("2.15",)
+    assert move(["latest", "2.15"], old.digest, there, said.append) == ("2.15",)
     assert there.head("latest") == new.digest
     assert f":latest stays with {new.digest}, whose sources are of 2026-11-21 08:00 UTC" in said[0]
 
 
 def test_a_rebuild_of_the_same_sources_is_no_step_back(there):
     first, second = put(there, NEW), put(there, NEW, "rebuilt")
-    move(["latest"], first, there, print)
-    assert move(["latest"], second, there, print) == ("latest",)
+    move(["latest"], first.digest, there, print)
+    assert move(["latest"], second.digest, there, print) == ("latest",)
     assert there.head("latest") == second.digest
 
 
 @pytest.mark.parametrize("created", [None, "", "yesterday", 3])
 def test_what_does_not_say_when_it_was_made_gives_way(created, there):
-    move(["latest"], put(there, created), there, print)
-    assert move(["latest"], put(there, OLD), there, print) == ("latest",)
+    move(["latest"], put(there, created).digest, there, print)
+    assert move(["latest"], put(there, OLD).digest, there, print) == ("latest",)
 
 
 def test_an_index_is_as_new_as_its_newest_image(there):

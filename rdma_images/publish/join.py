@@ -78,7 +78,7 @@ def _join(target: str, tag: str, members: Members, place: Destination, means: Me
     if means.persist(partial(repository.head, full)) != index.digest:
         means.persist(partial(repository.put_manifest, full, index))
     short = tuple(dict.fromkeys(name for _, its in members.values() for name in its.short))
-    moved = means.persist(partial(move, short, index, repository, means.watcher.line))
+    moved = means.persist(partial(move, short, index.digest, repository, means.watcher.line))
     return Joined(place.name, tag, f"{repository.ref}@{index.digest}", tuple(sorted(members)), (full, *moved))
 
 

@@ -5,35 +5,35 @@ from datetime import UTC, datetime
 
 from rdma_images.engine import Progress
 from rdma_images.publish import faults
-from rdma_images.publish.client import Manifest, Repository
+from rdma_images.publish.client import Repository
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-def move(names: Iterable[str], manifest: Manifest, repository: Repository, say: Progress) -> tuple[str, ...]:
-    """Point each of `names` to `manifest`, which the repository has; those of them that lead there now.
+def move(names: Iterable[str], digest: str, repository: Repository, say: Progress) -> tuple[str, ...]:
+    """Point each of `names` to the image or index `digest` of the repository; those of them that lead there now.
 
     One that leads to what was made of later sources stays, and `say` is told: a run that was repeated, or a release of
     an old commit, does not take a tag back.
     """
-    return tuple(name for name in names if _move(name, manifest, repository, say))
+    return tuple(name for name in names if _move(name, digest, repository, say))
 
 
-def _move(name: str, manifest: Manifest, repository: Repository, say: Progress) -> bool:
+def _move(name: str, digest: str, repository: Repository, say: Progress) -> bool:
     current = repository.head(name)
-    if current == manifest.digest:
+    if current == digest:
         return True
     if current is not None:
-        ours, theirs = made(manifest.digest, repository), made(current, repository)
+        ours, theirs = made(digest, repository), made(current, repository)
         if ours < theirs:
             say(
                 f"{repository.ref}:{name} stays with {current}, whose sources are of {theirs:%Y-%m-%d %H:%M} UTC: "
-                f"those of {manifest.digest} are of {ours:%Y-%m-%d %H:%M}"
+                f"those of {digest} are of {ours:%Y-%m-%d %H:%M}"
             )
             return False
-    repository.put_manifest(name, manifest)
-    if repository.head(name) != manifest.digest:
-        raise faults.ConflictError(f"{repository.ref}:{name} did not move to {manifest.digest}")
+    repository.put_manifest(name, repository.manifest(digest))
+    if repository.head(name) != digest:
+        raise faults.ConflictError(f"{repository.ref}:{name} did not move to {digest}")
     return True
 
 

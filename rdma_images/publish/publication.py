@@ -19,7 +19,7 @@ class Place:
 
     registry: str  # its name in registries.yaml
     ref: str  # "host/repository@sha256:…": what a deployment should use
-    tags: tuple[str, ...]  # the full one first, then the short ones that were moved
+    tags: tuple[str, ...]  # the full one (or the build's own) first, then the short ones that lead to it
     result: Literal["pushed", "there"]
     media_type: str
     layers: int

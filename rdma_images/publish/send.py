@@ -156,6 +156,5 @@ def move_tags(item: Item, done: Place, place: Destination, means: Means) -> Plac
     repository = place.repository(item.image.target)
     if item.tags.joint is not None:  # they belong to the index over the platforms
         return done
-    manifest = means.persist(partial(repository.manifest, item.build.digest))
-    moved = means.persist(partial(move, item.tags.short, manifest, repository, means.watcher.line))
+    moved = means.persist(partial(move, item.tags.short, item.build.digest, repository, means.watcher.line))
     return replace(done, tags=(*done.tags, *moved))
