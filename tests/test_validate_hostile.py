@@ -260,9 +260,11 @@ def test_a_tar_that_hides_its_rest_is_damaged() -> None:
 def test_a_layer_is_read_whatever_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "state_folder", lambda: tmp_path)
     secret = ("root/.netrc", b"machine x login y password z")
-    blob = io.BytesIO(archive(secret, (LATIN[1:] + "/large", b"x" * 100_000)))
+    monkeypatch.setattr(layers, "MOST_PLACES", 2)
+    blob = io.BytesIO(archive(secret, (LATIN[1:] + "/large", b"x" * 100_000), ("srv/a/b", b"12345")))
     layer = layers._read("sha256:1", blob)
     assert layer.mostly == "/opt/caf\N{REPLACEMENT CHARACTER}"
+    assert (layer.count, layer.unpacked) == (3, 100_028 + 5)
     assert set(layer.leftovers.secret) == {"/root/.netrc"}
 
 

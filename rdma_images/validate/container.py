@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from docker import DockerClient
@@ -11,6 +12,7 @@ from docker.models.containers import Container
 from docker.types import LogConfig, Mount
 
 from rdma_images.errors import RdmaImagesError
+from rdma_images.plain import plain
 
 LIFE = 900  # seconds after which a container ends by itself, should this process be killed before it can end it
 MEMORY = "6g"  # import torch takes 1
@@ -48,11 +50,12 @@ def sealed(client: DockerClient, image: str) -> Iterator[Sealed]:
     with contextlib.ExitStack() as stack:
         try:
             api: Any = client.api
-            declared = sorted((api.inspect_image(image).get("Config") or {}).get("Volumes") or {})
-            volumes = {place: _volume(client, image, stack) for place in declared}
+            declared = (api.inspect_image(image).get("Config") or {}).get("Volumes") or {}
+            places = sorted({str(PurePosixPath("/", place)) for place in declared})
+            volumes = {place: _volume(client, image, stack) for place in places}
             yield _started(client, image, volumes, stack)
         except DockerException as error:
-            raise RdmaImagesError(f"the engine could not run {image}: {error}") from None
+            raise RdmaImagesError(f"the engine could not run {image}: {plain(str(error))}") from None
 
 
 def _volume(client: DockerClient, image: str, stack: contextlib.ExitStack) -> str:

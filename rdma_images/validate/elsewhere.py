@@ -2,6 +2,7 @@
 
 from rdma_images.errors import RdmaImagesError
 from rdma_images.model import Tier
+from rdma_images.plain import plain
 from rdma_images.validate import door, probing
 from rdma_images.validate.measured import Measured
 from rdma_images.validate.subject import Subject
@@ -21,7 +22,7 @@ def measure(host: str, tiers: tuple[str, ...]) -> Measured:
         found = probing.probe(door.host(host, LIMIT), names)
     except RuntimeError as error:  # testinfra's, with what ssh said
         said = getattr(error.args[0], "stderr", "").strip() if error.args else ""
-        raise RdmaImagesError(f"{host} cannot be reached: {said or error}") from None
+        raise RdmaImagesError(f"{host} cannot be reached: {plain(said or str(error))}") from None
     if isinstance(found, str):
         raise RdmaImagesError(f"{host} cannot be measured: {found}")
     if set(names) <= set(found.lost):

@@ -9,10 +9,10 @@ import io
 import json
 import tarfile
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -33,9 +33,38 @@ from validators.probes import leftovers, tree
 
 BLOBS = "containerd/io.containerd.content.v1.content/blobs/sha256"
 CHUNK = 1 << 20  # bytes
+MOST_PLACES = 10_000
 READERS = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 
 Open = Callable[[str], IO[bytes]]
+
+
+@dataclass
+class Found:
+    """What is gathered while a layer's files stream by."""
+
+    left: dict[str, dict[str, str]] = field(default_factory=lambda: {"secret": {}, "cache": {}, "temporary": {}})
+    places: dict[str, int] = field(default_factory=dict)  # bytes by place, of the first MOST_PLACES
+    count: int = 0
+    unpacked: int = 0  # bytes
+
+    def take(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        """Take note of the next file, folder or link."""
+        self.count += 1
+        if not member.isfile():
+            return
+        self.unpacked += member.size
+        place = _place_of(_path(member))
+        if place in self.places or len(self.places) < MOST_PLACES:
+            self.places[place] = self.places.get(place, 0) + member.size
+        tree.note_leftover(
+            tree.Entry(_path(member), member.mode, member.size, ""), self.left, lambda _: _start(archive, member)
+        )
+
+
+def _start(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | None:
+    content = archive.extractfile(member)
+    return content.read(leftovers.TEXT_LIMIT) if content else None
 
 
 def layers(client: DockerClient, engine: Engine, subject: Subject) -> tuple[Layer, ...]:
@@ -118,36 +147,24 @@ def _read(digest: str, blob: IO[bytes]) -> Layer:
         blob.seek(0, io.SEEK_END)
         size = blob.tell()
         blob.seek(0)
-        left: dict[str, dict[str, str]] = {"secret": {}, "cache": {}, "temporary": {}}
-        count = 0
-        places: Counter[str] = Counter()
+        found = Found()
         # A name that is no UTF-8 is one all the same.
         with tarfile.open(
             fileobj=_plain(blob), mode="r|", bufsize=CHUNK, encoding="utf-8", errors="replace"
         ) as archive:
             for member in stream.members(archive):
-                count += 1
-                if member.isfile():
-                    places[_place_of(_path(member))] += member.size
-                    _note(archive, member, left)
+                found.take(archive, member)
+    mostly = max(found.places.items(), key=lambda pair: pair[1], default=("", 0))[0]
     layer = Layer(
         digest=digest,
         bytes=size,
-        unpacked=places.total(),
-        count=count,
-        mostly=next((place for place, _ in places.most_common(1)), ""),
-        leftovers=Leftovers(**left),
+        unpacked=found.unpacked,
+        count=found.count,
+        mostly=mostly,
+        leftovers=Leftovers(**found.left),
     )
     atomic.write(_place(digest), layer.model_dump_json())
     return layer
-
-
-def _note(archive: tarfile.TarFile, member: tarfile.TarInfo, left: dict[str, dict[str, str]]) -> None:
-    def text(_path: str) -> bytes | None:
-        content = archive.extractfile(member)
-        return content.read(leftovers.TEXT_LIMIT) if content else None
-
-    tree.note_leftover(tree.Entry(_path(member), member.mode, member.size, ""), left, text)
 
 
 def _path(member: tarfile.TarInfo) -> str:
@@ -172,7 +189,8 @@ def _plain(blob: IO[bytes]) -> IO[bytes]:
 def _place(digest: str) -> Path:
     """Where the content of a layer is kept: what was looked for is part of the name."""
     probes = [VALIDATORS / "probes" / name for name in ("leftovers.py", "tree.py")]
-    looked_for = hashlib.sha256(b"".join(probe.read_bytes() for probe in [*probes, Path(__file__)])).hexdigest()[:12]
+    readers = [*probes, Path(stream.__file__), Path(__file__)]
+    looked_for = hashlib.sha256(b"".join(path.read_bytes() for path in readers)).hexdigest()[:12]
     return state_folder() / "layers" / looked_for / f"{digest.removeprefix('sha256:')}.json"
 
 
