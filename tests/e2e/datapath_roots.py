@@ -55,6 +55,18 @@ def without_rdmacm(root: Path) -> None:
         path.unlink()
 
 
+def without_libpci(root: Path) -> None:
+    """What only perftest needs is not there: a library that an apt cleaned up too well took along."""
+    for path in (root / LIBRARIES).glob("libpci.so*"):
+        path.unlink()
+
+
+def without_libpsm2(root: Path) -> None:
+    """What libfabric itself needs is not there, whichever of its providers is asked for."""
+    for path in (root / LIBRARIES).glob("libpsm2.so*"):
+        path.unlink()
+
+
 def with_limited_memlock(root: Path) -> None:
     """Logins may lock 64 KiB."""
     limits = root / "etc/security/limits.d/90-small.conf"
@@ -76,12 +88,16 @@ def without_libibverbs(root: Path) -> None:
         path.unlink()
 
 
+OVER_LIBFABRIC = ("libfabric-tcp", "libfabric-msg", "libfabric-rdm", "mpi")
+
 # What is broken, which checks find it and what each must say.
 BROKEN: dict[Callable[[Path], None], dict[str, str]] = {
     without_provider: {"providers": "rxe: missing", "device": "couldn't load driver 'librxe-rdmav34.so'"},
     without_another_provider: {"providers": "efa: missing"},
     with_wrong_suffix: {"providers": "only as -rdmav25.so, for another libibverbs", "device": "librxe-rdmav34.so"},
-    without_rdmacm: {"rdma-cm": "librdmacm.so.1: cannot open", "libfabric-msg": "librdmacm.so.1: cannot open"},
+    without_rdmacm: dict.fromkeys(("rdma-cm", "perftest", *OVER_LIBFABRIC), "librdmacm.so.1: cannot open"),
+    without_libpci: {"perftest": "libpci.so.3: cannot open"},
+    without_libpsm2: dict.fromkeys(OVER_LIBFABRIC, "libpsm2.so.2: cannot open"),
     with_limited_memlock: {"memlock": "64 KiB", "rc-pingpong": "Couldn't register MR"},
     with_another_libibverbs: {"libibverbs": "beside it is another", "providers": "version IBVERBS_PRIVATE_34"},
     without_libibverbs: {"libibverbs": "gets none", "device": "libibverbs.so.1: cannot open"},

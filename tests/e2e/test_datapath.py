@@ -13,7 +13,7 @@ import pytest
 from datapath_roots import BROKEN, LIBRARIES, PACKAGES, bootstrap, copy
 
 from rdma_images import datapath, engine, paths
-from rdma_images.datapath import accelerator, disk, export, kit, lab
+from rdma_images.datapath import accelerator, disk, export, kit, lab, proof
 from rdma_images.datapath.guest import Machine
 
 pytestmark = [
@@ -51,6 +51,11 @@ def test_everything_in_a_whole_image_passes(root, parts, tmp_path):
     beyond = {"efa-srd", "gpudirect"}
     assert {name for name, outcome in outcomes(checks).items() if outcome != "passed"} == beyond
     assert not (tmp_path / datapath.CONSOLE).exists()
+
+
+def test_every_check_has_a_broken_image():
+    subjects = {subject.id for subject, _ in (*proof.FILES, *proof.EXCHANGES)}
+    assert {name for names in BROKEN.values() for name in names} == subjects
 
 
 FIRST = {"without_provider", "with_wrong_suffix", "without_rdmacm"}  # the others run with `invoke test --exhaustive`
