@@ -232,6 +232,19 @@ def test_azure_exchanges_its_token(monkeypatch):
     ]
 
 
+def test_azure_that_answers_with_a_page_is_a_sentence(monkeypatch):
+    class Page(Handler):
+        def do_POST(self):
+            self.body()
+            self.answer(200, b"<html>Sign in</html>")
+
+    with served(Page) as host:
+        kind = AcrAzureKind(AcrAzure(kind="acr-azure", host=host))
+        monkeypatch.setattr(kind._credential, "get_token", lambda _scope: type("Token", (), {"token": "aad"}))
+        with pytest.raises(faults.MalformedError, match="the refresh token of"):
+            kind.login()
+
+
 class TestDockerConfig:
     @pytest.fixture
     def config(self, tmp_path, monkeypatch):

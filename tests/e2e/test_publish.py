@@ -24,7 +24,7 @@ from rdma_images import build, matrix, paths
 from rdma_images import engine as engines
 from rdma_images.errors import RefusedError
 from rdma_images.publish import join, publication, publish
-from rdma_images.publish.client import OCI_MANIFEST, Manifest, canonical
+from rdma_images.publish.client import OCI_INDEX, OCI_MANIFEST, Manifest, canonical
 from rdma_images.publish.destination import destination
 from rdma_images.publish.keys import Signer, Trust
 from rdma_images.publish.progress import Lines
@@ -207,6 +207,13 @@ def test_platforms_are_joined_where_they_are_proven_and_signed_once(
     assert joined() == (first, [])
 
     repository = destination("local", registry.entry()).repository("efa-pytorch")
+    whole = repository.manifest(amd.tag).body
+    without_arm = Manifest(OCI_INDEX, canonical(whole | {"manifests": whole["manifests"][:1]}))
+    repository.put_manifest(amd.tag, without_arm)
+    dropped, left = verify(f"{registry.host}/training/efa-pytorch:{amd.tag}", registry.entry(), trust)
+    assert (dropped.holds, left.holds) == (False, True), "each image is ours, the list is not"
+    assert [one.what for one in dropped.findings if one.holds is False] == ["signature"]
+
     forged = repository.manifest(arm_small.digest).body | {"annotations": {"by": "somebody who may push"}}
     repository.put_manifest(f"{amd.tag}-arm64", Manifest(OCI_MANIFEST, canonical(forged)))
     refused, signed = joined()
