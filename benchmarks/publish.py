@@ -147,7 +147,9 @@ def prepared(target: str, digest: str, number: int = 0) -> Item:
     check = Check("bench", "it is measured", "static", "error", "passed")
     now = "2026-11-21T08:00:00+00:00"
     build = Build(image.id, digest, digest, digest, (), now, 1.0)
-    report = Report(digest, digest, SUITE, image.id, (), now, 1.0, (check,), {"measured": measured})
+    subject = {"platform": image.platform, "labels": {"org.opencontainers.image.revision": "0" * 40}}
+    told = {"subject": subject, "measured": measured}
+    report = Report(digest, digest, SUITE, image.id, (), now, 1.0, (check,), told)
     folder = paths.image_folder(image.id)
     atomic.write(folder / "build.json", json.dumps(asdict(build)))
     atomic.write(folder / "report.json", json.dumps(asdict(report)))
