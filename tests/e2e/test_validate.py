@@ -1,5 +1,6 @@
 """Any image can be measured, whatever it lacks and whatever it does; nothing of it reaches out, nothing of it stays."""
 
+import json
 import shutil
 import subprocess
 import time
@@ -238,6 +239,19 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
     )
     assert done.stdout.count("<button") == len(validate(ref, validated.engine()).checks)
     assert "A rehearsal, not an image to ship" in done.stdout
+
+
+def test_a_name_may_be_any_bytes() -> None:
+    code = (
+        r"import os; p = b'/opt/caf\xe9\x1b[2J'; os.mkdir(p); os.chmod(p, 0o777); open(p + b'/.netrc', 'w').write('x')"
+    )
+    steps = f'FROM {validated.good_image()}\nRUN ["python3", "-c", {json.dumps(code)}]\n'
+    with validated.derived(steps, "bytes") as ref:
+        report = validated.measure(ref)
+    assert validated.failed(report) == {"files.writable", "layers.secrets"}
+    said = {c.id: c.found for c in report.checks if c.outcome == "failed"}
+    assert said["files.writable"] == r"/opt/caf?\x1b[2J"
+    assert r"\x1b[2J/.netrc" in said["layers.secrets"]
 
 
 def test_an_image_with_python_and_no_shell(context: Path) -> None:
