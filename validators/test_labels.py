@@ -140,9 +140,10 @@ def test_rehearsal(case: Case, packages: Packages, judge: Judge) -> None:
     named = case.subject.rehearsal
     packages_for = [source for source in named if source.startswith(PACKAGED)]
     brought = [f"{name} {version}" for name, version in packages.dpkg.items() if version.endswith(STAND_IN)]
-    faults = [f"{source}, which nothing here can stand in for" for source in named if root(source) not in possible]
+    unknown = [source for source in named if root(source) not in possible]
+    faults = [f"nothing here can stand in for {', '.join(unknown)}"] if unknown else []
     if packages_for and packages.dpkg and not brought:
-        faults.append(f"{', '.join(packages_for)}, and no package is of a stand-in")
+        faults.append(f"no package is of a stand-in for {', '.join(packages_for)}")
     if brought and not packages_for:
         faults.append(f"packages of a stand-in that is not named: {', '.join(brought)}")
     judge(
