@@ -107,8 +107,8 @@ def render(_: Any, target: Any = None, all: bool = False, set: Any = None, rehea
         "no-validate": "Only build.",
         "builder": "A buildx builder, on Kubernetes for example; without it the engine's own.",
         "compression": "Of the layers: zstd (default), or gzip for registries that need it.",
-        "cache-from": "A registry cache to read, in buildx's notation; may be given more than once.",
-        "cache-to": "A registry cache to write, in buildx's notation; may be given more than once.",
+        "cache-from": "A registry cache to read, in buildx's notation, {image} for an image's id; may be repeated.",
+        "cache-to": "A registry cache to write, likewise; {image} has to be in it where several images write one.",
     }
     | JSON,
     iterable=[*MANY, "cache_from", "cache_to"],

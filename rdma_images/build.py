@@ -31,6 +31,8 @@ BUILDX = {
     "BUILDX_NO_DEFAULT_LOAD": "1",
 }
 
+IMAGE = "{image}"  # in the address of a cache
+
 # One line a node, which buildx before 0.13 writes "Buildkit:".
 _BUILDKIT = re.compile(r"^build ?kit(?: version)?:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
 
@@ -42,7 +44,7 @@ class Options:
     rehearse: bool = False
     builder: str | None = None  # a buildx builder; the engine's own where none is named
     compression: bake.Compression = "zstd"
-    cache_from: tuple[str, ...] = ()  # registry caches, in buildx's notation
+    cache_from: tuple[str, ...] = ()  # registry caches, in buildx's notation, with IMAGE for the image's id
     cache_to: tuple[str, ...] = ()
 
 
@@ -61,9 +63,13 @@ def build(
 ) -> tuple[Build, ...]:
     """Every image of `orders` in the engine; those that are there with the same inputs are left as they are.
 
-    Raises OutOfReachError with the whole table where a source does not answer, and RdmaImagesError where a download is
-    not what is pinned, the disk is too small or BuildKit fails; then no image is made and nothing is written down.
+    Raises OutOfReachError with the whole table where a source does not answer, RefusedError where images would write
+    their caches one over another, and RdmaImagesError where a download is not what is pinned, the disk is too small or
+    BuildKit fails; then no image is made and nothing is written down.
     """
+    shared = next((cache for cache in options.cache_to if IMAGE not in cache), None)
+    if shared and len(orders) > 1:
+        raise RefusedError(f"--cache-to {shared}: {len(orders)} images would overwrite it in turn: put {IMAGE} in it")
     there = _all_there(orders, engine)
     if len(there) == len(orders):
         _say_nothing_to_do(there, progress)
@@ -219,8 +225,11 @@ def _bake(
         command = ["docker", "buildx", "bake", "--provenance=false"]
         command += ["--progress", "auto" if sys.stderr.isatty() else "plain"]
         command += ["--builder", options.builder] if options.builder else []
-        for way, caches in (("from", options.cache_from), ("to", options.cache_to)):
-            command += [f"--set=*.cache-{way}={cache}" for cache in caches]
+        for cache in dict.fromkeys(c.replace(IMAGE, t.image.id) for c in options.cache_from for t in targets):
+            command.append(f"--set=*.cache-from={cache}")
+        for target in targets:  # the steps of its helpers are in it
+            name = bake.name_of(target.image.id)
+            command += [f"--set={name}.cache-to={cache.replace(IMAGE, target.image.id)}" for cache in options.cache_to]
         command += [part for name in files for part in ("--file", str(Path(folder) / name))]
         # What buildx 0.13 leaves in its temporary folder ends with ours.
         environ = engine.environ() | BUILDX | {"TMPDIR": folder}

@@ -8,6 +8,7 @@ import pytest
 
 from rdma_images import build, labels, paths
 from rdma_images.engine import Engine
+from rdma_images.errors import RefusedError
 from rdma_images.model import Build
 
 # buildx 0.13 on a builder of two nodes, and buildx 0.12's word for the same.
@@ -67,3 +68,27 @@ def test_what_was_not_committed_is_made_anew_when_it_is(then, now, again, engine
     order = SimpleNamespace(image=SimpleNamespace(id="efa-1"), inputs="sha256:2")
     there = build._all_there([order], engine(f"{made.digest} {made.ref}\n"))
     assert there == ({} if again else {"efa-1": made})
+
+
+def test_images_do_not_write_one_cache_over_another(engine):
+    orders = [SimpleNamespace(image=SimpleNamespace(id=name)) for name in ("efa-1", "efa-2")]
+    options = build.Options(cache_to=("type=registry,ref=host/cache:x",))
+    with pytest.raises(RefusedError, match=r"2 images would overwrite it in turn: put \{image\} in it"):
+        build.build(orders, None, engine(), options)
+
+
+def test_an_image_writes_the_cache_of_its_name_and_reads_those_of_all(engine, tmp_path):
+    running = engine()
+    (tmp_path / "bin" / "docker").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/typed\n')
+    targets = [SimpleNamespace(image=SimpleNamespace(id=name), ref=name) for name in ("efa-1.0", "efa-2.0")]
+    address = "type=registry,ref=host/cache:{image}"
+    options = build.Options(cache_from=(address, "type=local,src=/x"), cache_to=(address,))
+    build._bake({"target": {}}, targets, {}, running, options)
+    typed = (tmp_path / "typed").read_text().splitlines()
+    assert [word for word in typed if word.startswith("--set")] == [
+        "--set=*.cache-from=type=registry,ref=host/cache:efa-1.0",
+        "--set=*.cache-from=type=registry,ref=host/cache:efa-2.0",
+        "--set=*.cache-from=type=local,src=/x",
+        "--set=efa-1_0.cache-to=type=registry,ref=host/cache:efa-1.0",
+        "--set=efa-2_0.cache-to=type=registry,ref=host/cache:efa-2.0",
+    ]
