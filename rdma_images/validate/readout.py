@@ -63,7 +63,9 @@ def read_out(export: Iterable[bytes], subject: Subject, memory: int = MEMORY) ->
         (folder / SUBJECT).write_text(subject.model_dump_json(), encoding="utf-8")
         with (folder / "errors").open("wb") as errors:
             command = [sys.executable, "-m", __name__, name, str(memory)]
-            reading = subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stderr=errors)
+            reading = subprocess.Popen(
+                command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors
+            )
             with reading:
                 _feed(export, cast(IO[bytes], reading.stdin))
         if reading.returncode:
