@@ -108,6 +108,7 @@ def test_what_was_lost_is_told_once(tmp_path: Path) -> None:
     assert failed.found == "; ".join(f"{probe}: {why}" for probe in gone)
     reasons = {c.id: c.reason for c in checks if c.outcome == "skipped"}
     assert reasons["layers.secrets"] == "layers could not be measured: measured.complete tells"
+    assert reasons["nccl.wheels"] == "packages could not be measured: measured.complete tells"
     assert reasons["nccl.found"] == "tree could not be measured: measured.complete tells"
 
 

@@ -51,6 +51,7 @@ def test_loaded(case: Case, libraries: Libraries, judge: Judge) -> None:
 
 
 @pytest.mark.validator("nccl.version", source="ncclGetVersion() of the mapped file, and the wheel's metadata")
+@pytest.mark.usefixtures("packages")
 def test_version(case: Case, libraries: Libraries, judge: Judge) -> None:
     """The installed libnccl is the version that its wheel says."""
     wheel, wheels, mapped = wheel_nccl(libraries), nccl_wheels(case), mapped_nccl(case)
@@ -112,6 +113,7 @@ def test_matrix(case: Case, nccl: tuple[str, str], judge: Judge) -> None:
 
 
 @pytest.mark.validator("nccl.wheels", source=PIP)
+@pytest.mark.usefixtures("packages")
 def test_wheels(case: Case, judge: Judge) -> None:
     """No two NCCL wheels overwrite each other."""
     wheels = nccl_wheels(case)
