@@ -16,6 +16,7 @@ from rdma_images.validate.measured import Devices, Gpus, ToolRun
 from rdma_images.validate.plugin import BrokenError, Judge
 from validators import test_devices as devices_suite
 from validators import test_gpus as gpus_suite
+from validators import test_labels as labels_suite
 from validators import test_toolkit as toolkit_suite
 
 CASES = Path(__file__).parent / "data" / "cases"
@@ -192,6 +193,23 @@ def test_devices_at_fault(validator: Any, given: tuple[Any, ...], expected: str)
 def test_devices_that_are_absent_are_skipped(validator: Any, given: tuple[Any, ...]) -> None:
     with pytest.raises(pytest.skip.Exception):
         validator(*given, Judge())
+
+
+@pytest.mark.parametrize(
+    ("version", "true"), [("64.0", True), ("64.0-1", True), ("64.0amzn1", True), ("64.01", False), ("6.0", False)]
+)
+def test_rdma_cores_version_may_go_on_in_awss_words(version: str, true: bool) -> None:
+    told = json.loads(case().model_dump_json())
+    del told["subject"]["labels"]["io.rdma-images.rehearsal"]
+    told["measured"]["packages"]["dpkg"]["libibverbs1"] = version
+    real = Case.model_validate(told)
+    assert real.measured.packages
+    judge = Judge()
+    if true:
+        labels_suite.test_rdma_core(real, real.measured.packages, judge)
+    else:
+        with pytest.raises(BrokenError):
+            labels_suite.test_rdma_core(real, real.measured.packages, judge)
 
 
 def gpus(**changes: Any) -> Gpus:
