@@ -5,6 +5,7 @@ import base64
 import bcrypt
 import boto3
 import pytest
+from alibabacloud_credentials.utils import auth_util
 from moto.server import ThreadedMotoServer
 from publish_doubles import Alibaba, served
 from publish_parts import SUITE, Registry, build_small, green, planned, registry_program, write_steps
@@ -80,8 +81,9 @@ def test_an_image_goes_to_ecr_whose_repository_did_not_exist(aws, item, tmp_path
 
 
 def test_an_image_goes_to_alibaba_with_a_token_that_has_a_colon(item, tmp_path, monkeypatch):
-    monkeypatch.setenv("ALIBABA_CLOUD_ACCESS_KEY_ID", "id")
-    monkeypatch.setenv("ALIBABA_CLOUD_ACCESS_KEY_SECRET", "key")
+    # The SDK reads the environment once, when it is imported.
+    monkeypatch.setattr(auth_util, "environment_access_key_id", "id")
+    monkeypatch.setattr(auth_util, "environment_access_key_secret", "key")
     registry = registry_for(tmp_path, "cr_temp_user", b"pass:word")
     api = Alibaba()
     try:

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.e2e
 
 MINUTE = 60  # seconds
 CUDA_BASE = ("--set", "base=cuda13.2.1-devel-ubuntu24.04", "--set")
-VARIANTS = ("runtime", "devel")
 
 
 def built(*arguments, project=paths.PROJECT):
@@ -146,38 +145,37 @@ def test_a_target_of_ones_own_as_the_documents_show_it(tmp_path):
         removed(image)
 
 
-@pytest.fixture(scope="module")
-def on_a_cuda_base():
-    """By variant. Removed together: what a removal takes away, a build right after it may still count on."""
-    made = {variant: ref("--target", "efa-nccl-tests", *CUDA_BASE, f"variant={variant}") for variant in VARIANTS}
-    yield made
-    for image in made.values():
+def test_a_devel_image_compiles_with_its_own_toolkit_also_on_a_cuda_base():
+    """CUDA 13.0 as the image's, and not the base's 13.2; what is compiled with it finds its runtime."""
+    image = ref("--target", "efa-nccl-tests", *CUDA_BASE, "variant=devel")
+    program = "int main() { int version; return cudaRuntimeGetVersion(&version) || version / 10 != 1300; }"
+    try:
+        code, said = run(
+            image,
+            f"cd /tmp; echo '{program}' > a.cu; nvcc --cudart=shared -o a a.cu; ./a; ldd a; nvcc --version; "
+            'readlink -f /usr/local/cuda; ls /usr/local/cuda-13.2; printf "<%s>" "$LD_LIBRARY_PATH" "$NCCL_VERSION"',
+        )
+    finally:
         removed(image)
+    assert code == 0, said
+    assert "release 13.0" in said
+    assert "libcudart.so.13 => /" in said
+    assert "/opt/venv/site-packages/nvidia/cu13\nbin\nlib64\ntargets\n<><>" in said
 
 
-def test_a_cuda_base_keeps_its_toolkit_and_nothing_that_leads_the_loader(on_a_cuda_base):
-    code, said = run(
-        on_a_cuda_base["runtime"],
-        'readlink -f /usr/local/cuda; nvcc --version; printf "<%s>" "$LD_LIBRARY_PATH" "$NCCL_VERSION"',
-    )
+@pytest.mark.exhaustive
+def test_a_cuda_base_keeps_its_toolkit_and_nothing_that_leads_the_loader():
+    image = ref("--target", "efa-nccl-tests", *CUDA_BASE, "variant=runtime")
+    try:
+        code, said = run(
+            image, 'readlink -f /usr/local/cuda; nvcc --version; printf "<%s>" "$LD_LIBRARY_PATH" "$NCCL_VERSION"'
+        )
+    finally:
+        removed(image)
     assert code == 0, said
     assert "/usr/local/cuda-13.2\n" in said
     assert "release 13.2" in said
     assert "<><>" in said
-
-
-def test_a_devel_image_compiles_with_its_own_toolkit_also_on_a_cuda_base(on_a_cuda_base):
-    """CUDA 13.0 as the image's, and not the base's 13.2; what is compiled with it finds its runtime."""
-    program = "int main() { int version; return cudaRuntimeGetVersion(&version) || version / 10 != 1300; }"
-    code, said = run(
-        on_a_cuda_base["devel"],
-        f"cd /tmp; echo '{program}' > a.cu; nvcc --cudart=shared -o a a.cu; ./a; ldd a; nvcc --version; "
-        "readlink -f /usr/local/cuda; ls /usr/local/cuda-13.2",
-    )
-    assert code == 0, said
-    assert "release 13.0" in said
-    assert "libcudart.so.13 => /" in said
-    assert "/opt/venv/site-packages/nvidia/cu13\nbin\nlib64\ntargets\n" in said
 
 
 def test_shared_parts_are_built_once():
