@@ -222,6 +222,14 @@ def test_files_are_read_out_whatever_their_names() -> None:
     assert found.packages.dpkg == {"libc6": "2.41"}
 
 
+def test_a_name_does_not_lead_out_of_the_image(tmp_path: Path) -> None:
+    beside = tmp_path / "x.dist-info" / "METADATA"
+    found = readout.read_out(pieces(archive((f"{'../' * 20}{beside}".replace("//", "/"), b"x"))), case().subject)
+    assert set(found.lost) == {"tree", "packages", "system"}
+    assert "leads out of the tree" in found.missing["tree"]
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("cut", [0, 700, 5000])
 def test_an_export_that_is_cut_is_lost(cut: int) -> None:
     data = archive(("a", b"x" * 3000), ("b", b"y" * 3000))[:cut]

@@ -30,9 +30,12 @@ class Chunks(io.RawIOBase):
 def members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """The members of an archive that is read from start to end, each forgotten once the next is asked for.
 
-    Raises tarfile.ReadError where more comes after what tarfile takes for the end: another reader may not.
+    Raises tarfile.ReadError for a name that leads out of the tree, which no file system holds, and where more comes
+    after what tarfile takes for the end: another reader may not.
     """
     while member := archive.next():
+        if ".." in member.name.split("/"):
+            raise tarfile.ReadError(f"a damaged tar: {member.name!r} leads out of the tree")
         yield member
         cast(Any, archive).members.clear()
     rest = cast(io.BufferedIOBase, archive.fileobj)
