@@ -7,7 +7,7 @@ import pytest
 from rdma_images.validate.case import Case, missing_in
 from rdma_images.validate.measured import Libraries, ToolRun
 from rdma_images.validate.plugin import Judge
-from validators.toolruns import summary
+from validators.toolruns import started, summary
 
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
 FI_INFO = "fi_info(1)"
@@ -75,10 +75,7 @@ def test_libfabric_single(case: Case, libraries: Libraries, judge: Judge) -> Non
 @pytest.mark.validator("libfabric.fi-info", source=FI_INFO, fabric="efa")
 def test_fi_info(case: Case, libraries: Libraries, judge: Judge) -> None:
     """fi_info is there and runs."""
-    runs = case.measured.tools or pytest.skip(case.measured.missing.get("tools", "fi_info was not run"))
-    run = runs["fi_info --version"]
-    if run.path and run.rc == 127 and missing_in(libraries, run.path):
-        pytest.skip("it lacks a library: libfabric.found or libfabric.closure tells")
+    run = started(case, libraries, "fi_info --version", "libfabric.found or libfabric.closure")
     judge(
         run.rc == 0 and "libfabric:" in run.out,
         expected="`fi_info --version` prints libfabric's version",

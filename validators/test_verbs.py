@@ -5,10 +5,10 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.validate.case import Case, missing_in, name_of
+from rdma_images.validate.case import Case, name_of
 from rdma_images.validate.measured import Files, Libraries
 from rdma_images.validate.plugin import Judge
-from validators.toolruns import summary
+from validators.toolruns import started, summary
 
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
 DEVINFO = "ibv_devinfo(1); without a device it ends with 255"
@@ -21,10 +21,7 @@ NAMED = re.compile(r"lib(\w+)-rdmav(\d+)\.so")
 @pytest.mark.validator("verbs.ibv-devinfo", source=DEVINFO, fabric="any")
 def test_ibv_devinfo(case: Case, libraries: Libraries, judge: Judge) -> None:
     """ibv_devinfo is there and runs."""
-    runs = case.measured.tools or pytest.skip(case.measured.missing.get("tools", "ibv_devinfo was not run"))
-    run = runs["ibv_devinfo"]
-    if run.path and run.rc == 127 and missing_in(libraries, run.path):
-        pytest.skip("it lacks a library: libfabric.closure tells")
+    run = started(case, libraries, "ibv_devinfo", "libfabric.closure")
     judge(
         run.rc == 0 or (run.rc == 255 and bool(NO_DEVICE.search(run.out + run.err))),
         expected="devices, or the message that there are none",

@@ -1,6 +1,19 @@
 """What a run of one of the fabric's tools comes to."""
 
-from rdma_images.validate.measured import ToolRun
+import pytest
+
+from rdma_images.validate.case import Case, missing_in
+from rdma_images.validate.measured import Libraries, ToolRun
+
+
+def started(case: Case, libraries: Libraries, command: str, tells: str) -> ToolRun:
+    """The run of `command`; skips where none was run, or where a library was missing, of which `tells` tells."""
+    tool = command.partition(" ")[0]
+    runs = case.measured.tools or pytest.skip(case.measured.missing.get("tools", f"{tool} was not run"))
+    run = runs[command]
+    if run.path and run.rc == 127 and missing_in(libraries, run.path):
+        pytest.skip(f"it lacks a library: {tells} tells")
+    return run
 
 
 def summary(run: ToolRun) -> str:
