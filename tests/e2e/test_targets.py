@@ -50,9 +50,13 @@ def label(image, name):
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def removed(image):
+@pytest.fixture(scope="module")
+def for_nobody():
+    """Images to remove, together at the end: what a removal takes away, a build right after it may still count on."""
+    made = []
+    yield made
     environ = engines.ensure().environ()
-    subprocess.run(["docker", "image", "rm", image], env=environ, capture_output=True, check=True)
+    subprocess.run(["docker", "image", "rm", *made], env=environ, capture_output=True, check=True)
 
 
 def test_erdma_has_alibabas_packages_and_nothing_of_the_repository():
@@ -126,7 +130,7 @@ def test_a_sagemaker_job_trains(tmp_path):
     assert (tmp_path / "output" / "success").exists()
 
 
-def test_a_target_of_ones_own_as_the_documents_show_it(tmp_path):
+def test_a_target_of_ones_own_as_the_documents_show_it(tmp_path, for_nobody):
     project = tmp_path / "project"
     files = subprocess.run(["git", "ls-files", "-z"], cwd=paths.PROJECT, capture_output=True, text=True, check=True)
     for name in filter(None, files.stdout.split("\0")):
@@ -137,26 +141,22 @@ def test_a_target_of_ones_own_as_the_documents_show_it(tmp_path):
     with (project / "matrix.yaml").open("a") as matrix:
         matrix.write("\n" + own_target.ROWS)
     image = ref("--target", own_target.NAME, project=project)
-    try:
-        code, said = run(image, "jq --version; python -c 'import einops, torch; print(einops.__version__)'")
-        assert code == 0, said
-        assert "jq-1" in said
-    finally:
-        removed(image)
+    for_nobody.append(image)
+    code, said = run(image, "jq --version; python -c 'import einops, torch; print(einops.__version__)'")
+    assert code == 0, said
+    assert "jq-1" in said
 
 
-def test_a_devel_image_compiles_with_its_own_toolkit_also_on_a_cuda_base():
+def test_a_devel_image_compiles_with_its_own_toolkit_also_on_a_cuda_base(for_nobody):
     """CUDA 13.0 as the image's, and not the base's 13.2; what is compiled with it finds its runtime."""
     image = ref("--target", "efa-nccl-tests", *CUDA_BASE, "variant=devel")
+    for_nobody.append(image)
     program = "int main() { int version; return cudaRuntimeGetVersion(&version) || version / 10 != 1300; }"
-    try:
-        code, said = run(
-            image,
-            f"cd /tmp; echo '{program}' > a.cu; nvcc --cudart=shared -o a a.cu; ./a; ldd a; nvcc --version; "
-            'readlink -f /usr/local/cuda; ls /usr/local/cuda-13.2; printf "<%s>" "$LD_LIBRARY_PATH" "$NCCL_VERSION"',
-        )
-    finally:
-        removed(image)
+    code, said = run(
+        image,
+        f"cd /tmp; echo '{program}' > a.cu; nvcc --cudart=shared -o a a.cu; ./a; ldd a; nvcc --version; "
+        'readlink -f /usr/local/cuda; ls /usr/local/cuda-13.2; printf "<%s>" "$LD_LIBRARY_PATH" "$NCCL_VERSION"',
+    )
     assert code == 0, said
     assert "release 13.0" in said
     assert "libcudart.so.13 => /" in said
@@ -164,14 +164,11 @@ def test_a_devel_image_compiles_with_its_own_toolkit_also_on_a_cuda_base():
 
 
 @pytest.mark.exhaustive
-def test_a_cuda_base_keeps_its_toolkit_and_nothing_that_leads_the_loader():
+def test_a_cuda_base_keeps_its_toolkit_and_nothing_that_leads_the_loader(for_nobody):
     image = ref("--target", "efa-nccl-tests", *CUDA_BASE, "variant=runtime")
-    try:
-        code, said = run(
-            image, 'readlink -f /usr/local/cuda; nvcc --version; printf "<%s>" "$LD_LIBRARY_PATH" "$NCCL_VERSION"'
-        )
-    finally:
-        removed(image)
+    for_nobody.append(image)
+    script = 'readlink -f /usr/local/cuda; nvcc --version; printf "<%s>" "$LD_LIBRARY_PATH" "$NCCL_VERSION"'
+    code, said = run(image, script)
     assert code == 0, said
     assert "/usr/local/cuda-13.2\n" in said
     assert "release 13.2" in said
