@@ -48,12 +48,16 @@ def served(handler):
 
 
 class Store:
-    """A registry in memory. `auth` is "none", "basic" or "bearer"; `referrers` whether it has that API."""
+    """A registry in memory. `auth` is "none", "basic" or "bearer"; `referrers` whether it has that API.
+
+    `failing` says of a digest or tag how many more questions about it are answered with 500; writing it mends it.
+    """
 
     def __init__(self, auth="none", referrers=True):
         self.auth, self.has_referrers = auth, referrers
         self.blobs, self.manifests, self.asked = {}, {}, []
         self.password, self.token, self.tokens = "secret", "token-1", []
+        self.failing = {}
 
     def handler(self):
         store = self
@@ -99,7 +103,11 @@ class Store:
                 return request.answer(202, b"", {"Location": f"{url.path}1?_state=abc"})
             digest = parse_qs(url.query)["digest"][0]
             self.blobs[digest] = body
+            self.failing.pop(digest, None)
             return request.answer(201)
+        if request.command != "PUT" and self.failing.get(reference, 0):
+            self.failing[reference] -= 1
+            return request.answer(500, {"errors": [{"code": "UNKNOWN", "message": "unknown error"}]})
         if kind == "blobs":
             found = self.blobs.get(reference)
             return request.answer(200, found) if found is not None else self.missing(request)
@@ -117,6 +125,7 @@ class Store:
         digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
         for name in {reference, digest}:
             self.manifests[name] = (request.headers["Content-Type"], body)
+            self.failing.pop(name, None)
         subject = json.loads(body).get("subject")
         return request.answer(201, b"", {"OCI-Subject": subject["digest"]} if subject and self.has_referrers else {})
 

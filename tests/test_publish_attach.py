@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from publish_doubles import Store, served
 
+from rdma_images.publish import faults, mend
 from rdma_images.publish.attach import FORM, Artifact, attach, attachments, content_of, fallback_tag
 from rdma_images.publish.client import OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.publish.http import Connection
@@ -34,6 +35,20 @@ def test_what_is_attached_is_found_once_however_often_it_is_attached(referrers):
         assert sorted(one.artifact_type for one in found) == sorted([BILL.type, PROOF.type])
         assert {content_of(there, one.digest) for one in found} == {BILL.content, PROOF.content}
     assert (fallback_tag(IMAGE.digest) in store.manifests) is not referrers
+
+
+def test_a_list_at_which_the_registry_fails_is_begun_again(monkeypatch):
+    monkeypatch.setattr(mend.time, "sleep", lambda _: None)
+    store = Store(referrers=False)
+    with served(store.handler()) as host:
+        there = Repository(Connection(host, lambda: None), "r")
+        there.put_manifest(IMAGE.digest, IMAGE)
+        attach([BILL], IMAGE.descriptor, there)
+        store.failing[fallback_tag(IMAGE.digest)] = 9
+        with pytest.raises(faults.InternalError, match="look into the registry's log"):
+            attachments(there, IMAGE.digest)
+        attach([BILL, PROOF], IMAGE.descriptor, there)
+        assert len(attachments(there, IMAGE.digest)) == 2
 
 
 def test_what_others_attached_stays():

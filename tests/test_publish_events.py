@@ -39,7 +39,7 @@ TEXTS = [
         "UnreachableError",
     ),
     ('failed to copy: failed to do request: Put "http://h/x?_state=abc": EOF', "BusyError"),
-    ("unexpected status from POST request to http://h/v2/r/blobs/uploads/: 500 Internal Server Error", "BusyError"),
+    ("unexpected status from POST request to http://h/v2/r/blobs/uploads/: 500 Internal Server Error", "InternalError"),
     ("unexpected status from PUT request to http://h/v2/r/manifests/v1: 429 Too Many Requests", "BusyError"),
     (UNAUTHORIZED, "UnauthorizedError"),
     (DENIED, "DeniedError"),
@@ -55,6 +55,21 @@ def test_every_error_text_is_told_apart(text, kind):
     found = fault("h", "r:v1", text)
     assert type(found).__name__ == kind
     assert "_state" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("request_", "about"),
+    [
+        (f"HEAD request to http://h:5000/v2/a/blobs/b/blobs/{DIGEST}", f"blobs/{DIGEST}"),
+        ("HEAD request to https://h/v2/a/b/manifests/2.15-debian13", "manifests/2.15-debian13"),
+        ("POST request to https://h/v2/a/b/blobs/uploads/", ""),
+        (f"PUT request to https://h/v2/a/b/manifests/{DIGEST}", ""),
+    ],
+)
+def test_what_the_registry_fails_at_is_kept(request_, about):
+    found = fault("h", "r:v1", f"unexpected status from {request_}: 500 Internal Server Error")
+    assert isinstance(found, faults.InternalError)
+    assert found.about == about
 
 
 def test_an_error_hidden_in_the_stream_is_raised():

@@ -39,6 +39,24 @@ def test_a_blob_that_is_there_is_not_sent_again():
         assert [method for method, _ in store.asked[before:]] == ["HEAD"]
 
 
+def test_a_blob_at_which_the_registry_fails_is_sent():
+    store = Store()
+    with served(store.handler()) as host:
+        there = repository(host)
+        store.failing[digest_of(b"content")] = 9
+        assert there.blob(there.put_blob(b"content")) == b"content"
+
+
+def test_a_blob_that_the_registry_holds_in_part_is_told():
+    store = Store()
+    store.blobs[digest_of(b"content")] = b""
+    with (
+        served(store.handler()) as host,
+        pytest.raises(faults.ConflictError, match="has 7 bytes, the registry holds 0"),
+    ):
+        repository(host).put_blob(b"content")
+
+
 def test_an_identity_token_is_exchanged():
     store = Store("bearer")
     with served(store.handler()) as host:

@@ -3,6 +3,7 @@
 import pytest
 from publish_doubles import Store, served
 
+from rdma_images.publish import mend
 from rdma_images.publish.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.publish.http import Connection
 from rdma_images.publish.moving import made, move
@@ -11,8 +12,13 @@ OLD, NEW = "2026-11-20T08:00:00Z", "2026-11-21T08:00:00.123456789Z"
 
 
 @pytest.fixture
-def there():
-    with served(Store().handler()) as host:
+def store():
+    return Store()
+
+
+@pytest.fixture
+def there(store):
+    with served(store.handler()) as host:
         yield Repository(Connection(host, lambda: None), "r")
 
 
@@ -39,6 +45,24 @@ def test_a_rebuild_of_the_same_sources_is_no_step_back(there):
     move(["latest"], first.digest, there, print)
     assert move(["latest"], second.digest, there, print) == ("latest",)
     assert there.head("latest") == second.digest
+
+
+def test_a_tag_at_which_the_registry_fails_is_written_again(there, store, monkeypatch):
+    monkeypatch.setattr(mend.time, "sleep", lambda _: None)
+    image = put(there, OLD)
+    move(["latest"], image.digest, there, print)
+    store.failing["latest"] = 9
+    assert move(["latest"], image.digest, there, print) == ("latest",)
+    assert there.head("latest") == image.digest
+
+
+def test_a_short_trouble_takes_no_tag_back(there, store, monkeypatch):
+    monkeypatch.setattr(mend.time, "sleep", lambda _: None)
+    old, new = put(there, OLD), put(there, NEW)
+    move(["latest"], new.digest, there, print)
+    store.failing["latest"] = 2
+    assert move(["latest"], old.digest, there, print) == ()
+    assert there.head("latest") == new.digest
 
 
 @pytest.mark.parametrize("created", [None, "", "yesterday", 3])

@@ -15,8 +15,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from rdma_images import stream
 from rdma_images.errors import RdmaImagesError
-from rdma_images.validate import door, layers, probing, readout, stream, suite
+from rdma_images.validate import door, layers, probing, readout, suite
 from rdma_images.validate.case import Case
 from rdma_images.validate.measured import Measured, lost, measured
 from rdma_images.validate.plugin import BrokenError, Judge

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from rdma_images.engine import turn
 from rdma_images.publish import faults
 from rdma_images.publish.client import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
+from rdma_images.publish.mend import digest_under
 
 EMPTY = b"{}"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
@@ -80,7 +81,7 @@ def attach(
 
     `believed` is asked of an attachment that says the same in other bytes: whether it will do in the place of ours.
     """
-    known = attachments(repository, subject.digest)
+    known = _extended(repository, subject.digest)
     return tuple(_attach(artifact, subject, repository, known, believed) for artifact in artifacts)
 
 
@@ -113,13 +114,23 @@ def _same(entry: Descriptor, artifact: Artifact) -> bool:
 def attachments(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
     """What is attached to the image `digest`, by the referrers API or, where there is none, by the tag scheme."""
     found = repository.referrers(digest)
+    return found if found is not None else _under_tag(repository, fallback_tag(digest))
+
+
+def _extended(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
+    """`attachments`, for who is going to add some: a list that is half noted in the registry is begun again."""
+    found = repository.referrers(digest)
     if found is not None:
         return found
+    listed = digest_under(fallback_tag(digest), repository)
+    return _under_tag(repository, listed) if listed else ()
+
+
+def _under_tag(repository: Repository, reference: str) -> tuple[Descriptor, ...]:
     try:
-        index = repository.manifest(fallback_tag(digest))
+        return repository.manifest(reference).members()
     except faults.MissingError:
         return ()
-    return index.members()
 
 
 def content_of(repository: Repository, digest: str) -> bytes:
@@ -149,7 +160,7 @@ def _note_in_tag(repository: Repository, digest: str, manifest: Manifest, artifa
     )
     with turn.take("attach", f"attaching to {repository.ref}@{digest}"):
         for _ in range(5):
-            known = attachments(repository, digest)
+            known = _extended(repository, digest)
             if entry.digest in {one.digest for one in known}:
                 return
             body = {

@@ -4,8 +4,9 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 import requests
 from pydantic import TypeAdapter, ValidationError
@@ -168,12 +169,18 @@ class Repository:
             write=True,
         )
 
-    def has_blob(self, digest: str) -> bool:
-        """Whether the repository holds this blob."""
+    def has_blob(self, digest: str, size: int) -> bool:
+        """Whether the repository holds this blob of `size` bytes. Raises ConflictError where it has fewer or more."""
         try:
-            self._ask("HEAD", f"blobs/{digest}", subject=digest, allow_redirects=True)
+            answer = self._ask("HEAD", f"blobs/{digest}", subject=digest, allow_redirects=True)
         except faults.MissingError:
             return False
+        found = answer.headers.get("Content-Length", "")
+        if found.isdigit() and int(found) != size:  # the specification only asks registries to tell it
+            raise faults.ConflictError(
+                f"{self.ref}: of {digest}, which has {size} bytes, the registry holds {found}: what it stores is "
+                "damaged; have that blob deleted there, and publish again"
+            )
         return True
 
     def blob(self, digest: str) -> bytes:
@@ -186,10 +193,19 @@ class Repository:
     def put_blob(self, raw: bytes) -> str:
         """Store a small blob and return its digest; nothing is sent when it is there."""
         digest = digest_of(raw)
-        if self.has_blob(digest):
-            return digest
+        with suppress(faults.InternalError):  # where the registry cannot say it, sending mends what can be mended
+            if self.has_blob(digest, len(raw)):
+                return digest
+        self.upload(self.begin_upload(digest), digest, raw)
+        return digest
+
+    def begin_upload(self, digest: str) -> str:
+        """Where the registry wants the blob `digest` to be sent; it takes it whether or not it has it."""
         begun = self._ask("POST", "blobs/uploads/", subject=digest, ok=(202,), write=True)
-        place = requests.compat.urljoin(f"{self.connection.base}/v2/", begun.headers.get("Location", ""))
+        return str(requests.compat.urljoin(f"{self.connection.base}/v2/", begun.headers.get("Location", "")))
+
+    def upload(self, place: str, digest: str, content: bytes | IO[bytes]) -> None:
+        """Send the blob `digest` to the place that `begin_upload` gave."""
         separator = "&" if "?" in place else "?"
         self.connection.request(
             "PUT",
@@ -197,10 +213,9 @@ class Repository:
             self._scope(write=True),
             f"{self.ref} {digest}",
             ok=(201,),
-            data=raw,
+            data=content,
             headers={"Content-Type": "application/octet-stream"},
         )
-        return digest
 
     def referrers(self, digest: str) -> tuple[Descriptor, ...] | None:
         """What is attached to `digest`; None where the registry does not speak of referrers."""

@@ -10,6 +10,8 @@ Fate = Literal["waiting", "pushing", "pushed", "mounted", "there"]
 
 _DONE: dict[str, Fate] = {"Pushed": "pushed", "Layer already exists": "there"}
 _DIGEST = re.compile(r": digest: (sha256:[0-9a-f]{64}) size: \d+")
+# docker asks for a thing before it sends it (containerd's pusher).
+_ASKED = re.compile(r"HEAD request to \S+?/((?:blobs|manifests)/[^\s/?]+): 500\b")
 _STATUS = re.compile(r"(?:status(?: code)?(?: from \S+ request to \S+)?:?|: ) ?(\d{3})\b")
 
 
@@ -93,7 +95,7 @@ _STATUSES: dict[int, type[faults.PublishError]] = {
     401: faults.UnauthorizedError,
     403: faults.DeniedError,
     404: faults.MissingError,
-    **dict.fromkeys((408, 429, 500, 502, 503, 504), faults.BusyError),
+    **dict.fromkeys((408, 429, 502, 503, 504), faults.BusyError),
 }
 
 
@@ -105,8 +107,11 @@ def fault(host: str, subject: str, text: str) -> faults.PublishError:
         if word in lowered:
             return kind(f"{host}: {subject} was not pushed: {meaning} ({said})")
     for status in map(int, _STATUS.findall(text)):
+        if status == 500:
+            # A registry out of disk says no more than that (docker-registry 2.8).
+            why = "the registry itself fails, look into its log; a full disk does this"
+            asked = _ASKED.search(text)
+            return faults.InternalError(f"{host}: {subject} was not pushed: {why} ({said})", asked[1] if asked else "")
         if kind_of := _STATUSES.get(status):
-            # A registry out of disk says no more than 500 (docker-registry 2.8).
-            why = ": the registry itself fails, look into its log; a full disk does this" if status == 500 else ""
-            return kind_of(f"{host}: {subject} was not pushed{why} ({said})")
+            return kind_of(f"{host}: {subject} was not pushed ({said})")
     return faults.PublishError(f"{host}: {subject} was not pushed ({said})")

@@ -42,6 +42,18 @@ class BusyError(PublishError):
     temporary = True
 
 
+class InternalError(BusyError):
+    """HTTP 500: the registry fails, altogether or at one thing that it holds.
+
+    `about` is that thing, as the distribution specification addresses it within a repository ("blobs/sha256:…",
+    "manifests/<tag>"); nothing where the answer does not tell.
+    """
+
+    def __init__(self, message: str, about: str = "") -> None:
+        super().__init__(message)
+        self.about = about
+
+
 class UnauthorizedError(PublishError):
     """The registry does not take the credentials, or wants some."""
 
@@ -104,7 +116,9 @@ def from_status(host: str, subject: str, status: int, body: str) -> PublishError
             return DeniedError(f"{host} denies access to {subject}{said}: ask for the right to push there")
         case 404:
             return MissingError(f"{host} has no {subject}{said}")
-        case 429 | 500 | 502 | 503 | 504:
+        case 500:
+            return InternalError(f"{host} fails at {subject}: HTTP 500{said}: look into the registry's log")
+        case 429 | 502 | 503 | 504:
             return BusyError(f"{host} cannot do it now for {subject}: HTTP {status}{said}")
         case _ if "immutable" in body.lower():
             return ConflictError(f"{host} refuses to change {subject}: the tag is immutable{said}")

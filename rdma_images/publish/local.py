@@ -1,15 +1,20 @@
-"""The manifest of an image in an engine, read before anything is sent."""
+"""What lies in an engine of an image, read blob by blob: its manifest, or one that has to be sent once more."""
 
 import io
 import json
+import shutil
 import tarfile
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
 
 import docker
 
 from rdma_images.engine import Engine
 from rdma_images.publish import faults
 from rdma_images.publish.client import Manifest
+from rdma_images.stream import CHUNK, Chunks
 
 _SMALL = 1 << 20  # bytes: a manifest is smaller, nearly every layer larger
 
@@ -20,43 +25,41 @@ def manifest(engine: Engine, digest: str) -> Manifest:
     No call of Docker's API before 1.48 tells it, so the image is saved and all but the manifest is dropped: seconds
     for gigabytes, which is why only who needs to know asks. Raises MissingError when the engine does not have it.
     """
+    with _saved(engine, digest) as files:
+        for member, file in files:
+            if member.size < _SMALL and (found := Manifest("", file.read())).digest == digest:
+                return Manifest(str(json.loads(found.raw).get("mediaType", "")), found.raw)
+    raise faults.MissingError(f"the engine saves {digest} without its manifest: build it again")
+
+
+@contextmanager
+def blob(engine: Engine, image: str, digest: str) -> Iterator[IO[bytes]]:
+    """The blob `digest` of the image `image`, as a file. Raises MissingError when the engine does not have it."""
+    with tempfile.TemporaryFile() as copy:
+        if not _copied(engine, image, digest, copy):
+            raise faults.MissingError(f"the engine saves {image} without its {digest}: build it again")
+        copy.seek(0)
+        yield copy
+
+
+def _copied(engine: Engine, image: str, digest: str, into: IO[bytes]) -> bool:
+    with _saved(engine, image) as files:
+        for member, file in files:
+            if member.name.rpartition("/")[2] == digest.removeprefix("sha256:"):
+                shutil.copyfileobj(file, into, CHUNK)
+                return True
+    return False
+
+
+@contextmanager
+def _saved(engine: Engine, digest: str) -> Iterator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]]:
+    """The files of the image `digest` as it is saved, each to be read before the next is asked for."""
     client = docker.APIClient(base_url=engine.host)
     try:
-        for raw in _small_files(client.get_image(digest)):
-            found = Manifest("", raw)
-            if found.digest == digest:
-                return Manifest(str(json.loads(raw).get("mediaType", "")), raw)
+        saved = io.BufferedReader(Chunks(client.get_image(digest, chunk_size=CHUNK)), CHUNK)
+        with tarfile.open(fileobj=saved, mode="r|", bufsize=CHUNK) as archive:
+            yield ((member, file) for member in archive if (file := archive.extractfile(member)) is not None)
     except docker.errors.ImageNotFound:
-        pass
+        raise faults.MissingError(f"the engine has no image {digest}: build it again") from None
     finally:
         client.close()
-    raise faults.MissingError(f"the engine has no image {digest}: build it again")
-
-
-def _small_files(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    with tarfile.open(fileobj=_Stream(chunks), mode="r|") as archive:
-        for member in archive:
-            if member.isfile() and member.size < _SMALL and (file := archive.extractfile(member)) is not None:
-                yield file.read()
-
-
-class _Stream(io.BytesIO):
-    """An iterator of bytes as a file that is read forward once."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        super().__init__()
-        self._chunks = iter(chunks)
-        self._left = b""
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Up to `size` bytes, fewer only at the end."""
-        wanted = size if size is not None and size >= 0 else float("inf")
-        parts = [self._left]
-        held = len(self._left)
-        while held < wanted and (chunk := next(self._chunks, b"")):
-            parts.append(chunk)
-            held += len(chunk)
-        whole = b"".join(parts)
-        cut = len(whole) if wanted == float("inf") else int(wanted)
-        self._left = whole[cut:]
-        return whole[:cut]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from rdma_images.engine import Progress
 from rdma_images.publish import faults
 from rdma_images.publish.client import Repository
+from rdma_images.publish.mend import digest_under
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -20,7 +21,7 @@ def move(names: Iterable[str], digest: str, repository: Repository, say: Progres
 
 
 def _move(name: str, digest: str, repository: Repository, say: Progress) -> bool:
-    current = repository.head(name)
+    current = digest_under(name, repository)
     if current == digest:
         return True
     if current is not None:

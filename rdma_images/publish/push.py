@@ -1,7 +1,8 @@
 """One image from an engine to a repository, by docker's own push: watched, read back, and tried again."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +13,12 @@ import urllib3.exceptions
 
 from rdma_images.engine import Engine
 from rdma_images.publish import faults
-from rdma_images.publish.client import Manifest, Repository
+from rdma_images.publish.client import Descriptor, Manifest, Repository
 from rdma_images.publish.events import Push
+from rdma_images.publish.mend import send_again
 
 Watch = Callable[[Push], None]
+_QUESTIONS = 8  # at once, of a registry that has just taken gigabytes
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ def push(
     client = docker.DockerClient(base_url=engine.host, timeout=pace.stall)
     api = client.api
     attempts: list[Push] = []
+    mended: set[str] = set()
     refused = 0
 
     def attempt() -> None:
@@ -77,6 +81,13 @@ def push(
         attempts.append(Push())
         try:
             _attempt(api, repository, tag, attempts[-1], watch, pace.stall, fresh=refused > 0)
+        except faults.InternalError as error:
+            if not error.about or error.about in mended:
+                raise
+            mended.add(error.about)
+            say(f"{error}; sending {error.about} again")
+            send_again(engine, digest, repository, error.about)
+            attempt()
         except faults.UnauthorizedError as error:
             refused += 1
             # Credentials may have expired on the way; fresh ones that are refused as well are wrong.
@@ -92,8 +103,14 @@ def push(
         raise faults.PublishError(f"the engine {engine.name} does not answer: {error}") from None
     finally:
         client.close()
-    manifest = read_back(repository, tag, digest)
-    return Pushed(manifest, _traffic(manifest, attempts, time.monotonic() - started))
+
+    def look() -> Manifest:
+        found = read_back(repository, tag, digest)
+        _check_blobs(found, repository)
+        return found
+
+    manifest = faults.persist(look, pace.attempts, pace.first_wait, say=say)
+    return Pushed(manifest, _traffic(manifest, attempts, mended, time.monotonic() - started))
 
 
 def _attempt(
@@ -195,7 +212,20 @@ def read_back(repository: Repository, tag: str, digest: str) -> Manifest:
     return manifest
 
 
-def _traffic(manifest: Manifest, attempts: Sequence[Push], seconds: float) -> Traffic:
+def _check_blobs(manifest: Manifest, repository: Repository) -> None:
+    """Raise ConflictError when the registry does not hold all that the image consists of.
+
+    docker leaves out what the registry says it has, and a registry says that of files which a power failure emptied.
+    """
+    config = Descriptor.from_json(manifest.body["config"])
+    with ThreadPoolExecutor(_QUESTIONS) as pool:
+        held = pool.map(lambda blob: repository.has_blob(blob.digest, blob.size), (config, *manifest.layers()))
+        for blob, there in zip((config, *manifest.layers()), held, strict=True):
+            if not there:
+                raise faults.ConflictError(f"{repository.ref}: the registry lost {blob.digest}: publish again")
+
+
+def _traffic(manifest: Manifest, attempts: Sequence[Push], mended: Container[str], seconds: float) -> Traffic:
     """The layers' bytes by fate. A layer that an earlier attempt sent is told as there by the last, but was sent."""
     *earlier, last = attempts
     sent_before = {layer.id for push in earlier for layer in push.layers.values() if layer.current}
@@ -204,7 +234,7 @@ def _traffic(manifest: Manifest, attempts: Sequence[Push], seconds: float) -> Tr
         name = layer.digest.removeprefix("sha256:")[:12]
         known = last.layers.get(name)
         fate = known.fate if known else "there"
-        if fate not in sums or (fate == "there" and name in sent_before):
+        if fate not in sums or (fate == "there" and (name in sent_before or f"blobs/{layer.digest}" in mended)):
             fate = "pushed"
         sums[fate] += layer.size
     return Traffic(**sums, seconds=seconds)

@@ -12,6 +12,7 @@ from rdma_images.publish.attach import Artifact, Attached, Believed, anybody, at
 from rdma_images.publish.client import Manifest, Repository, labels_of
 from rdma_images.publish.destination import Destination, unwanted
 from rdma_images.publish.item import Item, artifacts
+from rdma_images.publish.mend import digest_under
 from rdma_images.publish.moving import move
 from rdma_images.publish.progress import Watcher
 from rdma_images.publish.publication import Place, load
@@ -60,11 +61,11 @@ def _tag(item: Item, place: Destination, repository: Repository) -> tuple[str, s
     of its own.
     """
     full, digest = item.tags.full, item.build.digest
-    current = repository.head(full)
+    current = digest_under(full, repository)
     if current in (None, digest) or not place.immutable:
         return full, current
     tag = own(full, digest)
-    return tag, repository.head(tag)
+    return tag, digest_under(tag, repository)
 
 
 def send(item: Item, place: Destination, means: Means) -> Place:

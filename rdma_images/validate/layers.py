@@ -20,19 +20,17 @@ import zstandard
 from docker import DockerClient
 from pydantic import ValidationError
 
-from rdma_images import atomic
+from rdma_images import atomic, stream
 from rdma_images.engine import Engine
 from rdma_images.engine.layout import Layout
 from rdma_images.errors import RdmaImagesError
 from rdma_images.paths import VALIDATORS, state_folder
-from rdma_images.validate import stream
+from rdma_images.stream import CHUNK, Chunks
 from rdma_images.validate.measured import Layer, Leftovers
-from rdma_images.validate.stream import Chunks
 from rdma_images.validate.subject import Subject
 from validators.probes import leftovers, tree
 
 BLOBS = "containerd/io.containerd.content.v1.content/blobs/sha256"
-CHUNK = 1 << 20  # bytes
 MOST_PLACES = 10_000
 READERS = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 

@@ -7,6 +7,7 @@ from typing import cast
 from docker import DockerClient
 
 from rdma_images.engine import Engine
+from rdma_images.stream import CHUNK
 from rdma_images.validate import container, door, layers, probing, readout
 from rdma_images.validate.measured import Layer, Measured, ToolRun, lost
 from rdma_images.validate.subject import Subject
@@ -35,7 +36,7 @@ def _inside(box: container.Sealed, engine: Engine, subject: Subject) -> Measured
         if isinstance(found, Measured):
             return found
         why = found
-    taken = readout.read_out(cast(Iterator[bytes], box.container.export(chunk_size=readout.CHUNK)), subject)
+    taken = readout.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), subject)
     runs = _tool_runs(str(box.container.id), engine) if box.running else None
     missing = {"torch": f"torch was not imported: {why}"} | ({} if runs else {"tools": why})
     return taken.model_copy(update={"tools": runs, "missing": taken.missing | missing})

@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
+from rdma_images import stream
 from rdma_images.errors import RdmaImagesError
 from rdma_images.paths import PROJECT
-from rdma_images.validate import door, stream
+from rdma_images.stream import CHUNK
+from rdma_images.validate import door
 from rdma_images.validate.case import name_of
 from rdma_images.validate.ldcache import About, ReadOut, cache
 from rdma_images.validate.measured import Measured, lost, measured
 from rdma_images.validate.subject import Subject
 from validators.probes import elf, leftovers, libraries, measure, packages, system, tree
 
-CHUNK = 1 << 20  # bytes
 SHARED = re.compile(r".*\.so(\.[\w.]+)?")
 KEPT = re.compile(  # small files that are read where they lie
     r"/var/lib/dpkg/status(?:\.d/.+)?|/etc/ld\.so\.cache|/(?:etc|usr/lib)/os-release|.*\.dist-info/METADATA|.*/nccl\.h"

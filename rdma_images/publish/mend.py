@@ -1,0 +1,40 @@
+"""What a push that died left half noted in a registry, written again: nothing else mends it.
+
+A registry that is killed while it notes that a repository has something keeps an empty note, and answers HTTP 500 to
+whoever asks for that thing (seen with docker-registry 2.8.2). docker asks before it sends, and so never sends it again.
+"""
+
+import time
+from contextlib import suppress
+
+from rdma_images.engine import Engine
+from rdma_images.publish import faults, local
+from rdma_images.publish.client import Repository
+
+_WAITS = (0.5, 1.0, 0.0)  # seconds after each question: a registry's short trouble is over by then
+
+
+def send_again(engine: Engine, image: str, repository: Repository, about: str) -> None:
+    """Send `about` (an InternalError's) of the image with the digest `image` without asking whether it is there.
+
+    Raises the PublishError of a registry that fails at more than this one thing, before anything is read.
+    """
+    kind, _, reference = about.partition("/")
+    if kind == "blobs":
+        place = repository.begin_upload(reference)
+        with local.blob(engine, image, reference) as content:
+            repository.upload(place, reference, content)
+    else:
+        repository.put_manifest(reference, local.manifest(engine, image))
+
+
+def digest_under(tag: str, repository: Repository) -> str | None:
+    """The digest that a tag leads to, for who is going to write the tag; None where it leads nowhere.
+
+    A tag at which the registry fails, asked three times, is half noted and leads nowhere.
+    """
+    for wait in _WAITS:
+        with suppress(faults.InternalError):
+            return repository.head(tag)
+        time.sleep(wait)
+    return None

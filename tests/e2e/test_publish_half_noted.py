@@ -1,0 +1,115 @@
+"""A registry that was killed, or lost its power, while it wrote: what it left half noted is sent again, or told."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from publish_parts import Registry
+from test_publish_faults import (  # the fixtures are found by their names here
+    REPOSITORY,
+    Trap,
+    assert_all_there_once,
+    engine,
+    item,
+    never,
+    program,
+    run,
+    small,
+)
+
+from rdma_images.publish.attach import fallback_tag
+
+__all__ = ["engine", "item", "program", "small"]
+pytestmark = pytest.mark.e2e
+
+
+def written(registry: Registry) -> list[Path]:
+    """What the registry stores, in the order in which it was written."""
+    return sorted(
+        (path for path in registry.storage.rglob("*") if path.is_file()), key=lambda at: at.stat().st_mtime_ns
+    )
+
+
+def half_note(registry: Registry, path: Path) -> None:
+    """As a kill leaves the file `path`: begun, and nothing after it."""
+    files = written(registry)
+    for later in files[files.index(path) + 1 :]:
+        later.unlink()
+    for folder in sorted((one for one in registry.storage.rglob("*") if one.is_dir()), reverse=True):
+        if not any(folder.iterdir()):
+            folder.rmdir()
+    path.write_bytes(b"")
+
+
+@pytest.fixture
+def published(engine, item, program, tmp_path):
+    registry = Registry(program, tmp_path / "registry").start()
+    try:
+        assert run(engine, item, registry, Trap(1 << 40, never)).error == ""
+        registry.kill()
+        yield registry
+    finally:
+        registry.kill()
+
+
+def note_of(registry: Registry, item, name: str, turn: int = 0) -> Path:
+    """Of the notes of the repository whose path matches `name`, the one that was written at that turn."""
+    known = {"full": item.tags.full, "short": item.tags.short[0], "list": fallback_tag(item.build.digest)}
+    return [path for path in written(registry) if path.match(f"{REPOSITORY}/{name.format(**known)}/link")][turn]
+
+
+@pytest.mark.parametrize(
+    ("name", "turn"),
+    [
+        ("_layers/sha256/*", 0),
+        ("_layers/sha256/*", -1),
+        ("_manifests/tags/{full}/current", 0),
+        ("_manifests/tags/{short}/current", 0),
+        ("_manifests/tags/{list}/current", 0),
+    ],
+)
+def test_what_is_half_noted_is_sent_again(name, turn, engine, item, published):
+    half_note(published, note_of(published, item, name, turn))
+    published.start()
+    outcome = run(engine, item, published, Trap(1 << 40, never))
+    assert outcome.error == "", outcome.error
+    assert_all_there_once(published, item)
+
+
+def test_what_was_sent_again_is_told_and_counted(engine, item, published):
+    note = note_of(published, item, "_layers/sha256/*", 1)
+    half_note(published, note)
+    published.start()
+    trap = Trap(1 << 40, never)
+    outcome = run(engine, item, published, trap)
+    assert any(f"sending blobs/sha256:{note.parent.name} again" in line for line in trap.said), trap.said
+    assert outcome.place.traffic.pushed == outcome.place.bytes
+
+
+@pytest.mark.exhaustive
+def test_whichever_note_is_half_written(engine, item, published):
+    whole = published.folder / "whole"
+    shutil.copytree(published.storage, whole)
+    notes = [path for path in written(published) if path.name == "link"]
+    assert len(notes) > 20
+    for note in notes:
+        shutil.rmtree(published.storage)
+        shutil.copytree(whole, published.storage)
+        half_note(published, note)
+        published.start()
+        outcome = run(engine, item, published, Trap(1 << 40, never))
+        assert outcome.error == "", f"{note}: {outcome.error}"
+        assert_all_there_once(published, item)
+        published.kill()
+
+
+def test_a_layer_that_the_registry_lost_the_bytes_of_is_told(engine, item, published):
+    """As after a power failure; docker would leave the layer out, for the registry says that it has it."""
+    shutil.rmtree(published.storage / "docker/registry/v2/repositories" / REPOSITORY / "_manifests")
+    largest = max(written(published), key=lambda path: path.stat().st_size)
+    largest.write_bytes(b"")
+    published.start()
+    outcome = run(engine, item, published, Trap(1 << 40, never))
+    assert f"sha256:{largest.parent.name}" in outcome.error
+    assert "damaged" in outcome.error
+    assert published.tags(REPOSITORY) == {item.tags.full}
