@@ -181,7 +181,7 @@ def test_a_tool_that_prints_without_end_takes_no_memory() -> None:
 
 
 def test_a_tool_whose_child_keeps_its_output_open_is_stopped() -> None:
-    rc, out, _ = tools.bounded(["sh", "-c", "echo here; setsid sleep 3 & exit 0"], 0.5, 100)
+    rc, out, _ = tools.bounded(["sh", "-c", "echo here; setsid sleep 30 & exit 0"], 3, 100)
     assert (rc, out) == (None, b"here\n")
 
 
