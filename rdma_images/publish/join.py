@@ -10,6 +10,7 @@ from rdma_images.model import Image
 from rdma_images.publish import faults, publication
 from rdma_images.publish.client import OCI_INDEX, Descriptor, Manifest, Repository, canonical
 from rdma_images.publish.destination import Destination, destination
+from rdma_images.publish.mend import digest_under
 from rdma_images.publish.moving import move
 from rdma_images.publish.registries import Registry
 from rdma_images.publish.seal import Seal
@@ -68,14 +69,14 @@ def _join(target: str, tag: str, members: Members, place: Destination, means: Me
             for platform, (image, its) in sorted(members.items())
         }
     )
-    current = means.persist(partial(repository.head, tag))
+    current = means.persist(partial(digest_under, tag, repository))
     full = own(tag, index.digest) if place.immutable and current not in (None, index.digest) else tag
     means.persist(partial(repository.put_manifest, index.digest, index))
     if means.signer is not None:
         seal = Seal(means.signer, place, repository, index.digest, means.watcher.line)
         if not means.persist(partial(seal.is_on, ())):
             seal.put((), means.persist)
-    if means.persist(partial(repository.head, full)) != index.digest:
+    if means.persist(partial(digest_under, full, repository)) != index.digest:
         means.persist(partial(repository.put_manifest, full, index))
     short = tuple(dict.fromkeys(name for _, its in members.values() for name in its.short))
     moved = means.persist(partial(move, short, index.digest, repository, means.watcher.line))
