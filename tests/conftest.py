@@ -1,5 +1,12 @@
 """What all tests share."""
 
+import signal
+
+
+def pytest_configure():
+    """A shell's background job ignores SIGINT, and all that it starts does: the tests of Ctrl-C would press in vain."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="write tests/data/golden/ anew, to be read as a diff")

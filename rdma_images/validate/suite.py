@@ -26,6 +26,7 @@ INPUTS = (
     "rdma_images/model.py",
     "rdma_images/nccl_log.py",
     "rdma_images/plain.py",
+    "rdma_images/stream.py",
     "rdma_images/verdict.py",
     "rdma_images/versions.py",
     "rdma_images/yamlfile.py",
