@@ -79,8 +79,13 @@ def _line(supply: Supply) -> str:
 
 
 def _apt_config(own_sources: bool) -> str:
-    """apt.conf(5): the CA bundle, logins, patience, and instead of the base's sources our own."""
+    """apt.conf(5): the CA bundle, logins, patience, and instead of the base's sources our own.
+
+    dpkg waits for the disk at every file, so that a machine which loses its power has whole packages; of a step that
+    loses it nothing is kept.
+    """
     lines = [
+        'DPkg::Options:: "--force-unsafe-io";',
         'Acquire::Retries "3";',
         f'Acquire::https::CaInfo "{MOUNTED}/ca-bundle";',
         f'Dir::Etc::netrc "{MOUNTED}/apt-auth";',

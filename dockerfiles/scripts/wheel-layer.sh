@@ -12,7 +12,7 @@ requirements=$(mktemp)
 cat > "$requirements"
 
 # The wheels are chosen for the image's platform and Python; the builder's own Python only runs uv's layout script.
-/opt/pip/bin/uv pip install --quiet --python /opt/venv/bin/python --prefix /layer/opt/venv \
+/opt/uv/bin/uv pip install --quiet --python /opt/venv/bin/python --prefix /layer/opt/venv \
     --python-platform "$platform" ${python:+--python-version "$python"} \
     --no-deps --only-binary :all: --require-hashes --requirement "$requirements"
 rm -rf "$UV_CACHE_DIR"

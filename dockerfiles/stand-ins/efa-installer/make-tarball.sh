@@ -23,7 +23,7 @@ repackage() {
 pack() {
     version=$(sed -n 's/^Version: //p' "$work/DEBIAN/control")
     package=$(sed -n 's/^Package: //p' "$work/DEBIAN/control")
-    dpkg-deb --build --root-owner-group "$work" "$debs/${package}_${version}_$(dpkg --print-architecture).deb" > /dev/null
+    dpkg-deb --build -Znone --root-owner-group "$work" "$debs/${package}_${version}_$(dpkg --print-architecture).deb" > /dev/null
     rm -rf "$work"
 }
 

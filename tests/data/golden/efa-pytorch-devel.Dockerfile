@@ -23,15 +23,16 @@ RUN --mount=type=cache,id=apt-archives-builder,target=/var/cache/apt,sharing=loc
 set -eu
 export APT_CONFIG=/run/secrets/apt-config DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
-apt-get install -qq --no-install-recommends ca-certificates python3-venv
-python3 -m venv /opt/pip
+apt-get install -qq --no-install-recommends ca-certificates python3 python3-pip-whl
 python3 -m venv --without-pip /opt/venv
 SH
 RUN --mount=type=secret,id=ca-bundle --mount=type=secret,id=pip-config --mount=type=secret,id=netrc <<'SH'
 set -eu
 export PIP_CONFIG_FILE=/run/secrets/pip-config NETRC=/run/secrets/netrc PIP_CERT=/run/secrets/ca-bundle
-/opt/pip/bin/pip install --quiet --no-cache-dir --disable-pip-version-check --only-binary :all: --require-hashes \
-    --requirement /dev/stdin <<'LOCK'
+# pip runs from its wheel, as Python's own ensurepip runs it: it is needed once.
+wheel=$(echo /usr/share/python-wheels/pip-*.whl)
+python3 "$wheel/pip" install --target /opt/uv --quiet --no-cache-dir --no-compile \
+    --disable-pip-version-check --only-binary :all: --require-hashes --requirement /dev/stdin <<'LOCK'
 uv==0.9.1 --hash=sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 LOCK
 SH
@@ -145,7 +146,7 @@ requirements=$(mktemp)
 cat > "$requirements"
 
 # The wheels are chosen for the image's platform and Python; the builder's own Python only runs uv's layout script.
-/opt/pip/bin/uv pip install --quiet --python /opt/venv/bin/python --prefix /layer/opt/venv \
+/opt/uv/bin/uv pip install --quiet --python /opt/venv/bin/python --prefix /layer/opt/venv \
     --python-platform "$platform" ${python:+--python-version "$python"} \
     --no-deps --only-binary :all: --require-hashes --requirement "$requirements"
 rm -rf "$UV_CACHE_DIR"
