@@ -84,9 +84,9 @@ def push(
         except faults.InternalError as error:
             if not error.about or error.about in mended:
                 raise
-            mended.add(error.about)
             say(f"{error}; sending {error.about} again")
             send_again(engine, digest, repository, error.about)
+            mended.add(error.about)
             attempt()
         except faults.UnauthorizedError as error:
             refused += 1
