@@ -96,14 +96,20 @@ def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
 @pytest.mark.parametrize(
     ("steps", "check", "said"),
     [
-        (f"RUN printf '{SH}sleep 600' > /opt/amazon/efa/bin/fi_info\n", "libfabric.fi-info", "did not end in"),
-        (
+        pytest.param(
+            f"RUN printf '{SH}sleep 600' > /opt/amazon/efa/bin/fi_info\n",
+            "libfabric.fi-info",
+            "did not end in",
+            id="hangs",
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param(
             f"RUN printf '{SH}head -c 300 /dev/urandom; exit 3' > /usr/bin/ibv_devinfo\n",
             "verbs.ibv-devinfo",
             "ended with 3",
+            id="prints-bytes",
         ),
     ],
-    ids=["hangs", "prints-bytes"],
 )
 def test_tools_that_misbehave_are_red(steps: str, check: str, said: str) -> None:
     with validated.derived(f"FROM {validated.good_image()}\n{steps}", "misbehaves") as ref:
