@@ -1,10 +1,10 @@
 """One image from an engine to a repository, by docker's own push: watched, read back, and tried again."""
 
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import docker
@@ -70,35 +70,13 @@ def push(
         )
     started = time.monotonic()
     client = docker.DockerClient(base_url=engine.host, timeout=pace.stall)
-    api = client.api
-    attempts: list[Push] = []
-    mended: set[str] = set()
-    refused = 0
-
-    def attempt() -> None:
-        nonlocal refused
-        # Anew each time: a layer that was cut off starts from zero again.
-        attempts.append(Push())
-        try:
-            _attempt(api, repository, tag, attempts[-1], watch, pace.stall, fresh=refused > 0)
-        except faults.InternalError as error:
-            if not error.about or error.about in mended:
-                raise
-            say(f"{error}; sending {error.about} again")
-            send_again(engine, digest, repository, error.about)
-            mended.add(error.about)
-            attempt()
-        except faults.UnauthorizedError as error:
-            refused += 1
-            # Credentials may have expired on the way; fresh ones that are refused as well are wrong.
-            raise error if refused > 1 else faults.ExpiredError(str(error)) from None
-
+    sending = _Sending(engine, client.api, digest, repository, tag, pace.stall, watch, say)
     try:
         _name_it(client, digest, repository.ref, tag)
         try:
-            faults.persist(attempt, pace.attempts, pace.first_wait, say=say)
+            faults.persist(sending.attempt, pace.attempts, pace.first_wait, say=say)
         finally:
-            _unname_it(api, f"{repository.ref}:{tag}")
+            _unname_it(client.api, f"{repository.ref}:{tag}")
     except requests.RequestException as error:
         raise faults.PublishError(f"the engine {engine.name} does not answer: {error}") from None
     finally:
@@ -110,7 +88,42 @@ def push(
         return found
 
     manifest = faults.persist(look, pace.attempts, pace.first_wait, say=say)
-    return Pushed(manifest, _traffic(manifest, attempts, mended, time.monotonic() - started))
+    return Pushed(manifest, _traffic(manifest, sending, time.monotonic() - started))
+
+
+@dataclass
+class _Sending:
+    """The attempts at one push, and what each learned for the next. `stall` in seconds."""
+
+    engine: Engine
+    api: docker.APIClient
+    digest: str
+    repository: Repository
+    tag: str
+    stall: int
+    watch: Watch
+    say: Callable[[str], None]
+    pushes: list[Push] = field(default_factory=list)
+    mended: set[str] = field(default_factory=set)
+    refused: int = 0
+
+    def attempt(self) -> None:
+        """Push once; where the registry fails at one thing of the image, that is sent, and the push begun again."""
+        # Anew each time: a layer that was cut off starts from zero again.
+        self.pushes.append(Push())
+        try:
+            _attempt(self.api, self.repository, self.tag, self.pushes[-1], self.watch, self.stall, self.refused > 0)
+        except faults.InternalError as error:
+            if not error.about or error.about in self.mended:
+                raise
+            self.say(f"{error}; sending {error.about} again")
+            send_again(self.engine, self.digest, self.repository, error.about)
+            self.mended.add(error.about)
+            self.attempt()
+        except faults.UnauthorizedError as error:
+            self.refused += 1
+            # Credentials may have expired on the way; fresh ones that are refused as well are wrong.
+            raise error if self.refused > 1 else faults.ExpiredError(str(error)) from None
 
 
 def _attempt(
@@ -217,24 +230,24 @@ def _check_blobs(manifest: Manifest, repository: Repository) -> None:
 
     docker leaves out what the registry says it has, and a registry says that of files which a power failure emptied.
     """
-    config = Descriptor.from_json(manifest.body["config"])
+    blobs = (Descriptor.from_json(manifest.body["config"]), *manifest.layers())
     with ThreadPoolExecutor(_QUESTIONS) as pool:
-        held = pool.map(lambda blob: repository.has_blob(blob.digest, blob.size), (config, *manifest.layers()))
-        for blob, there in zip((config, *manifest.layers()), held, strict=True):
+        held = pool.map(lambda blob: repository.has_blob(blob.digest, blob.size), blobs)
+        for blob, there in zip(blobs, held, strict=True):
             if not there:
                 raise faults.ConflictError(f"{repository.ref}: the registry lost {blob.digest}: publish again")
 
 
-def _traffic(manifest: Manifest, attempts: Sequence[Push], mended: Container[str], seconds: float) -> Traffic:
+def _traffic(manifest: Manifest, sending: _Sending, seconds: float) -> Traffic:
     """The layers' bytes by fate. A layer that an earlier attempt sent is told as there by the last, but was sent."""
-    *earlier, last = attempts
+    *earlier, last = sending.pushes
     sent_before = {layer.id for push in earlier for layer in push.layers.values() if layer.current}
     sums = {"pushed": 0, "mounted": 0, "there": 0}
     for layer in manifest.layers():
         name = layer.digest.removeprefix("sha256:")[:12]
         known = last.layers.get(name)
         fate = known.fate if known else "there"
-        if fate not in sums or (fate == "there" and (name in sent_before or f"blobs/{layer.digest}" in mended)):
+        if fate not in sums or (fate == "there" and (name in sent_before or f"blobs/{layer.digest}" in sending.mended)):
             fate = "pushed"
         sums[fate] += layer.size
     return Traffic(**sums, seconds=seconds)
