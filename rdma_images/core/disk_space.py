@@ -1,18 +1,22 @@
-"""Room on a disk: asked for before the work, not found missing in the middle of it."""
+"""Disk space: asked for before the work, not found missing in the middle of it."""
 
 import shutil
 import subprocess
 from pathlib import Path
 
-from rdma_images.errors import RdmaImagesError
-from rdma_images.paths import state_folder
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import state_folder
+from rdma_images.core.sizes import readable
 
 GB = 10**9  # bytes
 
 # What the builder's cache may keep. Five builds of these images grew to 60 GB without a limit; images share their
-# wheel layers, so 40 GB keep several versions of each. A small disk keeps room for the images themselves.
+# wheel layers, so 40 GB keep several versions of each. A small disk keeps space for the images themselves.
 CACHE_BYTES = 40 * GB
 CACHE_SHARE = 0.3  # of the file system
+# The wheels' layers that are kept, compressed: those of four torch releases, which share most of NVIDIA's.
+LAYER_BYTES = 12 * GB
+LAYER_SHARE = 0.1
 
 
 def cache_limit(folder: Path) -> int:
@@ -20,22 +24,27 @@ def cache_limit(folder: Path) -> int:
     return min(CACHE_BYTES, int(shutil.disk_usage(_existing(folder)).total * CACHE_SHARE))
 
 
+def layers_limit(folder: Path) -> int:
+    """What the wheels' layers under `folder` may take, in bytes."""
+    return min(LAYER_BYTES, int(shutil.disk_usage(_existing(folder)).total * LAYER_SHARE))
+
+
 def free(folder: Path) -> int:
     """The bytes free where `folder` is, or will be."""
     return shutil.disk_usage(_existing(folder)).free
 
 
-def need(size: int, what: str, folder: Path | None = None) -> None:
+def require(size: int, what: str, folder: Path | None = None) -> None:
     """Return when `size` bytes for `what` are free where `folder` is (the state folder unless said).
 
-    Raises RdmaImagesError with what is needed, what is free, where, and the mend.
+    Raises RdmaImagesError with what is needed, what is free, where, and the fix.
     """
     place = folder or state_folder()
     there = free(place)
     if there < size:
         raise RdmaImagesError(
-            f"{what} needs {size / GB:.1f} GB, and {place} has {there / GB:.1f} GB free: "
-            f"free {(size - there) / GB:.1f} GB there, or set RDMA_IMAGES_STATE to a folder on a larger disk"
+            f"{what} needs {readable(size)}, and {place} has {readable(there)} free\n"
+            f"free {readable(size - there)} there, or set RDMA_IMAGES_STATE to a folder on a larger disk"
         )
 
 

@@ -4,10 +4,12 @@ import re
 from pathlib import PurePosixPath
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
-from rdma_images.validate.measured import Libraries, MappedNccl, Measured
-from rdma_images.validate.subject import Subject
+from rdma_images.core.measurements import Libraries, MappedNccl, Measured
+from rdma_images.core.model import LABEL_PREFIX
+from rdma_images.core.plain import plain
+from rdma_images.core.probe_value import Value
 
 # The driver's own libraries: mounted into a container by the runtime, in no image.
 OF_THE_DRIVER = frozenset({"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1"})
@@ -15,25 +17,63 @@ WHEEL = "-packages/nvidia/nccl/lib/libnccl.so.2"
 NCCL_WHEEL = re.compile(r"nvidia-nccl-cu(\d+)")
 
 
-class Expected(BaseModel):
+class Step(Value):
+    """One step of the image's history: what made it, and the bytes it added."""
+
+    made_by: str
+    bytes: int
+
+
+class Subject(Value):
+    """An image as its configuration describes it.
+
+    `digest` identifies its content: of the manifest where the engine keeps one, else of the configuration.
+    """
+
+    ref: str
+    digest: str
+    platform: str
+    labels: dict[str, str]
+    environment: dict[str, str]
+    user: str
+    entrypoint: list[str]
+    tags: list[str]
+    bytes: int
+    created: str
+    layers: list[str]  # digests of the uncompressed layers, lowest first
+    history: list[Step]  # oldest first
+
+    def label(self, name: str) -> str | None:
+        """A label of ours, by what follows the prefix."""
+        return self.labels.get(f"{LABEL_PREFIX}.{name}")
+
+    @property
+    def machine(self) -> str:
+        """The machine of its platform as ELF files call it, such as "x86_64"; "" where it is not known."""
+        architecture = self.platform.partition("/")[2].partition("/")[0]
+        return {"amd64": "x86_64", "arm64": "aarch64"}.get(architecture, architecture)
+
+    @property
+    def rehearsal(self) -> tuple[str, ...]:
+        """The ids of the sources that stand-ins replaced."""
+        return tuple(filter(None, plain(self.label("rehearsal") or "").split(",")))
+
+
+class Expected(Value):
     """What the image is meant to be.
 
     `fabric` is None for an image that is not for either fabric; `because` says how that is known. `components` are the
     versions of the matrix, empty for an image that nobody here planned.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     fabric: Literal["efa", "erdma"] | None
     because: str
     target: str | None = None
-    components: dict[str, str] = {}
+    components: dict[str, str] = Field(default_factory=dict)
 
 
-class Case(BaseModel):
+class Case(Value):
     """One image and everything that was found out about it; the input of every validator."""
-
-    model_config = ConfigDict(frozen=True)
 
     subject: Subject
     expected: Expected
@@ -69,7 +109,7 @@ def mapped_nccl(case: Case) -> MappedNccl | None:
 
 def wheel_nccl(libraries: Libraries) -> str | None:
     """The libnccl of the NVIDIA wheel, by its place; None where no wheel brought one."""
-    return next((path for path in libraries.nccl if path.endswith(WHEEL)), None)
+    return next((path for path, about in libraries.nccl.items() if path.endswith(WHEEL) and not about.error), None)
 
 
 def nccl_wheels(case: Case) -> dict[str, str]:
@@ -89,7 +129,7 @@ def nccl_in_use(case: Case) -> tuple[str, str] | None:
         return None
     found = wheel_nccl(tree.libraries) or tree.libraries.resolved["libnccl.so.2"].file
     about = tree.libraries.nccl.get(found)
-    return (found, about.version) if about else None
+    return (found, about.version) if about and not about.error else None
 
 
 def missing_in(libraries: Libraries, path: str) -> list[str]:

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 
 class RdmaImagesError(Exception):
-    """An expected error. The message says what was wrong, where, and the mend.
+    """An expected error. The message says what was wrong, where, and the fix.
 
     `exit_code` is what the process ends with: 1 for a failure, 2 for a refusal.
     """

@@ -1,13 +1,53 @@
 """What the steps hand to each other. Frozen: a step returns something new, it never changes what it was given."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar
 
-from rdma_images.plain import plain
+from rdma_images.core.plain import plain
 
 Fabric = Literal["efa", "erdma"]
 Platform = Literal["linux/amd64", "linux/arm64"]
+
+LABEL_PREFIX = "io.rdma-images"  # of the names of our own labels
+
+UNWRITTEN = {"written": False}  # metadata of a field of details that is for the templates alone
+
+
+@dataclass(frozen=True)
+class Details:
+    """What the facts say of a component's version that later steps need: each component adds fields of its own."""
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The folders of its programs, to be on the PATH."""
+        return ()
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What the image's labels say of it beside its version, by the end of the label's name."""
+        return {}
+
+    @property
+    def network(self) -> str | None:
+        """The name by which NCCL selects the network that it brings; None where it brings none."""
+        return None
+
+    def words(self) -> dict[str, str]:
+        """The fields as plain words, for plan.json and the build arguments of stand-ins: {"net-name": "AWS Libfabric"}.
+
+        Those that are None, and those for the templates alone, are left out.
+        """
+        found: dict[str, str] = {}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value is not None and one.metadata.get("written", True):
+                name = one.name.rstrip("_").replace("_", "-")
+                found[name] = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        return found
+
+
+D = TypeVar("D", bound=Details)
 
 
 @dataclass(frozen=True)
@@ -21,8 +61,7 @@ class Component:
     name: str
     version: str
     decided_by: str
-    # What the facts say of this version that later steps need: {"flags": "-y …"}; plan_details.py lists them all.
-    details: dict[str, str] = field(default_factory=dict)
+    details: Details = Details()
 
 
 @dataclass(frozen=True)
@@ -37,7 +76,7 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Setting:
-    """What an image asks of whoever runs it: shown and labelled, never set in the image."""
+    """What an image asks of its host or job: shown and labelled, never set in the image."""
 
     what: str  # "devices", "variable.NCCL_SOCKET_IFNAME"
     value: str
@@ -71,6 +110,13 @@ class Image:
         """The version of a component by name; KeyError when the image does not have it."""
         return self.components[component].version
 
+    def details(self, kind: type[D]) -> D:
+        """The details of the component that has this kind of them; KeyError when the image does not have it."""
+        for component in self.components.values():
+            if isinstance(component.details, kind):
+                return component.details
+        raise KeyError(kind.__name__)
+
 
 @dataclass(frozen=True)
 class Broken:
@@ -101,6 +147,8 @@ class Plan:
     refusals: tuple[Refusal, ...] = ()
 
 
+UNPINNED = "not locked"  # the pin of a source that no lock has a digest of yet
+ARCHIVE_SIGNATURE = "archive-signature"
 SourceKind = Literal["base", "apt", "index", "download"]
 
 
@@ -109,7 +157,7 @@ class Source:
     """Where bytes come from, before any mirror.
 
     `pin` says how the bytes are known to be right, as "sha256:…", "sha512:…", "openpgp:<fingerprint>" or
-    "archive-signature" (apt's own); `size` is in bytes, None where nobody has published it.
+    "archive-signature" (apt's own); `size` is in bytes, None where it is not published.
     `context` is the name under which the Dockerfile takes a base or a download; None for apt archives and the index.
     """
 
@@ -177,34 +225,12 @@ class Check:
     outcome: Outcome
     expected: str = ""
     found: str = ""
-    mend: str = ""  # what to do, where it failed
+    fix: str = ""  # what to do, where it failed
     reason: str = ""  # why it was skipped
     source: str = ""  # where the rule is from
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
         """Make the texts plain."""
-        for name in ("title", "expected", "found", "mend", "reason"):
+        for name in ("title", "expected", "found", "fix", "reason"):
             object.__setattr__(self, name, plain(getattr(self, name)))
-
-
-@dataclass(frozen=True)
-class Report:
-    """Everything measured in one image by one suite."""
-
-    ref: str
-    digest: str  # of the image validated
-    suite: str  # digest of the validators that ran
-    image_id: str | None  # None for an image nobody here planned
-    rehearsal: tuple[str, ...]
-    started: str  # ISO 8601, UTC
-    seconds: float
-    checks: tuple[Check, ...]
-    facts: dict[str, object] = field(default_factory=dict)  # what the probes measured, by probe name
-    schema: int = 1
-    reused: bool = False  # answered from a report kept: same image, same suite, same question
-
-    @property
-    def passed(self) -> bool:
-        """No check of severity error failed."""
-        return not any(c.outcome == "failed" and c.severity == "error" for c in self.checks)

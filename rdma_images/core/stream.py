@@ -41,4 +41,4 @@ def members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     rest = cast(io.BufferedIOBase, archive.fileobj)
     while data := rest.read(CHUNK):
         if data.strip(b"\0"):
-            raise tarfile.ReadError("a damaged tar: it goes on where it should end")
+            raise tarfile.ReadError("a damaged tar: more follows its end")

@@ -1,23 +1,28 @@
 """Files that are there whole or not at all."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rdma_images.core import files
+
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
     """Write `text` to `path`; whoever reads meanwhile sees the old file or the new one, never half of it."""
-    with replacing(path, mode) as beside:
+    with files.as_file_error(path), replacing(path, mode) as beside:
         beside.write_text(text, encoding="utf-8")
 
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o644) -> Iterator[Path]:
     """A new file beside `path` that takes its place when the block ends well, and is removed when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as made:
-        beside = Path(made.name)
+    with files.as_file_error(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(number)
+        beside = Path(name)
     try:
         yield beside
         beside.chmod(mode)

@@ -1,4 +1,4 @@
-"""One at a time: who comes second waits, and is told for whom."""
+"""Locks between processes: the second one waits, and its user reads which process it waits for."""
 
 import fcntl
 import json
@@ -10,14 +10,15 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rdma_images.engine.model import Progress, silent
-from rdma_images.errors import RdmaImagesError
-from rdma_images.paths import state_folder
+from rdma_images.core import files
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import state_folder
+from rdma_images.core.progress import Progress, silent
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has the turn."""
+    """Who holds a lock."""
 
     what: str  # "invoke build --target efa-pytorch"
     pid: int
@@ -28,8 +29,8 @@ class Holder:
 
 
 @contextmanager
-def take(name: str, what: str, progress: Progress = silent, patience: float | None = None) -> Iterator[None]:
-    """Hold the turn `name` of this state folder while the body runs.
+def hold(name: str, what: str, progress: Progress = silent, patience: float | None = None) -> Iterator[None]:
+    """Hold the lock `name` of this state folder while the body runs.
 
     The kernel keeps the lock (flock) and lets go of it with the process, so a dead holder never stops anyone; the
     file's text only says who holds it. Waits for ever, or for `patience` seconds and then raises RdmaImagesError.
@@ -47,7 +48,7 @@ def take(name: str, what: str, progress: Progress = silent, patience: float | No
 
 
 def holder(name: str) -> Holder | None:
-    """Who holds the turn `name`; None when it is free."""
+    """Who holds the lock `name`; None when it is free."""
     path = _path(name)
     try:
         lock = os.open(path, os.O_RDWR)
@@ -60,13 +61,13 @@ def holder(name: str) -> Holder | None:
 
 
 def holders() -> dict[str, Holder]:
-    """Every turn that is held, by name."""
-    names = sorted(path.name for path in _path("").glob("*"))
+    """Every lock that is held, by name."""
+    names = [path.name for path in files.entries(_path(""))]
     return {name: who for name in names if (who := holder(name))}
 
 
 def _path(name: str) -> Path:
-    return state_folder() / "turns" / name
+    return state_folder() / "locks" / name
 
 
 def _locked(path: Path, name: str, progress: Progress, patience: float | None) -> int:
@@ -82,7 +83,7 @@ def _locked(path: Path, name: str, progress: Progress, patience: float | None) -
         os.close(lock)
         who = _read(path) or "another process"
         if patience is not None and time.monotonic() - begun >= patience:
-            raise RdmaImagesError(f"{name} is held by {who}: wait for it to end, or end it")
+            raise RdmaImagesError(f"{name} is held by {who}\nwait for it to end, or end it")
         if not told and who != "another process":
             progress(f"waiting for {name}: held by {who}")
             told = True

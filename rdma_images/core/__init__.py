@@ -1,0 +1,1 @@
+"""What every step stands on: errors, paths, versions, strict YAML, whole files, locks, and the model."""

@@ -1,0 +1,121 @@
+"""The user's files and folders: what keeps one from being read or written is told in a sentence, with what to do."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from traceback import walk_tb
+
+from rdma_images.core.errors import RdmaImagesError
+
+# What to do by the system's error, errno(3).
+FIXES = {
+    errno.ENOENT: "write it, or name another",
+    errno.EACCES: "let user {user} read and write it, or run as the user who may",
+    errno.EPERM: "let user {user} read and write it, or run as the user who may",
+    errno.EISDIR: "remove the folder, or name a file",
+    errno.EEXIST: "move away what is there: it is not a folder",
+    errno.ENAMETOOLONG: "choose a shorter path",
+    errno.EROFS: "run in a copy that can be written",
+    errno.ELOOP: "remove the link, which leads back to itself",
+    errno.ENOSPC: "free disk space",
+    errno.EDQUOT: "free disk space, or ask for a larger quota",
+}
+
+
+class FileError(RdmaImagesError):
+    """A file or a folder of the user's that cannot be used."""
+
+
+def unusable(error: OSError | ValueError, path: Path | str | None = None) -> FileError:
+    """The error that tells a user what the system, or Python, said of a path.
+
+    `path` is used where the error does not name one. ValueError is what Python raises for a path that no system can
+    have and for text that is not UTF-8.
+    """
+    if not isinstance(error, OSError):
+        return _not_text(error, path)
+    if program := _missing_program(error):
+        return FileError(f"{program}: no such program on PATH\ninstall it")
+    where = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else Path(path or ".")
+    if error.errno == errno.ENOTDIR:
+        file = next((one for one in where.parents if os.path.lexists(one) and not one.is_dir()), where)
+        return FileError(f"{where}: {file} is not a folder\nmove it away, or name another place")
+    if error.errno in (errno.ENOENT, errno.EEXIST) and (link := _dangling(where)):
+        return FileError(f"{where}: {link} is a link to nothing\nremove the link, or make what it leads to")
+    fix = FIXES.get(error.errno or 0, "see that it can be read and written").format(user=os.geteuid())
+    return FileError(f"{where}: {error.strerror or error}\n{fix}")
+
+
+@contextmanager
+def as_file_error(path: Path | str | None = None) -> Iterator[None]:
+    """What keeps the block from using the user's files, as FileError; `path` as for `unusable`.
+
+    Without `path`, only errors that name a file: the others may be about something else.
+    """
+    try:
+        yield
+    except OSError as error:
+        if path is None and error.filename is None:
+            raise
+        raise unusable(error, path) from None
+    except ValueError as error:
+        if path is None or not (isinstance(error, UnicodeError) or "null" in str(error)):
+            raise
+        raise unusable(error, path) from None
+
+
+def read(path: Path) -> str:
+    """The text of a file, in UTF-8. Raises FileError for one that is missing or cannot be read."""
+    with as_file_error(path):
+        return path.read_text(encoding="utf-8")
+
+
+def entries(folder: Path) -> list[Path]:
+    """What is in a folder, sorted; nothing where there is no folder. Raises FileError where that cannot be known."""
+    if not is_there(folder):
+        return []
+    with as_file_error(folder):
+        return sorted(folder.iterdir())
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a file or a folder. Raises FileError where that cannot be known, and for a link to nothing."""
+    with as_file_error(path):
+        try:
+            path.stat()
+        except FileNotFoundError:
+            if _dangling(path):
+                raise
+            return False
+        return True
+
+
+def expanded(text: str) -> Path:
+    """A path as it is typed, "~" at its start being a home folder. Raises FileError for a user without one."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        user = text.partition("/")[0]
+        raise FileError(f"{text}: {user} has no home folder on this machine\nwrite the whole path") from None
+
+
+def _missing_program(error: OSError) -> str | None:
+    """The program that was to be started and is not on PATH; None where the error is about a file."""
+    frames = [frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__)]
+    if error.errno != errno.ENOENT or frames[-1:] != ["_execute_child"] or "/" in str(error.filename):
+        return None
+    return str(error.filename)
+
+
+def _dangling(path: Path) -> Path | None:
+    """The link to nothing that `path` is, or leads over."""
+    return next((one for one in (path, *path.parents) if one.is_symlink() and not one.exists()), None)
+
+
+def _not_text(error: ValueError, path: Path | str | None) -> FileError:
+    if isinstance(error, UnicodeDecodeError):
+        return FileError(f"{path}: byte {error.start + 1} is not UTF-8\nwrite the file anew in UTF-8")
+    shown = str(path).encode("unicode_escape").decode("ascii")
+    return FileError(f"{shown}: no file can have this name\nname another")

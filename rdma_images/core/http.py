@@ -1,0 +1,165 @@
+"""The one HTTP session: which requests it makes again, after how long, and why there was no answer, in words."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import BaseHTTPResponse
+from urllib3.connectionpool import ConnectionPool
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    InvalidHeader,
+    NameResolutionError,
+    NewConnectionError,
+    ProtocolError,
+    ProxyError,
+    ReadTimeoutError,
+)
+from urllib3.util.retry import Retry
+
+from rdma_images.core.progress import Progress, silent
+
+BUSY = frozenset({429, 502, 503, 504})
+FAILING = BUSY | {408, 425, 500}  # for who only reads: some registries answer 500 for good to one question
+REPEATABLE = ("GET", "HEAD")  # what changes nothing on the server, and has no body that would be used up
+# A name that has no address, in the words of glibc (twice) and macOS; one that could not be asked for has others.
+UNKNOWN_HOST = ("Name or service not known", "No address associated with hostname", "nodename nor servname")
+
+UNTRUSTED = "its certificate is not trusted"
+# Parts of what the system, OpenSSL and urllib3 say, and what a user wants to hear of it; the first that fits counts.
+WORDS = {
+    "407 Proxy Authentication": "the proxy wants a login",
+    "Tunnel connection failed": "the proxy refuses it",
+    "certificate has expired": "its certificate has expired",
+    **dict.fromkeys(("Hostname mismatch", "IP address mismatch"), "its certificate is for another name"),
+    "CERTIFICATE_VERIFY_FAILED": UNTRUSTED,
+    **dict.fromkeys(("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"), "it speaks plain HTTP, and no TLS"),
+    **dict.fromkeys(UNKNOWN_HOST, "unknown host"),
+    "NameResolutionError": "its name cannot be looked up now",
+    "Connection refused": "connection refused",
+    "No route to host": "no route to host",
+    "Network is unreachable": "no route to host",
+    "IncompleteRead": "the connection broke off",
+    "Connection reset": "the connection was reset",
+    "Remote end closed": "the server closed the connection without an answer",
+    "timed out": "no answer in time",
+}
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Which requests are made again, and after how long.
+
+    `absent` is whether also where nobody answers (refused, no route, no answer in time), and not only where a server
+    is busy or drops a connection. What cannot heal is never asked again: an unknown host, a certificate that is not
+    trusted. `wait` takes seconds, and may raise to give up.
+    """
+
+    retries: int = 2  # after the first try
+    statuses: frozenset[int] = BUSY
+    absent: bool = False
+    first_wait: float = 0.5  # seconds, doubled before each next try
+    longest_wait: float = 30.0  # seconds; also of what a server asks for in Retry-After
+    say: Progress = field(default=silent, compare=False)
+    wait: Callable[[float], object] = field(default=time.sleep, compare=False)
+
+
+def session(patience: Patience | None = None) -> requests.Session:
+    """A session that makes GET and HEAD again as `patience` says; whatever else it is asked for, it asks once."""
+    patience = patience or Patience()
+    retries = _Retries(
+        total=patience.retries,
+        allowed_methods=REPEATABLE,
+        status_forcelist=patience.statuses,
+        raise_on_status=False,
+    )
+    retries.patience = patience
+    made = requests.Session()
+    for scheme in ("http://", "https://"):
+        made.mount(scheme, HTTPAdapter(max_retries=retries))
+    return made
+
+
+def pause(attempt: int, first: float, longest: float) -> float:
+    """Seconds before the try after the `attempt`th: `first`, then twice that and so on, at most `longest`.
+
+    With up to a quarter of chance in it, so that many runners do not come back together.
+    """
+    return min(longest, first * 2.0 ** (attempt - 1)) * random.uniform(1, 1.25)
+
+
+def why(error: Exception) -> str:
+    """Why there was no answer, as the end of a sentence."""
+    if isinstance(error, requests.exceptions.ConnectTimeout):
+        return "no connection in time"
+    if isinstance(error, requests.exceptions.Timeout):
+        return "no answer in time"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = f"{error!r} {error}"
+    return next((words for part, words in WORDS.items() if part in text), str(error) or type(error).__name__)
+
+
+def status(code: int) -> str:
+    """What a server answered, as the end of a sentence: "answered 503 Service Unavailable"."""
+    known = {one.value: one.phrase for one in HTTPStatus}
+    return f"answered {code} {known.get(code, '')}".rstrip()
+
+
+class _Retries(Retry):
+    """urllib3's, with the patience of a session: gives up at once on what cannot heal, and says what it waits for."""
+
+    patience: Patience
+
+    def new(self, **kw: Any) -> "_Retries":
+        """The same with other counts."""
+        made = super().new(**kw)
+        made.patience = self.patience
+        return made
+
+    def increment(
+        self,
+        method: str | None = None,
+        url: str | None = None,
+        response: BaseHTTPResponse | None = None,
+        error: Exception | None = None,
+        _pool: ConnectionPool | None = None,
+        _stacktrace: TracebackType | None = None,
+    ) -> "_Retries":
+        """What is left of them. Raises the error where it is the last one, as a session without retries does."""
+        last = error is not None and not (self.total and method in REPEATABLE and self._may_heal(error))
+        current = self.new(total=0, read=False) if last else self
+        made = super(_Retries, current).increment(method, url, response, error, _pool, _stacktrace)
+        assert isinstance(made, _Retries)
+        return made
+
+    def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
+        """Seconds that the server asks for, at most those of the patience; None where it asks for none."""
+        try:
+            asked = super().get_retry_after(response)
+        except InvalidHeader:
+            return None
+        return min(asked, self.patience.longest_wait) if asked else None
+
+    def sleep(self, response: BaseHTTPResponse | None = None) -> None:
+        """Wait before the next try, as long as the server asks for or the patience says."""
+        patience, last = self.patience, self.history[-1]
+        asked = self.get_retry_after(response) if response else None
+        seconds = asked or pause(len(self.history), patience.first_wait, patience.longest_wait)
+        reason = why(last.error) if last.error else status(last.status or 0)
+        patience.say(f"{reason}: again in {seconds:.1f} s")
+        patience.wait(seconds)
+
+    def _may_heal(self, error: Exception) -> bool:
+        cause = error.original_error if isinstance(error, ProxyError) else error
+        if isinstance(cause, NameResolutionError) and any(words in str(cause) for words in UNKNOWN_HOST):
+            return False
+        if isinstance(cause, NewConnectionError | ConnectTimeoutError | ReadTimeoutError):
+            return self.patience.absent
+        return isinstance(cause, ProtocolError)

@@ -1,0 +1,77 @@
+"""What the probes return of a machine: its devices, its GPUs, and the all-reduces that ran on them."""
+
+from rdma_images.core.probe_value import Count, ToolRun, Value
+
+
+class RdmaDevice(Value):
+    """An RDMA device: `state` and `p2p` as the kernel writes them, `mtu` 0 where it has no network interface."""
+
+    driver: str
+    state: str
+    mtu: Count
+    p2p: str
+
+
+class HugePages(Value):
+    """Huge pages in all and free, and the bytes of one."""
+
+    total: Count
+    free: Count
+    bytes: Count
+
+
+class Devices(Value):
+    """What a machine brings to a container. `memlock` is in bytes, None for no limit."""
+
+    instance: str
+    vendor: str
+    nodes: list[str]
+    rdma: dict[str, RdmaDevice]
+    efa_domains: list[str]
+    memlock: int | None
+    huge_pages: HugePages
+    compat_mode: str
+    modules: list[str]
+    nvidia_module: str
+    tools: dict[str, ToolRun]
+
+
+class Row(Value):
+    """One size of an all-reduce: bytes, elements that were wrong, bus bandwidth in GB/s."""
+
+    bytes: Count
+    wrong: Count
+    busbw: float
+
+
+class Run(Value):
+    """An all-reduce: what did it, what was set beyond the image's environment (None: taken away), and what came of it.
+
+    Exit codes (None: stopped) and rows are by process; of nccl-tests there is one, which reports for all ranks.
+    """
+
+    program: str
+    settings: dict[str, str | None]
+    codes: list[int | None]
+    rows: list[list[Row]]
+    log: str
+
+
+class Network(Value):
+    """What the image brings NCCL to the network with: `plugin` for libfabric, "" for what NCCL has itself.
+
+    `insists` is NCCL_NET of the image's environment; `device` is whether the machine has a device for the network.
+    """
+
+    plugin: str
+    insists: str
+    device: bool
+
+
+class Gpus(Value):
+    """The GPUs, the image's network, and the all-reduces: "default", "two-nodes" and "refusal"."""
+
+    count: Count
+    names: list[str]
+    network: Network
+    runs: dict[str, Run]

@@ -1,0 +1,244 @@
+"""What the probes returned, checked for its form: an image under test is untrusted input, so is what it prints."""
+
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from rdma_images.core.machine import Devices, Gpus
+from rdma_images.core.probe_value import Count, Probe, ToolRun, Value
+
+
+class Leftovers(Value):
+    """Files that have no business in an image: path -> why."""
+
+    secret: dict[str, str] = Field(default_factory=dict)
+    cache: dict[str, str] = Field(default_factory=dict)
+    temporary: dict[str, str] = Field(default_factory=dict)
+
+
+class LibraryFile(Value):
+    """A library's file or link: size in bytes, the link's target, and what identifies the file behind several names.
+
+    `condition` is why it can be no library of this machine, see probes/conditions.py; `closed` is the file or folder
+    that keeps the image's user from reading it.
+    """
+
+    size: Count
+    target: str = ""
+    identity: str = ""
+    condition: str = ""
+    closed: str = ""
+
+
+class Files(Value):
+    """The file tree in short. `sizes` are bytes by place, the largest only."""
+
+    count: Count
+    bytes: Count
+    libraries: dict[str, LibraryFile]
+    sizes: dict[str, Count]
+    leftovers: Leftovers
+    world_writable: list[str]
+
+
+class NcclFile(Value):
+    """A libnccl: the version in its banner ("2.28.9+cuda13.0") and the plugin ABIs and file names it looks for."""
+
+    error: str = ""
+    banner: str = ""
+    looks_for: dict[str, list[int]] = Field(default_factory=dict)
+    file_names: list[str] = Field(default_factory=list)
+    runpath: list[str] = Field(default_factory=list)
+
+    @property
+    def version(self) -> str:
+        """The banner without the CUDA it was built with."""
+        return self.banner.partition("+")[0]
+
+    @property
+    def cuda(self) -> str:
+        """The CUDA that it was built with, "" where the banner does not say."""
+        return self.banner.partition("+cuda")[2]
+
+
+class PluginFile(Value):
+    """A network or tuner plugin: its version if it is an aws-ofi-nccl, the ABIs it exports by kind, what it needs.
+
+    `aws_platform` is whether an aws-ofi-nccl was built with the AWS platform, None for another plugin. `project` is
+    whose plugin it is by its own strings, "" where they do not say.
+    """
+
+    error: str = ""
+    project: str = ""
+    version: str = ""
+    aws_platform: bool | None = None
+    exports: dict[str, list[int]] = Field(default_factory=dict)
+    needed: list[str] = Field(default_factory=list)
+
+
+class Resolved(Value):
+    """What the loader makes of a name: the path it found, the file behind it, and why it does not open it."""
+
+    path: str = ""
+    file: str = ""
+    error: str = ""
+
+
+class Closure(Value):
+    """Every library a file pulls in, the names that nothing answers to, and why the loader refuses it, in its words."""
+
+    libraries: dict[str, str] = Field(default_factory=dict)
+    missing: list[str] = Field(default_factory=list)
+    faults: list[str] = Field(default_factory=list)
+    error: str = ""
+
+
+class Libraries(Value):
+    """The fabric's libraries. `method` says who resolved the names: the image's loader, or its cache read out.
+
+    `gpu_code` are the architectures that each program of nccl-tests holds code for.
+    """
+
+    nccl: dict[str, NcclFile]
+    plugins: dict[str, PluginFile]
+    headers: dict[str, str] = Field(default_factory=dict)
+    gpu_code: dict[str, list[str]] = Field(default_factory=dict)
+    resolved: dict[str, Resolved]
+    closures: dict[str, Closure]
+    verbs_looks_for: dict[str, list[str]]
+    method: str
+
+
+class Tree(Value):
+    """The tree, and the libraries found in it."""
+
+    files: Files
+    libraries: Libraries
+
+
+class MappedNccl(Value):
+    """A libnccl that a process mapped, and what its ncclGetVersion() answered ("" for no answer)."""
+
+    path: str
+    version: str
+
+
+class Torch(Value):
+    """What `import torch` brought. `compiled_nccl` is a constant of torch's build, not what is loaded."""
+
+    version: str
+    cuda: str | None
+    file: str
+    compiled_nccl: str
+    nccl: list[MappedNccl]
+    mapped: list[str]
+
+
+class Packages(Value):
+    """Versions by name: wheels by the folder they are in, Debian's and RPM's packages; "" for no EFA installer."""
+
+    wheels: dict[str, dict[str, str]]
+    dpkg: dict[str, str]
+    rpm: dict[str, str]
+    efa_installer: str = ""
+
+
+class System(Value):
+    """The system the probes found themselves in."""
+
+    os: dict[str, str]
+    machine: str
+    kernel: str
+    python: str
+    python_path: str
+    user: int
+    environment: dict[str, str]
+
+
+class Setting(Value):
+    """A variable that a file of the image sets, as it stands there; `reader` is who reads it: NCCL takes any name."""
+
+    file: str
+    line: Count
+    name: str
+    value: str
+    reader: str  # "nccl", "libfabric" or "shell"
+
+
+class Settings(Value):
+    """What sets variables beside the environment, and the paths in variables that are not there.
+
+    `without_path` is what the loader would find without LD_LIBRARY_PATH, by name; empty where that is not set.
+    """
+
+    assigned: list[Setting]
+    absent: list[str]
+    without_path: dict[str, str] = Field(default_factory=dict)
+
+
+class Layer(Value):
+    """A layer: bytes as it is pulled and as it is unpacked, the place that takes most of them, and leftovers."""
+
+    digest: str  # of the uncompressed layer
+    bytes: Count
+    unpacked: Count
+    count: Count
+    mostly: str
+    leftovers: Leftovers
+
+
+class Measured(Value):
+    """Everything measured in one image, pod or host. What has no value has its reason in `missing`, by probe.
+
+    A field with a `Probe` is what the probe of its name returns; probes/measure.py has the function.
+    Those of `missing` that are also in `lost` should have had one: the measurement was begun and brought nothing to go
+    by. All others had nothing to measure, or were not asked for.
+    """
+
+    system: Annotated[System | None, Probe("static", "device", "gpu")] = None
+    settings: Annotated[Settings | None, Probe("static")] = None
+    tools: Annotated[dict[str, ToolRun] | None, Probe("static", "device")] = None
+    packages: Annotated[Packages | None, Probe("static", "gpu")] = None
+    tree: Annotated[Tree | None, Probe("static")] = None
+    torch: Annotated[Torch | None, Probe("static", "gpu", nothing="the image has no torch")] = None
+    devices: Annotated[Devices | None, Probe("device", "gpu")] = None
+    gpus: Annotated[Gpus | None, Probe("gpu", nothing="there is neither torch nor nccl-tests to use GPUs with")] = None
+    layers: tuple[Layer, ...] | None = None
+    missing: dict[str, str] = Field(default_factory=dict)
+    lost: tuple[str, ...] = ()
+    seconds: dict[str, float] = Field(default_factory=dict)
+
+
+def _probes() -> dict[str, Probe]:
+    """Every probe that travels, by name."""
+    fields = Measured.model_fields.items()
+    return {name: mark for name, field in fields for mark in field.metadata if isinstance(mark, Probe)}
+
+
+PROBES = _probes()
+
+
+def probes_of(*tiers: str) -> tuple[str, ...]:
+    """The names of the probes that the validators of these tiers read."""
+    return tuple(name for name, probe in PROBES.items() if set(probe.tiers) & set(tiers))
+
+
+def readable(found: dict[str, object]) -> dict[str, object]:
+    """The plain form of a Measured, of any version, without the values that have another form here.
+
+    `missing` names each that was left out, with the reason.
+    """
+    odd = {name: why for name in (*PROBES, "layers") if name in found and (why := _misfit(name, found[name]))}
+    missing = found.get("missing")
+    said = missing if isinstance(missing, dict) else {}
+    return {**found, **dict.fromkeys(odd), "missing": {**said, **odd}} if odd else found
+
+
+def _misfit(name: str, value: object) -> str:
+    """Why `value` is nothing that `name` measures here; empty where it is."""
+    try:
+        Measured.model_validate({name: value})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"the report has it in another form: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return ""

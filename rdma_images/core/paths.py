@@ -1,0 +1,90 @@
+"""Where things are: the project's own files, what a build writes, and the user's state folder.
+
+The code is in a checkout, or installed from a wheel. A checkout works on itself. Installed code brings its facts,
+templates, validators and locks along (DATA), and works on the user's folder (PROJECT): the current one, or the nearest
+around it with a matrix.yaml. Whatever is written goes there; what it has of its own in facts/, dockerfiles/ and locks/
+extends what the wheel brought.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from rdma_images.core.errors import RdmaImagesError
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+INSTALLED = (_PACKAGE / "data").is_dir()
+
+
+def _users_folder() -> Path:
+    """The current folder, or the nearest around it with a matrix.yaml."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # removed by somebody else: cli/program.py says so before anything is asked of it
+        return Path("/")
+    return next((folder for folder in (here, *here.parents) if (folder / "matrix.yaml").is_file()), here)
+
+
+CODE = _PACKAGE.parent
+PROJECT = _users_folder() if INSTALLED else CODE
+DATA = _PACKAGE / "data" if INSTALLED else PROJECT
+# What the user types, for messages.
+COMMAND = "rdma-images" if INSTALLED else "invoke"
+# Python on this code, started in PROJECT: installed code must not be shadowed by what lies in the user's folder.
+PYTHON = (sys.executable, "-P") if INSTALLED else (sys.executable,)
+
+MATRIX = PROJECT / "matrix.yaml"
+FACTS = DATA / "facts"
+LOCKS = PROJECT / "locks"
+DOCKERFILES = DATA / "dockerfiles"
+VALIDATORS = DATA / "validators"
+PROBES = _PACKAGE / "validate" / "probes"
+BUILD = PROJECT / "build"
+IMAGES = BUILD / "images"
+
+
+def places(name: str) -> Iterator[Path]:
+    """The folders that a part of the data, "dockerfiles", is in: the user's own first, where there is one."""
+    if INSTALLED and (own := PROJECT / name).is_dir():
+        yield own
+    yield DATA / name
+
+
+def find(name: str) -> Path:
+    """A file or folder of the data by its path, "dockerfiles/macros.j2"; the user's own comes before the wheel's.
+
+    Where neither has it, the path it would have in the user's folder, or the wheel's where the user has none.
+    """
+    part, _, rest = name.partition("/")
+    found = [folder / rest for folder in places(part)]
+    return next((path for path in found if path.exists()), found[0])
+
+
+def shown(path: Path) -> str:
+    """A path for people: from PROJECT where it lies in there, whole elsewhere."""
+    return str(path.relative_to(PROJECT)) if path.is_relative_to(PROJECT) else str(path)
+
+
+def image_folder(image_id: str) -> Path:
+    """Where the steps write what they know of one image: build/images/<image id>/."""
+    return IMAGES / image_id
+
+
+def state_folder() -> Path:
+    """Downloads, bootstrapped bases and the private engine, kept between runs and checkouts.
+
+    RDMA_IMAGES_STATE names it; otherwise it is rdma-images under the XDG state home. Raises RdmaImagesError for a user
+    without a home folder.
+    """
+    if chosen := os.environ.get("RDMA_IMAGES_STATE"):
+        return Path(chosen).absolute()
+    if chosen := os.environ.get("XDG_STATE_HOME"):
+        return Path(chosen) / "rdma-images"
+    try:
+        return Path.home() / ".local" / "state" / "rdma-images"
+    except RuntimeError:
+        raise RdmaImagesError(
+            f"user {os.geteuid()} has no home folder on this machine, so that nothing can be kept between runs\n"
+            "set RDMA_IMAGES_STATE to a folder that this user can write"
+        ) from None

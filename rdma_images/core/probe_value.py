@@ -1,0 +1,34 @@
+"""What everything that a probe measures has in common, and how a probe is declared."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rdma_images.core.model import Tier
+
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+
+
+class Probe:
+    """What is declared of a probe: the tiers whose validators read it, and what no value means where it is no fault."""
+
+    def __init__(self, *tiers: Tier, nothing: str = "") -> None:
+        """See the class; `nothing` is empty where a probe without a value has failed."""
+        self.tiers, self.nothing = tiers, nothing
+
+
+class Value(BaseModel):
+    """Base of everything measured. Frozen; keys that a newer probe adds are left out."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class ToolRun(Value):
+    """One command: `path` is "" where there is no such tool, `rc` None where it did not run or did not end."""
+
+    path: str
+    rc: int | None
+    out: str
+    err: str
+    timed_out: bool
+    seconds: float

@@ -1,0 +1,40 @@
+"""What goes on, a plain line at a time: on standard error, so that standard output stays the answer."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Progress = Callable[[str], None]
+"""Takes one plain line on what goes on."""
+
+
+def progress(line: str) -> None:
+    """Print one plain line on what goes on to standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+WAIT = 20.0  # seconds after which it is said what is waited for, and then again
+
+
+@contextmanager
+def waiting(say: Progress, what: Callable[[], str], every: float = WAIT) -> Iterator[None]:
+    """Say every `every` seconds, until the block ends, that `what()` is waited for."""
+    over, start = threading.Event(), time.monotonic()
+
+    def keep_saying() -> None:
+        while not over.wait(every):
+            say(f"waiting for {what()}, {time.monotonic() - start:.0f} s by now")
+
+    thread = threading.Thread(target=keep_saying, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def silent(line: str) -> None:
+    """The progress of who does not want any."""

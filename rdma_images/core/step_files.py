@@ -1,0 +1,94 @@
+"""What a step writes down of an image, as JSON in build/images/<image id>/, and how the next one reads it."""
+
+import functools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import pydantic_core
+from pydantic import TypeAdapter, ValidationError
+
+from rdma_images.core import atomic, files
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import Build, Provenance
+from rdma_images.core.paths import COMMAND, image_folder
+from rdma_images.core.plain import plain
+
+Form = TypeVar("Form")
+
+
+@dataclass(frozen=True)
+class StepFile(Generic[Form]):
+    """One file of a step. `decode` raises ValueError for JSON that is none of it."""
+
+    name: str  # "build.json"
+    step: str  # the command that writes it: "build"
+    decode: Callable[[object], Form]
+    encode: Callable[[Form], object]
+
+    def path(self, image_id: str) -> Path:
+        """Where it is for an image."""
+        return image_folder(image_id) / self.name
+
+    def read(self, image_id: str) -> Form | None:
+        """What the step wrote of an image; None where it wrote nothing. Raises RdmaImagesError for a broken file."""
+        return self.load(self.path(image_id))
+
+    def usable(self, image_id: str) -> Form | None:
+        """What the step wrote of an image; None where there is nothing to use, and the step is to be repeated."""
+        try:
+            return self.read(image_id)
+        except RdmaImagesError:
+            return None
+
+    def load(self, path: Path) -> Form | None:
+        """What is in the file at `path`; None where there is none. Raises RdmaImagesError for a broken one."""
+        if not files.is_there(path):
+            return None
+        with files.as_file_error(path):
+            text = path.read_bytes()
+        try:
+            return self.decode(pydantic_core.from_json(text))
+        except ValueError as error:
+            fix = f"run `{COMMAND} {self.step}` again"
+            raise RdmaImagesError(f"{path}: {_misfit(error)}\n{fix}") from None
+
+    def write(self, image_id: str, value: Form) -> Path:
+        """Write it for an image; returns where it is."""
+        path = self.path(image_id)
+        self.save(path, value)
+        return path
+
+    def save(self, path: Path, value: Form) -> None:
+        """Write it to `path`."""
+        atomic.write(path, self.text(value))
+
+    def text(self, value: Form) -> str:
+        """What is written of a value."""
+        return json.dumps(self.encode(value), indent=2) + "\n"
+
+
+def step_file(name: str, step: str, form: type[Form]) -> StepFile[Form]:
+    """The file of a step that hands on a dataclass."""
+
+    @functools.cache
+    def adapter() -> TypeAdapter[Form]:
+        return TypeAdapter(form)
+
+    return StepFile(
+        name, step, lambda found: adapter().validate_python(found), lambda one: adapter().dump_python(one, mode="json")
+    )
+
+
+BUILD = step_file("build.json", "build", Build)
+HISTORY = step_file("buildkit.json", "build", Provenance)
+
+
+def _misfit(error: ValueError) -> str:
+    """Where a file has another form than expected, and what is wrong there."""
+    if not isinstance(error, ValidationError):
+        return f"this file cannot be read: {plain(str(error))}"
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'its start'}: {plain(first['msg'])}"

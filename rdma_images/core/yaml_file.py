@@ -1,0 +1,309 @@
+"""Strict YAML: every scalar a string until a model says otherwise, duplicates refused, errors with file and line."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
+from yaml.composer import Composer
+
+from rdma_images.core import files
+from rdma_images.core.errors import RefusedError, near
+
+DEEPEST = 20  # levels; no file of ours has more than 6, and an alias inside its own anchor would never end
+MOST = 100_000  # values, each alias counted as what it stands for; no file of ours has more than 1,000
+LARGEST = 16 * 2**20  # bytes; no file of ours has more than 12 kB
+# Source: yaml.org/spec/1.2.2, c-printable; with the surrogates, which are no text, left out.
+UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class UnreadableError(Exception):
+    """A text that is YAML and still cannot be taken. `line` is where, from 1."""
+
+    def __init__(self, line: int, sentence: str) -> None:
+        self.line = line
+        super().__init__(sentence)
+
+
+class Loader(Composer, yaml.CBaseLoader):
+    """libyaml's parser under PyYAML's composer: libyaml's own calls itself for each level, until the stack ends."""
+
+    def __init__(self, text: str) -> None:
+        yaml.CBaseLoader.__init__(self, text)
+        Composer.__init__(self)
+        self._level = self._count = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """The next node. Raises UnreadableError instead of going deeper than DEEPEST, or on after MOST."""
+        self._level, self._count = self._level + 1, self._count + 1
+        if self._level > DEEPEST or self._count > MOST:
+            event = self.peek_event()
+            line = event.start_mark.line + 1 if event and event.start_mark else 1
+            raise UnreadableError(line, TOO_DEEP if self._level > DEEPEST else TOO_MANY)
+        node = super().compose_node(parent, index)
+        self._level -= 1
+        return node
+
+
+TOO_DEEP = f"nested deeper than {DEEPEST} levels: does an alias hold itself?"
+TOO_MANY = f"more than {MOST:,} values, each alias counted as what it stands for: write fewer"
+
+
+class Strict(BaseModel):
+    """Base of every model read from a file: unknown keys are errors, values never change. Keys are in kebab-case."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        populate_by_name=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        defer_build=True,  # until the first file of its kind is read: most tasks read few
+    )
+
+
+class Document(Strict):
+    """A whole file: knows in which line each of its values was written, and finds what a single value cannot show."""
+
+    _name: str = PrivateAttr(default="")
+    _lines: dict[tuple[str | int, ...], tuple[str, int]] = PrivateAttr(default_factory=dict)
+
+    def problems(self) -> "Iterator[tuple[Path_, str]]":
+        """What is wrong between values that are fine each, as (place, sentence). Nothing unless a document says so."""
+        yield from ()
+
+    def where(self, *steps: str | int) -> str:
+        """ "file:line" of what is written at `steps`, or of the nearest thing around it."""
+        name, line = self._at(steps)
+        return f"{name}:{line}"
+
+    def line(self, *steps: str | int) -> int:
+        """The line, from 1, of what is written at `steps`, or of the nearest thing around it."""
+        return self._at(steps)[1]
+
+    def _at(self, steps: tuple[str | int, ...]) -> tuple[str, int]:
+        place = next((steps[:n] for n in range(len(steps), 0, -1) if steps[:n] in self._lines), ())
+        return self._lines.get(place, (self._name, 1))
+
+
+Model = TypeVar("Model", bound=BaseModel)
+Path_ = tuple[str | int, ...]
+
+
+def load(path: Path, model: type[Model], *extensions: Path) -> Model:
+    """Read `path` as `model`.
+
+    Each of `extensions` adds keys to its mappings at any level, and replaces what is no mapping. Scalars reach the
+    model as strings (so 2.10 is not 2.1). Raises RefusedError with file and line for what cannot be read, is written
+    twice, is not known, or is missing.
+    """
+    return _loads({str(one): _text(one) for one in (path, *extensions)}, model)
+
+
+def loads(text: str, model: type[Model], name: str) -> Model:
+    """`load` for text at hand; `name` is what errors call it."""
+    return _loads({name: text}, model)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise RefusedError(f"{path}: no such file\nwrite it, or name another") from None
+    except (OSError, ValueError) as error:  # the latter for a path with a NUL
+        raise RefusedError(str(files.unusable(error, path))) from None
+    if len(content) > LARGEST:
+        raise RefusedError(f"{path}: has more than {LARGEST // 2**20} MiB: write less")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise RefusedError(f"{path}:{line}: not UTF-8 (byte {content[error.start]:#04x}): save it as UTF-8") from None
+
+
+def _loads(texts: Mapping[str, str], model: type[Model]) -> Model:
+    """What the texts say together, by their names: each extends the one before it."""
+    lines: dict[Path_, tuple[str, int]] = {}
+    data: Any = None
+    for name, text in texts.items():
+        found, own = _parsed(text, name)
+        data = found if data is None else _extended(data, found)
+        lines |= {place: (name, line) for place, line in own.items()}
+    first = next(iter(texts))
+    try:
+        read = model.model_validate(data)
+    except ValidationError as error:
+        sentences = [_sentence(e, lines, first, model) for e in error.errors(include_url=False)]
+        raise RefusedError("\n".join(dict.fromkeys(sentences))) from None
+    if isinstance(read, Document):
+        read._name, read._lines = first, lines
+        if problems := [f"{read.where(*place)}: {sentence}" for place, sentence in read.problems()]:
+            raise RefusedError("\n".join(problems))
+    return read
+
+
+def _extended(before: Any, found: Any) -> Any:
+    """`before` with `found` over it: mappings together, new keys first, and anything else replaced."""
+    if not (isinstance(before, dict) and isinstance(found, dict)):
+        return found
+    new = {key: value for key, value in found.items() if key not in before}
+    return new | {key: _extended(value, found[key]) if key in found else value for key, value in before.items()}
+
+
+def _parsed(text: str, name: str) -> tuple[Any, dict[Path_, int]]:
+    """A text as dicts, lists and strings, and the line of each."""
+    lines: dict[Path_, int] = {}
+    with _readable(text, name) as clean:
+        node = Loader(clean).get_single_node()
+        return ({} if node is None else _plain(node, (), lines)), lines
+
+
+@dataclass(frozen=True)
+class Written:
+    """A document that somebody else wrote: mappings, lists, and every scalar as the text that stands there."""
+
+    name: str
+    data: object
+    lines: Mapping[Path_, int]
+
+    def line(self, *steps: str | int) -> int:
+        """The line, from 1, of what is written at `steps`, or of the nearest thing around it."""
+        place = next((steps[:n] for n in range(len(steps), 0, -1) if steps[:n] in self.lines), ())
+        return self.lines.get(place, 1)
+
+
+def documents(text: str, name: str) -> list[Written]:
+    """The documents of a YAML text of any form; `name` is what errors call it.
+
+    Raises RefusedError with file and line for what is no YAML, and for what is written twice.
+    """
+    found: list[Written] = []
+    with _readable(text, name) as clean:
+        loader = Loader(clean)
+        while loader.check_node():
+            lines: dict[Path_, int] = {}
+            if node := loader.get_node():
+                found.append(Written(name, _plain(node, (), lines), lines))
+    return found
+
+
+@contextmanager
+def _readable(text: str, name: str) -> Iterator[str]:
+    """The text as YAML has it. Raises RefusedError with file and line for what the block finds to be no YAML."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    if found := UNPRINTABLE.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        raise RefusedError(f"{name}:{line}: not valid YAML: the character U+{ord(found[0]):04X}: remove it")
+    try:
+        yield text
+    except UnreadableError as error:
+        raise RefusedError(f"{name}:{error.line}: {error}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{name}:{min(mark.line + 1, len(text.splitlines()) or 1)}" if mark else name
+        raise RefusedError(f"{where}: not valid YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise RefusedError(f"{name}: not valid YAML: {error}") from None
+
+
+def _plain(node: yaml.Node, path: Path_, lines: dict[Path_, int]) -> Any:
+    """The node as dict, list, str or None; fills `lines` with the line of every path. Raises UnreadableError."""
+    lines[path] = node.start_mark.line + 1
+    if len(path) > DEEPEST:
+        raise UnreadableError(lines[path], TOO_DEEP)
+    if len(lines) > MOST:
+        raise UnreadableError(lines[path], TOO_MANY)
+    if isinstance(node, yaml.MappingNode):
+        plain: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise UnreadableError(line, "a key must be a plain word")
+            key = key_node.value
+            if key in plain:
+                first = lines[(*path, key)]
+                raise UnreadableError(line, f"{key!r} is written twice, first in line {first}: remove one")
+            plain[key] = _plain(value_node, (*path, key), lines)
+            lines[(*path, key)] = line
+        return plain
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(child, (*path, i), lines) for i, child in enumerate(node.value)]
+    # A plain (unquoted) empty, ~ or null is nothing; everything else stays the text that was written.
+    if getattr(node, "style", None) is None and node.value in ("", "~", "null"):
+        return None
+    return node.value
+
+
+# What pydantic calls a thing of another shape, in the words of YAML.
+SHAPES = {
+    "dict_type": "a mapping, lines of `key: value`",
+    "model_type": "a mapping, lines of `key: value`",
+    "tuple_type": "a list, as in [one, two]",
+    "list_type": "a list, as in [one, two]",
+    "string_type": "a word or a text",
+}
+
+
+def _sentence(error: Any, lines: Mapping[Path_, tuple[str, int]], name: str, model: type[BaseModel]) -> str:
+    """One pydantic error as "file:line: what, where, fix"."""
+    loc: Path_ = error["loc"]
+    place = _place(loc, lines)
+    where = _where(lines.get(place, (name, 1)))
+    inside = ".".join(map(str, _place(loc[:-1], lines))) or "the file"
+    match error["type"]:
+        case "extra_forbidden":
+            known = _known_keys(model, loc[:-1])
+            return f"{where}: unknown key {str(loc[-1])!r} in {inside}: {near(str(loc[-1]), known)}"
+        case "missing":
+            return f"{where}: {inside} has no {str(loc[-1])!r}: add it"
+        case "literal_error":
+            return f"{where}: {'.'.join(map(str, place))} is {error['input']!r}, but must be {error['ctx']['expected']}"
+        case "union_tag_invalid":
+            key, tag = error["ctx"]["discriminator"].strip("'"), error["ctx"]["tag"]
+            where = _where(lines.get((*place, key), (name, 1)))
+            known = [one.strip(" '") for one in error["ctx"]["expected_tags"].split(",")]
+            return f"{where}: {'.'.join(map(str, (*place, key)))} is {tag!r}: {near(tag, known)}"
+        case "union_tag_not_found":
+            return f"{where}: {'.'.join(map(str, place))} has no {error['ctx']['discriminator']}: add it"
+        case wrong if wrong in SHAPES:
+            return f"{where}: {'.'.join(map(str, place)) or 'the file'} must be {SHAPES[wrong]}"
+        case _:
+            message = error["msg"].removeprefix("Value error, ")
+            return f"{where}: {'.'.join(map(str, place)) or 'the file'}: {message}"
+
+
+def _where(place: tuple[str, int]) -> str:
+    return f"{place[0]}:{place[1]}"
+
+
+def _place(loc: Path_, lines: Mapping[Path_, tuple[str, int]]) -> Path_:
+    """The place in the file that an error is about: unions and validators add steps that are not in it."""
+    place: Path_ = ()
+    for step in loc:
+        if (*place, step) in lines:
+            place = (*place, step)
+    return place
+
+
+def _known_keys(model: type[BaseModel], steps: Path_) -> list[str]:
+    """The keys that the models at `steps` know, as they are written in the file."""
+    current = [model]
+    for step in steps:
+        fields = [f for one in current for n, f in one.model_fields.items() if step in (n, f.alias)]
+        tagged = [one for one in current for f in one.model_fields.values() if step in get_args(f.annotation)]
+        if fields:
+            current = [inner for field in fields for inner in _models(field.annotation)]
+        elif tagged:  # the step is the tag that picks one of a union
+            current = tagged
+    return list(dict.fromkeys(field.alias or n for one in current for n, field in one.model_fields.items()))
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """The models inside dict[str, Model], list[Model], Model | None, and unions of them."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models(inner)]
