@@ -1,0 +1,70 @@
+"""The base: a distribution's release, or NVIDIA's CUDA image on top of one."""
+
+from dataclasses import dataclass, field
+from typing import get_args
+
+from rdma_images.components import paths
+from rdma_images.components.definition import Axis, Combination, Definition
+from rdma_images.core import versions
+from rdma_images.core.model import UNWRITTEN, Details, Fabric
+from rdma_images.facts import Facts
+
+NAME = "base"
+
+
+@dataclass(frozen=True)
+class BaseDetails(Details):
+    """What a base is."""
+
+    distribution: str
+    release: str
+    codename: str
+    glibc: str
+    kind: str  # "bootstrap" or "pull"
+    image: str  # what is pulled
+    cuda: str | None  # the version of the toolkit in it
+    entrypoint: str | None
+    bin: tuple[str, ...] | None  # the toolkit's
+    removes: tuple[str, ...] = field(metadata=UNWRITTEN)  # packages
+    sets: tuple[str, ...] = field(metadata=UNWRITTEN)  # variables that an image must not keep
+    stand_in: str | None = None  # the base on which a rehearsal really builds
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The toolkit's."""
+        return self.bin or ()
+
+
+def _known(facts: Facts) -> list[str]:
+    """Near bases side by side: the releases of a distribution, the plain one before the one with CUDA."""
+    known = facts.bases.bases
+    return sorted(known, key=lambda b: (known[b].distribution, versions.key(known[b].release), known[b].cuda or "", b))
+
+
+def _details(combination: Combination, facts: Facts) -> BaseDetails:
+    base = facts.bases.bases[combination[NAME]]
+    return BaseDetails(
+        distribution=base.distribution,
+        release=base.release,
+        codename=base.codename,
+        glibc=base.glibc,
+        kind=base.kind,
+        image=base.image,
+        cuda=base.cuda,
+        entrypoint=base.entrypoint,
+        bin=(f"{paths.CUDA}/bin",) if base.cuda else None,
+        removes=base.remove,
+        sets=tuple(base.environment),
+    )
+
+
+BASE = Definition(
+    name=NAME,
+    axis=Axis(NAME, _known),
+    place="foundation",
+    tag="",
+    details=_details,
+    required_for=get_args(Fabric),
+    is_measured=True,
+    agrees=lambda planned, measured: planned.endswith(measured),
+)

@@ -1,0 +1,71 @@
+"""CUDA: the wheels of torch bring it; where there is no torch it is chosen."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rdma_images.components import paths, pytorch
+from rdma_images.components.definition import Axis, Combination, Definition, ordered
+from rdma_images.core import versions
+from rdma_images.core.model import Details, Requirement
+from rdma_images.facts import Facts
+
+NAME = "cuda"
+
+
+@dataclass(frozen=True)
+class CudaDetails(Details):
+    """Where a devel image has the toolkit; None in a runtime image."""
+
+    home: str | None = None
+    bin: tuple[str, ...] | None = None
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The toolkit's."""
+        return self.bin or ()
+
+
+def toolkit(version: str, facts: Facts) -> tuple[str, ...]:
+    """The wheels of the toolkit for a CUDA version ("13.0"), its newest patch; empty where there are none."""
+    return tuple(f"{wheel}=={version}.*" for wheel in facts.cuda.majors[str(versions.major(version))].toolkit)
+
+
+def _details(combination: Combination, _: Facts) -> CudaDetails:
+    if combination["variant"] != "devel":
+        return CudaDetails()
+    return CudaDetails(home=paths.CUDA, bin=(f"{paths.CUDA}/bin",))
+
+
+def _requirements(combination: Combination, facts: Facts) -> Iterator[Requirement]:
+    major = versions.major(combination[NAME])
+    driver = facts.cuda.majors[str(major)]
+    yield Requirement(
+        what="nvidia-driver",
+        at_least=driver.driver,
+        reason=f"CUDA {major} runs on no older driver",
+        source=facts.cuda.cite(driver),
+    )
+
+
+def _agrees(planned: str, measured: str) -> bool:
+    """Of CUDA the major may be all that was measured."""
+    wanted, found = planned.split("."), measured.split(".")
+    length = min(len(wanted), len(found))
+    return found[:length] == wanted[:length]
+
+
+CUDA = Definition(
+    name=NAME,
+    axis=Axis(
+        NAME,
+        lambda facts: ordered(release.cuda for release in facts.torch.releases.values()),
+        decided_by=pytorch.NAME,
+        implied=lambda facts, chosen: facts.torch.releases[chosen[pytorch.NAME]].cuda,
+    ),
+    tag="cu",
+    details=_details,
+    requirements=_requirements,
+    decides_wheels=True,
+    is_measured=True,
+    agrees=_agrees,
+)

@@ -1,0 +1,131 @@
+"""What the code knows about one component: the rest of it loops over these and names none."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from re import Pattern
+from typing import Literal, Protocol
+
+from rdma_images.core import versions
+from rdma_images.core.model import Details, Fabric, Image, Requirement, Source
+from rdma_images.facts import Facts
+
+
+class Combination(Protocol):
+    """A target with a version picked for every component; has the properties of the image and "fabric" as well."""
+
+    @property
+    def fabric(self) -> Fabric:
+        """The fabric of the target."""
+
+    def __contains__(self, component: str) -> bool:
+        """Whether it has the component, or the property."""
+
+    def __getitem__(self, component: str) -> str:
+        """The version of a component, or the value of a property."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of the matrix. `known` lists its values from the facts, the oldest first.
+
+    Where no value is chosen, `decided_by` names the axis whose value implies this one's; `implied` looks it up
+    (None: the facts do not know it, or there is none). `default` is for an axis that nothing implies: a property of the
+    image, which has no version and is no component. With `property_of`, of a component: it exists only with that.
+    """
+
+    name: str
+    known: Callable[[Facts], Iterable[str]]
+    decided_by: str | None = None
+    implied: Callable[[Facts, Mapping[str, str]], str | None] | None = None
+    default: str | None = None
+    property_of: str | None = None
+
+
+@dataclass(frozen=True)
+class Brought:
+    """How the version of a component follows that is no axis.
+
+    `version` looks it up from what is chosen on the axes; None where the image does not have the component, or the
+    facts do not know its version.
+    """
+
+    by: str
+    version: Callable[[Mapping[str, str], Fabric, Facts], str | None]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option that a program is called with, and why."""
+
+    text: str
+    why: str
+
+    def __str__(self) -> str:
+        """The option as the program takes it."""
+        return self.text
+
+
+def _nothing(_: Combination, __: Facts) -> Details:
+    return Details()
+
+
+def _no_requirements(_: Combination, __: Facts) -> tuple[Requirement, ...]:
+    return ()
+
+
+def _never(_: Combination, __: Facts) -> bool:
+    return False
+
+
+def _no_sources(_: Image, __: Facts) -> tuple[Source, ...]:
+    return ()
+
+
+def _no_arguments(_: Image, __: Facts) -> dict[str, str]:
+    return {}
+
+
+def _always(_: str, __: Fabric, ___: Facts) -> bool:
+    return True
+
+
+def _begins(planned: str, measured: str) -> bool:
+    """Whether the measured version is the planned one, or says more of it: 3.13.5 is a 3.13."""
+    wanted = planned.split(".")
+    return measured.split(".")[: len(wanted)] == wanted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition:
+    """One component. It has an axis of its own, or `brought` by another component.
+
+    `place` is where tags and tables have it: what a target is about, what an image stands on, and all else.
+    """
+
+    name: str
+    axis: Axis | None = None
+    properties: tuple[Axis, ...] = ()  # axes that exist only with this component
+    brought: Brought | None = None
+    place: Literal["foundation", "subject", "part"] = "part"
+    tag: str | None = None  # what a tag has before the version; None where tags do not name the component
+    shown: bool = True  # in the table of a plan
+    is_bumped: bool = False  # whether the matrix keeps up with its newest version
+    details: Callable[[Combination, Facts], Details] = _nothing
+    requirements: Callable[[Combination, Facts], Iterable[Requirement]] = _no_requirements  # of the host
+    is_compiled: Callable[[Combination, Facts], bool] = _never  # whether CUDA's compiler is needed to build it
+    required_for: tuple[Fabric, ...] = ()  # the fabrics of which every target has it
+    was_tested: Callable[[str, Fabric, Facts], bool] = _always  # whether a version was seen to work on a fabric
+    wheel: Pattern[str] | None = None  # the names of the wheel whose version its axis decides
+    decides_wheels: bool = False  # images with equal versions of all these have the same wheels
+    # Where its bytes come from; one that is not pinned by the facts has its pin in the locks.
+    sources: Callable[[Image, Facts], Iterable[Source]] = _no_sources
+    source_names: tuple[str, ...] = ()  # by which mirrors.yaml may call them, without a version
+    has_configure: bool = False  # whether its tarball has a `configure` that states the version
+    stand_in_arguments: Callable[[Image, Facts], Mapping[str, str]] = _no_arguments  # build arguments of its stand-in
+    is_measured: bool = False  # whether a report must have measured its version, for a tag to name it
+    agrees: Callable[[str, str], bool] = _begins  # whether a planned version is true of the measured one
+
+
+def ordered(values: Iterable[str]) -> list[str]:
+    """Versions without doubles, the oldest first."""
+    return sorted(set(values), key=versions.key)

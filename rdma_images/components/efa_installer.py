@@ -1,0 +1,94 @@
+"""AWS's EFA installer, and what it brings: libfabric and rdma-core, and on some bases the plugin."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rdma_images.components import base, paths
+from rdma_images.components.definition import Axis, Brought, Combination, Definition, Option, ordered
+from rdma_images.components.source import download
+from rdma_images.core.model import Details, Fabric, Image, Source
+from rdma_images.facts import Facts
+from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
+
+NAME = "efa-installer"
+PLUGIN_PACKAGE = "libnccl-ofi"
+
+
+@dataclass(frozen=True)
+class InstallerDetails(Details):
+    """How efa_installer.sh is called, and what is left of what it installs."""
+
+    flags: tuple[Option, ...]
+    bin: tuple[str, ...]
+    without: str  # its package that is removed again; empty where none is
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """libfabric's and Open MPI's."""
+        return self.bin
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What the installer was called with."""
+        return {"flags": " ".join(map(str, self.flags))}
+
+
+def brings_plugin(combination: Combination, facts: Facts) -> bool:
+    """Whether the installer brings the plugin of `combination`, in that version, on its base and platform."""
+    installer = combination[NAME]
+    system = facts.bases.bases[combination[base.NAME]].system
+    return facts.efa.releases[installer].plugin == combination[PLUGIN] and any(
+        known.distribution == system and known.platform == combination["platform"] and known.holds(installer)
+        for known in facts.efa.plugin_brought
+    )
+
+
+def _details(combination: Combination, facts: Facts) -> InstallerDetails:
+    version = combination[NAME]
+    replaced = PLUGIN in combination and not brings_plugin(combination, facts)
+    return InstallerDetails(
+        flags=tuple(Option(known.flag, known.why) for known in facts.efa.flags if known.holds(version)),
+        bin=("/opt/amazon/efa/bin", f"{paths.OPEN_MPI}/bin"),
+        without=PLUGIN_PACKAGE if replaced else "",
+    )
+
+
+def _was_tested(version: str, _: Fabric, facts: Facts) -> bool:
+    """The facts know the libfabric of every installer that was seen to work."""
+    return facts.efa.releases[version].libfabric is not None
+
+
+def _sources(image: Image, facts: Facts) -> Iterator[Source]:
+    """Pinned by the vendor's checksum where facts have it, else by the vendor's signature and the key's fingerprint."""
+    version, where = image.version(NAME), facts.efa.download
+    url, checksum = where.url.format(version=version), facts.efa.releases[version].sha256
+    if checksum:
+        yield download(NAME, version, url, f"sha256:{checksum}")
+    else:
+        signed = {"signature": where.signature.format(version=version), "key": where.key.format(version=version)}
+        yield download(NAME, version, url, f"openpgp:{where.fingerprint}", signed)
+
+
+def _libfabric(chosen: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
+    installer = chosen.get(NAME)
+    return facts.efa.releases[installer].libfabric if installer else None
+
+
+def _rdma_core(chosen: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
+    installer = chosen.get(NAME)
+    return facts.efa.releases[installer].rdma_core if installer else None
+
+
+EFA_INSTALLER = Definition(
+    name=NAME,
+    axis=Axis(NAME, lambda facts: ordered(facts.efa.releases)),
+    tag="efa",
+    is_bumped=True,
+    details=_details,
+    required_for=("efa",),
+    was_tested=_was_tested,
+    sources=_sources,
+    source_names=(NAME,),
+)
+LIBFABRIC = Definition(name="libfabric", brought=Brought(NAME, _libfabric))
+RDMA_CORE = Definition(name="rdma-core", brought=Brought(NAME, _rdma_core), shown=False)

@@ -1,0 +1,53 @@
+"""Alibaba's verbs libraries, with the erdma provider, from its apt repository; its suite is the base's."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from rdma_images.components import base
+from rdma_images.components.definition import Brought, Combination, Definition
+from rdma_images.components.source import apt
+from rdma_images.core.model import UNPINNED, Details, Fabric, Image, Source
+from rdma_images.facts import Facts
+
+NAME = "erdma-apt"
+KEY = "erdma-apt-key"
+KEYRING = "/etc/apt/keyrings/erdma.asc"
+MOUNTED = "/mnt/erdma-apt"  # where a RUN finds the context with the key, and a stand-in's repository beside it
+
+
+@dataclass(frozen=True)
+class ErdmaDetails(Details):
+    """What is installed from the repository."""
+
+    packages: tuple[str, ...]
+
+
+def _details(_: Combination, facts: Facts) -> ErdmaDetails:
+    return ErdmaDetails(packages=facts.erdma.repository.packages)
+
+
+def _sources(image: Image, facts: Facts) -> Iterator[Source]:
+    """Alibaba's apt repository, and the key that its packages are signed with."""
+    repository, codename = facts.erdma.repository, image.version(NAME)
+    archive = apt(NAME, NAME, repository.url, [f"{codename}/erdma"], "main", KEYRING)
+    # Another key signs another repository: neither is stood in for alone, and both are in one context.
+    pair = {"pair": NAME}
+    yield replace(archive, extra={**archive.extra, **pair, "over": base.NAME, "stand-in": f"file:{MOUNTED}"})
+    yield Source(
+        id=KEY,
+        component=KEY,
+        kind="download",
+        upstream=repository.key,
+        pin=UNPINNED,
+        context=NAME,
+        extra=pair,
+    )
+
+
+def _suite(chosen: Mapping[str, str], fabric: Fabric, facts: Facts) -> str | None:
+    return facts.bases.bases[chosen[base.NAME]].codename if fabric == "erdma" else None
+
+
+ERDMA_APT = Definition(
+    name=NAME, brought=Brought(base.NAME, _suite), details=_details, sources=_sources, source_names=(NAME, KEY)
+)

@@ -1,0 +1,45 @@
+"""NCCL: the one that torch pins, or another wheel over it."""
+
+import re
+from dataclasses import dataclass
+
+from rdma_images.components import cuda, pytorch
+from rdma_images.components.definition import Axis, Combination, Definition, ordered
+from rdma_images.core import versions
+from rdma_images.core.model import Details, Fabric
+from rdma_images.facts import Facts
+
+NAME = "nccl"
+
+
+@dataclass(frozen=True)
+class NcclDetails(Details):
+    """The wheel's name on the package index."""
+
+    package: str
+
+
+def _details(combination: Combination, _: Facts) -> NcclDetails:
+    return NcclDetails(package=f"nvidia-nccl-cu{versions.major(combination[cuda.NAME])}")
+
+
+def _was_tested(version: str, fabric: Fabric, facts: Facts) -> bool:
+    return fabric != "erdma" or version in facts.erdma.working.nccl
+
+
+NCCL = Definition(
+    name=NAME,
+    axis=Axis(
+        NAME,
+        lambda facts: ordered(facts.nccl.releases),
+        decided_by=pytorch.NAME,
+        implied=lambda facts, chosen: facts.torch.releases[chosen[pytorch.NAME]].nccl,
+    ),
+    tag="nccl",
+    is_bumped=True,
+    details=_details,
+    was_tested=_was_tested,
+    wheel=re.compile(r"nvidia-nccl-cu\d+"),
+    decides_wheels=True,
+    is_measured=True,
+)

@@ -1,0 +1,101 @@
+"""nccl-tests, the programs that measure collectives, compiled for the GPUs of the fabric or for a single one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import get_args
+
+from rdma_images.components import cuda, gpus, paths
+from rdma_images.components.definition import Axis, Combination, Definition, ordered
+from rdma_images.components.source import download
+from rdma_images.core.model import UNWRITTEN, Details, Fabric, Image, Source
+from rdma_images.facts import Facts
+from rdma_images.facts.nccl_tests import Backend
+
+NAME = "nccl-tests"
+GPU = "gpu"
+# Source: the tags of github.com/NVIDIA/nccl-tests; it publishes no checksums, the lock has them.
+URL = "https://github.com/NVIDIA/nccl-tests/archive/refs/tags/v{version}.tar.gz"
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A backend of NCCL's GPU-initiated networking that is not compiled, or for some GPUs only."""
+
+    backend: Backend
+    kept: tuple[int, ...]  # the values of __CUDA_ARCH__ that it is compiled for: (900, 1000)
+
+
+@dataclass(frozen=True)
+class NcclTestsDetails(Details):
+    """What nccl-tests are compiled for and with."""
+
+    bin: tuple[str, ...]
+    architectures: tuple[str, ...]
+    gencode: str  # the options for them, as nvcc takes them
+    left_out: tuple[LeftOut, ...] = field(metadata=UNWRITTEN)
+    mpi: str  # the folder of their MPI
+    mpi_packages: str  # the packages of that MPI, and of its headers; empty where the fabric brings it
+    mpi_headers: str
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The programs themselves."""
+        return self.bin
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What they hold code for."""
+        return {"architectures": " ".join(self.architectures)}
+
+
+def _details(combination: Combination, facts: Facts) -> NcclTestsDetails:
+    architectures = gpus.architectures(combination[GPU], combination.fabric, combination[cuda.NAME], facts)
+    brought = combination.fabric == "efa"
+    machine = "aarch64" if combination["platform"] == "linux/arm64" else "x86_64"
+    return NcclTestsDetails(
+        bin=("/opt/nccl-tests/bin",),
+        architectures=architectures,
+        gencode=gpus.gencode(architectures),
+        # An image that falls back may run on any network, and its kernels then meet the backend of that one.
+        left_out=tuple(_left_out(architectures, combination.fabric, facts))
+        if combination["fallback"] == "refuse"
+        else (),
+        # Debian's and Ubuntu's place: the list of files of libopenmpi-dev.
+        mpi=paths.OPEN_MPI if brought else f"/usr/lib/{machine}-linux-gnu/openmpi",
+        mpi_packages="" if brought else "openmpi-bin",
+        mpi_headers="" if brought else "libopenmpi-dev",
+    )
+
+
+def _left_out(architectures: Sequence[str], fabric: Fabric, facts: Facts) -> Iterator[LeftOut]:
+    known = facts.nccl_tests.backends[fabric]
+    for backend in BACKENDS:
+        if backend not in known.used:
+            yield LeftOut(backend, ())
+        elif types := known.only_on.get(backend):
+            kept = [one for one in architectures if gpus.runs_on_any(one, types, facts)]
+            yield LeftOut(backend, tuple(int(one.removeprefix("sm_")) * 10 for one in kept))
+
+
+def _sources(image: Image, _: Facts) -> Iterator[Source]:
+    version = image.version(NAME)
+    yield download(NAME, version, URL.format(version=version))
+
+
+def _always(_: Combination, __: Facts) -> bool:
+    return True
+
+
+NCCL_TESTS = Definition(
+    name=NAME,
+    axis=Axis(NAME, lambda facts: ordered(facts.nccl_tests.releases)),
+    properties=(Axis(GPU, lambda facts: (gpus.ALL, *gpus.known(facts)), default=gpus.ALL, property_of=NAME),),
+    place="subject",
+    tag="",
+    is_bumped=True,
+    details=_details,
+    is_compiled=_always,
+    sources=_sources,
+    source_names=(NAME,),
+)

@@ -1,0 +1,19 @@
+"""Python: the base's own."""
+
+from rdma_images.components import base
+from rdma_images.components.definition import Axis, Definition, ordered
+
+NAME = "python"
+PYTHON = Definition(
+    name=NAME,
+    axis=Axis(
+        NAME,
+        lambda facts: ordered(row.python for row in facts.bases.bases.values()),
+        decided_by=base.NAME,
+        implied=lambda facts, chosen: facts.bases.bases[chosen[base.NAME]].python,
+    ),
+    place="foundation",
+    tag="py",
+    decides_wheels=True,
+    is_measured=True,
+)

@@ -1,0 +1,28 @@
+"""PyTorch, whose wheels bring CUDA, NCCL and cuDNN."""
+
+import re
+from collections.abc import Mapping
+
+from rdma_images.components.definition import Axis, Brought, Definition, ordered
+from rdma_images.core.model import Fabric
+from rdma_images.facts import Facts
+
+NAME = "pytorch"
+PYTORCH = Definition(
+    name=NAME,
+    axis=Axis(NAME, lambda facts: ordered(facts.torch.releases)),
+    place="subject",
+    tag="",
+    is_bumped=True,
+    wheel=re.compile("torch"),
+    decides_wheels=True,
+    is_measured=True,
+)
+
+
+def _cudnn(chosen: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
+    torch = chosen.get(NAME)
+    return facts.torch.releases[torch].cudnn if torch else None
+
+
+CUDNN = Definition(name="cudnn", brought=Brought(NAME, _cudnn), shown=False)
