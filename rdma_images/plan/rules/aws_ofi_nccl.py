@@ -1,9 +1,9 @@
-"""aws-ofi-nccl: understood by NCCL, on a libfabric new enough, not known to be broken."""
+"""aws-ofi-nccl: NCCL accepts it, its libfabric is new enough, and it is not known to be broken."""
 
-from rdma_images import versions
-from rdma_images.candidate import Candidate
+from rdma_images.core import versions
 from rdma_images.facts import Facts
-from rdma_images.rules.rule import Reason, Unknown, rule
+from rdma_images.plan.candidate import Candidate
+from rdma_images.plan.rules.rule import Reason, Unknown, rule
 
 
 @rule("plugin-abi", "aws-ofi-nccl", "nccl")
@@ -63,7 +63,7 @@ def made_for_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
 
 @rule("plugin-broken", "aws-ofi-nccl", "efa-installer")
 def not_broken(candidate: Candidate, facts: Facts) -> Reason | None:
-    """The plugin version is not one that its own makers tell to leave."""
+    """The plugin version is not one that its own makers advise against."""
     plugin, installer = facts.plugin.releases[candidate["aws-ofi-nccl"]], candidate["efa-installer"]
     if plugin.broken is None:
         return None

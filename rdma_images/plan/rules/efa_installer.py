@@ -1,8 +1,8 @@
-"""The EFA installer: supports the base, and brings the plugin that was asked of it."""
+"""The EFA installer: it supports the base, and brings the plugin that the target takes from it."""
 
-from rdma_images.candidate import Candidate
 from rdma_images.facts import Facts
-from rdma_images.rules.rule import Reason, rule
+from rdma_images.plan.candidate import Candidate
+from rdma_images.plan.rules.rule import Reason, rule
 
 
 @rule("installer-base", "efa-installer", "base")
@@ -45,7 +45,7 @@ def brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("ngc-trap", "efa-installer", "base")
 def stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reason | None:
-    """On a base with NVIDIA's entrypoint the installer is told, by its version's flags, that this is no NGC image."""
+    """On a base with NVIDIA's entrypoint the flags of the installer's version say that this is no NGC image."""
     trap, installer = facts.efa.ngc_trap, candidate["efa-installer"]
     if facts.bases.bases[candidate["base"]].entrypoint != "nvidia" or not trap.holds(installer):
         return None

@@ -1,16 +1,16 @@
-"""Why a combination of versions cannot work: one small function a rule, in a module a subject."""
+"""Why a combination of versions cannot work: each rule a small function, each subject a module."""
 
-from rdma_images.candidate import Candidate
+from rdma_images.core.model import Broken
 from rdma_images.facts import Facts
-from rdma_images.model import Broken
-from rdma_images.rules import cuda, fabric, installer, nccl, plugin, python, shape
-from rdma_images.rules.rule import Rule
+from rdma_images.plan.candidate import Candidate
+from rdma_images.plan.rules import aws_ofi_nccl, cuda, efa_installer, fabric, gpu, nccl, python, shape
+from rdma_images.plan.rules.rule import Rule
 
 __all__ = ["RULES", "Rule", "check", "unknown", "work"]
 
 RULES: tuple[Rule, ...] = tuple(
     found
-    for module in (shape, fabric, installer, plugin, nccl, cuda, python)
+    for module in (shape, fabric, efa_installer, aws_ofi_nccl, nccl, cuda, gpu, python)
     for found in vars(module).values()
     if isinstance(found, Rule)
 )
@@ -18,12 +18,12 @@ RULES: tuple[Rule, ...] = tuple(
 
 def check(candidate: Candidate, facts: Facts) -> tuple[Broken, ...]:
     """Every rule that `candidate` breaks; empty for a combination that can work."""
-    judged = (rule.broken(candidate, facts) for rule in RULES)
-    return tuple(broken for broken in judged if broken)
+    found = (rule.broken(candidate, facts) for rule in RULES)
+    return tuple(broken for broken in found if broken)
 
 
 def unknown(candidate: Candidate, facts: Facts) -> tuple[str, ...]:
-    """What is not known of `candidate` that a rule would have to know, a sentence with its source each."""
+    """What a rule would have to know about `candidate` and the facts lack: a sentence and its source for each."""
     found = (rule.unknown(candidate, facts) for rule in RULES)
     return tuple(f"{gap.text} [{gap.source}]" for gap in found if gap)
 

@@ -1,8 +1,8 @@
 """Python: the base's own, and one that torch has a wheel for."""
 
-from rdma_images.candidate import Candidate
 from rdma_images.facts import Facts
-from rdma_images.rules.rule import Reason, rule
+from rdma_images.plan.candidate import Candidate
+from rdma_images.plan.rules.rule import Reason, rule
 
 
 @rule("python-of-base", "python", "base")

@@ -1,20 +1,20 @@
-"""What would be built: images with every version picked, and refusals with their reasons. Nothing is downloaded."""
+"""The plan: images with every version picked, and refusals with their reasons. Downloads nothing."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from rdma_images import atomic, axes, paths, rules, running, toolkit
-from rdma_images.candidate import Candidate, candidate
-from rdma_images.details import detailed
-from rdma_images.errors import RefusedError
+from rdma_images import components
+from rdma_images.components.cuda import toolkit
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.model import Image, Plan, Refusal
+from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts
-from rdma_images.matrix import Matrix, Row, Target
-from rdma_images.model import Image, Plan, Refusal, Requirement
-from rdma_images.nearest import nearest
-from rdma_images.tag import tag
-from rdma_images.versions import major
+from rdma_images.plan import axes, rules, runtime
+from rdma_images.plan.candidate import Candidate, candidate
+from rdma_images.plan.matrix import Matrix, Row, Target
+from rdma_images.plan.nearest import nearest
+from rdma_images.plan.tag import tag
 
 
 def plan(
@@ -34,7 +34,7 @@ def plan(
     for axis, value in changes.items():
         axes.check(axis, value, facts)
     images: dict[str, Image] = {}
-    refusals: dict[tuple[str, ...], Refusal] = {}  # by target and values: rows may differ in nothing but what changed
+    refusals: dict[tuple[str, ...], Refusal] = {}  # by target and values, since `changes` may make two rows equal
     for name in targets or _with_axes(matrix, changes):
         target = matrix.target(name)
         for row in target.rows() if everything else [target.default]:
@@ -56,26 +56,38 @@ def plan(
     return Plan(images=tuple(images.values()), refusals=tuple(refusals.values()))
 
 
+PLAN = step_file("plan.json", "plan", dict[str, object])
+
+
 def write(image: Image) -> Path:
     """Write plan.json of `image` into its folder; returns where it is."""
-    path = paths.image_folder(image.id) / "plan.json"
-    atomic.write(path, json.dumps(asdict(image), indent=2) + "\n")
-    return path
+    return PLAN.write(image.id, written(image))
+
+
+def written(image: Image) -> dict[str, object]:
+    """An image as plan.json has it: the details of its components in words."""
+    words = {name: {"details": component.details.words()} for name, component in image.components.items()}
+    plain = asdict(image)
+    return plain | {"components": {name: one | words[name] for name, one in plain["components"].items()}}
 
 
 def _with_axes(matrix: Matrix, changes: Row) -> list[str]:
-    """The targets that have every axis of `changes`; RefusedError where there is none."""
+    """The targets that have every axis of `changes`. Raises RefusedError where no target has them all."""
     able = [name for name, target in matrix.targets.items() if changes.keys() <= axes.complete(target.default).keys()]
     if not able:
-        raise RefusedError(f"no target has {' and '.join(changes)} together: name a target to see what it has")
+        raise RefusedError(
+            f"no target has every axis of --set: {', '.join(changes)}\nname a target to see which axes it has"
+        )
     return able
 
 
 def _image(made: Candidate, target: Target, facts: Facts) -> Image:
     """A candidate that breaks no rule, with all that later steps need."""
     label = tag(made)
-    components = detailed(made, facts)
-    devel = toolkit.requirements(made["cuda"], facts) if made["variant"] == "devel" else ()
+    there = [one for one in components.ALL if one.name in made]
+    parts = made.components
+    detailed = {one.name: replace(parts[one.name], details=one.details(made, facts)) for one in there}
+    devel = toolkit(made["cuda"], facts) if made["variant"] == "devel" else ()
     return Image(
         id=f"{made.target}-{label}",
         target=made.target,
@@ -83,26 +95,14 @@ def _image(made: Candidate, target: Target, facts: Facts) -> Image:
         fabric=made.fabric,
         platform="linux/arm64" if made["platform"] == "linux/arm64" else "linux/amd64",
         axes=made.axes,
-        components=components,
+        components={name: detailed[name] for name in parts},
         python_packages=target.python_packages + devel,
         source_packages=target.source_packages,
         debian_packages=target.debian_packages,
-        requirements=tuple(_requirements(made, facts)),
+        requirements=tuple(need for one in there for need in one.requirements(made, facts)),
         unknown=rules.unknown(made, facts),
-        environment=running.environment(made.axes, made.fabric, components, facts),
-        settings=tuple(running.settings(made.fabric, facts)),
-        toolkit=toolkit.requirements(made["cuda"], facts) if toolkit.needed(made, facts) else (),
+        environment=runtime.environment(made.axes, made.fabric, detailed, facts),
+        settings=tuple(runtime.settings(made.fabric, facts)),
+        toolkit=toolkit(made["cuda"], facts) if any(one.is_compiled(made, facts) for one in there) else (),
         template=target.template or made.target,
     )
-
-
-def _requirements(made: Candidate, facts: Facts) -> Iterator[Requirement]:
-    """What the host must bring."""
-    if "cuda" in made:
-        driver = facts.cuda.majors[str(major(made["cuda"]))]
-        yield Requirement(
-            what="nvidia-driver",
-            at_least=driver.driver,
-            reason=f"CUDA {major(made['cuda'])} runs on no older driver",
-            source=facts.cuda.cite(driver),
-        )

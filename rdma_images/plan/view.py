@@ -6,30 +6,24 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rdma_images.model import Image, Plan, Refusal
+from rdma_images import components
+from rdma_images.components.base import BaseDetails
+from rdma_images.core.model import Image, Plan, Refusal
+from rdma_images.plan.plan import written
 
 if TYPE_CHECKING:  # importing rich takes 0.1 s, which a plan for a program does not need
     from rich.console import RenderableType
 
-SHOWN = (
-    "base",
-    "python",
-    "pytorch",
-    "nccl-tests",
-    "cuda",
-    "nccl",
-    "efa-installer",
-    "libfabric",
-    "aws-ofi-nccl",
-    "erdma-apt",
-)
-
-PROPERTIES = {"variant": "runtime", "fallback": "refuse"}  # shown where one of the images has another value
+PROPERTIES = {
+    "gpu": "fabric",
+    "variant": "runtime",
+    "fallback": "refuse",
+}  # shown where one of the images has another value
 
 
 def as_json(plan: Plan) -> str:
     """The plan for programs: {"images": […], "refusals": […]}."""
-    return json.dumps(asdict(plan), indent=2)
+    return json.dumps(asdict(plan) | {"images": [written(image) for image in plan.images]}, indent=2)
 
 
 def table(plan: Plan) -> RenderableType:
@@ -55,8 +49,12 @@ def _images(plan: Plan) -> RenderableType:
     """One row an image, one column a component that any of them has."""
     from rich.table import Table
 
-    shown = [name for name in SHOWN if any(name in image.components for image in plan.images)]
-    shown += [name for name, default in PROPERTIES.items() if any(image.axes[name] != default for image in plan.images)]
+    shown = [one.name for one in components.IN_TABLES if any(one.name in image.components for image in plan.images)]
+    shown += [
+        name
+        for name, default in PROPERTIES.items()
+        if any(image.axes.get(name, default) != default for image in plan.images)
+    ]
     grid = Table("target", *shown, "platform", "driver", box=None, header_style="bold", pad_edge=False)
     for image in plan.images:
         cells = (_cell(image, name) for name in shown)
@@ -66,10 +64,11 @@ def _images(plan: Plan) -> RenderableType:
 
 
 def _cell(image: Image, name: str) -> str:
-    """A component's version, or a property; of a base that is stood in for, by what."""
+    """A component's version, with its stand-in where it has one, or a property."""
     if not (component := image.components.get(name)):
         return image.axes.get(name, "")
-    stand_in = component.details.get("stand-in")
+    details = component.details
+    stand_in = details.stand_in if isinstance(details, BaseDetails) else None
     return f"{component.version} (stand-in {stand_in})" if stand_in else component.version
 
 

@@ -1,9 +1,9 @@
 """NCCL and PyTorch: one NCCL, of the right CUDA, not older than what torch was built with."""
 
-from rdma_images import versions
-from rdma_images.candidate import Candidate
+from rdma_images.core import versions
 from rdma_images.facts import Facts
-from rdma_images.rules.rule import Reason, rule
+from rdma_images.plan.candidate import Candidate
+from rdma_images.plan.rules.rule import Reason, rule
 
 
 @rule("nccl-pin", "nccl", "pytorch")

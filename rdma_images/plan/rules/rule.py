@@ -1,16 +1,16 @@
-"""What a rule is: a small function that relates some versions, and says why they cannot go together."""
+"""What a rule is: a small function that compares some versions, and says why they cannot work together."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rdma_images.candidate import Candidate
+from rdma_images.core.model import Broken
 from rdma_images.facts import Facts
-from rdma_images.model import Broken
+from rdma_images.plan.candidate import Candidate
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a combination cannot work, and who says so."""
+    """Why a combination cannot work, and the source of that."""
 
     text: str
     source: str
@@ -18,39 +18,39 @@ class Reason:
 
 @dataclass(frozen=True)
 class Unknown:
-    """What the facts do not know, so that nobody can say whether a combination works."""
+    """What the facts do not know, so that the rule cannot say whether a combination works."""
 
     text: str
     source: str
 
 
-Judge = Callable[[Candidate, Facts], Reason | Unknown | None]
+Test = Callable[[Candidate, Facts], Reason | Unknown | None]
 
 
 @dataclass(frozen=True)
 class Rule:
     """A rule applies to a candidate that has all of `relates`; those are the versions that a refusal shows.
 
-    One that relates none is about what is there at all, whatever its version.
+    One that relates none is about which components there are, whatever their versions.
     """
 
     id: str
     relates: tuple[str, ...]
-    judge: Judge
+    test: Test
 
     @property
     def summary(self) -> str:
         """The rule in a sentence."""
-        return (self.judge.__doc__ or "").split("\n")[0]
+        return (self.test.__doc__ or "").split("\n")[0]
 
     def reason(self, candidate: Candidate, facts: Facts) -> Reason | None:
         """Why `candidate` breaks this rule; None when it does not, or when the rule is not about it."""
-        found = self._judged(candidate, facts)
+        found = self._result(candidate, facts)
         return found if isinstance(found, Reason) else None
 
     def unknown(self, candidate: Candidate, facts: Facts) -> Unknown | None:
-        """What is not known to judge `candidate` by this rule; None when it could be judged."""
-        found = self._judged(candidate, facts)
+        """What the facts lack to apply this rule to `candidate`; None when they have it all."""
+        found = self._result(candidate, facts)
         return found if isinstance(found, Unknown) else None
 
     def broken(self, candidate: Candidate, facts: Facts) -> Broken | None:
@@ -61,13 +61,13 @@ class Rule:
         versions = {component: candidate[component] for component in self.relates}
         return Broken(rule=self.id, versions=versions, reason=reason.text, source=reason.source)
 
-    def _judged(self, candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
+    def _result(self, candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
         for component in self.relates:
             if component not in candidate.versions:
                 return None
-        return self.judge(candidate, facts)
+        return self.test(candidate, facts)
 
 
-def rule(identity: str, *relates: str) -> Callable[[Judge], Rule]:
+def rule(identity: str, *relates: str) -> Callable[[Test], Rule]:
     """Make a function a rule: @rule("nccl-pin", "nccl", "pytorch")."""
-    return lambda judge: Rule(identity, relates, judge)
+    return lambda test: Rule(identity, relates, test)

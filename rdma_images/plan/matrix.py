@@ -1,7 +1,8 @@
 """What we build: matrix.yaml as targets, their default rows, and the values that make the whole matrix."""
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated
@@ -10,17 +11,24 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name, is_normalized_name
 from pydantic import BeforeValidator, Field
 
-from rdma_images import axes, paths, yamlfile
-from rdma_images.errors import RefusedError, near
+from rdma_images import components
+from rdma_images.core import files, paths, yaml_file
+from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.model import Fabric
+from rdma_images.core.yaml_file import Document, Path_, Strict
 from rdma_images.facts import Facts
-from rdma_images.model import Fabric
-from rdma_images.yamlfile import Document, Path_, Strict
+from rdma_images.plan import axes
 
 # What a target is called is part of an image's reference and of a folder's name. Source: the reference grammar of
 # github.com/distribution/reference, a path component.
 NAME = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
+# Characters: with the longest tag (128) it still names a folder (255), and with a digest of 12 a cache's tag (128).
+LONGEST_NAME = 100
+MOST_ROWS = 2_000  # of one target's matrix, before excludes: some 8 jobs' matrices of GitHub, and seconds to plan
 # deb-src-control(5) names, with a version or an architecture as apt-get takes them.
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9]+)?(?:=[A-Za-z0-9.+~:-]+)?")
+# The wheels whose version an axis decides.
+WHEELS = {one.name: one.wheel for one in components.ALL if one.wheel}
 
 Row = dict[str, str]
 # One value, or a list of them.
@@ -73,13 +81,15 @@ class Matrix(Document):
             if not NAME.fullmatch(name):
                 sentence = f"{name!r} cannot name an image: take small letters, digits, and - between them"
                 yield ("targets", name), sentence
+            if len(name) > LONGEST_NAME:
+                yield ("targets", name), f"a target's name has at most {LONGEST_NAME} characters: shorten it"
             for place, sentence in _problems(target):
                 yield ("targets", name, *place), sentence
 
     def target(self, name: str) -> Target:
-        """The target of that name; RefusedError with the near ones where there is none."""
+        """The target of that name. Raises RefusedError with similar names for an unknown one."""
         if name not in self.targets:
-            raise RefusedError(f"no target {name!r}: {near(name, self.targets)}")
+            raise RefusedError(f"no target {name!r}\n{near(name, self.targets)}")
         return self.targets[name]
 
     def check(self, facts: Facts) -> None:
@@ -90,14 +100,22 @@ class Matrix(Document):
                 try:
                     axes.check(axis, value, facts)
                 except RefusedError as error:
-                    wrong.append(f"{self.where('targets', name, *place)}: {error}")
+                    what, _, fix = str(error).partition("\n")
+                    wrong.append(f"{self.where('targets', name, *place)}: {what}: {fix}")
         if wrong:
             raise RefusedError("\n".join(wrong))
 
 
 def load(path: Path = paths.MATRIX) -> Matrix:
     """Read matrix.yaml. Raises RefusedError with file and line for what is not known, not used, or written twice."""
-    return yamlfile.load(path, Matrix)
+    if not files.is_there(path):
+        fix = (
+            "change to the folder that has it, or start one with `rdma-images init`"
+            if paths.INSTALLED
+            else "restore it"
+        )
+        raise RefusedError(f"{path}: no such file\n{fix}")
+    return yaml_file.load(path, Matrix)
 
 
 def values_of(target: Target) -> Iterator[tuple[Path_, str, str]]:
@@ -116,20 +134,34 @@ def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
         if axis not in axes.BY_NAME:
             yield place, f"no axis {axis!r}: {near(axis, axes.BY_NAME)}"
     yield from _package_problems(target)
-    if "base" not in target.default:
-        yield ("default",), "the default row has no base: add one"
     of_target = axes.complete(target.default)
-    if target.fabric == "efa" and "efa-installer" not in of_target:
-        yield ("default",), "a target for EFA needs an efa-installer: add one"
+    for one in components.ALL:
+        if target.fabric in one.required_for and one.name not in of_target:
+            yield ("default",), f"the default row of a target for {target.fabric} has no {one.name}: add one"
     for axis, values in target.values.items():
         if axis in axes.BY_NAME and axis not in of_target:
             yield ("values", axis), f"the default row has no {axis}: remove the values, or add it there"
         elif axis in of_target and of_target[axis] not in values:
             hint = near(of_target[axis], values)
             yield ("values", axis), f"the default {axis} {of_target[axis]!r} is not among the values: add it, or {hint}"
-        for value in {value for value in values if values.count(value) > 1}:
-            yield ("values", axis), f"{value!r} is written twice: remove one"
-    yield from _exclude_problems(target)
+        yield from _repeated(("values", axis), values)
+    rows = math.prod(len(values) for values in target.values.values())
+    if rows > MOST_ROWS:
+        yield ("values",), f"{rows:,} combinations, and a target has at most {MOST_ROWS:,}: write fewer values"
+    else:
+        yield from _exclude_problems(target)
+
+
+def _repeated(place: Path_, written: Sequence[str], key: Callable[[str], object] = str) -> Iterator[tuple[Path_, str]]:
+    """What is in a list twice; `key` gives what two spellings of one thing have in common."""
+    first: dict[object, str] = {}
+    for number, text in enumerate(written):
+        about = key(text)
+        if about in first:
+            also = "" if first[about] == text else f", first as {first[about]!r}"
+            yield (*place, number), f"{text!r} is written twice{also}: remove one"
+        else:
+            first[about] = text
 
 
 def _package_problems(target: Target) -> Iterator[tuple[Path_, str]]:
@@ -137,22 +169,55 @@ def _package_problems(target: Target) -> Iterator[tuple[Path_, str]]:
     for number, text in enumerate(target.debian_packages):
         if not DEBIAN_PACKAGE.fullmatch(text):
             yield ("debian-packages", number), f"{text!r} is no Debian package: write name or name=version"
+    yield from _repeated(("debian-packages",), target.debian_packages, lambda text: text.partition("=")[0])
     for number, text in enumerate(target.python_packages):
-        try:
-            Requirement(text)
-        except InvalidRequirement:
-            yield ("python-packages", number), f"{text!r} is no Python package: write name, name==1.2 or the like"
+        if sentence := _requirement_problem(text, target):
+            yield ("python-packages", number), sentence
+    yield from _repeated(("python-packages",), target.python_packages, _required)
+    yield from _repeated(("source-packages",), target.source_packages)
     for number, text in enumerate(target.source_packages):
         if not is_normalized_name(text):
             yield ("source-packages", number), f"{text!r} is no package's name: write {canonicalize_name(text)}"
 
 
+def _requirement_problem(text: str, target: Target) -> str | None:
+    """What is wrong with one of a target's python-packages."""
+    try:
+        wanted = Requirement(text)
+    except InvalidRequirement:
+        return f"{text!r} is no Python package: write name, name==1.2 or the like"
+    if wanted.url:
+        return f"{text!r} is an address, and packages come from the package index: write name==version"
+    axis = next((axis for axis, wheel in WHEELS.items() if wheel.fullmatch(canonicalize_name(wanted.name))), None)
+    if axis in axes.complete(target.default):
+        return f"the axis {axis} decides the version of {wanted.name}: remove it here"
+    return None
+
+
+def _required(text: str) -> object:
+    """What a requirement is about: a package, and when."""
+    try:
+        wanted = Requirement(text)
+    except InvalidRequirement:
+        return text
+    return canonicalize_name(wanted.name), str(wanted.marker or "")
+
+
 def _exclude_problems(target: Target) -> Iterator[tuple[Path_, str]]:
     """Excludes that exclude nothing, or the default row."""
     everything = target.model_copy(update={"exclude": ()}).rows()
+    matrix = {axis: (value,) for axis, value in target.default.items()} | target.values
     for number, exclude in enumerate(target.exclude):
         place = ("exclude", number)
+        if exclude.when in [other.when for other in target.exclude[:number]]:
+            yield place, "this is written twice: remove one"
+        for axis, values in exclude.when.items():
+            yield from _repeated((*place, "when", axis), values)
+            for step, value in enumerate(values):
+                if axis in axes.BY_NAME and value not in matrix.get(axis, ()):
+                    sentence = f"no row of this target has {axis} {value!r}: remove it"
+                    yield (*place, "when", axis, step), sentence
         if not any(exclude.holds(row) for row in everything):
-            yield place, "no row of this target is excluded by this: remove it, or mend its values"
+            yield place, "no row of this target is excluded by this: remove it, or fix its values"
         if exclude.holds(target.default):
             yield place, "this excludes the default row: change one of them"

@@ -1,9 +1,9 @@
-"""The fabric: one an image, and what eRDMA asks for."""
+"""The fabric: an image has one, and eRDMA has requirements of its own."""
 
-from rdma_images import versions
-from rdma_images.candidate import Candidate
+from rdma_images.core import versions
 from rdma_images.facts import Facts
-from rdma_images.rules.rule import Reason, rule
+from rdma_images.plan.candidate import Candidate
+from rdma_images.plan.rules.rule import Reason, rule
 
 
 @rule("one-fabric", "fabric", "efa-installer", "erdma-apt")

@@ -1,10 +1,10 @@
 """CUDA: torch's wheels bring it, and a CUDA in the base is of the same major."""
 
-from rdma_images import versions
-from rdma_images.candidate import Candidate
-from rdma_images.details import plugin_from
+from rdma_images.components import efa_installer
+from rdma_images.core import versions
 from rdma_images.facts import Facts
-from rdma_images.rules.rule import Reason, rule
+from rdma_images.plan.candidate import Candidate
+from rdma_images.plan.rules.rule import Reason, rule
 
 
 @rule("cuda-of-torch", "cuda", "pytorch")
@@ -42,7 +42,7 @@ def compiles_later(candidate: Candidate, facts: Facts) -> Reason | None:
 @rule("plugin-compiler", "aws-ofi-nccl", "efa-installer", "cuda", "base", "platform")
 def compiles_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
     """A plugin that is built from source is compiled for a CUDA whose compiler is on the package index."""
-    if candidate.axes.get("aws-ofi-nccl") == "efa-installer" or plugin_from(candidate, facts) == "installer":
+    if candidate.axes.get("aws-ofi-nccl") == "efa-installer" or efa_installer.brings_plugin(candidate, facts):
         return None
     return _no_compiler("a plugin of another version than the installer's is", candidate, facts)
 

@@ -1,12 +1,12 @@
-"""What belongs together before any version is compared: a target's own axes, and what they cannot be without."""
+"""What must fit before any version is compared: a target has its own axes only, and all that these need."""
 
 from collections.abc import Iterator
 
-from rdma_images import axes
-from rdma_images.candidate import Candidate
-from rdma_images.details import plugin_from
+from rdma_images.components import aws_ofi_nccl
 from rdma_images.facts import Facts
-from rdma_images.rules.rule import Reason, rule
+from rdma_images.plan import axes
+from rdma_images.plan.candidate import Candidate
+from rdma_images.plan.rules.rule import Reason, rule
 
 
 @rule("axis-of-target")
@@ -42,7 +42,7 @@ def is_complete(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 def _needs(candidate: Candidate, facts: Facts) -> Iterator[tuple[str, str]]:
-    """What is there, and the axis that it cannot be without."""
+    """A component of the image, and the axis that it needs."""
     own = {axis for axis in candidate.axes if axis not in candidate.foreign}
     if "aws-ofi-nccl" in own:
         yield "aws-ofi-nccl", "efa-installer"
@@ -54,5 +54,5 @@ def _needs(candidate: Candidate, facts: Facts) -> Iterator[tuple[str, str]]:
     if candidate["variant"] == "devel":
         yield "a devel image", "cuda"
     chosen = candidate.axes.get("aws-ofi-nccl", "efa-installer") != "efa-installer"
-    if chosen and {"aws-ofi-nccl", "efa-installer"} <= own and plugin_from(candidate, facts) == "source":
+    if chosen and {"aws-ofi-nccl", "efa-installer"} <= own and aws_ofi_nccl.is_from_source(candidate, facts):
         yield "aws-ofi-nccl from source", "cuda"

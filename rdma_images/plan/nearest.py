@@ -4,15 +4,16 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import combinations
 
-from rdma_images import axes, rules
-from rdma_images.candidate import Candidate, candidate
+from rdma_images import components
+from rdma_images.core.model import Broken
 from rdma_images.facts import Facts
-from rdma_images.matrix import Target
-from rdma_images.model import Broken, Fabric
+from rdma_images.plan import axes, rules
+from rdma_images.plan.candidate import Candidate, candidate
+from rdma_images.plan.matrix import Target
 
 MOST_CHANGES = 2
 Changes = dict[str, str]
-Cost = tuple[int, int, int]  # values given up that were asked for, values that nobody has seen work, distance
+Cost = tuple[int, int, int]  # requested values that change, untested values, distance
 Step = tuple[Cost, str]  # what it costs to go to a value
 Choice = tuple[Cost, tuple[str, ...], tuple[int, ...]]  # axes, and the place of each one's value among its steps
 
@@ -41,27 +42,17 @@ def _steps(axis: str, refused: Candidate, facts: Facts, wanted: Changes) -> Iter
     """Every other value of an axis, with what it costs to go there."""
     known = axes.values(axes.BY_NAME[axis], facts)
     current = known.index(refused.versions.get(axis, refused.axes[axis]))
+    component = components.BY_NAME.get(axis)
     for place, value in enumerate(known):
         if value != refused.axes[axis]:
             # Twice the distance, less one for the newer side: of two equally near values the newer one is taken.
+            untested = component is not None and not component.was_tested(value, refused.fabric, facts)
             far = 2 * abs(place - current) - int(place > current)
-            yield (int(axis in wanted), int(not _seen(axis, value, refused.fabric, facts)), far), value
-
-
-def _seen(axis: str, value: str, fabric: Fabric, facts: Facts) -> bool:
-    """Whether a value was seen to work, where the facts tell such values from others."""
-    match axis, fabric:
-        case "nccl", "erdma":
-            return value in facts.erdma.working.nccl
-        case "aws-ofi-nccl", _:
-            return value not in facts.plugin.releases or bool(facts.plugin.releases[value].tested_nccl)
-        case "efa-installer", _:
-            return facts.efa.releases[value].libfabric is not None
-    return True
+            yield (int(axis in wanted), int(untested), far), value
 
 
 def _culprits(refused: Candidate, broken: Broken) -> set[str]:
-    """The axes of which one must change: those that a broken rule relates (any, where it relates none), what decides
+    """The axes of which one must change: those that a broken rule compares (any, if it compares none), what decides
     them, and what they decide."""
     if not broken.versions:
         return set(refused.axes)
@@ -74,7 +65,7 @@ def _culprits(refused: Candidate, broken: Broken) -> set[str]:
 def _cheapest_first(sets: list[tuple[str, ...]], steps: dict[str, list[Step]]) -> Iterator[Changes]:
     """Every choice of one value for each axis of each set, the cheapest first; `steps` are sorted.
 
-    Nothing is listed that is not asked for: a choice that is taken makes room for those one step further along an axis.
+    Choices are made on demand: each that is yielded adds those one step further along an axis.
     """
     waiting = [_choice(names, (0,) * len(names), steps) for names in sets if all(steps[name] for name in names)]
     heapify(waiting)

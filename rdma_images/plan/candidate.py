@@ -4,25 +4,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from rdma_images import axes
+from rdma_images import components
+from rdma_images.core.model import Component, Fabric
 from rdma_images.facts import Facts
-from rdma_images.matrix import Target
-from rdma_images.model import Component, Fabric
+from rdma_images.plan import axes
+from rdma_images.plan.matrix import Target
 
 DECIDERS = {axis.name: axis.decided_by for axis in axes.AXES if axis.decided_by}
 # The components that are no axis, and what brings each.
-BROUGHT_BY = {"libfabric": "efa-installer", "rdma-core": "efa-installer", "erdma-apt": "base", "cudnn": "pytorch"}
+BROUGHT = {one.name: one.brought for one in components.ALL if one.brought}
 PROPERTIES = tuple(axis.name for axis in axes.AXES if axis.default)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What the rules judge. `versions` has the version of every component, and beside them properties and fabric."""
+    """What the rules are applied to. `versions` has every component's version, the properties and the fabric."""
 
     target: str
     fabric: Fabric
     axes: dict[str, str]  # as chosen, complete: {"nccl": "pytorch", ...}
-    given: Mapping[str, str]  # those that were asked for beside the target's row
+    given: Mapping[str, str]  # those that the request adds to the target's row
     foreign: tuple[str, ...]  # axes that were asked for, or follow, and that the target does not have
     undecided: tuple[str, ...]  # axes left to another one ("nccl": "pytorch") that is not there
     versions: dict[str, str]
@@ -35,13 +36,13 @@ class Candidate:
 
     @cached_property
     def components(self) -> dict[str, Component]:
-        """The components by name, each with what decided its version. Made when asked for: most are only judged."""
+        """The components by name, each with what decided its version. Made on demand: most are only checked."""
         named = {name: version for name, version in self.versions.items() if name not in (*PROPERTIES, "fabric")}
         return {name: Component(name, version, self._decided_by(name)) for name, version in named.items()}
 
     def _decided_by(self, name: str) -> str:
-        if name in BROUGHT_BY:
-            return BROUGHT_BY[name]
+        if name in BROUGHT:
+            return BROUGHT[name].by
         if self.axes[name] == DECIDERS.get(name):
             return DECIDERS[name]
         return "--set" if name in self.given else "matrix"
@@ -61,7 +62,7 @@ def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str
         undecided=undecided,
         versions=_chosen(chosen, undecided, facts)
         | dict(_brought(chosen, target.fabric, facts))
-        | {axis: chosen[axis] for axis in PROPERTIES}
+        | {axis: chosen[axis] for axis in PROPERTIES if axis in chosen}
         | {"fabric": target.fabric},
     )
 
@@ -82,13 +83,6 @@ def _chosen(chosen: Mapping[str, str], undecided: tuple[str, ...], facts: Facts)
 
 def _brought(chosen: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
     """The versions of the components that are no axis: what another one brings, where the facts know it."""
-    if installer := chosen.get("efa-installer"):
-        release = facts.efa.releases[installer]
-        if release.libfabric:
-            yield "libfabric", release.libfabric
-        if release.rdma_core:
-            yield "rdma-core", release.rdma_core
-    if fabric == "erdma":
-        yield "erdma-apt", facts.bases.bases[chosen["base"]].codename
-    if torch := chosen.get("pytorch"):
-        yield "cudnn", facts.torch.releases[torch].cudnn
+    for name, brought in BROUGHT.items():
+        if version := brought.version(chosen, fabric, facts):
+            yield name, version

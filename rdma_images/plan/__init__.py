@@ -1,0 +1,1 @@
+"""What would be built, and what is refused and why. Downloads nothing."""

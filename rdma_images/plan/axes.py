@@ -1,0 +1,55 @@
+"""The axes of the matrix: their known values, and what decides an axis that is not chosen."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import get_args
+
+from rdma_images import components
+from rdma_images.components.definition import Axis
+from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.model import Platform
+from rdma_images.facts import Facts
+
+AXES: tuple[Axis, ...] = (
+    *(axis for one in components.ALL if one.axis for axis in (one.axis, *one.properties)),
+    Axis("variant", lambda _: ("runtime", "devel"), default="runtime"),
+    Axis("fallback", lambda _: ("allow", "refuse"), default="refuse"),
+    Axis("platform", lambda _: get_args(Platform), default="linux/amd64"),
+)
+BY_NAME = {axis.name: axis for axis in AXES}
+
+
+def named(name: str) -> Axis:
+    """The axis of that name. Raises RefusedError with similar names for an unknown one."""
+    if name not in BY_NAME:
+        raise RefusedError(f"no axis {name!r}\n{near(name, BY_NAME)}")
+    return BY_NAME[name]
+
+
+@cache
+def values(axis: Axis, facts: Facts) -> tuple[str, ...]:
+    """Every value of `axis`, oldest first; the name of the axis that may decide it comes last."""
+    return (*axis.known(facts), *([axis.decided_by] if axis.decided_by else []))
+
+
+def check(name: str, value: str, facts: Facts) -> None:
+    """Raise RefusedError, with similar ones, for an unknown axis or value."""
+    known = values(named(name), facts)
+    if value not in known:
+        raise RefusedError(f"{name} {value!r} is not known\n{near(value, known)}")
+
+
+def complete(row: Mapping[str, str]) -> dict[str, str]:
+    """`row` with every axis that follows from it, in the order of the axes.
+
+    An axis that is not chosen is decided by another one of the row ("nccl": "pytorch"), or has its default.
+    """
+    chosen: dict[str, str] = {}
+    for axis in AXES:
+        if axis.name in row:
+            chosen[axis.name] = row[axis.name]
+        elif axis.decided_by in chosen:
+            chosen[axis.name] = str(axis.decided_by)
+        elif axis.default is not None and (axis.property_of is None or axis.property_of in chosen):
+            chosen[axis.name] = axis.default
+    return chosen

@@ -1,0 +1,29 @@
+"""GPUs: an image's own CUDA code is compiled for one that its compiler knows and its fabric has."""
+
+from rdma_images.components import gpus
+from rdma_images.core import versions
+from rdma_images.facts import Facts
+from rdma_images.plan.candidate import Candidate
+from rdma_images.plan.rules.rule import Reason, rule
+
+
+@rule("gpu-compiler", "gpu", "cuda")
+def compiles(candidate: Candidate, facts: Facts) -> Reason | None:
+    """The compiler of the image's CUDA has real code for the GPU."""
+    able = gpus.compilable(candidate["cuda"], facts)
+    if candidate["gpu"] == gpus.ALL or not able or gpus.capability(candidate["gpu"]) in able:
+        return None
+    known = ", ".join(map(gpus.architecture, able))
+    text = f"the compiler of CUDA {versions.major(candidate['cuda'])} compiles for {known}, not for {candidate['gpu']}"
+    return Reason(text, facts.cuda.cite(facts.cuda.majors[str(versions.major(candidate["cuda"]))], "capabilities"))
+
+
+@rule("gpu-of-fabric", "gpu", "fabric")
+def is_of_fabric(candidate: Candidate, facts: Facts) -> Reason | None:
+    """An instance type with the fabric has such a GPU."""
+    there = gpus.of_fabric(candidate.fabric, facts)
+    if candidate["gpu"] == gpus.ALL or gpus.capability(candidate["gpu"]) in there:
+        return None
+    theirs = ", ".join(map(gpus.architecture, there))
+    text = f"no instance type with {candidate.fabric} has such a GPU: theirs are {theirs}"
+    return Reason(text, "facts/instances.yaml and facts/gpus.yaml")

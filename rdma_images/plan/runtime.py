@@ -1,0 +1,43 @@
+"""How an image is run: the variables that it sets itself, and what it needs from the host and the job."""
+
+from collections.abc import Iterator, Mapping
+
+from rdma_images.core.model import Component, Fabric, Image, Setting
+from rdma_images.facts import Facts
+
+NETWORK = "NCCL_NET"
+PROVIDER = "FI_PROVIDER"
+
+
+def environment(
+    axes: Mapping[str, str], fabric: Fabric, components: Mapping[str, Component], facts: Facts
+) -> dict[str, str]:
+    """The variables that are set in an image.
+
+    Unless a fallback is allowed, NCCL_NET names the fabric's network, and on EFA FI_PROVIDER its provider: NCCL would
+    fall back to TCP otherwise, at a sixtieth of the speed or less and without an error (see tests/data/nccl-logs).
+    """
+    if axes["fallback"] == "allow":
+        return {}
+    insisted = facts.running.insist[fabric]
+    brought = (component.details.network for component in components.values())
+    network = next((name for name in brought if name), insisted.network)
+    return {name: value for name, value in ((NETWORK, network), (PROVIDER, insisted.provider)) if value}
+
+
+def settings(fabric: Fabric, facts: Facts) -> Iterator[Setting]:
+    """What an image of a fabric needs from its host, and the variables that its jobs may need."""
+    known = facts.running
+    for row in known.settings.values():
+        if row.fabric in (None, fabric):
+            yield Setting(row.what, row.value, row.docker, row.why, known.cite(row))
+    for job in known.variables.values():
+        if job.fabric == fabric:
+            yield Setting(f"variable.{job.name}", job.value, f"--env={job.name}={job.value}", job.why, known.cite(job))
+
+
+def lift(image: Image, facts: Facts) -> str | None:
+    """What makes a run start without the fabric, over TCP; None for an image that does anyway."""
+    nothing = facts.running.insist["nothing"]
+    instead = {NETWORK: nothing.network, PROVIDER: nothing.provider}
+    return " ".join(f"--env={name}={instead[name]}" for name in image.environment if name in instead) or None
