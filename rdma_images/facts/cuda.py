@@ -1,16 +1,17 @@
 """What is known about CUDA and the driver of the host."""
 
-from rdma_images.facts.origin import FactsFile, Row
+from rdma_images.facts.origin import FactsFile, Row, Version
 
 
 class Major(Row):
     """What a CUDA major asks of the host, and what compiles for it."""
 
-    driver: str  # oldest NVIDIA driver that runs it
+    driver: Version  # oldest NVIDIA driver that runs it
     toolkit: tuple[str, ...] = ()  # the wheels that compile for it; empty where there is no complete set
+    capabilities: tuple[Version, ...] = ()  # compute capabilities that its compiler has real code for, where known
 
 
 class Cuda(FactsFile):
     """facts/cuda.yaml; majors by number: "13"."""
 
-    majors: dict[str, Major]
+    majors: dict[Version, Major]

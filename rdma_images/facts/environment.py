@@ -4,29 +4,33 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from rdma_images.facts.origin import FactsFile, Span
-from rdma_images.model import Fabric
+from rdma_images.core.model import Fabric
+from rdma_images.facts.origin import FactsFile, Pattern, Span
+
+Effect = Literal["harmful", "slow", "obsolete"]  # see facts/environment.yaml
 
 
 class Variable(Span):
     """A variable, and why it should not be set. `of` is the component whose version decides whether the row holds."""
 
     name: str
-    value: str | None = None  # a regular expression for the whole value
+    value: Pattern | None = None  # a regular expression for the whole value
     fabric: Fabric | None = None
-    effect: Literal["harmful", "obsolete"]
+    effect: Effect
     why: str
     of: str | None = None
+    image_only: bool = False  # a job may have its reason to set it
 
     def speaks_of(self, environment: Mapping[str, str], fabric: str | None, versions: Mapping[str, str]) -> bool:
         """Whether the row holds for an image of `fabric` with these components and this environment.
 
-        An empty variable is not set: a Dockerfile cannot take away what its base sets in any other way.
+        An empty variable is not set, but for a row whose `value` is empty: a Dockerfile cannot take away in any other
+        way what its base sets.
         """
         value = environment.get(self.name)
-        if not value or (self.fabric and self.fabric != fabric):
+        if value is None or (self.fabric and self.fabric != fabric):
             return False
-        if self.value and not re.fullmatch(self.value, value):
+        if not value if self.value is None else not re.fullmatch(self.value, value):
             return False
         version = versions.get(self.of or "")
         return version is None or self.holds(version)

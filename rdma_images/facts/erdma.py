@@ -1,7 +1,7 @@
 """What is known about Alibaba's eRDMA: its apt repository, and the NCCL releases that fail on it."""
 
+from rdma_images.core.model import Platform
 from rdma_images.facts.origin import FactsFile, Row, Version
-from rdma_images.model import Platform
 
 
 class Repository(Row):
@@ -19,7 +19,7 @@ class BrokenNccl(Row):
     """An NCCL release that fails on eRDMA."""
 
     why: str
-    fixed: str  # in which release, and who says so
+    fixed: str  # in which release, with its source
 
 
 class WorkingNccl(Row):

@@ -1,17 +1,73 @@
 """What is known about instance types."""
 
+from collections.abc import Iterator
+from typing import Literal
+
+from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.model import Fabric
+from rdma_images.core.yaml_file import Path_
 from rdma_images.facts.origin import FactsFile, Row
-from rdma_images.model import Fabric
 
 
 class InstanceType(Row):
-    """How many interfaces of a fabric an instance type has at most."""
+    """An instance type with GPUs and RDMA interfaces."""
 
     fabric: Fabric
-    interfaces: int
+    interfaces: int  # RDMA interfaces at most, one on each network card
+    first_card: Literal["rdma", "ena"] = "rdma"  # whether network card 0 can carry an RDMA interface, or only ENA
+    gpus: int
+    gpu: str | None = None  # the vendor's name of it: "H200"
+    gpu_memory: int  # GiB of one GPU
+    vcpus: int
+    memory: int  # GiB
+    bandwidth: int  # Gb/s of all network cards together
+    architecture: Literal["amd64", "arm64"] = "amd64"
+
+    @property
+    def cards(self) -> int:
+        """How many network cards it has."""
+        return self.interfaces + (self.first_card == "ena")
+
+
+class Node(Row):
+    """What a node has before anything is changed on it."""
+
+    hugepages: int  # MiB, in pages of 2 MiB
+
+
+class Unsettled(Row):
+    """An instance type whose sources contradict each other or leave out what a job needs."""
+
+    fabric: Fabric
+    why: str
 
 
 class Instances(FactsFile):
     """facts/instances.yaml."""
 
+    nodes: dict[Fabric, Node]
     types: dict[str, InstanceType]
+    unsettled: dict[str, Unsettled]
+
+    def find(self, name: str) -> InstanceType:
+        """The type called `name`, also as SageMaker writes it ("ml.p5.48xlarge") and without Alibaba's "ecs.".
+
+        Raises RefusedError for a type that is not known, or not well enough.
+        """
+        bare = name.removeprefix("ml.")
+        key = bare if bare in self.types or bare in self.unsettled else f"ecs.{bare}"
+        if key in self.types:
+            return self.types[key]
+        if key in self.unsettled:
+            row = self.unsettled[key]
+            raise RefusedError(
+                f"what the instance type {key} has is not settled: {row.why} [{self.cite(row, 'why')}]\n"
+                "look at what a node of yours has, and add a row to `types` in facts/instances.yaml"
+            )
+        raise RefusedError(f"unknown instance type {name!r}\n{near(bare, self.types)}")
+
+    def problems(self) -> Iterator[tuple[Path_, str]]:
+        """Beside those of every facts file: types that are settled and unsettled at once."""
+        yield from super().problems()
+        for name in self.types.keys() & self.unsettled.keys():
+            yield ("unsettled", name), f"{name} is under types as well: keep one of them"

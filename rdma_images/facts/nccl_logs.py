@@ -1,9 +1,11 @@
 """What is known about the lines of NCCL's logs."""
 
 import re
-from typing import Literal
+from typing import Literal, Self
 
-from rdma_images.facts.origin import FactsFile, Row, Span
+from pydantic import model_validator
+
+from rdma_images.facts.origin import FactsFile, Pattern, Row, Span
 
 Way = Literal["libfabric", "verbs", "tcp"]
 
@@ -11,16 +13,26 @@ Way = Literal["libfabric", "verbs", "tcp"]
 class Wording(Span):
     """A line by its wording, and what it means. `{name}` in `why` is what the group of that name matched."""
 
-    says: str
+    says: Pattern
     why: str
     of: Literal["nccl", "aws-ofi-nccl"] = "nccl"
-    beside: str = ""  # found in some other line of the log, or this one means nothing
+    beside: Pattern = ""  # found in some other line of the log, or this one means nothing
     stops: bool = False  # no job gets over it, whatever its channels use
 
-    def meaning(self, line: str, version: str | None) -> str | None:
-        """What `line` means if an NCCL of this version (None: not known) wrote it; None for another line."""
-        if version and self.of == "nccl" and not self.holds(version):
-            return None
+    @model_validator(mode="after")
+    def _groups(self) -> Self:
+        try:
+            self.why.format(**dict.fromkeys(re.compile(self.says).groupindex, ""))
+        except (KeyError, IndexError, AttributeError, ValueError) as error:
+            raise ValueError(f"why names what is no group of says: {error}") from None
+        return self
+
+    def fits(self, version: str | None) -> bool:
+        """Whether an NCCL of this version (None: not known) may have written it."""
+        return not version or self.of != "nccl" or self.holds(version)
+
+    def meaning(self, line: str) -> str | None:
+        """What `line` means; None for another line."""
         match = re.search(self.says, line)
         return self.why.format(**{key: value or "" for key, value in match.groupdict().items()}) if match else None
 
@@ -28,7 +40,7 @@ class Wording(Span):
 class Transport(Row):
     """A network by the name that NCCL knows it by, a regular expression, and what it sends over."""
 
-    name: str
+    name: Pattern
     over: Way
 
 
@@ -39,6 +51,7 @@ class NcclLogs(FactsFile):
     causes: dict[str, Wording]
     notes: dict[str, Wording]
     crashes: dict[str, Wording]
+    slow: dict[str, Wording]
 
     def over(self, network: str) -> Way | None:
         """What the network of this name sends over; None for one that is not known."""

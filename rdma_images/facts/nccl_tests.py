@@ -1,6 +1,13 @@
 """What is known about nccl-tests."""
 
+from typing import Literal
+
+from pydantic import Field
+
+from rdma_images.core.model import Fabric
 from rdma_images.facts.origin import FactsFile, Row, Version
+
+Backend = Literal["PROXY", "GDAKI", "GPI", "EFA_GDA"]
 
 
 class NcclTestsRelease(Row):
@@ -9,7 +16,30 @@ class NcclTestsRelease(Row):
     tested_nccl: tuple[str, ...]
 
 
+class Backends(Row):
+    """The backends of NCCL's GPU-initiated networking that a fabric has."""
+
+    used: tuple[Backend, ...]
+    only_on: dict[Backend, tuple[str, ...]] = Field(default_factory=dict)  # instance types, where not on all
+
+
+class Measure(Row):
+    """What a job measures with it where its user does not say."""
+
+    program: str
+    arguments: tuple[str, ...]
+
+
+class Programs(Row):
+    """Its programs."""
+
+    names: tuple[str, ...]
+
+
 class NcclTests(FactsFile):
     """facts/nccl-tests.yaml."""
 
+    measure: Measure
+    programs: Programs
     releases: dict[Version, NcclTestsRelease]
+    backends: dict[Fabric, Backends]

@@ -1,14 +1,15 @@
 """Where a fact is from and how far it is to be trusted: every row of facts/*.yaml names a source of its file."""
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from rdma_images import versions
-from rdma_images.errors import near
-from rdma_images.yamlfile import Document, Path_, Strict
+from rdma_images.core import versions
+from rdma_images.core.errors import near
+from rdma_images.core.yaml_file import Document, Path_, Strict
 
 Confidence = Literal["artefact", "vendor", "third-party"]
 
@@ -18,7 +19,25 @@ def _version(text: str) -> str:
     return text
 
 
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+    return text
+
+
+def _url_of_version(text: str) -> str:
+    try:
+        text.format(version="1.0")
+    except (KeyError, IndexError, AttributeError, ValueError):
+        raise ValueError(f"{text!r} is no address of a version: {{version}} alone may be in braces") from None
+    return text
+
+
 Version = Annotated[str, AfterValidator(_version)]  # text that can be compared as a version
+Pattern = Annotated[str, AfterValidator(_pattern)]  # a regular expression
+VersionUrl = Annotated[str, AfterValidator(_url_of_version)]  # {version} stands for a version
 
 
 class Origin(Strict):
@@ -29,7 +48,7 @@ class Origin(Strict):
     read: date  # the day on which it was read, or last compared
 
     def __str__(self) -> str:
-        """For the end of a refusal: what, and whose word it is."""
+        """For the end of a refusal: what it is, and how far it is to be trusted."""
         return f"{self.what} ({self.confidence}, read {self.read})"
 
 

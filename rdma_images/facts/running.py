@@ -1,11 +1,17 @@
-"""What is known about how an image wants to be run."""
+"""What is known about how an image is run."""
 
+from collections.abc import Iterator
+
+from rdma_images.core.model import Fabric
+from rdma_images.core.yaml_file import Path_
 from rdma_images.facts.origin import FactsFile, Row
-from rdma_images.model import Fabric
+
+# Each fabric, and a run without any.
+INSISTED_ON = ("efa", "erdma", "nothing")
 
 
 class AskedFor(Row):
-    """What a host or an orchestrator must give. `docker` is docker run's word for it, empty where it has none."""
+    """What a host or an orchestrator must provide. `docker` is docker run's option for it, empty without one."""
 
     what: str  # "devices"
     value: str
@@ -23,10 +29,11 @@ class JobVariable(Row):
     why: str
 
 
-class Network(Row):
-    """What NCCL_NET calls one of NCCL's built-in networks."""
+class Insisted(Row):
+    """The only network and provider that may be used: NCCL_NET (None: the plugin's name) and FI_PROVIDER."""
 
-    network: str
+    network: str | None = None
+    provider: str | None = None
 
 
 class Running(FactsFile):
@@ -34,4 +41,11 @@ class Running(FactsFile):
 
     settings: dict[str, AskedFor]
     variables: dict[str, JobVariable]
-    insist: dict[str, Network]
+    insist: dict[str, Insisted]
+
+    def problems(self) -> Iterator[tuple[Path_, str]]:
+        """Also a network that images need and that has no row."""
+        yield from super().problems()
+        for name in INSISTED_ON:
+            if name not in self.insist:
+                yield ("insist",), f"there is no {name!r}: add it"

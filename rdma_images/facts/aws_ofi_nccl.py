@@ -1,6 +1,11 @@
 """What is known about aws-ofi-nccl, the plugin through which NCCL uses libfabric."""
 
-from rdma_images.facts.origin import FactsFile, Row, Span, Version
+from collections.abc import Iterator, Sequence
+
+from rdma_images.core.yaml_file import Path_
+from rdma_images.facts.origin import FactsFile, Row, Span, Version, VersionUrl
+
+NAME = "aws-ofi-nccl"
 
 
 class PluginRelease(Row):
@@ -35,8 +40,15 @@ class Switch(Span):
     why: str
 
 
+class Platform(Span):
+    """What a plugin for EFA is built with: its name, and the words before it in what configure says at its end."""
+
+    name: str
+    says: tuple[str, ...]
+
+
 class CudaFixes(Row):
-    """The first plugin whose notes name fixes for a CUDA major: of older ones nobody says that they work with it."""
+    """The first plugin whose notes name fixes for a CUDA major: of older ones it is not known."""
 
     major: int
     plugin: Version
@@ -45,7 +57,7 @@ class CudaFixes(Row):
 class Tarball(Span):
     """Where the release tarballs of some versions are, those with `configure`; {version} stands for the version."""
 
-    url: str
+    url: VersionUrl
 
 
 class Plugin(FactsFile):
@@ -55,8 +67,21 @@ class Plugin(FactsFile):
     net_names: tuple[NetName, ...]
     files: tuple[InstalledFile, ...]
     configure: tuple[Switch, ...]
+    platform: Platform
     tarballs: tuple[Tarball, ...]
     cuda_fixes: tuple[CudaFixes, ...]
+
+    def problems(self) -> Iterator[tuple[Path_, str]]:
+        """Also a release that no row gives a name, or an address."""
+        yield from super().problems()
+        for version in self.releases:
+            tables: tuple[tuple[str, Sequence[Span]], ...] = (
+                ("net-names", self.net_names),
+                ("tarballs", self.tarballs),
+            )
+            for key, rows in tables:
+                if not any(row.holds(version) for row in rows):
+                    yield ("releases", version), f"no row of {key} is for {version}: add one"
 
     def net_name(self, version: str) -> str:
         """The name under which this plugin version registers with NCCL."""

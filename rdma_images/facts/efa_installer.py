@@ -1,7 +1,7 @@
 """What is known about AWS's EFA installer: what it brings, where it installs, how it wants to be called."""
 
-from rdma_images.facts.origin import FactsFile, Row, Span, Version
-from rdma_images.model import Platform
+from rdma_images.core.model import Platform
+from rdma_images.facts.origin import FactsFile, Row, Span, Version, VersionUrl
 
 
 class InstallerRelease(Row):
@@ -34,7 +34,7 @@ class Flag(Span):
 
 
 class NgcTrap(Span):
-    """Installer versions that behave otherwise on a base with NVIDIA's entrypoint, unless `flags` tell them not to."""
+    """Installer versions that behave otherwise on a base with NVIDIA's entrypoint, unless called with `flags`."""
 
     flags: tuple[str, ...]
 
@@ -42,9 +42,9 @@ class NgcTrap(Span):
 class Download(Row):
     """Where the tarballs are and who signs them; {version} stands for the installer's version."""
 
-    url: str
-    signature: str
-    key: str
+    url: VersionUrl
+    signature: VersionUrl
+    key: VersionUrl
     fingerprint: str
 
 

@@ -1,24 +1,27 @@
 """What is known about the bases that an image can stand on."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
 
-from rdma_images.facts.origin import FactsFile, Row
+from rdma_images.core.errors import near
+from rdma_images.core.yaml_file import Path_
+from rdma_images.facts.origin import FactsFile, Row, Version
 
 
 class Base(Row):
     """A base: a distribution's release, or NVIDIA's CUDA image on top of one."""
 
     distribution: Literal["debian", "ubuntu"]
-    release: str  # "13", "24.04"
+    release: Version  # "13", "24.04"
     codename: str
-    python: str  # the distribution's own python3
-    glibc: str
+    python: Version  # the distribution's own python3
+    glibc: Version
     kind: Literal["bootstrap", "pull"]  # made from Debian's archive where that can be done, or pulled
     image: str  # what is pulled, for either kind
     stand_in: str | None = None  # the base, made from Debian's archive, on which a rehearsal stands instead
-    cuda: str | None = None  # the CUDA toolkit in it
+    cuda: Version | None = None  # the CUDA toolkit in it
     remove: tuple[str, ...] = ()  # packages in the way of the fabric's own, and of what the wheels bring
     environment: dict[str, str] = Field(default_factory=dict)  # what it sets, and an image must not keep
     entrypoint: Literal["nvidia"] | None = None  # NVIDIA's own, which EFA's installer takes for an NGC image
@@ -33,3 +36,11 @@ class Bases(FactsFile):
     """facts/bases.yaml."""
 
     bases: dict[str, Base]
+
+    def problems(self) -> Iterator[tuple[Path_, str]]:
+        """Also a base that another one, which is none, would stand in for."""
+        yield from super().problems()
+        for name, base in self.bases.items():
+            if base.stand_in is not None and base.stand_in not in self.bases:
+                place = ("bases", name, "stand-in")
+                yield place, f"no base {base.stand_in!r}: {near(base.stand_in, self.bases)}"

@@ -1,0 +1,155 @@
+"""What is known about launchers: what starts a job's ranks, for which fabric, and what only its user can tell."""
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from rdma_images.core.model import Fabric
+from rdma_images.core.yaml_file import Path_, Strict
+from rdma_images.facts.origin import FactsFile, Row
+
+Starter = Literal["mpirun", "torchrun"]
+SHOWN: dict[Fabric, str] = {"efa": "EFA", "erdma": "eRDMA"}
+
+
+Kind = Literal["kubernetes", "skypilot", "sagemaker", "slurm", "docker", "other"]
+
+
+class Parameter(Strict):
+    """Something that only the user knows, given as --param name=value. `form` is a regular expression."""
+
+    what: str
+    form: str
+    default: str | None = None
+    optional: bool = False
+    only: Fabric | None = None
+    several: bool = False  # only where a node has several interfaces
+    kinds: tuple[Kind, ...] | None = None  # of the launchers that it means something to; None for all
+
+    def asked(self, fabric: Fabric, interfaces: int, kind: Kind) -> bool:
+        """Whether a job of this fabric, with so many interfaces a node, has this parameter on such a launcher."""
+        several = interfaces > 1 or not self.several
+        return self.only in (None, fabric) and several and (self.kinds is None or kind in self.kinds)
+
+    @property
+    def when(self) -> str:
+        """When the parameter is required, or its default."""
+        if not self.required:
+            return self.default or ""
+        where = f" on {SHOWN[self.only]}" if self.only else ""
+        return f"required{where}{', with several interfaces' if self.several else ''}"
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no job without it."""
+        return self.default is None and not self.optional
+
+
+class Pods(Row):
+    """What a pod with all GPUs of a node asks for."""
+
+    hugepages: int  # MiB
+    memory: int  # MiB for each GPU, of a measurement
+    training: float  # the share of a node's memory, of a training
+
+
+class Variable(Row):
+    """An environment variable of a job, and where it is needed."""
+
+    name: str
+    value: str  # {cidr} and {logs} stand for what the job knows
+    why: str
+    fabric: Fabric | None = None
+    network: Literal["host", "pod"] | None = None
+    interfaces: Literal["one", "several"] | None = None
+    instances: str | None = None  # a regular expression
+
+    def needed(self, fabric: Fabric, network: str, interfaces: int, instance: str) -> bool:
+        """Whether a job on this type of instance, with that many interfaces a node, sets it."""
+        several = "several" if interfaces > 1 else "one"
+        return (
+            self.fabric in (None, fabric)
+            and self.network in (None, network)
+            and self.interfaces in (None, several)
+            and (self.instances is None or re.fullmatch(self.instances, instance) is not None)
+        )
+
+
+class Nodes(Strict):
+    """How many nodes a launcher starts a job on."""
+
+    least: int = 1
+
+
+class Run(Strict):
+    """How a job is submitted and followed: `file` is what is submitted, a "script" ends when the job has.
+
+    `object` and `pods` are of Kubernetes: the resource, as kubectl names it, and the labels of its pods, where {name}
+    is the job's.
+    """
+
+    how: Literal["kubectl", "arena", "skypilot", "sagemaker", "slurm", "docker", "script"]
+    file: str
+    object: str = ""
+    pods: str = ""
+
+
+class Launcher(Row):
+    """What starts a job; its templates are in jobs/<name>/."""
+
+    summary: str
+    kind: Kind = "other"
+    run: Run | None = None  # None where only the README knows
+    starts: tuple[Starter, ...]
+    fabrics: tuple[Fabric, ...]
+    nodes: Nodes = Nodes()
+    version: str = ""  # of the launcher that the templates are right for
+    instances: str | None = None  # a regular expression for the only types that it has
+    image: str | None = None  # a regular expression for the only images that it starts
+    parameters: dict[str, Parameter] = Field(default_factory=dict)
+
+
+class ClusterMaker(Row):
+    """What makes a cluster; its templates are in jobs/<name>/."""
+
+    summary: str
+    fabrics: tuple[Fabric, ...]
+    parameters: dict[str, Parameter] = Field(default_factory=dict)
+
+
+class Launchers(FactsFile):
+    """facts/launchers.yaml."""
+
+    pods: Pods
+    variables: dict[str, Variable]
+    parameters: dict[str, Parameter]  # of every launcher
+    launchers: dict[str, Launcher]
+    clusters: dict[str, ClusterMaker]
+
+    def problems(self) -> Iterator[tuple[Path_, str]]:
+        """Beside those of every facts file: regular expressions that are none, and names that mean two things."""
+        yield from super().problems()
+        for name, launcher in self.launchers.items():
+            for parameter in launcher.parameters.keys() & self.parameters.keys():
+                yield ("launchers", name, "parameters", parameter), "every launcher has this parameter: remove it"
+        for place, form in self._forms():
+            try:
+                re.compile(form)
+            except re.error as error:
+                yield place, f"no regular expression: {error}"
+
+    def _forms(self) -> Iterator[tuple[Path_, str]]:
+        tables: list[tuple[Path_, dict[str, Parameter]]] = [(("parameters",), self.parameters)]
+        for name, variable in self.variables.items():
+            if variable.instances is not None:
+                yield ("variables", name, "instances"), variable.instances
+        for name, row in self.launchers.items():
+            tables.append((("launchers", name, "parameters"), row.parameters))
+            for key, form in (("instances", row.instances), ("image", row.image)):
+                if form is not None:
+                    yield ("launchers", name, key), form
+        tables += [(("clusters", name, "parameters"), row.parameters) for name, row in self.clusters.items()]
+        for place, table in tables:
+            yield from (((*place, name, "form"), one.form) for name, one in table.items())

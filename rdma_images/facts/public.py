@@ -1,0 +1,78 @@
+"""Facts whose source is a file in a public repository: which file at which commit, so that it can be read again.
+
+A source says it in its `what`: "OWNER/NAME, PATH @COMMIT (more words), PATH @COMMIT". A path has a slash or a dot,
+a commit at least 7 hex digits.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.table import Table
+
+from rdma_images.core import paths, yaml_file
+
+_REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+), ")
+_FILE = re.compile(r"([^\s,]*[/.][^\s,]*) @([0-9a-f]{7,40})\b")
+
+
+@dataclass(frozen=True)
+class PublicFile:
+    """A file that facts were read from."""
+
+    facts: str  # "environment.yaml"
+    source: str  # its name there
+    repository: str  # on GitHub: "aws/aws-ofi-nccl"
+    path: str
+    commit: str
+    read: str  # the day, "2026-11-22"
+    rows: tuple[str, ...]  # whose values are from it: "variables.tuner"
+
+    @property
+    def address(self) -> str:
+        """Where it can be looked at."""
+        return f"https://github.com/{self.repository}/blob/{self.commit}/{self.path}"
+
+
+def files(folder: Path = paths.FACTS) -> list[PublicFile]:
+    """Every such file, in the order of the facts."""
+    return [one for path in sorted(folder.glob("*.yaml")) for one in _of(path)]
+
+
+def _of(path: Path) -> Iterator[PublicFile]:
+    document = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml_file.Loader)
+    rows = list(_rows(document))
+    for source, origin in document["sources"].items():
+        what = origin["what"]
+        if not (repository := _REPOSITORY.match(what)):
+            continue
+        cited = tuple(dict.fromkeys(row for row, name in rows if name == source))
+        for file, commit in _FILE.findall(what[repository.end() :]):
+            yield PublicFile(path.name, source, repository[1], file, commit, origin["read"], cited)
+
+
+def _rows(node: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Each row of a facts file with each source that it names."""
+    entries = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
+    if isinstance(node, Mapping) and isinstance(node.get("source"), str):
+        for source in (node["source"], *node.get("sources", {}).values()):
+            yield ".".join(place), source
+    for key, value in entries:
+        yield from _rows(value, (*place, str(key)))
+
+
+def table(found: Sequence[PublicFile]) -> Table:
+    """For people: a line a file."""
+    shown = Table("facts", "source", "file", "read", "rows", box=None, pad_edge=False, header_style="bold")
+    for one in found:
+        shown.add_row(one.facts, one.source, one.address, one.read, ", ".join(one.rows))
+    return shown
+
+
+def as_json(found: Sequence[PublicFile]) -> str:
+    """For programs."""
+    return json.dumps([asdict(one) | {"address": one.address} for one in found], indent=2)

@@ -1,0 +1,35 @@
+"""What goes wrong with jobs: how to see it, which check reports it, and what to do."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from rdma_images.core.model import Fabric
+from rdma_images.facts.origin import FactsFile, Pattern, Row
+
+
+class Entry(Row):
+    """One thing that goes wrong. `says` is searched in what a scheduler or a job says; empty where nothing is said."""
+
+    symptom: str
+    says: Pattern = ""
+    example: str = ""  # a text that `says` is found in
+    fabric: Fabric | None = None
+    command: str  # that shows it
+    healthy: str  # what the command says where nothing is wrong
+    checks: tuple[str, ...]  # that report it
+    fix: str
+
+    def fits(self, text: str, fabric: Fabric | None) -> bool:
+        """Whether `text` is about it, in a job over `fabric`."""
+        return bool(self.says) and self.fabric in (None, fabric) and re.search(self.says, text) is not None
+
+
+class Troubleshooting(FactsFile):
+    """facts/troubleshooting.yaml."""
+
+    entries: dict[str, Entry]
+
+    def fitting(self, texts: Iterable[str], fabric: Fabric | None) -> Iterator[tuple[str, Entry]]:
+        """The entries that the texts are about, by name, in the order of the file."""
+        texts = list(texts)
+        yield from ((name, one) for name, one in self.entries.items() if any(one.fits(text, fabric) for text in texts))

@@ -1,0 +1,31 @@
+"""What is known about the environment variables that NCCL, its plugin and libfabric read."""
+
+import difflib
+
+from rdma_images.facts.origin import FactsFile, Row
+
+OURS = ("NCCL_", "FI_", "OFI_NCCL_", "RDMAV_", "IBV_")
+NEAR = 0.88  # as difflib measures it: one letter of eight
+
+
+class Library(Row):
+    """The variables that a library reads."""
+
+    names: tuple[str, ...]
+
+
+class Variables(FactsFile):
+    """facts/variables.yaml."""
+
+    libraries: dict[str, Library]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The variables of all libraries."""
+        return frozenset(name for library in self.libraries.values() for name in library.names)
+
+    def meant(self, name: str) -> str | None:
+        """The variable that `name`, which nothing reads, is nearly; None where it is read, or near to none."""
+        if name in self.names or not name.startswith(OURS):
+            return None
+        return next(iter(difflib.get_close_matches(name, self.names, n=1, cutoff=NEAR)), None)
