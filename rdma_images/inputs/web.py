@@ -4,31 +4,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import requests
+from urllib3.exceptions import LocationParseError
 
-from rdma_images.mirrors import Mirrors
-
-# Parts of what the system, the resolver and urllib3 say, and what a user wants to hear of it.
-WORDS = {
-    "NameResolutionError": "nobody knows that host",
-    "Connection refused": "connection refused",
-    "No route to host": "no route to host",
-    "Network is unreachable": "no route to host",
-    "IncompleteRead": "the connection broke off",
-    "Connection reset": "the connection was reset",
-    "Remote end closed": "the server closed the connection without an answer",
-}
+from rdma_images.core import files, http
+from rdma_images.inputs.mirrors import Mirrors
 
 
 class StatusError(Exception):
     """The server answered, and not with what was asked for."""
 
     def __init__(self, status: int) -> None:
-        known = {s.value: s.phrase for s in HTTPStatus}
-        super().__init__(f"answered {status} {known.get(status, '')}".rstrip())
+        super().__init__(http.status(status))
         self.status = status
 
 
@@ -37,7 +28,7 @@ def local(address: str) -> Path | None:
     parts = urlsplit(address)
     if parts.scheme == "file":
         return Path(url2pathname(parts.path))
-    return Path(address).expanduser() if not parts.scheme else None
+    return files.expanded(address) if not parts.scheme else None
 
 
 @contextmanager
@@ -47,16 +38,20 @@ def request(
     mirrors: Mirrors,
     timeout: tuple[float, float],
     headers: Mapping[str, str] | None = None,
+    patience: http.Patience | None = None,
 ) -> Iterator[requests.Response]:
-    """An answer whose body is still to be read. `timeout`: seconds to connect, seconds without a byte.
+    """An answer whose body is still to be read, asked for again as `patience` says.
+
+    `timeout`: seconds to connect, seconds without a byte.
 
     A login goes to the host that it is written for, and to none that this one redirects to. Raises StatusError for an
     answer of 400 and above, requests.RequestException where there is none.
     """
     login = mirrors.login(address)
     with (
-        requests.Session() as session,
-        session.request(
+        http.session(patience) as session,
+        _asked(
+            session,
             method,
             address,
             headers={"Accept-Encoding": "identity", **(headers or {})},
@@ -73,15 +68,17 @@ def request(
         yield answer
 
 
+def _asked(session: requests.Session, method: str, address: str, **options: Any) -> requests.Response:
+    """What requests answers; what it lets through of urllib3's errors, a host's name that cannot be, as its own."""
+    try:
+        return session.request(method, address, **options)
+    except LocationParseError as error:
+        raise requests.exceptions.InvalidURL(str(error)) from None
+
+
 def reason(error: Exception, mirrors: Mirrors) -> str:
     """Why there was no answer, as the end of a sentence."""
-    if isinstance(error, requests.exceptions.SSLError):
+    why = http.why(error)
+    if why == http.UNTRUSTED:
         return f"its certificate is not trusted by {mirrors.ca_bundle}: name another ca-bundle in mirrors.yaml"
-    if isinstance(error, requests.exceptions.ConnectTimeout):
-        return "no connection in time"
-    if isinstance(error, requests.exceptions.Timeout):
-        return "no answer in time"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    text = str(error) or type(error).__name__
-    return next((words for part, words in WORDS.items() if part in text), text)
+    return why

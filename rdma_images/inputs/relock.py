@@ -8,13 +8,15 @@ from typing import Literal, get_args
 
 from rich.table import Table
 
-from rdma_images import ask, fetch, lock, pins, sources
-from rdma_images.engine.model import Progress, silent
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import UNPINNED, Image, Platform, Source
+from rdma_images.core.progress import Progress, silent
+from rdma_images.core.sizes import readable
 from rdma_images.facts import Facts
-from rdma_images.mirrors import Mirrors
-from rdma_images.model import Image, Platform, Source
-from rdma_images.wheels import Lock
+from rdma_images.inputs import fetch, lock, pins, reachable, sources
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.inputs.wheels import Lock
+from rdma_images.registry.reference import with_registry
 
 PARALLEL = 4  # resolutions and registries at a time: each waits for its index most of the time
 
@@ -55,7 +57,7 @@ def relock(
     # One after the other: they share a file.
     done += [_base(source, replaced, upgrade, progress) for source in wanted.values() if source.kind == "base"]
     for source in wanted.values():
-        if source.kind == "download" and (source.pin == sources.UNPINNED or source.id in pins.downloads()):
+        if source.kind == "download" and (source.pin == UNPINNED or source.id in pins.downloads()):
             done.append(_download(source, replaced, upgrade, progress))
     return tuple(done)
 
@@ -77,7 +79,7 @@ def _job(
     def job() -> Locked:
         before = _before(read)
         if before and not upgrade:
-            return Locked(name, "kept", ask.megabytes(before.size))
+            return Locked(name, "kept", readable(before.size))
         progress(f"resolving {name}")
         try:
             return _compared(name, before, make())
@@ -97,12 +99,12 @@ def _before(read: Callable[[], Lock]) -> Lock | None:
 
 def _compared(name: str, before: Lock | None, made: Lock) -> Locked:
     if before is None:
-        return Locked(name, "new", f"{len(made.wheels)} wheels, {ask.megabytes(made.size)}")
+        return Locked(name, "new", f"{len(made.wheels)} wheels, {readable(made.size)}")
     old = {wheel.name: wheel.version for wheel in before.wheels}
     new = {wheel.name: wheel.version for wheel in made.wheels}
     moves = [f"{n} {old.get(n, 'none')} -> {new.get(n, 'none')}" for n in sorted(old | new) if old.get(n) != new.get(n)]
     same = before == made
-    return Locked(name, "kept" if same else "changed", ", ".join(moves) or ask.megabytes(made.size))
+    return Locked(name, "kept" if same else "changed", ", ".join(moves) or readable(made.size))
 
 
 def _base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) -> Locked:
@@ -112,13 +114,13 @@ def _base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) 
         return Locked(source.upstream, "kept", before[:19])
     progress(f"asking for {source.upstream}")
     try:
-        reference = pins.full(replaced.address(source) or source.upstream)
-        digest = ask.registry_digest(reference, replaced)
+        reference = with_registry(replaced.address(source) or source.upstream)
+        digest = reachable.registry_digest(reference, replaced)
         why = f"{reference}: the registry has no such image"
     except RdmaImagesError as error:
         digest, why = None, str(error)
     if digest is None:
-        if ask.can_bootstrap(source.extra.get("bootstrap", ""), source.extra["platform"]):
+        if reachable.can_bootstrap(source.extra.get("bootstrap", ""), source.extra["platform"]):
             return Locked(source.upstream, "not needed", f"bootstrapped on this host; {why}")
         return Locked(source.upstream, "failed", why)
     pins.keep("bases.yaml", {source.upstream: digest})

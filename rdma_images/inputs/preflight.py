@@ -10,11 +10,15 @@ from typing import Literal
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images import ask, paths, pins, store
-from rdma_images.errors import RefusedError
-from rdma_images.mirrors import Mirrors
-from rdma_images.model import Source, Supply
-from rdma_images.sources import COMPONENTS, UNPINNED
+from rdma_images.core import files, paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.model import UNPINNED, Source, Supply
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.sizes import readable
+from rdma_images.inputs import reachable, store
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.inputs.sources import COMPONENTS
+from rdma_images.registry.reference import with_registry
 
 DEADLINE = 6.0  # seconds for all answers together: to connect, to answer, and a slow name server
 Via = Literal["upstream", "mirror", "stand-in", "bootstrap", "cache"]
@@ -23,7 +27,7 @@ HELD = "docker-image://"  # how BuildKit names a pulled image that is a build co
 PROJECT_ASKED_FOR = "uv"  # what every build takes from the package index
 
 
-class OutOfReachError(RefusedError):
+class UnreachableError(RefusedError):
     """Sources that do not answer. Carries all supplies, so that the whole table can be shown."""
 
     def __init__(self, supplies: Sequence[Supply]) -> None:
@@ -33,13 +37,13 @@ class OutOfReachError(RefusedError):
         replaceable = [supply.source.id for supply in missing if has_stand_in(supply.source)]
         ways = ["name an address that answers in mirrors.yaml (docs/mirrors.md)"]
         if any(supply.detail == UNPINNED for supply in missing):
-            ways.append("lock what is not locked: `invoke lock`")
+            ways.append(f"lock what is not locked: `{COMMAND} lock`")
         if len(replaceable) == len(missing):
             ways.append(f"build with stand-ins for {', '.join(replaceable)}, not to be published: `--rehearse`")
         super().__init__(
-            f"{len(missing)} of {len(_once(supplies))} sources are out of reach:\n"
+            f"{len(missing)} of {len(_once(supplies))} sources are unreachable:\n"
             + "\n".join(lines)
-            + "\nWays on: "
+            + "\nOptions: "
             + "; or ".join(ways)
         )
 
@@ -51,8 +55,8 @@ class OutOfReachError(RefusedError):
 def supply(sources: Iterable[Source], replaced: Mirrors, rehearse: bool = False) -> tuple[Supply, ...]:
     """For each source where it comes from, and what that address answered.
 
-    With `rehearse`, sources out of reach that have a stand-in are replaced by it, and no others. Raises RefusedError
-    for a mirror that names no source; that something is out of reach is `require`'s to say.
+    With `rehearse`, unreachable sources that have a stand-in are replaced by it, and no others. Raises RefusedError
+    for a mirror that names no source; `require` raises for what is unreachable.
     """
     sources = list(sources)
     replaced.check([*COMPONENTS, *(source.component for source in sources), *(source.id for source in sources)])
@@ -67,22 +71,22 @@ def supply(sources: Iterable[Source], replaced: Mirrors, rehearse: bool = False)
 
 
 def require(supplies: Sequence[Supply]) -> None:
-    """Raise OutOfReachError unless every source has an answer."""
+    """Raise UnreachableError unless every source has an answer."""
     if not all(supply.reachable for supply in supplies):
-        raise OutOfReachError(supplies)
+        raise UnreachableError(supplies)
 
 
 def is_locked(source: Source, replaced: Mirrors) -> bool:
-    """Whether it is known which bytes the source is to give, in a build on this machine; asks no network."""
+    """Whether the source has a pin for a build on this machine; uses no network."""
     return _has_pin(_way(source, replaced), source)
 
 
 def has_stand_in(source: Source) -> bool:
-    """Whether a rehearsal can do without this source: a base by another one, all else by what BuildKit makes."""
+    """Whether a rehearsal can replace this source: a base by another base, all else by what BuildKit makes."""
     if source.kind == "base":
         base = source.extra.get("stand-in")
-        return base is not None and ask.can_bootstrap(base, source.extra["platform"])
-    return "stand-in" in source.extra or (paths.DOCKERFILES / "stand-ins" / source.component).is_dir()
+        return base is not None and reachable.can_bootstrap(base, source.extra["platform"])
+    return "stand-in" in source.extra or paths.find(f"dockerfiles/stand-ins/{source.component}").is_dir()
 
 
 def rehearsed(supplies: Iterable[Supply]) -> tuple[str, ...]:
@@ -124,9 +128,9 @@ def _way_of_base(source: Source, mirror: str | None) -> Way:
     name = source.extra.get("bootstrap", "")
     if name and name == source.extra.get("stand-in"):
         return "stand-in", name
-    if name and not mirror and ask.can_bootstrap(name, source.extra["platform"]):
+    if name and not mirror and reachable.can_bootstrap(name, source.extra["platform"]):
         return "bootstrap", name
-    address = HELD + pins.full(mirror or source.upstream)
+    address = HELD + with_registry(mirror or source.upstream)
     digest = source.extra["digest"]
     address = address if "@" in address or digest == UNPINNED else f"{address}@{digest}"
     return ("mirror" if mirror else "upstream"), address
@@ -149,13 +153,20 @@ def _question(way: Way, source: Source) -> Question:
 
 
 def _ask_all(ways: Sequence[tuple[Way, Source]], replaced: Mirrors) -> Answers:
-    """Every different question once, all at the same time; who has not answered at the deadline is out of reach."""
+    """Every different question once, all at the same time; what has not answered at the deadline is unreachable."""
     questions = {_question(way, source): _asker(way, source, replaced) for way, source in ways}
     answers: Answers = {}
+    failed: list[Exception] = []
 
-    def one(question: Question, asker: Callable[[], ask.Answer]) -> None:
+    def one(question: Question, asker: Callable[[], reachable.Answer]) -> None:
         begun = time.monotonic()
-        found, said = asker()
+        try:
+            found, said = asker()
+        except files.FileError as error:
+            found, said = False, str(error).partition("\n")[0]
+        except Exception as error:  # a defect: raised below, in the thread of the caller
+            failed.append(error)
+            return
         answers[question] = (found, said, round(time.monotonic() - begun, 3))
 
     # Daemons: a name server that never answers must not hold the process when everything else is done.
@@ -165,49 +176,51 @@ def _ask_all(ways: Sequence[tuple[Way, Source]], replaced: Mirrors) -> Answers:
     end = time.monotonic() + DEADLINE
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
+    if failed:
+        raise failed[0]
     late = (False, f"no answer in {DEADLINE:.0f} s", DEADLINE)
     return {question: answers.get(question, late) for question in questions}
 
 
-def _asker(way: Way, source: Source, replaced: Mirrors) -> Callable[[], ask.Answer]:
-    """The one question that tells whether a source can be had."""
+def _asker(way: Way, source: Source, replaced: Mirrors) -> Callable[[], reachable.Answer]:
+    """The request that shows whether a source is reachable."""
     via, address = way
     if via == "cache":
         size = store.kept(source)
-        return lambda: (True, f"verified before, {ask.megabytes(size.stat().st_size) if size else ''}")
+        return lambda: (True, f"verified before, {readable(size.stat().st_size) if size else ''}")
     if not _has_pin(way, source):
         return lambda: (False, UNPINNED)
     if source.kind == "base":
         if via in ("bootstrap", "stand-in"):
-            return lambda: ask.bootstrapped(address)
-        return lambda: ask.image(address.removeprefix(HELD), replaced)
+            return lambda: reachable.bootstrapped(address)
+        return lambda: reachable.image(address.removeprefix(HELD), replaced)
     if source.kind == "apt":
         if not address:
             return lambda: (True, "not asked: the base names its own archive")
-        return lambda: ask.apt(address, source.extra["suites"].split()[0], replaced)
+        return lambda: reachable.apt(address, source.extra["suites"].split()[0], replaced)
     if source.kind == "index":
-        return lambda: ask.index(address, PROJECT_ASKED_FOR, replaced)
-    return lambda: ask.download(address, replaced)
+        return lambda: reachable.index(address, PROJECT_ASKED_FOR, replaced)
+    return lambda: reachable.download(address, replaced)
 
 
 def _pair(source: Source) -> str:
-    """What is stood in for together: a source by itself, but a key with the repository that it signs."""
+    """Sources with the same value are replaced together: a key and the repository that it signs."""
     return source.extra.get("pair", source.id)
 
 
 def _stand_in(supply: Supply) -> Supply:
-    folder = paths.DOCKERFILES / "stand-ins" / supply.source.component
-    address = supply.source.extra.get("stand-in") or str(folder.relative_to(paths.PROJECT))
+    folder = paths.find(f"dockerfiles/stand-ins/{supply.source.component}")
+    address = supply.source.extra.get("stand-in") or paths.shown(folder)
     detail = f"in place of {supply.address}: {supply.detail}"
     return dataclasses.replace(supply, via="stand-in", address=address, reachable=True, detail=detail)
 
 
 def _once(supplies: Sequence[Supply]) -> list[Supply]:
-    """Without the repetitions of several images and stages."""
+    """The supplies without repetitions, which several images and stages have."""
     return list({(supply.source.id, supply.via, supply.address): supply for supply in supplies}.values())
 
 
 def _short(pin: str) -> str:
-    """A pin as a table shows it: what kind, and how it begins."""
+    """A pin in a table: its kind and first digits."""
     kind, _, value = pin.partition(":")
     return f"{kind}:{value[:12]}…" if value else pin

@@ -3,12 +3,12 @@
 import hashlib
 from pathlib import Path
 
-from rdma_images import atomic, paths, yamlfile
-from rdma_images.errors import RefusedError
-from rdma_images.model import Source
+from rdma_images.core import atomic, paths, yaml_file
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.model import Source
 
 
-class Record(yamlfile.Strict):
+class Record(yaml_file.Strict):
     """What a source turned out to be, and against which pin it was verified; `size` in bytes."""
 
     pin: str
@@ -62,7 +62,7 @@ def file_name(address: str) -> str:
     """The name that a download keeps: the end of its upstream's path. Raises RefusedError where there is none."""
     name = address.split("?", 1)[0].rstrip("/").rsplit("/", 1)[-1]
     if not name or name.startswith("."):
-        raise RefusedError(f"{address} names no file")
+        raise RefusedError(f"{address} names no file\nwrite an address that ends with the file's name")
     return name
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import certifi
 
-from rdma_images.errors import RefusedError
+from rdma_images.core import files
+from rdma_images.core.errors import RefusedError
 
-VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # in the order in which they are looked at
+VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # the first that is set counts
 
 
 def bundle(chosen: Path | None, named_in: str, environ: Mapping[str, str] = os.environ) -> Path:
@@ -18,7 +19,7 @@ def bundle(chosen: Path | None, named_in: str, environ: Mapping[str, str] = os.e
     `named_in` says where `chosen` was written. Raises RefusedError for a bundle that is named and has no certificate.
     """
     if chosen:
-        return _checked(chosen.expanduser(), named_in)
+        return _checked(files.expanded(str(chosen)), named_in)
     for variable in VARIABLES:
         if value := environ.get(variable):
             return _checked(Path(value), f"${variable}")
@@ -26,7 +27,7 @@ def bundle(chosen: Path | None, named_in: str, environ: Mapping[str, str] = os.e
     return next((p for p in (Path(system), *SYSTEMS) if p.is_file()), Path(certifi.where()))
 
 
-# Where distributions keep the bundle that their certificate updates write; python's own default may be another place.
+# Where distributions keep the bundle that their certificate updates write. Python's default may be another file.
 SYSTEMS = (
     Path("/etc/ssl/certs/ca-certificates.crt"),
     Path("/etc/pki/tls/certs/ca-bundle.crt"),
@@ -41,4 +42,8 @@ def _checked(path: Path, named_in: str) -> Path:
         reason = "it has no certificate"
     except OSError as error:  # ssl.SSLError is one: a file that is no PEM
         reason = error.strerror or str(error)
-    raise RefusedError(f"{named_in}: the CA bundle {path} cannot be used: {reason}")
+    except ValueError as error:  # a name that no file can have
+        reason = str(files.unusable(error, path))
+    raise RefusedError(
+        f"{named_in}: the CA bundle {path} cannot be used: {reason}\nname a PEM file with the authorities to trust"
+    )

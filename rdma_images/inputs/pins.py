@@ -7,19 +7,18 @@ from typing import Annotated
 import yaml
 from pydantic import AfterValidator, Field
 
-from rdma_images import atomic, paths, yamlfile
+from rdma_images.core import atomic, files, paths, yaml_file
 
 HEAD = "# Written by `invoke lock`; a change here is a change of what gets built.\n"
-DOCKER_HUB = "docker.io"
 
 
 def _digest(text: str) -> str:
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", text):
-        raise ValueError(f"{text!r} is no digest; one is sha256: and 64 hexadecimal digits")
+        raise ValueError(f"{text!r} is no digest: write sha256: and 64 hexadecimal digits")
     return text
 
 
-class File(yamlfile.Strict):
+class File(yaml_file.Strict):
     """locks/bases.yaml or locks/downloads.yaml: "sha256:…" by image reference, or by source."""
 
     pins: dict[str, Annotated[str, AfterValidator(_digest)]] = Field(default_factory=dict)
@@ -42,13 +41,5 @@ def keep(name: str, found: dict[str, str], folder: Path | None = None) -> None:
     atomic.write(file, HEAD + yaml.safe_dump({"pins": pins}, sort_keys=False, width=200))
 
 
-def full(reference: str) -> str:
-    """An image's reference with its registry: "ubuntu:24.04" is docker.io/library/ubuntu:24.04."""
-    first, _, rest = reference.partition("/")
-    if rest and ("." in first or ":" in first or first == "localhost"):
-        return reference
-    return f"{DOCKER_HUB}/{reference}" if rest else f"{DOCKER_HUB}/library/{reference}"
-
-
 def _read(file: Path) -> dict[str, str]:
-    return yamlfile.load(file, File).pins if file.exists() else {}
+    return yaml_file.load(file, File).pins if files.is_there(file) else {}

@@ -7,8 +7,8 @@ import re
 from packaging.tags import Tag
 from packaging.utils import parse_wheel_filename
 
-from rdma_images import yamlfile
-from rdma_images.model import Platform
+from rdma_images.core import yaml_file
+from rdma_images.core.model import Platform
 
 # The C library of Ubuntu 22.04, the oldest base: one lock then serves every base with the same python, and a wheel is
 # the same layer in all of them. Source: jammy's libc6, 2.35-0ubuntu3.
@@ -19,7 +19,7 @@ _KNOWN = re.compile(r"(?:nvidia-)?(torch|nccl)(?:-cu\d+)?==([^;]+)")
 _TOOLKIT = re.compile(r"nvidia-cuda-nvcc==(.+)\.\*")
 
 
-class Wheel(yamlfile.Strict):
+class Wheel(yaml_file.Strict):
     """One wheel file, or the source of a package that has none; `size` in bytes."""
 
     name: str
@@ -44,7 +44,7 @@ class Wheel(yamlfile.Strict):
         return parse_wheel_filename(self.file)[3]
 
 
-class Tool(yamlfile.Strict):
+class Tool(yaml_file.Strict):
     """A program of the builder, as wheels for every platform that may be the builder's."""
 
     name: str
@@ -57,7 +57,7 @@ class Tool(yamlfile.Strict):
         return " ".join([f"{self.name}=={self.version}", *(f"--hash=sha256:{value}" for value in self.hashes)])
 
 
-class Asked(yamlfile.Strict):
+class Asked(yaml_file.Strict):
     """What was resolved; the same question has the same lock."""
 
     requirements: tuple[str, ...]
@@ -82,7 +82,7 @@ class Asked(yamlfile.Strict):
         return f"{packages}-py{self.python}-{self.platform.replace('/', '-')}"
 
 
-class Lock(yamlfile.Strict):
+class Lock(yaml_file.Strict):
     """Every wheel of an image, by name; one file a package."""
 
     asked: Asked

@@ -10,11 +10,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rdma_images import atomic, mirrors, paths, resolve, sources, yamlfile
-from rdma_images.errors import RdmaImagesError, RefusedError
-from rdma_images.mirrors import Mirrors
-from rdma_images.model import Image, Platform
-from rdma_images.wheels import Asked, Lock, Tool
+from rdma_images.core import atomic, files, paths, yaml_file
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.model import Image, Platform
+from rdma_images.core.paths import COMMAND
+from rdma_images.inputs import mirrors, resolve, sources
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.inputs.wheels import Asked, Lock, Tool
 
 OLDEST_PYTHON = "3.10"  # of the bases; stands for all where a wheel is for every python 3
 
@@ -49,15 +51,20 @@ def nccl_package(image: Image) -> str:
 
 
 def path(question: Asked, folder: Path | None = None) -> Path:
-    """Where the lock of a question is."""
+    """Where the lock of a question is written."""
     return (folder or paths.LOCKS) / "python" / f"{question.key}.json"
+
+
+def _found(file: Path) -> Path:
+    """The file to read: what the project brings serves where the user's own locks/ has none."""
+    return paths.find(str(file.relative_to(paths.PROJECT))) if file.is_relative_to(paths.PROJECT / "locks") else file
 
 
 def load(image: Image, folder: Path | None = None) -> Lock:
     """The lock of an image.
 
     Raises NotLockedError when there is none, and RefusedError when the file does not answer what the image asks; the
-    mend of both is `invoke lock`.
+    fix of both is `invoke lock`.
     """
     found = read(asked(image), folder)
     _agrees(found, image, folder)
@@ -68,17 +75,17 @@ def read(question: Asked, folder: Path | None = None) -> Lock:
     """The lock of a question, see `load`."""
     if not question.requirements:
         return Lock(asked=question, wheels=())
-    file = path(question, folder)
-    if not file.exists():
-        raise NotLockedError(f"{file}: no such lock: `invoke lock` makes it")
-    found = yamlfile.load(file, Lock)
+    file = _found(path(question, folder))
+    if not files.is_there(file):
+        raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
+    found = yaml_file.load(file, Lock)
     if found.asked != question:
         raise RefusedError(
-            f"{file}: locked {_words(found.asked)}, but {_words(question)} is asked for: run `invoke lock` again"
+            f"{file}: locked {_words(found.asked)}, but {_words(question)} is asked for\nrun `{COMMAND} lock`"
         )
     named = {canonicalize_name(Requirement(line).name) for line in question.requirements}
     if missing := sorted(named - {canonicalize_name(wheel.name) for wheel in found.wheels}):
-        raise RefusedError(f"{file}: has no wheel of {', '.join(missing)}: run `invoke lock` again")
+        raise RefusedError(f"{file}: has no wheel of {', '.join(missing)}\nrun `{COMMAND} lock`")
     return found
 
 
@@ -122,7 +129,7 @@ def tools(folder: Path | None = None) -> dict[str, Tool]:
     names = {wheel.name: wheel.version for one in locked for wheel in one.wheels}
     if any({wheel.name: wheel.version for wheel in one.wheels} != names for one in locked):
         raise RefusedError(
-            f"{tools_path('linux/amd64', folder).parent}/tools-*: not the same versions: run `invoke lock`"
+            f"{tools_path('linux/amd64', folder).parent}/tools-*: not the same versions\nrun `{COMMAND} lock`"
         )
     return {
         name: Tool(
@@ -136,10 +143,10 @@ def tools(folder: Path | None = None) -> dict[str, Tool]:
 
 def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
     """The builder's tools for one platform. Raises NotLockedError and RefusedError like `load`."""
-    file = tools_path(platform, folder)
-    if not file.exists():
-        raise NotLockedError(f"{file}: no such lock: `invoke lock` makes it")
-    return yamlfile.load(file, Lock)
+    file = _found(tools_path(platform, folder))
+    if not files.is_there(file):
+        raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
+    return yaml_file.load(file, Lock)
 
 
 def lock_tools(platform: Platform, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
@@ -162,7 +169,13 @@ def _resolve(question: Asked, replaced: Mirrors | None) -> Lock:
 
 
 def _agrees(found: Lock, image: Image, folder: Path | None) -> None:
-    """Whether the NCCL that the wheels bring is the planned one: every label and rule is about that one."""
+    """Raise unless every source package is installed, and the NCCL of the wheels is the planned one."""
+    installed = {canonicalize_name(wheel.name) for wheel in found.wheels}
+    if unused := [name for name in image.source_packages if canonicalize_name(name) not in installed]:
+        raise RefusedError(
+            f"target {image.target}: source-packages names {', '.join(unused)}, which none of its packages needs\n"
+            "remove it there, or add it to python-packages"
+        )
     if not (found.wheels and "nccl" in image.components):
         return
     versions = {str(canonicalize_name(wheel.name)): wheel.version for wheel in found.wheels}
@@ -171,7 +184,7 @@ def _agrees(found: Lock, image: Image, folder: Path | None) -> None:
     if brought != expected:
         raise RdmaImagesError(
             f"{path(found.asked, folder)}: the wheels bring {_pins(brought)}, but {image.id} is planned with "
-            f"{_pins(expected)}: run `invoke facts.update`, which reads the pin from torch's wheel"
+            f"{_pins(expected)}\nrun `{COMMAND} facts.update`, which reads the pin from torch's wheel"
         )
 
 
@@ -181,5 +194,8 @@ def _pins(versions: Mapping[str, str]) -> str:
 
 def _words(question: Asked) -> str:
     stronger = f" over which {', '.join(question.overrides)}" if question.overrides else ""
+    built = f" with {', '.join(question.sources)} from source" if question.sources else ""
     requirements = ", ".join(question.requirements)
-    return f"{requirements}{stronger} for python {question.python} on {question.platform} (glibc {question.glibc})"
+    return (
+        f"{requirements}{stronger}{built} for python {question.python} on {question.platform} (glibc {question.glibc})"
+    )

@@ -8,11 +8,14 @@ from pathlib import Path
 
 from pysequoia import Cert, Sig, verify
 
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError
 
 
 class SignatureError(RdmaImagesError):
-    """A signature that does not hold, or a key that is not the pinned one."""
+    """A signature that is not valid, or a key that is not the pinned one."""
+
+
+_ANOTHER = "do not use the file: its server or mirror must have the vendor's key and signature beside it"
 
 
 def check(file: Path, signature: Path, key: Path, fingerprint: str, name: str) -> None:
@@ -26,18 +29,22 @@ def check(file: Path, signature: Path, key: Path, fingerprint: str, name: str) -
     trusted = next((one for one in certificates if normal(one.fingerprint) == pinned), None)
     if trusted is None:
         found = ", ".join(spaced(certificate.fingerprint) for certificate in certificates)
-        raise SignatureError(f"{name}: the key beside it is {found}, but {spaced(pinned)} is pinned: do not trust it")
+        raise SignatureError(
+            f"{name}: the key beside it is {found}, but {spaced(pinned)} is pinned\ndo not trust the file"
+        )
     try:
         made = Sig.from_bytes(signature.read_bytes())
     except RuntimeError as error:
-        raise SignatureError(f"{name}: {signature.name} is no OpenPGP signature: {_first_line(error)}") from None
-    # Sequoia alone would refuse a key whose own name is bound with SHA-1, as GnuPG made them for long. The pinned
-    # fingerprint vouches for the key; what counts is the signature over the file.
+        raise SignatureError(
+            f"{name}: {signature.name} is no OpenPGP signature: {_first_line(error)}\n{_ANOTHER}"
+        ) from None
+    # Sequoia refuses a key whose user id is bound with SHA-1, as GnuPG made them for many years. Here the pinned
+    # fingerprint identifies the key, and only the signature over the file counts: GnuPG, where there is one, checks it.
     verifies = _gpgv if shutil.which("gpgv") else _sequoia
     if reason := verifies(file, signature, trusted):
         raise SignatureError(
-            f"{name}: its signature, made by key {_issuer(made)}, does not hold for the pinned key {spaced(pinned)}: "
-            f"{reason}. The file was changed, or someone else signed it: do not use it"
+            f"{name}: its signature, made by key {_issuer(made)}, is not valid for the pinned key {spaced(pinned)}: "
+            f"{reason}\ndo not use the file: it was changed, or signed with another key"
         )
 
 
@@ -63,7 +70,7 @@ def _sequoia(file: Path, signature: Path, trusted: Cert) -> str:
     try:
         result = verify(file=str(file), store=lambda _: [trusted], signature=Sig.from_bytes(signature.read_bytes()))
     except RuntimeError as error:
-        return f"{_first_line(error)} (Sequoia's word; where gpgv is installed, GnuPG is asked)"
+        return f"{_first_line(error)} (by Sequoia; where gpgv is installed, GnuPG verifies)"
     signers = {normal(valid.certificate) for valid in result.valid_sigs}
     return "" if normal(trusted.fingerprint) in signers else "no valid signature"
 
@@ -83,14 +90,14 @@ def _certificates(key: Path, name: str) -> list[Cert]:
     try:
         found = Cert.split_bytes(key.read_bytes())
     except RuntimeError as error:
-        raise SignatureError(f"{name}: {key.name} is no OpenPGP key: {_first_line(error)}") from None
+        raise SignatureError(f"{name}: {key.name} is no OpenPGP key: {_first_line(error)}\n{_ANOTHER}") from None
     if not found:
-        raise SignatureError(f"{name}: {key.name} has no OpenPGP key")
+        raise SignatureError(f"{name}: {key.name} has no OpenPGP key\n{_ANOTHER}")
     return found
 
 
 def _issuer(signature: Sig) -> str:
-    """Who says to have made a signature: a fingerprint, in old signatures only a key's id."""
+    """The key that a signature names: by its fingerprint, in old signatures by its id."""
     issuer = signature.issuer_fingerprint or signature.issuer_key_id
     return spaced(str(issuer)) if issuer else "unknown"
 

@@ -1,4 +1,4 @@
-"""Where sources come from instead of their upstream: mirrors.yaml and the environment, logins by reference."""
+"""Mirrors: the addresses that replace those of the sources, from mirrors.yaml and the environment, and their logins."""
 
 import os
 import re
@@ -9,17 +9,19 @@ from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from pydantic import Field, field_validator
 
-from rdma_images import ca, paths, yamlfile
-from rdma_images.errors import RefusedError, near
-from rdma_images.model import Source
+from rdma_images.core import files, paths, yaml_file
+from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.model import Source
+from rdma_images.inputs import certificates
+from rdma_images.registry import credentials
 
 VARIABLE = "RDMA_IMAGES_MIRROR_"
-FORMS = "env:NAME or file:PATH"
+FORM = "https://host:port/path, file:///path or /path"
 SCHEMES = ("https", "http", "file")
 KINDS = ("base", "apt", "index", "download")
 
 
-class Credential(yamlfile.Strict):
+class Credential(yaml_file.Strict):
     """A login as mirrors.yaml has it; the password itself is never in the file."""
 
     username: str
@@ -28,13 +30,10 @@ class Credential(yamlfile.Strict):
     @field_validator("password")
     @classmethod
     def _is_reference(cls, text: str) -> str:
-        form, _, place = text.partition(":")
-        if form not in ("env", "file") or not place:
-            raise ValueError(f"a password is never written here, only where it is: {FORMS}")
-        return text
+        return credentials.check_reference(text)
 
 
-class File(yamlfile.Document):
+class File(yaml_file.Document):
     """mirrors.yaml; see docs/mirrors.md."""
 
     sources: dict[str, str] = Field(default_factory=dict)
@@ -44,7 +43,7 @@ class File(yamlfile.Document):
 
 @dataclass(frozen=True)
 class Login:
-    """Who to be at one host. The password is out of the repr, so that no log and no traceback shows it."""
+    """The login at one host. Its repr has no password, so that no log and no traceback shows it."""
 
     username: str
     password: str = field(repr=False)
@@ -52,7 +51,7 @@ class Login:
 
 @dataclass(frozen=True)
 class Mirrors:
-    """What replaces the sources' own addresses; without an entry a source keeps its own."""
+    """The addresses that replace the sources' own. A source without an entry keeps its own."""
 
     ca_bundle: Path
     addresses: Mapping[str, tuple[str, str]] = field(
@@ -76,7 +75,7 @@ class Mirrors:
         return replace(self, logins={**self.logins, host(address): login})
 
     def with_login(self, address: str) -> str:
-        """The address with its host's login in it, for a client that takes no other: never to be shown."""
+        """The address with its host's login in it, for clients that take a login no other way. Never show it."""
         if not (login := self.login(address)):
             return address
         parts = urlsplit(address)
@@ -85,53 +84,57 @@ class Mirrors:
         )
 
     def check(self, components: Iterable[str]) -> None:
-        """Refuse an entry that names no source: it would silently be ignored. `components` are all there are."""
+        """Raise RefusedError for an entry that names no source; `components` are all component names."""
         known = list(dict.fromkeys([*KINDS, *components]))
         for name, (_, written) in self.addresses.items():
             if not any(name == plain(word) or re.match(rf"{plain(word)}_\d", name) for word in known):
                 word = name.lower().replace("_", "-")
-                raise RefusedError(f"{written}: {word} is no source: {near(word, known)}")
+                raise RefusedError(f"{written}: {word} is no source\n{near(word, known)}")
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Mirrors:
-    """Mirrors of mirrors.yaml (or `path`, or $RDMA_IMAGES_MIRRORS), over which the environment's stand.
+    """The mirrors of mirrors.yaml (or `path`, or $RDMA_IMAGES_MIRRORS) and of the environment, which comes first.
 
-    The environment's are RDMA_IMAGES_MIRROR_<SOURCE>=<address> and RDMA_IMAGES_CA_BUNDLE=<file>. Raises RefusedError
-    for what cannot be read or used, naming file and line or the variable.
+    Its variables are RDMA_IMAGES_MIRROR_<SOURCE>=<address> and RDMA_IMAGES_CA_BUNDLE=<file>. Raises RefusedError with
+    file and line, or the variable, for what cannot be read or used.
     """
     named = path or (Path(environ["RDMA_IMAGES_MIRRORS"]) if environ.get("RDMA_IMAGES_MIRRORS") else None)
     file = named or paths.PROJECT / "mirrors.yaml"
-    content = yamlfile.load(file, File) if named or file.exists() else File()
+    content = yaml_file.load(file, File) if named or files.is_there(file) else File()
     written = {plain(name): (address, content.where("sources", name)) for name, address in content.sources.items()}
     for variable, value in environ.items():
         if variable.startswith(VARIABLE) and value:
             written[variable.removeprefix(VARIABLE)] = (value, f"${variable}")
     logins = {
-        key: Login(credential.username, secret(credential.password, environ, content.where("credentials", key)))
+        key: Login(
+            credential.username, credentials.resolve(credential.password, environ, content.where("credentials", key))
+        )
         for key, credential in content.credentials.items()
     }
     addresses = {}
     for name, (address, where) in written.items():
+        _check(address, where)
         bare, login = split_login(address)
         if "://" in bare and (scheme := urlsplit(bare).scheme) not in SCHEMES:
-            raise RefusedError(f"{where}: {scheme}:// is nothing that is read here: {near(scheme, SCHEMES)}")
+            raise RefusedError(f"{where}: {scheme}:// is no supported scheme\n{near(scheme, SCHEMES)}")
         addresses[name] = (bare, where)
         if login:
             logins[host(bare)] = login
     if bundle := environ.get("RDMA_IMAGES_CA_BUNDLE"):
-        return Mirrors(ca.bundle(Path(bundle), "$RDMA_IMAGES_CA_BUNDLE", environ), addresses, logins)
-    return Mirrors(ca.bundle(content.ca_bundle, content.where("ca-bundle"), environ), addresses, logins)
+        return Mirrors(certificates.bundle(Path(bundle), "$RDMA_IMAGES_CA_BUNDLE", environ), addresses, logins)
+    return Mirrors(certificates.bundle(content.ca_bundle, content.where("ca-bundle"), environ), addresses, logins)
 
 
 def plain(name: str) -> str:
-    """A source's name as an environment variable can end with it: "efa-installer-1.50.0" is EFA_INSTALLER_1_50_0."""
+    """A source's name as the end of an environment variable: "efa-installer-1.50.0" is EFA_INSTALLER_1_50_0."""
     return re.sub(r"[^A-Z0-9]+", "_", name.upper())
 
 
 def resolved(address: str, source: Source) -> str:
-    """An entry for one source. One that ends with "/" is a prefix, under which the upstream's name is kept.
+    """The address of one source by its entry. An entry that ends with "/" is a prefix of the upstream's name.
 
-    The name is the file's for a download, the repository with its tag for a base; an archive and an index have none.
+    That name is the file's for a download, and the repository with its tag for a base. For archives and indexes an
+    entry is always the whole address.
     """
     if source.kind in ("apt", "index") or not address.endswith("/"):
         return address.rstrip("/") if source.kind in ("apt", "index") else address
@@ -141,7 +144,7 @@ def resolved(address: str, source: Source) -> str:
 
 
 def beside(address: str, upstream: str, other: str) -> str:
-    """Where what lies beside `upstream` lies beside `address`: a signature keeps its ending, a key its name."""
+    """The mirror's address of `other`, which is beside `upstream`: a signature keeps its ending, a key its name."""
     if other.startswith(upstream):
         return address + other.removeprefix(upstream)
     return urljoin(address, urlsplit(other).path.rsplit("/", 1)[-1])
@@ -153,6 +156,18 @@ def host(address: str) -> str:
     return parts.netloc.rpartition("@")[2]
 
 
+def _check(address: str, where: str) -> None:
+    """Raise RefusedError for an invalid address. The error does not repeat it: a login may be in it."""
+    try:
+        parts = urlsplit(address if "://" in address or address.startswith((".", "/", "~")) else f"//{address}")
+        (parts.hostname or "").encode("idna")  # a UnicodeError, which is a ValueError, for what no name server can have
+        usable = address.isprintable() and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise RefusedError(f"{where}: not a valid address\nwrite {FORM}")
+
+
 def split_login(address: str) -> tuple[str, Login | None]:
     """An address without the login in it, and the login; so that no message and no file ever repeats it."""
     parts = urlsplit(address)
@@ -160,16 +175,3 @@ def split_login(address: str) -> tuple[str, Login | None]:
         return address, None
     login = Login(unquote(parts.username), unquote(parts.password or ""))
     return urlunsplit(parts._replace(netloc=host(address))), login
-
-
-def secret(reference: str, environ: Mapping[str, str], named_in: str) -> str:
-    """What a reference leads to. Raises RefusedError naming the variable or file that is missing."""
-    form, _, place = reference.partition(":")
-    if form == "env":
-        if value := environ.get(place):
-            return value
-        raise RefusedError(f"{named_in}: the environment has no {place}: set it")
-    try:
-        return Path(place).expanduser().read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise RefusedError(f"{named_in}: {place} cannot be read: {error.strerror}") from None

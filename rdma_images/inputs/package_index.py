@@ -9,10 +9,10 @@ from functools import cache
 
 from uv import find_uv_bin
 
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError
 
 SECONDS = 60  # far more than a client needs to print its configuration
-TELLING = ("UV_", "PIP_", "XDG_", "HOME", "PATH", "VIRTUAL_ENV")  # variables that decide where it is read from
+RELEVANT = ("UV_", "PIP_", "XDG_", "HOME", "PATH", "VIRTUAL_ENV")  # variables that decide where it is read from
 
 Environ = tuple[tuple[str, str], ...]
 
@@ -23,10 +23,10 @@ def address(environ: Mapping[str, str] | None = None) -> str:
     pip is asked too, since a mirror is more often set in pip.conf than in uv.toml; pip's extra indexes are not used.
     """
     environ = os.environ if environ is None else environ
-    told = {name: value for name, value in environ.items() if name.startswith(TELLING)}
-    configured = _of_uv(_key(told))
-    default = _of_uv(_key(without_uv(told)), "--no-config")
-    return configured if configured != default else (_of_pip(_key(told)) or default)
+    relevant = {name: value for name, value in environ.items() if name.startswith(RELEVANT)}
+    configured = _of_uv(_key(relevant))
+    default = _of_uv(_key(without_uv(relevant)), "--no-config")
+    return configured if configured != default else (_of_pip(_key(relevant)) or default)
 
 
 def without_uv(environ: Mapping[str, str]) -> dict[str, str]:
@@ -60,7 +60,9 @@ def _of_uv(environ: Environ, *options: str) -> str:
     for line in done.stdout.splitlines():
         if line.startswith("--index-url "):
             return line.removeprefix("--index-url ").strip()
-    raise RdmaImagesError(f"uv does not say which package index it uses: {done.stderr.strip() or done.stdout.strip()}")
+    raise RdmaImagesError(
+        f"uv does not name its package index: {done.stderr.strip() or done.stdout.strip()}\nset UV_DEFAULT_INDEX"
+    )
 
 
 @cache

@@ -5,15 +5,20 @@ import shutil
 
 import requests
 
-from rdma_images import web
-from rdma_images.engine import bootstrap, hostapt
-from rdma_images.errors import RdmaImagesError
-from rdma_images.mirrors import Mirrors
-from rdma_images.publish import client, http
-from rdma_images.publish import secrets as publish_secrets
-from rdma_images.sources import BUILD_PLATFORM
+from rdma_images.core import files, http
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.sizes import readable
+from rdma_images.debian import bootstrap, host_apt
+from rdma_images.inputs import web
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.inputs.sources import BUILD_PLATFORM
+from rdma_images.registry import client
+from rdma_images.registry import credentials as publish_secrets
+from rdma_images.registry import http as registry_http
+from rdma_images.registry.reference import DOCKER_HUB, parse
 
 TIMEOUT = (2.5, 3.0)  # seconds to connect, seconds to the first byte: a preflight answers in a few seconds
+PATIENCE = http.Patience(retries=1, longest_wait=2.0)
 HUB = "registry-1.docker.io"  # where the registry of docker.io answers. Source: docs.docker.com/reference/api/registry
 
 Answer = tuple[bool, str]  # whether it has the source, and what it said
@@ -22,9 +27,10 @@ Answer = tuple[bool, str]  # whether it has the source, and what it said
 def download(address: str, mirrors: Mirrors) -> Answer:
     """A file: there, and its size where the server says it."""
     if path := web.local(address):
-        return (True, megabytes(path.stat().st_size)) if path.is_file() else (False, "no such file")
+        with files.as_file_error(path):
+            return (True, readable(path.stat().st_size)) if path.is_file() else (False, "no such file")
     try:
-        with web.request("HEAD", address, mirrors, TIMEOUT) as answer:
+        with web.request("HEAD", address, mirrors, TIMEOUT, patience=PATIENCE) as answer:
             return True, ", ".join([str(answer.status_code), *_size(answer)])
     except web.StatusError as error:
         if error.status not in (403, 405, 501):
@@ -61,14 +67,17 @@ def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
 
     Raises RdmaImagesError when the registry does not answer, or wants another login.
     """
-    name, _, rest = reference.partition("/")
-    repository, tag = _split_tag(rest)
-    login = mirrors.login(name)
+    asked = parse(reference)
+    login = mirrors.login(asked.host)
     known = publish_secrets.Login(login.username, login.password) if login else None
-    connection = http.Connection(
-        HUB if name == "docker.io" else name, lambda: known, ca=mirrors.ca_bundle, timeout=TIMEOUT
+    connection = registry_http.Connection(
+        HUB if asked.host == DOCKER_HUB else asked.host,
+        lambda: known,
+        ca=mirrors.ca_bundle,
+        timeout=TIMEOUT,
+        patience=PATIENCE,
     )
-    return client.Repository(connection, repository).head(tag)
+    return client.Repository(connection, asked.repository).head(asked.selector)
 
 
 def can_bootstrap(name: str, image_platform: str) -> bool:
@@ -77,7 +86,7 @@ def can_bootstrap(name: str, image_platform: str) -> bool:
     if name not in bootstrap.SUITES or image_platform not in (machine, BUILD_PLATFORM) or not shutil.which("apt-get"):
         return False
     try:
-        hostapt.debian()
+        host_apt.debian()
     except RdmaImagesError:
         return False
     return True
@@ -89,14 +98,9 @@ def bootstrapped(name: str) -> Answer:
     return True, f"made before, {made.tar}" if made else "made from Debian's archive on this host"
 
 
-def megabytes(size: int) -> str:
-    """A size in bytes, for people."""
-    return f"{size / 1e6:.1f} MB" if size < 10e6 else f"{size / 1e6:.0f} MB"
-
-
 def _first_byte(address: str, mirrors: Mirrors) -> Answer:
     try:
-        with web.request("GET", address, mirrors, TIMEOUT, {"Range": "bytes=0-0"}) as answer:
+        with web.request("GET", address, mirrors, TIMEOUT, {"Range": "bytes=0-0"}, PATIENCE) as answer:
             return True, str(answer.status_code)
     except web.StatusError as error:
         return False, str(error)
@@ -106,13 +110,4 @@ def _first_byte(address: str, mirrors: Mirrors) -> Answer:
 
 def _size(answer: requests.Response) -> list[str]:
     length = answer.headers.get("Content-Length", "")
-    return [megabytes(int(length))] if length.isdigit() and int(length) else []
-
-
-def _split_tag(rest: str) -> tuple[str, str]:
-    """Repository and reference: after "@" a digest, after ":" a tag, else the tag that docker takes."""
-    if "@" in rest:
-        repository, _, digest = rest.partition("@")
-        return repository.partition(":")[0], digest
-    repository, _, tag = rest.partition(":")
-    return repository, tag or "latest"
+    return [readable(int(length))] if length.isdigit() and int(length) else []

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,15 +15,16 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import BuildTag, canonicalize_name, parse_wheel_filename
 from uv import find_uv_bin
 
-from rdma_images import package_index, web
-from rdma_images.errors import RdmaImagesError
-from rdma_images.mirrors import Mirrors
-from rdma_images.wheels import Asked, Lock, Wheel
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.http import FAILING, Patience
+from rdma_images.inputs import package_index, web
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.inputs.wheels import Asked, Lock, Wheel
 
 MACHINE = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 SECONDS = 300  # a cold resolution of torch takes 10 s here; a slow link may take its time
 TIMEOUT = (10.0, 30.0)  # seconds to connect, seconds to answer
-PAUSES = (0.5, 2.0)  # seconds before asking again: of hundreds of questions one may well get lost
+PATIENCE = Patience(statuses=FAILING, absent=True)  # of hundreds of questions one may well get lost
 PARALLEL = 8
 
 
@@ -94,10 +94,14 @@ def _pylock(asked: Asked, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
         try:
             done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
         except subprocess.TimeoutExpired:
-            raise RdmaImagesError(f"locking {asked.key}: the package index did not answer in {SECONDS} s") from None
+            raise RdmaImagesError(
+                f"locking {asked.key}: the package index did not answer in {SECONDS} s\ntry again"
+            ) from None
         if done.returncode:
             reason = " ".join(done.stderr.split()).removeprefix("error: ")
-            raise RdmaImagesError(f"locking {asked.key}: uv finds no wheels for it: {reason}")
+            raise RdmaImagesError(
+                f"locking {asked.key}: uv finds no wheels: {reason}\nchange the versions, or the index that uv uses"
+            )
         packages: list[dict[str, Any]] = tomllib.loads((folder / "pylock.toml").read_text()).get("packages", [])
         return packages
 
@@ -124,28 +128,24 @@ def _best(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]:
     best: dict[str, Any] | None = max(package.get("wheels", ()), key=order, default=None)
     if best is None or -order(best)[0] == len(ranks):
         raise RdmaImagesError(
-            f"{package['name']} {package.get('version', '')} has no wheel that this python and platform accept"
+            f"{package['name']} {package.get('version', '')} has no wheel for this python and platform\n"
+            "name another version, or the package under source-packages in matrix.yaml"
         )
     return best
 
 
 def _size(wheel: dict[str, Any], mirrors: Mirrors) -> int:
-    """Bytes of the wheel: as the index told uv, else asked of the address the index gives for it."""
+    """Bytes of the wheel: from the index where it has them, else from a HEAD request to the wheel's address."""
     if "size" in wheel:
         return int(wheel["size"])
     address = wheel.get("url") or wheel["path"]
     if file := web.local(address):
         return file.stat().st_size
-    why = ""
-    for pause in (*PAUSES, None):
-        try:
-            with web.request("HEAD", address, mirrors, TIMEOUT) as answer:
-                return int(answer.headers["Content-Length"])
-        except (web.StatusError, requests.RequestException) as error:
-            why = web.reason(error, mirrors)
-        except (KeyError, ValueError):
-            why = "it does not say"
-            break
-        if pause is not None:
-            time.sleep(pause)
-    raise RdmaImagesError(f"the package index does not tell the size of {file_name(wheel)}: {why}: try again")
+    try:
+        with web.request("HEAD", address, mirrors, TIMEOUT, patience=PATIENCE) as answer:
+            return int(answer.headers["Content-Length"])
+    except (web.StatusError, requests.RequestException) as error:
+        why = web.reason(error, mirrors)
+    except (KeyError, ValueError):
+        why = "no Content-Length"
+    raise RdmaImagesError(f"the package index has no size of {file_name(wheel)}: {why}\ntry again")

@@ -1,0 +1,1 @@
+"""Where the bytes of an image come from: sources, mirrors, locks, verified downloads."""

@@ -1,0 +1,70 @@
+"""The images that the options of a task choose: --target, --all, --set."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.model import Image, Plan
+from rdma_images.inputs.project import Project
+from rdma_images.plan import plan as planning
+from rdma_images.plan import view
+
+
+class RefusedPlanError(RefusedError):
+    """Some of the requested combinations cannot work. Carries the plan, to show the reasons."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        refused, all_ = len(plan.refusals), len(plan.refusals) + len(plan.images)
+        super().__init__(f"{refused} of {all_} requested combinations {'are' if refused > 1 else 'is'} refused")
+
+    def details(self) -> object:
+        """Each refusal with its rules, reasons and sources, and the nearest combination that works."""
+        return view.refusals(self.plan)
+
+
+def changes(pairs: Sequence[str] | None, option: str = "--set", form: str = "axis=value") -> dict[str, str]:
+    """`--set axis=value …` as axis -> value; errors name the option and its form.
+
+    Raises RefusedError for another form, and for two values of one axis.
+    """
+    chosen: dict[str, str] = {}
+    for pair in pairs or ():
+        axis, equals, value = pair.partition("=")
+        if not (axis and equals and value):
+            example = f", as in {option} pytorch=2.14.1" if option == "--set" else ""
+            raise RefusedError(f"{option} {pair}: not of the form {form}\nwrite {option} {form}{example}")
+        if chosen.get(axis, value) != value:
+            raise RefusedError(f"{option} gives {axis} two values, {chosen[axis]} and {value}\nremove one of them")
+        chosen[axis] = value
+    return chosen
+
+
+def plan(
+    project: Project,
+    targets: Sequence[str] | None,
+    everything: bool,
+    pairs: Sequence[str] | None,
+    rehearse: bool = False,
+) -> Plan:
+    """The plan of the chosen images; with `rehearse`, on bases that this machine can reach or make."""
+    answer = planning.plan(project.matrix, project.facts, targets or (), everything, changes(pairs))
+    if not rehearse:
+        return answer
+    from rdma_images.inputs import rehearsal  # here, because it imports the network clients
+
+    return replace(answer, images=rehearsal.with_stand_in_bases(answer.images, project))
+
+
+def images(
+    project: Project,
+    targets: Sequence[str] | None,
+    everything: bool,
+    pairs: Sequence[str] | None,
+    rehearse: bool = False,
+) -> tuple[Image, ...]:
+    """The chosen images. Raises RefusedPlanError where one of them cannot work."""
+    answer = plan(project, targets, everything, pairs, rehearse)
+    if answer.refusals:
+        raise RefusedPlanError(answer)
+    return answer.images

@@ -1,0 +1,36 @@
+"""The files that every step reads: the matrix, the facts, and the mirrors of this machine."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from rdma_images import facts
+from rdma_images.facts import Facts
+from rdma_images.plan import matrix
+from rdma_images.plan.matrix import Matrix
+
+if TYPE_CHECKING:
+    from rdma_images.inputs.mirrors import Mirrors
+
+
+@dataclass(frozen=True)
+class Project:
+    """The project's own files and the user's mirrors. Mirrors are read when they are first asked for."""
+
+    matrix: Matrix
+    facts: Facts
+
+    @cached_property
+    def mirrors(self) -> "Mirrors":
+        """The mirrors of this machine."""
+        from rdma_images.inputs import mirrors  # here, because a plan needs none
+
+        return mirrors.load()
+
+
+def load() -> Project:
+    """The project's files and this machine's mirrors.
+
+    Raises RefusedError with file and line for what cannot be read.
+    """
+    return Project(matrix.load(), facts.load())

@@ -1,0 +1,138 @@
+"""Everything that an image is made of and that comes over a network, by its own address, before any mirror."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rdma_images import components
+from rdma_images.components.base import BaseDetails
+from rdma_images.components.source import apt
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import ARCHIVE_SIGNATURE, UNPINNED, Image, Source
+from rdma_images.debian import host_apt
+from rdma_images.facts import Facts
+from rdma_images.facts.bases import Base
+from rdma_images.inputs import package_index, pins
+from rdma_images.inputs.mirrors import Mirrors, split_login
+from rdma_images.registry.reference import with_registry
+
+# The base of the stages that build and are not in the image: the wheels' layers must be the same bytes for every image.
+BUILDER = "debian13"
+BUILD_PLATFORM = "build"  # whatever the machine that builds is
+
+# Names by which mirrors.yaml may call a source, beside a kind, an id, or a component with a version.
+COMPONENTS = (
+    "debian",
+    "debian-security",
+    "ubuntu",
+    "package-index",
+    *(name for one in components.ALL for name in one.source_names),
+)
+
+# What a CUDA base's stand-in has beyond the base that it is: a folder of dockerfiles/stand-ins/.
+CUDA_BASE = "cuda-base"
+
+UBUNTU_KEYRING = "/usr/share/keyrings/ubuntu-archive-keyring.gpg"
+
+
+def sources(image: Image, facts: Facts) -> tuple[Source, ...]:
+    """Every source of an image: its bases, apt archives, the package index and the downloads of its components.
+
+    Debian's archive and the package index are the ones this machine is configured with.
+    """
+    return (*pinned(image, facts), _index())
+
+
+def pinned(image: Image, facts: Facts) -> tuple[Source, ...]:
+    """The sources that have a pin of their own: all but the package index, which its clients take long to tell."""
+    bases = facts.bases.bases
+    found = [
+        base(image, facts),
+        _base("builder", BUILDER, bases[BUILDER], BUILD_PLATFORM, BUILDER),
+        *_archives("base", bases[_below(image)]),
+        *_archives("builder", bases[BUILDER]),
+    ]
+    found += _of_components(image, facts)
+    return tuple(found)
+
+
+def base(image: Image, facts: Facts) -> Source:
+    """The base of an image."""
+    name = image.axes["base"]
+    return _base("base", name, facts.bases.bases[name], image.platform, _below(image))
+
+
+def _below(image: Image) -> str:
+    """The base that the image really stands on: its own, or in a rehearsal that one's stand-in."""
+    return image.details(BaseDetails).stand_in or image.axes["base"]
+
+
+def _base(role: str, name: str, base: Base, platform: str, below: str) -> Source:
+    """The base as a build context; bootstrapped where that can be done, else pulled by its locked digest.
+
+    `below` is the base that the image really stands on.
+    """
+    upstream = with_registry(base.image)
+    digest = pins.bases().get(upstream, UNPINNED)
+    bootstrap = below if base.kind == "bootstrap" or below != name else ""
+    return Source(
+        id=f"base-{name}",
+        component="base",
+        kind="base",
+        upstream=upstream,
+        pin=ARCHIVE_SIGNATURE if bootstrap else digest,
+        context=role,
+        extra={"digest": digest, "platform": platform}
+        | ({"bootstrap": bootstrap} if bootstrap else {})
+        | ({"stand-in": base.stand_in} if base.stand_in else {})
+        | ({"laid-over": CUDA_BASE} if base.stand_in and base.cuda else {}),
+    )
+
+
+def _archives(role: str, base: Base) -> Iterator[Source]:
+    """The apt archives that a stage on this base installs from; without an address where only the base names it."""
+    if base.distribution == "debian":
+        main, security = _debian()
+        yield apt("debian", role, main, [base.codename, f"{base.codename}-updates"], "main", host_apt.KEYRING)
+        if security or not main:
+            yield apt("debian-security", role, security, [f"{base.codename}-security"], "main", host_apt.KEYRING)
+    else:
+        suites = [base.codename, f"{base.codename}-updates", f"{base.codename}-security"]
+        yield apt("ubuntu", role, "", suites, "main restricted universe multiverse", UBUNTU_KEYRING)
+
+
+def _debian() -> tuple[str, str]:
+    """The addresses of Debian's archive and of its security archive here; empty where this host is not Debian."""
+    try:
+        host = host_apt.debian()
+    except RdmaImagesError:
+        return "", ""
+    security = split_login(host.security.uri)[0] if host.security else ""
+    return split_login(host.main.uri)[0], security
+
+
+def _index() -> Source:
+    # Each wheel has its own hash in the image's lock.
+    return Source(
+        id="package-index",
+        component="package-index",
+        kind="index",
+        upstream=split_login(package_index.address())[0],
+        pin="sha256 of each wheel",
+    )
+
+
+def index_for(replaced: Mirrors) -> tuple[str, Mirrors]:
+    """The package index that this run uses, and mirrors that know its login where this machine's own one has it."""
+    if address := replaced.address(_index()):
+        return address, replaced
+    address, login = split_login(package_index.address())
+    return address, replaced.knowing(address, login) if login else replaced
+
+
+def _of_components(image: Image, facts: Facts) -> Iterator[Source]:
+    """The sources of the components, those that the facts do not pin with the pin of the lock."""
+    for one in components.ALL:
+        if one.name in image.components:
+            for source in one.sources(image, facts):
+                locked = source.pin == UNPINNED
+                yield replace(source, pin=pins.downloads().get(source.id, UNPINNED)) if locked else source

@@ -1,0 +1,121 @@
+"""One wheel of a lock from the package index, verified: where the index has it, and the file itself."""
+
+import json
+import shutil
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+
+import requests
+from packaging.utils import canonicalize_name
+
+from rdma_images.core import http, locking
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.inputs import store, web
+from rdma_images.inputs.download import TIMEOUT, Job, download
+from rdma_images.inputs.fetch import ChecksumError
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.inputs.wheels import Wheel
+
+PATIENCE = http.Patience(statuses=http.FAILING, absent=True)
+# The simple repository API, as JSON (PEP 691) where the index speaks it.
+ACCEPTED = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.5"}
+
+
+def bring(wheel: Wheel, index: str, job: Job) -> Path:
+    """The verified file of a wheel, under its own name; `forget` removes it.
+
+    `index` is the package index's address. A part that an earlier run left is resumed. Raises RdmaImagesError for what
+    does not arrive, ChecksumError for what is not what the lock says; of that nothing is kept.
+    """
+    file = _folder(wheel) / wheel.file
+    with locking.hold(f"wheel-{wheel.sha256[:16]}", f"downloading {wheel.file}", job.progress):
+        if file.exists() and _is(wheel, file):
+            return file
+        part = _folder(wheel) / "partial" / wheel.file
+        resumed = part.exists()
+        address = address_of(wheel, index, job.mirrors)
+        part.parent.mkdir(parents=True, exist_ok=True)
+        download(address, part, replace(job, name=wheel.file))
+        if not _is(wheel, part) and resumed:
+            part.unlink()
+            download(address, part, replace(job, name=wheel.file))
+        if not _is(wheel, part):
+            found = f"{part.stat().st_size} bytes, sha256:{store.digest(part, 'sha256')}"
+            forget(wheel)
+            raise ChecksumError(
+                f"{wheel.file}: {address} is not the locked file: expected {wheel.size} bytes, sha256:{wheel.sha256}, "
+                f"found {found}; nothing was kept"
+            )
+        part.replace(file)
+    return file
+
+
+def forget(wheel: Wheel) -> None:
+    """Remove the file of a wheel, and what came of it."""
+    shutil.rmtree(_folder(wheel), ignore_errors=True)
+
+
+def address_of(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
+    """Where the index has the file of a wheel. Raises RdmaImagesError where it has none, or does not answer."""
+    page = f"{index.rstrip('/')}/{canonicalize_name(wheel.name)}/"
+    if folder := web.local(page):
+        page = (folder / "index.html").resolve().as_uri()
+        links = _in_html((folder / "index.html").read_text(encoding="utf-8")) if folder.is_dir() else []
+    else:
+        links = _asked(page, mirrors)
+    for link in links:
+        if unquote(urlsplit(link).path).rpartition("/")[2] == wheel.file:
+            return urljoin(page, link).partition("#")[0]
+    raise RdmaImagesError(
+        f"{wheel.file}: the package index has no such file on {page}\n"
+        "lock again, or name an index that has it as package-index in mirrors.yaml"
+    )
+
+
+def _asked(page: str, mirrors: Mirrors) -> list[str]:
+    """The addresses of all files of a project."""
+    try:
+        with web.request("GET", page, mirrors, TIMEOUT, ACCEPTED, PATIENCE) as answer:
+            text = answer.content.decode("utf-8", "replace")
+            is_json = "json" in answer.headers.get("Content-Type", "")
+    except (web.StatusError, requests.RequestException) as error:
+        why = str(error) if isinstance(error, web.StatusError) else web.reason(error, mirrors)
+        raise RdmaImagesError(
+            f"{page}: {why}\ntry later, or name another index as package-index in mirrors.yaml"
+        ) from None
+    if not is_json:
+        return _in_html(text)
+    try:
+        return [str(file["url"]) for file in json.loads(text)["files"]]
+    except (ValueError, KeyError, TypeError):
+        raise RdmaImagesError(
+            f"{page}: the answer is not a list of files\nname another index as package-index in mirrors.yaml"
+        ) from None
+
+
+def _in_html(text: str) -> list[str]:
+    parser = _Links()
+    parser.feed(text)
+    return parser.found
+
+
+class _Links(HTMLParser):
+    """The links of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep where a link leads."""
+        self.found += [value for name, value in attrs if tag == "a" and name == "href" and value]
+
+
+def _is(wheel: Wheel, file: Path) -> bool:
+    return file.stat().st_size == wheel.size and store.digest(file, "sha256") == wheel.sha256
+
+
+def _folder(wheel: Wheel) -> Path:
+    return store.root() / "wheels" / wheel.sha256
