@@ -11,9 +11,9 @@ from typing import IO, Any
 import requests
 from pydantic import TypeAdapter, ValidationError
 
-from rdma_images.publish import faults
-from rdma_images.publish.documents import document
-from rdma_images.publish.http import Connection
+from rdma_images.registry import faults
+from rdma_images.registry.documents import document
+from rdma_images.registry.http import Connection
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
@@ -58,12 +58,15 @@ class Descriptor:
             )
         except ValidationError as error:
             wrong = ".".join(map(str, error.errors()[0]["loc"]))
-            raise faults.MalformedError(f"a descriptor has no good {wrong}: {json.dumps(body)[:120]}") from None
+            raise faults.MalformedError(
+                f"a descriptor has no good {wrong}: {json.dumps(body)[:120]}\n{DAMAGED}"
+            ) from None
         if not _DIGEST.fullmatch(found.digest):
-            raise faults.MalformedError(f"{found.digest[:80]!r} is no digest")
+            raise faults.MalformedError(f"{found.digest[:80]!r} is no digest\n{DAMAGED}")
         return found
 
 
+DAMAGED = "have it deleted in the registry, and publish again"
 _FORM: TypeAdapter[Descriptor] = TypeAdapter(Descriptor)
 
 
@@ -76,7 +79,7 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Computed from the bytes, so that nobody's header has to be believed."""
+        """Computed from the bytes, so that no header has to be trusted."""
         return digest_of(self.raw)
 
     @property
@@ -103,7 +106,7 @@ def descriptors(body: dict[str, Any], name: str) -> tuple[Descriptor, ...]:
     """The list of descriptors called `name` in a manifest or an index; empty where it has none."""
     listed = body.get(name) or []
     if not isinstance(listed, list):
-        raise faults.MalformedError(f"{name} is no list, but {json.dumps(listed)[:80]}")
+        raise faults.MalformedError(f"{name} is no list, but {json.dumps(listed)[:80]}\n{DAMAGED}")
     return tuple(map(Descriptor.from_json, listed))
 
 
@@ -146,14 +149,18 @@ class Repository:
         answer = self._ask("GET", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
         found = Manifest(answer.headers.get("Content-Type", "").partition(";")[0], answer.content)
         if reference.startswith("sha256:") and found.digest != reference:
-            raise faults.ConflictError(f"{self.ref}: the registry sent {found.digest} when asked for {reference}")
+            raise faults.ConflictError(
+                f"{self.ref}: the registry sent {found.digest} when asked for {reference}\n{DAMAGED}"
+            )
         document(found.raw, f"what {self.connection.host} has for {self.name}:{reference}")
         return found
 
     def config(self, manifest: Manifest) -> dict[str, Any]:
         """The config of the image with this manifest: its labels, its layers' ids, when it was made."""
         if "config" not in manifest.body:
-            raise faults.MalformedError(f"{self.ref}@{manifest.digest} is no image: it names no config")
+            raise faults.MalformedError(
+                f"{self.ref}@{manifest.digest} is no image: it names no config\nname an image, and no attachment"
+            )
         digest = Descriptor.from_json(manifest.body["config"]).digest
         return document(self.blob(digest), f"{self.ref}: the config {digest}")
 
@@ -181,7 +188,7 @@ class Repository:
         if found.isdigit() and int(found) != size:  # the specification only asks registries to tell it
             raise faults.ConflictError(
                 f"{self.ref}: of {digest}, which has {size} bytes, the registry holds {found}: what it stores is "
-                "damaged; have that blob deleted there, and publish again"
+                f"damaged\n{DAMAGED}"
             )
         return True
 
@@ -189,13 +196,13 @@ class Repository:
         """A small blob's bytes, checked against the digest."""
         raw = self._ask("GET", f"blobs/{digest}", subject=digest).content
         if digest_of(raw) != digest:
-            raise faults.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}")
+            raise faults.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
         return raw
 
     def put_blob(self, raw: bytes) -> str:
         """Store a small blob and return its digest; nothing is sent when it is there."""
         digest = digest_of(raw)
-        with suppress(faults.InternalError):  # where the registry cannot say it, sending mends what can be mended
+        with suppress(faults.InternalError):  # where the registry cannot say it, sending repairs what can be repaired
             if self.has_blob(digest, len(raw)):
                 return digest
         self.upload(self.begin_upload(digest), digest, raw)

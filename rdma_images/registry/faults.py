@@ -1,7 +1,6 @@
 """What a registry can answer or do instead of what was asked, each as a sentence; and trying again what may heal."""
 
 import json
-import random
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -9,12 +8,11 @@ from typing import TypeVar
 
 import requests
 
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core import http
+from rdma_images.core.errors import RdmaImagesError
 
 # Upload addresses carry the state of the upload, docker repeats them in its errors, and some registries sign them.
 _QUERY = re.compile(r"(https?://[^\s\"?]+)\?[^\s\"]+")
-# A name that has no address, in the words of glibc (twice) and macOS; one that could not be asked for has others.
-_UNKNOWN_NAME = ("Name or service not known", "No address associated with hostname", "nodename nor servname")
 _AUTHORIZATION = re.compile(r"(?i)\b(basic|bearer) +[A-Za-z0-9+/=._~-]{8,}")
 
 
@@ -31,7 +29,7 @@ class UnreachableError(PublishError):
 
 
 class UnknownHostError(UnreachableError):
-    """Nobody knows the name: it is mistyped far more often than a name server forgets one."""
+    """The name has no address: it is mistyped far more often than a name server forgets one."""
 
     temporary = False
 
@@ -90,19 +88,21 @@ def masked(text: str, secrets: Iterable[str] = ()) -> str:
 def from_transport(host: str, error: requests.RequestException) -> PublishError:
     """A request that got no answer."""
     match error:
-        case requests.exceptions.SSLError():
-            why = "its certificate is not trusted here: name the CA bundle in REQUESTS_CA_BUNDLE"
+        case _ if http.why(error) == http.UNTRUSTED:
+            why = "its certificate is not trusted here\nname the CA bundle in REQUESTS_CA_BUNDLE"
         case requests.exceptions.ConnectTimeout():
-            why = "no answer to the connection: check the host, the proxy and the firewall"
+            why = "no answer to the connection\ncheck the host, the proxy and the firewall"
         case requests.exceptions.Timeout():
-            return BusyError(f"{host} stopped answering in the middle of a request")
-        case _ if any(words in str(error) for words in _UNKNOWN_NAME):
-            return UnknownHostError(f"{host} cannot be reached: nobody knows that name: check how the host is written")
+            return BusyError(
+                f"{host} stopped answering in the middle of a request\ntry again, and see what the host does"
+            )
+        case _ if any(words in str(error) for words in http.UNKNOWN_HOST):
+            return UnknownHostError(f"{host} is an unknown host\ncheck how the host is written")
         case _ if "refused" in str(error).lower():
-            why = "the connection is refused: is the registry running there?"
+            why = "the connection is refused\nstart the registry, or correct its port"
         case _:
-            why = masked(str(error))
-    return UnreachableError(f"{host} cannot be reached: {why}")
+            why = f"{masked(http.why(error))}\ncheck the host, the proxy and the network"
+    return UnreachableError(f"{host} is unreachable: {why}")
 
 
 def from_status(host: str, subject: str, status: int, body: str) -> PublishError:
@@ -111,19 +111,22 @@ def from_status(host: str, subject: str, status: int, body: str) -> PublishError
     said = f" ({detail})" if detail else ""
     match status:
         case 401:
-            return UnauthorizedError(f"{host} does not take the credentials for {subject}{said}: check them, or log in")
+            return UnauthorizedError(f"{host} does not take the credentials for {subject}{said}\ncheck them, or log in")
         case 403:
-            return DeniedError(f"{host} denies access to {subject}{said}: ask for the right to push there")
+            return DeniedError(f"{host} denies access to {subject}{said}\nask for the right to push there")
         case 404:
-            return MissingError(f"{host} has no {subject}{said}")
+            return MissingError(f"{host} has no {subject}{said}\ncheck how it is written, and that it was published")
         case 500:
-            return InternalError(f"{host} fails at {subject}: HTTP 500{said}: look into the registry's log")
+            return InternalError(f"{host} fails at {subject}: HTTP 500{said}\nlook into the registry's log")
         case 429 | 502 | 503 | 504:
-            return BusyError(f"{host} cannot do it now for {subject}: HTTP {status}{said}")
+            return BusyError(f"{host} cannot do it now for {subject}: HTTP {status}{said}\ntry again later")
         case _ if "immutable" in body.lower():
-            return ConflictError(f"{host} refuses to change {subject}: the tag is immutable{said}")
+            return ConflictError(
+                f"{host} refuses to change {subject}: the tag is immutable{said}\n"
+                "set immutable in registries.yaml, so that each build gets a tag of its own"
+            )
         case _:
-            return PublishError(f"{host} refuses {subject}: HTTP {status}{said}")
+            return PublishError(f"{host} refuses {subject}: HTTP {status}{said}\nlook into the registry's log")
 
 
 def _first_message(body: str) -> str:
@@ -138,7 +141,12 @@ def _first_message(body: str) -> str:
 Result = TypeVar("Result")
 
 
-def persist(
+def short(error: Exception) -> str:
+    """What went wrong, without what to do: for a line on something that is tried again."""
+    return str(error).partition("\n")[0]
+
+
+def retry(
     action: Callable[[], Result],
     attempts: int = 6,
     first_wait: float = 1.0,
@@ -148,8 +156,7 @@ def persist(
 ) -> Result:
     """What `action` returns, tried again after faults that may heal.
 
-    Waits `first_wait` seconds, then twice that and so on, with up to a quarter of chance in it so that many runners
-    do not come back together. The last fault is raised as it is.
+    Waits `first_wait` seconds, then twice that and so on. The last fault is raised as it is.
     """
     for attempt in range(1, attempts + 1):
         try:
@@ -157,7 +164,7 @@ def persist(
         except PublishError as error:
             if not error.temporary or attempt == attempts:
                 raise
-            wait = min(longest_wait, first_wait * 2 ** (attempt - 1)) * random.uniform(1, 1.25)
-            say(f"{error}; trying again in {wait:.0f} s ({attempt} of {attempts - 1})")
+            wait = http.pause(attempt, first_wait, longest_wait)
+            say(f"{short(error)}; trying again in {wait:.0f} s ({attempt} of {attempts - 1})")
             sleep(wait)
     raise AssertionError("attempts must be at least 1")

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError
 
+ROLLING = ("sid", "unstable")  # one suite: what updates and fixes it is uploaded to it
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"  # of the package debian-archive-keyring, which apt needs
 
 
@@ -31,8 +32,9 @@ class Debian:
 
     def sources(self, suite: str) -> str:
         """The apt sources (deb822) of `suite`, with its updates, in these archives."""
-        stanzas = [(self.main, f"{suite} {suite}-updates")]
-        if self.security:
+        rolling = suite in ROLLING
+        stanzas = [(self.main, suite if rolling else f"{suite} {suite}-updates")]
+        if self.security and not rolling:
             stanzas.append((self.security, f"{suite}-security"))
         return "\n".join(
             f"Types: deb\nURIs: {archive.uri}\nSuites: {suites}\nComponents: main\nSigned-By: {archive.signed_by}\n"
@@ -41,23 +43,26 @@ class Debian:
 
 
 def debian(etc: Path = Path("/etc")) -> Debian:
-    """The Debian archives of this host. Raises RdmaImagesError where it is not Debian or names none."""
+    """The Debian archives of this host. Raises RdmaImagesError where it is not Debian or its apt names none."""
     release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', _read(etc / "os-release"), re.MULTILINE))
     codename = release.get("VERSION_CODENAME", "")
     if release.get("ID") != "debian" or not codename:
         raise RdmaImagesError(
-            f"this host is {release.get('PRETTY_NAME', 'not Debian')}, and only Debian's own apt sources name Debian's "
-            "archive: install Docker 24 or later with buildx, or run on Debian"
+            f"this host is {release.get('PRETTY_NAME', 'not Debian')}, and only Debian's apt names the archive\n"
+            ""
+            "install Docker 24 or later with buildx, or run on Debian"
         )
     return choose(list(read(etc / "apt")), codename, f"{etc}/apt")
 
 
 def choose(archives: Sequence[Archive], codename: str, where: str) -> Debian:
-    """Debian's own of `archives`, which are from `where`; RdmaImagesError where none has the suite `codename`."""
+    """Debian's own archives among `archives`, read from `where`. Raises RdmaImagesError where none has the suite."""
     main = [a for a in archives if a.suite == codename and "main" in a.components]
     security = [a for a in archives if a.suite == f"{codename}-security"]
     if not main:
-        raise RdmaImagesError(f"{where} names no archive with the suite {codename} and the component main: add it")
+        raise RdmaImagesError(
+            f"{where} names no archive with the suite {codename} and the component main\nadd it there"
+        )
     # A vendor's repository may use Debian's suite name: Debian's own has its updates beside it.
     updates = {a.uri for a in archives if a.suite == f"{codename}-updates"}
     return Debian(codename, next((a for a in main if a.uri in updates), main[0]), next(iter(security), None))
@@ -101,9 +106,9 @@ def deb822(text: str) -> Iterator[Archive]:
 
 
 def acquire_settings() -> str:
-    """How this host's apt reaches the network (proxies, certificates, timeouts), as lines of apt.conf.
+    """The network settings of this host's apt (proxies, certificates, timeouts), as lines of apt.conf.
 
-    Nothing else of the host's configuration: hooks of the host must not run for what is not installed on it.
+    The rest of its configuration is left out: the host's hooks must not run for packages of another folder.
     """
     dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=True).stdout
     return "".join(f"{line}\n" for line in dump.splitlines() if line.startswith("Acquire::"))

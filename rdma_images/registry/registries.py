@@ -9,31 +9,28 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from rdma_images import yamlfile
-from rdma_images.errors import RefusedError, near
-from rdma_images.paths import PROJECT
-from rdma_images.publish.secrets import check_reference
+from rdma_images.core import files, yaml_file
+from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.paths import DATA, PROJECT, shown
+from rdma_images.registry.credentials import check_reference
+from rdma_images.registry.reference import HOST
 
-EXAMPLE = PROJECT / "registries.example.yaml"
+EXAMPLE = DATA / "registries.example.yaml"
 
-Reference = Annotated[str, AfterValidator(check_reference)]
+SecretPlace = Annotated[str, AfterValidator(check_reference)]
 Compression = Literal["any", "gzip", "zstd"]
 
-# A host as references have it: a name or an address, an IPv6 one in brackets, and perhaps a port.
-_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-HOST = re.compile(rf"(?:(?P<name>{_LABEL}(?:\.{_LABEL})*)|\[(?P<v6>[0-9A-Fa-f:.]+)\])(?::\d{{1,5}})?")
-
 # The distribution specification's repository name, one or more components.
-_NAME = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*")
+NAME = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*")
 
 
-class Credentials(yamlfile.Strict):
+class Credentials(yaml_file.Strict):
     """Where a user name and a password, or a token, are to be found."""
 
-    username: Reference | None = None
-    password: Reference | None = None
-    token: Reference | None = None  # a bearer token
-    identity_token: Reference | None = None  # an OAuth2 refresh token
+    username: SecretPlace | None = None
+    password: SecretPlace | None = None
+    token: SecretPlace | None = None  # a bearer token
+    identity_token: SecretPlace | None = None  # an OAuth2 refresh token
 
     @model_validator(mode="after")
     def _one_form(self) -> "Credentials":
@@ -67,15 +64,17 @@ Access = Annotated[
 ]
 
 
-class _Common(yamlfile.Strict):
+class _Common(yaml_file.Strict):
     prefix: str = ""  # of every repository: "training" gives training/efa-pytorch
-    compression: Compression = "any"  # what the registry's users can pull: containerd before 1.5 has no zstd
+    compression: Compression = (
+        "any"  # what the registry's users can pull: containerd before 1.5 and enroot before 4.0 have no zstd
+    )
     immutable: bool = False  # a full tag, once written, stays with its digest; a rebuild gets a tag of its own
 
     @field_validator("prefix")
     @classmethod
     def _prefix_is_a_name(cls, value: str) -> str:
-        if value and not _NAME.fullmatch(value):
+        if value and not NAME.fullmatch(value):
             raise ValueError(f"{value!r} is no repository prefix: lower case letters, digits, '.', '_', '-' and '/'")
         return value
 
@@ -143,7 +142,7 @@ class AcrAzure(_Common):
 Registry = Annotated[Oci | Ecr | EcrPublic | AcrAliyun | AcrAzure, Field(discriminator="kind")]
 
 
-class Registries(yamlfile.Strict):
+class Registries(yaml_file.Strict):
     """The whole file."""
 
     registries: dict[str, Registry]
@@ -151,10 +150,12 @@ class Registries(yamlfile.Strict):
     def pick(self, names: Sequence[str]) -> Mapping[str, Registry]:
         """The registries named. Raises RefusedError for a name that the file does not have, and for no name."""
         if not names:
-            raise RefusedError(f"say where to: --to NAME. Known: {', '.join(self.registries) or 'none'}")
+            raise RefusedError(
+                f"no registry is named\nsay where to: --to NAME. Known: {', '.join(self.registries) or 'none'}"
+            )
         for name in names:
             if name not in self.registries:
-                raise RefusedError(f"registries.yaml has no registry {name!r}: {near(name, self.registries)}")
+                raise RefusedError(f"registries.yaml has no registry {name!r}\n{near(name, self.registries)}")
         return {name: self.registries[name] for name in names}
 
     def of_host(self, host: str) -> Registry:
@@ -181,16 +182,16 @@ def place(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def load(path: Path | None = None) -> Registries:
-    """The registries of `path` (or of `place`). Raises RefusedError with file and line, or the mend."""
+    """The registries of `path` (or of `place`). Raises RefusedError with file and line, or with what to do."""
     path = path or place()
-    if not path.exists():
-        raise RefusedError(f"{path}: no such file: copy {EXAMPLE.name} and keep the registries you use")
-    return yamlfile.load(path, Registries)
+    if not files.is_there(path):
+        raise RefusedError(f"{path}: no such file\ncopy {shown(EXAMPLE)} and keep the registries you use")
+    return yaml_file.load(path, Registries)
 
 
 def known() -> Registries:
     """The registries that are known here: none without a file."""
-    return load() if place().exists() else Registries(registries={})
+    return load() if files.is_there(place()) else Registries(registries={})
 
 
 def is_loopback(host: str) -> bool:

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from rdma_images.errors import RefusedError
+from rdma_images.core import files
+from rdma_images.core.errors import RefusedError
 
 FORMS = "env:NAME or file:PATH"
 
@@ -44,14 +44,14 @@ def check_reference(text: str) -> str:
     return text
 
 
-def resolve(reference: str, environ: Mapping[str, str] = os.environ) -> str:
+def resolve(reference: str, environ: Mapping[str, str] = os.environ, named_in: str = "registries.yaml") -> str:
     """The secret that `reference` leads to. Raises RefusedError naming the variable or file that is missing."""
     form, _, place = reference.partition(":")
     if form == "env":
         if value := environ.get(place):
             return value
-        raise RefusedError(f"the environment has no {place}, which registries.yaml names for a credential: set it")
+        raise RefusedError(f"{named_in}: the environment has no {place}\nset it")
     try:
-        return Path(place).expanduser().read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise RefusedError(f"{place}: the credential cannot be read: {error.strerror}") from None
+        return files.read(files.expanded(place)).strip()
+    except files.FileError as error:
+        raise RefusedError(f"{named_in}: the credential cannot be read: {error}") from None

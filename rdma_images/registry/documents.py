@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from rdma_images.publish import faults
+from rdma_images.registry import faults
 
 
 def document(raw: bytes, what: str) -> dict[str, Any]:
@@ -14,5 +14,7 @@ def document(raw: bytes, what: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         # Without its bytes: they may hold a token.
-        raise faults.MalformedError(f"{what} is no JSON object: is a registry there?")
+        raise faults.MalformedError(
+            f"{what} is no JSON object\nsee that a registry is at this address, and no web page or proxy"
+        )
     return found

@@ -9,10 +9,11 @@ from typing import Any
 
 import requests
 
-from rdma_images.publish import faults
-from rdma_images.publish.documents import document
-from rdma_images.publish.registries import is_loopback
-from rdma_images.publish.secrets import Login
+from rdma_images.core import http
+from rdma_images.registry import faults
+from rdma_images.registry.credentials import Login
+from rdma_images.registry.documents import document
+from rdma_images.registry.registries import is_loopback
 
 TIMEOUT = (10.0, 60.0)  # seconds to connect, seconds without a byte
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
@@ -23,7 +24,7 @@ LoginSource = Callable[[], Login | None]
 class Connection:
     """Requests to one registry; safe for several threads.
 
-    `login` is asked when the registry wants to know who we are, and again when it stops believing what it took before.
+    `login` is asked when the registry wants to know who we are, and again when it stops accepting what it took before.
     """
 
     def __init__(
@@ -33,10 +34,12 @@ class Connection:
         tls: bool | None = None,
         ca: Path | None = None,
         timeout: tuple[float, float] = TIMEOUT,
+        patience: http.Patience | None = None,
     ) -> None:
         self.host = host
         # With every request and not on the session, where the environment's bundle would win over the one chosen.
         self._how: dict[str, Any] = {"timeout": timeout} | ({"verify": str(ca)} if ca else {})
+        self._patience = patience
         self._login_source = login
         secure = tls if tls is not None else not is_loopback(host)
         self.base = f"{'https' if secure else 'http'}://{host}"
@@ -88,7 +91,7 @@ class Connection:
     def _session(self) -> requests.Session:
         """A session of this thread: requests does not promise that one may be shared."""
         if not hasattr(self._local, "session"):
-            self._local.session = requests.Session()
+            self._local.session = http.session(self._patience)
             # A proxy from the environment can not lead to this machine itself.
             self._local.session.trust_env = not is_loopback(self.host)
         session: requests.Session = self._local.session
@@ -103,7 +106,10 @@ class Connection:
             header = f"Bearer {login.bearer}"
         elif form == "basic":
             if login is None:
-                raise faults.UnauthorizedError(f"{self.host} wants credentials for {subject}, and there are none")
+                raise faults.UnauthorizedError(
+                    f"{self.host} wants credentials for {subject}, and there are none\n"
+                    "name them in registries.yaml, or log in with docker"
+                )
             pair = f"{login.username}:{login.password}".encode()
             header = f"Basic {base64.b64encode(pair).decode()}"
         elif form == "bearer":
@@ -118,7 +124,10 @@ class Connection:
         fields = {"service": challenge.get("service", ""), "scope": scope}
         realm = challenge.get("realm", "")
         if self.base.startswith("https:") and not realm.startswith("https:"):
-            raise faults.UnauthorizedError(f"{self.host} wants the credentials sent in the clear, to {realm}: not done")
+            raise faults.UnauthorizedError(
+                f"{self.host} wants the credentials sent unencrypted, to {realm}, which is not done\n"
+                "have its token address begin with https"
+            )
         try:
             if login is not None and login.identity_token:
                 form = {

@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdma_images.engine import hostapt, turn
-from rdma_images.engine.model import Progress, silent
-from rdma_images.errors import RdmaImagesError
-from rdma_images.paths import state_folder
+from rdma_images.core import locking
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import state_folder
+from rdma_images.core.progress import Progress, silent
+from rdma_images.debian import host_apt
 
 MANIFEST = ".packages.json"
 
 
 @dataclass(frozen=True)
 class Apt:
-    """A private apt: its own sources, lists and cache under `folder`, the host's keyring and way to the network."""
+    """A private apt: sources, lists and cache under `folder`, the keyring and network settings of the host."""
 
     suite: str
     folder: Path
@@ -36,8 +37,8 @@ class Apt:
             # The first error is the cause, the others follow from it.
             said = [line[3:] for line in done.stderr.splitlines() if line.startswith("E: ")] or [done.stderr.strip()]
             raise RdmaImagesError(
-                f"{' '.join(arguments[:2])} for Debian {self.suite} failed: {said[0]}; "
-                f"it uses this host's own archive and network settings, written to {self.folder}"
+                f"{' '.join(arguments[:2])} for Debian {self.suite} failed: {said[0]}\n"
+                f"correct this host's apt sources or network settings; apt's files are in {self.folder}"
             )
         return done.stdout
 
@@ -46,7 +47,7 @@ class Apt:
         return sorted((self.folder / "lists").glob("*_InRelease"))
 
     def state(self) -> str:
-        """What names the state of the archive: a digest over its signed release files."""
+        """The state of the archive: a digest over its signed release files."""
         return digest(b"".join(release.read_bytes() for release in self.releases()))
 
 
@@ -58,15 +59,15 @@ def digest(content: bytes) -> str:
 def apt(suite: str, folder: Path) -> Apt:
     """A private apt for `suite` that keeps itself in `folder`, its lists up to date and verified.
 
-    Raises RdmaImagesError where the archive cannot be reached or verified.
+    Raises RdmaImagesError where the archive is unreachable or fails verification.
     """
     missing = [program for program in ("apt-get", "apt-config", "dpkg-deb") if shutil.which(program) is None]
     if missing:
-        raise RdmaImagesError(f"this host has no {' and no '.join(missing)}: packages of Debian need apt and dpkg")
+        raise RdmaImagesError(f"this host has no {' and no '.join(missing)}\ninstall apt and dpkg")
     private = Apt(suite, folder)
     for name in ("lists/partial", "cache/archives/partial", "sources.list.d", "none"):
         (private.folder / name).mkdir(parents=True, exist_ok=True)
-    private.sources.write_text(hostapt.debian().sources(suite), encoding="utf-8")
+    private.sources.write_text(host_apt.debian().sources(suite), encoding="utf-8")
     (private.folder / "status").touch()
     (private.folder / "apt.conf").write_text(_configuration(private.folder), encoding="utf-8")
     private.run("apt-get", "update", "--error-on=any", "-q")
@@ -82,7 +83,7 @@ def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress 
     """
     if fetched(folder).keys() == set(packages):
         return folder
-    with turn.take(f"apt-{suite}", f"fetching {', '.join(packages)}", progress):
+    with locking.hold(f"apt-{suite}", f"fetching {', '.join(packages)}", progress):
         if fetched(folder).keys() == set(packages):
             return folder
         progress(f"fetching {', '.join(packages)} of Debian {suite}")
@@ -147,4 +148,4 @@ def _configuration(folder: Path) -> str:
     lines = [f'Dir::{name} "{place}";\n' for name, place in directories.items()]
     # apt's unprivileged user could not enter a state folder in somebody's home.
     lines.append('APT::Sandbox::User "root";\nAcquire::Retries "3";\n')
-    return "".join(lines) + hostapt.acquire_settings()
+    return "".join(lines) + host_apt.acquire_settings()

@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-from rdma_images import atomic
-from rdma_images.engine import debian, disk, hostapt, turn
-from rdma_images.engine.model import Progress, silent
-from rdma_images.errors import RdmaImagesError, RefusedError, near
-from rdma_images.paths import state_folder
+from rdma_images.core import atomic, disk_space, locking
+from rdma_images.core.errors import RdmaImagesError, RefusedError, near
+from rdma_images.core.paths import state_folder
+from rdma_images.core.progress import Progress, silent
+from rdma_images.debian import host_apt, unpacked
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite of Debian, and what mmdebstrap is told for it alone."""
+    """A suite of Debian, and mmdebstrap's options for it alone."""
 
     codename: str
     options: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ SUITES = {
 
 # mmdebstrap of one suite makes every suite, so that its version is not another input of the bytes.
 TOOL_SUITE = "trixie"
-ROOM = disk.GB  # the tree while it is made, and its tar: 0.25 GB together
+DISK_SPACE = disk_space.GB  # the tree while it is made, and its tar: 0.25 GB together
 
 # What mmdebstrap uses of perl's modules, by the packages that bring them.
 PERL_MODULES = ("-MPod::Usage", "-MDigest::SHA")
@@ -77,23 +77,22 @@ class Base:
 def base(name: str, progress: Progress = silent, refresh: bool = False) -> Path:
     """The tar of the root file system of `name` ("debian13").
 
-    What was made from the archive before is used again; with `refresh` only while the archive is still in that state.
-    It holds the essential packages, apt and ca-certificates (without which nothing in the image could use TLS), no
-    documentation, and nothing of this host. Two runs give the same bytes where the signed release files are the same:
-    mmdebstrap sets every time to theirs. Raises RefusedError for a name not known, RdmaImagesError where the archive
-    cannot be reached or verified.
+    An existing tar is returned as it is; with `refresh`, only if the archive has not changed since. The tar has the
+    essential packages, apt and ca-certificates (nothing in the image could use TLS without them), no documentation, and
+    nothing of this host. Equal signed release files give equal bytes: mmdebstrap sets every time to theirs. Raises
+    RefusedError for an unknown name, RdmaImagesError where the archive is unreachable or fails verification.
     """
     if name not in SUITES:
-        raise RefusedError(f"no base {name!r} can be bootstrapped: {near(name, SUITES)}")
-    with turn.take(f"base-{name}", f"bootstrapping {name}", progress):
+        raise RefusedError(f"no base {name!r} can be bootstrapped\n{near(name, SUITES)}")
+    with locking.hold(f"base-{name}", f"bootstrapping {name}", progress):
         made = known(name)
         if made and not refresh:
             return folder() / made.tar
-        apt = debian.apt(SUITES[name].codename, debian.folder_of("apt", f"base-{name}"))
-        tool = debian.fetch(["mmdebstrap"], TOOL_SUITE, debian.folder_of("packages", "mmdebstrap"), progress)
-        if made and (made.archive, made.mmdebstrap) == (apt.state(), debian.fetched(tool)["mmdebstrap"]):
+        apt = unpacked.apt(SUITES[name].codename, unpacked.folder_of("apt", f"base-{name}"))
+        tool = unpacked.fetch(["mmdebstrap"], TOOL_SUITE, unpacked.folder_of("packages", "mmdebstrap"), progress)
+        if made and (made.archive, made.mmdebstrap) == (apt.state(), unpacked.fetched(tool)["mmdebstrap"]):
             return folder() / made.tar
-        disk.need(ROOM, f"bootstrapping {name}")
+        disk_space.require(DISK_SPACE, f"bootstrapping {name}")
         progress(f"bootstrapping {name} from Debian's archive")
         return _bootstrap(name, apt, tool, progress)
 
@@ -104,7 +103,7 @@ def folder() -> Path:
 
 
 def known(name: str) -> Base | None:
-    """What was bootstrapped last as `name`, where its tar is still there."""
+    """The last bootstrapped base `name`; None where its tar is gone or its recipe has changed."""
     try:
         found = Base(**json.loads((folder() / f"{name}.json").read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
@@ -112,8 +111,8 @@ def known(name: str) -> Base | None:
     return found if found.recipe == _recipe(name) and (folder() / found.tar).exists() else None
 
 
-def _bootstrap(name: str, apt: debian.Apt, tool: Path, progress: Progress) -> Path:
-    """Make the tar beside its place, then name it and write down what it is."""
+def _bootstrap(name: str, apt: unpacked.Apt, tool: Path, progress: Progress) -> Path:
+    """Make the tar in a work folder, then move it into place and write its record."""
     work = folder() / f".{name}.new"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -122,11 +121,11 @@ def _bootstrap(name: str, apt: debian.Apt, tool: Path, progress: Progress) -> Pa
         _mmdebstrap(apt, SUITES[name], tool, epoch, work, progress)
         archive = apt.state()
         if (work / "archive").read_text(encoding="utf-8").split()[0] != archive:
-            raise RdmaImagesError(f"Debian's archive changed while {name} was made from it: run it again")
+            raise RdmaImagesError(f"Debian's archive changed while {name} was made from it\nrun the command again")
         recipe = _recipe(name)
         tar = f"{name}-{archive[:12]}-{recipe[:8]}.tar"
         (work / "root.tar").replace(folder() / tar)
-        made = Base(name, apt.suite, archive, epoch, recipe, debian.fetched(tool)["mmdebstrap"], tar)
+        made = Base(name, apt.suite, archive, epoch, recipe, unpacked.fetched(tool)["mmdebstrap"], tar)
         atomic.write(folder() / f"{name}.json", json.dumps(asdict(made), indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -134,29 +133,31 @@ def _bootstrap(name: str, apt: debian.Apt, tool: Path, progress: Progress) -> Pa
 
 
 def _recipe(name: str) -> str:
-    """A digest of what mmdebstrap is told for `name`."""
-    return debian.digest("\n".join((*SUITES[name].options, *OPTIONS, *DPKG_OPTIONS, *HOOKS)).encode())
+    """A digest of mmdebstrap's options for `name`."""
+    return unpacked.digest("\n".join((*SUITES[name].options, *OPTIONS, *DPKG_OPTIONS, *HOOKS)).encode())
 
 
-def _mmdebstrap(apt: debian.Apt, suite: Suite, tool: Path, epoch: int, work: Path, progress: Progress) -> None:
+def _mmdebstrap(apt: unpacked.Apt, suite: Suite, tool: Path, epoch: int, work: Path, progress: Progress) -> None:
     """Run mmdebstrap: root.tar, and the digest of the release files it used (`archive`), into `work`."""
     default = _default_sources(apt.suite, progress).sources(apt.suite)
     (work / "default.sources").write_text(default, encoding="utf-8")
-    (work / "network.conf").write_text(hostapt.acquire_settings(), encoding="utf-8")
-    # In a mount namespace of its own: what a killed run has mounted ends with it, and never lies in our folder.
+    (work / "network.conf").write_text(host_apt.acquire_settings(), encoding="utf-8")
+    # In a mount namespace of its own: the mounts of a killed run end with it.
     argv = ["unshare", "--mount", str(tool / "usr/bin/mmdebstrap"), *OPTIONS, "--quiet"]
     argv += [option.format(hooks=tool / "usr/share/mmdebstrap/hooks") for option in suite.options]
     argv += [f"--aptopt={work / 'network.conf'}", *(f"--dpkgopt={option}" for option in DPKG_OPTIONS)]
     argv += [f"--customize-hook={hook}" for hook in HOOKS]
     argv += [apt.suite, str(work / "root.tar"), str(apt.sources)]
-    # mmtarfilter, which applies dpkg's options, is looked for on PATH; a user's PATH may lack dpkg's sbin.
+    # mmdebstrap looks for mmtarfilter, which applies dpkg's options, on PATH; a user's PATH may lack dpkg's sbin.
     path = os.pathsep.join([str(tool / "usr/bin"), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     ours = {"SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C.UTF-8", "TMPDIR": str(work), "WORK": str(work), "PATH": path}
     ours["PERL5LIB"] = _perl_library(progress)
     done = subprocess.run(argv, env={**os.environ, **ours}, capture_output=True, text=True)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith("E:")] or done.stderr.splitlines()[-3:]
-        raise RdmaImagesError(f"bootstrapping Debian {apt.suite} failed: {' '.join(said)}")
+        raise RdmaImagesError(
+            f"bootstrapping Debian {apt.suite} failed: {' '.join(said)}\nmake this host's apt reach the archive"
+        )
 
 
 def _perl_library(progress: Progress) -> str:
@@ -166,21 +167,21 @@ def _perl_library(progress: Progress) -> str:
     said = subprocess.run(["perl", "-e", 'printf "%vd", $^V'], capture_output=True, text=True, check=True).stdout
     version = said.rpartition(".")[0]
     packages = [f"perl-modules-{version}", f"libperl{version}"]
-    folder = debian.fetch(packages, hostapt.debian().codename, debian.folder_of("packages", "perl"), progress)
+    folder = unpacked.fetch(packages, host_apt.debian().codename, unpacked.folder_of("packages", "perl"), progress)
     places = [folder / "usr/share/perl" / version, *folder.glob(f"usr/lib/*/perl/{version}")]
     return os.pathsep.join(map(str, places))
 
 
-def _epoch(apt: debian.Apt) -> int:
+def _epoch(apt: unpacked.Apt) -> int:
     """The youngest date of the release files, in seconds since 1970."""
     dates = (re.search(r"^Date: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE) for path in apt.releases())
     return max(int(parsedate_to_datetime(date[1]).timestamp()) for date in dates if date)
 
 
-def _default_sources(suite: str, progress: Progress) -> hostapt.Debian:
-    """Debian's own default archives, as its package of apt has them: an image is not to name this host's mirror."""
-    folder = debian.fetch(["apt"], suite, debian.folder_of("packages", f"apt-{suite}"), progress)
+def _default_sources(suite: str, progress: Progress) -> host_apt.Debian:
+    """Debian's default archives, from its package of apt: an image must not name this host's mirror."""
+    folder = unpacked.fetch(["apt"], suite, unpacked.folder_of("packages", f"apt-{suite}"), progress)
     examples = folder / "usr/share/doc/apt/examples"
     texts = [path.read_text(encoding="utf-8") for path in sorted(examples.glob("*sources*"))]
-    archives = [a for text in texts for a in (*hostapt.deb822(text), *hostapt.one_line(text.splitlines()))]
-    return hostapt.choose(archives, suite, str(examples))
+    archives = [a for text in texts for a in (*host_apt.deb822(text), *host_apt.one_line(text.splitlines()))]
+    return host_apt.choose(archives, suite, str(examples))

@@ -1,0 +1,1 @@
+"""The OCI distribution protocol: references, credentials, one registry over HTTP."""

@@ -1,0 +1,50 @@
+"""References of images: host/repository:tag and host/repository@sha256:…, in one typed form."""
+
+import re
+from dataclasses import dataclass
+
+from rdma_images.core.errors import RefusedError
+
+DOCKER_HUB = "docker.io"
+
+# A host as references have it: a name or an address, an IPv6 one in brackets, and perhaps a port.
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+HOST = re.compile(rf"(?:(?P<name>{_LABEL}(?:\.{_LABEL})*)|\[(?P<v6>[0-9A-Fa-f:.]+)\])(?::\d{{1,5}})?")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An image in a registry. `selector` is its tag, or its digest with the algorithm in front."""
+
+    host: str
+    repository: str
+    selector: str
+
+    def __str__(self) -> str:
+        return f"{self.host}/{self.repository}{'@' if ':' in self.selector else ':'}{self.selector}"
+
+
+def parse(text: str) -> Reference:
+    """The reference in `text`; without a tag it means "latest", and a tag beside a digest is dropped.
+
+    Raises RefusedError where it names no registry.
+    """
+    host, slash, rest = text.partition("/")
+    if not slash or not names_registry(host) or not HOST.fullmatch(host):
+        raise RefusedError(f"{text!r} names no registry\nwrite host/repository:tag or host/repository@sha256:…")
+    name, _, digest = rest.partition("@")
+    repository, _, tag = name.partition(":")
+    return Reference(host, repository, digest or tag or "latest")
+
+
+def with_registry(text: str) -> str:
+    """A reference as docker reads it, with its registry: "ubuntu:24.04" is docker.io/library/ubuntu:24.04."""
+    host, slash, _ = text.partition("/")
+    if slash and names_registry(host):
+        return text
+    return f"{DOCKER_HUB}/{text}" if slash else f"{DOCKER_HUB}/library/{text}"
+
+
+def names_registry(host: str) -> bool:
+    """Whether the part before the first "/" is a registry rather than a user of Docker Hub."""
+    return "." in host or ":" in host or host == "localhost"
