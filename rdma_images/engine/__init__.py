@@ -2,26 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from rdma_images.engine import bootstrap, debian, disk, found, private, turn
-from rdma_images.engine.model import Engine, Progress, silent
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.progress import Progress, silent
+from rdma_images.engine import found, private
+from rdma_images.engine.model import Engine
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
-__all__ = [
-    "Engine",
-    "Progress",
-    "bootstrap",
-    "client",
-    "debian",
-    "disk",
-    "down",
-    "ensure",
-    "silent",
-    "status",
-    "turn",
-]
+__all__ = ["Engine", "client", "down", "ensure", "status"]
 
 
 _api_versions: dict[str, str] = {}  # by host: a client that is not told asks each time
@@ -39,8 +28,8 @@ def ensure(progress: Progress = silent) -> Engine:
         return running
     if obstacle := private.obstacle():
         raise RdmaImagesError(
-            f"no engine to build with: {why}, and {obstacle}. "
-            "Install Docker 24 or later with buildx 0.12 or later, or set DOCKER_HOST"
+            f"no engine to build with: {why}, and {obstacle}\n"
+            "install Docker 24 or later with buildx 0.12 or later, or set DOCKER_HOST"
         )
     progress(f"{why}: the private engine is used")
     return private.up(progress)

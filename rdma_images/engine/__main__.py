@@ -4,13 +4,15 @@ import shlex
 import sys
 
 from rdma_images import engine
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core import files
+from rdma_images.core.errors import RdmaImagesError
 
 
 def main() -> int:
     """Print the engine's variables as shell lines; the exit code of the process."""
     try:
-        found = engine.ensure(lambda line: print(line, file=sys.stderr))
+        with files.as_file_error():
+            found = engine.ensure(lambda line: print(line, file=sys.stderr))
     except RdmaImagesError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -1,7 +1,7 @@
 """The few messages of BuildKit's and containerd's services that are asked here, with the fields that are read.
 
 From control.proto of BuildKit (since 0.11) and content.proto of containerd: field numbers are theirs. What is not
-listed is passed over, as the protocol wants; a map is written as the repeated entries that it is on the wire.
+listed is ignored, as the protocol wants; a map is written as the repeated entries that it is on the wire.
 """
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory

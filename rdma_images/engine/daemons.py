@@ -8,9 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from rdma_images.engine import ask, process
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.engine import daemon_api, process
 from rdma_images.engine.layout import Layout
-from rdma_images.errors import RdmaImagesError
 
 DAEMONS = {"containerd": ("--config", "containerd.toml"), "dockerd": ("--config-file", "daemon.json")}  # in this order
 START_SECONDS = 60.0  # a cold start takes 0.3 s on an idle machine; a busy disk may take its time
@@ -39,7 +39,7 @@ def start(place: Layout, path: str) -> None:
     environ.setdefault("GOGC", "400")
     ready: dict[str, Callable[[], bool]] = {
         "containerd": place.containerd_socket.exists,
-        "dockerd": lambda: ask.answers(place.socket),
+        "dockerd": lambda: answer(place),
     }
     for name, (flag, configuration) in DAEMONS.items():
         log = place.log / f"{name}.log"
@@ -48,6 +48,15 @@ def start(place: Layout, path: str) -> None:
         argv = [str(place.program(name)), flag, str(place.root / configuration)]
         started = process.start(argv, log, environ, place.run / f"{name}.json")
         _wait(ready[name], started, name, log)
+
+
+def answer(place: Layout) -> bool:
+    """Whether dockerd answers, and containerd answers dockerd: a killed process is listed until it has ended."""
+    try:
+        told = daemon_api.get(place.socket, "/version")
+    except OSError:
+        return False
+    return any(part["Name"] == "containerd" for part in told.get("Components", ()))
 
 
 def end(place: Layout) -> bool:
@@ -68,7 +77,7 @@ def end(place: Layout) -> bool:
     for mount in _mounts(place.root):
         _unmount(mount)
     if left := [*(f"process {one.pid}" for one in process.under(place.root)), *_mounts(place.root)]:
-        raise RdmaImagesError(f"the private engine could not be ended, {', '.join(left)} stayed: see {place.log}")
+        raise RdmaImagesError(f"the private engine could not be ended, {', '.join(left)} stayed\nsee {place.log}")
     shutil.rmtree(place.run, ignore_errors=True)
     for folder in LEFT_BEHIND:
         with suppress(OSError):  # not there, or another engine's: not empty
@@ -84,7 +93,9 @@ def _wait(ready: Callable[[], bool], started: process.Process, name: str, log: P
             last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-3:]
             what = "did not answer" if started.alive() else "ended"
             process.end(started, 5.0)
-            raise RdmaImagesError(f"the private engine's {name} {what}; the end of {log} says: {' | '.join(last)}")
+            raise RdmaImagesError(
+                f"the private engine's {name} {what}, and last wrote: {' | '.join(last) or 'nothing'}\nsee {log}"
+            )
         time.sleep(0.05)
 
 

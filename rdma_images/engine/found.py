@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.engine import docker_command
 from rdma_images.engine.layout import layout
 from rdma_images.engine.model import Engine
-from rdma_images.errors import RdmaImagesError
 
 # The oldest that are taken. The project's own engine has 26.1 and 0.13, so what those lack is not relied on either.
 DOCKER = (24, 0)
@@ -37,7 +38,7 @@ def find() -> tuple[Engine | None, str]:
         if engine:
             return engine, ""
     if chosen:
-        raise RdmaImagesError(f"{chosen} names an engine that cannot be used, {why}: mend that, or unset {chosen}")
+        raise RdmaImagesError(f"{chosen} names an engine that cannot be used, {why}\nfix that, or unset {chosen}")
     return None, why
 
 
@@ -55,10 +56,10 @@ def _chosen() -> str | None:
         return "DOCKER_HOST"
     if os.environ.get("DOCKER_CONTEXT", "default") != "default":
         return "DOCKER_CONTEXT"
-    folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
     try:
+        folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
         current = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("currentContext", "default")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RuntimeError):  # RuntimeError: a user without a home folder
         return None
     return f"the docker context {current!r}" if current not in ("", "default") else None
 
@@ -66,7 +67,7 @@ def _chosen() -> str | None:
 def _docker(*arguments: str) -> tuple[str, str]:
     """What `docker` answered, and what it complained of."""
     try:
-        done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=10)
+        done = docker_command.run(None, *arguments, timeout=10)
     except subprocess.TimeoutExpired:
         return "", "it did not answer within 10 s"
     complaint = done.stderr.strip().splitlines()[:1] if done.returncode else []

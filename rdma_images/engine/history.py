@@ -6,7 +6,6 @@ gRPC services; buildx has a verb for that from 0.21 only, and puts it into its m
 
 import json
 import socket
-import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -17,10 +16,11 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import Provenance
 from rdma_images.engine import buildkit_messages as messages
+from rdma_images.engine import docker_command
 from rdma_images.engine.model import Engine
-from rdma_images.errors import RdmaImagesError
-from rdma_images.model import Provenance
 
 PREDICATE_TYPE = "in-toto.io/predicate-type"  # the annotation by which BuildKit tells its attestations apart
 SLSA = "https://slsa.dev/provenance/"
@@ -52,13 +52,16 @@ def provenances(engine: Engine, digests: Collection[str], builder: str = "") -> 
             }
     except (grpc.RpcError, DecodeError, ValueError) as error:
         why = said or [error.details() if isinstance(error, grpc.Call) else str(error)]
-        raise RdmaImagesError(f"BuildKit's history cannot be read: {why[-1]}") from None
+        raise RdmaImagesError(
+            f"BuildKit's history cannot be read: {why[-1]}\n"
+            "see with `docker buildx inspect` that the builder answers, and that buildx is 0.13 or later"
+        ) from None
 
 
 @contextmanager
 def _channel(engine: Engine, builder: str, said: list[str]) -> Iterator[grpc.Channel]:
     """A connection to the builder, wherever it is: buildx dials it and passes bytes on. `said` gets its complaints."""
-    dial = ["docker", "buildx", "dial-stdio", *(["--builder", builder] if builder else [])]
+    dial = ["buildx", "dial-stdio", *(["--builder", builder] if builder else [])]
     with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder, socket.socket(socket.AF_UNIX) as listener:
         address = str(Path(folder) / "buildkit")
         listener.bind(address)
@@ -72,9 +75,7 @@ def _channel(engine: Engine, builder: str, said: list[str]) -> Iterator[grpc.Cha
                 return
             with accepted:  # the connection itself is the program's standard input and output
                 ends = accepted.fileno()
-                done = subprocess.run(
-                    dial, stdin=ends, stdout=ends, stderr=subprocess.PIPE, env=engine.environ(), text=True
-                )
+                done = docker_command.run(engine, *dial, stdin=ends, stdout=ends)
                 said.extend(done.stderr.strip().splitlines())
 
         dialling = Thread(target=serve, daemon=True)

@@ -4,10 +4,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdma_images import atomic
-from rdma_images.engine import disk
-from rdma_images.errors import RdmaImagesError
-from rdma_images.paths import state_folder
+from rdma_images.core import atomic, disk_space
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import COMMAND, state_folder
 
 BUILDX = "usr/libexec/docker/cli-plugins/docker-buildx"
 SOCKET_LENGTH = 107  # bytes a unix socket's path may have, unix(7)
@@ -64,8 +63,8 @@ class Layout:
         return self.root / "docker-config"
 
     @property
-    def card(self) -> Path:
-        """What `ensure` learnt about the running engine."""
+    def description(self) -> Path:
+        """What was measured of the engine that runs, for who asks later."""
         return self.root / "run" / "engine.json"
 
     @property
@@ -91,7 +90,7 @@ class Layout:
             if (folder / name).exists():
                 return folder / name
         raise RdmaImagesError(
-            f"the private engine has no {name} in {self.root}: `invoke engine.down --purge` and again"
+            f"the private engine has no {name} in {self.root}\nrun `{COMMAND} engine.down --purge`, then try again"
         )
 
 
@@ -101,7 +100,7 @@ def layout() -> Layout:
     longest = len(str(found.run / "containerd.sock.ttrpc").encode())
     if longest > SOCKET_LENGTH:
         raise RdmaImagesError(
-            f"{found.run} makes a socket's path {longest} bytes long, and Linux takes {SOCKET_LENGTH}: "
+            f"{found.run} makes a socket's path {longest} bytes long, and Linux takes {SOCKET_LENGTH}\n"
             "set RDMA_IMAGES_STATE to a shorter path"
         )
     return found
@@ -119,7 +118,7 @@ def write_configuration(place: Layout) -> None:
 
 def _dockerd(place: Layout) -> dict[str, object]:
     """daemon.json. Without a bridge and iptables: a host may have neither, and builds use the host's network."""
-    limit = disk.cache_limit(place.root)
+    limit = disk_space.cache_limit(place.root)
     return {
         "data-root": str(place.data / "docker"),
         "exec-root": str(place.run / "docker"),

@@ -1,16 +1,9 @@
 """What an engine is, to everyone who uses one."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
-
-Progress = Callable[[str], None]
-"""Takes one plain line on what goes on."""
-
-
-def silent(line: str) -> None:
-    """The progress of who does not want any."""
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,20 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import asdict
+import time
+from dataclasses import asdict, replace
 
-from rdma_images import atomic
-from rdma_images.engine import ask, bootstrap, daemons, debian, hostapt, turn
+from rdma_images.core import atomic, locking
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.progress import Progress, silent
+from rdma_images.debian import bootstrap, host_apt, unpacked
+from rdma_images.engine import daemon_api, daemons, docker_command
 from rdma_images.engine.found import store
 from rdma_images.engine.layout import Layout, layout, write_configuration
-from rdma_images.engine.model import Engine, Progress, silent
-from rdma_images.errors import RdmaImagesError
+from rdma_images.engine.model import Engine
 
+DESCRIBING = 30.0  # seconds for an answer; 0.1 s on an idle machine
 LIBC = (2, 34)  # what Debian 13's Docker needs, by its packages' Depends
 
 
@@ -22,7 +27,7 @@ def obstacle() -> str | None:
     if os.geteuid() != 0:
         return "a private one needs root"
     try:
-        hostapt.debian()
+        host_apt.debian()
     except RdmaImagesError as error:
         return f"a private one is made of Debian's packages, but {error}"
     libc = os.confstr("CS_GNU_LIBC_VERSION") or "no glibc"
@@ -37,10 +42,10 @@ def obstacle() -> str | None:
 def running() -> Engine | None:
     """The private engine, where it runs and answers: a few milliseconds."""
     place = layout()
-    if len(daemons.running(place)) < len(daemons.DAEMONS) or not ask.answers(place.socket):
+    if len(daemons.running(place)) < len(daemons.DAEMONS) or not daemons.answer(place):
         return None
     try:
-        learnt = json.loads(place.card.read_text(encoding="utf-8"))
+        learnt = json.loads(place.description.read_text(encoding="utf-8"))
         return Engine(**learnt, env=_env(place))
     except (FileNotFoundError, ValueError, TypeError):
         return None
@@ -51,11 +56,13 @@ def up(progress: Progress = silent) -> Engine:
     if engine := running():
         return engine
     if why := obstacle():
-        raise RdmaImagesError(f"no private engine can be started: {why}")
-    with turn.take("engine", "starting the private engine", progress):
+        raise RdmaImagesError(
+            f"no private engine can be started: {why}\ninstall Docker 24 or later with buildx 0.12 or later"
+        )
+    with locking.hold("engine", "starting the private engine", progress):
         place = layout()
-        if len(daemons.running(place)) == len(daemons.DAEMONS):
-            return _patiently(place, progress)
+        if engine := _patiently(place, progress):
+            return engine
         daemons.end(place)  # what is left of a killed one, found by programs that may be about to be replaced
         _unpack(place, progress)
         progress("starting the private engine")
@@ -72,10 +79,10 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
     Answers whether there was anything to end or remove. Raises RdmaImagesError where something cannot be ended.
     """
     place = layout()
-    kept = [folder for folder in (place.root, bootstrap.folder(), debian.folder_of()) if folder.exists()]
+    kept = [folder for folder in (place.root, bootstrap.folder(), unpacked.folder_of()) if folder.exists()]
     if not kept:
         return False
-    with turn.take("engine", "ending the private engine", progress):
+    with locking.hold("engine", "ending the private engine", progress):
         ran = daemons.end(place)
         for folder in kept if purge else ():
             progress(f"removing {folder}")
@@ -83,19 +90,26 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
     return ran or purge
 
 
-def _patiently(place: Layout, progress: Progress) -> Engine:
-    """The engine whose daemons run, once it answers.
+def _patiently(place: Layout, progress: Progress) -> Engine | None:
+    """The engine whose daemons run, once both answer; None where one does not run, or ends meanwhile.
 
     It may be slow with somebody's work: it is waited for, and never ended without being asked to.
     """
-    if not ask.answers(place.socket):
-        progress("waiting for the private engine to answer")
-    if not ask.answers(place.socket, daemons.START_SECONDS):
-        raise RdmaImagesError(
-            f"the private engine runs but has not answered for {daemons.START_SECONDS:.0f} s: "
-            "`invoke engine.down` ends it and what it does; the next build starts it again"
-        )
-    return running() or _describe(place, _env(place))
+    deadline = time.monotonic() + daemons.START_SECONDS
+    told = False
+    while len(daemons.running(place)) == len(daemons.DAEMONS):
+        if daemons.answer(place):
+            return running() or _describe(place, _env(place))
+        if time.monotonic() > deadline:
+            raise RdmaImagesError(
+                f"the private engine runs but has not answered for {daemons.START_SECONDS:.0f} s\n"
+                f"`{COMMAND} engine.down` ends it and what it does; the next build starts it again"
+            )
+        if not told:
+            progress("waiting for the private engine to answer")
+            told = True
+        time.sleep(0.1)
+    return None
 
 
 def _unpack(place: Layout, progress: Progress) -> None:
@@ -103,26 +117,31 @@ def _unpack(place: Layout, progress: Progress) -> None:
     for bundle in (place.docker, place.runtime):
         if any(not (bundle.folder / program).exists() for program in bundle.programs):
             shutil.rmtree(bundle.folder, ignore_errors=True)
-        debian.fetch(bundle.packages, bundle.suite or hostapt.debian().codename, bundle.folder, progress)
+        unpacked.fetch(bundle.packages, bundle.suite or host_apt.debian().codename, bundle.folder, progress)
 
 
 def _describe(place: Layout, env: dict[str, str]) -> Engine:
     """The engine that runs, with what is measured of it kept for who asks later."""
     _say(env, "runc", "--version")  # a library that the host lacks shows here, not in the middle of a build
-    buildx = _say(env, "docker", "buildx", "version").split()[1]
-    info = ask.get(place.socket, "/info", 10.0)
+    try:
+        info = daemon_api.get(place.socket, "/info", DESCRIBING)
+    except OSError as error:
+        raise RdmaImagesError(
+            f"the private engine runs, but does not say what it is: {error}\ntry again; its logs are in {place.log}"
+        ) from None
     learnt = Engine(
         name="private",
         kind="private",
         host=place.host,
         version=info["ServerVersion"],
-        buildx=buildx,
+        buildx="",
         store=store(info),
         build_network="host",
         env=env,
     )
+    learnt = replace(learnt, buildx=docker_command.output(learnt, "buildx", "version").split()[1])
     # The environment is the asker's own.
-    atomic.write(place.card, json.dumps({k: v for k, v in asdict(learnt).items() if k != "env"}, indent=1))
+    atomic.write(place.description, json.dumps({k: v for k, v in asdict(learnt).items() if k != "env"}, indent=1))
     return learnt
 
 
@@ -130,7 +149,10 @@ def _say(env: dict[str, str], *command: str) -> str:
     """What `command` of the engine prints; RdmaImagesError when it does not run."""
     said = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
     if said.returncode:
-        raise RdmaImagesError(f"the private engine's `{' '.join(command)}` does not run: {said.stderr.strip()}")
+        raise RdmaImagesError(
+            f"the private engine's `{' '.join(command)}` does not run: {said.stderr.strip()}\n"
+            "install what it names, or Docker 24 or later with buildx 0.12 or later"
+        )
     return said.stdout
 
 

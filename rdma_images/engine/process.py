@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rdma_images import atomic
+from rdma_images.core import atomic
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,15 @@ from typing import Any
 
 from rich.table import Table
 
-from rdma_images.engine import ask, daemons, disk, found, private, turn
-from rdma_images.engine.layout import layout
+from rdma_images.core import disk_space, locking
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.sizes import readable
+from rdma_images.engine import daemon_api, daemons, found, private
+from rdma_images.engine.layout import Layout, layout
 from rdma_images.engine.model import Engine
-from rdma_images.errors import RdmaImagesError
+
+COUNTING = 60.0  # seconds that the builder may count its cache
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,7 @@ class Status:
     disk_free: int | None = None
     cache_used: int | None = None
     cache_limit: int | None = None  # above it the least used cache goes
-    turns: Mapping[str, turn.Holder] = field(default_factory=dict)  # who holds what
+    locks: Mapping[str, locking.Holder] = field(default_factory=dict)  # who holds what
 
     def json(self) -> dict[str, Any]:
         """For `--json`: without the environment, which is the asker's own."""
@@ -41,26 +46,25 @@ def status() -> Status:
     try:
         engine, trouble = found.find()
     except RdmaImagesError as error:
-        return Status(None, str(error), turns=turn.holders())
+        return Status(None, str(error), locks=locking.holders())
     if engine:
-        return Status(engine, versions={"docker": engine.version, "buildx": engine.buildx}, turns=turn.holders())
+        return Status(engine, versions={"docker": engine.version, "buildx": engine.buildx}, locks=locking.holders())
     place = layout()
     private_one = private.running()
     common: dict[str, Any] = {
         "folder": str(place.root),
-        "folder_used": disk.used(place.root),
-        "disk_free": disk.free(place.root),
-        "turns": turn.holders(),
+        "folder_used": disk_space.used(place.root),
+        "disk_free": disk_space.free(place.root),
+        "locks": locking.holders(),
     }
     if private_one is None:
-        return Status(None, f"{trouble}, and no private engine runs: `invoke engine.up` starts one", **common)
-    df = ask.get(place.socket, "/system/df?type=build-cache", 60.0)
+        return Status(None, f"{trouble}, and no private engine runs: `{COMMAND} engine.up` starts one", **common)
     return Status(
         private_one,
         versions={"docker": private_one.version, "buildx": private_one.buildx, **_components(private_one)},
         pids={name: one.pid for name, one in daemons.running(place).items()},
-        cache_used=sum(record["Size"] for record in df["BuildCache"] or ()),
-        cache_limit=disk.cache_limit(place.root),
+        cache_used=_cache_used(place),
+        cache_limit=disk_space.cache_limit(place.root),
         **common,
     )
 
@@ -86,9 +90,18 @@ def table(seen: Status) -> Table:
     if seen.cache_limit is not None:
         limit = f"{_gb(seen.cache_used)}; above {_gb(seen.cache_limit)} the least used is removed"
         rows.add_row("build cache", limit)
-    for name, who in seen.turns.items():
-        rows.add_row(f"turn: {name}", str(who))
+    for name, who in seen.locks.items():
+        rows.add_row(f"lock: {name}", str(who))
     return rows
+
+
+def _cache_used(place: Layout) -> int | None:
+    """Bytes of the private engine's build cache; None where the builder, at work, does not say in time."""
+    try:
+        df = daemon_api.get(place.socket, "/system/df?type=build-cache", COUNTING)
+    except OSError:
+        return None
+    return sum(int(record["Size"]) for record in df["BuildCache"] or ())
 
 
 def _components(engine: Engine) -> dict[str, str]:
@@ -102,4 +115,4 @@ def _components(engine: Engine) -> dict[str, str]:
 
 
 def _gb(size: int | None) -> str:
-    return "unknown" if size is None else f"{size / disk.GB:.1f} GB"
+    return "unknown" if size is None else readable(size)

@@ -1,0 +1,77 @@
+"""The docker command: every start of it is here. The program is looked for on the engine's own PATH."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.engine.model import Engine
+
+Stream = int | IO[bytes] | IO[str] | None
+NOTHING: Mapping[str, str] = {}
+
+
+def words(*arguments: str) -> list[str]:
+    """The command line, for who starts it with the environment `engine.environ()` in a way of its own."""
+    return ["docker", *arguments]
+
+
+def run(
+    engine: Engine | None,
+    *arguments: str,
+    stdin: Stream = subprocess.DEVNULL,
+    stdout: Stream = subprocess.PIPE,
+    stderr: Stream = subprocess.PIPE,
+    cwd: Path | None = None,
+    more: Mapping[str, str] = NOTHING,
+    timeout: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """What `docker` with these arguments printed on both streams, and its exit code, whatever that is.
+
+    `engine` is None for the docker client as the user has set it up, `more` what is added to the environment. After
+    `timeout` seconds raises subprocess.TimeoutExpired.
+    """
+    return subprocess.run(
+        words(*arguments),
+        env={**(engine.environ() if engine else os.environ), **more},
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        cwd=cwd,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def output(engine: Engine, *arguments: str) -> str:
+    """What `docker` with these arguments printed. Raises RdmaImagesError with its complaint where it failed."""
+    done = run(engine, *arguments)
+    if done.returncode:
+        complaint = done.stderr.strip() or f"it ended with {done.returncode}"
+        raise RdmaImagesError(
+            f"`docker {' '.join(arguments[:2])}` failed on the engine {engine.name}: {complaint}\n"
+            "end what still uses it, or see with `docker info` that the engine answers"
+        )
+    return done.stdout
+
+
+def start(
+    engine: Engine,
+    *arguments: str,
+    stdout: Stream,
+    stderr: Stream,
+    cwd: Path | None = None,
+    more: Mapping[str, str] = NOTHING,
+) -> subprocess.Popen[bytes]:
+    """`docker` with these arguments, running; its output is bytes. `more` is added to the environment."""
+    return subprocess.Popen(
+        words(*arguments),
+        env={**engine.environ(), **more},
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        cwd=cwd,
+    )

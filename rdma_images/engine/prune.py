@@ -1,0 +1,48 @@
+"""Remove images that no target asks for any more: the engine's own garbage collection removes no image."""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from rdma_images.engine import Engine, docker_command
+
+LABEL = "io.rdma-images.image-id"
+# Of an image of wheels' layers, which a build leaves behind only where it fails, and of what is built on it.
+LAYERS = "io.rdma-images.layers"
+
+
+@dataclass(frozen=True)
+class Found:
+    """One of our images in the engine."""
+
+    digest: str
+    ref: str  # empty for one whose name a newer image took
+    image_id: str  # empty for wheels' layers
+
+
+def superfluous(engine: Engine, wanted: Collection[str]) -> tuple[Found, ...]:
+    """Our images in the engine that have lost their name, or whose id is not among `wanted`.
+
+    With them the images of wheels' layers that a failed build left for the next one.
+    """
+    digests = [digest for label in (LABEL, LAYERS) for digest in _labelled(engine, label)]
+    if not digests:
+        return ()
+    inspected = json.loads(docker_command.output(engine, "image", "inspect", *dict.fromkeys(digests)))
+    found = [
+        Found(image["Id"], next(iter(image["RepoTags"] or ()), ""), image["Config"]["Labels"].get(LABEL, ""))
+        for image in inspected
+    ]
+    return tuple(one for one in found if not one.ref or one.image_id not in wanted)
+
+
+def remove(engine: Engine, images: Collection[Found], cache: bool = False) -> None:
+    """Remove images, and with `cache` all that the builder keeps. Raises RdmaImagesError for an image in use."""
+    for one in images:
+        docker_command.output(engine, "image", "rm", one.ref or one.digest)
+    if cache:
+        docker_command.output(engine, "buildx", "prune", "--all", "--force")
+
+
+def _labelled(engine: Engine, label: str) -> list[str]:
+    return docker_command.output(engine, "image", "ls", "--no-trunc", "--quiet", "--filter", f"label={label}").split()
