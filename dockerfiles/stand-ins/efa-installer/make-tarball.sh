@@ -77,7 +77,7 @@ plugin_package() {
     new_package "$1" "$AWS_OFI_NCCL+standin" "libfabric1-aws, libhwloc15" "NCCL plugin that refuses to start (stand-in)"
     lib=$work/opt/amazon/ofi-nccl/$PLUGIN_LIBDIR
     mkdir -p "$lib"
-    compile_plugin "$lib/libnccl-net-ofi.so" /tmp/libfabric.so.1
+    PLATFORMS=AWS compile_plugin "$lib/libnccl-net-ofi.so" /tmp/libfabric.so.1
     if [ -n "$2" ]; then ln -s libnccl-net-ofi.so "$lib/libnccl-net.so"; fi
     for tuner in libnccl-ofi-tuner.so libnccl-tuner-ofi.so; do ln -s libnccl-net-ofi.so "$lib/$tuner"; done
     echo "/opt/amazon/ofi-nccl/$PLUGIN_LIBDIR" > "$work/etc/ld.so.conf.d/100_ofinccl.conf"

@@ -10,10 +10,13 @@ enum { ncclSystemError = 2 };
 /* NCCL passes other arguments in every ABI version; none is read, so one function serves them all. */
 static int refuse(void)
 {
+#ifdef AWS_PLATFORM
+    fputs("NET/OFI Configuring AWS-specific options\n", stderr);
+#endif
     fprintf(stderr,
-            "NET/OFI stand-in for aws-ofi-nccl %s (libfabric %u, hwloc %u): this image is a rehearsal and cannot use EFA; "
+            "NET/OFI stand-in for aws-ofi-nccl " VERSION " (libfabric %u, hwloc %u): this image is a rehearsal and cannot use EFA; "
             "build it without --rehearse\n",
-            VERSION, fi_version(), hwloc_get_api_version());
+            fi_version(), hwloc_get_api_version());
     return ncclSystemError;
 }
 

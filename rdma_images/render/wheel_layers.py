@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
-from rdma_images.wheels import Lock, Wheel
+from rdma_images.core.sizes import megabytes
+from rdma_images.inputs.wheels import Lock, Wheel
 
-# A wheel of this size or more (bytes, as downloaded) is a layer of its own: shared, rebuilt, pushed, pulled by itself.
-# Below it a layer costs more than it saves: torch's closure has a dozen wheels above and some twenty small ones below.
+# A wheel of at least this size (bytes, as downloaded) is a layer of its own: shared, rebuilt, pushed, pulled by itself.
+# For smaller ones a layer costs more than it saves. Of torch's wheels a dozen are larger, and some twenty smaller.
 LARGE = 16 * 1024 * 1024
 
 
@@ -28,7 +29,7 @@ class Layer:
     def python(self) -> str | None:
         """The oldest Python that its wheels fit, "3.13"; None where any does.
 
-        A layer is told no more of the image's Python, so that images of different ones have the layer in common.
+        The layer depends only on this, so that images with different Pythons share it.
         """
         known = [found for wheel in self.wheels if (found := _python(wheel))]
         return "{}.{}".format(*max(known)) if known else None
@@ -38,9 +39,9 @@ class Layer:
         """What the layer is, for the Dockerfile's reader."""
         if len(self.wheels) == 1:
             wheel = self.wheels[0]
-            return f"# {wheel.name} {wheel.version}: {_megabytes(self.size)} to download."
+            return f"# {wheel.name} {wheel.version}: {megabytes(self.size)} to download."
         return (
-            f"# The {len(self.wheels)} wheels under {_megabytes(LARGE)}, together: {_megabytes(self.size)} to download."
+            f"# The {len(self.wheels)} wheels under {megabytes(LARGE)}, together: {megabytes(self.size)} to download."
         )
 
 
@@ -69,7 +70,3 @@ def _python(wheel: Wheel) -> tuple[int, int] | None:
     """Python's version in a wheel's tags: "cp313-cp313" needs 3.13, "cp312-abi3" 3.12 or later, "py3-none" any 3."""
     found = [re.fullmatch(r"[a-z]+(3)(\d+)", tag.interpreter) for tag in wheel.tags]
     return min(((int(match[1]), int(match[2])) for match in found if match), default=None)
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.0f} MB"

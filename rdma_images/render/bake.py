@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rdma_images import paths
-from rdma_images.model import Image
+from rdma_images.core import paths
+from rdma_images.core.model import Image
 
 Compression = Literal["zstd", "gzip"]
 
@@ -18,6 +18,9 @@ COMPRESSIONS: dict[Compression, str] = {
     "zstd": "compression=zstd,compression-level=3,force-compression=true,oci-mediatypes=true",
     "gzip": "compression=gzip,force-compression=true,oci-mediatypes=true",
 }
+
+# Stages of a Dockerfile: all but the wheels; and the two that contexts of these names replace.
+SYSTEM, WHEELS, DEVEL = "system", "wheels", "devel-files"
 
 # Base system from a bootstrapped root file system: nothing but the files, so that its layer is the tar's own.
 BOOTSTRAP = "FROM scratch\nADD {tar} /\n"
@@ -32,7 +35,7 @@ class ImageTarget:
     ref: str
     contexts: Mapping[str, str]  # of the names that the Dockerfile uses: "base", "builder", "efa-installer"
     labels: Mapping[str, str]
-    created: int  # seconds since 1970, what the image says of its own age
+    created: int  # seconds since 1970, for the image's `created`
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,8 @@ def name_of(image_id: str) -> str:
 def bootstrapped(context: str, base: str, tar: Path) -> HelperTarget:
     """The helper that makes a base from a root file system's tar, for the Dockerfiles' context of that name.
 
-    A helper a context, though they may be equal: buildx 0.13 knows no target that stands behind two contexts of one
-    Dockerfile, and BuildKit does equal work once anyway.
+    One helper for each context, also where two are equal: buildx 0.13 does not support one target behind two contexts
+    of a Dockerfile, and BuildKit does equal work once anyway.
     """
     return HelperTarget(name=name_of(f"{context}-{base}"), folder=tar.parent, inline=BOOTSTRAP.format(tar=tar.name))
 
@@ -70,10 +73,27 @@ def bake_file(images: Sequence[ImageTarget], helpers: Sequence[HelperTarget]) ->
     return {"group": {"default": {"targets": [name_of(c.image.id) for c in images]}}, "target": targets}
 
 
+def systems(bake: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
+    """The same file, with the systems of the images `ids` in their place: all but the wheels and what needs them."""
+    names = [name_of(image_id) for image_id in ids]
+    own = {name: {**bake["target"][name], "target": SYSTEM, "tags": []} for name in names}
+    return {"group": {"default": {"targets": names}}, "target": {**_helpers(bake), **own}}
+
+
+def with_contexts(bake: Mapping[str, Any], contexts: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """The same file, with more contexts of the images whose ids are the keys of `contexts`."""
+    more = {name_of(image_id): of for image_id, of in contexts.items()}
+    targets = {
+        name: {**target, "contexts": {**target["contexts"], **more.get(name, {})}}
+        for name, target in bake["target"].items()
+    }
+    return {**bake, "target": targets}
+
+
 def run_file(
     bake: Mapping[str, Any], secrets: Mapping[str, Mapping[str, Path]], outputs: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What one run adds to the bake file, by target: the files of its secrets, and where an image goes."""
+    """What one run adds to the bake file, by target: the files of its secrets, and the outputs."""
     return {
         "target": {
             name: {"secret": [f"type=file,id={secret},src={path}" for secret, path in sorted(secrets[name].items())]}
@@ -84,10 +104,9 @@ def run_file(
 
 
 def output(ref: str, store: str, builder: str | None, compression: Compression) -> str:
-    """Where an image goes: into the engine's own store, under `ref`.
+    """The output of an image: the engine's own store, under `ref`.
 
-    The classic store and a builder of its own hand it over as a docker archive, whose layers are compressed only when
-    they are pushed.
+    For the classic store, and from another builder, it is a docker archive, whose layers are compressed only by a push.
     """
     if store == "containerd" and not builder:
         return f"type=image,name={ref},unpack=true,{COMPRESSIONS[compression]}"
@@ -97,7 +116,7 @@ def output(ref: str, store: str, builder: str | None, compression: Compression) 
 def network_file(bake: Mapping[str, Any]) -> dict[str, Any]:
     """The bake file of an engine without a bridge, whose RUNs use the host's network; to be read before the others.
 
-    In compose's format, because buildx 0.13 reads a target's network from there alone.
+    In compose's format, the only one from which buildx 0.13 reads a target's network.
     """
     return {
         "services": {
@@ -112,9 +131,14 @@ def text(bake: Mapping[str, Any]) -> str:
     return json.dumps(bake, indent=2) + "\n"
 
 
+def _helpers(bake: Mapping[str, Any]) -> dict[str, Any]:
+    images = bake["group"]["default"]["targets"]
+    return {name: target for name, target in bake["target"].items() if name not in images}
+
+
 def _image(wanted: ImageTarget) -> dict[str, Any]:
     return {
-        "context": _relative(wanted.dockerfile.parent),
+        "context": paths.shown(wanted.dockerfile.parent),
         "dockerfile": wanted.dockerfile.name,
         "target": "image",
         "contexts": dict(sorted(wanted.contexts.items())),
@@ -126,9 +150,9 @@ def _image(wanted: ImageTarget) -> dict[str, Any]:
 
 
 def _helper(helper: HelperTarget) -> dict[str, Any]:
-    # Its files go into images; it is none itself, and leaves none behind.
+    # Its files go into images; it is no image itself, and leaves none in the engine.
     target: dict[str, Any] = {
-        "context": _relative(helper.folder),
+        "context": paths.shown(helper.folder),
         "contexts": dict(helper.contexts),
         "output": ["type=cacheonly"],
     }
@@ -140,10 +164,5 @@ def _helper(helper: HelperTarget) -> dict[str, Any]:
 
 
 def _literal(text: str) -> str:
-    """The text as bake takes it for what it is: it looks for templates of its own in every string."""
+    """The text, escaped for bake, which expands ${…} and %{…} in every string."""
     return text.replace("${", "$${").replace("%{", "%%{")
-
-
-def _relative(folder: Path) -> str:
-    """The folder as seen from the project, where bake runs; whole where it lies elsewhere."""
-    return str(folder.relative_to(paths.PROJECT)) if folder.is_relative_to(paths.PROJECT) else str(folder)

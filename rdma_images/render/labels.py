@@ -1,15 +1,14 @@
-"""What an image says of itself, readable with `docker inspect`."""
+"""The labels of an image, readable with `docker inspect`."""
 
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rdma_images import paths
-from rdma_images.model import Image
+from rdma_images.core import paths
+from rdma_images.core.model import LABEL_PREFIX, Image
 
-PREFIX = "io.rdma-images"
-# What decides an image's bytes, as paths of the repository: the last commit that touched one is the image's revision,
-# so that a commit to the documents changes no image.
+# The paths that decide an image's bytes. The last commit that changed one of them is the image's revision, so that a
+# commit to the documents changes no image.
 INPUTS = ("dockerfiles", "locks", "facts", "matrix.yaml", "rdma_images")
 
 
@@ -19,11 +18,11 @@ class Revision:
 
     commit: str  # hash, with "-dirty" where uncommitted changes are in; "unknown" outside a git checkout
     time: int  # of the commit, seconds since 1970; the image's "created"
-    repository: str | None  # where the checkout came from, None where it has no remote
+    repository: str | None  # the address of the remote `origin`; None where there is none
 
 
 def revision() -> Revision:
-    """The state of this checkout's inputs; asks git three short questions."""
+    """The state of this checkout's inputs, from git."""
     last = _git("log", "-1", "--format=%H %ct", "--", *INPUTS)
     if not last:
         return Revision("unknown", 0, None)
@@ -35,7 +34,7 @@ def revision() -> Revision:
 def labels(image: Image, summary: str, made_from: Revision, stood_in: Sequence[str]) -> dict[str, str]:
     """The labels of an image.
 
-    `stood_in` are the ids of the sources that stand-ins replaced: such an image is a rehearsal, and says so.
+    `stood_in` are the ids of the sources that stand-ins replaced; the label `rehearsal` names them.
     """
     oci = {
         "title": image.target,
@@ -47,24 +46,26 @@ def labels(image: Image, summary: str, made_from: Revision, stood_in: Sequence[s
     }
     if made_from.repository:
         oci["source"] = made_from.repository
+    parts = image.components.values()
     ours = {
         "target": image.target,
         "image-id": image.id,
         "fabric": image.fabric,
-        **{f"component.{c.name}": c.version for c in image.components.values()},
+        "fallback": image.axes["fallback"],
+        **{f"component.{c.name}": c.version for c in parts},
         **{f"requires.{r.what}": f">={r.at_least}" for r in image.requirements},
-        **{f"{c.name}.flags": c.details["flags"] for c in image.components.values() if "flags" in c.details},
+        **{f"{c.name}.{what}": words for c in parts for what, words in c.details.labels.items()},
         **{f"run.{setting.what}": setting.value for setting in image.settings},
     }
     if stood_in:
         ours["rehearsal"] = ",".join(sorted(stood_in))
     named = {f"org.opencontainers.image.{key}": value for key, value in oci.items()}
-    named |= {f"{PREFIX}.{key}": value for key, value in ours.items()}
+    named |= {f"{LABEL_PREFIX}.{key}": value for key, value in ours.items()}
     return dict(sorted(named.items()))
 
 
 def _git(*arguments: str) -> str:
-    """What git says, or nothing: where there is no git and where this is no checkout."""
+    """The output of git; empty where git is not installed or this is no checkout."""
     try:
         answer = subprocess.run(
             ["git", "-C", str(paths.PROJECT), *arguments], capture_output=True, text=True, check=False

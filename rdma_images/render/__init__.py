@@ -1,0 +1,1 @@
+"""From an image to its Dockerfile, its labels and the bake file."""

@@ -1,0 +1,122 @@
+"""From an image to its Dockerfile."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import jinja2
+
+from rdma_images.core import paths, templates
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.model import Component, Details, Image
+from rdma_images.inputs.wheels import GLIBC, Lock, Tool
+from rdma_images.render import wheel_layers
+
+# The names that uv gives the platforms; glibc's version is the one that the locks are made for.
+UV_PLATFORM = {
+    "linux/amd64": f"x86_64-manylinux_{GLIBC.replace('.', '_')}",
+    "linux/arm64": f"aarch64-manylinux_{GLIBC.replace('.', '_')}",
+}
+
+PROGRAMS = "/opt/venv/bin"  # first on every PATH
+
+
+def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -> str:
+    """The Dockerfile of an image; the same image and locks give the same text.
+
+    `lock` has the image's wheels, `toolkit` those that compile for it, `tools` the builder's own. Raises RefusedError
+    when the target's template or a stage of it is missing, RdmaImagesError when one of them cannot be read or names
+    what does not exist.
+    """
+    try:
+        with templates.readable(f"target {image.target}"):
+            target = _environment().get_template(f"targets/{image.template}.j2")
+            body = target.render(stages=_Stages(image, lock, toolkit, tools))
+    except jinja2.TemplateNotFound as error:
+        raise RefusedError(
+            f"{paths.find(f'dockerfiles/{error.name}')}: no such template, for target {image.target}\n"
+            "write it, or correct its name in matrix.yaml or in the target's template"
+        ) from None
+    return _header(image) + body.lstrip("\n")
+
+
+class _Stages:
+    """The function `stages` of a target's template; holds the values that every stage template may use."""
+
+    def __init__(self, image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -> None:
+        self.context: dict[str, Any] = {
+            "version": _version_of(image),
+            "details": _details_of(image),
+            "has": image.components.__contains__,
+            "axis": image.axes.__getitem__,
+            "programs": _programs(image),
+            "variables": image.environment,
+            "debian_packages": image.debian_packages,
+            "wheel_layers": wheel_layers.layers(lock),
+            "sources": [wheel for wheel in lock.wheels if wheel.is_source],
+            "toolkit": toolkit,
+            "tools": tools,
+            "uv_platform": UV_PLATFORM[image.platform],
+            "text": _text,
+        }
+
+    def __call__(self, *names: str) -> str:
+        """The stages, each FROM the one before; the last is named `image`. Empty stages are left out."""
+        texts = [_environment().get_template("stages/builder.j2").render(self.context).strip("\n")]
+        previous = "base"
+        for name in names:
+            stage = "image" if name == names[-1] else f"with-{name}"
+            template = _environment().get_template(f"stages/{name}.j2")
+            if text := template.render(self.context, previous=previous, stage=stage).strip("\n"):
+                texts.append(text)
+                previous = stage
+        return "\n\n".join(texts)
+
+
+def _programs(image: Image) -> list[str]:
+    """The folders that come before the system's on the PATH, each once."""
+    brought = (folder for part in image.components.values() for folder in part.details.programs)
+    return list(dict.fromkeys([PROGRAMS, *brought]))
+
+
+def _version_of(image: Image) -> Any:
+    def version(component: str) -> str:
+        if component not in image.components:
+            raise RdmaImagesError(
+                f"a template of target {image.target} uses {component}, which {image.id} does not have\n"
+                f"add {component} to the target's default row, or ask `has` for it in the template"
+            )
+        return image.version(component)
+
+    return version
+
+
+def _details_of(image: Image) -> Any:
+    def details(component: str) -> Details:
+        return image.components[component].details
+
+    return details
+
+
+def _header(image: Image) -> str:
+    versions = "".join(f"#   {c.name} {c.version}{_decided(c)}\n" for c in image.components.values())
+    return (
+        f"# {image.id}\n"
+        f"# Rendered from dockerfiles/targets/{image.template}.j2; a change belongs there, or into matrix.yaml.\n"
+        f"{versions}\n"
+    )
+
+
+def _decided(component: Component) -> str:
+    """Which component decided this one. Nothing for matrix and --set: both choices make the same image."""
+    return "" if component.decided_by in ("matrix", "--set") else f", by {component.decided_by}"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return templates.environment(paths.places("dockerfiles"))
+
+
+@cache
+def _text(name: str) -> str:
+    return paths.find(f"dockerfiles/{name}").read_text(encoding="utf-8").rstrip("\n")
