@@ -1,0 +1,56 @@
+"""An image that only has layers, the first stage of a Dockerfile: its config, its manifest, its name."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rdma_images.engine.prune import LAYERS
+from rdma_images.layers.blob import Blob, coder
+from rdma_images.layers.recipe import Recipe
+from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, canonical
+from rdma_images.render.bake import Compression
+
+CONFIG = "application/vnd.oci.image.config.v1+json"
+CREATED = "1980-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class LayerImage:
+    """Layers, the lowest first, as an image."""
+
+    config: bytes
+    manifest: Manifest
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """Its config, as the manifest names it."""
+        return Descriptor.from_json(self.manifest.body["config"])
+
+
+def layer_image(layers: Sequence[tuple[str, Blob]], platform: str, compression: Compression) -> LayerImage:
+    """The image of `layers`, each with its title for the history; the same layers are the same image."""
+    system, _, architecture = platform.partition("/")
+    config = canonical(
+        {
+            "architecture": architecture,
+            "os": system,
+            "created": CREATED,
+            # With the same, layers of equal content are equal blobs. An image that is built on this one inherits it.
+            "config": {"Labels": {LAYERS: coder(compression)}},
+            "history": [{"created": CREATED, "created_by": title} for title, _ in layers],
+            "rootfs": {"type": "layers", "diff_ids": [blob.diff_id for _, blob in layers]},
+        }
+    )
+    body = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": Descriptor(CONFIG, f"sha256:{hashlib.sha256(config).hexdigest()}", len(config)).as_json(),
+        "layers": [Descriptor(blob.media_type, blob.digest, blob.size).as_json() for _, blob in layers],
+    }
+    return LayerImage(config, Manifest(OCI_MANIFEST, canonical(body)))
+
+
+def key_of(recipes: Sequence[Recipe]) -> str:
+    """What names the image of these layers before any of them is there: 16 hexadecimal digits."""
+    return hashlib.sha256(json.dumps([recipe.key for recipe in recipes]).encode()).hexdigest()[:16]

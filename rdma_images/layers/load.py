@@ -1,0 +1,177 @@
+"""Load layers into an engine, each as soon as it is made: the engine unpacks it while those above are still made."""
+
+import json
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import docker
+import requests
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.progress import Progress, silent
+from rdma_images.core.sizes import megabytes
+from rdma_images.engine import Engine, docker_command
+from rdma_images.engine.prune import LAYERS
+from rdma_images.layers.blob import CHUNK, Blob, coder
+from rdma_images.layers.image import LayerImage, key_of, layer_image
+from rdma_images.layers.make import Maker
+from rdma_images.layers.recipe import Recipe
+from rdma_images.layers.store import Layer
+from rdma_images.layers.work import collision
+from rdma_images.registry.client import OCI_INDEX
+from rdma_images.render.bake import Compression
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsRead
+
+REPOSITORY = "rdma-images/wheels"  # of their images in an engine
+SECONDS = 600  # without an answer: an engine says nothing while it unpacks
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The layers of one image's wheels, lowest first; `part` is runtime or devel."""
+
+    recipes: tuple[Recipe, ...]
+    part: str
+    platform: str
+
+    @property
+    def compression(self) -> Compression:
+        """Of all of them."""
+        return self.recipes[0].compression
+
+    @property
+    def tag(self) -> str:
+        """What names the image of these layers in a repository."""
+        return f"{self.part}-{key_of(self.recipes)}"
+
+    @property
+    def ref(self) -> str:
+        """What their image is called in an engine."""
+        return f"{REPOSITORY}:{self.tag}"
+
+
+def load(wanted: Wanted, maker: Maker, engine: Engine, progress: Progress = silent) -> str:
+    """Bring the layers into the engine as an image, and return its name.
+
+    Only what none of the project's images there has is sent. Raises RdmaImagesError for what cannot be made, for two
+    wheels with different contents for one path, and for an engine that does not take them.
+    """
+    there = _there(engine, wanted.compression)
+    layers: list[tuple[Recipe, Layer]] = []
+    steps: list[str] = []
+    for batch in _batches(wanted.recipes, maker):
+        layers += batch
+        blobs = [(recipe.title, layer.blob(wanted.part)) for recipe, layer in layers]
+        unsent = [(layer, b) for _, layer in batch if (b := layer.blob(wanted.part)).diff_id not in there]
+        last = len(layers) == len(wanted.recipes)
+        if last:
+            check([layer for _, layer in layers])
+        if unsent or last:
+            name = wanted.ref if last else f"{wanted.ref}-{len(layers)}"
+            _send(layer_image(blobs, wanted.platform, wanted.compression), name, unsent, wanted.part, engine)
+            there |= {blob.diff_id for _, blob in unsent}
+            steps += [] if last else [name]
+            if unsent:
+                progress(f"the engine has {len(blobs)} of {len(wanted.recipes)} wheel layers, {_sizes(unsent)} sent")
+    forget(engine, *steps)
+    return wanted.ref
+
+
+def forget(engine: Engine, *refs: str) -> None:
+    """Remove the names of images of layers; images that are built on them keep the layers."""
+    if refs:
+        docker_command.run(engine, "image", "rm", *refs)
+
+
+def _batches(recipes: Sequence[Recipe], maker: Maker) -> Iterator[list[tuple[Recipe, Layer]]]:
+    """The layers from the lowest on: those that are ready together at once."""
+    waiting = list(recipes)
+    while waiting:
+        batch = [(waiting[0], maker.ready(waiting.pop(0)).result())]
+        while waiting and maker.ready(waiting[0]).done():
+            batch.append((waiting[0], maker.ready(waiting.pop(0)).result()))
+        yield batch
+
+
+def _there(engine: Engine, compression: Compression) -> set[str]:
+    """The layers of images in the engine whose blobs are what would be sent, by diff id.
+
+    Not those that an image of the other compression has, too: of such BuildKit may have made a blob of its own.
+    """
+    ids = docker_command.output(engine, "image", "ls", "--quiet", "--no-trunc", "--filter", f"label={LAYERS}").split()
+    if not ids:
+        return set()
+    told = docker_command.run(engine, "image", "inspect", *dict.fromkeys(ids))
+    same: set[str] = set()
+    other: set[str] = set()
+    for image in json.loads(told.stdout):
+        of = same if image["Config"]["Labels"][LAYERS] == coder(compression) else other
+        of.update(image["RootFS"]["Layers"])
+    return same - other
+
+
+def check(layers: Sequence[Layer]) -> None:
+    """Raise WheelError for a path that two layers bring with different contents: the upper one would hide the other."""
+    found: dict[str, tuple[str, str]] = {}
+    for layer in layers:
+        for path, (digest, wheel) in layer.paths().items():
+            other, first = found.setdefault(path, (digest, wheel))
+            if other != digest:
+                raise collision(path, first, wheel)
+
+
+def _send(image: LayerImage, ref: str, blobs: Sequence[tuple[Layer, Blob]], part: str, engine: Engine) -> None:
+    """`docker load` of an image, of which the engine has all layers but `blobs`."""
+    client = docker.DockerClient(base_url=engine.host, timeout=SECONDS)
+    try:
+        # An iterator is sent in its own pieces; a file would be read in pieces of 16 kB.
+        client.images.load(cast("SupportsRead[bytes]", _archive(image, ref, blobs, part)))
+    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        raise RdmaImagesError(f"the engine {engine.name} does not take the wheels' layers: {error}") from None
+    finally:
+        client.close()
+
+
+def _archive(image: LayerImage, ref: str, blobs: Sequence[tuple[Layer, Blob]], part: str) -> Iterator[bytes]:
+    """An OCI image layout in a tar, a piece at a time."""
+    yield from _member("oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
+    for layer, blob in blobs:
+        yield _header(_path(blob.digest), blob.size)
+        with layer.file(part).open("rb") as file:
+            while data := file.read(CHUNK):
+                yield data
+        yield bytes(-blob.size % tarfile.BLOCKSIZE)
+    yield from _member(_path(image.descriptor.digest), image.config)
+    yield from _member(_path(image.manifest.digest), image.manifest.raw)
+    named = image.manifest.descriptor.as_json() | {
+        "annotations": {
+            "io.containerd.image.name": f"docker.io/{ref}",
+            "org.opencontainers.image.ref.name": ref.rpartition(":")[2],
+        }
+    }
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [named]}
+    yield from _member("index.json", json.dumps(index).encode())
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _member(name: str, content: bytes) -> Iterator[bytes]:
+    yield _header(name, len(content))
+    yield content + bytes(-len(content) % tarfile.BLOCKSIZE)
+
+
+def _header(name: str, size: int) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size = size
+    return info.tobuf(tarfile.USTAR_FORMAT)
+
+
+def _path(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+def _sizes(blobs: Sequence[tuple[Layer, Blob]]) -> str:
+    return megabytes(sum(blob.size for _, blob in blobs))

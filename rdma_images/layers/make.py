@@ -1,0 +1,111 @@
+"""Download wheels, and make layers of them in two processes while the next wheels download."""
+
+import multiprocessing
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from rdma_images.core import disk_space
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.progress import Progress, silent
+from rdma_images.core.sizes import megabytes
+from rdma_images.inputs import wheel_files
+from rdma_images.inputs.download import Job
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.inputs.wheels import Wheel
+from rdma_images.layers import store
+from rdma_images.layers.recipe import Recipe, devel_files
+from rdma_images.layers.store import Layer
+from rdma_images.layers.work import Work, work
+
+DOWNLOADS = 4  # at once
+PROCESSES = 2  # the second core's worth is measured; more wait for the disk
+ALONE = 4_000_000  # bytes to download: what is smaller is made sooner than a process starts
+NEEDED = 2  # bytes on the disk for a byte of a wheel: the wheel, and its layer
+
+
+class Maker:
+    """Layers on their way: `ready` gives each as soon as it is there. To be used as a context manager."""
+
+    def __init__(self, recipes: Iterable[Recipe], index: str, mirrors: Mirrors, progress: Progress = silent) -> None:
+        self._recipes = {recipe.key: recipe for recipe in recipes}
+        self._index, self._mirrors, self._progress = index, mirrors, progress
+        self._stop = threading.Event()
+        self._stack = ExitStack()
+        self._ready: dict[str, Future[Layer]] = {}
+
+    def __enter__(self) -> "Maker":
+        """Begin with what is missing."""
+        missing = []
+        for recipe in self._recipes.values():
+            if there := store.find(recipe):
+                self._ready[recipe.key] = Future()
+                self._ready[recipe.key].set_result(there)
+            else:
+                missing.append(recipe)
+        if missing:
+            self._begin(missing)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """End what is not needed any more, and remove wheels and layers that are not."""
+        self._stop.set()
+        self._stack.close()
+        if error is None:
+            for recipe in self._recipes.values():
+                for wheel in recipe.wheels:
+                    wheel_files.forget(wheel)
+            store.trim()
+
+    def ready(self, recipe: Recipe) -> Future[Layer]:
+        """The layer, or the RdmaImagesError why there is none."""
+        return self._ready[recipe.key]
+
+    def _begin(self, missing: Sequence[Recipe]) -> None:
+        """The largest first, so that no large layer is left for the end, when one process would be idle."""
+        size = sum(recipe.size for recipe in missing)
+        disk_space.require(NEEDED * size, "making the wheels' layers")
+        self._progress(f"making {len(missing)} layers of wheels, {megabytes(size)} to download")
+        makers = ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"))
+        self._stack.callback(makers.shutdown, cancel_futures=True)
+        downloads = ThreadPoolExecutor(DOWNLOADS)
+        waiters = ThreadPoolExecutor(len(missing))
+        self._stack.callback(waiters.shutdown, cancel_futures=True)
+        self._stack.callback(downloads.shutdown, cancel_futures=True)
+        highest, *rest = missing[::-1]
+        for recipe in [highest, *rest[::-1]]:
+            files_of = [downloads.submit(self._bring, wheel) for wheel in recipe.wheels]
+            self._ready[recipe.key] = waiters.submit(self._made, recipe, files_of, makers)
+
+    def _bring(self, wheel: Wheel) -> Path:
+        if self._stop.is_set():
+            raise RdmaImagesError(f"{wheel.file}: stopped")
+        job = Job(wheel.file, self._mirrors, self._progress, self._stop)
+        return wheel_files.bring(wheel, self._index, job)
+
+    def _made(self, recipe: Recipe, brought: Sequence[Future[Path]], makers: ProcessPoolExecutor) -> Layer:
+        try:
+            here = [file.result() for file in brought]
+            sizes = [wheel.size for wheel in recipe.wheels]
+            wheels = tuple(zip(here, sizes, strict=True))
+
+            def make(into: Path) -> None:
+                asked = Work(wheels, devel_files(), recipe.compression, into)
+                if recipe.size < ALONE:
+                    work(asked)
+                else:
+                    makers.submit(work, asked).result()
+
+            layer = store.made(recipe, make, self._progress)
+        except BrokenProcessPool:
+            raise RdmaImagesError(
+                f"{recipe.name}: the process that made this layer was ended from outside; nothing of it is kept\n"
+                "build again, with more memory if the system ended it"
+            ) from None
+        if len(recipe.wheels) == 1:  # a small one may be in another layer, too
+            wheel_files.forget(recipe.wheels[0])
+        return layer

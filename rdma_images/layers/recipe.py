@@ -1,0 +1,59 @@
+"""What decides a layer's bytes, known before anything of it is there."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+
+from rdma_images.core import paths
+from rdma_images.inputs.wheels import Wheel
+from rdma_images.layers import blob, tree
+from rdma_images.render.bake import Compression
+from rdma_images.render.wheel_layers import Layer
+
+EDITION = 1  # of this code: to be raised when it makes other bytes of the same
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A layer to be made: equal keys are equal bytes, on every machine."""
+
+    name: str  # "wheel-torch"
+    wheels: tuple[Wheel, ...]
+    compression: Compression
+
+    @cached_property
+    def key(self) -> str:
+        """64 hexadecimal digits."""
+        decides = {
+            "edition": EDITION,
+            "wheels": sorted((wheel.file, wheel.sha256) for wheel in self.wheels),
+            "devel files": devel_files(),
+            "prefix": tree.PREFIX,
+            "installer": version("installer"),
+            "compression": blob.coder(self.compression),
+        }
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def size(self) -> int:
+        """Bytes to download."""
+        return sum(wheel.size for wheel in self.wheels)
+
+    @property
+    def title(self) -> str:
+        """What is in the layer, for an image's history."""
+        named = [f"{wheel.name} {wheel.version}" for wheel in self.wheels]
+        return f"wheel {named[0]}" if len(named) == 1 else f"{len(named)} wheels: {', '.join(named)}"
+
+
+def recipe(layer: Layer, compression: Compression) -> Recipe:
+    """How to make a layer of an image."""
+    return Recipe(layer.stage, layer.wheels, compression)
+
+
+def devel_files() -> str:
+    """The patterns of what is left out of a runtime image, a line each."""
+    lines = paths.find("dockerfiles/devel-files.txt").read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if line and not line.startswith("#"))

@@ -1,0 +1,128 @@
+"""Layers in a registry: those that it has are not downloaded as wheels, made or sent; builders pull them from there.
+
+A layer is under a tag with its recipe's key, and an image of layers under one with the key of them all.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.progress import Progress, silent
+from rdma_images.core.sizes import megabytes
+from rdma_images.layers import store
+from rdma_images.layers.blob import Blob
+from rdma_images.layers.image import LayerImage, layer_image
+from rdma_images.layers.load import Wanted, check
+from rdma_images.layers.make import Maker
+from rdma_images.layers.recipe import Recipe
+from rdma_images.layers.store import Layer
+from rdma_images.registry import faults
+from rdma_images.registry.client import Manifest, Repository
+
+ATTEMPTS, FIRST_WAIT = 4, 1.0  # seconds
+
+
+@dataclass(frozen=True)
+class Resident:
+    """What a registry has of the layers of one image's wheels."""
+
+    wanted: Wanted
+    whole: str | None  # the digest of the image of all of them, where that is there
+    blobs: dict[str, Blob]  # by the recipe's key
+
+    @property
+    def missing(self) -> tuple[Recipe, ...]:
+        """The layers that are to be made."""
+        return () if self.whole else tuple(one for one in self.wanted.recipes if one.key not in self.blobs)
+
+
+def look(wanted: Wanted, repository: Repository) -> Resident:
+    """Ask a registry what it has.
+
+    Raises RdmaImagesError where it does not answer, or has another layer than is here.
+    """
+    recipes = wanted.recipes
+    image = _manifest(repository, wanted.tag)
+    blobs = {}
+    if image is not None:
+        blobs = dict(zip((one.key for one in recipes), _blobs(repository, image, len(recipes)), strict=True))
+    else:
+        for recipe in recipes:
+            if found := _manifest(repository, _tag(recipe, wanted.part)):
+                (blobs[recipe.key],) = _blobs(repository, found, 1)
+    for recipe in recipes:
+        here, there = store.find(recipe), blobs.get(recipe.key)
+        if here and there and here.blob(wanted.part) != there:
+            raise RdmaImagesError(
+                f"{repository.ref}: {recipe.name} is {there.digest} there, but the same wheels made "
+                f"{here.blob(wanted.part).digest} here\nfind out who wrote it, and delete the tag "
+                f"{_tag(recipe, wanted.part)} there; or build without --cache-layers"
+            )
+    return Resident(wanted, image.digest if image else None, blobs)
+
+
+def complete(found: Resident, maker: Maker, repository: Repository, progress: Progress = silent) -> str:
+    """Send what is missing, each layer as soon as it is made, and return the reference of the image of all.
+
+    Raises faults.PublishError where the registry does not take it, and RdmaImagesError for what cannot be made.
+    """
+    if found.whole is None:
+        wanted, blobs = found.wanted, dict(found.blobs)
+        for recipe in found.missing:
+            layer = maker.ready(recipe).result()
+            blobs[recipe.key] = layer.blob(wanted.part)
+            faults.retry(partial(_send, recipe, layer, wanted, repository), ATTEMPTS, FIRST_WAIT, say=progress)
+        check([here for recipe in wanted.recipes if (here := store.find(recipe))])
+        whole = layer_image(
+            [(one.title, blobs[one.key]) for one in wanted.recipes], wanted.platform, wanted.compression
+        )
+        faults.retry(partial(_put, repository, whole, wanted.tag), ATTEMPTS, FIRST_WAIT, say=progress)
+        digest = whole.manifest.digest
+    else:
+        blobs, digest = found.blobs, found.whole
+    new = sum(blobs[recipe.key].size for recipe in found.missing)
+    there = sum(blob.size for blob in blobs.values()) - new
+    progress(f"{repository.ref} had {megabytes(there)} of wheel layers; {megabytes(new)} were sent there")
+    return f"{repository.ref}@{digest}"
+
+
+def _send(recipe: Recipe, layer: Layer, wanted: Wanted, repository: Repository) -> None:
+    """Send one layer, and then the tag that says it is there."""
+    blob = layer.blob(wanted.part)
+    if not repository.has_blob(blob.digest, blob.size):
+        place = repository.begin_upload(blob.digest)
+        with layer.file(wanted.part).open("rb") as file:
+            repository.upload(place, blob.digest, file)
+    _put(
+        repository, layer_image([(recipe.title, blob)], wanted.platform, wanted.compression), _tag(recipe, wanted.part)
+    )
+
+
+def _put(repository: Repository, image: LayerImage, tag: str) -> None:
+    repository.put_blob(image.config)
+    repository.put_manifest(tag, image.manifest)
+
+
+def _manifest(repository: Repository, tag: str) -> Manifest | None:
+    try:
+        return repository.manifest(tag)
+    except faults.MissingError:
+        return None
+
+
+def _blobs(repository: Repository, manifest: Manifest, number: int) -> list[Blob]:
+    """The layers of an image. Raises MalformedError where it has not this number of them, in its config as well."""
+    layers = manifest.layers()
+    diff_ids = (repository.config(manifest).get("rootfs") or {}).get("diff_ids") or []
+    if not len(layers) == len(diff_ids) == number:
+        raise faults.MalformedError(
+            f"{repository.ref}@{manifest.digest} has {len(layers)} layers where {number} are expected\n"
+            "delete it there, or build without --cache-layers"
+        )
+    return [
+        Blob(one.media_type, one.digest, str(diff_id), one.size) for one, diff_id in zip(layers, diff_ids, strict=True)
+    ]
+
+
+def _tag(recipe: Recipe, part: str) -> str:
+    return f"{part}-{recipe.key[:40]}"

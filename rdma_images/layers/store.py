@@ -1,0 +1,111 @@
+"""Finished layers, by recipe: <state>/layers/<key>/, complete or absent. The least recently used is removed first."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rdma_images.core import disk_space, files, locking, paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.progress import Progress, silent
+from rdma_images.layers.blob import Blob
+from rdma_images.layers.recipe import Recipe
+from rdma_images.layers.work import CARD, FILES
+
+IN_USE = 3600.0  # seconds: what was used since then may be in the middle of being read
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer that is there: what a program loads, and what a devel image has beside it, which may be nothing."""
+
+    key: str
+    runtime: Blob
+    devel: Blob
+
+    def blob(self, part: str) -> Blob:
+        """The blob of the part runtime or devel."""
+        return self.runtime if part == "runtime" else self.devel
+
+    def file(self, part: str) -> Path:
+        """Where the bytes of the part runtime or devel are."""
+        return folder(self.key) / part
+
+    def paths(self) -> dict[str, tuple[str, str]]:
+        """Path -> the content's digest, and the wheel that it is from."""
+        listed = json.loads((folder(self.key) / FILES).read_text(encoding="utf-8"))
+        return {path: (digest, wheel) for path, (digest, wheel) in listed.items()}
+
+
+def root() -> Path:
+    """The folder of all layers."""
+    return paths.state_folder() / "layers"
+
+
+def folder(key: str) -> Path:
+    """The folder of a layer."""
+    return root() / key
+
+
+def find(recipe: Recipe) -> Layer | None:
+    """The layer of a recipe, None where it was not made here; its use is noted."""
+    card = folder(recipe.key) / CARD
+    try:
+        told = json.loads(card.read_text(encoding="utf-8"))
+        card.touch()
+        return Layer(recipe.key, Blob(**told["runtime"]), Blob(**told["devel"]))
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return None
+
+
+def made(recipe: Recipe, make: Callable[[Path], None], progress: Progress = silent) -> Layer:
+    """The layer of a recipe; where it was not made here, `make` fills a folder with its files first.
+
+    One process makes it, and others wait for it. What a killed one left is gone.
+    """
+    beside = root() / f".{recipe.key}"
+    with locking.hold(f"layer-{recipe.key[:16]}", f"making {recipe.name}", progress):
+        if there := find(recipe):
+            return there
+        try:
+            shutil.rmtree(beside, ignore_errors=True)
+            with files.as_file_error(beside):
+                beside.mkdir(parents=True)
+            make(beside)
+            shutil.rmtree(folder(recipe.key), ignore_errors=True)
+            beside.rename(folder(recipe.key))
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+        there = find(recipe)
+        if there is None:
+            raise RdmaImagesError(f"{folder(recipe.key)}: the layer that was made there cannot be read\nremove it")
+        return there
+
+
+def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
+    """Remove the layers whose last use is longest ago while all take more than `limit` bytes; the keys removed.
+
+    What was used within the last hour stays.
+    """
+    limit = disk_space.layers_limit(root()) if limit is None else limit
+    now = time.time() if now is None else now
+    with locking.hold("layers-trim", "removing layers that are not used"):
+        there = sorted(_there(), key=lambda one: one[1])
+        total = sum(size for _, _, size in there)
+        removed = []
+        for place, used, size in there:
+            if total <= limit or now - used < IN_USE:
+                break
+            shutil.rmtree(place, ignore_errors=True)
+            removed.append(place.name)
+            total -= size
+    return tuple(removed)
+
+
+def _there() -> Iterator[tuple[Path, float, int]]:
+    """The folder of each layer, when it was used last, and its bytes."""
+    for card in root().glob(f"[0-9a-f]*/{CARD}"):
+        size = sum(file.stat().st_size for file in card.parent.iterdir())
+        yield card.parent, card.stat().st_mtime, size

@@ -1,0 +1,234 @@
+"""What an installer would write for a wheel, as entries of a tree: nothing is unpacked.
+
+PyPA's `installer` decides where each file of the wheel goes; contents stay in the wheel until they are copied.
+"""
+
+import base64
+import binascii
+import hashlib
+import io
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import installer
+from installer.destinations import WheelDestination
+from installer.exceptions import InstallerError
+from installer.records import Hash, RecordEntry, parse_record_file
+from installer.scripts import Script
+from installer.sources import WheelFile
+from installer.utils import Scheme, construct_record_file, fix_shebang
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.sizes import readable
+
+PREFIX = "opt/venv"
+SITE = f"{PREFIX}/site-packages"
+PYTHON = "/opt/venv/bin/python"
+# Python finds site-packages as lib/python3.x/site-packages, a link to it, and RECORD's paths are relative to that name.
+ABOVE_SITE = "../../.."
+FOLDERS = {"purelib": SITE, "platlib": SITE, "scripts": f"{PREFIX}/bin", "data": PREFIX, "headers": f"{PREFIX}/include"}
+METADATA = {"INSTALLER": b"rdma-images", "REQUESTED": b""}
+SHEBANG = b"#!python"  # what an installer replaces, by the wheel's specification
+
+# A wheel of torch's closure unpacks to 10 times its size at most (cuda-toolkit: texts of 2.6 kB), and deflate makes at
+# most 1,032 bytes of one. What lies between is a mistake or an attack on the disk.
+RATIO = 100
+
+ALGORITHMS = ("sha256", "sha384", "sha512")  # that a RECORD may have, by the wheel's specification
+
+IsDevel = Callable[[str], object]  # whether a path, as RECORD has it, is only for building software
+
+
+class WheelError(RdmaImagesError):
+    """A wheel that is what the lock says, and still cannot be installed."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of a layer. `path` has no slash at its start; `size` in bytes.
+
+    Its content is `content`, or where that is None the wheel's `member`, whose digest is `algorithm` and `digest`.
+    """
+
+    path: str
+    executable: bool
+    size: int
+    algorithm: str
+    digest: str  # in hexadecimal
+    wheel: Path
+    member: str = ""
+    content: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A wheel's files: what a program loads, and what a devel image has beside it, each in the order of paths."""
+
+    runtime: tuple[Entry, ...]
+    devel: tuple[Entry, ...]
+
+
+def tree(wheel: Path, size: int, is_devel: IsDevel) -> Tree:
+    """The files of `wheel`, which has `size` bytes by its lock.
+
+    Raises WheelError for a wheel that is damaged, or that no installer should unpack. Contents are compared with
+    RECORD by `chunks`, when they are copied.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            _check(archive, wheel, size)
+            source = WheelFile(archive)
+            source.validate_record(validate_contents=False)
+            into = _Destination(wheel, archive, _records(source, wheel))
+            installer.install(source, into, METADATA)
+    except WheelFile.validation_error as error:
+        issues = getattr(error, "issues", None) or [str(error)]
+        raise bad(wheel, f"its RECORD and its files differ: {issues[0]}") from None
+    except (InstallerError, zipfile.BadZipFile, NotImplementedError, RuntimeError, AssertionError, KeyError) as error:
+        raise bad(wheel, str(error) or "it is not the archive of a wheel") from None
+    return _split(into, is_devel)
+
+
+def chunks(entry: Entry, archive: zipfile.ZipFile, length: int) -> Iterator[bytes]:
+    """The content of an entry in pieces of at most `length` bytes. Raises WheelError where RECORD says otherwise."""
+    if entry.content is not None:
+        yield entry.content
+        return
+    found, count = hashlib.new(entry.algorithm), 0
+    try:
+        with archive.open(entry.member) as stream:
+            while data := stream.read(length):
+                found.update(data)
+                count += len(data)
+                yield data
+    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+        raise bad(entry.wheel, f"{entry.member} cannot be read: {error}") from None
+    if count != entry.size or found.hexdigest() != entry.digest:
+        raise bad(entry.wheel, f"{entry.member} is not what its RECORD says")
+
+
+def bad(wheel: Path, why: str) -> WheelError:
+    """The error for a wheel of which no layer can be made."""
+    return WheelError(f"{wheel.name}: {why}\nchoose another version of the package, and tell its publishers")
+
+
+@dataclass
+class _Destination(WheelDestination):
+    """Takes what `installer` would write, and writes nothing."""
+
+    wheel: Path
+    archive: zipfile.ZipFile
+    records: dict[str, tuple[str, str]]  # member -> algorithm, and digest in hexadecimal
+    entries: dict[str, Entry] = field(default_factory=dict)  # by their names in RECORD
+    rows: list[RecordEntry] = field(default_factory=list)
+    record: str = ""  # RECORD's name in itself
+
+    def write_script(self, name: str, module: str, attr: str, section: str) -> RecordEntry:
+        """A program that an entry point asks for."""
+        kind: Literal["gui", "console"] = "gui" if section == "gui" else "console"
+        name, content = Script(name, module, attr, kind).generate(PYTHON, "posix")
+        return self._add(Scheme("scripts"), name, self._made(content, executable=True))
+
+    def write_file(
+        self, scheme: Scheme, path: str | PathLike[str], stream: BinaryIO, is_executable: bool
+    ) -> RecordEntry:
+        """A file of the wheel, or one of METADATA."""
+        path, member = str(path), getattr(stream, "name", "")
+        if not member:
+            return self._add(scheme, path, self._made(stream.read(), is_executable))
+        algorithm, digest = self.records[member]
+        size = self.archive.getinfo(member).file_size
+        entry = Entry("", is_executable or scheme == "scripts", size, algorithm, digest, self.wheel, member)
+        if scheme == "scripts" and stream.read(len(SHEBANG)) == SHEBANG:
+            text = b"".join(chunks(entry, self.archive, size + 1))
+            with fix_shebang(io.BytesIO(text), PYTHON) as fixed:
+                entry = self._made(fixed.read(), executable=True)
+        return self._add(scheme, path, entry)
+
+    def finalize_installation(
+        self, scheme: Scheme, record_file_path: str, records: Iterable[tuple[Scheme, RecordEntry]]
+    ) -> None:
+        """RECORD itself, which is made once it is known what it lists; see `listing`."""
+        self.rows = [row for _, row in records]
+        self.record = record_file_path
+        self._add(scheme, record_file_path, self._made(b"", executable=False))
+
+    def listing(self, left_out: Collection[str]) -> Entry:
+        """RECORD without the rows of these names."""
+        rows = [(Scheme(""), row) for row in self.rows if row.path not in left_out]
+        with construct_record_file(rows) as stream:
+            return replace(self._made(stream.read(), executable=False), path=self.entries[self.record].path)
+
+    def _add(self, scheme: Scheme, path: str, entry: Entry) -> RecordEntry:
+        where = self._place(scheme, path)
+        inside = where.removeprefix(f"{SITE}/")
+        name = inside if inside != where else f"{ABOVE_SITE}/{where.removeprefix(f'{PREFIX}/')}"
+        if name in self.entries:
+            raise bad(self.wheel, f"it brings {where} twice")
+        self.entries[name] = replace(entry, path=where)
+        value = base64.urlsafe_b64encode(bytes.fromhex(entry.digest)).decode().rstrip("=")
+        return RecordEntry(name, Hash(entry.algorithm, value), entry.size)
+
+    def _place(self, scheme: Scheme, path: str) -> str:
+        """Where a file lies below the root. Raises WheelError for one that would lie elsewhere."""
+        _check_path(path, self.wheel)
+        folder = FOLDERS[scheme]
+        if scheme == "headers":
+            folder += f"/{self.wheel.name.partition('-')[0]}"
+        return f"{folder}/{path}"
+
+    def _made(self, content: bytes, executable: bool) -> Entry:
+        digest = hashlib.sha256(content).hexdigest()
+        return Entry("", executable, len(content), "sha256", digest, self.wheel, content=content)
+
+
+def _check(archive: zipfile.ZipFile, wheel: Path, size: int) -> None:
+    """Raise WheelError for an archive that is not to be unpacked, by its table of contents."""
+    members = archive.infolist()
+    for one in members:
+        _check_path(one.filename.removesuffix("/"), wheel)
+    twice = [name for name, count in Counter(one.filename for one in members).items() if count > 1]
+    if twice:
+        raise bad(wheel, f"it brings {twice[0]} twice")
+    unpacked = sum(one.file_size for one in members)
+    if unpacked > size * RATIO:
+        raise bad(wheel, f"{readable(size)} would unpack to {readable(unpacked)}, more than {RATIO} times as much")
+
+
+def _check_path(path: str, wheel: Path) -> None:
+    """Raise WheelError for a path that would not lie below the folder that it is relative to."""
+    parts = path.split("/")
+    if not all(parts) or {".", ".."} & set(parts) or not path.isprintable() or "\\" in path:
+        raise bad(wheel, f"it brings {path!r}, which leads out of the environment")
+
+
+def _records(source: WheelFile, wheel: Path) -> dict[str, tuple[str, str]]:
+    """What RECORD says of each member's content."""
+    found = {}
+    for path, value, _ in parse_record_file(source.read_dist_info("RECORD").splitlines()):
+        algorithm, _, digest = value.partition("=")
+        try:
+            found[path] = algorithm, base64.urlsafe_b64decode(digest + "=" * (-len(digest) % 4)).hex()
+        except binascii.Error:
+            raise bad(wheel, f"its RECORD has no digest of {path}, but {value!r}") from None
+        if algorithm and algorithm not in ALGORITHMS:
+            raise bad(wheel, f"its RECORD has {algorithm} of {path}; known are {', '.join(ALGORITHMS)}")
+    return found
+
+
+def _split(found: _Destination, is_devel: IsDevel) -> Tree:
+    """RECORD tells the truth in both images: the runtime one has what is there, and a devel image gets the whole."""
+    moved = {name for name in found.entries if is_devel(name)}
+    rest = [one for name, one in found.entries.items() if name not in moved and name != found.record]
+    devel = [*(found.entries[name] for name in moved), found.listing(())] if moved else []
+    return Tree(_in_order([*rest, found.listing(moved)]), _in_order(devel))
+
+
+def _in_order(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    return tuple(sorted(entries, key=lambda one: one.path))

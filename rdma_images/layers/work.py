@@ -1,0 +1,74 @@
+"""Make one layer from its wheels, in a process of its own; therefore it imports little."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import translate
+from pathlib import Path
+
+from rdma_images.core import files
+from rdma_images.layers import blob
+from rdma_images.layers.tree import Entry, IsDevel, WheelError, tree
+from rdma_images.render.bake import Compression
+
+# Beside the blobs `runtime` and `devel`: what they are, and what they hold.
+CARD = "layer.json"
+FILES = "files.json"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a process needs to make one layer."""
+
+    wheels: tuple[tuple[Path, int], ...]  # a wheel's file, and its size by the lock
+    patterns: str
+    compression: Compression
+    into: Path
+
+
+def matcher(patterns: str) -> IsDevel:
+    """Whether a path matches one of `patterns`, a line each."""
+    return re.compile("|".join(map(translate, patterns.splitlines()))).match
+
+
+def work(asked: Work) -> None:
+    """Make one layer; runs in a process of its own. Raises WheelError for a bad wheel, FileError for a full disk."""
+    trees = [tree(wheel, size, matcher(asked.patterns)) for wheel, size in asked.wheels]
+    runtime, devel = merged([t.runtime for t in trees]), merged([t.devel for t in trees])
+    with files.as_file_error(asked.into):
+        listed = {entry.path: (entry.digest, entry.wheel.name) for entry in runtime}
+        describe(asked.into, _blob(runtime, asked, "runtime"), _blob(devel, asked, "devel"), listed)
+
+
+def merged(trees: Iterable[Iterable[Entry]]) -> list[Entry]:
+    """The entries of several wheels in the order of their paths, a file that several bring once.
+
+    Raises WheelError for one that two bring with different contents.
+    """
+    found: dict[str, Entry] = {}
+    for entry in (entry for entries in trees for entry in entries):
+        other = found.setdefault(entry.path, entry)
+        if other.digest != entry.digest:
+            raise collision(entry.path, other.wheel.name, entry.wheel.name)
+    return [found[path] for path in sorted(found)]
+
+
+def collision(path: str, first: str, second: str) -> WheelError:
+    """The error for two wheels that cannot be in one image."""
+    return WheelError(
+        f"{first} and {second} both bring {path}, with different contents\n"
+        "leave one of them out of python-packages, or choose versions that go together"
+    )
+
+
+def _blob(entries: Sequence[Entry], asked: Work, part: str) -> blob.Blob:
+    with (asked.into / part).open("wb") as file:
+        return blob.write(entries, file, asked.compression)
+
+
+def describe(into: Path, runtime: blob.Blob, devel: blob.Blob, listed: Mapping[str, tuple[str, str]]) -> None:
+    """Write beside the blobs in `into` what they are and hold."""
+    (into / FILES).write_text(json.dumps(listed), encoding="utf-8")
+    told = {"runtime": asdict(runtime), "devel": asdict(devel)}
+    (into / CARD).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
