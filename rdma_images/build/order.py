@@ -1,4 +1,4 @@
-"""An image to build, with everything that decides its bytes, found out without asking the network."""
+"""An image to build, with everything that decides its bytes. Making one asks no network, once all is locked."""
 
 import json
 from collections.abc import Sequence
@@ -7,18 +7,25 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from rdma_images import atomic, lock, paths, plan, render, sources, stand_ins, supply
-from rdma_images.engine import Progress, bootstrap, silent
+from rdma_images.build import stand_ins
+from rdma_images.core import atomic, paths
+from rdma_images.core.model import Image, Source
+from rdma_images.core.progress import Progress, silent
+from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.mirrors import Mirrors
-from rdma_images.model import Image, Source
-from rdma_images.site import Site
-from rdma_images.wheels import Lock
+from rdma_images.inputs import lock, preflight, sources
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.inputs.project import Project
+from rdma_images.inputs.wheels import Lock
+from rdma_images.layers.recipe import recipe
+from rdma_images.plan import plan
+from rdma_images.render import dockerfiles, wheel_layers
+from rdma_images.render.bake import Compression
 
 
 @dataclass(frozen=True)
 class Order:
-    """An image and what it is made of. Equal `inputs` are equal bytes: the same image need not be built again."""
+    """An image and its inputs. Equal `inputs` make equal bytes, so that image need not be built again."""
 
     image: Image
     lock: Lock
@@ -27,22 +34,26 @@ class Order:
 
     @cached_property
     def sources(self) -> tuple[Source, ...]:
-        """All that the image downloads; asked where one builds, since uv and pip take 0.5 s to name their index."""
+        """Everything the image downloads. Computed only for a build: asking uv and pip for their index takes 0.5 s."""
         return sources.sources(self.image, self.facts)
 
     @property
     def dockerfile(self) -> Path:
-        """Where its Dockerfile is."""
+        """The file of its rendered Dockerfile."""
         return paths.image_folder(self.image.id) / "Dockerfile"
 
 
 def order(
-    image: Image, site: Site, rehearse: bool = False, compression: str = "zstd", progress: Progress = silent
+    image: Image,
+    project: Project,
+    rehearse: bool = False,
+    compression: Compression = "zstd",
+    progress: Progress = silent,
 ) -> Order:
-    """What building `image` means; writes plan.json and Dockerfile, and locks its wheels where nobody has yet."""
-    wheels = _locked(image, site.mirrors, progress)
-    dockerfile = render.render(image, wheels, _toolkit(image, site.mirrors, progress), lock.tools(), site.facts)
-    wanted = sources.pinned(image, site.facts)
+    """The order for `image`; writes its plan.json and Dockerfile, and locks its wheels where no lock has them."""
+    wheels = _locked(image, project.mirrors, progress)
+    dockerfile = dockerfiles.render(image, wheels, _toolkit(image, project.mirrors, progress), lock.tools())
+    wanted = sources.pinned(image, project.facts)
     made_of = {
         "dockerfile": dockerfile,
         "pins": {source.id: source.pin for source in wanted},
@@ -50,12 +61,13 @@ def order(
         "platform": image.platform,
         "settings": {setting.what: setting.value for setting in image.settings},
         "compression": compression,
+        "layers": [recipe(layer, compression).key for layer in wheel_layers.layers(wheels)],
         "stand-ins": stand_ins.digest(_replaceable(wanted)) if rehearse else None,
     }
     plan.write(image)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)
     digest = sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
-    return Order(image, wheels, site.facts, f"sha256:{digest}")
+    return Order(image, wheels, project.facts, f"sha256:{digest}")
 
 
 def _locked(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
@@ -70,17 +82,17 @@ def _toolkit(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
     try:
         return lock.toolkit(image)
     except lock.NotLockedError:
-        progress(f"locking what compiles {image.id}")
+        progress(f"locking the compilers of {image.id}")
         return lock.lock_toolkit(image, mirrors)
 
 
 def _bases(wanted: Sequence[Source]) -> dict[str, str]:
-    """The bootstrapped bases as they are on this machine."""
+    """Bootstrapped base -> its tar's name (which has the digest) on this machine."""
     names = {source.extra["bootstrap"] for source in wanted if "bootstrap" in source.extra}
     made = {name: bootstrap.known(name) for name in names}
     return {name: base.tar if base else "not made yet" for name, base in made.items()}
 
 
 def _replaceable(wanted: Sequence[Source]) -> set[str]:
-    """The folders of the stand-ins that a rehearsal has for these sources."""
-    return {stand_ins.folder(source) for source in wanted if supply.has_stand_in(source)}
+    """The folders of the stand-ins that exist for these sources."""
+    return {stand_ins.folder(source) for source in wanted if preflight.has_stand_in(source)}

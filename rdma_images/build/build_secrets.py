@@ -1,4 +1,4 @@
-"""What a build must know and an image must not: mirrors, logins and the CA bundle, as BuildKit's secrets."""
+"""Mirrors, logins and the CA bundle as BuildKit's secrets: a build needs them, and no image may have them."""
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rdma_images import sources
-from rdma_images.errors import RefusedError
-from rdma_images.mirrors import Login, Mirrors, host
-from rdma_images.model import Supply
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.model import Supply
+from rdma_images.inputs import sources
+from rdma_images.inputs.mirrors import Login, Mirrors, host
 
 MOUNTED = "/run/secrets"  # where BuildKit mounts a secret that names no other place
-LARGEST = 500 * 1024  # bytes of a secret. Tried with buildx 0.13: one more is refused
-BASE = "base"  # the role whose secrets have no ending
+LARGEST = 500 * 1024  # bytes of a secret. Tried with buildx 0.13: it refuses one byte more
+BASE = "base"  # the secrets of this role have no ending
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]:
         own = [s for s in archives if s.source.extra["role"] == role]
         over = {s.source.extra.get("over") for s in own}
         below = [s for s in archives if s.source.extra["role"] in over]
-        # Half of a base's archives would be worse than none: then the base's own sources stay.
+        # With some addresses unknown apt would read only some archives: then the base's own sources stay.
         instead = all(s.address for s in below or own)
         lines = [_line(s) for s in ([*below, *own] if instead else own if below else ())]
         found[f"apt-sources{ending}"] = "".join(lines)
@@ -66,13 +66,13 @@ def texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]:
 def _check_size(bundle: Path) -> None:
     if (size := bundle.stat().st_size) > LARGEST:
         raise RefusedError(
-            f"the CA bundle {bundle} has {size} bytes, and BuildKit takes secrets up to {LARGEST}: name one with fewer "
-            "authorities as ca-bundle in mirrors.yaml"
+            f"the CA bundle {bundle} has {size} bytes, and BuildKit takes secrets of at most {LARGEST}\n"
+            "set ca-bundle in mirrors.yaml to a bundle with fewer authorities"
         )
 
 
 def _line(supply: Supply) -> str:
-    """An archive in apt's one-line format, sources.list(5): a secret's file name has no ending, so apt expects that."""
+    """An archive in apt's one-line format, sources.list(5), which apt expects in a file without an ending."""
     extra = supply.source.extra
     lines = (f"deb [signed-by={extra['signed-by']}] {supply.address} {suite}" for suite in extra["suites"].split())
     return "".join(f"{line} {extra['components']}\n" for line in lines)

@@ -1,4 +1,4 @@
-"""What a build came to, for people and for programs."""
+"""The result of a build: the summary that is printed, and the JSON for programs."""
 
 import json
 from collections.abc import Sequence
@@ -6,12 +6,13 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from rdma_images import paths
-from rdma_images.model import Build, Report
+from rdma_images.core import paths
+from rdma_images.core.model import Build
+from rdma_images.core.report import Report, as_plain
 
 
 def text(built: Sequence[Build], reports: Sequence[Report]) -> Text:
-    """Three lines an image: its name, what its checks said, and where the whole proof is."""
+    """Three lines for each image: its name, the counts of its checks, and the path of its report."""
     by_id = {report.image_id: report for report in reports}
     shown = Text(no_wrap=True, overflow="ignore")
     for made in built:
@@ -20,21 +21,21 @@ def text(built: Sequence[Build], reports: Sequence[Report]) -> Text:
         shown.append("  checks  ").append(_verdict(report)).append("\n")
         if report:
             page = paths.image_folder(made.image_id) / "report.html"
-            shown.append(f"  report  {page.relative_to(paths.PROJECT)}\n")
+            shown.append(f"  report  {paths.shown(page)}\n")
     shown.rstrip()
     return shown
 
 
 def as_json(built: Sequence[Build], reports: Sequence[Report]) -> str:
-    """{"builds": […], "reports": […]}, the reports without what was measured: report.json has that."""
+    """{"builds": […], "reports": […]}; the measurements themselves are only in report.json."""
     short = [
-        {k: v for k, v in asdict(report).items() if k != "facts"} | {"passed": report.passed} for report in reports
+        {k: v for k, v in as_plain(report).items() if k != "facts"} | {"passed": report.passed} for report in reports
     ]
     return json.dumps({"builds": [asdict(made) for made in built], "reports": short}, indent=2)
 
 
 def _verdict(report: Report | None) -> Text:
-    """How many checks passed, failed and were skipped, and whether the image is one to ship."""
+    """How many checks passed, failed and were skipped, and for a rehearsal what it lacks."""
     if report is None:
         return Text("none: not validated", "yellow")
     outcomes = [check.outcome for check in report.checks]

@@ -1,28 +1,27 @@
-"""What the names in a Dockerfile stand for in one build: a pulled base, a bootstrapped one, a download, a stand-in."""
+"""The build contexts of one build: each is a pulled base, a bootstrapped base, a download or a stand-in."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rdma_images import stand_ins
-from rdma_images.bake import HelperTarget, bootstrapped
+from rdma_images.build import stand_ins
+from rdma_images.core.model import Image, Source, Supply
 from rdma_images.facts import Facts
-from rdma_images.model import Image, Source, Supply
+from rdma_images.render.bake import HelperTarget, bootstrapped
 
 
 @dataclass
-class Pantry:
-    """The helpers of one bake file, each there once whatever the number of images that use it."""
+class Contexts:
+    """The contexts and helper targets of one bake file; images that need the same helper target share it."""
 
     facts: Facts
     download: Callable[[Source], Path]  # where the verified download of a source is, in a folder of its own
     base_tar: Callable[[str], Path]  # where the tar of a bootstrapped base is
     helpers: dict[str, HelperTarget] = field(default_factory=dict)
-    users: dict[str, str] = field(
-        default_factory=dict
-    )  # helper -> id of an image that uses it, and whose secrets it gets
+    # Helper target -> id of the image whose secrets it gets: the first image that uses it.
+    users: dict[str, str] = field(default_factory=dict)
 
-    def contexts(self, image: Image, supplies: Sequence[Supply]) -> dict[str, str]:
+    def of(self, image: Image, supplies: Sequence[Supply]) -> dict[str, str]:
         """The contexts of an image's Dockerfile by name, in BuildKit's notation."""
         before = set(self.helpers)
         named = [one for one in supplies if one.source.context]

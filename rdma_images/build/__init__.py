@@ -1,0 +1,1 @@
+"""From a Dockerfile and its inputs to an image in an engine."""

@@ -1,0 +1,153 @@
+"""How to build, and one `docker buildx bake`."""
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError, RefusedError, near
+from rdma_images.engine import Engine, docker_command
+from rdma_images.engine.found import too_old
+from rdma_images.registry.client import Repository
+from rdma_images.render import bake
+
+BUILDX = {
+    # buildx after 0.20 asks before a bake file reads outside the project. Our bake files do, on purpose.
+    "BUILDX_BAKE_ENTITLEMENTS_FS": "0",
+    # Helper targets must leave no image behind: two equal ones fail because both export the same name.
+    "BUILDX_NO_DEFAULT_LOAD": "1",
+}
+
+# The first buildx whose bake asks before a RUN uses the host's network, and fails without a terminal: docker/buildx
+# pull request 2666. 0.29 was tried and has --allow; 0.13 does not know that option.
+GRANTS = (0, 17)
+
+IMAGE = "{image}"  # in the address of a cache: replaced by the image's id
+_DONE = re.compile(rb"^#(\d+) DONE")  # in plain progress, a step that ran
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to build, as opposed to what."""
+
+    rehearse: bool = False
+    builder: str | None = None  # a buildx builder; None: the engine's own
+    compression: bake.Compression = "zstd"
+    cache_from: tuple[str, ...] = ()  # registry caches, in buildx's notation, with IMAGE for the image's id
+    cache_to: tuple[str, ...] = ()
+    layers: Repository | None = None  # which has the wheels' layers, or gets them
+
+
+def options(
+    rehearse: bool,
+    builder: str,
+    compression: str,
+    cache_from: Sequence[str] | None,
+    cache_to: Sequence[str] | None,
+    layers: Repository | None = None,
+) -> Options:
+    """The options of the command line, checked. Raises RefusedError for an unknown compression."""
+    if compression not in bake.COMPRESSIONS:
+        raise RefusedError(f"--compression {compression}: unknown\n{near(compression, bake.COMPRESSIONS)}")
+    chosen: bake.Compression = "gzip" if compression == "gzip" else "zstd"
+    return Options(rehearse, builder or None, chosen, tuple(cache_from or ()), tuple(cache_to or ()), layers)
+
+
+def run(
+    file: Mapping[str, Any],
+    targets: Sequence[bake.ImageTarget],
+    secret_files: Mapping[str, Mapping[str, Path]],
+    engine: Engine,
+    options: Options,
+) -> None:
+    """One `docker buildx bake`, its progress live on a terminal and in plain lines elsewhere.
+
+    Raises RdmaImagesError where it fails.
+    """
+    outputs = {
+        bake.name_of(t.image.id): bake.output(t.ref, engine.store, options.builder, options.compression)
+        for t in targets
+    }
+    with _command(file, secret_files, outputs, engine, options) as (command, more):
+        command += ["--progress", "auto" if sys.stderr.isatty() else "plain"]
+        ids = [target.image.id for target in targets]
+        command += _cache_from(ids, options)
+        for image_id in ids:  # an image's cache has the steps of its helper targets, too
+            caches = [cache.replace(IMAGE, image_id) for cache in options.cache_to]
+            command += [f"--set={bake.name_of(image_id)}.cache-to={cache}" for cache in caches]
+        done = docker_command.run(engine, *command, stdout=sys.stderr, stderr=None, cwd=paths.PROJECT, more=more)
+    if done.returncode:
+        raise _failed(ids)
+
+
+def run_systems(
+    file: Mapping[str, Any],
+    ids: Sequence[str],
+    secret_files: Mapping[str, Mapping[str, Path]],
+    engine: Engine,
+    options: Options,
+) -> int:
+    """Build the systems of the images `ids`, and answer how many steps of that no cache had.
+
+    Nothing is exported. Raises RdmaImagesError where it fails.
+    """
+    targets = bake.systems(file, ids)
+    outputs = dict.fromkeys(targets["group"]["default"]["targets"], "type=cacheonly")
+    with _command(targets, secret_files, outputs, engine, options) as (command, more):
+        command += ["--progress", "plain", *_cache_from(ids, options)]
+        started = docker_command.start(
+            engine, *command, stdout=None, stderr=subprocess.PIPE, cwd=paths.PROJECT, more=more
+        )
+        ran = set()
+        with started as running:
+            for line in running.stderr or ():
+                sys.stderr.write(line.decode(errors="replace"))
+                ran |= set(_DONE.findall(line))
+    if running.returncode:
+        raise _failed(ids)
+    return len(ran)
+
+
+@contextmanager
+def _command(
+    file: Mapping[str, Any],
+    secret_files: Mapping[str, Mapping[str, Path]],
+    outputs: Mapping[str, str],
+    engine: Engine,
+    options: Options,
+) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """The command that bakes `file`, and what its environment gets; its files are there while the block runs."""
+    with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
+        files = {"bake.json": file, "run.json": bake.run_file(file, secret_files, outputs)}
+        if engine.build_network == "host" and not options.builder:
+            files = {"network.yaml": bake.network_file(file), **files}
+        for name, content in files.items():
+            (Path(folder) / name).write_text(bake.text(content), encoding="utf-8")
+        command = ["buildx", "bake", "--provenance=false"]
+        command += ["--builder", options.builder] if options.builder else []
+        command += _granted(engine, options.builder)
+        command += [part for name in files for part in ("--file", str(Path(folder) / name))]
+        # buildx 0.13 leaves files in its temporary folder: they go away with ours.
+        yield command, BUILDX | {"TMPDIR": folder}
+
+
+def _cache_from(ids: Sequence[str], options: Options) -> list[str]:
+    """The options for reading the caches of all these images."""
+    caches = dict.fromkeys(cache.replace(IMAGE, one) for cache in options.cache_from for one in ids)
+    return [f"--set=*.cache-from={cache}" for cache in caches]
+
+
+def _failed(ids: Sequence[str]) -> RdmaImagesError:
+    return RdmaImagesError(f"BuildKit could not build {', '.join(ids)}\nits last lines above name the step that failed")
+
+
+def _granted(engine: Engine, builder: str | None) -> list[str]:
+    """The option that allows a RUN to use the host's network; none for a buildx that does not ask (see GRANTS)."""
+    needed = engine.build_network == "host" and not builder
+    return ["--allow=network.host"] if needed and not too_old("buildx", engine.buildx, GRANTS) else []

@@ -1,0 +1,43 @@
+"""The disk space that a build may need, checked before it begins."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rdma_images import components
+from rdma_images.build.order import Order
+from rdma_images.core import disk_space
+from rdma_images.engine import Engine, docker_command
+
+# Bytes on the engine's disk for each byte of a wheel that is new to the engine, by torch 2.15.0's wheels (3.0 GB
+# downloaded, 5.3 GB unpacked). As a layer that is handed over: compressed, and unpacked once. By the Dockerfile's
+# stages (19 GB of engine data at the end): unpacked in the stage that installs it, in the stage of its layer and in the
+# image, and compressed in the layer. Images share wheels, also unpacked.
+HANDED_OVER, BY_STAGES = 3, 7
+SYSTEM = 2 * disk_space.GB  # the system above the wheels, in its stages and in the image; 0.5 GB each
+# The components that decide the wheels: an image in the engine with the same ones has the same wheels.
+DECIDING = tuple(one.name for one in components.ALL if one.decides_wheels)
+
+
+def require(orders: Sequence[Order], engine: Engine, handed_over: bool) -> None:
+    """Return when the engine's disk has enough free space for building `orders`.
+
+    `handed_over`: whether the wheels' layers are made before, and not by the Dockerfile's stages.
+    Raises RdmaImagesError with what is needed, what is free, where, and the fix.
+    """
+    new = {w.sha256: w.size for order in orders if not _has_wheels(order, engine) for w in order.lock.wheels}
+    size = (HANDED_OVER if handed_over else BY_STAGES) * sum(new.values()) + SYSTEM * len(orders)
+    disk_space.require(size, f"building {', '.join(order.image.id for order in orders)}", _data(engine))
+
+
+def _has_wheels(order: Order, engine: Engine) -> bool:
+    """Whether an image in the engine has the same wheels, by its labels."""
+    parts = order.image.components
+    labels = [f"label=io.rdma-images.component.{name}={parts[name].version}" for name in DECIDING if name in parts]
+    filters = [word for label in labels for word in ("--filter", label)]
+    return bool(docker_command.run(engine, "image", "ls", "--quiet", *filters).stdout.strip())
+
+
+def _data(engine: Engine) -> Path | None:
+    """The engine's data folder; None when that is not on this machine."""
+    folder = docker_command.run(engine, "info", "--format", "{{.DockerRootDir}}").stdout.strip()
+    return Path(folder) if engine.host.startswith("unix://") and folder and Path(folder).is_dir() else None

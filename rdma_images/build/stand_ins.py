@@ -1,0 +1,79 @@
+"""Stand-ins replace unreachable sources in a rehearsal: folders under dockerfiles/stand-ins/, built like any stage."""
+
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+
+from rdma_images import components
+from rdma_images.core import paths
+from rdma_images.core.model import Image, Source
+from rdma_images.facts import Facts
+from rdma_images.render.bake import HelperTarget, name_of
+
+SHARED = "shared"  # the folder with what several stand-ins use
+LAID_OVER = "stand-in"  # the build context of what is laid over a base
+
+
+def stand_in(source: Source, image: Image, facts: Facts, base: str) -> HelperTarget:
+    """The target that makes the stand-in for `source`; `base` is the bake target of the image's base."""
+    return HelperTarget(
+        name=name_of(f"stand-in-{source.id}-{image.axes['base']}-{image.platform.rpartition('/')[2]}"),
+        folder=_folder(source.component),
+        arguments=_arguments(image, facts),
+        contexts={"base": base, SHARED: paths.shown(_folder(SHARED))},
+    )
+
+
+def base(source: Source, image: Image, facts: Facts, tar: Path) -> HelperTarget:
+    """The target that makes the stand-in for a base that is more than a distribution, such as a vendor's image.
+
+    It starts from the root file system's `tar` and not from the target of a bootstrapped base: in a chain of that many
+    targets buildx 0.13 closes the first one's session before the last begins, and BuildKit cannot read its files.
+    """
+    laid_over = _folder(folder(source))
+    return HelperTarget(
+        name=name_of(f"stand-in-{source.id}-{image.platform.rpartition('/')[2]}"),
+        folder=tar.parent,
+        inline=(laid_over / "Dockerfile").read_text(encoding="utf-8"),
+        arguments={**_arguments(image, facts), "TAR": tar.name},
+        contexts={LAID_OVER: paths.shown(laid_over)},
+    )
+
+
+def folder(source: Source) -> str:
+    """The name of a stand-in's folder: its component's, or the one laid over a base."""
+    return source.extra.get("laid-over", source.component)
+
+
+def digest(folders: Iterable[str]) -> str:
+    """A digest over the files of these folders, so that a changed stand-in changes every image that has it."""
+    sum_ = sha256()
+    for name in sorted({*folders, SHARED}):
+        root = _folder(name)
+        for file in _files(root):
+            sum_.update(f"{file.relative_to(root.parent)}\0".encode() + file.read_bytes())
+    return sum_.hexdigest()
+
+
+def _folder(name: str) -> Path:
+    return paths.find(f"dockerfiles/stand-ins/{name}")
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _arguments(image: Image, facts: Facts) -> dict[str, str]:
+    """Build arguments: versions and facts of the image's components. A Dockerfile uses those that it declares."""
+    arguments = dict(facts.bases.bases[image.axes["base"]].environment)
+    for name, part in image.components.items():
+        arguments[_argument(name)] = part.version
+        arguments |= {_argument(f"{name}-{detail}"): word for detail, word in part.details.words().items()}
+    for one in components.ALL:
+        if one.name in image.components:
+            arguments |= one.stand_in_arguments(image, facts)
+    return dict(sorted(arguments.items()))
+
+
+def _argument(name: str) -> str:
+    return name.replace("-", "_").upper()

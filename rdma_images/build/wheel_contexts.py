@@ -1,0 +1,103 @@
+"""The layers of the images' wheels in the engine, made while BuildKit builds all that is not a wheel."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from rdma_images.build.order import Order
+from rdma_images.build.run_bake import Options
+from rdma_images.components.base import BaseDetails
+from rdma_images.core.progress import Progress, silent
+from rdma_images.engine import Engine
+from rdma_images.inputs import sources
+from rdma_images.inputs.project import Project
+from rdma_images.layers import load, resident, store
+from rdma_images.layers.load import Wanted
+from rdma_images.layers.make import Maker
+from rdma_images.layers.recipe import Recipe, recipe
+from rdma_images.registry import faults
+from rdma_images.render import bake, wheel_layers
+
+
+@dataclass(frozen=True)
+class Provided:
+    """The contexts of each image by its id, the images of layers behind them, and how many steps ran meanwhile."""
+
+    contexts: dict[str, dict[str, str]] = field(default_factory=dict)
+    refs: tuple[str, ...] = ()
+    steps: int = 0
+
+
+def usable(engine: Engine, options: Options) -> bool:
+    """Whether layers can be handed over: by a registry, or to an engine that keeps them as they are and builds."""
+    return options.layers is not None or (engine.store == "containerd" and not options.builder)
+
+
+def provide(
+    orders: Sequence[Order],
+    project: Project,
+    engine: Engine,
+    options: Options,
+    systems: Callable[[Sequence[str]], int],
+    progress: Progress = silent,
+) -> Provided:
+    """Bring the wheels' layers of all images to where the build takes them: into the engine, or a registry.
+
+    While layers are made, `systems` builds the rest of the images whose ids it gets, and answers the number of its
+    steps. Where layers are not `usable`, there are no contexts, and the Dockerfile's stages install the wheels. Raises
+    RdmaImagesError for what cannot be made, and for a registry that does not answer.
+    """
+    wanted = _wanted(orders, options.compression) if usable(engine, options) else {}
+    images = list(dict.fromkeys(one for of in wanted.values() for one in of.values()))
+    if not images:
+        return Provided()
+    if (repository := options.layers) is None:
+        recipes = [recipe for one in images for recipe in one.recipes]
+        bring = partial(load.load, engine=engine, progress=progress)
+        work = {one: partial(bring, one) for one in images}
+    else:
+        found = [resident.look(one, repository) for one in images]
+        recipes = [recipe for one in found for recipe in one.missing]
+        complete = partial(resident.complete, repository=repository, progress=progress)
+        work = {one.wanted: partial(complete, one) for one in found}
+    try:
+        refs, steps = _at_once(work, recipes, project, lambda: systems(list(wanted)), progress)
+    except (faults.DeniedError, faults.UnauthorizedError) as error:
+        progress(f"{error}: the wheels' layers are not sent there")
+        return provide(orders, project, engine, replace(options, layers=None), systems, progress)
+    contexts = {
+        image_id: {name: f"docker-image://{refs[one]}" for name, one in of.items()} for image_id, of in wanted.items()
+    }
+    return Provided(contexts, () if repository else tuple(refs.values()), steps)
+
+
+def _at_once(
+    work: Mapping[Wanted, Callable[[Maker], str]],
+    recipes: Sequence[Recipe],
+    project: Project,
+    systems: Callable[[], int],
+    progress: Progress,
+) -> tuple[dict[Wanted, str], int]:
+    """What `work` makes of each image of layers, and the number of steps that `systems` took meanwhile."""
+    missing = any(store.find(recipe) is None for recipe in recipes)
+    # The pool outside: what waits for a layer ends once the maker has.
+    with ThreadPoolExecutor(1) as pool, Maker(recipes, *sources.index_for(project.mirrors), progress) as maker:
+        running = pool.submit(lambda: {one: bring(maker) for one, bring in work.items()})
+        steps = systems() if missing else 0
+        return running.result(), steps
+
+
+def _wanted(orders: Sequence[Order], compression: bake.Compression) -> dict[str, dict[str, Wanted]]:
+    """The layers that stand for stages of an image, by its id and the stage.
+
+    None for an image whose wheels lie above a base with settings of its own.
+    """
+    found = {}
+    for order in orders:
+        recipes = tuple(recipe(layer, compression) for layer in wheel_layers.layers(order.lock))
+        if recipes and order.image.details(BaseDetails).cuda is None:
+            found[order.image.id] = {bake.WHEELS: Wanted(recipes, "runtime", order.image.platform)}
+            if order.image.axes["variant"] == "devel":
+                found[order.image.id][bake.DEVEL] = Wanted(recipes, "devel", order.image.platform)
+    return found
