@@ -1,1 +1,1 @@
-"""What must hold in an image: validators relate what the probes measured."""
+"""What must hold in an image: validators compare what the probes measured."""

@@ -1,21 +1,25 @@
-"""What takes space in the image, and what has no business in it."""
+"""What takes space in the image, and what must not be in it."""
 
 import re
 from collections.abc import Mapping
 
 import pytest
 
-from rdma_images import paths, yamlfile
-from rdma_images.facts.base import Bases
-from rdma_images.validate.case import Case, name_of
-from rdma_images.validate.measured import Files, Libraries
-from rdma_images.validate.plugin import Judge, unmeasured
-from rdma_images.yamlfile import Strict
+from rdma_images.core import paths, versions, yaml_file
+from rdma_images.core.case import Case, name_of, nccl_in_use
+from rdma_images.core.measurements import Files, Libraries
+from rdma_images.core.yaml_file import Strict
+from rdma_images.facts import table as facts_table
+from rdma_images.facts.cuda import Cuda
+from rdma_images.validate.pytest_plugin import Requirement, unmeasured
 
 LAYERS = "a file that a later layer removes is still pulled, and still readable, with the layer that brought it"
 CUDA = re.compile(
     r"(lib(?:cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse|nvJitLink|nvrtc)\.so\.\d+)(?:\.[\d.]+)?"
 )
+COMPAT = "docs.nvidia.com/deploy/cuda-compatibility: libcuda of a compat package is in place of the host's"
+DRIVER = re.compile(r"/libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
+TOOLKITS = ("/usr/local/cuda/", "/usr/local/cuda-")
 STUB_SIZE = 1 << 20  # bytes: the driver's libcuda is over 20 MiB, the toolkit's stub under 100 KiB
 SHOWN = 8
 
@@ -50,103 +54,129 @@ def megabytes(size: int) -> str:
 
 
 @pytest.mark.validator("layers.secrets", source=LAYERS)
-def test_secrets(case: Case, judge: Judge) -> None:
+def test_secrets(case: Case, require: Requirement) -> None:
     """No secret lies in any layer."""
     found = left_in(case, "secret")
-    judge(
+    require(
         not found,
         expected="none",
         found=some(found) or "none",
-        mend="replace the secret, which is known to everybody who pulled the image; use --mount=type=secret in builds",
+        fix="replace the secret: everybody who pulled the image has it; use --mount=type=secret in builds",
     )
 
 
 @pytest.mark.validator("layers.caches", source=LAYERS, severity="warning")
-def test_caches(case: Case, judge: Judge) -> None:
+def test_caches(case: Case, require: Requirement) -> None:
     """No package manager's cache lies in any layer."""
     found = left_in(case, "cache")
-    judge(
+    require(
         not found,
         expected="none",
         found=some(found) or "none",
-        mend="use --mount=type=cache, or remove them in the same RUN: rm -rf /var/lib/apt/lists/*, pip --no-cache-dir",
+        fix="use --mount=type=cache, or remove them in the same RUN: rm -rf /var/lib/apt/lists/*, pip --no-cache-dir",
     )
 
 
 @pytest.mark.validator("layers.temporary", source=LAYERS, severity="warning")
-def test_temporary(case: Case, judge: Judge) -> None:
+def test_temporary(case: Case, require: Requirement) -> None:
     """No temporary file lies in any layer."""
     found = left_in(case, "temporary")
-    judge(not found, expected="none", found=some(found) or "none", mend="remove them in the RUN that makes them")
+    require(not found, expected="none", found=some(found) or "none", fix="remove them in the RUN that makes them")
 
 
 @pytest.mark.validator("files.writable", source="CWE-732: whoever runs in the container can change what others run")
-def test_writable(files: Files, judge: Judge) -> None:
+def test_writable(files: Files, require: Requirement) -> None:
     """Nothing but sticky folders is writable for everybody."""
-    judge(
+    require(
         not files.world_writable,
         expected="none",
         found=some(files.world_writable) or "none",
-        mend=f"chmod o-w {' '.join(files.world_writable[:SHOWN])}",
+        fix=f"chmod o-w {' '.join(files.world_writable[:SHOWN])}",
     )
 
 
-def toolkit_of_base(case: Case) -> str | None:
-    """The folder of the CUDA toolkit for which the image's base was taken, on purpose beside the wheels'; else None."""
-    name = case.expected.components.get("base") or case.subject.label("component.base") or ""
-    base = yamlfile.load(paths.FACTS / "bases.yaml", Bases).bases.get(name)
-    return f"/usr/local/cuda-{base.cuda.rpartition('.')[0]}/" if base and base.cuda else None
+def of_a_toolkit(case: Case, paths_of: list[str]) -> list[str]:
+    """The copies that a CUDA toolkit has for its own programs, where wheels bring the library and torch maps theirs."""
+    tree, torch = case.measured.tree, case.measured.torch
+    mapped = set(torch.mapped if torch else ())
+    for path, closure in (tree.libraries.closures if tree else {}).items():
+        mapped |= set(closure.libraries.values()) if "-packages/" in path else set()
+    by_wheels = any("-packages/" in path for path in paths_of)
+    return [path for path in paths_of if by_wheels and path.startswith(TOOLKITS) and path not in mapped]
 
 
 @pytest.mark.validator("cuda.single", source="two copies of one CUDA library in a process each keep their own state")
-def test_cuda_single(case: Case, files: Files, judge: Judge) -> None:
-    """Each CUDA library is in the image once, but for those of the toolkit that its base was taken for."""
-    toolkit = toolkit_of_base(case)
+def test_cuda_single(case: Case, files: Files, require: Requirement) -> None:
+    """Each CUDA library is in the image once, but for those of a toolkit, which nothing of the wheels' maps."""
     copies: dict[str, list[str]] = {}
     for path, file in files.libraries.items():
-        if "/stubs/" in path or (toolkit and path.startswith(toolkit)):
-            continue
-        if not file.target and (match := CUDA.fullmatch(name_of(path))):
+        if "/stubs/" not in path and not file.target and (match := CUDA.fullmatch(name_of(path))):
             copies.setdefault(match.group(1), []).append(path)
     if not copies:
         pytest.skip("the image has no CUDA libraries")
-    twice = {name: found for name, found in copies.items() if len(found) > 1}
-    judge(
+    apart = {path for found in copies.values() for path in of_a_toolkit(case, found)}
+    kept = {name: [path for path in found if path not in apart] for name, found in copies.items()}
+    twice = {name: found for name, found in kept.items() if len(found) > 1}
+    require(
         not twice,
-        expected=f"{len(copies)} libraries, each once" + (f", beside the base's own in {toolkit}" if toolkit else ""),
+        expected=f"{len(copies)} libraries, each once" + (", beside a toolkit's own" if apart else ""),
         found="; ".join(f"{name}: {', '.join(found)}" for name, found in twice.items()) or "each once",
-        mend="keep the wheels' and leave the toolkit out, or the other way round",
+        fix="keep the wheels' and leave the toolkit out, or the other way round",
     )
 
 
 @pytest.mark.validator("cuda.stub", source="CUDA toolkit: the libcuda in its stubs folder is for linking only")
-def test_cuda_stub(files: Files, libraries: Libraries, judge: Judge) -> None:
+def test_cuda_stub(files: Files, libraries: Libraries, require: Requirement) -> None:
     """The loader does not find a stub of the driver."""
     answer = libraries.resolved["libcuda.so.1"]
     about = files.libraries.get(answer.file)
     size = f"{about.size} bytes" if about else "mounted into the container"
     stub = bool(answer.file) and ("/stubs/" in answer.file or (about is not None and about.size < STUB_SIZE))
-    judge(
+    require(
         not stub,
         expected="no libcuda.so.1 (the runtime brings the driver's), or a whole one",
         found=f"{answer.file}, {size}" if answer.file else "none",
-        mend="take the stubs folder out of ld.so.conf.d and LD_LIBRARY_PATH, run ldconfig",
+        fix="take the stubs folder out of ld.so.conf.d and LD_LIBRARY_PATH, run ldconfig",
     )
 
 
+@pytest.mark.validator("cuda.compat", source=COMPAT)
+def test_compat(case: Case, libraries: Libraries, require: Requirement) -> None:
+    """A compat package's driver library that the loader finds is as new as the CUDA in use asks for."""
+    answer = libraries.resolved["libcuda.so.1"]
+    match = DRIVER.search(answer.file) or pytest.skip("the image has no libcuda of a driver")
+    cuda = cuda_in_use(case, libraries) or pytest.skip("nothing says which CUDA is in use")
+    table = facts_table.read("cuda.yaml", Cuda)
+    row = table.majors.get(cuda.partition(".")[0]) or pytest.skip(f"no driver is known for CUDA {cuda}")
+    require(
+        versions.at_least(match.group(1), row.driver),
+        expected=f"{row.driver} or later, which CUDA {cuda} asks for [{table.cite(row)}]",
+        found=f"{match.group(1)} at {answer.file} comes before the host's",
+        fix=f"take {answer.path.rpartition('/')[0]} off LD_LIBRARY_PATH and /etc/ld.so.conf.d and run ldconfig, or "
+        f"install the cuda-compat of CUDA {cuda}",
+    )
+
+
+def cuda_in_use(case: Case, libraries: Libraries) -> str:
+    """The CUDA of torch, else of the label, else of the NCCL that is in use; "" where nothing says."""
+    torch, nccl = case.measured.torch, nccl_in_use(case)
+    own = libraries.nccl[nccl[0]].cuda if nccl and nccl[0] in libraries.nccl else ""
+    return (torch.cuda if torch else "") or case.subject.label("component.cuda") or own
+
+
 @pytest.mark.validator("size.budget", source="validators/budgets.yaml", severity="warning")
-def test_budget(case: Case, judge: Judge) -> None:
+def test_budget(case: Case, require: Requirement) -> None:
     """The image takes no more to pull than its target's budget."""
-    budgets = yamlfile.load(paths.VALIDATORS / "budgets.yaml", Budgets).bytes_to_pull
+    budgets = yaml_file.load(paths.VALIDATORS / "budgets.yaml", Budgets).bytes_to_pull
     target = case.expected.target or case.subject.label("target") or ""
     budget = budgets.get(target) or pytest.skip(f"no budget is set for {target or 'an image without a target'}")
     layers = case.measured.layers
     size = sum(layer.bytes for layer in layers) if layers else case.subject.bytes
     sizes = case.measured.tree.files.sizes if case.measured.tree else {}
     largest = ", ".join(f"{place} {megabytes(taken)}" for place, taken in list(sizes.items())[:SHOWN])
-    judge(
+    require(
         size <= budget,
         expected=f"at most {megabytes(budget)}",
         found=f"{megabytes(size)}; unpacked, most is in {largest}",
-        mend="take out what the target does not need, or raise the budget in validators/budgets.yaml with a reason",
+        fix="take out what the target does not need, or raise the budget in validators/budgets.yaml with a reason",
     )

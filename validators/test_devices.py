@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from rdma_images import paths, yamlfile
+from rdma_images.core.machine import Devices, RdmaDevice
+from rdma_images.facts import table as facts_table
 from rdma_images.facts.instances import Instances
-from rdma_images.validate.measured import Devices, RdmaDevice
-from rdma_images.validate.plugin import Judge
+from rdma_images.validate.pytest_plugin import Requirement
 
 VERBS = re.compile(r"uverbs\d+")
 OPEN_MODULE = "Open Kernel Module"
@@ -23,9 +23,9 @@ def of_fabric(devices: Devices, fabric: str) -> dict[str, RdmaDevice]:
 
 
 @pytest.mark.validator("device.nodes", source="facts/instances.yaml", tier="device", fabric="any")
-def test_nodes(devices: Devices, fabric: str, judge: Judge) -> None:
+def test_nodes(devices: Devices, fabric: str, require: Requirement) -> None:
     """As many RDMA devices are in the container as the instance type has."""
-    table = yamlfile.load(paths.FACTS / "instances.yaml", Instances)
+    table = facts_table.read("instances.yaml", Instances)
     known = table.types.get(devices.instance) or table.types.get(f"ecs.{devices.instance}")
     nodes = [name for name in devices.nodes if VERBS.fullmatch(name)]
     if not nodes and not devices.rdma:
@@ -33,50 +33,50 @@ def test_nodes(devices: Devices, fabric: str, judge: Judge) -> None:
     if not known or known.fabric != fabric:
         pytest.skip(f"how many {fabric} interfaces {devices.instance or 'this machine'} has is not known")
     # Where the first card carries the node's own address, one interface fewer can be given to pods.
-    judge(
+    require(
         known.interfaces - 1 <= len(nodes) <= known.interfaces,
         expected=f"{known.interfaces} on {devices.instance}, or one fewer in a pod [{table.cite(known)}]",
         found=f"{len(nodes)}: {', '.join(nodes) or 'none, though the machine has devices'}",
-        mend="give the container its devices: --device=/dev/infiniband, vpc.amazonaws.com/efa or aliyun/erdma",
+        fix="give the container its devices: --device=/dev/infiniband, vpc.amazonaws.com/efa or aliyun/erdma",
     )
 
 
 @pytest.mark.validator("device.efa-domains", source="fi_info(1)", tier="device", fabric="efa")
-def test_efa_domains(devices: Devices, judge: Judge) -> None:
+def test_efa_domains(devices: Devices, require: Requirement) -> None:
     """libfabric has a domain with reliable datagrams for every EFA."""
     present = of_fabric(devices, "efa")
-    judge(
+    require(
         len(devices.efa_domains) == len(present),
         expected=f"{len(present)}, one for each of {', '.join(present)}",
         found=f"{len(devices.efa_domains)}: {', '.join(devices.efa_domains) or devices.tools['fi_info -p efa'].err}",
-        mend="run `FI_LOG_LEVEL=info fi_info -p efa -t FI_EP_RDM`; look at the container's devices and memlock limit",
+        fix="run `FI_LOG_LEVEL=info fi_info -p efa -t FI_EP_RDM`; look at the container's devices and memlock limit",
     )
 
 
 @pytest.mark.validator("device.erdma-port", source="ibv_devinfo(1)", tier="device", fabric="erdma")
-def test_erdma_port(devices: Devices, judge: Judge) -> None:
+def test_erdma_port(devices: Devices, require: Requirement) -> None:
     """Every eRDMA port is active, and ibv_devinfo sees it so."""
     present = of_fabric(devices, "erdma")
     shown = devices.tools["ibv_devinfo"].out
     down = [
         n for n, d in present.items() if "ACTIVE" not in d.state or not re.search(rf"hca_id:\s*{re.escape(n)}\b", shown)
     ]
-    judge(
+    require(
         not down and "PORT_ACTIVE" in shown,
         expected=f"PORT_ACTIVE for {', '.join(present)}",
         found=", ".join(f"{name}: {device.state or 'no state'}" for name, device in present.items()),
-        mend="install Alibaba's libibverbs and provider in the image, and look at `dmesg` of the host for erdma",
+        fix="install Alibaba's libibverbs and provider in the image, and look at `dmesg` of the host for erdma",
     )
 
 
 @pytest.mark.validator("device.memlock", source="ulimit -l; RDMA locks the memory it uses", tier="device", fabric="any")
-def test_memlock(devices: Devices, judge: Judge) -> None:
+def test_memlock(devices: Devices, require: Requirement) -> None:
     """Memory can be locked without a limit."""
-    judge(
+    require(
         devices.memlock is None,
         expected="unlimited",
         found="unlimited" if devices.memlock is None else f"{devices.memlock} bytes",
-        mend="docker run --ulimit memlock=-1; for pods LimitMEMLOCK=infinity in containerd's unit, then restart it",
+        fix="docker run --ulimit memlock=-1; for pods LimitMEMLOCK=infinity in containerd's unit, then restart it",
     )
 
 
@@ -87,27 +87,27 @@ def test_memlock(devices: Devices, judge: Judge) -> None:
     severity="warning",
     fabric="efa",
 )
-def test_huge_pages(devices: Devices, judge: Judge) -> None:
+def test_huge_pages(devices: Devices, require: Requirement) -> None:
     """Huge pages are set aside and some are free."""
     of_fabric(devices, "efa")
     pages = devices.huge_pages
-    judge(
+    require(
         pages.total > 0 and pages.free > 0,
         expected="at least one free",
         found=f"{pages.free} of {pages.total} free, {pages.bytes} bytes each",
-        mend="set vm.nr_hugepages on the host, or FI_EFA_USE_HUGE_PAGE=0 in jobs whose data loaders fork",
+        fix="set vm.nr_hugepages on the host, or FI_EFA_USE_HUGE_PAGE=0 in jobs whose data loaders fork",
     )
 
 
 @pytest.mark.validator("device.compat-mode", source="Alibaba Cloud ACK documentation", tier="device", fabric="erdma")
-def test_compat_mode(devices: Devices, judge: Judge) -> None:
+def test_compat_mode(devices: Devices, require: Requirement) -> None:
     """The eRDMA driver is in its RoCE compatible mode, which NCCL needs."""
     of_fabric(devices, "erdma")
-    judge(
+    require(
         devices.compat_mode == "Y",
         expected="Y in /sys/module/erdma/parameters/compat_mode",
         found=devices.compat_mode or "no such parameter",
-        mend="on the host: rmmod erdma; modprobe erdma compat_mode=Y, and the same in /etc/modprobe.d",
+        fix="on the host: rmmod erdma; modprobe erdma compat_mode=Y, and the same in /etc/modprobe.d",
     )
 
 
@@ -118,7 +118,7 @@ def test_compat_mode(devices: Devices, judge: Judge) -> None:
     severity="warning",
     fabric="any",
 )
-def test_gpudirect(devices: Devices, fabric: str, judge: Judge) -> None:
+def test_gpudirect(devices: Devices, fabric: str, require: Requirement) -> None:
     """What GPUDirect RDMA needs of the kernel is there."""
     present = of_fabric(devices, fabric)
     if "nvidia" not in devices.modules and not devices.nvidia_module:
@@ -126,23 +126,23 @@ def test_gpudirect(devices: Devices, fabric: str, judge: Judge) -> None:
     ways = [f"{name}: {device.p2p}" for name, device in present.items() if device.p2p and device.p2p != "NA"]
     ways += [module for module in devices.modules if module in ("nvidia_peermem", "nv_peer_mem")]
     ways += ["dma-buf (open kernel module)"] if OPEN_MODULE in devices.nvidia_module else []
-    judge(
+    require(
         bool(ways),
         expected="nvidia_peermem, dma-buf with NVIDIA's open kernel module, or a peer in EFA's driver",
         found=", ".join(ways) or "none of them",
-        mend="modprobe nvidia_peermem on the host, or install NVIDIA's open kernel module",
+        fix="modprobe nvidia_peermem on the host, or install NVIDIA's open kernel module",
     )
 
 
 @pytest.mark.validator("device.mtu", source="Alibaba Cloud: eRDMA on GPU instances, MTU", tier="device", fabric="erdma")
-def test_mtu(devices: Devices, judge: Judge) -> None:
+def test_mtu(devices: Devices, require: Requirement) -> None:
     """The MTU of every eRDMA interface is one that keeps data whole."""
     present = {name: d.mtu for name, d in of_fabric(devices, "erdma").items() if d.mtu}
     if not present:
         pytest.skip("the interfaces of the eRDMA devices are not visible here: use the host's network")
-    judge(
+    require(
         all(mtu in (JUMBO, PLAIN) for mtu in present.values()),
         expected=f"{JUMBO} with jumbo frames (which NCCL's LL128 needs), {PLAIN} without",
         found=", ".join(f"{name}: {mtu}" for name, mtu in present.items()),
-        mend=f"ip link set <interface> mtu {JUMBO} where the instance has jumbo frames, else {PLAIN}",
+        fix=f"ip link set <interface> mtu {JUMBO} where the instance has jumbo frames, else {PLAIN}",
     )

@@ -1,84 +1,206 @@
 """What the image sets for every process in it."""
 
+import re
+from pathlib import PurePosixPath
+
 import pytest
 
-from rdma_images import paths, yamlfile
-from rdma_images.facts.environment import Environment, Variable
-from rdma_images.validate.case import Case
-from rdma_images.validate.plugin import Judge
-from validators.probes import leftovers
+from rdma_images.core.case import Case, name_of
+from rdma_images.core.measurements import Libraries, Settings
+from rdma_images.facts import table as facts_table
+from rdma_images.facts.aws_ofi_nccl import Plugin
+from rdma_images.facts.running import Running
+from rdma_images.plan.runtime import NETWORK, PROVIDER
+from rdma_images.validate.probes import leftovers
+from rdma_images.validate.probes.settings import FILE_OF
+from rdma_images.validate.pytest_plugin import Requirement
+from validators.settings import Told, told, variables
 
 FACTS = "facts/environment.yaml, each variable with its source"
+NAMES = "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core"
+REFUSAL = "facts/running.yaml, insist: what NCCL did without the fabric, with both variables and with one"
+FILES = "NVIDIA/nccl, src/graph/xml.cc and src/graph/search.cc: what NCCL does where it cannot open such a file"
+RUNTIME = "NVIDIA/enroot, conf/hooks/98-nvidia.sh; NVIDIA Container Toolkit documentation"
 SEARCH = "ld.so(8): LD_LIBRARY_PATH and LD_PRELOAD come before what the image's libraries ask for"
 
 
-def table() -> Environment:
-    """facts/environment.yaml."""
-    return yamlfile.load(paths.FACTS / "environment.yaml", Environment)
+FABRICS = re.compile(r"lib(?:nccl|fabric|ibverbs|efa|erdma|mlx|cuda|cudart)[-.\w]*")
+MOUNTED = ("/proc/", "/sys/", "/dev/", "/run/", "/var/run/")
+OF_THE_RUNTIME = ("/usr/local/nvidia/lib", "/usr/local/cuda/compat/lib", "/usr/local/cuda/compat", "/usr/lib/wsl/")
 
 
-def set_here(case: Case, effect: str) -> list[Variable]:
-    """The variables of the table with this effect that the image sets."""
-    labels = case.subject.labels.items()
-    labelled = {name.rpartition("component.")[2]: value for name, value in labels if ".component." in name}
-    versions = {n: v for n, v in {**labelled, **case.expected.components}.items() if v[:1].isdigit()}
-    rows = table().variables.values()
-    environment = case.subject.environment
-    return [r for r in rows if r.effect == effect and r.speaks_of(environment, case.expected.fabric, versions)]
+def insisted(fabric: str) -> tuple[list[str], str | None]:
+    """What NCCL_NET may say to insist on the fabric's network, and what FI_PROVIDER must say beside it, if anything."""
+    row = facts_table.read("running.yaml", Running).insist[fabric]
+    plugin = facts_table.read("aws-ofi-nccl.yaml", Plugin)
+    return [row.network] if row.network else [known.name for known in plugin.net_names], row.provider
 
 
-def told(case: Case, rows: list[Variable]) -> str:
-    """The variables as they are set, each with why it should not be, and whose word that is."""
-    said = [f"{r.name}={case.subject.environment[r.name]}: {r.why} [{table().cite(r)}]" for r in rows]
-    return "; ".join(said) or "none"
+def names(found: list[Told]) -> str:
+    """The names of the variables, each once."""
+    return ", ".join(dict.fromkeys(one.name for one in found))
+
+
+def said(found: list[Told]) -> str:
+    """The variables as a finding says them."""
+    return "; ".join(map(str, found)) or "none"
 
 
 @pytest.mark.validator("environment.harmful", source=FACTS)
-def test_harmful(case: Case, judge: Judge) -> None:
-    """No variable takes the fabric or its tuner away."""
-    rows = set_here(case, "harmful")
-    judge(
-        not rows,
-        expected="none of the variables that take the fabric, its tuner or NVLink away",
-        found=told(case, rows),
-        mend=f"leave {', '.join(r.name for r in rows)} out of the image: a job can set what it needs",
+def test_harmful(case: Case, require: Requirement) -> None:
+    """No variable takes the fabric, its tuner, NVLink or the GPUs away."""
+    found = told(case, "harmful", {"": case.subject.environment})
+    require(
+        not found,
+        expected="none of the variables that take the fabric, its tuner, NVLink or the GPUs away",
+        found=said(found),
+        fix=f"leave {names(found)} out of the image: a job can set what it needs",
+    )
+
+
+@pytest.mark.validator("environment.slow", source=FACTS, severity="warning")
+def test_slow(case: Case, require: Requirement) -> None:
+    """No variable makes the fabric slower for every job."""
+    found = told(case, "slow", {"": case.subject.environment})
+    require(
+        not found,
+        expected="none of the variables that make the fabric slower",
+        found=said(found),
+        fix=f"leave {names(found)} out of the image: a job can set what it needs",
     )
 
 
 @pytest.mark.validator("environment.obsolete", source=FACTS, severity="warning")
-def test_obsolete(case: Case, judge: Judge) -> None:
+def test_obsolete(case: Case, require: Requirement) -> None:
     """No variable is left over from older versions."""
-    rows = set_here(case, "obsolete")
-    judge(
-        not rows,
+    found = told(case, "obsolete", {"": case.subject.environment})
+    require(
+        not found,
         expected="no variable that these versions do not need any more",
-        found=told(case, rows),
-        mend=f"leave {', '.join(r.name for r in rows)} out of the image",
+        found=said(found),
+        fix=f"leave {names(found)} out of the image",
+    )
+
+
+@pytest.mark.validator("environment.misspelt", source=NAMES, severity="warning")
+def test_misspelt(case: Case, require: Requirement) -> None:
+    """No variable has a name that nothing reads, and that is nearly one that is read."""
+    known = variables()
+    found = {name: near for name in case.subject.environment if (near := known.meant(name))}
+    require(
+        not found,
+        expected="names that NCCL, aws-ofi-nccl, libfabric or rdma-core read",
+        found="; ".join(f"{name} is read by nothing: {near} is" for name, near in found.items()) or "no other name",
+        fix="; ".join(f"write {near} in place of {name}, or leave it out" for name, near in found.items()),
+    )
+
+
+@pytest.mark.validator("environment.refusal", source=REFUSAL)
+def test_refusal(case: Case, require: Requirement) -> None:
+    """An image that says that it refuses to run without its fabric sets what makes NCCL refuse; another sets none."""
+    fabric, said = case.expected.fabric, case.subject.label("fallback")
+    networks, provider = insisted(fabric or pytest.skip("the image is for neither fabric"))
+    environment = case.subject.environment
+    found = {name: value for name in (NETWORK, PROVIDER) if (value := environment.get(name))}
+    refuses = found.get(NETWORK, "").lower() in map(str.lower, networks)
+    if not said and not refuses:
+        pytest.skip("neither a label nor NCCL_NET says that the image refuses to run without its fabric")
+    wanted = [f"{NETWORK}={' or '.join(networks)}", *([f"{PROVIDER}={provider}"] if provider else [])]
+    require(
+        not found if said == "allow" else refuses and (not provider or found.get(PROVIDER) == provider),
+        expected=f"neither {NETWORK} nor {PROVIDER}: the label says allow" if said == "allow" else " and ".join(wanted),
+        found=" and ".join(f"{name}={value}" for name, value in found.items()) or "neither",
+        fix=f"leave out {', '.join(found)}"
+        if said == "allow"
+        else f"set {' and '.join(wanted)}: without them NCCL falls back to TCP where the fabric is missing",
     )
 
 
 @pytest.mark.validator("environment.loader", source=SEARCH)
-def test_loader(case: Case, judge: Judge) -> None:
-    """The loader's search is not changed for every process."""
-    found = {n: v for n, v in case.subject.environment.items() if n in ("LD_LIBRARY_PATH", "LD_PRELOAD") and v}
-    judge(
+def test_loader(case: Case, libraries: Libraries, settings: Settings, require: Requirement) -> None:
+    """LD_LIBRARY_PATH and LD_PRELOAD put no other library in the place of the fabric's."""
+    other = {
+        name: (answer, without)
+        for name, without in settings.without_path.items()
+        if without and (answer := libraries.resolved.get(name)) and answer.file not in ("", without)
+    }
+    preloaded = [path for path in _preloaded(case) if FABRICS.match(name_of(path))]
+    found = [
+        f"{name} is {answer.file}, and {without} without LD_LIBRARY_PATH" for name, (answer, without) in other.items()
+    ]
+    found += [f"LD_PRELOAD={path}" for path in preloaded]
+    folders = dict.fromkeys(str(PurePosixPath(answer.path).parent) for answer, _ in other.values())
+    fixes = [f"take {', '.join(folders)} out of LD_LIBRARY_PATH, or put it last"] if folders else []
+    fixes += [f"take {', '.join(preloaded)} out of LD_PRELOAD"] if preloaded else []
+    require(
         not found,
-        expected="neither LD_LIBRARY_PATH nor LD_PRELOAD",
-        found=", ".join(f"{name}={value}" for name, value in found.items()) or "neither",
-        mend="name the folders in /etc/ld.so.conf.d and run ldconfig: that lets each library's own search come first",
+        expected="the libraries that the loader finds without LD_LIBRARY_PATH, and none of the fabric's in LD_PRELOAD",
+        found="; ".join(found) or "the same libraries as without them",
+        fix="; ".join(fixes),
     )
 
 
+@pytest.mark.validator("environment.files", source=FILES)
+def test_files(case: Case, settings: Settings, require: Requirement) -> None:
+    """The files that variables name are in the image."""
+    missing = [path for path in settings.absent if not path.startswith(MOUNTED)]
+    environment = case.subject.environment
+    named = [(name, environment[name]) for name in (*FILE_OF, "LD_PRELOAD") if environment.get(name)]
+    found = [f"{name}={value} is not there" for name, value in named if any(path in value for path in missing)]
+    found += [
+        f"{one.file}:{one.line}: {one.name}={one.value} is not there"
+        for one in settings.assigned
+        if one.name in (*FILE_OF, "LD_PRELOAD") and any(path in one.value for path in missing)
+    ]
+    require(
+        not found,
+        expected="every file that a variable names",
+        found="; ".join(found) or "no variable names a file that is not there",
+        fix="remove the variable, or put the file into the image: a job that mounts the file can set its variable, too",
+    )
+
+
+@pytest.mark.validator("environment.path", source=SEARCH, severity="warning")
+def test_path(case: Case, settings: Settings, require: Requirement) -> None:
+    """The folders of LD_LIBRARY_PATH are in the image, but for those that NVIDIA's runtime fills."""
+    folders = [f for f in case.subject.environment.get("LD_LIBRARY_PATH", "").split(":") if f in settings.absent]
+    missing = [folder for folder in folders if not folder.startswith((*MOUNTED, *OF_THE_RUNTIME))]
+    require(
+        not missing,
+        expected="folders that are there",
+        found=f"LD_LIBRARY_PATH names {', '.join(missing)}, not there" if missing else "all are there",
+        fix=f"take {', '.join(missing)} out of LD_LIBRARY_PATH, or name the folder that holds the libraries",
+    )
+
+
+@pytest.mark.validator("environment.gpus", source=RUNTIME, severity="warning")
+def test_gpus(case: Case, libraries: Libraries, require: Requirement) -> None:
+    """An image with NCCL says that it wants GPUs, as Enroot and NVIDIA's runtime ask."""
+    if not libraries.nccl:
+        pytest.skip("the image has no NCCL")
+    value = case.subject.environment.get("NVIDIA_VISIBLE_DEVICES")
+    require(
+        bool(value),
+        expected="NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+        found=f"NVIDIA_VISIBLE_DEVICES={value}" if value else "NVIDIA_VISIBLE_DEVICES is not set",
+        fix="set NVIDIA_VISIBLE_DEVICES=all: without it Enroot mounts no GPU, and Docker only with --gpus",
+    )
+
+
+def _preloaded(case: Case) -> list[str]:
+    return re.split(r"[:\s]+", case.subject.environment.get("LD_PRELOAD", ""))
+
+
 @pytest.mark.validator("environment.secret", source="a configuration and its history are readable by all who pull them")
-def test_secret(case: Case, judge: Judge) -> None:
+def test_secret(case: Case, require: Requirement) -> None:
     """No secret is in the environment, the labels or the history."""
     said = {**case.subject.environment, **case.subject.labels}
     named = [name for name, value in said.items() if leftovers.holds_secret(name, value)]
     steps = [kind for step in case.subject.history if (kind := leftovers.secret_in(step.made_by.encode()))]
     found = [*named, *(f"a step of the history holds {kind}" for kind in steps)]
-    judge(
+    require(
         not found,
         expected="none",
         found=", ".join(found) or "none",
-        mend="give secrets to a build with --mount=type=secret, replace those that were published, and build again",
+        fix="give secrets to a build with --mount=type=secret, replace those that were published, and build again",
     )

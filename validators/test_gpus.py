@@ -2,72 +2,129 @@
 
 import pytest
 
-from rdma_images import verdict
-from rdma_images.validate.measured import Gpus, Run
-from rdma_images.validate.plugin import Judge
+from rdma_images.core.machine import Gpus, Run
+from rdma_images.validate import plugin_work, verdict
+from rdma_images.validate.pytest_plugin import Requirement
 
 SUM = "an all-reduce of whole numbers below 2**24 is exact in single precision"
 LOG = "NCCL's own log, by facts/nccl-logs.yaml"
+NAMES = {"efa": "EFA", "erdma": "eRDMA"}
+VERDICTS = {"efa": "efa", "erdma": "eRDMA"}
+REFUSE = {
+    "efa": "set FI_PROVIDER=efa beside NCCL_NET: without it the plugin takes libfabric's tcp provider",
+    "erdma": "set NCCL_NET=IB: without it NCCL uses TCP sockets",
+}
 
 
-def run_of(gpus: Gpus, name: str) -> Run:
-    """An all-reduce by name; skips where there were too few GPUs for one."""
-    if gpus.count < 2:
-        pytest.skip(f"an all-reduce needs two GPUs: there are {gpus.count}")
+def run_of(gpus: Gpus, name: str, least: int = 1) -> Run:
+    """An all-reduce by name; skips where there were fewer GPUs than the `least` for it."""
+    if gpus.count < least:
+        pytest.skip(f"this all-reduce needs {least} GPU{'s' * (least > 1)}: there are {gpus.count}")
     return gpus.runs[name]
 
 
 def verdict_on(run: Run) -> verdict.Verdict:
     """The verdict on the log of an all-reduce."""
-    return verdict.judged(run.log.splitlines(), verdict.logs())
+    return verdict.of_lines(run.log.splitlines(), verdict.logs())
 
 
-@pytest.mark.validator("gpu.visible", source="torch.cuda.device_count()", tier="gpu")
-def test_visible(gpus: Gpus, judge: Judge) -> None:
-    """torch sees the machine's GPUs."""
+def wrong_in(run: Run) -> int:
+    """The wrong elements of all sizes and processes."""
+    return sum(row.wrong for rows in run.rows for row in rows)
+
+
+def complete(run: Run) -> bool:
+    """Whether every process ended well and reported every size."""
+    return bool(run.rows) and len(run.rows) == len(run.codes) and all(code == 0 for code in run.codes)
+
+
+def speeds(run: Run) -> str:
+    """The bus bandwidth by size."""
+    return ", ".join(f"{row.bytes >> 20} MiB at {row.busbw:.1f} GB/s" for row in run.rows[0]) if run.rows else "no data"
+
+
+@pytest.mark.validator("gpu.visible", source="torch.cuda, or cuDeviceGetCount() where there is no torch", tier="gpu")
+def test_visible(gpus: Gpus, require: Requirement) -> None:
+    """The machine's GPUs are seen."""
     if not gpus.count:
-        pytest.skip("torch sees no GPU: there is none here, or the container was started without (--gpus all)")
-    judge(
+        pytest.skip("no GPU is seen: there is none here, or the container was started without (--gpus all)")
+    require(
         len(set(gpus.names)) == 1,
         expected="at least one GPU, all of one kind",
         found=f"{gpus.count}: {', '.join(gpus.names)}",
-        mend="look at `nvidia-smi -L`: a GPU of another kind slows every collective down to its own speed",
+        fix="look at `nvidia-smi -L`: a GPU of another kind slows every collective down to its own speed",
     )
 
 
 @pytest.mark.validator("gpu.all-reduce", source=SUM, tier="gpu")
-def test_all_reduce(gpus: Gpus, judge: Judge) -> None:
+def test_all_reduce(gpus: Gpus, require: Requirement) -> None:
     """An all-reduce over all GPUs is right in every element."""
-    run = run_of(gpus, "default")
-    wrong = {row.bytes: sum(r[i].wrong for r in run.rows) for i, row in enumerate(run.rows[0])} if run.rows else {}
-    speeds = ", ".join(f"{row.bytes >> 20} MiB at {row.busbw:.1f} GB/s" for row in run.rows[0]) if run.rows else ""
-    judge(
-        len(run.rows) == gpus.count and not any(wrong.values()) and all(code == 0 for code in run.codes),
-        expected=f"0 wrong elements on all {gpus.count} ranks",
-        found=f"{sum(wrong.values())} wrong elements on {len(run.rows)} ranks; {speeds}; exit codes {run.codes}",
-        mend="look at NCCL's log in the report's facts, and at `dmesg` and `nvidia-smi -q` for errors of the GPUs",
+    run = run_of(gpus, "default", least=2)
+    require(
+        complete(run) and not wrong_in(run),
+        expected=f"0 wrong elements on all {gpus.count} GPUs",
+        found=f"{wrong_in(run)} wrong elements; {speeds(run)}; exit codes {run.codes}, by {run.program}",
+        fix="look at NCCL's log in the report's facts, and at `dmesg` and `nvidia-smi -q` for errors of the GPUs",
     )
 
 
 @pytest.mark.validator("gpu.peers", source=LOG, tier="gpu", severity="warning")
-def test_peers(gpus: Gpus, judge: Judge) -> None:
+def test_peers(gpus: Gpus, require: Requirement) -> None:
     """Between the GPUs of one machine NCCL takes no network."""
-    found = verdict_on(run_of(gpus, "default"))
-    judge(
+    found = verdict_on(run_of(gpus, "default", least=2))
+    require(
         found.network == "one node",
         expected="channels over NVLink, PCIe or shared memory",
         found=found.sentence,
-        mend="unset NCCL_P2P_DISABLE and NCCL_SHM_DISABLE; give the container a larger /dev/shm (--shm-size)",
+        fix="unset NCCL_P2P_DISABLE and NCCL_SHM_DISABLE; give the container a larger /dev/shm (--shm-size)",
     )
 
 
 @pytest.mark.validator("gpu.network", source=LOG, tier="gpu", fabric="any")
-def test_network(gpus: Gpus, fabric: str, judge: Judge) -> None:
-    """Where NCCL is made to use the network, its channels use the fabric."""
-    found = verdict_on(run_of(gpus, "network"))
-    judge(
-        found.network == {"efa": "efa", "erdma": "eRDMA"}[fabric],
-        expected={"efa": "channels over EFA", "erdma": "channels over eRDMA"}[fabric],
+def test_network(gpus: Gpus, fabric: str, require: Requirement) -> None:
+    """Between two GPUs that NCCL takes for two nodes, its channels use the fabric."""
+    if not gpus.network.device:
+        pytest.skip(f"the machine has no device of {NAMES[fabric]}: gpu.plugin and gpu.refusal tell what can be told")
+    found = verdict_on(run_of(gpus, "two-nodes"))
+    require(
+        found.network == VERDICTS[fabric],
+        expected=f"channels over {NAMES[fabric]}",
         found=found.sentence,
-        mend="the sentence found says why; the static and device checks say what to do",
+        fix="the sentence found says why; the static and device checks say what to do",
+    )
+
+
+@pytest.mark.validator("gpu.plugin", source=LOG, tier="gpu", fabric="efa")
+def test_plugin(gpus: Gpus, require: Requirement) -> None:
+    """Between two nodes the plugin is loaded, starts, registers memory and moves data, right in every element."""
+    if not gpus.network.plugin:
+        pytest.skip("the loader finds no plugin for libfabric: see plugin.found")
+    run = run_of(gpus, "two-nodes")
+    if gpus.network.device and verdict_on(run).network != VERDICTS["efa"]:
+        pytest.skip("the channels do not use EFA: see gpu.network")
+    work = plugin_work.read(run.log, verdict.logs())
+    over = "" if gpus.network.device else ", in the place of EFA, for which the machine has no device"
+    require(
+        work.whole and complete(run) and not wrong_in(run),
+        expected="loaded, started, connected to another node over libfabric, 0 wrong elements",
+        found=f"{work.sentence}; {wrong_in(run)} wrong elements; {speeds(run)}; exit codes {run.codes}{over}",
+        fix="look at NCCL's log in the report's facts: it shows which of these steps failed; the checks plugin.* and "
+        "libfabric.* of the static tier say what to do",
+    )
+
+
+@pytest.mark.validator("gpu.refusal", source=LOG, tier="gpu", fabric="any")
+def test_refusal(gpus: Gpus, fabric: str, require: Requirement) -> None:
+    """Where the fabric is not, the image's own environment makes NCCL end with an error."""
+    if not gpus.network.insists:
+        pytest.skip("the image allows a fallback: its NCCL_NET names no network")
+    if gpus.network.device:
+        pytest.skip(f"the machine has a device of {NAMES[fabric]}: there is nothing to refuse")
+    run = run_of(gpus, "refusal")
+    found = verdict_on(run)
+    require(
+        found.network == "refused" and not run.rows and all(code not in (0, None) for code in run.codes),
+        expected=f"an error of every process, before it moves data, since there is no {NAMES[fabric]}",
+        found=f"exit codes {run.codes}; {speeds(run)}; {found.sentence}",
+        fix=REFUSE[fabric],
     )

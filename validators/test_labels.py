@@ -4,17 +4,20 @@ import re
 
 import pytest
 
-from rdma_images.labels import PREFIX
-from rdma_images.validate.case import Case
-from rdma_images.validate.measured import Libraries, Packages, System, ToolRun
-from rdma_images.validate.plugin import Judge
+from rdma_images.core.case import Case
+from rdma_images.core.measurements import Libraries, Packages, System
+from rdma_images.core.model import LABEL_PREFIX
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.probe_value import ToolRun
+from rdma_images.validate.pytest_plugin import Requirement
 
 OCI = "https://github.com/opencontainers/image-spec/blob/main/annotations.md"
 DECLARED = "an image says of itself what is in it, and nothing else"
+RUNS = "CUDA programming guide, Binary Compatibility: code runs on GPUs of its own generation, as new or newer"
 ABSENT = "the image has no torch"  # what stands for a probe's value that is None
 WANTED = (
     *(f"org.opencontainers.image.{name}" for name in ("title", "description", "version", "revision", "licenses")),
-    *(f"{PREFIX}.{name}" for name in ("target", "image-id", "fabric")),
+    *(f"{LABEL_PREFIX}.{name}" for name in ("target", "image-id", "fabric")),
 )
 REPLACEABLE = ("base", "efa-installer", "aws-ofi-nccl", "nccl-tests", "erdma-apt")  # sources that have a stand-in
 PACKAGED = ("efa-installer-", "erdma-apt-")  # those whose stand-in brings packages
@@ -27,113 +30,130 @@ def said(case: Case, component: str, brought_by: str = "") -> str:
     """The version that the labels give a component; skips where they give none, or a stand-in brought another."""
     if brought_by and (stand_in := case.stands_in(brought_by)):
         pytest.skip(f"a stand-in took the place of {stand_in}: its versions are not the real ones")
-    return case.subject.label(f"component.{component}") or pytest.skip(f"no label {PREFIX}.component.{component}")
+    return case.subject.label(f"component.{component}") or pytest.skip(f"no label {LABEL_PREFIX}.component.{component}")
 
 
-def same(judge: Judge, label: str, found: str, what: str, goes_on: str = "[.+]") -> None:
+def same(require: Requirement, label: str, found: str, what: str, goes_on: str = "[.+]") -> None:
     """The label names what was found: the whole version, or its beginning, after which it `goes_on` (a pattern)."""
-    judge(
+    require(
         re.fullmatch(f"{re.escape(label)}(?:{goes_on}.*)?", found) is not None,
-        expected=f"{label}, as the label {PREFIX}.component.{what} says",
+        expected=f"{label}, as the label {LABEL_PREFIX}.component.{what} says",
         found=found or "nothing",
-        mend="set labels from what was built: build the image again, or correct the label",
+        fix="set labels from what was built: build the image again, or correct the label",
     )
 
 
 @pytest.mark.validator("label.complete", source=OCI)
-def test_complete(case: Case, judge: Judge) -> None:
+def test_complete(case: Case, require: Requirement) -> None:
     """Every label that our images carry is there and says something."""
     if not case.subject.label("target"):
         pytest.skip("not an image of this project: it has none of our labels")
     missing = [name for name in WANTED if not case.subject.labels.get(name)]
-    judge(
+    require(
         not missing,
         expected=", ".join(WANTED),
         found=f"missing or empty: {', '.join(missing)}" if missing else "all of them",
-        mend="build the image with `invoke build`, which sets them",
+        fix=f"build the image with `{COMMAND} build`, which sets them",
     )
 
 
 @pytest.mark.validator("label.python", source=DECLARED)
-def test_python(case: Case, system: System, judge: Judge) -> None:
+def test_python(case: Case, system: System, require: Requirement) -> None:
     """The label names the Python that is there."""
-    same(judge, said(case, "python"), system.python, "python")
+    same(require, said(case, "python"), system.python, "python")
 
 
 @pytest.mark.validator("label.pytorch", source=DECLARED)
-def test_pytorch(case: Case, judge: Judge) -> None:
+def test_pytorch(case: Case, require: Requirement) -> None:
     """The label names the torch that is there."""
     label = said(case, "pytorch")
     torch, why = case.measured.torch, case.measured.missing.get("torch", "")
     if not torch and why != ABSENT:
         pytest.skip(why)
-    same(judge, label, torch.version if torch else why, "pytorch")
+    same(require, label, torch.version if torch else why, "pytorch")
 
 
 @pytest.mark.validator("label.cuda", source=DECLARED)
-def test_cuda(case: Case, judge: Judge) -> None:
+def test_cuda(case: Case, require: Requirement) -> None:
     """The label names the CUDA that torch was built for."""
     torch = case.measured.torch
     label = said(case, "cuda")
-    same(judge, label, (torch.cuda or "") if torch else pytest.skip(case.measured.missing["torch"]), "cuda")
+    same(require, label, (torch.cuda or "") if torch else pytest.skip(case.measured.missing["torch"]), "cuda")
 
 
 @pytest.mark.validator("label.base", source=DECLARED)
-def test_base(case: Case, system: System, judge: Judge) -> None:
+def test_base(case: Case, system: System, require: Requirement) -> None:
     """The label names the distribution that the image is made from."""
     label = said(case, "base", brought_by="base")
     found = f"{system.os.get('ID', '')}{system.os.get('VERSION_ID', '')}"
-    same(judge, re.split(r"[-@:]", label)[0], found, "base")
+    same(require, re.split(r"[-@:]", label)[0], found, "base")
 
 
 @pytest.mark.validator("label.libfabric", source=DECLARED)
-def test_libfabric(case: Case, judge: Judge) -> None:
+def test_libfabric(case: Case, require: Requirement) -> None:
     """The label names the libfabric that is there."""
     label = said(case, "libfabric", brought_by="efa-installer")
     runs: dict[str, ToolRun] = case.measured.tools or {}
     run = runs.get("fi_info --version")
     match = re.search(r"^libfabric: (\S+)", run.out, re.MULTILINE) if run else None
-    same(judge, label, match.group(1) if match else pytest.skip("fi_info did not say its libfabric"), "libfabric")
+    same(require, label, match.group(1) if match else pytest.skip("fi_info did not say its libfabric"), "libfabric")
 
 
 @pytest.mark.validator("label.rdma-core", source=DECLARED)
-def test_rdma_core(case: Case, packages: Packages, judge: Judge) -> None:
+def test_rdma_core(case: Case, packages: Packages, require: Requirement) -> None:
     """The label names the rdma-core that is there."""
     label = said(case, "rdma-core", brought_by="efa-installer")
     found = packaged(packages, re.compile("libibverbs1?")) or pytest.skip("no package manager knows of libibverbs")
     # AWS's versions end in words of its own, such as amzn0, which its changelog does not always have.
-    same(judge, label, found, "rdma-core", goes_on=r"\D")
+    same(require, label, found, "rdma-core", goes_on=r"\D")
 
 
 @pytest.mark.validator("label.efa-installer", source="the installer lists itself in /opt/amazon/efa_installed_packages")
-def test_efa_installer(case: Case, packages: Packages, judge: Judge) -> None:
+def test_efa_installer(case: Case, packages: Packages, require: Requirement) -> None:
     """The label names the EFA installer that ran."""
-    same(judge, said(case, "efa-installer"), packages.efa_installer, "efa-installer")
+    same(require, said(case, "efa-installer"), packages.efa_installer, "efa-installer")
 
 
 @pytest.mark.validator("label.aws-ofi-nccl", source="the plugin's own first line of log, else the installer's package")
-def test_aws_ofi_nccl(case: Case, libraries: Libraries, packages: Packages, judge: Judge) -> None:
+def test_aws_ofi_nccl(case: Case, libraries: Libraries, packages: Packages, require: Requirement) -> None:
     """The label names the aws-ofi-nccl that NCCL finds."""
     label = said(case, "aws-ofi-nccl")
     path = libraries.resolved["libnccl-net.so"].file
     own = libraries.plugins[path].version if path in libraries.plugins else ""
     found = own or (packaged(packages, OFI) if path.startswith("/opt/amazon/") else "")
-    same(judge, label, found or pytest.skip("neither the plugin nor a package says which it is"), "aws-ofi-nccl")
+    same(require, label, found or pytest.skip("neither the plugin nor a package says which it is"), "aws-ofi-nccl")
+
+
+@pytest.mark.validator("label.architectures", source=RUNS)
+def test_architectures(case: Case, system: System, libraries: Libraries, require: Requirement) -> None:
+    """Every program of nccl-tests holds code for the GPUs that the label names."""
+    name = "nccl-tests.architectures"
+    label = case.subject.label(name) or pytest.skip(f"no label {LABEL_PREFIX}.{name}")
+    if not system.python:
+        pytest.skip("programs are read by the image's own Python, and it has none")
+    lacking = {path: set(label.split()) - set(code) for path, code in libraries.gpu_code.items()}
+    without = [f"{path} has none for {' '.join(sorted(some))}" for path, some in lacking.items() if some]
+    require(
+        bool(lacking) and not without,
+        expected=f"code for {label} in each, as the label {LABEL_PREFIX}.{name} says",
+        found="; ".join(without) or (f"{len(lacking)} programs with it" if lacking else "no program of nccl-tests"),
+        fix="build the image again, with `--set gpu=` for a single GPU; on other GPUs its programs end with an error",
+    )
 
 
 @pytest.mark.validator("label.cudnn", source=DECLARED)
-def test_cudnn(case: Case, packages: Packages, judge: Judge) -> None:
+def test_cudnn(case: Case, packages: Packages, require: Requirement) -> None:
     """The label names the cuDNN that is there."""
     label = said(case, "cudnn")
     wheels = (wheel for folder in packages.wheels.values() for wheel in folder.items())
     found = next((version for name, version in wheels if CUDNN.fullmatch(name)), "")
     if not found and case.libraries_named("libcudnn.so"):
         pytest.skip("no wheel brought the cuDNN that is there")
-    same(judge, label, found, "cudnn")
+    same(require, label, found, "cudnn")
 
 
 @pytest.mark.validator("label.rehearsal", source=DECLARED)
-def test_rehearsal(case: Case, packages: Packages, judge: Judge) -> None:
+def test_rehearsal(case: Case, packages: Packages, require: Requirement) -> None:
     """The label names the stand-ins that are in the image, and nothing else."""
     versions = {name: case.subject.label(f"component.{name}") for name in REPLACEABLE}
     possible = {f"{name}-{version}" for name, version in versions.items() if version}
@@ -142,16 +162,16 @@ def test_rehearsal(case: Case, packages: Packages, judge: Judge) -> None:
     packages_for = [source for source in named if source.startswith(PACKAGED)]
     brought = [f"{name} {version}" for name, version in packages.dpkg.items() if version.endswith(STAND_IN)]
     unknown = [source for source in named if root(source) not in possible]
-    faults = [f"nothing here can stand in for {', '.join(unknown)}"] if unknown else []
+    faults = [f"no stand-in is known for {', '.join(unknown)}"] if unknown else []
     if packages_for and packages.dpkg and not brought:
         faults.append(f"no package is of a stand-in for {', '.join(packages_for)}")
     if brought and not packages_for:
         faults.append(f"packages of a stand-in that is not named: {', '.join(brought)}")
-    judge(
+    require(
         not faults,
         expected=f"none, or some of {', '.join(sorted(possible))}" if possible else "none",
         found="; ".join(faults) or ", ".join(named) or "none",
-        mend="build the image with `invoke build`, which says what it stood in for; leave its labels as they are",
+        fix=f"build the image with `{COMMAND} build`, which says what it stood in for; leave its labels as they are",
     )
 
 

@@ -1,9 +1,11 @@
-"""Whether everything was measured that the other validators rest on."""
+"""Whether everything that the other validators need was measured."""
 
 import pytest
 
-from rdma_images.validate.case import Case
-from rdma_images.validate.plugin import Judge
+from rdma_images.core.case import Case
+from rdma_images.validate.pytest_plugin import Requirement
+
+STEERS_PYTHON = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONPLATLIBDIR")
 
 
 def torch_tells(case: Case) -> bool:
@@ -12,15 +14,20 @@ def torch_tells(case: Case) -> bool:
     return packages is not None and any("torch" in folder for folder in packages.wheels.values())
 
 
-@pytest.mark.validator("measured.complete", source="what was not measured proves nothing", tier="any")
-def test_complete(case: Case, judge: Judge) -> None:
+@pytest.mark.validator("measured.complete", source="what was not measured is no evidence", tier="any")
+def test_complete(case: Case, require: Requirement) -> None:
     """Every measurement came to its end."""
     measured = case.measured
+    set_for_python = {n: v for n, v in case.subject.environment.items() if n in STEERS_PYTHON and v}
+    settings = " and ".join(f"{name}={value}" for name, value in set_for_python.items())
     lost = [name for name in measured.lost if name != "torch" or not torch_tells(case)]
-    judge(
+    require(
         not lost,
         expected="an answer to every question asked",
         found="; ".join(f"{name}: {measured.missing.get(name, 'no reason is known')}" for name in lost)
+        + (f" ({settings} is set)" if lost and settings else "")
         or "all of them",
-        mend="look at what the image does to the Python, the files or the layers that were asked; then validate again",
+        fix=f"leave {' and '.join(set_for_python)} out of the image, then validate again"
+        if settings
+        else "find what in the image breaks its Python, its files or its layers, as named above; then validate again",
     )

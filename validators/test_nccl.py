@@ -5,11 +5,12 @@ import re
 import pytest
 from packaging.version import Version
 
-from rdma_images import paths, yamlfile
+from rdma_images.core.case import Case, mapped_nccl, missing_in, nccl_wheels, wheel_nccl
+from rdma_images.core.measurements import Libraries, Packages, Torch
+from rdma_images.facts import table as facts_table
 from rdma_images.facts.erdma import Erdma
-from rdma_images.validate.case import Case, mapped_nccl, missing_in, nccl_wheels, wheel_nccl
-from rdma_images.validate.measured import Libraries, Packages, Torch
-from rdma_images.validate.plugin import Judge
+from rdma_images.validate.pytest_plugin import Requirement
+from validators.in_use import NCCL, skip_if_broken
 
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
 PIP = "the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13 install the same file, nvidia/nccl/lib/libnccl.so.2"
@@ -24,164 +25,166 @@ def plain(version: str) -> str:
 
 
 @pytest.mark.validator("nccl.found", source="a training image without NCCL cannot use a fabric", fabric="any")
-def test_found(libraries: Libraries, judge: Judge) -> None:
+def test_found(case: Case, libraries: Libraries, require: Requirement) -> None:
     """A libnccl.so.2 is in the image."""
-    judge(
-        bool(libraries.nccl),
+    skip_if_broken(case, libraries, NCCL)
+    require(
+        any(not about.error for about in libraries.nccl.values()),
         expected="at least one libnccl.so.2",
         found=", ".join(libraries.nccl) or "none in the whole file system",
-        mend="install torch with its NCCL wheel, or the wheel nvidia-nccl-cu13 (cu12 for CUDA 12)",
+        fix="install torch with its NCCL wheel, or the wheel nvidia-nccl-cu13 (cu12 for CUDA 12)",
     )
 
 
 @pytest.mark.validator("nccl.loaded", source=LOADER)
-def test_loaded(case: Case, libraries: Libraries, judge: Judge) -> None:
+def test_loaded(case: Case, libraries: Libraries, require: Requirement) -> None:
     """A process that imports torch maps the NCCL that was installed with it."""
     wheel, mapped = wheel_nccl(libraries), mapped_nccl(case)
     if not case.measured.torch:
         pytest.skip(case.measured.missing["torch"])
     if not wheel:
         pytest.skip("no NCCL wheel is installed: torch takes what the loader finds")
-    judge(
+    require(
         mapped is not None and mapped.path == wheel,
         expected=wheel,
         found=f"{mapped.path} (NCCL {mapped.version})" if mapped else "no libnccl is mapped after import torch",
-        mend="remove the other libnccl, and what puts it first: LD_PRELOAD, /etc/ld.so.preload or LD_LIBRARY_PATH",
+        fix="remove the other libnccl, and what puts it first: LD_PRELOAD, /etc/ld.so.preload or LD_LIBRARY_PATH",
     )
 
 
 @pytest.mark.validator("nccl.version", source="ncclGetVersion() of the mapped file, and the wheel's metadata")
 @pytest.mark.usefixtures("packages")
-def test_version(case: Case, libraries: Libraries, judge: Judge) -> None:
+def test_version(case: Case, libraries: Libraries, require: Requirement) -> None:
     """The installed libnccl is the version that its wheel says."""
     wheel, wheels, mapped = wheel_nccl(libraries), nccl_wheels(case), mapped_nccl(case)
     if not wheel or not wheels:
         pytest.skip("no NCCL wheel is installed")
     answered = mapped.version if mapped and mapped.path == wheel else libraries.nccl[wheel].version
-    judge(
+    require(
         answered in wheels.values(),
         expected=" or ".join(f"{version} ({name})" for name, version in wheels.items()),
         found=f"{wheel} is {answered or 'a file without a version'}",
-        mend="the file was overwritten after the wheel was installed: install the wheel last",
+        fix="the file was overwritten after the wheel was installed: install the wheel last",
     )
 
 
 @pytest.mark.validator("nccl.compiled", source=COMPILED)
-def test_compiled(case: Case, torch: Torch, nccl: tuple[str, str], judge: Judge) -> None:
+def test_compiled(case: Case, torch: Torch, nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use is no older than the one torch was compiled against."""
     if not torch.compiled_nccl:
         pytest.skip("this torch was built without NCCL")
     chosen = case.expected.components.get("nccl")
     newer = Version(nccl[1]) >= Version(torch.compiled_nccl)
-    judge(
+    require(
         newer and Version(nccl[1]).major == Version(torch.compiled_nccl).major,
         expected=f"{torch.compiled_nccl} or later of the same major version"
         + (f" ({chosen} chosen)" if chosen else ""),
         found=nccl[1],
-        mend=f"install the NCCL that torch {torch.version} asks for, or a later one",
+        fix=f"install the NCCL that torch {torch.version} asks for, or a later one",
     )
 
 
 @pytest.mark.validator("nccl.cuda", source="the banner in libnccl: the version, and the CUDA that it was built with")
-def test_cuda(case: Case, libraries: Libraries, nccl: tuple[str, str], judge: Judge) -> None:
+def test_cuda(case: Case, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use is built for the image's CUDA: torch's, or the one that the label names."""
     if len(nccl_wheels(case)) > 1:
-        pytest.skip("there is more than one NCCL wheel: nccl.wheels tells")
+        pytest.skip("there is more than one NCCL wheel: see nccl.wheels")
     torch = case.measured.torch
     cuda = (torch.cuda if torch else case.subject.label("component.cuda")) or pytest.skip("the image has no CUDA")
     about = libraries.nccl.get(nccl[0])
     built_for = about.cuda if about and about.cuda else pytest.skip(f"{nccl[0]} does not say its CUDA")
     major = cuda.partition(".")[0]
-    judge(
+    require(
         built_for.partition(".")[0] == major,
         expected=f"for CUDA {major}, as {f'torch {torch.version} is' if torch else 'the label says'}",
         found=f"{nccl[0]} ({nccl[1]}) is for CUDA {built_for}",
-        mend=f"install nvidia-nccl-cu{major} in its place",
+        fix=f"install nvidia-nccl-cu{major} in its place",
     )
 
 
 @pytest.mark.validator("nccl.matrix", source=DECLARED)
-def test_matrix(case: Case, nccl: tuple[str, str], judge: Judge) -> None:
+def test_matrix(case: Case, nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use is the one that the matrix chose."""
     chosen = case.expected.components.get("nccl") or pytest.skip("the image was not built from a matrix known here")
-    judge(
+    require(
         nccl[1] == chosen,
         expected=chosen,
         found=f"{nccl[1]} at {nccl[0]}",
-        mend="build the image again: what it holds is not what was planned",
+        fix="build the image again: what it holds is not what was planned",
     )
 
 
 @pytest.mark.validator("nccl.wheels", source=PIP)
 @pytest.mark.usefixtures("packages")
-def test_wheels(case: Case, judge: Judge) -> None:
+def test_wheels(case: Case, require: Requirement) -> None:
     """No two NCCL wheels overwrite each other."""
     wheels = nccl_wheels(case)
     if not wheels:
         pytest.skip("no NCCL wheel is installed")
-    judge(
+    require(
         len(wheels) == 1,
         expected="one wheel of nvidia-nccl-cu*",
         found=", ".join(f"{name} {version}" for name, version in wheels.items()),
-        mend="uninstall both, then install the one of torch's CUDA: removing one alone also removes the other's file",
+        fix="uninstall both, then install the one of torch's CUDA: removing one alone also removes the other's file",
     )
 
 
 @pytest.mark.validator("nccl.loader", source=LOADER)
-def test_loader(libraries: Libraries, nccl: tuple[str, str], judge: Judge) -> None:
+def test_loader(libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """A program that asks the loader for NCCL gets the same file as torch."""
     answer = libraries.resolved["libnccl.so.2"]
-    judge(
+    require(
         not answer.file or answer.file == nccl[0],
         expected=f"{nccl[0]}, or nothing",
         found=answer.file or "nothing: only torch finds its own",
-        mend="remove the other library, its ld.so.conf.d entry (then run ldconfig), or its folder from LD_LIBRARY_PATH",
+        fix="remove the other library, its ld.so.conf.d entry (then run ldconfig), or its folder from LD_LIBRARY_PATH",
     )
 
 
 @pytest.mark.validator("nccl.single", source="two libraries of one name: which one is loaded depends on who asks first")
-def test_single(case: Case, libraries: Libraries, judge: Judge) -> None:
+def test_single(case: Case, libraries: Libraries, require: Requirement) -> None:
     """No libnccl is in the image but what torch or the loader takes."""
     if not libraries.nccl:
         pytest.skip("the image has no NCCL")
     mapped, wheel = mapped_nccl(case), wheel_nccl(libraries)
     # A copy that is loaded, or that the loader finds, has a check of its own.
-    told = {mapped.path if mapped else None, wheel, libraries.resolved["libnccl.so.2"].file}
-    spare = [path for path in libraries.nccl if path not in told]
+    checked = {mapped.path if mapped else None, wheel, libraries.resolved["libnccl.so.2"].file}
+    spare = [path for path in libraries.nccl if path not in checked]
     known = len(libraries.nccl) > len(spare)
-    judge(
+    require(
         not spare or (len(spare) == 1 and not known),
         expected="one file",
         found=", ".join(f"{path} ({libraries.nccl[path].version or 'no version'})" for path in libraries.nccl),
-        mend=f"remove {', '.join(spare)}, or the package or wheel that brings it",
+        fix=f"remove {', '.join(spare)}, or the package or wheel that brings it",
     )
 
 
 @pytest.mark.validator("nccl.closure", source=LOADER)
-def test_closure(libraries: Libraries, nccl: tuple[str, str], judge: Judge) -> None:
+def test_closure(case: Case, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """Every library that NCCL needs is found."""
     missing = missing_in(libraries, nccl[0])
-    judge(
+    skip_if_broken(case, libraries, *missing)
+    require(
         not missing,
         expected="nothing missing",
         found=f"missing: {', '.join(missing)}"
         if missing
         else f"{len(libraries.closures[nccl[0]].libraries)} libraries found",
-        mend=f"install the package that brings {', '.join(missing)}",
+        fix=f"install the package that brings {', '.join(missing)}",
     )
 
 
 @pytest.mark.validator("nccl.packages", source="dpkg and rpm databases; /var/lib/dpkg/status")
-def test_packages(case: Case, packages: Packages, nccl: tuple[str, str], judge: Judge) -> None:
+def test_packages(case: Case, packages: Packages, nccl: tuple[str, str], require: Requirement) -> None:
     """The system's package manager brings no second NCCL."""
     found = {name: version for name, version in {**packages.dpkg, **packages.rpm}.items() if name in NCCL_PACKAGES}
     agree = all(plain(version) == nccl[1] for version in found.values())
     only = not nccl_wheels(case)
-    judge(
+    require(
         not found or (only and agree),
         expected=f"none beside the wheel's {nccl[1]}" if not only else f"{nccl[1]}, which is in use",
         found=", ".join(f"{name} {version}" for name, version in found.items()) or "none",
-        mend=f"apt-get purge {' '.join(found)} (or rpm -e), and start from a base image without NCCL",
+        fix=f"apt-get purge {' '.join(found)} (or rpm -e), and start from a base image without NCCL",
     )
 
 
@@ -189,63 +192,63 @@ NCCL_PACKAGES = frozenset({"libnccl2", "libnccl-dev", "libnccl", "libnccl-devel"
 
 
 @pytest.mark.validator("nccl.header", source="NCCL_MAJOR, NCCL_MINOR and NCCL_PATCH in nccl.h")
-def test_header(libraries: Libraries, nccl: tuple[str, str], judge: Judge) -> None:
+def test_header(libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """What is compiled in the image is compiled for the NCCL that is in use."""
     if not libraries.headers:
         pytest.skip("no nccl.h is in the image")
-    judge(
+    require(
         all(version == nccl[1] for version in libraries.headers.values()),
         expected=nccl[1],
         found=", ".join(f"{version or 'no version'} in {path}" for path, version in libraries.headers.items()),
-        mend="remove the header of the other version, or install the one that belongs to the library",
+        fix="remove the header of the other version, or install the library's own",
     )
 
 
 @pytest.mark.validator("nccl.environment", source=DECLARED)
-def test_environment(case: Case, nccl: tuple[str, str], judge: Judge) -> None:
+def test_environment(case: Case, nccl: tuple[str, str], require: Requirement) -> None:
     """NCCL_VERSION in the environment, where it is set, is the NCCL in use."""
     said = case.subject.environment.get("NCCL_VERSION") or pytest.skip("NCCL_VERSION is not set")
-    judge(
+    require(
         plain(said) == nccl[1],
         expected=nccl[1],
         found=f"NCCL_VERSION={said}",
-        mend="leave NCCL_VERSION out: it comes from a base image and nothing keeps it true",
+        fix="leave NCCL_VERSION out: it comes from a base image and nothing keeps it true",
     )
 
 
 @pytest.mark.validator("nccl.label", source=DECLARED)
-def test_label(case: Case, nccl: tuple[str, str], judge: Judge) -> None:
+def test_label(case: Case, nccl: tuple[str, str], require: Requirement) -> None:
     """The image's label names the NCCL in use."""
     said = case.subject.label("component.nccl") or pytest.skip("the image has no label io.rdma-images.component.nccl")
-    judge(
+    require(
         plain(said) == nccl[1],
         expected=nccl[1],
         found=f"io.rdma-images.component.nccl={said}",
-        mend="set the label from what is in the image, not from what was asked for",
+        fix="set the label from what is in the image, not from what was asked for",
     )
 
 
 @pytest.mark.validator("nccl.tag", source=DECLARED)
-def test_tag(case: Case, nccl: tuple[str, str], judge: Judge) -> None:
+def test_tag(case: Case, nccl: tuple[str, str], require: Requirement) -> None:
     """The image's tag, where it names an NCCL, names the one in use."""
     match = re.search(r"nccl[-_]?(\d+\.\d+(?:\.\d+)?)", case.subject.ref.rpartition("/")[2])
     said = match.group(1) if match else pytest.skip("the tag names no NCCL version")
-    judge(
+    require(
         nccl[1] == said or nccl[1].startswith(f"{said}."),
         expected=nccl[1],
         found=f"{said} in {case.subject.ref}",
-        mend="tag the image with what is in it",
+        fix="tag the image with what is in it",
     )
 
 
 @pytest.mark.validator("erdma.nccl", source="facts/erdma.yaml", fabric="erdma")
-def test_on_erdma(nccl: tuple[str, str], judge: Judge) -> None:
+def test_on_erdma(nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use starts on an eRDMA device."""
-    table = yamlfile.load(paths.FACTS / "erdma.yaml", Erdma)
+    table = facts_table.read("erdma.yaml", Erdma)
     broken = table.broken_nccl.get(nccl[1])
-    judge(
+    require(
         broken is None,
         expected=f"none of {', '.join(table.broken_nccl)}",
         found=f"{nccl[1]}: {broken.why} [{table.cite(broken)}]" if broken else nccl[1],
-        mend=f"install {broken.fixed} or later over torch's pin" if broken else "",
+        fix=f"install {broken.fixed} or later over torch's pin" if broken else "",
     )

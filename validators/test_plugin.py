@@ -2,121 +2,172 @@
 
 import pytest
 
-from rdma_images.validate.case import Case, missing_in, name_of
-from rdma_images.validate.measured import Libraries, PluginFile
-from rdma_images.validate.plugin import Judge
+from rdma_images.core import versions
+from rdma_images.core.case import Case, missing_in
+from rdma_images.core.measurements import Libraries, PluginFile
+from rdma_images.validate.pytest_plugin import Requirement
+from validators.in_use import names_tried, plugin_of, skip_if_broken
 
 SEARCH = "NVIDIA/nccl src/plugin/plugin_open.cc: the names it tries, and how NCCL_NET_PLUGIN is expanded"
 SYMBOLS = "the symbols libnccl.so.2 looks for (its read-only data) and those the plugin exports (its dynamic symbols)"
+WHOSE = "the names and first lines of log in the plugins' own sources, see probes/libraries.py"
+# The plugins that bring NCCL to a fabric. NCCL reaches eRDMA without one; those of verbs do not take it away.
+KNOWS = {"efa": ("aws-ofi-nccl", "uccl-efa"), "erdma": ("nccl-rdma-sharp-plugins", "uccl-rdma")}
 EFA = "/opt/amazon/efa/"
+PLATFORM = (
+    "aws/aws-ofi-nccl src/platform-aws.c(pp), 1.6.0 to 1.21.1: its first message is in a plugin built with it alone"
+)
+FIRST_WITH_PLATFORMS = "1.6.0"
 NET, TUNER = "ncclNetPlugin_v", "ncclTunerPlugin_v"
-
-
-def names_tried(case: Case, libraries: Libraries, nccl: str) -> list[str]:
-    """The file names that this NCCL opens for a network plugin, in its order."""
-    default = next((n for n in libraries.nccl[nccl].file_names if n.startswith("libnccl-net")), "libnccl-net.so")
-    words = [w for w in case.subject.environment.get("NCCL_NET_PLUGIN", "").split(",") if w]
-    expanded = [name for w in words for name in ([w] if "/" in w or w.endswith(".so") else [w, f"libnccl-net-{w}.so"])]
-    return expanded or [default]
-
-
-def plugin_of(case: Case, libraries: Libraries, nccl: str) -> str | None:
-    """The file that NCCL opens as its network plugin; also where opening it then fails."""
-    for name in names_tried(case, libraries, nccl):
-        answer = libraries.resolved.get(name)
-        if answer and answer.file:
-            return answer.file
-        if answer and answer.error and not answer.error.startswith(f"{name}:"):
-            called = [p for p in libraries.plugins if name_of(p).startswith("libnccl-net")]
-            return called[0] if called else None
-    return None
 
 
 @pytest.fixture
 def plugin(case: Case, libraries: Libraries, nccl: tuple[str, str]) -> tuple[str, PluginFile]:
     """The plugin's file and what it exports."""
+    skip_if_broken(case, libraries, *names_tried(case, libraries, nccl[0]))
     path = plugin_of(case, libraries, nccl[0])
     if not path or path not in libraries.plugins:
-        pytest.skip("NCCL finds no network plugin: plugin.found tells")
+        pytest.skip("NCCL finds no network plugin: see plugin.found")
     return path, libraries.plugins[path]
 
 
 @pytest.mark.validator("plugin.found", source=SEARCH, fabric="efa")
-def test_found(case: Case, libraries: Libraries, nccl: tuple[str, str], judge: Judge) -> None:
+def test_found(case: Case, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """The loader finds a network plugin under a name that NCCL tries."""
     names = names_tried(case, libraries, nccl[0])
+    skip_if_broken(case, libraries, *names)
     path = None if names == ["none"] else plugin_of(case, libraries, nccl[0])
     there = ", ".join(libraries.plugins) or "no plugin is in the image"
-    judge(
+    require(
         path is not None,
         expected=" or ".join(names),
-        found=path or f"nothing by that name; there is: {there}",
-        mend="put the plugin's folder into /etc/ld.so.conf.d, give it the link libnccl-net.so, run ldconfig; or set "
+        found=path or f"no {' and no '.join(names)}; there is: {there}",
+        fix="put the plugin's folder into /etc/ld.so.conf.d, give it the link libnccl-net.so, run ldconfig; or set "
         "NCCL_NET_PLUGIN=ofi for libnccl-net-ofi.so",
     )
 
 
+@pytest.mark.validator("plugin.project", source=WHOSE, fabric="any")
+def test_project(
+    case: Case, fabric: str, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement
+) -> None:
+    """The plugin that NCCL opens is one that knows the fabric: the name libnccl-net.so is everybody's."""
+    path, about = plugin
+    environment = case.subject.environment
+    if fabric == "erdma" and environment.get("NCCL_NET", "").upper() == "IB":
+        pytest.skip("NCCL_NET=IB: NCCL uses its own, whatever plugin it opens")
+    if not about.project:
+        pytest.skip(f"{path} does not say whose plugin it is")
+    found = f"{about.project} at {path}"
+    require(
+        about.project in KNOWS[fabric],
+        expected=f"{' or '.join(KNOWS[fabric])}" if fabric == "efa" else "no plugin that takes NCCL off eRDMA",
+        found=found,
+        fix=f"remove {path}, put the folder of aws-ofi-nccl before its own, or set NCCL_NET_PLUGIN=ofi"
+        if fabric == "efa"
+        else f"remove {path}, or set NCCL_NET_PLUGIN=none: NCCL {nccl[1]} reaches eRDMA by itself",
+    )
+
+
+@pytest.mark.validator("plugin.newest", source=WHOSE, severity="warning", fabric="efa")
+def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement) -> None:
+    """No newer aws-ofi-nccl lies unused behind the one that NCCL opens."""
+    path, about = plugin
+    if not about.version:
+        pytest.skip(f"{path} does not say which aws-ofi-nccl it is")
+    every = {other: one.version for other, one in libraries.plugins.items() if one.version}
+    newer = [f"{v} at {p}" for p, v in every.items() if v != about.version and versions.at_least(v, about.version)]
+    require(
+        not newer,
+        expected="the newest aws-ofi-nccl of the image",
+        found=f"{about.version} at {path} comes first" + (f", before {', '.join(newer)}" if newer else ""),
+        fix=f"remove {path}, or take its folder off LD_LIBRARY_PATH and /etc/ld.so.conf.d and run ldconfig",
+    )
+
+
 @pytest.mark.validator("plugin.symbols", source=SYMBOLS, fabric="efa")
-def test_symbols(libraries: Libraries, nccl: tuple[str, str], plugin: tuple[str, PluginFile], judge: Judge) -> None:
+def test_symbols(
+    libraries: Libraries, nccl: tuple[str, str], plugin: tuple[str, PluginFile], require: Requirement
+) -> None:
     """The plugin exports a network interface that this NCCL understands."""
     path, about = plugin
     wanted, offered = libraries.nccl[nccl[0]].looks_for.get(NET, []), about.exports.get(NET, [])
     common = sorted(set(wanted) & set(offered))
-    judge(
+    require(
         bool(common),
         expected=f"one of v{', v'.join(map(str, wanted))}, which NCCL {nccl[1]} looks for",
         found=f"v{', v'.join(map(str, offered))} in {path}" + (f": v{common[-1]} will be used" if common else "")
         if offered
         else f"{path} exports no {NET}N ({about.error or 'it may be another kind of plugin'})",
-        mend="install an aws-ofi-nccl that is as new as this NCCL",
+        fix="install an aws-ofi-nccl that is as new as this NCCL",
+    )
+
+
+@pytest.mark.validator("plugin.platform", source=PLATFORM, fabric="efa")
+def test_platform(plugin: tuple[str, PluginFile], require: Requirement) -> None:
+    """The plugin was built with the AWS platform: its tuner, its topology files, its settings by instance type."""
+    path, about = plugin
+    if about.aws_platform is None:
+        pytest.skip(f"{path} is no aws-ofi-nccl")
+    if about.version and not versions.at_least(about.version, FIRST_WITH_PLATFORMS):
+        pytest.skip(f"aws-ofi-nccl {about.version} has no platforms: {FIRST_WITH_PLATFORMS} is the first that has")
+    require(
+        about.aws_platform,
+        expected="an aws-ofi-nccl with the AWS platform",
+        found=f"{path} {'with' if about.aws_platform else 'without'} it",
+        fix="configure aws-ofi-nccl with --enable-platform-aws, or install the EFA installer's plugin: without the "
+        "platform NCCL runs on EFA with no tuner, no topology file and no settings for the instance type",
     )
 
 
 @pytest.mark.validator("plugin.tuner", source=SYMBOLS, severity="warning", fabric="efa")
-def test_tuner(libraries: Libraries, nccl: tuple[str, str], plugin: tuple[str, PluginFile], judge: Judge) -> None:
+def test_tuner(
+    libraries: Libraries, nccl: tuple[str, str], plugin: tuple[str, PluginFile], require: Requirement
+) -> None:
     """The plugin's tuner, where it has one, is one that this NCCL understands."""
     wanted = libraries.nccl[nccl[0]].looks_for.get(TUNER, [])
     offered = plugin[1].exports.get(TUNER, [])
     if not offered:
-        pytest.skip("the plugin exports no tuner")
-    judge(
+        pytest.skip("the plugin exports no tuner: see plugin.platform")
+    require(
         bool(set(wanted) & set(offered)),
         expected=f"one of v{', v'.join(map(str, wanted))}" if wanted else f"NCCL {nccl[1]} looks for no tuner",
         found=f"v{', v'.join(map(str, offered))}",
-        mend="install an aws-ofi-nccl that is as new as this NCCL; without its tuner NCCL picks algorithms itself",
+        fix="install an aws-ofi-nccl that is as new as this NCCL; without its tuner NCCL picks algorithms itself",
     )
 
 
 @pytest.mark.validator(
     "plugin.closure", source="ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map", fabric="efa"
 )
-def test_closure(case: Case, libraries: Libraries, plugin: tuple[str, PluginFile], judge: Judge) -> None:
+def test_closure(case: Case, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement) -> None:
     """Every library that the plugin needs is found."""
     fabrics = case.libraries_named("libfabric.so")
     # What libfabric itself lacks has a check of its own.
-    told = {name for path in fabrics for name in missing_in(libraries, path)}
-    told |= set() if fabrics else {"libfabric.so.1"}
-    missing = [name for name in missing_in(libraries, plugin[0]) if name not in told]
-    judge(
+    reported = {name for path in fabrics for name in missing_in(libraries, path)}
+    reported |= set() if fabrics else {"libfabric.so.1"}
+    missing = [name for name in missing_in(libraries, plugin[0]) if name not in reported]
+    skip_if_broken(case, libraries, *missing)
+    require(
         not missing,
         expected="nothing missing",
         found=f"missing: {', '.join(missing)}" if missing else f"{len(libraries.closures[plugin[0]].libraries)} found",
-        mend=f"install what brings {', '.join(missing)}: NCCL goes on over TCP when its plugin cannot be opened",
+        fix=f"install what brings {', '.join(missing)}: NCCL falls back to TCP when its plugin cannot be opened",
     )
 
 
 @pytest.mark.validator(
     "plugin.libfabric", source="the EFA installer puts its libfabric under /opt/amazon/efa", fabric="efa"
 )
-def test_libfabric(case: Case, libraries: Libraries, plugin: tuple[str, PluginFile], judge: Judge) -> None:
+def test_libfabric(case: Case, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement) -> None:
     """The plugin gets the libfabric that was installed for EFA."""
     got = libraries.closures[plugin[0]].libraries.get("libfabric.so.1", "")
     intended = [path for path in case.libraries_named("libfabric.so") if path.startswith(EFA)]
     if not intended or not got:
-        pytest.skip("no libfabric is under /opt/amazon/efa" if got else "there is no libfabric: libfabric.found tells")
-    judge(
+        pytest.skip("no libfabric is under /opt/amazon/efa" if got else "there is no libfabric: see libfabric.found")
+    require(
         got in intended,
         expected=" or ".join(intended),
         found=got,
-        mend=f"remove {got}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
+        fix=f"remove {got}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
     )

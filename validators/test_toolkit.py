@@ -5,9 +5,10 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.validate.case import Case
-from rdma_images.validate.measured import Packages, ToolRun
-from rdma_images.validate.plugin import Judge
+from rdma_images.core.case import Case
+from rdma_images.core.measurements import Packages
+from rdma_images.core.probe_value import ToolRun
+from rdma_images.validate.pytest_plugin import Requirement
 
 COMPILER = "nvcc --version"
 WHEEL = "nvidia-cuda-nvcc"
@@ -35,15 +36,15 @@ def compiles_for(case: Case, packages: Packages | None) -> str:
 
 
 @pytest.mark.validator("cuda.toolkit", source=COMPATIBLE)
-def test_toolkit(case: Case, nvcc: ToolRun, judge: Judge) -> None:
+def test_toolkit(case: Case, nvcc: ToolRun, require: Requirement) -> None:
     """nvcc is on the PATH, and compiles for the image's CUDA."""
     wanted = compiles_for(case, case.measured.packages)
     release = re.search(r"release (\d+\.\d+)", nvcc.out)
     found = release[1] if release else "no version"
     on_path = str(PurePosixPath(nvcc.path).parent) in case.subject.environment.get("PATH", "").split(":")
-    judge(
+    require(
         on_path and f"{found}.".startswith(f"{wanted}." if wanted else ""),
         expected=f"nvcc of CUDA {wanted or 'any version'}, on the PATH",
         found=f"{nvcc.path}, {found}, {'on' if on_path else 'not on'} the PATH",
-        mend="put the toolkit's folder on the PATH, and make /usr/local/cuda a link to the one of the image's CUDA",
+        fix="put the toolkit's folder on the PATH, and make /usr/local/cuda a link to the one of the image's CUDA",
     )

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from rdma_images.validate.case import Case, missing_in
-from rdma_images.validate.measured import Libraries, Packages
-from rdma_images.validate.plugin import Judge
+from rdma_images.core.case import Case, missing_in
+from rdma_images.core.measurements import Libraries, Packages
+from rdma_images.validate.pytest_plugin import Requirement
 
 LOADER = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
 CUDA_WHEEL = re.compile(r"nvidia-[a-z-]+-cu(\d+)")
@@ -20,8 +20,8 @@ def torch_libraries(libraries: Libraries) -> list[str]:
 def missing_for_torch(libraries: Libraries) -> list[str]:
     """What torch needs and nothing answers to, without what has a check of NCCL's."""
     missing = {name for path in torch_libraries(libraries) for name in missing_in(libraries, path)}
-    told = {name for path in libraries.nccl for name in missing_in(libraries, path)}
-    return sorted(missing - told - (set() if libraries.nccl else {"libnccl.so.2"}))
+    reported = {name for path in libraries.nccl for name in missing_in(libraries, path)}
+    return sorted(missing - reported - (set() if libraries.nccl else {"libnccl.so.2"}))
 
 
 def nccl_at_fault(libraries: Libraries) -> bool:
@@ -30,39 +30,39 @@ def nccl_at_fault(libraries: Libraries) -> bool:
 
 
 @pytest.mark.validator("torch.closure", source=LOADER)
-def test_closure(libraries: Libraries, judge: Judge) -> None:
+def test_closure(libraries: Libraries, require: Requirement) -> None:
     """Every library that torch needs is found."""
     paths = torch_libraries(libraries) or pytest.skip("the image has no torch with CUDA")
     missing = missing_for_torch(libraries)
-    judge(
+    require(
         not missing,
         expected="nothing missing but the driver's libcuda.so.1",
         found=f"missing: {', '.join(missing)}" if missing else f"complete for {len(paths)} libraries",
-        mend=f"install the wheels that torch requires (pip check names them): {', '.join(missing)}",
+        fix=f"install the wheels that torch requires (pip check names them): {', '.join(missing)}",
     )
 
 
 @pytest.mark.validator("torch.imports", source="import torch, in a process of its own")
-def test_imports(case: Case, libraries: Libraries, packages: Packages, judge: Judge) -> None:
+def test_imports(case: Case, libraries: Libraries, packages: Packages, require: Requirement) -> None:
     """`import torch` works."""
     installed = [folder["torch"] for folder in packages.wheels.values() if "torch" in folder]
     torch, why = case.measured.torch, case.measured.missing.get("torch", "")
     if not installed and not torch:
         pytest.skip("the image has no torch")
     if not torch and missing_for_torch(libraries):
-        pytest.skip("libraries that torch needs are missing: torch.closure tells")
+        pytest.skip("libraries that torch needs are missing: see torch.closure")
     if not torch and torch_libraries(libraries) and nccl_at_fault(libraries):
-        pytest.skip("NCCL is missing or lacks a library: nccl.found or nccl.closure tells")
-    judge(
+        pytest.skip("NCCL is missing or lacks a library: see nccl.found or nccl.closure")
+    require(
         torch is not None,
         expected="the version of torch",
         found=torch.version if torch else why,
-        mend="run `python3 -c 'import torch'` in the image: its message names the file at fault",
+        fix="run `python3 -c 'import torch'` in the image: its message names the file at fault",
     )
 
 
 @pytest.mark.validator("torch.cuda", source="torch.version.cuda, and the names of the NVIDIA wheels")
-def test_cuda(case: Case, packages: Packages, judge: Judge) -> None:
+def test_cuda(case: Case, packages: Packages, require: Requirement) -> None:
     """The CUDA wheels are of the CUDA that torch was built for."""
     torch = case.measured.torch
     if not torch or not torch.cuda:
@@ -73,9 +73,9 @@ def test_cuda(case: Case, packages: Packages, judge: Judge) -> None:
         for name in names
         if (match := CUDA_WHEEL.fullmatch(name)) and match.group(1) != torch.cuda.split(".")[0] and "nccl" not in name
     )
-    judge(
+    require(
         not of_other,
         expected=f"wheels of CUDA {torch.cuda.split('.')[0]}, which torch {torch.version} was built for",
         found=f"of another: {', '.join(of_other)}" if of_other else f"all of CUDA {torch.cuda}",
-        mend=f"uninstall {' '.join(of_other)}",
+        fix=f"uninstall {' '.join(of_other)}",
     )

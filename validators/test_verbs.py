@@ -5,9 +5,10 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.validate.case import Case, name_of
-from rdma_images.validate.measured import Files, Libraries
-from rdma_images.validate.plugin import Judge
+from rdma_images.core.case import Case, name_of
+from rdma_images.core.measurements import Files, Libraries
+from rdma_images.validate.pytest_plugin import Requirement
+from validators.in_use import PROVIDER, folder_of, looked_for, opened_in, providers_of
 from validators.toolruns import started, summary
 
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
@@ -15,44 +16,18 @@ DEVINFO = "ibv_devinfo(1); without a device it ends with 255"
 PROVIDERS = "rdma-core: libibverbs opens lib<driver>-rdmav<ABI>.so, named in /etc/libibverbs.d"
 BESIDE = "rdma-core installs its libraries into the folder that has the one with its providers"
 NO_DEVICE = re.compile(r"No IB devices found|Failed to get IB devices list", re.IGNORECASE)
-NAMED = re.compile(r"lib(\w+)-rdmav(\d+)\.so")
 
 
 @pytest.mark.validator("verbs.ibv-devinfo", source=DEVINFO, fabric="any")
-def test_ibv_devinfo(case: Case, libraries: Libraries, judge: Judge) -> None:
+def test_ibv_devinfo(case: Case, libraries: Libraries, require: Requirement) -> None:
     """ibv_devinfo is there and runs."""
     run = started(case, libraries, "ibv_devinfo", "libfabric.closure")
-    judge(
+    require(
         run.rc == 0 or (run.rc == 255 and bool(NO_DEVICE.search(run.out + run.err))),
         expected="devices, or the message that there are none",
         found=summary(run),
-        mend="install ibverbs-utils from the same source as libibverbs (the EFA installer, or Alibaba's repository)",
+        fix="install ibverbs-utils from the same source as libibverbs (the EFA installer, or Alibaba's repository)",
     )
-
-
-def folder_of(path: str) -> str:
-    """The folder of a file, as it is called where /lib is a link into /usr."""
-    folder = str(PurePosixPath(path).parent)
-    return f"/usr{folder}" if folder.startswith("/lib") else folder
-
-
-def providers_of(files: Files, fabric: str) -> list[str]:
-    """The verbs providers of a fabric, of any ABI and wherever they lie."""
-    return [p for p in files.libraries if (m := NAMED.fullmatch(name_of(p))) and m.group(1) == fabric]
-
-
-def looked_for(libraries: Libraries) -> set[str]:
-    """What the libibverbs that the loader finds looks for; where it finds none, what any does."""
-    every = libraries.verbs_looks_for
-    in_use = every.get(libraries.resolved["libibverbs.so.1"].file)
-    return set(in_use or (word for found in every.values() for word in found))
-
-
-def opened_in(libraries: Libraries) -> set[str]:
-    """The folders in which libibverbs opens providers: its own, then where the loader finds libibverbs itself."""
-    own = {folder_of(word) for word in looked_for(libraries) if "/lib%s-rdmav" in word}
-    file = libraries.resolved["libibverbs.so.1"].file
-    return own | ({folder_of(file)} if own and file else set())
 
 
 def homes(files: Files, libraries: Libraries, fabric: str) -> set[str]:
@@ -62,25 +37,27 @@ def homes(files: Files, libraries: Libraries, fabric: str) -> set[str]:
 
 
 @pytest.mark.validator("verbs.provider", source=PROVIDERS, fabric="any")
-def test_provider(files: Files, libraries: Libraries, fabric: str, judge: Judge) -> None:
+def test_provider(files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
     """The verbs provider of the image's fabric lies where libibverbs opens it, and is announced where it reads."""
     opened, provider = opened_in(libraries), providers_of(files, fabric)
     read = {word for word in looked_for(libraries) if word.endswith("/libibverbs.d")}
     driver = [p for p in files.libraries if name_of(p) == f"{fabric}.driver"]
-    judge(
+    missing = [f"no lib{fabric}-rdmav<ABI>.so"] if not provider else []
+    missing += [f"no {fabric}.driver"] if not driver else []
+    require(
         any(not opened or folder_of(p) in opened for p in provider)
         and any(str(PurePosixPath(p).parent) in (read or {"/etc/libibverbs.d"}) for p in driver),
         expected=f"lib{fabric}-rdmav<ABI>.so in {' or '.join(sorted(opened)) or 'any folder'}, "
         f"and {fabric}.driver in {' or '.join(sorted(read)) or '/etc/libibverbs.d'}",
-        found=", ".join(provider + driver) or "neither",
-        mend=f"install ibverbs-providers with {fabric} (the EFA installer's, or Alibaba's for eRDMA)",
+        found=", ".join(provider + driver + missing),
+        fix=f"install ibverbs-providers with {fabric} (the EFA installer's, or Alibaba's for eRDMA)",
     )
 
 
 @pytest.mark.validator("verbs.loader", source=BESIDE, fabric="any")
-def test_verbs_loader(case: Case, files: Files, libraries: Libraries, fabric: str, judge: Judge) -> None:
+def test_verbs_loader(case: Case, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
     """Whoever asks for libibverbs, or for libefa, gets the one that the fabric's provider belongs to."""
-    home = homes(files, libraries, fabric) or pytest.skip("libibverbs opens no provider: verbs.provider tells")
+    home = homes(files, libraries, fabric) or pytest.skip("libibverbs opens no provider: see verbs.provider")
     intended: dict[str, list[str]] = {}
     for name in ("libibverbs.so.1", *(["libefa.so.1"] if fabric == "efa" else [])):
         beside = [p for p in case.libraries_named(name.removesuffix(".1")) if folder_of(p) in home]
@@ -92,41 +69,41 @@ def test_verbs_loader(case: Case, files: Files, libraries: Libraries, fabric: st
         for name in intended.keys() & closure.libraries.keys():
             got[name].add(closure.libraries[name])
     other = sorted(p for name, found in got.items() for p in found if p and p not in intended[name])
-    judge(
+    require(
         not other,
         expected=" and ".join(" or ".join(paths) for paths in intended.values()),
         found=", ".join(other) or "the same, for all that need them",
-        mend=f"remove {', '.join(other)}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
+        fix=f"remove {', '.join(other)}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
     )
 
 
 @pytest.mark.validator("verbs.suffix", source=PROVIDERS)
-def test_suffix(files: Files, libraries: Libraries, judge: Judge) -> None:
+def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> None:
     """The verbs providers are of the ABI that libibverbs opens."""
     words = {word for found in libraries.verbs_looks_for.values() for word in found if "-rdmav" in word}
     wanted = {word.rpartition("%s")[2] for word in words}
-    providers = [p for p in files.libraries if NAMED.fullmatch(name_of(p))]
+    providers = [p for p in files.libraries if PROVIDER.fullmatch(name_of(p))]
     if not wanted or not providers:
         pytest.skip("the image has no libibverbs with providers")
     other = [path for path in providers if not any(path.endswith(suffix) for suffix in wanted)]
-    judge(
+    require(
         not other,
         expected=f"every provider ends with {' or '.join(sorted(wanted))}",
         found=", ".join(other) if other else f"all {len(providers)} do",
-        mend="install libibverbs and its providers from one source: a provider of another ABI is never opened",
+        fix="install libibverbs and its providers from one source: a provider of another ABI is never opened",
     )
 
 
 @pytest.mark.validator("verbs.single", source=LOADER, fabric="any")
-def test_verbs_single(case: Case, files: Files, libraries: Libraries, fabric: str, judge: Judge) -> None:
+def test_verbs_single(case: Case, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
     """One libibverbs is in the image."""
     found = case.libraries_named("libibverbs.so") or pytest.skip("the image has no libibverbs")
     # One that the loader takes instead of the providers' own has a check of its own.
     home, used = homes(files, libraries, fabric), libraries.resolved["libibverbs.so.1"].file
     spare = [path for path in found if path != used and folder_of(path) not in home]
-    judge(
+    require(
         not spare or len(found) == 1,
         expected="one file",
         found=", ".join(found),
-        mend=f"remove {', '.join(spare)} or the package that brings it",
+        fix=f"remove {', '.join(spare)} or the package that brings it",
     )

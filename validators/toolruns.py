@@ -2,17 +2,21 @@
 
 import pytest
 
-from rdma_images.validate.case import Case, missing_in
-from rdma_images.validate.measured import Libraries, ToolRun
+from rdma_images.core.case import Case, missing_in
+from rdma_images.core.measurements import Libraries
+from rdma_images.core.probe_value import ToolRun
 
 
-def started(case: Case, libraries: Libraries, command: str, tells: str) -> ToolRun:
-    """The run of `command`; skips where none was run, or where a library was missing, of which `tells` tells."""
+def started(case: Case, libraries: Libraries, command: str, reported_by: str) -> ToolRun:
+    """The run of `command`; skips where none was run, or where a library was missing.
+
+    That is reported by the check `reported_by`.
+    """
     tool = command.partition(" ")[0]
     runs = case.measured.tools or pytest.skip(case.measured.missing.get("tools", f"{tool} was not run"))
     run = runs[command]
     if run.path and run.rc == 127 and missing_in(libraries, run.path):
-        pytest.skip(f"it lacks a library: {tells} tells")
+        pytest.skip(f"it lacks a library: see {reported_by}")
     return run
 
 

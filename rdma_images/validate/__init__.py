@@ -1,20 +1,24 @@
-"""Prove an image: measure what is in it, relate it to what must hold, and keep the proof."""
+"""Validate an image: measure what is in it, compare that with what must hold, and keep the report."""
 
 import time
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rdma_images import datapath, paths, report
+from rdma_images import datapath, report
 from rdma_images import engine as engines
-from rdma_images.engine import Engine, Progress, silent
-from rdma_images.errors import RefusedError
-from rdma_images.model import Build, Check, Image, Report
+from rdma_images.core import paths
+from rdma_images.core.case import Case, Subject
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.measurements import Measured
+from rdma_images.core.model import Build, Check, Image
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.progress import Progress, silent
+from rdma_images.core.report import Report
+from rdma_images.engine import Engine
 from rdma_images.report import junit
-from rdma_images.validate import elsewhere, fabric, kept, measuring, suite
+from rdma_images.validate import elsewhere, fabric, measuring, report_cache, suite
 from rdma_images.validate import subject as subjects
-from rdma_images.validate.case import Case
-from rdma_images.validate.measured import Measured
 
 
 def validate(
@@ -29,8 +33,8 @@ def validate(
 ) -> Report:
     """Validate the image `ref` of `engine` and write report.json, report.xml and report.html to `folder_of`.
 
-    `image` and `build` say what was planned and built; without them it is an image that somebody else made, and is held
-    to what it says of itself. `host` is where to measure instead: a pod that runs the image, or a machine
+    `image` and `build` say what was planned and built; without them it is an image that somebody else made, and is
+    validated against its own labels. `host` is where to measure instead: a pod that runs the image, or a machine
     ("kubectl://pod", "ssh://name", "local://"); then no engine is needed, and the tiers "device" and "gpu" can be asked
     for. An unchanged image, suite and question is answered from the report kept, which says `reused`.
     The tier "datapath" comes with the static one, in one report. The report's digest is that of the image measured, and
@@ -42,32 +46,32 @@ def validate(
     folder = folder_of(ref, image, host)
     if host or engine is None:
         if "datapath" in tiers:
-            raise RefusedError("--tier datapath is for an image of an engine: leave --host out")
+            raise RefusedError("--tier datapath is for an image of an engine\nleave --host out")
         progress(f"validating {' on '.join(filter(None, (ref, host)))}")
         found = elsewhere.measure(host or "local://", tiers)
         return _report(elsewhere.subject(ref, host or "local://", found), found, image, build, tiers, folder, started)
     with closing(engines.client(engine)) as client:
         digest = subjects.digest(client, ref)
         _require(ref, digest, build)
-        name = kept.key(ref, digest, suite.digest(), image, tiers)
-        if reuse and (known := kept.find(name, digest)):
-            progress(f"{ref} was proven by this suite: nothing to validate")
+        name = report_cache.key(ref, digest, suite.digest(), image, tiers)
+        if reuse and (known := report_cache.find(name, digest)):
+            progress(f"{ref} is up to date: this suite has validated it")
             return report.publish_kept(*known, folder)
         progress(f"validating {ref}")
         about = subjects.subject(client, ref, digest)
-        found = measuring.measure(client, engine, about)
+        found = measuring.measure(client, engine, about, progress)
     emulated = datapath.run(digest, engine, image, progress, folder) if "datapath" in tiers else ()
     answer = _report(about, found, image, build, tiers, folder, started, emulated)
-    # Where the emulator could not be had today, it may be tomorrow.
+    # An emulator that is unavailable today may be available tomorrow.
     if not emulated or any(check.outcome != "skipped" for check in emulated):
-        kept.keep(name, answer, folder / "report.xml")
+        report_cache.keep(name, answer, folder / "report.xml")
     return answer
 
 
 def folder_of(ref: str, image: Image | None = None, host: str | None = None) -> Path:
     """Where the report of an image goes: build/images/<image id>/, or <reference>/ for one that has no id here.
 
-    What was measured on a host goes beside it, to <name>@<host>/: it does not take the place of the image's own proof.
+    What was measured on a host goes beside it, to <name>@<host>/: it does not replace the image's own report.
     """
     name = "@".join(filter(None, (image.id if image else ref, host)))
     return paths.image_folder("".join(c if c.isalnum() or c in "._-@" else "-" for c in name))
@@ -77,13 +81,13 @@ def _require(ref: str, digest: str, build: Build | None) -> None:
     """Raise RefusedError unless the image that the engine calls `ref` is the one of `build`."""
     if build and digest != build.digest:
         raise RefusedError(
-            f"{ref} is {digest} in this engine, but {build.digest} was built: somebody gave its name to another image. "
-            f"`invoke build` gives it back; `invoke validate --image {ref}` looks at the other"
+            f"{ref} is {digest} in this engine, but {build.digest} was built: its name was given to another image\n"
+            f"`{COMMAND} build` gives it back; `{COMMAND} validate --image {ref}` validates the other"
         )
 
 
 def _report(
-    about: subjects.Subject,
+    about: Subject,
     found: Measured,
     image: Image | None,
     build: Build | None,
@@ -107,7 +111,7 @@ def _report(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - started, 3),
         checks=(*checks, *emulated),
-        facts=case.model_copy(update={"subject": subjects.masked(about)}).model_dump(mode="json"),
+        facts=case.model_copy(update={"subject": subjects.masked(about)}),
     )
     report.write(answer, folder)
     return answer

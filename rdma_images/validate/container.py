@@ -1,4 +1,4 @@
-"""A container of an image under test: no network, nothing of the host inside, gone afterwards."""
+"""A container of an image under test: no network, nothing of the host inside, removed afterwards."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -7,12 +7,12 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from docker import DockerClient
-from docker.errors import APIError, DockerException
+from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 from docker.types import LogConfig, Mount
 
-from rdma_images.errors import RdmaImagesError
-from rdma_images.plain import plain
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.plain import plain
 
 LIFE = 900  # seconds after which a container ends by itself, should this process be killed before it can end it
 MEMORY = "6g"  # import torch takes 1
@@ -38,6 +38,13 @@ class Sealed:
     running: bool
     volumes: tuple[str, ...] = ()
 
+    def goes_on(self) -> bool:
+        """Whether the container still runs; one whose `sleep` is another program may end by itself."""
+        with contextlib.suppress(NotFound):
+            self.container.reload()
+            return self.running and self.container.status == "running"
+        return False
+
 
 @contextlib.contextmanager
 def sealed(client: DockerClient, image: str) -> Iterator[Sealed]:
@@ -55,7 +62,9 @@ def sealed(client: DockerClient, image: str) -> Iterator[Sealed]:
             volumes = {place: _volume(client, image, stack) for place in places}
             yield _started(client, image, volumes, stack)
         except DockerException as error:
-            raise RdmaImagesError(f"the engine could not run {image}: {plain(str(error))}") from None
+            raise RdmaImagesError(
+                f"the engine could not run {image}: {plain(str(error))}\nsee that `docker run` starts it"
+            ) from None
 
 
 def _volume(client: DockerClient, image: str, stack: contextlib.ExitStack) -> str:

@@ -1,25 +1,19 @@
 """Measure where an image runs: in a pod, over ssh, or on this machine."""
 
-from rdma_images.errors import RdmaImagesError
-from rdma_images.model import Tier
-from rdma_images.plain import plain
-from rdma_images.validate import door, probing
-from rdma_images.validate.measured import Measured
-from rdma_images.validate.subject import Subject
+from rdma_images.core.case import Subject
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.measurements import Measured, probes_of
+from rdma_images.core.plain import plain
+from rdma_images.validate import probing, transport
 
 LIMIT = 600.0  # seconds: an all-reduce starts a process a GPU, each of which imports torch
-PROBES: dict[Tier, tuple[str, ...]] = {
-    "static": probing.STATIC,
-    "device": ("system", "tools", "devices"),
-    "gpu": ("system", "torch", "devices", "packages", "gpus"),
-}
 
 
 def measure(host: str, tiers: tuple[str, ...]) -> Measured:
     """What the probes of `tiers` measure on `host`. Raises RdmaImagesError where nothing there can run them."""
-    names = tuple(dict.fromkeys(probe for tier, probes in PROBES.items() if tier in tiers for probe in probes))
+    names = probes_of(*tiers)
     try:
-        found = probing.probe(door.host(host, LIMIT), names)
+        found = probing.probe(transport.host(host, LIMIT), names)
     except RuntimeError as error:  # testinfra's, with what ssh said
         said = getattr(error.args[0], "stderr", "").strip() if error.args else ""
         raise RdmaImagesError(f"{host} cannot be reached: {plain(said or str(error))}") from None
@@ -33,7 +27,7 @@ def measure(host: str, tiers: tuple[str, ...]) -> Measured:
 
 
 def subject(ref: str, host: str, found: Measured) -> Subject:
-    """A host as the subject of a report: an image of which nobody says what it is."""
+    """A host as the subject of a report: an image without a plan and without labels."""
     system = found.system
     return Subject(
         ref=ref or host,

@@ -1,13 +1,18 @@
-"""Which fabric an image is meant for: what was planned, else what it says, else what is in it."""
+"""Which fabric an image is for: the plan's, else its label's, else the one that its content shows."""
 
-from rdma_images.model import Fabric, Image
-from rdma_images.validate.case import Expected, name_of
-from rdma_images.validate.measured import Measured
-from rdma_images.validate.subject import Subject
+import re
+
+from rdma_images.core.case import Expected, Subject, name_of
+from rdma_images.core.measurements import Measured
+from rdma_images.core.model import Fabric, Image
+
+# Of its packages for eRDMA: ibverbs-providers 56.2-1.0.3 for jammy, in a third party's record of August 2026. Those of
+# distributions are such as 50.0-2ubuntu0.2.
+ALIBABAS = re.compile(r"^\d+\.\d+-\d+\.\d+\.\d+$")
 
 
 def expected(subject: Subject, found: Measured, image: Image | None) -> Expected:
-    """What to hold the image against. An image of which nothing speaks for a fabric is held to none."""
+    """What the image must have. An image without a sign of a fabric is not validated for one."""
     if image:
         versions = {name: component.version for name, component in image.components.items()}
         return Expected(fabric=image.fabric, because="as planned", target=image.target, components=versions)
@@ -35,6 +40,8 @@ def guessed(subject: Subject, found: Measured) -> tuple[Fabric | None, str]:
     for path, plugin in plugins.items():
         if "libfabric.so.1" in plugin.needed or "ofi" in name_of(path):
             return "efa", f"guessed: {path} brings NCCL to libfabric"
+    if found.gpus and found.gpus.network.plugin:
+        return "efa", f"guessed: {found.gpus.network.plugin} brings NCCL to libfabric"
     hca = subject.environment.get("NCCL_IB_HCA", "")
     if "erdma" in hca:
         return "erdma", f"guessed: NCCL_IB_HCA={hca}"
@@ -42,5 +49,10 @@ def guessed(subject: Subject, found: Measured) -> tuple[Fabric | None, str]:
     for name in ("eadm", "erdma", "libibverbs-erdma"):
         if name in packages:
             return "erdma", f"guessed: the package {name} is installed"
+    for name in ("ibverbs-providers", "libibverbs", "libibverbs1"):
+        if ALIBABAS.search(packages.get(name, "")):
+            return "erdma", f"guessed: {name} {packages[name]} is Alibaba's"
+    if eadm := next((path for path in files if name_of(path) == "eadm"), None):
+        return "erdma", f"guessed: Alibaba's tool for eRDMA is here ({eadm})"
     signs = "no label, no /opt/amazon/efa, no network plugin, no eRDMA tools" if found.tree else "no RDMA device"
-    return None, f"nothing speaks for EFA or eRDMA ({signs})"
+    return None, f"no sign of EFA or eRDMA ({signs})"

@@ -1,9 +1,16 @@
-"""What the dynamic loader would find, worked out from files that were read out of an image: see ld.so(8)."""
+"""What the dynamic loader would find, computed from files that were exported from an image: see ld.so(8).
+
+For images without Python. Where there is one, probes/loader.py asks the image's own loader, whose answer counts:
+it knows its build's default folders, its hardware's subfolders and /etc/ld.so.preload, which are not computed here.
+Asking it needs a process inside, and an image without Python may hold nothing that could start one.
+"""
 
 import posixpath
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from rdma_images.validate.probes.conditions import SKIPPED, kind
 
 MAGIC = b"glibc-ld.so.cache1.1"
 HEADER, ENTRY = 48, 24  # bytes, glibc's sysdeps/generic/dl-cache.h
@@ -26,6 +33,7 @@ class ReadOut:
 
     libraries: Mapping[str, About]  # real files
     links: Mapping[str, str]
+    conditions: Mapping[str, str] = field(default_factory=dict)  # of real files that are no library of the machine
     cache: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     library_path: tuple[str, ...] = ()  # LD_LIBRARY_PATH
 
@@ -47,17 +55,30 @@ class ReadOut:
         return path
 
     def find(self, name: str, asked_by: str = "") -> str:
-        """The real file that the loader takes for `name`, "" for none. `asked_by` is the file that needs it."""
+        """The real file that the loader takes for `name`, "" for none. `asked_by` is the file that needs it.
+
+        What is for another machine is not taken, and what is no library at all is: see refused.
+        """
+        return self._there(self.path(name, asked_by))
+
+    def path(self, name: str, asked_by: str = "") -> str:
+        """The path under which the loader takes `name`, "" for none; see find."""
+        return next((path for path in self._candidates(name, asked_by) if self._there(path)), "")
+
+    def refused(self, file: str) -> str:
+        """Why the loader cannot map a real file that it takes, as conditions.of_content has it; "" where it can."""
+        return self.conditions.get(file, "")
+
+    def _candidates(self, name: str, asked_by: str) -> list[str]:
         if "/" in name:
-            return self._there(name)
+            return [name]
         asker = self.libraries.get(asked_by, About())
         before = () if asker.runpath else asker.rpath
         folders = [_expand(f, asked_by) for f in before]
         folders += self.library_path
         folders += [_expand(f, asked_by) for f in asker.runpath]
         candidates = [f"{folder}/{name}" for folder in folders]
-        candidates += [*self.cache.get(name, ()), *(f"{folder}/{name}" for folder in DEFAULT)]
-        return next((real for path in candidates if (real := self._there(path))), "")
+        return [*candidates, *self.cache.get(name, ()), *(f"{folder}/{name}" for folder in DEFAULT)]
 
     def closure(self, path: str) -> tuple[dict[str, str], list[str]]:
         """Every library that `path` pulls in, by name, and the names that nothing answers to."""
@@ -71,14 +92,16 @@ class ReadOut:
             real = self.find(name, asker)
             if real:
                 found[name] = real
-                todo += [(needed, real) for needed in self.libraries[real].needed]
+                todo += [(needed, real) for needed in self.libraries.get(real, About()).needed]
             else:
                 missing.append(name)
         return found, missing
 
     def _there(self, path: str) -> str:
-        real = self.real(path)
-        return real if real in self.libraries else ""
+        real = self.real(path) if path else ""
+        if kind(self.conditions.get(real, "")) in SKIPPED:
+            return ""
+        return real if real in self.libraries or real in self.conditions else ""
 
 
 def _expand(folder: str, origin: str) -> str:

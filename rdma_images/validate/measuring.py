@@ -6,52 +6,63 @@ from typing import cast
 
 from docker import DockerClient
 
-from rdma_images.engine import Engine
-from rdma_images.stream import CHUNK
-from rdma_images.validate import container, door, layers, probing, readout
-from rdma_images.validate.measured import Layer, Measured, ToolRun, lost
-from rdma_images.validate.subject import Subject
-from validators.probes import tools
+from rdma_images.core.case import Subject
+from rdma_images.core.measurements import Layer, Measured
+from rdma_images.core.probe_value import ToolRun
+from rdma_images.core.progress import Progress, silent, waiting
+from rdma_images.core.stream import CHUNK
+from rdma_images.engine import Engine, docker_command
+from rdma_images.validate import container, image_layers, probing, readout, transport
+from rdma_images.validate.answers import lost
+from rdma_images.validate.probes import tools
 
-PROBE_LIMIT = 150.0  # seconds for all probes of one image
+PROBE_LIMIT = 100.0  # seconds for all probes of one image, each of which has a limit of its own
+FIRST_WORD = 20.0  # seconds for Python to start: a fraction of one on an idle machine
 
 
-def measure(client: DockerClient, engine: Engine, subject: Subject) -> Measured:
+def measure(client: DockerClient, engine: Engine, subject: Subject, progress: Progress = silent) -> Measured:
     """Everything that can be measured in the image; what cannot has its reason in `missing`.
 
-    Its layers are read while its probes run. Raises RdmaImagesError where the engine refuses to run it.
+    Its layers are read while its probes run; `progress` hears what takes long. Raises RdmaImagesError where the engine
+    refuses to run it.
     """
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        reading = pool.submit(layers.layers, client, engine, subject)
+    doing = ["the engine to start the image"]
+    with ThreadPoolExecutor(max_workers=1) as pool, waiting(progress, lambda: doing[-1]):
+        reading = pool.submit(image_layers.layers, client, engine, subject)
         with container.sealed(client, subject.digest) as box:
-            found = _inside(box, engine, subject)
+            doing.append("what the image's own Python measures in it")
+            found = _inside(box, engine, subject, doing)
+        doing.append("its layers, each of which is read once")
         return _with_layers(found, reading)
 
 
-def _inside(box: container.Sealed, engine: Engine, subject: Subject) -> Measured:
-    why = "nothing in the image can be started"
-    if box.running:
-        inside = door.host(f"docker://{box.container.id}", PROBE_LIMIT, engine.environ())
-        found = probing.probe(inside, volumes=box.volumes)
-        if isinstance(found, Measured):
+def _inside(box: container.Sealed, engine: Engine, subject: Subject, doing: list[str]) -> Measured:
+    """What is measured with the image's Python, else with its files; `doing` takes what is begun."""
+    why, running = "nothing in the image can be started", box.running
+    if running:
+        inside = transport.host(f"docker://{box.container.id}", PROBE_LIMIT, engine.environ(), FIRST_WORD)
+        found = probing.probe(inside, volumes=box.volumes, user=subject.user, entry=subject.entrypoint)
+        running = box.goes_on()
+        if running and isinstance(found, Measured):
             return found
-        why = found
+        why = str(found) if running else "its container ended as soon as it had started"
+    doing.append("the image's files, which are read out")
     taken = readout.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), subject)
-    runs = _tool_runs(str(box.container.id), engine) if box.running else None
+    runs = _tool_runs(str(box.container.id), engine) if running else None
     missing = {"torch": f"torch was not imported: {why}"} | ({} if runs else {"tools": why})
     return taken.model_copy(update={"tools": runs, "missing": taken.missing | missing})
 
 
 def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
-    """The fabric's tools, each started by the engine: without Python there is nobody inside to start them."""
+    """The fabric's tools, each started by the engine: without Python nothing inside can start them."""
     found = {}
     for name, (tool, *arguments) in tools.COMMANDS.items():
         run = ToolRun(path="", rc=None, out="", err="", timed_out=False, seconds=0.0)
         for path in (tool, f"/opt/amazon/efa/bin/{tool}"):
-            command = ["docker", "exec", container_id, path, *arguments]
-            rc, out, err = door.bounded(command, tools.LIMIT, engine.environ())
-            late = rc == door.TIMED_OUT
-            if rc in door.NOT_FOUND and b"exec failed" in err + out:
+            command = docker_command.words("exec", container_id, path, *arguments)
+            rc, out, err = transport.bounded(command, tools.LIMIT, engine.environ())
+            late = rc == transport.TIMED_OUT
+            if rc in transport.NOT_FOUND and b"exec failed" in err + out:
                 continue
             text = [data[: tools.KEPT].decode("utf-8", "replace") for data in (out, err)]
             run = ToolRun(path=path, rc=None if late else rc, out=text[0], err=text[1], timed_out=late, seconds=0.0)

@@ -1,43 +1,34 @@
 """Carry the probes into an image, a pod or a host, run them once, and read what they found."""
 
+import ast
 import base64
 import functools
 import json
 import zlib
+from collections.abc import Iterator, Sequence
+from graphlib import TopologicalSorter
 
 from testinfra.host import Host
 
-from rdma_images.paths import VALIDATORS
-from rdma_images.validate.door import NOT_FOUND, TIMED_OUT
-from rdma_images.validate.measured import Measured, lost, measured
+from rdma_images.core.measurements import Measured, probes_of
+from rdma_images.core.paths import PROBES
+from rdma_images.validate import probes
+from rdma_images.validate.answers import lost, measured
+from rdma_images.validate.probes.measure import ENTRY, MARK, USER
+from rdma_images.validate.transport import NOT_FOUND, TIMED_OUT
 
-STATIC = ("system", "tools", "packages", "tree", "torch")
+STATIC = probes_of("static")
 PYTHONS = ("python3", "/opt/venv/bin/python3", "/usr/bin/python3", "/usr/local/bin/python3", "/opt/conda/bin/python3")
-# In the order in which they import each other.
-MODULES = (
-    "elf",
-    "leftovers",
-    "tree",
-    "tools",
-    "loader",
-    "libraries",
-    "pytorch",
-    "packages",
-    "system",
-    "devices",
-    "gpus",
-    "measure",
-)
-MARK = "rdma-images-measured:"
 START = """
 import base64,json,sys,types,zlib
+sys.stdout.write("started\\n"); sys.stdout.flush()
 if sys.version_info<(3,8): sys.exit("python "+sys.version.split()[0]+" is older than 3.8")
 sys.dont_write_bytecode=True
-for name in ("validators","validators.probes"):
+for name in ("rdma_images","rdma_images.validate","rdma_images.validate.probes"):
     sys.modules[name]=types.ModuleType(name); sys.modules[name].__path__=[]
 for name,source in json.loads(zlib.decompress(base64.b64decode("%s"))):
-    full="validators.probes."+name
-    module=sys.modules[full]=types.ModuleType(full); setattr(sys.modules["validators.probes"],name,module)
+    full="rdma_images.validate.probes."+name
+    module=sys.modules[full]=types.ModuleType(full); setattr(sys.modules["rdma_images.validate.probes"],name,module)
     exec(compile(source,name+".py","exec"),module.__dict__)
 module.main()
 """
@@ -46,26 +37,48 @@ module.main()
 @functools.cache
 def payload() -> str:
     """The probes as one Python program that needs nothing but an interpreter."""
-    sources = [(name, (VALIDATORS / "probes" / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES]
+    sources = [(name, (PROBES / f"{name}.py").read_text(encoding="utf-8")) for name in modules()]
     packed = base64.b64encode(zlib.compress(json.dumps(sources).encode(), 9)).decode()
     return START % packed
 
 
-def probe(host: Host, names: tuple[str, ...] = STATIC, volumes: tuple[str, ...] = ()) -> Measured | str:
+def modules() -> tuple[str, ...]:
+    """The modules that travel, each after those that it imports; the last one runs the probes."""
+    names = [path.stem for path in PROBES.glob("*.py") if path.stem != "__init__"]
+    return tuple(TopologicalSorter({name: _imported(name) for name in sorted(names)}).static_order())
+
+
+def _imported(name: str) -> Iterator[str]:
+    """The other probe modules that a probe module imports."""
+    for node in ast.walk(ast.parse((PROBES / f"{name}.py").read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == probes.__name__:
+            yield from (alias.name for alias in node.names)
+
+
+def probe(
+    host: Host,
+    names: tuple[str, ...] = STATIC,
+    volumes: tuple[str, ...] = (),
+    user: str = "",
+    entry: Sequence[str] = (),
+) -> Measured | str:
     """What the probes `names` measure on `host`; a sentence saying why where no Python there can run them.
 
-    `volumes` are folders of other file systems that belong to what is measured.
+    `volumes` are folders of other file systems that belong to what is measured; `user` is the image's, and `entry` the
+    words of its entry point and command.
     Where there is a Python that should have, and brings no answer, all of it is lost.
     """
     reasons, failures = [], []
     for python in PYTHONS:
-        words = (payload(), *names, *volumes)
+        about = [*([f"{USER}{user}"] if user else []), *(f"{ENTRY}{word}" for word in entry)]
+        words = (payload(), *names, *volumes, *about)
         result = host.run(f"{python} -c{' %s' * len(words)}", *words)
         _, mark, answers = result.stdout_bytes.partition(MARK.encode())
         if mark:
             return measured(answers.partition(b"\n")[0], names)
         if result.rc == TIMED_OUT:
-            return lost(names, f"{python} did not answer in time, or did not stop printing")
+            late = "answer in time, or did not stop printing" if result.stdout_bytes else "start in time"
+            return lost(names, f"{python} did not {late}")
         said = result.stderr_bytes.decode("utf-8", "replace").strip().splitlines()[-1:]
         if "older than" in "".join(said):
             reasons += said

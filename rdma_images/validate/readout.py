@@ -1,4 +1,4 @@
-"""Measure an image that has no Python: take its files out and read them here. Nothing of the image runs for this."""
+"""Measure an image without Python: export its files and read them on this machine. Nothing of the image runs."""
 
 import contextlib
 import re
@@ -13,28 +13,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
-from rdma_images import stream
-from rdma_images.errors import RdmaImagesError
-from rdma_images.paths import PROJECT
-from rdma_images.stream import CHUNK
-from rdma_images.validate import door
-from rdma_images.validate.case import name_of
+from rdma_images.core import stream
+from rdma_images.core.case import Subject, name_of
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.measurements import Measured
+from rdma_images.core.paths import PROJECT, PYTHON
+from rdma_images.core.stream import CHUNK
+from rdma_images.validate import linking, transport
+from rdma_images.validate.answers import lost, measured
 from rdma_images.validate.ldcache import About, ReadOut, cache
-from rdma_images.validate.measured import Measured, lost, measured
-from rdma_images.validate.subject import Subject
-from validators.probes import elf, leftovers, libraries, measure, packages, system, tree
+from rdma_images.validate.probes import conditions, elf, leftovers, libraries, measure, packages, settings, system, tree
 
 SHARED = re.compile(r".*\.so(\.[\w.]+)?")
 KEPT = re.compile(  # small files that are read where they lie
     r"/var/lib/dpkg/status(?:\.d/.+)?|/etc/ld\.so\.cache|/(?:etc|usr/lib)/os-release|.*\.dist-info/METADATA|.*/nccl\.h"
-    r"|/opt/amazon/efa_installed_packages"
+    r"|/opt/amazon/efa_installed_packages|/etc/(?:passwd|group)|" + settings.PLACES.pattern
 )
 KEPT_LIMIT = 32 * CHUNK
 KEPT_IN_ALL = 512 * CHUNK
 LIBRARY_LIMIT = 2048 * CHUNK
 MEMORY = 1024 * CHUNK  # bytes that reading may take
 SECONDS = 600  # of processor time
-PROBES = ("tree", "packages", "system")
+KINDS = {
+    tarfile.DIRTYPE: stat.S_IFDIR,
+    tarfile.SYMTYPE: stat.S_IFLNK,
+    tarfile.REGTYPE: stat.S_IFREG,
+    tarfile.FIFOTYPE: stat.S_IFIFO,
+    tarfile.CHRTYPE: stat.S_IFCHR,
+    tarfile.BLKTYPE: stat.S_IFBLK,
+}
+PROBES = ("tree", "packages", "system", "settings")
 SUBJECT, ANSWERS = "subject.json", "answers.json"
 METHOD = "the image's ld.so.cache, read out"
 
@@ -44,9 +52,13 @@ class Taken:
     """What is gathered while an image's files stream by."""
 
     root: Path  # where small files are kept, at their place in the image
+    named: frozenset[str]  # further files to keep, which the image's variables name
     kept: int = 0  # bytes in them
     last: tuple[str, bytes] = ("", b"")  # path and content of the last file that was worth reading for a secret
     shared: dict[str, dict[str, Any]] = field(default_factory=dict)  # ELF libraries by path
+    linkings: dict[str, linking.Linking] = field(default_factory=dict)
+    conditions: dict[str, str] = field(default_factory=dict)  # of what is no library of this machine
+    files: set[str] = field(default_factory=set)
     links: dict[str, str] = field(default_factory=dict)
     nccl: dict[str, dict[str, Any]] = field(default_factory=dict)
     plugins: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -54,7 +66,7 @@ class Taken:
 
 
 def read_out(export: Iterable[bytes], subject: Subject, memory: int = MEMORY) -> Measured:
-    """What can be told of the image from its files alone: all but what `import torch` and the tools would say.
+    """What the files of the image alone show: all but what `import torch` and the tools would say.
 
     `export` is the tar of its file system. It is read in a process that may take only `memory` (bytes) and SECONDS, as
     files may have been made to take all there is; where that is too little, or the tar is damaged, everything is lost.
@@ -63,7 +75,7 @@ def read_out(export: Iterable[bytes], subject: Subject, memory: int = MEMORY) ->
         folder = Path(name)
         (folder / SUBJECT).write_text(subject.model_dump_json(), encoding="utf-8")
         with (folder / "errors").open("wb") as errors:
-            command = [sys.executable, "-m", __name__, name, str(memory)]
+            command = [*PYTHON, "-m", __name__, name, str(memory)]
             reading = subprocess.Popen(
                 command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors
             )
@@ -74,7 +86,7 @@ def read_out(export: Iterable[bytes], subject: Subject, memory: int = MEMORY) ->
             why = said[-1] if said else f"reading them ended with {reading.returncode}"
             return lost(PROBES, f"the image's files could not be read: {why}")
         with (folder / ANSWERS).open("rb") as answers:
-            return measured(answers.read(door.MOST_BYTES), PROBES)
+            return measured(answers.read(transport.MOST_BYTES), PROBES)
 
 
 def _feed(export: Iterable[bytes], into: IO[bytes]) -> None:
@@ -84,7 +96,9 @@ def _feed(export: Iterable[bytes], into: IO[bytes]) -> None:
             for chunk in export:
                 into.write(chunk)
     except OSError as error:
-        raise RdmaImagesError(f"the engine stopped handing out the image's files: {error}") from None
+        raise RdmaImagesError(
+            f"the engine stopped handing out the image's files: {error}\ntry again, and look into the engine's log"
+        ) from None
 
 
 def main(folder: Path, memory: int) -> None:
@@ -92,36 +106,49 @@ def main(folder: Path, memory: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     subject = Subject.model_validate_json((folder / SUBJECT).read_bytes())
-    taken = Taken(folder / "files")
+    (folder / ANSWERS).write_bytes(answers(sys.stdin.buffer, folder, subject))
+
+
+def answers(export: IO[bytes], folder: Path, subject: Subject) -> bytes:
+    """What the probes would print in the image whose tar is `export`; its small files are kept in `folder`."""
+    named = [*(subject.environment.get(name, "") for name in settings.NAMING), *settings.scripts(subject.entrypoint)]
+    taken = Taken(folder / "files", frozenset(named))
     taken.root.mkdir()
-    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|", bufsize=CHUNK) as archive:
-        files = tree.summary(_entries(archive, taken), lambda path: _small(taken, path))
-    answers = {
-        "tree": {"value": {"files": files, "libraries": _libraries(taken, files, subject)}},
-        "packages": {"value": packages.installed_packages(str(taken.root))},
-        "system": {"value": _system(taken, subject)},
-    }
-    (folder / ANSWERS).write_bytes(measure.as_json(answers))
+    with tarfile.open(fileobj=export, mode="r|", bufsize=CHUNK) as archive:
+        entries = _entries(archive, taken, subject.machine)
+        files = tree.summary(
+            entries, lambda path: _small(taken, path), lambda: system.user(subject.user, str(taken.root))
+        )
+    return measure.as_json(
+        {
+            "tree": {"value": {"files": files, "libraries": _libraries(taken, files, subject)}},
+            "packages": {"value": packages.installed_packages(str(taken.root))},
+            "system": {"value": _system(taken, subject)},
+            "settings": {"value": _settings(taken, subject)},
+        }
+    )
 
 
-def _entries(archive: tarfile.TarFile, taken: Taken) -> Iterator[tree.Entry]:
+def _entries(archive: tarfile.TarFile, taken: Taken, machine: str) -> Iterator[tree.Entry]:
     """Every file of the archive as the tree's summary wants it; libraries are read as they come by."""
-    kinds = {tarfile.DIRTYPE: stat.S_IFDIR, tarfile.SYMTYPE: stat.S_IFLNK, tarfile.REGTYPE: stat.S_IFREG}
     for number, member in enumerate(stream.members(archive)):
         path = "/" + member.name.removeprefix("./").strip("/")
-        mode = member.mode | kinds.get(member.type, 0)
+        mode = member.mode | KINDS.get(member.type, 0)
         if member.issym():
             taken.links[path] = member.linkname
         elif member.islnk():  # another name of a file that came before
             taken.links[path] = "/" + member.linkname.removeprefix("./").lstrip("/")
         elif member.isfile():
-            _take(archive, member, path, taken)
+            taken.files.add(path)
+            _take(archive, member, path, taken, machine)
+        elif condition := conditions.of_mode(mode):
+            taken.conditions[path] = condition
         target = taken.links.get(path, "")
-        yield tree.Entry(path, mode, member.size, str(number), target)
+        yield tree.Entry(path, mode, member.size, str(number), target, member.uid, member.gid)
 
 
-def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, taken: Taken) -> None:
-    if KEPT.fullmatch(path) and member.size <= KEPT_LIMIT:
+def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, taken: Taken, machine: str) -> None:
+    if (KEPT.fullmatch(path) or path in taken.named) and member.size <= KEPT_LIMIT:
         taken.kept += member.size
         if taken.kept > KEPT_IN_ALL:
             raise ValueError(f"the records of its packages take more than {KEPT_IN_ALL} bytes")
@@ -130,6 +157,8 @@ def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, taken: T
         with tempfile.TemporaryDirectory(dir=taken.root) as folder:
             file = Path(folder) / "library"
             _save(archive, member, file)
+            if condition := conditions.of_path(str(file), machine):
+                taken.conditions[path] = condition
             _read_library(path, str(file), taken)
     elif leftovers.may_hold_secret(path, member.size) and (content := archive.extractfile(member)):
         taken.last = path, content.read()
@@ -137,16 +166,22 @@ def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, taken: T
 
 def _read_library(path: str, file: str, taken: Taken) -> None:
     name = name_of(path)
-    try:
+    with contextlib.suppress(OSError, elf.NotElf):
         taken.shared[path] = elf.library(file)
-    except (OSError, elf.NotElf):
-        return
+        taken.linkings[path] = linking.of(file, Path(file).stat().st_size)
     if libraries.NCCL.fullmatch(name):
         taken.nccl[path] = libraries.about_nccl(file)
     elif libraries.PLUGIN.fullmatch(name):
         taken.plugins[path] = libraries.about_plugin(file)
     elif name.startswith("libibverbs.so"):
-        taken.verbs[path] = elf.words(file, libraries.VERBS)
+        taken.verbs[path] = _words(file, libraries.VERBS)
+
+
+def _words(file: str, pattern: re.Pattern[bytes]) -> list[str]:
+    try:
+        return elf.words(file, pattern)
+    except (OSError, elf.NotElf):
+        return []
 
 
 def _save(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
@@ -167,44 +202,90 @@ def _small(taken: Taken, path: str) -> bytes:
 def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[str, Any]:
     """The same as the probe of that name, with the loader's part worked out here."""
     found = files["libraries"]
-    tree_of = ReadOut(
-        libraries={
-            path: About(tuple(about["needed"]), tuple(about["rpath"]), tuple(about["runpath"]))
-            for path, about in taken.shared.items()
-        },
-        links=taken.links,
-        cache=cache(_kept(taken, "/etc/ld.so.cache")),
-        library_path=tuple(filter(None, subject.environment.get("LD_LIBRARY_PATH", "").split(":"))),
-    )
-    asked_by = next(iter(sorted(taken.nccl)), "")
+    tree_of = _read_out(taken, subject)
+    for path, about in found.items():
+        about["condition"] = _condition(tree_of, taken, path) if ".so" in name_of(path) else ""
+    for read in (taken.nccl, taken.plugins):
+        read.update({path: {"error": found[path]["condition"]} for path in read if found[path]["condition"]})
+    asked_by = next(iter(sorted(path for path, about in taken.nccl.items() if not about["error"])), "")
     named = [name_of(p) for p in found if libraries.PLUGIN.fullmatch(name_of(p))]
     resolved = {name: _resolved(tree_of, name, "") for name in libraries.ASKED}
     resolved |= {
         name: _resolved(tree_of, name, asked_by) for name in libraries.plugin_names(named, subject.environment)
     }
     closed = {r["file"] for r in resolved.values() if r["file"]} | set(taken.nccl) | set(taken.plugins)
-    closed |= set(libraries.real_files(found, libraries.FABRIC))
+    closed |= set(libraries.real_files(found, libraries.FABRIC) + libraries.real_files(found, libraries.PROVIDER))
     at = {str(taken.root / p.lstrip("/")): p for p in libraries.real_files(found, libraries.HEADER)}
     return {
         "nccl": taken.nccl,
         "plugins": taken.plugins,
         "headers": {at[path]: version for path, version in libraries.headers(list(at)).items()},
         "resolved": resolved,
-        "closures": {path: _closure(tree_of, path) for path in sorted(closed)},
+        "closures": {path: _closure(tree_of, path, taken.linkings) for path in sorted(closed)},
         "verbs_looks_for": taken.verbs,
         "method": METHOD,
     }
 
 
+def _read_out(taken: Taken, subject: Subject, library_path: str | None = None) -> ReadOut:
+    """What decides what the loader finds; `library_path` takes the place of the image's LD_LIBRARY_PATH."""
+    folders = subject.environment.get("LD_LIBRARY_PATH", "") if library_path is None else library_path
+    return ReadOut(
+        libraries={
+            path: About(tuple(about["needed"]), tuple(about["rpath"]), tuple(about["runpath"]))
+            for path, about in taken.shared.items()
+        },
+        links=taken.links,
+        conditions=taken.conditions,
+        cache=cache(_kept(taken, "/etc/ld.so.cache")),
+        library_path=tuple(filter(None, folders.split(":"))),
+    )
+
+
+def _settings(taken: Taken, subject: Subject) -> dict[str, Any]:
+    """The same as the probe of that name."""
+    environment, without = subject.environment, _read_out(taken, subject, "")
+    known = sorted(path for path in taken.files if settings.PLACES.fullmatch(path) or path in taken.named)
+    texts = [(path, _kept(taken, path).decode("utf-8", "replace")) for path in known]
+    texts += [(settings.ENTRY, line) for line in settings.shell_lines(subject.entrypoint)]
+    found = settings.assigned([one for one in texts if not one[1].startswith(settings.PROGRAM)], environment)
+
+    def there(path: str) -> bool:
+        real = without.real(path)
+        return real in taken.files or any(file.startswith(f"{real}/") for file in taken.files)
+
+    return {
+        "assigned": found,
+        "absent": settings.absent(environment, found, there),
+        "without_path": {name: without.find(name) for name in settings.asked(environment) if name != "libcuda.so.1"}
+        if environment.get("LD_LIBRARY_PATH")
+        else {},
+    }
+
+
+def _condition(tree_of: ReadOut, taken: Taken, path: str) -> str:
+    real = tree_of.real(path)
+    if real in taken.files or real in taken.conditions:
+        return taken.conditions.get(real, "")
+    return "loop" if real in taken.links else "dangling"
+
+
 def _resolved(tree_of: ReadOut, name: str, asked_by: str) -> dict[str, str]:
+    path = tree_of.path(name, asked_by)
     real = tree_of.find(name, asked_by)
-    error = "" if real else f"{name}: not in {METHOD}, not in the default folders"
-    return {"path": real, "file": real, "error": error}
+    why = tree_of.refused(real)
+    if not real:
+        return {"path": "", "file": "", "error": f"{name}: not in {METHOD}, not in the default folders"}
+    return {"path": path, "file": real, "error": f"{path}: {why}" if why else ""}
 
 
-def _closure(tree_of: ReadOut, path: str) -> dict[str, Any]:
+def _closure(tree_of: ReadOut, path: str, linkings: dict[str, linking.Linking]) -> dict[str, Any]:
     found, missing = tree_of.closure(path)
-    return {"libraries": found, "missing": missing, "error": ""}
+    faults = [f"{path}: {why}"] if (why := tree_of.refused(path)) else []
+    faults += [f"{file}: {why} (required by {path})" for file in found.values() if (why := tree_of.refused(file))]
+    if not faults and not missing:
+        faults = linking.faults(path, found, linkings)
+    return {"libraries": found, "missing": missing, "faults": faults, "error": ""}
 
 
 def _kept(taken: Taken, path: str) -> bytes:

@@ -6,52 +6,11 @@ from typing import Any
 
 from docker import DockerClient
 from docker.errors import DockerException, ImageNotFound, NotFound
-from pydantic import BaseModel, ConfigDict
 
-from rdma_images.errors import RdmaImagesError
-from rdma_images.labels import PREFIX
-from rdma_images.plain import plain
-from validators.probes import leftovers
-
-
-class Step(BaseModel):
-    """One step of the image's history: what made it, and the bytes it added."""
-
-    model_config = ConfigDict(frozen=True)
-
-    made_by: str
-    bytes: int
-
-
-class Subject(BaseModel):
-    """An image as its configuration describes it.
-
-    `digest` tells its content: of the manifest where the engine keeps one, else of the configuration.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    ref: str
-    digest: str
-    platform: str
-    labels: dict[str, str]
-    environment: dict[str, str]
-    user: str
-    entrypoint: list[str]
-    tags: list[str]
-    bytes: int
-    created: str
-    layers: list[str]  # digests of the uncompressed layers, lowest first
-    history: list[Step]  # oldest first
-
-    def label(self, name: str) -> str | None:
-        """A label of ours, by what follows the prefix."""
-        return self.labels.get(f"{PREFIX}.{name}")
-
-    @property
-    def rehearsal(self) -> tuple[str, ...]:
-        """The ids of the sources that stand-ins replaced."""
-        return tuple(filter(None, plain(self.label("rehearsal") or "").split(",")))
+from rdma_images.core.case import Step, Subject
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import COMMAND
+from rdma_images.validate.probes import leftovers
 
 
 def masked(about: Subject) -> Subject:
@@ -70,9 +29,9 @@ def masked(about: Subject) -> Subject:
 
 
 def digest(client: DockerClient, ref: str) -> str:
-    """What tells the content of the image `ref` of the engine. Raises as `subject` does."""
+    """What identifies the content of the image `ref` of the engine. Raises as `subject` does."""
     api: Any = client.api
-    with _told(ref):
+    with _engine_errors(ref):
         return str(api.inspect_image(ref)["Id"])
 
 
@@ -82,23 +41,25 @@ def subject(client: DockerClient, ref: str, digest: str | None = None) -> Subjec
     Raises RdmaImagesError where the engine has no such image or does not answer.
     """
     api: Any = client.api
-    with _told(ref):
+    with _engine_errors(ref):
         found = api.inspect_image(digest or ref)
         steps = _history(client, found["Id"])
     return _subject(ref, found, steps)
 
 
 @contextmanager
-def _told(ref: str) -> Iterator[None]:
-    """The engine's complaints on `ref` as ours."""
+def _engine_errors(ref: str) -> Iterator[None]:
+    """The engine's errors about `ref` as ours."""
     try:
         yield
     except ImageNotFound:
         raise RdmaImagesError(
-            f"the engine has no image {ref!r}: build it with `invoke build`, or `docker pull` it into this engine first"
+            f"the engine has no image {ref!r}\nbuild it with `{COMMAND} build`, or `docker pull` it into this engine"
         ) from None
     except DockerException as error:
-        raise RdmaImagesError(f"the engine did not say what {ref!r} is: {error}") from None
+        raise RdmaImagesError(
+            f"the engine did not say what {ref!r} is: {error}\nsee with `docker info` that it answers"
+        ) from None
 
 
 def _history(client: DockerClient, digest: str) -> list[dict[str, Any]]:

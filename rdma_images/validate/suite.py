@@ -5,36 +5,43 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from rdma_images.errors import RdmaImagesError
-from rdma_images.model import Check
-from rdma_images.paths import PROJECT, VALIDATORS
-from rdma_images.validate.case import Case
+from rdma_images.core.case import Case
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import Check
+from rdma_images.core.paths import CODE, DATA, PROJECT, PYTHON, VALIDATORS, places
 
 LIMIT = 120  # seconds: the validators only relate what was measured
 INPUTS = (
     "validators/**/*.py",
     "validators/*.yaml",
-    "rdma_images/validate/*.py",
+    "rdma_images/validate/**/*.py",
     "rdma_images/datapath/*.py",
     "rdma_images/datapath/guest/*",
     "rdma_images/facts/*.py",
-    "rdma_images/labels.py",
-    "rdma_images/model.py",
-    "rdma_images/nccl_log.py",
-    "rdma_images/plain.py",
-    "rdma_images/stream.py",
-    "rdma_images/verdict.py",
-    "rdma_images/versions.py",
-    "rdma_images/yamlfile.py",
+    "rdma_images/plan/runtime.py",
+    "rdma_images/core/case.py",
+    "rdma_images/core/files.py",
+    "rdma_images/core/machine.py",
+    "rdma_images/core/measurements.py",
+    "rdma_images/core/model.py",
+    "rdma_images/core/plain.py",
+    "rdma_images/core/probe_value.py",
+    "rdma_images/core/sizes.py",
+    "rdma_images/core/stream.py",
+    "rdma_images/core/versions.py",
+    "rdma_images/core/yaml_file.py",
+    "facts/aws-ofi-nccl.yaml",
     "facts/bases.yaml",
+    "facts/cuda.yaml",
     "facts/environment.yaml",
     "facts/erdma.yaml",
     "facts/instances.yaml",
     "facts/nccl-logs.yaml",
+    "facts/running.yaml",
+    "facts/variables.yaml",
 )
 
 
@@ -43,9 +50,16 @@ def digest() -> str:
     """The digest of all that decides a result beside the image: same digest, same answer."""
     found = hashlib.sha256()
     for pattern in INPUTS:
-        for path in sorted(PROJECT.glob(pattern)):
-            found.update(str(path.relative_to(PROJECT)).encode() + b"\0" + path.read_bytes() + b"\0")
+        for root in _roots(pattern):
+            for path in sorted(root.glob(pattern)):
+                found.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
     return f"sha256:{found.hexdigest()}"
+
+
+def _roots(pattern: str) -> list[Path]:
+    """The folders in which a pattern of INPUTS is looked for."""
+    part = pattern.partition("/")[0]
+    return [CODE] if part == "rdma_images" else [folder.parent for folder in places(part)]
 
 
 def run(case: Case, tiers: tuple[str, ...], junit: Path) -> tuple[Check, ...]:
@@ -58,26 +72,32 @@ def run(case: Case, tiers: tuple[str, ...], junit: Path) -> tuple[Check, ...]:
     with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
         given, answer = Path(folder) / "case.json", Path(folder) / "checks.json"
         given.write_text(case.model_dump_json(), encoding="utf-8")
-        command = [
-            *(sys.executable, "-m", "pytest", str(VALIDATORS), "-q", "--no-header", "--color=no", "-o", "addopts="),
-            *("-p", "rdma_images.validate.plugin", "-p", "no:cacheprovider", "-p", "no:testinfra", "--tb=line"),
-            *(f"--case={given}", f"--checks={answer}", f"--tiers={','.join(tiers)}", f"--junit-xml={junit}"),
-            *("-o", "junit_suite_name=rdma-images", "-o", "junit_family=xunit2", "--rootdir", str(PROJECT)),
-        ]
+        command = [*PYTHON, "-m", "pytest", str(VALIDATORS), *options(given, answer, tiers), f"--junit-xml={junit}"]
         done = _run(command)
         if done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED:
-            raise RdmaImagesError(f"no validator is of the tier {', '.join(tiers)}: ask for static, device or gpu")
+            raise RdmaImagesError(f"no validator is of the tier {', '.join(tiers)}\nask for static, device or gpu")
         if done.returncode not in (0, 1) or not answer.exists():
             last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
             raise RdmaImagesError(f"the validators could not run (pytest ended with {done.returncode}):\n{last}")
         return tuple(Check(**fields) for fields in json.loads(answer.read_text(encoding="utf-8")))
 
 
+def options(case: Path, answer: Path, tiers: tuple[str, ...]) -> list[str]:
+    """pytest's arguments for `case` and `tiers`: no configuration file, and the checks as JSON in `answer`."""
+    return [
+        *("-q", "--no-header", "--color=no", "--assert=plain", "--tb=line", "--rootdir", str(DATA), "-c", os.devnull),
+        *("-p", "rdma_images.validate.pytest_plugin", "-p", "no:cacheprovider"),
+        *("-o", "junit_suite_name=rdma-images", "-o", "junit_family=xunit2", "-o", "addopts="),
+        *(f"--case={case}", f"--checks={answer}", f"--tiers={','.join(tiers)}"),
+    ]
+
+
 def _run(command: list[str]) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_ADDOPTS": "", "PYTEST_PLUGINS": ""}
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment |= {"PYTEST_ADDOPTS": "", "PYTEST_PLUGINS": ""}
     try:
         return subprocess.run(
             command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
         )
     except subprocess.TimeoutExpired:
-        raise RdmaImagesError(f"the validators did not end in {LIMIT} s: look at validators/ for what waits") from None
+        raise RdmaImagesError(f"the validators did not end in {LIMIT} s\nlook in validators/ for what waits") from None

@@ -1,4 +1,4 @@
-"""The pytest plugin behind the validators: what they are given, and how their results become checks."""
+"""The pytest plugin of the validators: their fixtures, and how their results become checks."""
 
 import json
 from collections.abc import Generator
@@ -8,32 +8,34 @@ from typing import Any, NoReturn
 
 import pytest
 
-from rdma_images.model import Check
-from rdma_images.plain import plain
-from rdma_images.validate.case import Case, mapped_nccl, nccl_in_use, nccl_wheels, wheel_nccl
-from rdma_images.validate.measured import Devices, Files, Gpus, Libraries, Packages, System, Torch
+from rdma_images.core.case import Case, mapped_nccl, nccl_in_use, nccl_wheels, wheel_nccl
+from rdma_images.core.machine import Devices, Gpus
+from rdma_images.core.measurements import Files, Libraries, Packages, Settings, System, Torch
+from rdma_images.core.model import Check
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.plain import plain
 
-VERDICT = pytest.StashKey["Judge"]()
+REQUIREMENT = pytest.StashKey["Requirement"]()
 CHECKS = pytest.StashKey[list[Check]]()
 
 
-class BrokenError(AssertionError):
-    """What a validator found is not what must hold. Reads as expected, found, mend."""
+class UnmetError(AssertionError):
+    """What a validator found is not what must hold. Reads as expected, found, fix."""
 
 
 @dataclass
-class Judge:
+class Requirement:
     """Given to every validator: called once, with what must hold and what was found."""
 
     expected: str = ""
     found: str = ""
-    mend: str = ""
+    fix: str = ""
 
-    def __call__(self, holds: bool, *, expected: str, found: str, mend: str) -> None:
-        """Record the finding; raises BrokenError, which fails the check, where it does not hold."""
-        self.expected, self.found, self.mend = plain(expected), plain(found), plain(mend)
+    def __call__(self, holds: bool, *, expected: str, found: str, fix: str) -> None:
+        """Record the finding; raises UnmetError, which fails the check, where it does not hold."""
+        self.expected, self.found, self.fix = plain(expected), plain(found), plain(fix)
         if not holds:
-            raise BrokenError(f"expected: {self.expected}\nfound: {self.found}\nmend: {self.mend}")
+            raise UnmetError(f"expected: {self.expected}\nfound: {self.found}\nfix: {self.fix}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -95,22 +97,22 @@ def _marked(item: pytest.Item) -> dict[str, Any]:
 
 def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[None]") -> Check:
     about = _about(item)
-    judge = item.stash.get(VERDICT, Judge())
-    found, mend, reason = judge.found, judge.mend, ""
+    require = item.stash.get(REQUIREMENT, Requirement())
+    found, fix, reason = require.found, require.fix, ""
     if report.outcome == "skipped" and call.excinfo:
         reason = str(call.excinfo.value).removeprefix("Skipped: ")
-    elif report.outcome == "failed" and call.excinfo and not isinstance(call.excinfo.value, BrokenError):
+    elif report.outcome == "failed" and call.excinfo and not isinstance(call.excinfo.value, UnmetError):
         found = f"the validator itself failed: {call.excinfo.exconly()}"
-        mend = "report this as a defect, with the report's facts"
+        fix = "report this as a defect, with report.json"
     return Check(
         id=about["id"],
         title=_title(item),
         tier=about["tier"],
         severity=about["severity"],
         outcome=report.outcome,
-        expected=judge.expected,
+        expected=require.expected,
         found=found,
-        mend=mend if report.outcome == "failed" else "",
+        fix=fix if report.outcome == "failed" else "",
         reason=reason,
         source=about["source"],
         seconds=round(call.duration, 4),
@@ -123,10 +125,10 @@ def _title(item: pytest.Item) -> str:
 
 
 @pytest.fixture
-def judge(request: pytest.FixtureRequest) -> Judge:
-    """The one that a validator tells what it found."""
+def require(request: pytest.FixtureRequest) -> Requirement:
+    """What a validator calls with what it found."""
     stash: pytest.Stash = request.node.stash
-    return stash.setdefault(VERDICT, Judge())
+    return stash.setdefault(REQUIREMENT, Requirement())
 
 
 @pytest.fixture(scope="session")
@@ -134,14 +136,14 @@ def case(request: pytest.FixtureRequest) -> Case:
     """The image, what is expected of it, and what was measured."""
     path: Path | None = request.config.getoption("--case")
     if path is None:
-        raise pytest.UsageError("no --case: run `invoke validate`, which measures and then calls this suite")
+        raise pytest.UsageError(f"no --case: run `{COMMAND} validate`, which measures and then calls this suite")
     return Case.model_validate_json(path.read_bytes())
 
 
 def unmeasured(case: Case, probe: str) -> NoReturn:
     """Skip a validator for want of what `probe` measures."""
-    if probe in case.measured.lost and probe != "torch":  # torch.imports tells
-        pytest.skip(f"{probe} could not be measured: measured.complete tells")
+    if probe in case.measured.lost and probe != "torch":  # torch.imports reports it
+        pytest.skip(f"{probe} could not be measured: see measured.complete")
     pytest.skip(case.measured.missing.get(probe, f"{probe} was not measured"))
 
 
@@ -167,6 +169,12 @@ def files(case: Case) -> Files:
 def packages(case: Case) -> Packages:
     """What package managers say is installed."""
     return case.measured.packages or unmeasured(case, "packages")
+
+
+@pytest.fixture
+def settings(case: Case) -> Settings:
+    """What sets variables beside the environment."""
+    return case.measured.settings or unmeasured(case, "settings")
 
 
 @pytest.fixture
@@ -196,9 +204,9 @@ def nccl(case: Case) -> tuple[str, str]:
     mapped, tree, wheels = mapped_nccl(case), case.measured.tree, nccl_wheels(case)
     wheel = wheel_nccl(tree.libraries) if tree else None
     if mapped and wheel and mapped.path != wheel:
-        pytest.skip("another NCCL is loaded than the one installed: nccl.loaded tells")
+        pytest.skip("another NCCL is loaded than the one installed: see nccl.loaded")
     if wheel and wheels and found[1] not in wheels.values():
-        pytest.skip("the installed NCCL is not the one its wheel says: nccl.version tells")
+        pytest.skip("the installed NCCL is not the one its wheel says: see nccl.version")
     if not found[1]:
         pytest.skip(f"{found[0]} names no version: it may be damaged")
     return found

@@ -8,7 +8,7 @@ import re
 import sys
 from typing import Any
 
-from validators.probes import tools
+from rdma_images.validate.probes import tools
 
 HEAD = 64 * 1024  # characters: a wheel's METADATA begins with its name and version
 RPM_KEPT = 4 << 20  # bytes: a system has some thousand packages

@@ -1,14 +1,15 @@
-"""Reports that are still true: the same image, the same suite, the same question."""
+"""Reports that are still valid: the same image, the same suite, the same options."""
 
 import hashlib
 import json
 from pathlib import Path
 
-from rdma_images import atomic
-from rdma_images.errors import RdmaImagesError
-from rdma_images.model import Image, Report
-from rdma_images.paths import state_folder
-from rdma_images.report import files
+from rdma_images.core import atomic
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import Image
+from rdma_images.core.paths import state_folder
+from rdma_images.core.report import Report
+from rdma_images.report.files import REPORT
 
 
 def key(ref: str, digest: str, suite: str, image: Image | None, tiers: tuple[str, ...]) -> str:
@@ -22,18 +23,18 @@ def find(name: str, digest: str) -> tuple[Report, Path] | None:
     """The report of the image `digest` kept under `name`, and its JUnit XML; None where there is none to go by."""
     folder = _folder(name)
     try:
-        found = files.load(folder / "report.json")
+        found = REPORT.load(folder / REPORT.name)
     except RdmaImagesError:
         return None
     junit = folder / "report.xml"
-    return (found, junit) if junit.exists() and found.digest == digest else None
+    return (found, junit) if found and junit.exists() and found.digest == digest else None
 
 
 def keep(name: str, report: Report, junit: Path) -> None:
     """Keep a report and its JUnit XML under `name`."""
     folder = _folder(name)
     atomic.write(folder / "report.xml", junit.read_text(encoding="utf-8"))
-    files.write_json(report, folder / "report.json")
+    REPORT.save(folder / REPORT.name, report)
 
 
 def _folder(name: str) -> Path:

@@ -1,23 +1,20 @@
 """What an NCCL log says about the network: not what was found or announced, but what the channels use."""
 
-import codecs
 import re
-import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rdma_images import nccl_log, paths, yamlfile
-from rdma_images.errors import RdmaImagesError
+from rdma_images.facts import table as facts_table
 from rdma_images.facts.nccl_logs import NcclLogs
-from rdma_images.nccl_log import Read
+from rdma_images.validate import job_log
+from rdma_images.validate.nccl_log import Read, Reader
 
 Network = Literal["efa", "eRDMA", "InfiniBand", "one node", "fallback", "refused", "unknown"]
 Answer = tuple[Network, str]  # and the sentence
 
 GOOD = ("efa", "eRDMA", "InfiniBand", "one node")
-LIMIT = 256 * 1024 * 1024  # bytes of a log
 EFA = re.compile(r"efa(?:;.*)?")  # libfabric's name of a provider, with those layered over it
 ALL_RANKS = "give the log of all ranks, with NCCL_DEBUG=INFO and no NCCL_DEBUG_SUBSYS"
 
@@ -42,40 +39,34 @@ class Verdict:
 
 def verdict(path: Path) -> Verdict:
     """The verdict on the log at `path`, a file or a pipe. Raises RdmaImagesError where that cannot be read."""
-    return judged(_text(path).splitlines(), logs())
+    return of_blocks(job_log.blocks(path), logs())
 
 
 def logs() -> NcclLogs:
     """facts/nccl-logs.yaml."""
-    return yamlfile.load(paths.FACTS / "nccl-logs.yaml", NcclLogs)
+    return facts_table.read("nccl-logs.yaml", NcclLogs)
 
 
-def judged(lines: Iterable[str], wordings: NcclLogs) -> Verdict:
+def of_lines(lines: Iterable[str], wordings: NcclLogs) -> Verdict:
     """The verdict on the lines of a log."""
-    found = nccl_log.read(lines, wordings)
+    return of_blocks([list(lines)], wordings)
+
+
+def of_blocks(blocks: Iterable[Sequence[str]], wordings: NcclLogs) -> Verdict:
+    """The verdict on blocks of lines: of one log, or of the logs of all ranks of a job one after another."""
+    reader = Reader(wordings)
+    for block in blocks:
+        reader.block(block)
+    return of_read(reader.result(), wordings)
+
+
+def of_read(found: Read, wordings: NcclLogs) -> Verdict:
+    """The verdict on what a reader found in the logs of a job."""
     network, sentence = _answer(found, wordings)
     good = network in GOOD and not found.faults
     if network in GOOD and found.faults:
         sentence = f"{sentence}, but {'; '.join(found.faults)}"
     return Verdict(network, good, sentence, found.nccl, dict(found.channels), found.causes, found.notes)
-
-
-def _text(path: Path) -> str:
-    """The text of a file or a pipe of at most LIMIT bytes."""
-    try:
-        mode = path.stat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
-            raise RdmaImagesError(f"{path} is neither a file nor a pipe: give the log of a job")
-        with path.open("rb") as file:
-            data = file.read(LIMIT + 1)
-    except OSError as error:
-        raise RdmaImagesError(f"{path} cannot be read: {error.strerror}") from None
-    if len(data) > LIMIT:
-        raise RdmaImagesError(f"{path} is larger than {LIMIT >> 20} MiB: keep only the lines with NCCL")
-    if data.startswith(b"\x1f\x8b"):
-        raise RdmaImagesError(f"{path} is compressed: give what `gzip -dc` makes of it")
-    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return data.decode("utf-16" if wide else "utf-8", errors="replace")
 
 
 def _answer(found: Read, wordings: NcclLogs) -> Answer:
@@ -94,8 +85,8 @@ def _answer(found: Read, wordings: NcclLogs) -> Answer:
 def _together(found: Read) -> bool:
     """All ranks are known to be on one node.
 
-    Newer versions of NCCL say so. Without that word all ranks must speak, and have channels to each other alone: a rank
-    is connected to its neighbour on another node over the network, so that whoever has one names it.
+    Newer versions of NCCL say so. In the log of an older one all ranks must have lines, and channels to each other
+    alone: a rank with a neighbour on another node names the network that connects them.
     """
     if found.nodes:
         return max(found.nodes.values()) == 1 and max(found.nodes) >= found.ranks
@@ -108,7 +99,7 @@ def _by_channels(found: Read, wordings: NcclLogs) -> Answer:
     if "tcp" in ways.values():
         return "fallback", f"the channels use TCP sockets ({counted}): {_why(found)}"
     if strange := sorted(name for name, way in ways.items() if way is None):
-        return "unknown", f"a channel uses {', '.join(strange)}, of which nothing is known here ({counted})"
+        return "unknown", f"a channel uses {', '.join(strange)}, which facts/nccl-logs.yaml does not know ({counted})"
     if _announced_sockets(found, wordings):
         return "fallback", f"some ranks announced TCP sockets, beside the channels of others ({counted}): {_why(found)}"
     if set(ways.values()) == {"libfabric"}:
@@ -142,7 +133,7 @@ def _by_device(found: Read, counted: str) -> Answer:
 
 
 def _without_channels(found: Read, wordings: NcclLogs) -> Answer:
-    """Where no channel of a network is in the log: what NCCL announced convicts, and never acquits."""
+    """Where no channel of a network is in the log: what NCCL announced can show a fallback, never a good network."""
     if others := _not_efa(found):
         return "fallback", f"libfabric chose {', '.join(others)}, not EFA, and no channel of a network is in the log"
     if _announced_sockets(found, wordings):
@@ -155,7 +146,7 @@ def _without_channels(found: Read, wordings: NcclLogs) -> Answer:
     if found.announced:
         names = ", ".join(sorted(found.announced))
         return "unknown", f"NCCL announced {names}, and no channel is in the log: {ALL_RANKS}"
-    if found.spoken:
+    if found.has_nccl_lines:
         return "unknown", "the log names no network and no channel: it ends before NCCL had one"
     return "unknown", "no line of NCCL's is in the log: run the job with NCCL_DEBUG=INFO and keep what it prints"
 

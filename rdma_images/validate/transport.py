@@ -1,4 +1,4 @@
-"""The way into an image, a pod or a host: testinfra's backends, with a limit on time and on what is read."""
+"""The transport into an image, a pod or a host: testinfra's backends, with a limit on time and on what is read."""
 
 import os
 import selectors
@@ -13,7 +13,8 @@ from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.backend.docker import DockerBackend
 from testinfra.host import Host
 
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.engine import docker_command
 
 MOST_BYTES = 32 * 1024 * 1024  # of output: an untrusted program may never stop printing
 TIMED_OUT = 124  # the exit code of timeout(1)
@@ -21,15 +22,19 @@ NOT_FOUND = (126, 127)  # of a shell, and of `docker exec`, where there is no su
 
 
 class Limited(BaseBackend):
-    """A testinfra backend whose commands end: after `limit` seconds, or after MOST_BYTES of output."""
+    """A testinfra backend whose commands end: after `limit` seconds, or after MOST_BYTES of output.
+
+    One that has printed nothing ends after `first` seconds.
+    """
 
     limit: float = 120.0
+    first: float | None = None
     environment: dict[str, str] | None = None
 
     def run_local(self, command: str, *args: str) -> CommandResult:
         """Run `command` on this machine (it enters the image) and return its result, exit code 124 when stopped."""
         line = self.quote(command, *args)
-        rc, out, err = bounded(shlex.split(line), self.limit, self.environment)
+        rc, out, err = bounded(shlex.split(line), self.limit, self.environment, self.first)
         return self.result(rc, line.encode(), out, err)
 
 
@@ -38,11 +43,18 @@ class Direct(Limited, DockerBackend):
 
     def run(self, command: str, *args: str, **_: Any) -> CommandResult:
         """Run the command line `command`, which must be one program and its arguments."""
-        return self.run_local(f"docker exec {shlex.quote(self.name)} {self.get_command(command, *args)}")
+        return self.run_local(
+            f"{shlex.join(docker_command.words('exec', self.name))} {self.get_command(command, *args)}"
+        )
 
 
-def bounded(command: list[str], limit: float, environment: dict[str, str] | None) -> tuple[int, bytes, bytes]:
-    """Exit code, output and errors of `command`; it and its children are ended at either limit."""
+def bounded(
+    command: list[str], limit: float, environment: dict[str, str] | None, first: float | None = None
+) -> tuple[int, bytes, bytes]:
+    """Exit code, output and errors of `command`; it and its children are ended at either limit.
+
+    Where nothing was printed in the `first` seconds, they are ended then.
+    """
     try:
         process = subprocess.Popen(
             command,
@@ -53,21 +65,22 @@ def bounded(command: list[str], limit: float, environment: dict[str, str] | None
             env=environment,
         )
     except FileNotFoundError:
-        raise RdmaImagesError(f"{command[0]} is not on the PATH: install it, or use another way in") from None
+        raise RdmaImagesError(f"{command[0]} is not on the PATH\ninstall it, or give another --host") from None
     taken = {"out": bytearray(), "err": bytearray()}
     with process, selectors.DefaultSelector() as selector:
         selector.register(cast(BinaryIO, process.stdout), selectors.EVENT_READ, "out")
         selector.register(cast(BinaryIO, process.stderr), selectors.EVENT_READ, "err")
-        if not _read(selector, taken, time.monotonic() + limit):
+        start = time.monotonic()
+        if not _read(selector, taken, start + limit, start + (first or limit)):
             os.killpg(process.pid, signal.SIGKILL)
             return TIMED_OUT, bytes(taken["out"]), bytes(taken["err"])
     return process.returncode, bytes(taken["out"]), bytes(taken["err"])
 
 
-def _read(selector: selectors.BaseSelector, taken: dict[str, bytearray], deadline: float) -> bool:
-    """Fill `taken` until both streams end; False when a limit was met first."""
+def _read(selector: selectors.BaseSelector, taken: dict[str, bytearray], deadline: float, first: float) -> bool:
+    """Fill `taken` until both streams end; False when a limit was met first: `first` is that of an empty `taken`."""
     while selector.get_map():
-        left = deadline - time.monotonic()
+        left = (deadline if any(taken.values()) else min(first, deadline)) - time.monotonic()
         if left <= 0 or sum(map(len, taken.values())) > MOST_BYTES:
             return False
         for key, _ in selector.select(min(left, 1.0)):
@@ -78,18 +91,19 @@ def _read(selector: selectors.BaseSelector, taken: dict[str, bytearray], deadlin
     return True
 
 
-def host(spec: str, limit: float, environment: dict[str, str] | None = None) -> Host:
+def host(spec: str, limit: float, environment: dict[str, str] | None = None, first: float | None = None) -> Host:
     """The testinfra host of `spec` ("docker://id", "kubectl://pod?namespace=n", "ssh://user@name", "local://").
 
-    Raises RdmaImagesError for a spec that testinfra does not know.
+    A command has `limit` seconds to end, and `first` to print anything. Raises RdmaImagesError for a spec that
+    testinfra does not know.
     """
     name, options = testinfra.backend.parse_hostspec(spec)
     connection = options.pop("connection", None)
     if connection not in ("docker", "podman", "kubectl", "openshift", "ssh", "local"):
         known = "docker://, kubectl://, openshift://, podman://, ssh://, local://"
-        raise RdmaImagesError(f"{spec!r} is no way into a host that is known here: use one of {known}")
+        raise RdmaImagesError(f"{spec!r} names no host that can be measured\nuse one of {known}")
     base = testinfra.backend.get_backend_class(connection)
-    settings = {"limit": limit, "environment": environment}
+    settings = {"limit": limit, "environment": environment, "first": first}
     bases = (Direct,) if connection == "docker" else (Limited, base)
     backend_class = type(f"Limited{base.__name__}", bases, settings)
     arguments: list[Any] = [] if connection == "local" else [name]

@@ -20,11 +20,21 @@ COMMANDS = {
     "ibv_devinfo": ["ibv_devinfo"],
     "nvcc --version": ["nvcc", "--version"],
 }
+TRAIN = "train --help"
+TRAIN_PLACE = "/opt/sagemaker/"
 
 
 def tool_runs() -> dict[str, dict[str, Any]]:
-    """Each command of COMMANDS: where the tool was found, its exit code (None: none), output and seconds."""
-    return {name: run(command) for name, command in COMMANDS.items()}
+    """Each command of COMMANDS, and TRAIN: where the tool was found, its exit code (None: none), output and seconds."""
+    return {**{name: run(command) for name, command in COMMANDS.items()}, TRAIN: train()}
+
+
+def train() -> dict[str, Any]:
+    """The command that SageMaker starts, asked what it is. Another `train` than ours is not started: it may train."""
+    path = found("train")
+    if path and not os.path.realpath(path).startswith(TRAIN_PLACE):
+        return {**not_run(path), "err": "not started: it is not in %s" % TRAIN_PLACE}
+    return run(["train", "--help"])
 
 
 def found(tool: str) -> str:
@@ -32,10 +42,15 @@ def found(tool: str) -> str:
     return shutil.which(tool) or shutil.which(tool, path=PLACES) or ""
 
 
+def not_run(path: str) -> dict[str, Any]:
+    """What is known of a tool before it runs: where it is."""
+    return {"path": path, "rc": None, "out": "", "err": "", "timed_out": False, "seconds": 0.0}
+
+
 def run(command: list[str]) -> dict[str, Any]:
     """One command. `path` is "" where there is no such tool; `timed_out` where it had to be stopped."""
     path = found(command[0])
-    answer: dict[str, Any] = {"path": path, "rc": None, "out": "", "err": "", "timed_out": False, "seconds": 0.0}
+    answer = not_run(path)
     if not path:
         return answer
     start = time.monotonic()

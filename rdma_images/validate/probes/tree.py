@@ -8,13 +8,16 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from validators.probes import leftovers
+from rdma_images.validate.probes import access, conditions, leftovers
 
 WANTED = re.compile(
     r"""lib(?:nccl|nccom|fabric|efa|ibverbs|rdmacm|erdma|mlx[45]|cuda|cudart|cublas|cublasLt|cudnn|cufft|curand
         |cusolver|cusparse|cusparseLt|nvJitLink|nvrtc|nvshmem_host|cupti|cufile)(?:[-_][\w.-]+)?\.so(?:\.[\d.]+)?
     | lib[\w]+-rdmav\d+\.so
+    | lib[\w]+-fi\.so
     | nccl\.h
+    | \w+_perf
+    | eadm
     | [\w-]+\.driver""",
     re.VERBOSE,
 )
@@ -23,13 +26,15 @@ MOST = 200  # entries of a list that grows with the image
 
 
 class Entry(NamedTuple):
-    """A file, folder or link: mode and size as stat gives them, `target` of a link."""
+    """A file, folder or link: mode, size, owner and group as stat gives them, `target` of a link."""
 
     path: str
     mode: int
     size: int
     identity: str
     target: str = ""
+    owner: int = 0
+    group: int = 0
 
 
 def entries(root: str = "/", volumes: Iterable[str] = ()) -> Iterator[Entry]:
@@ -55,25 +60,41 @@ def entries(root: str = "/", volumes: Iterable[str] = ()) -> Iterator[Entry]:
                 if child.path in SKIPPED or info.st_dev not in devices:
                     continue
                 folders.append(child.path)
-            yield Entry(child.path, info.st_mode, info.st_size, "%x:%x" % (info.st_dev, info.st_ino), target)
+            identity = "%x:%x" % (info.st_dev, info.st_ino)
+            yield Entry(child.path, info.st_mode, info.st_size, identity, target, info.st_uid, info.st_gid)
 
 
-def summary(found: Iterator[Entry], text: Callable[[str], bytes | None]) -> dict[str, Any]:
+def summary(
+    found: Iterator[Entry], text: Callable[[str], bytes | None], who: Callable[[], access.User | None] = lambda: None
+) -> dict[str, Any]:
     """The tree in short. `text` returns the content of a small file, None where it cannot be read.
 
-    `libraries` are the files and links with a name that matters, by path; `sizes` are bytes by place.
+    `who` returns the image's user, once all has been found; None where nobody asks what it may read.
+
+    `libraries` are the files and links with a name that matters, by path, and what takes the place of such a file;
+    `sizes` are bytes by place.
     """
     libraries: dict[str, dict[str, Any]] = {}
     sizes: dict[str, int] = {}
     left: dict[str, dict[str, str]] = {"secret": {}, "cache": {}, "temporary": {}}
     writable: list[str] = []
+    owned: dict[str, access.Owned] = {}  # folders, and the files and links of `libraries`
     count = total = 0
     for entry in found:
         count += 1
+        if stat.S_ISDIR(entry.mode):
+            owned[entry.path] = access.Owned(entry.mode, entry.owner, entry.group)
         name = os.path.basename(entry.path)
-        is_file, is_link = stat.S_ISREG(entry.mode), stat.S_ISLNK(entry.mode)
-        if (is_file or is_link) and WANTED.fullmatch(name):
-            libraries[entry.path] = {"size": entry.size, "target": entry.target, "identity": entry.identity}
+        is_file = stat.S_ISREG(entry.mode)
+        if (not stat.S_ISDIR(entry.mode) or ".so" in name) and WANTED.fullmatch(name):
+            libraries[entry.path] = {
+                "size": entry.size,
+                "target": entry.target,
+                "identity": entry.identity,
+                "condition": conditions.of_mode(entry.mode),
+            }
+            if not entry.target:
+                owned[entry.path] = access.Owned(entry.mode, entry.owner, entry.group)
         if open_to_all(entry.mode) and len(writable) < MOST:
             writable.append(entry.path)
         if is_file:
@@ -81,6 +102,9 @@ def summary(found: Iterator[Entry], text: Callable[[str], bytes | None]) -> dict
             place = place_of(entry.path)
             sizes[place] = sizes.get(place, 0) + entry.size
             note_leftover(entry, left, text)
+    user = who()
+    for path, about in libraries.items():
+        about["closed"] = access.closed(path, user, owned) if user else ""
     largest = dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:40])
     return {
         "count": count,

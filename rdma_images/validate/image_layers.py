@@ -1,4 +1,4 @@
-"""What lies in each layer of an image, also what a later layer hides: whoever pulls the image gets all of it.
+"""What lies in each layer of an image, also what a later layer hides: a pull brings all of it.
 
 A layer's content never changes, so what was found in it is kept by its digest and no layer is read twice.
 """
@@ -20,15 +20,15 @@ import zstandard
 from docker import DockerClient
 from pydantic import ValidationError
 
-from rdma_images import atomic, stream
+from rdma_images.core import atomic, stream
+from rdma_images.core.case import Subject
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.measurements import Layer, Leftovers
+from rdma_images.core.paths import PROBES, state_folder
+from rdma_images.core.stream import CHUNK, Chunks
 from rdma_images.engine import Engine
 from rdma_images.engine.layout import Layout
-from rdma_images.errors import RdmaImagesError
-from rdma_images.paths import VALIDATORS, state_folder
-from rdma_images.stream import CHUNK, Chunks
-from rdma_images.validate.measured import Layer, Leftovers
-from rdma_images.validate.subject import Subject
-from validators.probes import leftovers, tree
+from rdma_images.validate.probes import leftovers, tree
 
 BLOBS = "containerd/io.containerd.content.v1.content/blobs/sha256"
 MOST_PLACES = 10_000
@@ -76,7 +76,10 @@ def layers(client: DockerClient, engine: Engine, subject: Subject) -> tuple[Laye
         return tuple(layer for layer in known if layer)
     with _blobs(client, engine, subject) as (manifest, open_blob):
         if len(manifest) != len(subject.layers):
-            raise RdmaImagesError(f"{subject.ref}: {len(manifest)} layers lie in the engine, not {len(subject.layers)}")
+            raise RdmaImagesError(
+                f"{subject.ref}: {len(manifest)} layers lie in the engine, not {len(subject.layers)}\n"
+                "pull or build it again"
+            )
         todo = [(diff, blob) for diff, blob, kept in zip(subject.layers, manifest, known, strict=True) if not kept]
         with ThreadPoolExecutor(max_workers=2) as pool:
             read = list(pool.map(lambda pair: _read(pair[0], open_blob(pair[1])), todo))
@@ -108,7 +111,7 @@ def _layers_of(subject: Subject, stored: Open) -> list[str]:
         if "layers" in document:
             return [layer["digest"] for layer in document["layers"]]
         digest = _for_platform(document.get("manifests", []), subject.platform)
-    raise RdmaImagesError(f"{subject.ref}: its manifest does not lead to layers")
+    raise RdmaImagesError(f"{subject.ref}: its manifest does not lead to layers\npull or build it again")
 
 
 def _for_platform(manifests: list[dict[str, Any]], platform: str) -> str:
@@ -116,7 +119,7 @@ def _for_platform(manifests: list[dict[str, Any]], platform: str) -> str:
         of = entry.get("platform", {})
         if "/".join(filter(None, (of.get("os"), of.get("architecture"), of.get("variant")))) == platform:
             return str(entry["digest"])
-    raise RdmaImagesError(f"the image's index has no manifest for {platform}")
+    raise RdmaImagesError(f"the image's index has no manifest for {platform}\npull it for that platform")
 
 
 def _save(client: DockerClient, subject: Subject, folder: Path) -> list[str]:
@@ -170,12 +173,12 @@ def _path(member: tarfile.TarInfo) -> str:
 
 
 def _place_of(path: str) -> str:
-    """The place that a file counts for; CUDA's wheels share a folder, and are told apart by their files."""
+    """The place that a file counts for; CUDA's wheels share a folder, and are distinguished by their files."""
     return path if "-packages/nvidia/cu" in path else tree.place_of(path)
 
 
 def _plain(blob: IO[bytes]) -> IO[bytes]:
-    """The blob without its compression, told by its first bytes."""
+    """The blob without its compression, recognised by its first bytes."""
     start = blob.read(4)
     blob.seek(0)
     kind = next((name for magic, name in READERS.items() if start.startswith(magic)), "none")
@@ -186,7 +189,7 @@ def _plain(blob: IO[bytes]) -> IO[bytes]:
 
 def _place(digest: str) -> Path:
     """Where the content of a layer is kept: what was looked for is part of the name."""
-    probes = [VALIDATORS / "probes" / name for name in ("leftovers.py", "tree.py")]
+    probes = [PROBES / name for name in ("leftovers.py", "tree.py")]
     readers = [*probes, Path(stream.__file__), Path(__file__)]
     looked_for = hashlib.sha256(b"".join(path.read_bytes() for path in readers)).hexdigest()[:12]
     return state_folder() / "layers" / looked_for / f"{digest.removeprefix('sha256:')}.json"

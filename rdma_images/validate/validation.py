@@ -5,10 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import get_args
 
-from rdma_images import build
-from rdma_images.engine import Engine, Progress, silent
-from rdma_images.errors import RefusedError, near
-from rdma_images.model import Build, Image, Report, Tier
+from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.model import Build, Image, Tier
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.progress import Progress, silent
+from rdma_images.core.report import Report
+from rdma_images.core.step_files import BUILD
+from rdma_images.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Candidate:
 
 
 def foreign(refs: Sequence[str]) -> tuple[Candidate, ...]:
-    """Images by their names in the engine, whoever built them; "" is whatever runs on the host to measure."""
+    """Images by their names in the engine, built here or not; "" is what runs on the host to measure."""
     return tuple(Candidate(ref) for ref in refs)
 
 
@@ -34,18 +37,18 @@ def tiers(named: Sequence[str] | None) -> tuple[str, ...]:
     """The tiers asked for. Raises RefusedError for one that does not exist."""
     for tier in named or ():
         if tier not in get_args(Tier):
-            raise RefusedError(f"--tier {tier}: {near(tier, get_args(Tier))}")
+            raise RefusedError(f"--tier {tier}: no such tier\n{near(tier, get_args(Tier))}")
     return tuple(named or ("static",))
 
 
-def prove(
+def validate_all(
     candidates: Sequence[Candidate],
     engine: Engine | None,
     tiers: tuple[str, ...] = ("static",),
     host: str | None = None,
     progress: Progress = silent,
 ) -> Iterator[Report]:
-    """The report of each, as it is there; the files are written beside build.json. `host` needs no engine."""
+    """The report of each, as soon as it is ready; the files are written beside build.json. `host` needs no engine."""
     from rdma_images import datapath
     from rdma_images.validate import validate
 
@@ -64,7 +67,7 @@ def prove(
 
 
 def _ours(image: Image) -> Candidate:
-    made = build.load(image.id)
+    made = BUILD.usable(image.id)
     if made is None:
-        raise RefusedError(f"{image.id} was not built here: run `invoke build --target {image.target}` first")
+        raise RefusedError(f"{image.id} was not built here\nrun `{COMMAND} build --target {image.target}` first")
     return Candidate(made.ref, image, made)

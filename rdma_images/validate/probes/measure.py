@@ -11,19 +11,21 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from validators.probes import devices, gpus, libraries, packages, pytorch, system, tools, tree
+from rdma_images.validate.probes import devices, gpus, libraries, packages, pytorch, settings, system, tools, tree
 
 MARK = "rdma-images-measured:"
+USER = "user="  # before the image's user, among the words of the command line
+ENTRY = "entry="  # before each word of its entry point and command
 LIMIT = 90  # seconds for one probe
 WITH_GPUS = 400  # seconds where an all-reduce is among them
 
 
-def file_tree(volumes: Iterable[str] = ()) -> dict[str, Any]:
-    """The tree with its volumes, and what is known of the libraries found in it."""
-    found = tree.summary(tree.entries("/", volumes), tree.small_file)
+def file_tree(volumes: Iterable[str] = (), user: str = "") -> dict[str, Any]:
+    """The tree with its volumes, as the image's `user` may read it, and what is known of the libraries found in it."""
+    found = tree.summary(tree.entries("/", volumes), tree.small_file, lambda: system.user(user))
     return {"files": found, "libraries": libraries.fabric_libraries(found["libraries"])}
 
 
@@ -33,14 +35,28 @@ PROBES: dict[str, Callable[[], Any]] = {
     "packages": packages.installed_packages,
     "tools": tools.tool_runs,
     "system": system.running_system,
+    "settings": settings.settings,
     "devices": devices.fabric_devices,
     "gpus": gpus.gpus,
 }
 
 
-def measure(names: list[str], limit: float = LIMIT, volumes: Iterable[str] = ()) -> dict[str, Any]:
-    """{probe: {"value", "error", "seconds"}} for the probes named, all at once."""
-    probes: dict[str, Callable[[], Any]] = {**PROBES, "tree": functools.partial(file_tree, volumes)}
+def measure(
+    names: list[str],
+    limit: float = LIMIT,
+    volumes: Iterable[str] = (),
+    user: str = "",
+    entry: Sequence[str] = (),
+) -> dict[str, Any]:
+    """{probe: {"value", "error", "seconds"}} for the probes named, all at once.
+
+    `volumes` and `user`: see file_tree; `entry`: see settings.settings.
+    """
+    probes: dict[str, Callable[[], Any]] = {
+        **PROBES,
+        "tree": functools.partial(file_tree, volumes, user),
+        "settings": functools.partial(settings.settings, entry),
+    }
     start = time.monotonic()
     children = {}
     for name in names:
@@ -104,8 +120,14 @@ def _answer(data: bytes, pid: int, late: bool, limit: float, seconds: float) -> 
 
 
 def main() -> None:
-    """Measure the probes named on the command line, the tree with the volumes named, and print MARK and the JSON."""
-    names = [word for word in sys.argv[1:] if not word.startswith("/")]
+    """Measure the probes named on the command line, and print MARK and the JSON.
+
+    Words that begin with "/" are volumes of the tree, one that begins with "user=" is the image's user, and those that
+    begin with "entry=" are its entry point and command.
+    """
+    names = [word for word in sys.argv[1:] if not word.startswith(("/", USER, ENTRY))]
     volumes = [word for word in sys.argv[1:] if word.startswith("/")]
-    found = measure(names, WITH_GPUS if "gpus" in names else LIMIT, volumes)
+    user = next((word[len(USER) :] for word in sys.argv[1:] if word.startswith(USER)), "")
+    entry = [word[len(ENTRY) :] for word in sys.argv[1:] if word.startswith(ENTRY)]
+    found = measure(names, WITH_GPUS if "gpus" in names else LIMIT, volumes, user, entry)
     sys.stdout.write(MARK + json.dumps(found) + "\n")

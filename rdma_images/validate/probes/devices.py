@@ -8,13 +8,13 @@ import re
 import resource
 from typing import Any
 
-from validators.probes import tools
+from rdma_images.validate.probes import tools
 
 SYS = "/sys/class/infiniband"
 
 
 def fabric_devices() -> dict[str, Any]:
-    """The RDMA devices and what their use depends on, as the kernel tells it."""
+    """The RDMA devices and what their use depends on, as the kernel reports it."""
     return {
         "instance": first_line("/sys/devices/virtual/dmi/id/product_name"),
         "vendor": first_line("/sys/devices/virtual/dmi/id/sys_vendor"),

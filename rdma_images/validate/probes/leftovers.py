@@ -14,7 +14,8 @@ CACHES = re.compile(
 )
 TEMPORARY = re.compile(r"/(?:var/)?tmp/.+")
 SECRET_NAMES = re.compile(
-    r".*/(?:\.netrc|\.git-credentials|\.pypirc|id_(?:rsa|dsa|ecdsa|ed25519)|\.aws/credentials|\.ssh/[^/]*_key)"
+    r".*/(?:\.netrc|\.git-credentials|\.pypirc|id_(?:rsa|dsa|ecdsa|ed25519)|\.aws/credentials|\.aliyun/config\.json|\.ossutilconfig"
+    r"|\.azure/(?:accessTokens|msal_token_cache|service_principal_entries)\.(?:json|bin)|\.ssh/[^/]*_key)"
 )
 # Where a setting, a key or a token is left behind; installed packages bring keys for their own tests.
 SECRET_PLACES = re.compile(
@@ -27,7 +28,14 @@ SECRETS = {
     "an access key of AWS": re.compile(
         rb"\bAKIA[0-9A-Z]{16}\b|(?i:aws_secret_access_key)[\"']?\s{0,9}[=:]\s{0,9}[\"']?[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])"
     ),
-    "a token of GitHub": re.compile(rb"\bgh[pousr]_[A-Za-z0-9]{36}\b"),
+    "a temporary key of AWS": re.compile(rb"(?i:aws_session_token)[\"']?\s{0,9}[=:]\s{0,9}[\"']?[A-Za-z0-9/+=]{100}"),
+    "an AccessKey of Alibaba Cloud": re.compile(rb"\bLTAI[0-9A-Za-z]{12,26}\b"),
+    "a key of Azure": re.compile(
+        rb"\bAccountKey=[A-Za-z0-9+/]{86}==|\b[A-Za-z0-9_~.-]{3}8Q~[A-Za-z0-9_~.-]{34}(?![A-Za-z0-9_~.-])"
+    ),
+    "a token of GitHub": re.compile(rb"\bgh[pousr]_[A-Za-z0-9]{36}\b|\bgithub_pat_[A-Za-z0-9_]{82}\b"),
+    "a token of Docker Hub": re.compile(rb"\bdckr_pat_[A-Za-z0-9_-]{27}"),
+    "a key of NGC": re.compile(rb"\bnvapi-[A-Za-z0-9_-]{64}"),
     "a token of Hugging Face": re.compile(rb"\bhf_[A-Za-z]{34}\b"),
     "a token of GitLab": re.compile(rb"\bglpat-[A-Za-z0-9_-]{20}\b"),
     "a login to a registry": re.compile(

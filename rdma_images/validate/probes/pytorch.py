@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any
 
-from validators.probes import loader
+from rdma_images.validate.probes import loader
 
 
 def imported_torch() -> dict[str, Any] | None:

@@ -7,6 +7,10 @@ import platform
 import sys
 from typing import Any
 
+from rdma_images.validate.probes import access
+
+USERS_KEPT = 1 << 20  # characters of /etc/passwd or /etc/group
+
 
 def running_system() -> dict[str, Any]:
     """Distribution, machine, kernel, Python and user of the process that measures."""
@@ -21,6 +25,18 @@ def running_system() -> dict[str, Any]:
             k: v for k, v in os.environ.items() if k.startswith(("NCCL_", "FI_", "OFI_", "LD_", "RDMAV_", "CUDA_"))
         },
     }
+
+
+def user(said: str, root: str = "/") -> access.User | None:
+    """The user that the image below `root` names; see access.user."""
+    texts = []
+    for name in ("etc/passwd", "etc/group"):
+        try:
+            with open(os.path.join(root, name), encoding="utf-8", errors="replace") as file:
+                texts.append(file.read(USERS_KEPT))
+        except OSError:
+            texts.append("")
+    return access.user(said, texts[0], texts[1])
 
 
 def os_release(root: str = "/") -> dict[str, str]:

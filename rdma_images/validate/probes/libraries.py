@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import re
 import sys
+from collections.abc import Callable
 from typing import Any, Mapping
 
-from validators.probes import elf, loader, tools
+from rdma_images.validate.probes import conditions, elf, fatbin, loader, tools
 
 NCCL = re.compile(r"libnccl\.so(\.\d+)*")
 PLUGIN = re.compile(r"libnc(?:cl|com)-(?:net|tuner|ofi|env)[\w.-]*\.so(\.\d+)*|libnccl-net\.so")
@@ -19,42 +21,116 @@ LOOKED_FOR = re.compile(
 )
 ABIS = ("ncclNetPlugin_v", "ncclTunerPlugin_v", "ncclGinPlugin_v", "ncclRmaPlugin_v")
 EXPORTED = re.compile(rb"nccl(?:Net|Tuner|Gin|Rma)Plugin_v\d+(?=\0)")
+PROGRAM = re.compile(r"\w+_perf")  # those of nccl-tests
 FABRIC = re.compile(r"lib(?:fabric|efa|ibverbs)\.so(\.\d+)*")
 HEADER = re.compile(r"nccl\.h")
 HEADER_KEPT = 1 << 20  # characters: a nccl.h has some 30,000
 HEADER_VERSION = re.compile(r"^#define NCCL_(MAJOR|MINOR|PATCH)\s+(\d+)", re.MULTILINE)
 # The suffix of its providers, the folder that it opens them in first, and the one with their announcements.
 VERBS = re.compile(rb"(?:/[\w.+/-]{1,200}/lib%s)?-rdmav\d+\.so|/[\w.+/-]{1,200}/libibverbs\.d(?=\0)")
-OFI_BANNER = re.compile(rb"aws-ofi-nccl \d[\w.]*")  # in the first line that the plugin logs
+OFI_BANNER = re.compile(rb"aws-ofi-nccl (?:\d|git-)[\w.]*")  # in the first line that the plugin logs
+# What src/platform-aws.c(pp), and no other file, logs first: in every plugin that was built with --enable-platform-aws.
+# What a network plugin calls itself, by project: strings of their sources at the commits
+# Mellanox/nccl-rdma-sharp-plugins 2f5ac02, uccl-project/uccl da914a2 and google/nccl-fastsocket b3ff1c6.
+PROJECTS = {
+    "nccl-rdma-sharp-plugins": re.compile(rb"NCCL RDMA Plugin"),
+    "uccl-efa": re.compile(rb"(?<=\0)EFA_Plugin(?=\0)"),
+    "uccl-rdma": re.compile(rb"(?<=\0)RDMA_Plugin(?=\0)"),
+    "uccl-afxdp": re.compile(rb"(?<=\0)AFXDP_Plugin(?=\0)"),
+    "nccl-fastsocket": re.compile(rb"(?<=\0)FastSocket(?=\0)"),
+}
+OFI_ON_AWS = re.compile(rb"Configuring AWS-specific options")
 ASKED = ("libnccl.so.2", "libfabric.so.1", "libefa.so.1", "libibverbs.so.1", "libcuda.so.1", "libmlx5.so.1")
+PROVIDER = re.compile(r"lib\w+-(?:rdmav\d+|fi)\.so")  # of libibverbs, and of libfabric
+NO_FILES = (*conditions.SPECIAL, "folder")
 TORCH = ("libtorch_cuda.so", "libtorch_python.so", "libc10_cuda.so")
 
 
 def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """All of this module for the libraries among `files` (path -> about it, from the tree)."""
+    """All of this module for the libraries among `files` (path -> about it, from the tree).
+
+    The conditions of `files` are noted in them.
+    """
+    noted_conditions(files)
     nccls = real_files(files, NCCL)
-    asked_by = nccls[0] if nccls else None
+    asked_by = next((path for path in nccls if not files[path]["condition"]), None)
     named = [os.path.basename(p) for p in real_files(files, PLUGIN) + links(files, PLUGIN)]
-    resolved = {name: loader.resolved(name) for name in ASKED}
-    resolved.update({name: loader.resolved(name, asked_by) for name in plugin_names(named, os.environ)})
+    loaders = Loaders(files)
+    resolved = {name: loaders.resolved(name) for name in ASKED}
+    resolved.update({name: loaders.resolved(name, asked_by) for name in plugin_names(named, os.environ)})
     ours = [r["file"] for n, r in resolved.items() if r["file"] and n != "libcuda.so.1"]
     plugins = real_files(files, PLUGIN)
     tools_found = [path for path in map(tools.found, ("fi_info", "ibv_devinfo")) if path]
-    closed = dict.fromkeys(ours + real_files(files, FABRIC) + nccls + plugins + torch_libraries() + tools_found)
+    closed = ours + real_files(files, FABRIC) + nccls + plugins + real_files(files, PROVIDER) + tools_found
+    closures = {path: loaders.closure(path) for path in dict.fromkeys(closed)}
+    closures.update({path: loaders.closure(path, bound=False) for path in torch_libraries()})
     return {
-        "nccl": {path: about_nccl(path) for path in nccls},
-        "plugins": {path: about_plugin(path) for path in plugins},
+        "nccl": {path: _unless(files[path]["condition"], about_nccl, path) for path in nccls},
+        "plugins": {path: _unless(files[path]["condition"], about_plugin, path) for path in plugins},
+        "gpu_code": {path: gpu_code(path) for path in real_files(files, PROGRAM)},
         "headers": headers(real_files(files, HEADER)),
         "resolved": resolved,
-        "closures": {path: loader.closure(path) for path in closed},
+        "closures": closures,
         "verbs_looks_for": verbs_looks_for(files),
         "method": "the image's loader",
     }
 
 
+class Loaders:
+    """The image's loader, asked as long as it answers: not for what would keep it waiting for ever."""
+
+    def __init__(self, files: dict[str, dict[str, Any]]) -> None:
+        """`files` are all whose name matters, by path."""
+        self.traps = {os.path.basename(p): p for p, about in files.items() if about["condition"] in conditions.SPECIAL}
+        self.waited = ""  # what it did not answer
+
+    def resolved(self, name: str, asked_by: str | None = None) -> dict[str, Any]:
+        """As loader.resolved."""
+        if os.path.basename(name) in self.traps:
+            path = self.traps[os.path.basename(name)]
+            return {"path": path, "file": path, "error": "%s is no file: opening it may never end" % path}
+        if self.waited:
+            return {"path": "", "file": "", "error": "not asked: %s" % self.waited}
+        answer = loader.resolved(name, asked_by)
+        self.waited = "%s: %s" % (name, loader.LATE) if answer["error"] == loader.LATE else ""
+        return answer
+
+    def closure(self, path: str, bound: bool = True) -> dict[str, Any]:
+        """As loader.closure."""
+        why = self.waited or next(("%s is no file" % trap for trap in self.traps.values()), "")
+        if why:
+            return {"libraries": {}, "missing": [], "faults": [], "error": "not asked: %s" % why}
+        answer = loader.closure(path, bound)
+        self.waited = next((fault for fault in answer["faults"] if fault.endswith(loader.LATE)), "")
+        return answer
+
+
+def _unless(condition: str, about: Callable[[str], dict[str, Any]], path: str) -> dict[str, Any]:
+    return {"error": condition} if condition else about(path)
+
+
+def noted_conditions(files: dict[str, dict[str, Any]]) -> None:
+    """Say of each file and link among `files` what keeps it from being a library of this machine."""
+    for path, about in files.items():
+        if ".so" in os.path.basename(path) and not about["condition"]:
+            about["condition"] = conditions.of_path(path, platform.machine())
+
+
+def gpu_code(path: str) -> list[str]:
+    """The architectures that a program holds code for; none for what is no program, such as a script."""
+    try:
+        return fatbin.architectures(path)
+    except (OSError, elf.NotElf):
+        return []
+
+
 def real_files(files: dict[str, dict[str, Any]], name: re.Pattern[str]) -> list[str]:
     """The regular files (not links) among `files` whose name matches."""
-    return sorted(p for p, about in files.items() if not about["target"] and name.fullmatch(os.path.basename(p)))
+    return sorted(
+        p
+        for p, about in files.items()
+        if not about["target"] and about.get("condition") not in NO_FILES and name.fullmatch(os.path.basename(p))
+    )
 
 
 def links(files: dict[str, dict[str, Any]], name: re.Pattern[str]) -> list[str]:
@@ -91,16 +167,25 @@ def about_nccl(path: str) -> dict[str, Any]:
 
 
 def about_plugin(path: str) -> dict[str, Any]:
-    """The version of an aws-ofi-nccl ("" for another plugin), the ABI numbers exported by kind, and what it needs."""
+    """What the plugin is, exports (ABI numbers by kind) and needs.
+
+    `version` is "" where it is no release of aws-ofi-nccl; `aws_platform` is None where it is no aws-ofi-nccl;
+    `project` is "" where its strings do not say whose it is.
+    """
     try:
         about = elf.library(path)
         names = elf.exported(path, EXPORTED)
-        banners = elf.words(path, OFI_BANNER)
+        banners = [banner.split()[-1] for banner in elf.words(path, OFI_BANNER)]
+        on_aws = elf.words(path, OFI_ON_AWS)
+        others = (name for name, said in PROJECTS.items() if elf.words(path, said))
+        project = "aws-ofi-nccl" if banners else next(others, "")
     except (OSError, elf.NotElf) as error:
         return {"error": str(error)}
     return {
         "error": "",
-        "version": banners[0].split()[-1] if banners else "",
+        "project": project,
+        "version": next((banner for banner in banners if banner[0].isdigit()), ""),
+        "aws_platform": bool(on_aws) if banners else None,
         "exports": {kind: elf.numbers(names, kind) for kind in ABIS if elf.numbers(names, kind)},
         "needed": about["needed"],
     }

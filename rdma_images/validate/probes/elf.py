@@ -42,8 +42,8 @@ def library(path: str) -> dict[str, Any]:
 
     Raises NotElf for anything else, OSError where it cannot be read.
     """
-    with _read(path) as data:
-        sections = _sections(data, path)
+    with opened(path) as data:
+        sections = sections_of(data, path)
         entries = [entry for section in _of_kind(sections, SHT_DYNAMIC) for entry in _dynamic(data, section, sections)]
         if not entries:
             raise NotElf("%s has no dynamic section" % path)
@@ -63,12 +63,12 @@ def exported(path: str, pattern: Pattern[bytes]) -> list[str]:
 
     Raises as `library` does.
     """
-    with _read(path) as data:
-        sections = _sections(data, path)
+    with opened(path) as data:
+        sections = sections_of(data, path)
         found: set[bytes] = set()
         for section in _of_kind(sections, SHT_DYNSYM):
             strings = sections[section.link].offset
-            for offset in _rows(section, SYMBOL, MOST_SYMBOLS):
+            for offset in rows(section, SYMBOL, MOST_SYMBOLS):
                 name, _info, _other, defined_in = struct.unpack_from("<IBBH", data, offset)
                 match = pattern.match(data, strings + name) if name and defined_in else None
                 if match:
@@ -82,8 +82,8 @@ def words(path: str, pattern: Pattern[bytes]) -> list[str]:
     Raises as `library` does.
     """
     found: set[bytes] = set()
-    with _read(path) as data:
-        for part in [section for section in _sections(data, path) if section.name == ".rodata"][:1]:
+    with opened(path) as data:
+        for part in [section for section in sections_of(data, path) if section.name == ".rodata"][:1]:
             for match in pattern.finditer(data, part.offset, part.offset + part.size):
                 _keep(match, found)
     return sorted(word.decode("ascii", "replace") for word in found)
@@ -100,15 +100,15 @@ def interpreter(path: str) -> str | None:
 
     Raises as `library` does.
     """
-    with _read(path) as data:
-        for section in _sections(data, path):
+    with opened(path) as data:
+        for section in sections_of(data, path):
             if section.name == ".interp":
-                return _text(data, section.offset)
+                return text(data, section.offset)
     return None
 
 
 @contextlib.contextmanager
-def _read(path: str) -> Iterator[Any]:
+def opened(path: str) -> Iterator[Any]:
     """The file's bytes. Whatever its numbers lead to that is not there ends as NotElf."""
     with open(path, "rb") as file:
         try:
@@ -120,7 +120,8 @@ def _read(path: str) -> Iterator[Any]:
             raise NotElf("%s is empty, cut short or damaged" % path) from None
 
 
-def _sections(data: Any, path: str) -> list[Section]:
+def sections_of(data: Any, path: str) -> list[Section]:
+    """The section table of the ELF file at `path`, mapped as `data`. Raises NotElf where it has none."""
     if data[:6] != b"\x7fELF\x02\x01":
         raise NotElf("%s is no 64-bit ELF file" % path)
     start = struct.unpack_from("<Q", data, 40)[0]
@@ -137,7 +138,7 @@ def _of_kind(sections: list[Section], kind: int) -> list[Section]:
     return [section for section in sections if section.kind == kind][:1]
 
 
-def _rows(section: Section, size: int, most: int) -> range:
+def rows(section: Section, size: int, most: int) -> range:
     """Where the rows of a table begin."""
     if section.size > size * most:
         raise ValueError("a table beyond measure")
@@ -146,10 +147,10 @@ def _rows(section: Section, size: int, most: int) -> range:
 
 def _dynamic(data: Any, section: Section, sections: list[Section]) -> Iterator[tuple[int, str]]:
     strings = sections[section.link].offset
-    for offset in _rows(section, DYNAMIC, MOST_DYNAMIC):
+    for offset in rows(section, DYNAMIC, MOST_DYNAMIC):
         tag, value = struct.unpack_from("<QQ", data, offset)
         if tag in (DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH):
-            yield tag, _text(data, strings + value)
+            yield tag, text(data, strings + value)
         elif tag == 0:
             yield 0, ""
             return
@@ -162,11 +163,11 @@ def _keep(match: Match[bytes], found: set[bytes]) -> None:
 
 
 def _start_of_name(data: Any, offset: int) -> str:
-    """A section's name, as much of it as tells it from others."""
+    """A section's name, as much of it as distinguishes it from others."""
     return str(data[offset : offset + 16].split(b"\0", 1)[0].decode("utf-8", "replace"))
 
 
-def _text(data: Any, offset: int) -> str:
+def text(data: Any, offset: int) -> str:
     end = data.find(b"\0", offset, offset + LONGEST)
     if end < 0:
         raise ValueError("a name without an end")

@@ -1,0 +1,90 @@
+"""Measure the nodes of a job: what each node runs, what of that is in its logs, and the checks of all nodes as one."""
+
+import base64
+import re
+import tempfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rdma_images.core.case import Case, Expected
+from rdma_images.core.measurements import Measured, probes_of
+from rdma_images.core.model import Check
+from rdma_images.core.plain import plain
+from rdma_images.validate import elsewhere, probing, suite
+from rdma_images.validate.answers import lost, measured
+from rdma_images.validate.probes.measure import MARK
+
+WIDTH = 800  # characters of a line: a launcher that puts its own words before lines breaks long ones
+MOST = 64 << 20  # bytes of one node's answers, unpacked
+PART = re.compile(r"rdma-images-node (\S+) (\d+)/(\d+) ([A-Za-z0-9+/=]+)")
+# One process of a node measures it. The ranks' files of NCCL's logs are the job's, and would take the log of a probe's
+# own all-reduce. One line, for launchers that write a command into YAML as it is.
+ONE = (
+    'test "${LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}}" = 0 || exit 0; unset NCCL_DEBUG_FILE; '
+    "PATH=$PATH:/opt/venv/bin:/usr/bin:/usr/local/bin:/opt/conda/bin; "
+)
+START = "exec(__import__('zlib').decompress(__import__('base64').b64decode('%s')))"
+PRINT = f"""
+import base64, socket, subprocess, sys, zlib
+done = subprocess.run([sys.executable, "-c", PROBES, *NAMES], stdout=subprocess.PIPE)
+said = base64.b64encode(zlib.compress(done.stdout, 9)).decode()
+parts = [said[n : n + {WIDTH}] for n in range(0, len(said), {WIDTH})]
+for n, part in enumerate(parts, 1):
+    print("rdma-images-node", socket.gethostname(), "%d/%d" % (n, len(parts)), part, flush=True)
+"""
+
+
+def command(tiers: Sequence[str]) -> tuple[str, ...]:
+    """What a rank runs so that its node is measured for `tiers`."""
+    program = f"PROBES={probing.payload()!r}\nNAMES={list(probes_of(*tiers))!r}\n{PRINT}"
+    packed = base64.b64encode(zlib.compress(program.encode(), 9)).decode()
+    return ("/bin/sh", "-c", f'{ONE}exec python3 -c "{START % packed}"')
+
+
+def read(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, Measured]:
+    """What the nodes measured, by their names, off the lines of the job's logs. What came in part is lost."""
+    parts: dict[str, dict[int, str]] = {}
+    whole: dict[str, int] = {}
+    for line in lines:
+        if found := PART.search(line):
+            node = plain(found[1])
+            parts.setdefault(node, {})[int(found[2])] = found[4]
+            whole[node] = int(found[3])
+    return {node: _answers(parts[node], whole[node], probes_of(*tiers)) for node in sorted(parts)}
+
+
+def _answers(parts: Mapping[int, str], whole: int, names: tuple[str, ...]) -> Measured:
+    try:
+        packed = base64.b64decode("".join(parts[n] for n in range(1, whole + 1)))
+        said = zlib.decompressobj().decompress(packed, MOST)
+    except (KeyError, ValueError, zlib.error):
+        return lost(names, "what the node printed is not whole in the job's logs")
+    _, mark, answers = said.partition(MARK.encode())
+    if not mark:
+        return lost(names, "the probes ended before they had an answer: see the job's logs")
+    return measured(answers.partition(b"\n")[0], names)
+
+
+def checks(ref: str, nodes: Mapping[str, Measured], expected: Expected, tiers: Sequence[str]) -> tuple[Check, ...]:
+    """The checks of `tiers` over all nodes: each passes where it passes on every node."""
+    by_node = {}
+    with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
+        for node, found in nodes.items():
+            case = Case(subject=elsewhere.subject(ref, node, found), expected=expected, measured=found)
+            by_node[node] = suite.run(case, tuple(tiers), Path(folder) / "report.xml")
+    every = zip(*by_node.values(), strict=True)
+    return tuple(_together(dict(zip(by_node, some, strict=True))) for some in every)
+
+
+def _together(found: Mapping[str, Check]) -> Check:
+    """One check of all nodes: the worst of them, and what it found where."""
+    worst = min(found.values(), key=lambda one: ("failed", "passed", "skipped").index(one.outcome))
+    if worst.outcome == "skipped":
+        return worst
+    said = {node: one.found for node, one in found.items() if one.outcome == worst.outcome}
+    same = len(set(said.values())) == 1
+    where = f"{len(said)} of {len(found)} nodes" if len(said) < len(found) or same else ""
+    text = worst.found if same else "; ".join(f"{node}: {one}" for node, one in said.items())
+    return replace(worst, found=": ".join(filter(None, (where, text))))

@@ -1,0 +1,111 @@
+"""What an ELF library asks of other libraries beyond their names, and what it offers them: symbols and their versions.
+
+For images without Python. Where there is one, the image's own loader says what it would refuse.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rdma_images.validate.probes import elf
+
+VERDEF, VERNEED, DYNSYM = 0x6FFFFFFD, 0x6FFFFFFE, 11  # section types, elf.h
+WEAK_VERSION, WEAK_SYMBOL, LOCAL_SYMBOL = 2, 2, 0
+MOST_VERSIONS = 4096  # of one library: libc has some 50
+MOST_SIZE = 64 << 20  # bytes of a library whose symbols are read
+
+
+@dataclass(frozen=True)
+class Linking:
+    """`wants` are versions by the library that must define them, `defines` a library's own; symbols are plain names.
+
+    `undefined` and `defined` are None where there are too many to look at.
+    """
+
+    wants: Mapping[str, tuple[str, ...]]
+    defines: frozenset[str]
+    undefined: frozenset[str] | None
+    defined: frozenset[str] | None
+
+
+def of(path: str, size: int) -> Linking:
+    """What the library at `path`, of `size` bytes, asks and offers. Raises as elf.library does."""
+    with elf.opened(path) as data:
+        sections = elf.sections_of(data, path)
+        wants: dict[str, list[str]] = {}
+        for library, version in _wanted(data, sections):
+            wants.setdefault(library, []).append(version)
+        defines = frozenset(_defined_versions(data, sections))
+        symbols = list(_symbols(data, sections)) if size <= MOST_SIZE else None
+    return Linking(
+        {library: tuple(versions) for library, versions in wants.items()},
+        defines,
+        None if symbols is None else frozenset(name for name, defined, weak in symbols if not defined and not weak),
+        None if symbols is None else frozenset(name for name, defined, _ in symbols if defined),
+    )
+
+
+def faults(path: str, found: Mapping[str, str], linkings: Mapping[str, Linking]) -> list[str]:
+    """What the loader would refuse of `path` with the libraries `found` (name -> file), in glibc's words.
+
+    Every name that is needed must have been found. A library without any version satisfies every wish for one, as it
+    does in glibc (elf/dl-version.c, match_symbol).
+    """
+    mapped = list(dict.fromkeys([path, *found.values()]))
+    said = []
+    for asker in mapped:
+        for name, versions in linkings[asker].wants.items() if asker in linkings else ():
+            definer = linkings.get(found.get(name, ""))
+            if definer and definer.defines:
+                missing = [version for version in versions if version not in definer.defines]
+                said += [f"{found[name]}: version `{v}' not found (required by {asker})" for v in missing]
+    return said or _undefined(path, mapped, linkings)
+
+
+def _undefined(path: str, mapped: list[str], linkings: Mapping[str, Linking]) -> list[str]:
+    """The symbols of `path` that nothing defines; none where the symbols of a library were not read."""
+    own = linkings[path].undefined if path in linkings else None
+    offered = [linkings[file].defined if file in linkings else None for file in mapped]
+    if own is None or None in offered:
+        return []
+    missing = own.difference(*(names for names in offered if names is not None))
+    return [f"undefined symbol: {name} ({path})" for name in sorted(missing)]
+
+
+def _wanted(data: Any, sections: list[elf.Section]) -> Iterator[tuple[str, str]]:
+    for section in (one for one in sections if one.kind == VERNEED):
+        strings = sections[section.link].offset
+        for at, (_, count, file, first, _) in _chain(data, section.offset, "<HHIII", 4):
+            links = _chain(data, at + first, "<IHHII", 4)
+            for _, (_, (_, flags, _, name, _)) in zip(range(count), links, strict=False):
+                if not flags & WEAK_VERSION:
+                    yield elf.text(data, strings + file), elf.text(data, strings + name)
+
+
+def _defined_versions(data: Any, sections: list[elf.Section]) -> Iterator[str]:
+    for section in (one for one in sections if one.kind == VERDEF):
+        strings = sections[section.link].offset
+        for at, (_, _, _, _, _, first, _) in _chain(data, section.offset, "<HHHHIII", 6):
+            yield elf.text(data, strings + struct.unpack_from("<I", data, at + first)[0])
+
+
+def _chain(data: Any, start: int, form: str, following: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """The rows of a chain, each with its place; the field `following` says how far the next one is, 0 for none."""
+    for _ in range(MOST_VERSIONS):
+        row = struct.unpack_from(form, data, start)
+        yield start, row
+        if not row[following]:
+            return
+        start += row[following]
+    raise ValueError("versions beyond measure")
+
+
+def _symbols(data: Any, sections: list[elf.Section]) -> Iterator[tuple[str, bool, bool]]:
+    """Each global symbol: its name, whether it is defined here, whether it is weak."""
+    for section in (one for one in sections if one.kind == DYNSYM):
+        strings = sections[section.link].offset
+        for at in elf.rows(section, elf.SYMBOL, elf.MOST_SYMBOLS):
+            name, info, _, defined_in = struct.unpack_from("<IBBH", data, at)
+            if name and info >> 4 != LOCAL_SYMBOL:
+                yield elf.text(data, strings + name), bool(defined_in), info >> 4 == WEAK_SYMBOL

@@ -1,0 +1,202 @@
+"""What an NCCL log says of the network: its lines, as job runners leave them, parsed one by one."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+
+from rdma_images.facts.nccl_logs import NcclLogs, Wording
+
+# What colours a line or moves a cursor, and whatever else a terminal would act on, tabs left out; half a character,
+# which JSON can write and no terminal can show.
+CONTROL = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
+    r"|\x9b[0-?]*[ -/]*[@-~]|[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]"
+)
+# An expression that begins with plain text is found twenty times as fast as one that begins with a choice or with \b.
+MESSAGE = re.compile(r"NCCL (?<!\wNCCL )(?:INFO|WARN|ERROR|TRACE) ")
+LONGEST = 4096  # characters of a message; NCCL's own buffers are no longer
+MOST = 1000  # different names, or lines of one meaning, that are remembered: no job of NCCL's has as many
+
+VERSION = re.compile(r"NCCL version (\d{1,4}(?:\.\d{1,4}){1,3})(?!\d)")
+CHANNEL = re.compile(
+    r"Channel \d+(?:/\d+)? : (?P<sender>\d{1,6})\[\w+\] -> (?P<receiver>\d{1,6})\[\w+\] (?:\[\w+\] )?via (?P<way>.*)"
+)
+# The device ends the network's name: without one the line was cut, and so may the name be. "(3)" is the rank that sends
+# in this one's stead.
+NET = re.compile(r"NET/(?P<network>[^/]*)(?P<whole>/\d+(?:\(\d+\))?(?P<gdr>/GDRDMA)?)?")
+# A channel over a network that fills its line, as most lines of a large job's log do.
+USUAL = re.compile(
+    r"NCCL INFO Channel \d+(?:/\d+)? : \d{1,6}\[\w+\] -> \d{1,6}\[\w+\] \[\w+\] "
+    r"via NET/(?P<network>[\w ]*\w)/(?P<device>\d+)(?:\(\d+\))?(?P<gdr>/GDRDMA)?(?:/Shared)?",
+    re.ASCII,
+)
+INSIDE = re.compile(r"(?:P2P|SHM)(?:/\w+)?")
+ANNOUNCED = re.compile(r"Using network (?P<network>.+?)\s*$", re.MULTILINE)
+PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (?P<provider>[\w;-]+)")
+DEVICES = re.compile(r"NET/IB : Using (?P<devices>[^;\n]*)")
+DEVICE = re.compile(r"\[\d+\] ?(?P<name>[\w.-]+):\d+/")  # in braces where NCCL merged several into one
+RANKS = re.compile(r" n[Rr]anks (?P<ranks>\d{1,6})\b(?: nNodes (?P<nodes>\d{1,6})\b)?")
+
+
+@dataclass
+class Read:
+    """What the lines of a log say, each thing once, whichever rank said it."""
+
+    nccl: str | None = None
+    has_nccl_lines: bool = False  # a line of NCCL's is among them
+    channels: Counter[str] = field(default_factory=Counter)  # "NET/Libfabric/GDRDMA", "P2P/CUMEM"
+    networks: set[str] = field(default_factory=set)  # of the channels, a name that was cut with "…"
+    senders: set[int] = field(default_factory=set)  # the ranks whose own lines about channels are there
+    receivers: set[int] = field(default_factory=set)
+    ranks: int = 0  # of the largest communicator
+    nodes: dict[int, int] = field(default_factory=dict)  # by the ranks of the communicator
+    announced: set[str] = field(default_factory=set)
+    providers: set[str] = field(default_factory=set)  # of libfabric
+    devices: set[str] = field(default_factory=set)  # of libibverbs
+    causes: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()  # those of the causes that no job gets over
+    notes: tuple[str, ...] = ()
+    crashes: tuple[str, ...] = ()
+
+
+class Reader:
+    """Reads the logs of a job, block by block, and remembers what they say and none of their lines."""
+
+    def __init__(self, wordings: NcclLogs) -> None:
+        self._read = Read()
+        self._wordings = wordings
+        of_nccl = (*wordings.causes.values(), *wordings.notes.values())
+        self._said = _patterns((*of_nccl, *wordings.crashes.values()))
+        self._beside = _patterns(wordings.crashes.values())  # in the lines of others
+
+    def block(self, lines: Sequence[str]) -> None:
+        """Read some lines of a log. More than one rank's message may be in a line."""
+        text = "\n".join(lines)
+        if not any(mark in text for mark in ("NCCL", "{", "\x1b")):
+            self._interpret((), lines)  # a training's own lines, the most of most logs
+            return
+        messages: dict[str, None] = {}
+        others: dict[str, None] = {}
+        for line, times in Counter(lines).items():
+            for part in parts(line):
+                before, *said = MESSAGE.split(part) if "NCCL" in part else (part,)
+                if self._read.nccl is None and (version := VERSION.search(part)):
+                    self._read.nccl = version[1]
+                self._read.has_nccl_lines |= bool(said)
+                if not said:
+                    others[before[:LONGEST]] = None
+                for message in said:
+                    if not _channel(self._read, message[:LONGEST], times):
+                        messages[message[:LONGEST]] = None
+        self._interpret(messages, others)
+
+    def channels(self, network: str, gdr: bool, times: int) -> None:
+        """Note what so many USUAL lines say, for whoever reads them without `block`: that takes four times as long."""
+        self._read.has_nccl_lines = True
+        _note(self._read.networks, [network])
+        _count(self._read.channels, f"NET/{network}{'/GDRDMA' if gdr else ''}", times)
+
+    def result(self) -> Read:
+        """What the blocks say together."""
+        found = self._read
+        # A name that was cut says nothing new where it begins one that was not.
+        cut = {name for name in found.networks if name.endswith("…")}
+        whole = found.networks - cut
+        found.networks -= {name for name in cut if any(other.startswith(name[:-1]) for other in whole)}
+        causes = self._wordings.causes.values()
+        found.causes = self._meanings(causes)
+        found.faults = self._meanings(row for row in causes if row.stops)
+        found.notes = self._meanings(self._wordings.notes.values())
+        found.crashes = self._meanings(self._wordings.crashes.values(), anywhere=True)
+        return found
+
+    def _interpret(self, messages: Iterable[str], others: Iterable[str]) -> None:
+        """Note what the messages of a block tell, and keep those of its lines that have a meaning."""
+        _add_messages(self._read, "\n".join(messages))
+        for patterns, lines in ((self._said, messages), (self._beside, others)):
+            text = "\n".join(lines)
+            for pattern, kept in patterns.items():
+                # A search in the whole text costs a fraction of one in each line, and mostly finds nothing.
+                if len(kept) < MOST and re.search(pattern, text, re.MULTILINE):
+                    found = (line for line in lines if re.search(pattern, line))
+                    kept.update(dict.fromkeys(islice(found, MOST)))
+
+    def _meanings(self, rows: Iterable[Wording], anywhere: bool = False) -> tuple[str, ...]:
+        """The meanings of the lines that have one, in the order of the table: later rows explain earlier ones."""
+        version = self._read.nccl
+
+        def kept(pattern: str) -> Iterable[str]:
+            return chain(self._said[pattern], self._beside[pattern] if anywhere else ())
+
+        fitting = (row for row in rows if row.fits(version) and (not row.beside or any(kept(row.beside))))
+        found = (row.meaning(line) for row in fitting for line in kept(row.says))
+        return tuple(dict.fromkeys(meaning for meaning in found if meaning))
+
+
+def _patterns(rows: Iterable[Wording]) -> dict[str, dict[str, None]]:
+    """What the rows look for, and of each pattern the lines that were found, none yet."""
+    return {pattern: {} for row in rows for pattern in (row.says, row.beside) if pattern}
+
+
+def parts(line: str) -> Iterator[str]:
+    """A line of a job's output without control characters, and out of the JSON that engines wrap it in."""
+    for part in _unwrapped(line) if line.startswith("{") else (line,):
+        yield part if part.isprintable() else CONTROL.sub("", part)
+
+
+def _unwrapped(line: str) -> Iterator[str]:
+    """All the text that is in an object of JSON; the line itself where it is none."""
+    try:
+        held = json.loads(line)
+    except (ValueError, RecursionError):
+        yield line
+    else:
+        yield from (part for value in held.values() if isinstance(value, str) for part in value.splitlines())
+
+
+def _channel(found: Read, message: str, times: int) -> bool:
+    """Note the channel that the message, said so many times, is about; False where it is about none."""
+    match = CHANNEL.search(message)
+    if not match:
+        return False
+    way = match.group("way")
+    if net := NET.match(way):
+        name = net.group("network").strip()
+        if not net.group("whole"):
+            _note(found.networks, [f"{name}…"])
+            return True
+        _note(found.networks, [name])
+        _count(found.channels, f"NET/{name}{net.group('gdr') or ''}", times)
+    elif inside := INSIDE.match(way):
+        _count(found.channels, inside.group(), times)
+        found.senders.add(int(match.group("sender")))
+        found.receivers.add(int(match.group("receiver")))
+    return True
+
+
+def _add_messages(found: Read, messages: str) -> None:
+    """Note what else the messages tell: the network announced, providers, devices, the size of the job."""
+    _note(found.announced, (match["network"] for match in ANNOUNCED.finditer(messages)))
+    _note(found.providers, (match["provider"] for match in PROVIDER.finditer(messages)))
+    for match in DEVICES.finditer(messages):
+        _note(found.devices, DEVICE.findall(match["devices"]))
+    for match in RANKS.finditer(messages):
+        ranks = int(match["ranks"])
+        found.ranks = max(found.ranks, ranks)
+        if match["nodes"]:
+            found.nodes[ranks] = max(found.nodes.get(ranks, 0), int(match["nodes"]))
+
+
+def _note(names: set[str], more: Iterable[str]) -> None:
+    """Add names, as long as they can be a job's."""
+    for name in more:
+        if len(names) < MOST:
+            names.add(name)
+
+
+def _count(channels: Counter[str], way: str, times: int) -> None:
+    if way in channels or len(channels) < MOST:
+        channels[way] += times

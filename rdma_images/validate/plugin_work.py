@@ -1,0 +1,72 @@
+"""What a log shows of the plugin for libfabric: loaded, started, memory registered, connected to another node."""
+
+import re
+from dataclasses import dataclass
+
+from rdma_images.facts.nccl_logs import NcclLogs
+from rdma_images.validate.nccl_log import Reader
+
+LOADED = re.compile(r"NET/Plugin: Loaded net plugin (?P<name>.+?) \((?P<interface>v\d+)\)")
+STARTED = re.compile(r"NET/OFI Initializing aws-ofi-nccl (?P<version>\S+)")
+LIBFABRIC = re.compile(r"NET/OFI Using Libfabric version (?P<version>\S+)")
+
+# As libfabric's hook "trace" writes it, where it was asked to and is compiled in.
+REGISTERED = re.compile(r"<trace> mr 0x[0-9a-f]+ len (?P<bytes>\d+) flags ")
+
+
+@dataclass(frozen=True)
+class Work:
+    """The steps that the log shows; what it does not show is empty."""
+
+    interfaces: tuple[str, ...]  # "v11", those of ncclNetPlugin_v* that NCCL took
+    version: str  # of aws-ofi-nccl
+    libfabric: str
+    providers: tuple[str, ...]
+    registered: tuple[int, ...]  # bytes of each region of memory; () where libfabric traced none
+    nodes: int  # 0 where NCCL does not say: before 2.20
+    channels: int  # over libfabric
+    others: tuple[str, ...]  # networks of channels that are not libfabric's
+
+    @property
+    def whole(self) -> bool:
+        """Whether the log shows every step, and no channel uses anything else."""
+        steps = self.interfaces and self.version and self.providers and self.channels
+        return bool(steps) and self.nodes != 1 and not self.others
+
+    @property
+    def sentence(self) -> str:
+        """The steps in one line."""
+        memory = f"{len(self.registered)} regions of memory registered ({sum(self.registered) >> 20} MiB)"
+        steps = (
+            f"loaded as {', '.join(self.interfaces)}" if self.interfaces else "not loaded",
+            f"aws-ofi-nccl {self.version} with libfabric {self.libfabric}" if self.version else "not started",
+            f"provider {', '.join(self.providers)}" if self.providers else "no provider",
+            *([memory] if self.registered else []),
+            f"{self.channels} channels over libfabric{f' between {self.nodes} nodes' if self.nodes else ''}",
+            *(f"channels over {name}" for name in self.others),
+        )
+        return ", ".join(steps)
+
+
+def read(log: str, wordings: NcclLogs) -> Work:
+    """What the log of all ranks of an all-reduce between nodes shows."""
+    reader = Reader(wordings)
+    reader.block(log.splitlines())
+    found = reader.result()
+    over = {name for name in found.networks if wordings.over(name) == "libfabric"}
+    counted = (n for way, n in found.channels.items() if way.split("/")[0] == "NET" and way.split("/")[1] in over)
+    return Work(
+        interfaces=tuple(sorted({match["interface"] for match in LOADED.finditer(log)})),
+        version=_first(STARTED, log),
+        libfabric=_first(LIBFABRIC, log),
+        providers=tuple(sorted(found.providers)),
+        registered=tuple(int(match["bytes"]) for match in REGISTERED.finditer(log)),
+        nodes=max(found.nodes.values(), default=0),
+        channels=sum(counted),
+        others=tuple(sorted(found.networks - over)),
+    )
+
+
+def _first(pattern: re.Pattern[str], log: str) -> str:
+    match = pattern.search(log)
+    return match["version"] if match else ""

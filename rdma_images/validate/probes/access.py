@@ -1,0 +1,73 @@
+"""Which files the image's user may read: by their modes, and by those of the folders on the way."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Owned(NamedTuple):
+    """Mode, owner and group of a file or folder."""
+
+    mode: int
+    owner: int
+    group: int
+
+
+class User(NamedTuple):
+    """A user by number, with all groups."""
+
+    number: int
+    groups: frozenset[int]
+
+
+ROOT = User(0, frozenset({0}))
+
+
+def user(said: str, passwd: str, group: str) -> User | None:
+    """The user that an image names ("", "1000", "name", "name:group") by its /etc/passwd and /etc/group.
+
+    None for one that those files do not know: the engine would not start it either.
+    """
+    name, _, group_name = said.partition(":")
+    rows = {row[0]: row for row in _rows(passwd) if row[3].isdigit()}
+    by_number = {row[2]: row for row in rows.values()}
+    row = rows.get(name or "root") or by_number.get(name or "0")
+    if not row and not name.isdigit():
+        return ROOT if name in ("", "root") else None
+    number, first = (int(row[2]), int(row[3])) if row else (int(name), 0)
+    groups = {r[0]: r for r in _rows(group)}
+    if group_name:
+        chosen = groups.get(group_name)
+        if not chosen and not group_name.isdigit():
+            return None
+        return User(number, frozenset({int(chosen[2]) if chosen else int(group_name)}))
+    member_of = {int(r[2]) for r in groups.values() if row and row[0] in r[3].split(",")}
+    return User(number, frozenset({first, *member_of}))
+
+
+def _rows(text: str) -> Iterator[list[str]]:
+    """The rows of passwd(5) or group(5) with a number."""
+    for line in text.splitlines():
+        row = line.split(":")
+        if len(row) > 3 and row[2].isdigit():
+            yield row
+
+
+def closed(path: str, who: User, owned: dict[str, Owned]) -> str:
+    """The first folder on the way to the file `path` that `who` may not enter, or the file; "" where it can be read."""
+    steps = path.split("/")
+    for folder in ("/".join(steps[:count]) for count in range(2, len(steps))):
+        if folder in owned and not _may(owned[folder], who, stat.S_IXOTH):
+            return folder
+    return "" if path not in owned or _may(owned[path], who, stat.S_IROTH) else path
+
+
+def _may(about: Owned, who: User, wanted: int) -> bool:
+    """Whether `who` has the right `wanted`, which is given as that of others."""
+    if who.number == 0:
+        return True
+    if about.owner == who.number:
+        return bool(about.mode >> 6 & wanted)
+    return bool((about.mode >> 3 if about.group in who.groups else about.mode) & wanted)

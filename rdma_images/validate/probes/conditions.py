@@ -1,0 +1,78 @@
+"""Whether a file can be a library for this machine: by what kind of file it is, and by how its content begins.
+
+A condition is "" for a library of the machine, else a word that says what is wrong: see CONDITIONS.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+
+from rdma_images.validate.probes import elf
+
+HEAD = 64  # bytes of an ELF file's header
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # github.com/git-lfs/git-lfs, docs/spec.md
+SHARED_OBJECT = 3  # e_type of what a loader maps, ET_DYN
+SPECIAL = ("fifo", "socket", "device")  # opening one may wait for ever
+SKIPPED = ("dangling", "loop", "32-bit", "big-endian", "machine")  # the loader looks in the next folder
+CONDITIONS = (*SPECIAL, *SKIPPED, "folder", "unreadable", "empty", "lfs-pointer", "text", "no-elf", "cut", "no-library")
+
+
+def of_mode(mode: int) -> str:
+    """The condition of what is neither a file, nor a link."""
+    if stat.S_ISFIFO(mode):
+        return "fifo"
+    if stat.S_ISSOCK(mode):
+        return "socket"
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        return "device"
+    return "folder" if stat.S_ISDIR(mode) else ""
+
+
+def of_content(head: bytes, size: int, machine: str) -> str:
+    """The condition of a regular file of `size` bytes that begins with `head`, on a machine such as "x86_64".
+
+    A file of another machine is "machine <its own>".
+    """
+    if not size:
+        return "empty"
+    if head.startswith(LFS_POINTER):
+        return "lfs-pointer"
+    if head[:4] != b"\x7fELF":
+        return "text" if all(byte > 31 or byte in b"\t\n\r" for byte in head) else "no-elf"
+    if len(head) < HEAD:
+        return "cut"
+    if head[4] != 2:
+        return "32-bit"
+    if head[5] != 1:
+        return "big-endian"
+    kind, number = struct.unpack_from("<HH", head, 16)
+    if machine and elf.MACHINES.get(number, str(number)) != machine:
+        return "machine %s" % elf.MACHINES.get(number, number)
+    table, row, rows = (*struct.unpack_from("<Q", head, 40), *struct.unpack_from("<HH", head, 58))
+    if table + row * rows > size:
+        return "cut"
+    return "" if kind == SHARED_OBJECT else "no-library"
+
+
+def of_path(path: str, machine: str) -> str:
+    """The condition of the file at `path`, or behind that link."""
+    try:
+        about = os.stat(path)
+    except FileNotFoundError:
+        return "dangling"
+    except OSError as error:
+        return "loop" if "symbolic links" in str(error) else "unreadable"
+    if not stat.S_ISREG(about.st_mode):
+        return of_mode(about.st_mode)
+    try:
+        with open(path, "rb") as file:
+            return of_content(file.read(HEAD), about.st_size, machine)
+    except OSError:
+        return "unreadable"
+
+
+def kind(condition: str) -> str:
+    """The word of a condition without what follows it."""
+    return condition.partition(" ")[0]

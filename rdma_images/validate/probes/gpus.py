@@ -1,0 +1,88 @@
+"""The GPUs, and all-reduces over them: as NCCL chooses, as two nodes over the image's network, and without it."""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import importlib
+import os
+from typing import Any
+
+from rdma_images.validate.probes import allreduce, devices, elf, libraries, loader
+
+SIZES = (1 << 22, 1 << 26, 1 << 30)  # bytes
+# What makes an image insist on its network, taken away: NCCL may choose, and so may libfabric.
+LIFTED = {"NCCL_NET": None, "FI_PROVIDER": None}
+# Without an EFA device the plugin and libfabric work all the same over TCP. libfabric's own trace shows the memory
+# that the plugin registers.
+OVER_TCP = {"FI_PROVIDER": "tcp", "FI_HOOK": "trace", "FI_LOG_LEVEL": "trace", "FI_LOG_SUBSYS": "domain"}
+
+
+def gpus() -> dict[str, Any] | None:
+    """The GPUs, the image's network, and the all-reduces; None where nothing in the image can do an all-reduce."""
+    program = allreduce.program()
+    if not program:
+        return None
+    names = _seen_by_torch() if program == "torch" else _seen_by_driver()
+    over = network()
+    return {"count": len(names), "names": names, "network": over, "runs": _runs(len(names), over)}
+
+
+def network() -> dict[str, Any]:
+    """What brings NCCL to the network: a plugin for libfabric by its path, or "" for what NCCL has itself.
+
+    `insists` is the network that the image's environment names; `device` is whether the machine has a device for it.
+    """
+    found = (loader.resolved(name)["file"] for name in libraries.plugin_names([], os.environ))
+    plugin = next((path for path in found if path and _needs_libfabric(path)), "")
+    drivers = [devices.rdma_device(path)["driver"] for path in glob.glob(devices.SYS + "/*")]
+    here = "efa" in drivers if plugin else any(driver != "efa" for driver in drivers)
+    return {"plugin": plugin, "insists": os.environ.get("NCCL_NET", ""), "device": here}
+
+
+def _runs(count: int, over: dict[str, Any]) -> dict[str, Any]:
+    """The all-reduces that can be done: {} without a GPU.
+
+    Two nodes may be one GPU: NCCL takes it for two where NCCL_HOSTID differs. Where the image's network has no device,
+    NCCL refuses what the image insists on ("refusal"); the others lift that.
+    """
+    refuses = over["insists"] not in ("", "Socket") and not over["device"]
+    shared = {"NCCL_TESTS_DEVICE": "0"} if count == 1 else {}
+    found = {}
+    if count > 1:
+        found["default"] = allreduce.all_reduce(count, LIFTED if refuses else {}, SIZES)
+    if count and (over["device"] or over["plugin"]):
+        settings = {**shared, **({} if over["device"] else OVER_TCP)}
+        found["two-nodes"] = allreduce.all_reduce(2, settings, SIZES[:2], nodes=2)
+    if count and refuses:
+        found["refusal"] = allreduce.all_reduce(2, shared, SIZES[:1], nodes=2)
+    return found
+
+
+def _needs_libfabric(path: str) -> bool:
+    try:
+        return "libfabric.so.1" in elf.library(path)["needed"]
+    except (OSError, elf.NotElf):
+        return False
+
+
+def _seen_by_torch() -> list[str]:
+    torch = importlib.import_module("torch")
+    return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+
+
+def _seen_by_driver() -> list[str]:
+    """The names that CUDA's driver gives; [] where there is none."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    count = ctypes.c_int()
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    names = []
+    for number in range(count.value):
+        device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+        if not cuda.cuDeviceGet(ctypes.byref(device), number) and not cuda.cuDeviceGetName(name, 256, device):
+            names.append(name.value.decode("utf-8", "replace"))
+    return names

@@ -1,0 +1,157 @@
+"""What the dynamic loader does with a name: asked of the loader itself, in a process of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import sys
+from typing import Any
+
+from rdma_images.validate.probes import conditions, elf, tools
+
+LIMIT = 10  # seconds for one question to the loader
+KEPT = 1 << 20  # bytes of its answer: torch's is some 10,000
+FIND = """
+import ctypes, sys
+class Map(ctypes.Structure):
+    _fields_ = [("address", ctypes.c_void_p), ("name", ctypes.c_char_p)]
+library = ctypes.CDLL(sys.argv[1], mode=int(sys.argv[2]))
+found = ctypes.POINTER(Map)()
+ask = ctypes.CDLL(None).dlinfo
+ask.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+ask(library._handle, 2, ctypes.byref(found))
+print(found.contents.name.decode())
+"""
+RTLD_NOW = 2  # as NCCL opens its plugins and libibverbs, src/os/linux.cc and src/misc/ibvsymbols.cc
+LATE = "opening it took more than %d s" % LIMIT
+MOST_FAULTS = 20
+UNDEFINED = re.compile(r"(?:undefined symbol: |Error relocating )")
+MISSING = re.compile(r"cannot open shared object file|Error loading shared library")  # glibc's words, and musl's
+# Messages after which the loader continues: about a library without versions, a weak one, or one from a variable.
+HARMLESS = re.compile(r"no version information available|weak version `|^ERROR: ld\.so: object .* from LD_PRELOAD")
+LINE = re.compile(r"\s*(?P<name>\S+)(?: => (?P<path>not found|\S+))?(?: \(0x[0-9a-f]+\))?$")
+
+
+def resolved(name: str, asked_by: str | None = None) -> dict[str, Any]:
+    """Where dlopen(name) ends: {"path", "file" (links followed), "error"}; of what it refuses all three.
+
+    `asked_by` is the library that will ask: its own RPATH and RUNPATH are searched too. RPATH comes before
+    LD_LIBRARY_PATH and RUNPATH after it, as ld.so(8) has it.
+    """
+    own: dict[str, list[str]] = {"rpath": [], "runpath": []}
+    if asked_by and "/" not in name:
+        try:
+            about = elf.library(asked_by)
+            own = {key: [elf.expand(folder, asked_by) for folder in about[key]] for key in own}
+        except (OSError, elf.NotElf):
+            pass
+    before = [] if own["runpath"] else own["rpath"]
+    environment = [f for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f]
+    for folder in before + environment + own["runpath"]:
+        candidate = os.path.join(folder, name)
+        if os.path.exists(candidate) and not skipped(candidate):
+            return _opened(candidate)
+    return _opened(name)
+
+
+def skipped(path: str) -> bool:
+    """Whether the loader takes a file of that path for none: it is for another machine."""
+    return conditions.kind(conditions.of_path(path, platform.machine())) in conditions.SKIPPED
+
+
+def _opened(name: str) -> dict[str, Any]:
+    command = [sys.executable, "-I", "-S", "-c", FIND, name, str(RTLD_NOW)]
+    rc, out, err = tools.bounded(command, LIMIT, tools.KEPT)
+    if rc is None:
+        return {"path": "", "file": "", "error": LATE}
+    path = out.decode("utf-8", "replace").strip()
+    if rc == 0 and path:
+        return {"path": path, "file": os.path.realpath(path), "error": ""}
+    last = err.decode("utf-8", "replace").strip().splitlines()[-1:] or ["ended with %d" % rc]
+    path = _refused(name)
+    return {
+        "path": path,
+        "file": os.path.realpath(path) if path else "",
+        "error": last[0].replace("OSError: ", "")[:500],
+    }
+
+
+def _refused(name: str) -> str:
+    """The path that the loader takes for `name`, which it then refuses to open; "" for none.
+
+    Preloaded into a program that is listed and not run, a library is mapped before its symbols are looked at.
+    """
+    program = _program()
+    if "/" in name:
+        return name if os.path.exists(name) else ""
+    if not program or "musl" in program:
+        return ""
+    asking = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1", "LD_PRELOAD": name}
+    try:
+        _, out, _ = tools.bounded([program, os.path.realpath(sys.executable)], LIMIT, KEPT, asking)
+    except OSError:
+        return ""
+    found = (LINE.match(line) for line in out.decode("utf-8", "replace").splitlines())
+    return next((m.group("path") for m in found if m and m.group("name") == name and m.group("path")), "")
+
+
+def _program() -> str | None:
+    """The loader of this Python. None where it is static, or cannot be read."""
+    try:
+        return elf.interpreter(os.path.realpath(sys.executable))
+    except (OSError, elf.NotElf, ValueError):
+        return None
+
+
+def closure(path: str, bound: bool = True) -> dict[str, Any]:
+    """Every library the loader would map for `path`: {"libraries": {name: file}, "missing", "faults", "error"}.
+
+    `missing` are the names that nothing answers to; `faults` is why it would refuse what it found, in its words;
+    `error` is why it could not be asked. `bound` is whether every symbol is looked up, which takes long for torch.
+    """
+    answer: dict[str, Any] = {"libraries": {}, "missing": [], "faults": [], "error": ""}
+    program = _program()
+    if not program:
+        return {**answer, "error": "the image's python is static: it has no loader to ask"}
+    musl = "musl" in program
+    # As ldd -r asks; glibc's --list stops at the first name that nothing answers to.
+    asking = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1", **({"LD_WARN": "1", "LD_BIND_NOW": "1"} if bound else {})}
+    try:
+        command = [program, *(["--list"] if musl else []), path]
+        rc, out, err = tools.bounded(command, LIMIT, KEPT, asking)
+    except OSError as error:
+        return {**answer, "error": str(error)}
+    if rc is None:
+        return {**answer, "faults": ["%s: %s" % (path, LATE)]}
+    return _closure(out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+
+
+def _closure(out: str, err: str) -> dict[str, Any]:
+    libraries: dict[str, str] = {}
+    missing = []
+    for line in out.splitlines():
+        match = LINE.match(line)
+        if not match:
+            continue
+        name, path = match.group("name"), match.group("path")
+        if path == "not found":
+            missing.append(name)
+        elif path or name.startswith("/"):
+            libraries[os.path.basename(name)] = os.path.realpath(path or name)
+    said = [" ".join(line.split()) for line in err.splitlines() if line.strip()]
+    # Without a library, its symbols are unknown.
+    told = [line for line in said if not (MISSING.search(line) or HARMLESS.search(line))]
+    faults = [line[:500] for line in told if not (missing and UNDEFINED.match(line))]
+    return {"libraries": libraries, "missing": missing, "faults": faults[:MOST_FAULTS], "error": ""}
+
+
+def nccl_version(path: str) -> int | None:
+    """ncclGetVersion() of the library at `path`, as NCCL encodes it (22809); None where it has none or refuses."""
+    try:
+        number = ctypes.c_int(0)
+        failed = ctypes.CDLL(path).ncclGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError):
+        return None
+    return None if failed else number.value

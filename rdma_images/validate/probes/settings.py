@@ -1,0 +1,149 @@
+"""What sets variables beside the image's environment, and which of the files that variables name are there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rdma_images.validate.probes import libraries, loader
+
+NAME = r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_VISIBLE|LD)_\w+"
+OURS = re.compile(NAME)
+OF_NCCL = ("/etc/nccl.conf",)  # NVIDIA/nccl, src/misc/param.cc; also $NCCL_CONF_FILE, else ~/.nccl.conf
+# ofiwg/libfabric, src/var.c, below its build's sysconfdir; the EFA installer's prefix is /opt/amazon/efa.
+PREFIXES = ("/etc", "/usr/etc", "/usr/local/etc", "/opt/amazon/efa/etc")
+OF_LIBFABRIC = tuple("%s/libfabric.conf" % prefix for prefix in PREFIXES)
+OF_SHELLS = ("/etc/environment", "/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv", "/etc/zshenv")
+OF_HOME = (".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshenv", ".zshrc")
+PROFILES = "/etc/profile.d"
+ENTRY = "the entry point"
+PLACES = re.compile(  # all of them but what variables name
+    r"/etc/(?:nccl\.conf|environment|profile|bash\.bashrc|bashrc|zshenv|zsh/zshenv|profile\.d/[^/]+\.sh)"
+    r"|(?:/etc|/usr/etc|/usr/local/etc|/opt/amazon/efa/etc)/libfabric\.conf"
+    r"|(?:/root|/home/[^/]+)/\.(?:nccl\.conf|bashrc|bash_profile|bash_login|profile|zshenv|zshrc)"
+)
+NAMING = ("NCCL_CONF_FILE", "BASH_ENV", "ENV")  # variables that name such a file
+FILE_OF = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_CONF_FILE", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN")
+FILES_OF = ("LD_PRELOAD", "LD_LIBRARY_PATH", "FI_PROVIDER_PATH")
+VALUE = r"""(?:"[^"]*"|'[^']*'|[^;&"'\s])*"""
+BEFORE = r"(?:^|[;&]|\b(?:export|then|do|else|setenv|declare\s+-x|typeset\s+-x)\s)\s*"
+ASSIGNED = re.compile(BEFORE + "(%s)[= ](%s)" % (NAME, VALUE))
+KEPT = 1 << 20  # characters of a file
+PROGRAM = "\x7fELF"
+MOST = 200  # settings
+LONGEST = 300  # characters of a value
+
+Texts = Iterable[tuple[str, str]]  # path and text
+
+
+def settings(entry: Sequence[str] = ()) -> dict[str, Any]:
+    """What is set in the image's files, and which of the files named by variables are not there.
+
+    `entry` are the words of its entry point and command: a script among them, or a shell's line, sets variables, too.
+    `without_path` is what the loader finds where LD_LIBRARY_PATH is not set: {name: file}; empty where it is not.
+    """
+    environment = dict(os.environ)
+    known = [*places(environment), *scripts(entry)]
+    read = [(path, text) for path in known if (text := _text(path)) is not None]
+    read += [(ENTRY, line) for line in shell_lines(entry)]
+    found = assigned(read, environment)
+    return {
+        "assigned": found,
+        "absent": absent(environment, found, os.path.exists),
+        "without_path": _without_path() if environment.get("LD_LIBRARY_PATH") else {},
+    }
+
+
+def places(environment: Mapping[str, str]) -> list[str]:
+    """The files of this system that may set variables."""
+    homes = ["/root", *(os.path.join("/home", name) for name in sorted(_listed("/home"))[:20])]
+    profiles = [os.path.join(PROFILES, name) for name in sorted(_listed(PROFILES)) if name.endswith(".sh")]
+    named = [environment[name] for name in NAMING if environment.get(name, "").startswith("/")]
+    found = [*OF_NCCL, *OF_LIBFABRIC, *OF_SHELLS, *profiles, *named]
+    found += [os.path.join(home, name) for home in homes for name in (".nccl.conf", *OF_HOME)]
+    return list(dict.fromkeys(found))
+
+
+def scripts(entry: Sequence[str]) -> list[str]:
+    """The files that an entry point names."""
+    return [word for word in entry if word.startswith("/")]
+
+
+def shell_lines(entry: Sequence[str]) -> list[str]:
+    """What an entry point hands to a shell as its program."""
+    return [text for flag, text in zip(entry, entry[1:]) if re.fullmatch(r"-[a-z]*c", flag)]
+
+
+def assigned(texts: Texts, environment: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Every setting of a variable of ours: its file, line, name and value; `reader` is "nccl", "libfabric" or "shell".
+
+    NCCL takes a line of its file as it stands, so that a name can hold "export " or a space.
+    """
+    found = []
+    for path, text in texts:
+        reader = _reader(path, environment)
+        for number, line in enumerate(text.splitlines(), 1):
+            for name, value in _shell(line) if reader == "shell" else _verbatim(line):
+                said = {"file": path, "line": number, "name": name, "value": value[:LONGEST], "reader": reader}
+                found.append(said)
+    return found[:MOST]
+
+
+def absent(
+    environment: Mapping[str, str], found: Iterable[Mapping[str, Any]], exists: Callable[[str], bool]
+) -> list[str]:
+    """The absolute paths in variables that name files or folders which are not there."""
+    said = [(name, environment.get(name, "")) for name in (*FILE_OF, *FILES_OF)]
+    said += [(one["name"], one["value"]) for one in found if one["name"] in (*FILE_OF, *FILES_OF)]
+    paths = [path for name, value in said for path in ([value] if name in FILE_OF else re.split(r"[:\s]+", value))]
+    return [path for path in dict.fromkeys(paths) if path.startswith("/") and "$" not in path and not exists(path)]
+
+
+def asked(environment: Mapping[str, str]) -> list[str]:
+    """The names whose answer LD_LIBRARY_PATH could change."""
+    return [*libraries.ASKED, *libraries.plugin_names([], environment)]
+
+
+def _without_path() -> dict[str, str]:
+    """What the loader finds without LD_LIBRARY_PATH; this probe's process and those that it starts go without it."""
+    del os.environ["LD_LIBRARY_PATH"]
+    return {name: loader.resolved(name)["file"] for name in asked(os.environ) if name != "libcuda.so.1"}
+
+
+def _reader(path: str, environment: Mapping[str, str]) -> str:
+    if path == environment.get("NCCL_CONF_FILE") or path.endswith("nccl.conf"):
+        return "nccl"
+    return "libfabric" if path.endswith("libfabric.conf") else "shell"
+
+
+def _verbatim(line: str) -> Iterator[tuple[str, str]]:
+    """A line of nccl.conf or libfabric.conf: everything before the first "=" is the name."""
+    name, given, value = line.partition("=")
+    if given and not line.startswith("#") and OURS.search(name):
+        yield name, value
+
+
+def _shell(line: str) -> Iterator[tuple[str, str]]:
+    """The variables of ours that a line of a shell's file sets."""
+    for match in ASSIGNED.finditer(line.strip()):
+        yield match.group(1), re.sub("[\"']", "", match.group(2))
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _text(path: str) -> str | None:
+    try:
+        if not os.path.isfile(path):
+            return None
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read(KEPT)
+    except OSError:
+        return None
+    return None if text.startswith(PROGRAM) else text

@@ -1,0 +1,62 @@
+"""Why a file is not a usable library: what it is instead, and what to do."""
+
+from typing import NamedTuple
+
+from rdma_images.core.case import Case, name_of
+from rdma_images.core.measurements import LibraryFile
+from rdma_images.validate.probes.conditions import kind
+
+REINSTALL = "remove {path} and install the library again"
+# By condition, see rdma_images/validate/probes/conditions.py.
+SAID = {
+    "dangling": ("a link to {target}, which is not there", "install what brings {target}, or point the link at a file"),
+    "loop": ("a link that leads back to itself", "remove the link {path} and make it again, to the library's own file"),
+    "fifo": ("a pipe: a process that opens it waits forever", REINSTALL),
+    "socket": ("a socket", REINSTALL),
+    "device": ("a device", REINSTALL),
+    "folder": ("a folder", "remove the folder {path} and install the library again"),
+    "unreadable": ("not readable for root", "give it back to root: chown root {path} && chmod a+r {path}"),
+    "empty": ("empty", "install or copy it again: what wrote it was interrupted, or the disk was full"),
+    "lfs-pointer": ("a Git LFS pointer, text in the library's place", "run `git lfs pull` before the build copies it"),
+    "text": ("text", "replace it by the library: an error page that a download saved (use curl --fail), or a script"),
+    "no-elf": ("no ELF file", "replace it by the library; if it is an archive, unpack it"),
+    "cut": ("cut short at {size} bytes", "download it again, and compare its digest before it is copied"),
+    "32-bit": ("a 32-bit library", "install the 64-bit one: compile without -m32, or take this machine's package"),
+    "big-endian": ("for a big-endian machine", "take it from a build for {machine}"),
+    "machine": ("for {other}, and the image for {machine}", "take it from a build or a stage for {machine}"),
+    "no-library": ("an ELF file that is no shared library", "link it with -shared"),
+}
+
+
+class Broken(NamedTuple):
+    """A file that is no library: what it is instead, and what to do."""
+
+    found: str
+    fix: str
+
+
+def broken(case: Case, path: str) -> Broken | None:
+    """What is wrong with the file or link at `path`; None if it is a library, or was not examined."""
+    tree = case.measured.tree
+    about = tree.files.libraries.get(path) if tree else None
+    return _said(case, path, about) if about and about.condition else None
+
+
+def broken_named(case: Case, name: str) -> dict[str, Broken]:
+    """The files and links called `name` that are no libraries, by path; a path is a name, too."""
+    tree = case.measured.tree
+    paths = [path for path in (tree.files.libraries if tree else ()) if name in (path, name_of(path))]
+    return {path: found for path in sorted(paths) if (found := broken(case, path))}
+
+
+def _said(case: Case, path: str, about: LibraryFile) -> Broken:
+    found, fix = SAID[kind(about.condition)]
+    words = {
+        "path": path,
+        "target": about.target,
+        "size": about.size,
+        "other": about.condition.partition(" ")[2],
+        "machine": case.subject.machine,
+    }
+    behind = f", a link to {about.target}," if about.target and "{target}" not in found else ""
+    return Broken(f"{path}{behind} is {found.format(**words)}", fix.format(**words))

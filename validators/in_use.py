@@ -1,0 +1,105 @@
+"""Which of an image's libraries a job uses: those that NCCL opens, what they need, and the fabric's verbs providers."""
+
+import re
+from pathlib import PurePosixPath
+
+import pytest
+
+from rdma_images.core.case import Case, name_of, nccl_in_use
+from rdma_images.core.measurements import Closure, Files, Libraries
+from validators.conditions import Broken, broken, broken_named
+
+PROVIDER = re.compile(r"lib(\w+)-rdmav(\d+)\.so")  # of libibverbs: the driver's name, and the ABI
+LIBFABRICS = re.compile(r"lib(\w+)-fi\.so")  # providers of libfabric in files of their own
+VERBS, FABRIC, EFA, NCCL = "libibverbs.so.1", "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
+
+
+def names_tried(case: Case, libraries: Libraries, nccl: str) -> list[str]:
+    """The file names that this NCCL opens for a network plugin, in its order."""
+    default = next((n for n in libraries.nccl[nccl].file_names if n.startswith("libnccl-net")), "libnccl-net.so")
+    words = [w for w in case.subject.environment.get("NCCL_NET_PLUGIN", "").split(",") if w]
+    expanded = [name for w in words for name in ([w] if "/" in w or w.endswith(".so") else [w, f"libnccl-net-{w}.so"])]
+    return expanded or [default]
+
+
+def plugin_of(case: Case, libraries: Libraries, nccl: str) -> str | None:
+    """The file that NCCL opens as its network plugin; where it can open none, the first that it finds."""
+    answers = [a for name in names_tried(case, libraries, nccl) if (a := libraries.resolved.get(name)) and a.file]
+    return next((answer.file for answer in answers if not answer.error), answers[0].file if answers else None)
+
+
+def plugin_names(case: Case, libraries: Libraries) -> list[str]:
+    """The names of names_tried; none without an NCCL, or if NCCL_NET_PLUGIN says to take no plugin."""
+    nccl = nccl_in_use(case)
+    names = names_tried(case, libraries, nccl[0]) if nccl and nccl[0] in libraries.nccl else []
+    return [name for name in names if name != "none"]
+
+
+def folder_of(path: str) -> str:
+    """The folder of a file, as it is called where /lib is a link into /usr."""
+    folder = str(PurePosixPath(path).parent)
+    return f"/usr{folder}" if folder.startswith("/lib") else folder
+
+
+def providers_of(files: Files, fabric: str) -> list[str]:
+    """The verbs providers of a fabric, of any ABI and wherever they lie."""
+    return [p for p in files.libraries if (m := PROVIDER.fullmatch(name_of(p))) and m.group(1) == fabric]
+
+
+def looked_for(libraries: Libraries) -> set[str]:
+    """What the libibverbs that the loader finds looks for; if it finds none, what any in the image looks for."""
+    every = libraries.verbs_looks_for
+    in_use = every.get(libraries.resolved[VERBS].file)
+    return set(in_use or (word for found in every.values() for word in found))
+
+
+def opened_in(libraries: Libraries) -> set[str]:
+    """The folders in which libibverbs opens providers: its own, then where the loader finds libibverbs itself."""
+    own = {folder_of(word) for word in looked_for(libraries) if "/lib%s-rdmav" in word}
+    file = libraries.resolved[VERBS].file
+    return own | ({folder_of(file)} if own and file else set())
+
+
+def opened_providers(files: Files, libraries: Libraries) -> dict[str, str]:
+    """The verbs providers that libibverbs opens, by path: the driver that each is for."""
+    folders = opened_in(libraries)
+    found = {path: m.group(1) for path in files.libraries if (m := PROVIDER.fullmatch(name_of(path)))}
+    return {path: driver for path, driver in found.items() if not folders or folder_of(path) in folders}
+
+
+def roots(case: Case, files: Files, libraries: Libraries) -> list[str]:
+    """The files that a job opens by themselves: NCCL, its plugin, the fabric's libraries and its verbs provider."""
+    fabric, nccl = case.expected.fabric, nccl_in_use(case)
+    found = [nccl[0]] if nccl else []
+    found += [p for p in [plugin_of(case, libraries, nccl[0])] if p] if fabric == "efa" and nccl else []
+    names = {"efa": (FABRIC, EFA, VERBS), "erdma": (VERBS,)}.get(str(fabric), ())
+    found += [libraries.resolved[name].file for name in names if libraries.resolved[name].file]
+    found += [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
+    return list(dict.fromkeys(found))
+
+
+def closure(libraries: Libraries, path: str) -> Closure:
+    """What `path` pulls in; nothing where that was not looked at."""
+    return libraries.closures.get(path, Closure())
+
+
+def culprits(case: Case, libraries: Libraries, name: str) -> dict[str, Broken]:
+    """The files called `name` that are no libraries, by path, where nothing that is one is taken in their place."""
+    answer = libraries.resolved.get(name)
+    if name == NCCL:
+        nccl = nccl_in_use(case)
+        taken = nccl[0] if nccl else ""
+    else:
+        taken = answer.file if answer else ""
+    return {} if taken and not broken(case, taken) else broken_named(case, name) | _of(case, taken)
+
+
+def _of(case: Case, path: str) -> dict[str, Broken]:
+    found = broken(case, path) if path else None
+    return {path: found} if found else {}
+
+
+def skip_if_broken(case: Case, libraries: Libraries, *names: str) -> None:
+    """Skip a validator of a library whose file is not a library: libraries.intact reports it."""
+    if any(culprits(case, libraries, name) for name in names):
+        pytest.skip("a file by that name is no library: see libraries.intact")

@@ -1,0 +1,80 @@
+"""The variables that an image sets, wherever it sets them, and what facts/environment.yaml says of each."""
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import pytest
+
+from rdma_images.core.case import Case, nccl_in_use
+from rdma_images.facts import table as facts_table
+from rdma_images.facts.environment import Effect, Environment
+from rdma_images.facts.variables import Variables
+
+OVERRIDDEN = ("nccl", "libfabric")  # whose files set only what the environment does not
+
+
+@functools.cache
+def table() -> Environment:
+    """facts/environment.yaml."""
+    return facts_table.read("environment.yaml", Environment)
+
+
+@functools.cache
+def variables() -> Variables:
+    """facts/variables.yaml."""
+    return facts_table.read("variables.yaml", Variables)
+
+
+class Told(NamedTuple):
+    """A variable that should not be set, where, and why not; `where` is "" for the image's environment."""
+
+    where: str
+    name: str
+    value: str
+    why: str
+
+    def __str__(self) -> str:
+        """As a finding says it."""
+        return f"{self.where}{': ' if self.where else ''}{self.name}={self.value}: {self.why}"
+
+
+def told(case: Case, effect: Effect, where: Mapping[str, Mapping[str, str]]) -> list[Told]:
+    """What the table says with this effect of the variables set in each place of `where`."""
+    if case.expected.fabric is None and not (case.measured.tree and case.measured.tree.libraries.nccl):
+        pytest.skip("the image has no NCCL, and is for neither fabric")
+    known, versions = table(), versions_of(case)
+    rows = [row for row in known.variables.values() if row.effect == effect]
+    return [
+        Told(place, row.name, values[row.name], f"{row.why} [{known.cite(row)}]")
+        for place, values in where.items()
+        for row in rows
+        if row.speaks_of(values, case.expected.fabric, versions)
+    ]
+
+
+def in_files(case: Case) -> dict[str, dict[str, str]]:
+    """The variables that files of the image set, by file and line; without those that the environment sets first."""
+    found = case.measured.settings.assigned if case.measured.settings else []
+    environment = case.subject.environment
+    return {
+        f"{one.file}:{one.line}": {one.name: one.value}
+        for one in found
+        if one.reader not in OVERRIDDEN or one.name not in environment
+    }
+
+
+def versions_of(case: Case) -> dict[str, str]:
+    """The versions that decide whether a row holds: as planned, else as measured, else as the labels say."""
+    found = {name: value for name, value in _versions(case) if value[:1].isdigit()}
+    return {**found, **{n: v for n, v in case.expected.components.items() if v[:1].isdigit()}}
+
+
+def _versions(case: Case) -> Iterator[tuple[str, str]]:
+    for name, value in case.subject.labels.items():
+        if ".component." in name:
+            yield name.rpartition("component.")[2], value
+    tree, nccl, packages = case.measured.tree, nccl_in_use(case), case.measured.packages
+    yield from (("aws-ofi-nccl", about.version) for about in (tree.libraries.plugins.values() if tree else ()))
+    yield "nccl", nccl[1] if nccl else ""
+    yield "efa-installer", packages.efa_installer if packages else ""

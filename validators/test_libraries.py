@@ -1,0 +1,143 @@
+"""Whether the libraries of a job are whole, can be read by the image's user, and are taken by the loader."""
+
+import re
+
+import pytest
+
+from rdma_images.core.case import Case, name_of
+from rdma_images.core.measurements import Files, Libraries
+from rdma_images.validate.pytest_plugin import Requirement
+from validators.conditions import Broken, broken
+from validators.in_use import EFA, FABRIC, NCCL, VERBS, closure, culprits, opened_providers, plugin_names, roots
+
+MAPPED = "glibc elf/dl-load.c: what is for another machine is passed over, what is no library at all ends the search"
+NOW = "NVIDIA/nccl src/os/linux.cc and src/misc/ibvsymbols.cc: dlopen with RTLD_NOW, so every symbol must be there"
+USER = "path_resolution(7): a file is read with the rights of the process, on every folder of the way"
+DRIVERS = "rdma-core libibverbs/dynamic_driver.c: dlopen with RTLD_NOW, and a warning of what does not load"
+SHOWN = 4
+CANNOT_OPEN = re.compile(r"cannot open shared object file|: not in the image's")  # a missing library is told elsewhere
+# What a fault names, and what then helps.
+FIXES = (
+    (r"GLIBC_[\d.]+'", "compile it on the image's distribution or an older one, or take a base with a newer glibc"),
+    (r"(?:GLIBCXX|CXXABI|GCC)_[\d.]+'", "take the folder of the older libstdc++ (conda's, often) off LD_LIBRARY_PATH"),
+    (
+        r"(?:EFA|IBVERBS|IBVERBS_PRIVATE|MLX5|RDMACM|FABRIC)_[\d.]+'",
+        "install rdma-core and libfabric from one source: run the EFA installer in this image, copy no part of another",
+    ),
+    (r"undefined symbol", "install both libraries from one release: the one calls what the other does not have"),
+    (r"executable stack", "link it with -z noexecstack, or run patchelf --clear-execstack: glibc 2.41 refuses it"),
+    (r"no file|took more than|not asked", "remove what is no regular file, and install the library again"),
+)
+
+
+def wanted(case: Case, files: Files, libraries: Libraries) -> list[str]:
+    """The names by which the image's job asks for libraries, and those that these ask for and nothing answers to."""
+    fabric = case.expected.fabric
+    names = [NCCL, *([VERBS] if fabric else [])]
+    names += [EFA, FABRIC, *plugin_names(case, libraries)] if fabric == "efa" else []
+    names += [name for path in roots(case, files, libraries) for name in closure(libraries, path).missing]
+    return list(dict.fromkeys(names))
+
+
+@pytest.mark.validator("libraries.intact", source=MAPPED)
+def test_intact(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+    """What a job asks for by name is a library of this machine, and no pointer, page, dangling link or pipe."""
+    found: dict[str, Broken] = {}
+    for name in wanted(case, files, libraries):
+        found |= culprits(case, libraries, name)
+    mine = [path for path, driver in opened_providers(files, libraries).items() if driver == case.expected.fabric]
+    providers = {path: broken(case, path) for path in mine}
+    found |= {path: said for path, said in providers.items() if said} if all(providers.values()) else {}
+    said = list(found.values())
+    require(
+        not said,
+        expected=f"libraries for {case.subject.machine or 'the machine of the image'}",
+        found="; ".join(one.found for one in said[:SHOWN]) or "every one is",
+        fix=said[0].fix if said else "",
+    )
+
+
+@pytest.mark.validator("libraries.readable", source=USER)
+def test_readable(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+    """The image's user may read every library that its job opens."""
+    used = roots(case, files, libraries)
+    used += [path for root in used for path in closure(libraries, root).libraries.values()]
+    used += [answer.path for answer in libraries.resolved.values() if answer.file in used]
+    closed = {p: f.closed for p in dict.fromkeys(used) if (f := files.libraries.get(p)) and f.closed}
+    user = case.subject.user
+    barred = list(dict.fromkeys(closed.values()))
+    said = [
+        f"{user} may not {'read' if at == path else f'enter {at}, the way to'} {path}" for path, at in closed.items()
+    ]
+    require(
+        not closed,
+        expected=f"readable for {user or 'root'}",
+        found="; ".join(said[:SHOWN]) or "all of them",
+        fix=f"chmod a+rX {' '.join(barred[:SHOWN])}, or put the library into a folder that every user may enter",
+    )
+
+
+@pytest.mark.validator("libraries.load", source=NOW)
+def test_load(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+    """The loader takes every library of the job, with each symbol and version that it asks for."""
+    if any(culprits(case, libraries, name) for name in wanted(case, files, libraries)):
+        pytest.skip("a file is no library: see libraries.intact")
+    used = [path for path in roots(case, files, libraries) if not broken(case, path)]
+    if not used:
+        pytest.skip("the image has no library of a fabric: see nccl.found")
+    faults = [fault for path in used for fault in closure(libraries, path).faults]
+    faults += [c.error for path in used if (c := closure(libraries, path)).error.startswith("not asked")]
+    refused = [answer.error for answer in libraries.resolved.values() if answer.file in used and answer.error]
+    faults += [error for error in refused if not CANNOT_OPEN.search(error)]
+    said = _once(faults)
+    require(
+        not said,
+        expected="no word of refusal",
+        found="; ".join(said[:SHOWN]) or f"{len(used)} libraries are taken, with what they need",
+        fix=next((fix for word, fix in FIXES if said and re.search(word, said[0])), "install it again from its source"),
+    )
+
+
+def _once(faults: list[str]) -> list[str]:
+    """The faults, versions before the symbols that lack for want of them, and none that only repeats another."""
+    said = list(dict.fromkeys(re.sub(r"^[^:]*: (?=/)", "", fault) for fault in faults))
+    versions = [fault for fault in said if "version `" in fault]
+    return [fault for fault in versions or said if not any(fault != other and fault in other for other in said)]
+
+
+@pytest.mark.validator("verbs.closure", source=DRIVERS, fabric="any")
+def test_providers(files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
+    """Every library that the fabric's verbs provider needs is found."""
+    mine = [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
+    if not mine:
+        pytest.skip("libibverbs opens no provider of the fabric: see verbs.provider")
+    missing = {path: lacks for path in mine if (lacks := closure(libraries, path).missing)}
+    require(
+        not missing,
+        expected="nothing missing",
+        found="; ".join(f"{path} lacks {', '.join(lacks)}" for path, lacks in missing.items())
+        or f"complete for {', '.join(mine)}",
+        fix=f"install what brings {', '.join(name for lacks in missing.values() for name in lacks)}, "
+        "or ibverbs-providers again",
+    )
+
+
+@pytest.mark.validator("verbs.others", source=DRIVERS, severity="warning")
+def test_others(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+    """Every other driver that is announced in /etc/libibverbs.d can be loaded, so that no process warns."""
+    announced = {name_of(p).removesuffix(".driver"): p for p in files.libraries if p.endswith(".driver")}
+    announced.pop(case.expected.fabric or "", None)
+    if not announced or not libraries.verbs_looks_for:
+        pytest.skip("no other driver is announced")
+    opened = opened_providers(files, libraries)
+    without = {name: path for name, path in announced.items() if name not in opened.values()}
+    faults = [f"{path} announces {name}, of which there is no provider" for name, path in without.items()]
+    for path in (path for path, driver in opened.items() if driver in announced):
+        answer = closure(libraries, path)
+        faults += [f"{path} lacks {', '.join(answer.missing)}"] if answer.missing else answer.faults[:1]
+    require(
+        not faults,
+        expected="a provider that loads for each file in /etc/libibverbs.d",
+        found="; ".join(faults[:SHOWN]) or f"{len(announced)} have one",
+        fix="remove the .driver files of what is not used, or install ibverbs-providers whole",
+    )

@@ -1,0 +1,51 @@
+"""Whether an image trains as SageMaker starts it, with nothing that undoes its environment."""
+
+import pytest
+
+from rdma_images.core.case import Case
+from rdma_images.validate.probes.tools import TRAIN
+from rdma_images.validate.pytest_plugin import Requirement
+from validators.toolruns import summary
+
+TOOLKIT = "sagemaker-training"
+STARTS = "Amazon SageMaker's developer guide, How Amazon SageMaker runs your training image: the command is `train`"
+SETS = (
+    "aws/sagemaker-training-toolkit @3383937 torch_distributed.py: NCCL_PROTO=simple and NCCL_SOCKET_IFNAME for every "
+    "job, RDMAV_FORK_SAFE=1 and FI_EFA_USE_DEVICE_RDMA=1 on some instance types; mpi.py: NCCL_ALGO=ring"
+)
+
+
+def toolkits(case: Case) -> list[str]:
+    """Each toolkit that is installed: version and folder. Skips where the packages were not read."""
+    packages = case.measured.packages or pytest.skip(case.measured.missing.get("packages", "no packages were read"))
+    return [f"{TOOLKIT} {held[TOOLKIT]} in {folder}" for folder, held in packages.wheels.items() if TOOLKIT in held]
+
+
+@pytest.mark.validator("sagemaker.train", source=STARTS)
+def test_train(case: Case, require: Requirement) -> None:
+    """The command that SageMaker starts can be started."""
+    if not (case.expected.target or case.subject.label("target") or "").startswith("sagemaker-"):
+        pytest.skip("the image is not for SageMaker")
+    if toolkits(case):
+        pytest.skip("it may be the toolkit's: see sagemaker.toolkit")
+    runs = case.measured.tools or pytest.skip(case.measured.missing.get("tools", "train was not run"))
+    run = runs.get(TRAIN)
+    require(
+        run is not None and run.rc == 0,
+        expected=f"`{TRAIN}` ends with 0",
+        found=summary(run) if run else "there is no such tool in the image",
+        fix="put dockerfiles/scripts/sagemaker_*.py into /opt/sagemaker, and a link to sagemaker_train.py as "
+        "/usr/local/bin/train",
+    )
+
+
+@pytest.mark.validator("sagemaker.toolkit", source=SETS, fabric="efa")
+def test_toolkit(case: Case, require: Requirement) -> None:
+    """SageMaker's training toolkit, which sets variables after the image's own, is not installed."""
+    found = toolkits(case)
+    require(
+        not found,
+        expected="none: when a job starts, it sets NCCL_PROTO, which switches the plugin's tuner off, and others",
+        found=", ".join(found) or "none",
+        fix=f"leave {TOOLKIT} out, and start jobs with the `train` of the target sagemaker-efa-pytorch",
+    )

@@ -1,0 +1,62 @@
+"""What files of the image set for NCCL, libfabric, rdma-core and every shell."""
+
+import re
+
+import pytest
+
+from rdma_images.core.case import Case
+from rdma_images.core.measurements import Settings
+from rdma_images.validate.pytest_plugin import Requirement
+from validators.settings import Told, in_files, told, variables
+
+READ = "facts/environment.yaml; NVIDIA/nccl src/misc/param.cc and ofiwg/libfabric src/var.c read these files"
+FORM = "NVIDIA/nccl src/misc/param.cc: all before the first = is the name, all after it the value, # only at the start"
+
+
+def lines(found: list[Told]) -> str:
+    """The lines of files to change."""
+    return ", ".join(dict.fromkeys(one.where for one in found))
+
+
+@pytest.mark.validator("settings.harmful", source=READ)
+def test_harmful(case: Case, settings: Settings, require: Requirement) -> None:
+    """No file sets a variable that takes the fabric, its tuner, NVLink or the GPUs away."""
+    found = told(case, "harmful", in_files(case))
+    require(
+        not found,
+        expected="none of the variables that take the fabric, its tuner, NVLink or the GPUs away",
+        found="; ".join(map(str, found)) or f"none in {len(settings.assigned)} settings",
+        fix=f"remove {lines(found)}",
+    )
+
+
+@pytest.mark.validator("settings.slow", source=READ, severity="warning")
+def test_slow(case: Case, settings: Settings, require: Requirement) -> None:
+    """No file sets a variable that makes the fabric slower, or that these versions do not need."""
+    found = [*told(case, "slow", in_files(case)), *told(case, "obsolete", in_files(case))]
+    require(
+        not found,
+        expected="none of the variables that make the fabric slower, or that are not needed any more",
+        found="; ".join(map(str, found)) or f"none in {len(settings.assigned)} settings",
+        fix=f"remove {lines(found)}",
+    )
+
+
+@pytest.mark.validator("settings.readable", source=FORM, severity="warning")
+def test_readable(settings: Settings, require: Requirement) -> None:
+    """Every line of nccl.conf and libfabric.conf sets a variable that is read."""
+    known = variables()
+    found = []
+    for one in settings.assigned:
+        if one.reader != "shell" and not re.fullmatch(r"\w+", one.name):
+            found.append(f"{one.file}:{one.line}: the name of the variable is {one.name!r}, which nothing reads")
+        elif one.reader != "shell" and re.fullmatch(r"([\"']).*\1|\s+.*|.*\s+", one.value):
+            found.append(f"{one.file}:{one.line}: the value of {one.name} is {one.value!r}, quotes and spaces with it")
+        elif near := known.meant(one.name):
+            found.append(f"{one.file}:{one.line}: {one.name} is read by nothing: {near} is")
+    require(
+        not found,
+        expected="NAME=value, without export, quotes or spaces",
+        found="; ".join(found) or "every line sets a variable",
+        fix="write the line as NAME=value, with the very name that is read",
+    )

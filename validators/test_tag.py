@@ -1,0 +1,76 @@
+"""Whether the versions that an image's tag names are those in the image."""
+
+import re
+
+import pytest
+
+from rdma_images.core.case import Case, nccl_in_use
+from rdma_images.validate.pytest_plugin import Requirement
+from validators.in_use import plugin_of
+
+TAG = "an image is chosen by its tag: 2.15.0-cu13.2-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.13-debian13, or cu128, py312"
+VERSION = r"(\d+\.\d+(?:\.\d+)?)"
+# How a tag names a component; NCCL has a check of its own.
+NAMED = {
+    "pytorch": rf"(?:py)?torch[-_]?{VERSION}",
+    "cuda": rf"cu(?:da)?[-_]?(\d{{3}}|{VERSION[1:]}",
+    "efa-installer": rf"efa[-_]?{VERSION}",
+    "aws-ofi-nccl": rf"ofi(?:-nccl)?[-_]?{VERSION}",
+    "python": r"py(?:thon)?[-_]?(3\.?\d{1,2})",
+    "base": r"((?:ubuntu|debian)\d[\d.]*)",
+}
+FIRST = re.compile(r"(\d+\.\d+\.\d+)(?=$|[-_])")  # torch's, where the repository is named after it
+PACKED = re.compile(r"(\d+)(\d)")  # cu128
+PACKED_PYTHON = re.compile(r"(3)(\d+)")  # py312
+
+
+def said_by(ref: str) -> dict[str, str]:
+    """The versions that the reference of an image names, by component."""
+    name, _, tag = ref.partition("@")[0].rpartition("/")[2].partition(":")
+    found = {
+        component: match.group(1).rstrip(".")
+        for component, pattern in NAMED.items()
+        if (match := re.search(rf"(?<![A-Za-z0-9]){pattern}(?![\d.]*\d)", tag))
+    }
+    if "torch" in name and (first := FIRST.match(tag)):
+        found.setdefault("pytorch", first.group(1))
+    for component, packed in (("cuda", PACKED), ("python", PACKED_PYTHON)):
+        if match := packed.fullmatch(found.get(component, "")):
+            found[component] = f"{match.group(1)}.{match.group(2)}"
+    return found
+
+
+def measured_in(case: Case) -> dict[str, str]:
+    """The versions in the image, by component; "" where nothing says, or a stand-in took its place."""
+    torch, packages = case.measured.torch, case.measured.packages
+    system, tree = case.measured.system, case.measured.tree
+    nccl = nccl_in_use(case)
+    plugin = plugin_of(case, tree.libraries, nccl[0]) if tree and nccl else None
+    about = tree.libraries.plugins.get(plugin) if tree and plugin else None
+    found = {
+        "pytorch": torch.version.partition("+")[0] if torch else "",
+        "cuda": (torch.cuda or "") if torch else "",
+        "efa-installer": packages.efa_installer if packages else "",
+        "aws-ofi-nccl": about.version if about else "",
+        "python": system.python if system else "",
+        "base": f"{system.os.get('ID', '')}{system.os.get('VERSION_ID', '')}" if system else "",
+    }
+    # A Python that comes with the base is a stand-in's where the base is.
+    return {c: version for c, version in found.items() if not case.stands_in("base" if c == "python" else c)}
+
+
+@pytest.mark.validator("label.tag", source=TAG)
+def test_tag(case: Case, require: Requirement) -> None:
+    """Every version that the tag names, beside NCCL's, is that of what is in the image."""
+    said, known = said_by(case.subject.ref), measured_in(case)
+    both = {component: version for component, version in said.items() if known.get(component)}
+    if not both:
+        pytest.skip("the tag names no version that was measured, beside NCCL's")
+    other = {c: v for c, v in both.items() if known[c] != v and not known[c].startswith(f"{v}.")}
+    require(
+        not other,
+        expected=", ".join(f"{component} {known[component]}" for component in both),
+        found=", ".join(f"{component} {version}" for component, version in (other or both).items())
+        + f" in {case.subject.ref}",
+        fix="tag the image with what is in it",
+    )
