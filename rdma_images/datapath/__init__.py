@@ -1,21 +1,22 @@
-"""Prove an image's RDMA data path without RDMA hardware: two machines with its files and an emulated adapter each."""
+"""Validate an image's RDMA data path without RDMA hardware, between two virtual machines with an emulated adapter."""
 
 import os
 import platform
 import re
 from pathlib import Path
 
-from rdma_images import atomic, paths
-from rdma_images.datapath import accelerator, kit, lab, proof
-from rdma_images.datapath.claims import verdict
+from rdma_images.core import atomic, paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import Check, Fabric, Image
+from rdma_images.core.progress import Progress, silent
+from rdma_images.datapath import accelerator, kit, lab, steps
 from rdma_images.datapath.disk import Disk
 from rdma_images.datapath.guest import MEMORY, Guest, GuestError, Machine, NoGuestError
 from rdma_images.datapath.kit import Kit
-from rdma_images.engine.model import Engine, Progress, silent
-from rdma_images.errors import RdmaImagesError
-from rdma_images.model import Check, Fabric, Image
+from rdma_images.datapath.limits import verdict
+from rdma_images.engine.model import Engine
 
-__all__ = ["at_once", "prove", "run", "verdict"]
+__all__ = ["at_once", "check", "run", "verdict"]
 
 CONSOLE = "datapath-console.log"
 
@@ -35,44 +36,44 @@ def run(
     folder = folder or (paths.image_folder(image.id) if image else paths.BUILD)
     ready = _ready(progress)
     if isinstance(ready, str):
-        return proof.nothing(ready, image.fabric if image else None)
+        return steps.nothing(ready, image.fabric if image else None)
     progress(f"datapath: reading {ref} out of the engine")
     with export.of_image(ref, engine, ready) as files:
-        return prove(files, ready, image.fabric if image else files.fabric, folder, progress)
+        return check(files, ready, image.fabric if image else files.fabric, folder, progress)
 
 
-def prove(
+def check(
     files: Disk, parts: Kit, fabric: Fabric | None, folder: Path, progress: Progress = silent
 ) -> tuple[Check, ...]:
-    """The checks of the datapath tier for a disk, wherever it is from; `folder` is where consoles of a failure go."""
+    """The checks of the datapath tier for a disk; if one fails, the consoles of both machines are kept in `folder`."""
     if files.architecture != "amd64":
-        return proof.nothing(f"the image is for {files.architecture}, and the emulated machines are amd64", fabric)
+        return steps.nothing(f"the image is for {files.architecture}, and the emulated machines are amd64", fabric)
     machine = Machine(parts.qemu, parts.kernel, parts.initramfs, accelerator.choose(parts))
     progress(f"datapath: starting two machines ({machine.accelerator})")
     (folder / CONSOLE).unlink(missing_ok=True)
     try:
         return _between(machine, files, fabric, folder, progress)
     except NoGuestError as error:
-        return proof.nothing(f"the emulator does not run here: {error}", fabric)
+        return steps.nothing(f"the emulator does not run here: {error}", fabric)
 
 
 def _between(
     machine: Machine, files: Disk, fabric: Fabric | None, folder: Path, progress: Progress
 ) -> tuple[Check, ...]:
-    """The checks between two machines with these files. Raises NoGuestError where there can be none."""
+    """The checks between two machines with these files. Raises NoGuestError where no machine can run."""
     checks: list[Check] = []
     with lab.guests(machine, files) as pair:
         try:
-            checks.extend(proof.proof(lab.lab(pair, files), fabric, progress))
+            checks.extend(steps.run(lab.lab(pair, files), fabric, progress))
         except GuestError as error:
-            checks = list(proof.lost(checks, error, fabric))
+            checks = list(steps.lost(checks, error, fabric))
         if any(check.outcome == "failed" for check in checks):
             atomic.write(folder / CONSOLE, _consoles(pair))
     return tuple(checks)
 
 
 def at_once() -> int:
-    """How many images can be proven at once here: each wants memory for two machines, and a core for the two."""
+    """How many images this machine can validate at once: each needs memory for two machines, and one core for both."""
     available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     each = 2 * (MEMORY + 128) * 1024  # KiB; QEMU itself takes up to 128 MiB beside the guest's memory
     memory = int(available[1]) // each if available else 1
@@ -80,13 +81,13 @@ def at_once() -> int:
 
 
 def _ready(progress: Progress) -> Kit | str:
-    """What guests are started with, or why there can be none here."""
+    """What guests are started with, or why none can run on this machine."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return f"the emulator is for Linux on x86_64, and this is {platform.system()} on {platform.machine()}"
     try:
         return kit.prepare(progress)
     except RdmaImagesError as error:
-        return f"the emulator cannot be had: {error}"
+        return f"the emulator is not available: {error}"
 
 
 def _consoles(pair: tuple[Guest, Guest]) -> str:

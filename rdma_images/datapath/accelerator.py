@@ -1,4 +1,4 @@
-"""Whether guests run on KVM or are emulated. Found out by starting one: a /dev/kvm that opens may still not work."""
+"""Whether guests run on KVM or are emulated. This starts one to know: a /dev/kvm that opens may still not work."""
 
 import json
 import os
@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from rdma_images import atomic
+from rdma_images.core import atomic
+from rdma_images.core.errors import RefusedError
 from rdma_images.datapath.kit import Kit
-from rdma_images.errors import RefusedError
 
 Accelerator = Literal["kvm", "tcg"]
 
@@ -28,7 +28,7 @@ def choose(kit: Kit) -> Accelerator:
         if chosen == name:
             return cast(Accelerator, name)
     if chosen:
-        raise RefusedError(f"{VARIABLE} is {chosen!r}, but must be 'kvm' or 'tcg'")
+        raise RefusedError(f"{VARIABLE} is {chosen!r}\nset it to kvm or tcg, or leave it out")
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "tcg"
     remembered = kit.initramfs.parent / "kvm.json"

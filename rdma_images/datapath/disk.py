@@ -1,4 +1,4 @@
-"""An image's files as a read-only disk: a file without a name, which is gone when nobody has it open any more."""
+"""An image's files as a read-only disk: an unlinked file, which the kernel deletes when the last process closes it."""
 
 import contextlib
 import os
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from rdma_images.errors import RdmaImagesError
-from rdma_images.model import Fabric
-from rdma_images.paths import state_folder
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import Fabric
+from rdma_images.core.paths import state_folder
 
 # What a container runtime gives programs where an image says nothing of it. Open MPI's daemons hang without a HOME.
 GIVEN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/"}
@@ -56,6 +56,9 @@ def write(mkfs: Sequence[str], source: Path | IO[bytes]) -> int:
         )
         if done.returncode:
             said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
-            raise RdmaImagesError(f"the image's files could not be made into a disk: mkfs.erofs said {said!r}")
+            raise RdmaImagesError(
+                f"the disk of the image's files could not be made: mkfs.erofs reports {said!r}\n"
+                "check the free space in the state folder"
+            )
         # Opened anew: guests get no descriptor that could be written through.
         return os.open(name, os.O_RDONLY)

@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from rdma_images.core.model import Check
+from rdma_images.datapath.checks import Subject, failed, passed
 from rdma_images.datapath.guest import Answer, Guest
-from rdma_images.datapath.judged import Subject, failed, passed
 from rdma_images.datapath.lab import ADDRESSES, Lab
-from rdma_images.model import Check
 
 # Packets that the emulated adapter has sent and received.
 COUNTERS = "cd /image/sys/class/infiniband/rxe0/ports/1/hw_counters && cat sent_pkts rcvd_pkts"
@@ -23,7 +23,7 @@ WRONG_DATA = re.compile(r"invalid data|data mismatch|data corruption|integrity c
 
 @dataclass(frozen=True)
 class Exchange:
-    """What is run, and what it takes to believe it.
+    """What is run, and what shows that it worked.
 
     `server` runs in the first guest; `client` in the second, once the first listens; "{server}" is its address.
     """
@@ -38,7 +38,7 @@ class Exchange:
 
 
 def perform(lab: Lab, exchange: Exchange) -> Check:
-    """Run an exchange in the lab and judge it."""
+    """Run an exchange in the lab and check its result."""
     before = packets(lab.server)
     served, asked = _both(lab, exchange)
     moved = packets(lab.server) - before
@@ -68,7 +68,7 @@ def _both(lab: Lab, exchange: Exchange) -> tuple[Answer, Answer | None]:
 
 
 def _fault(exchange: Exchange, server: Answer, client: Answer | None, moved: int) -> str:
-    """Why the exchange is not believed, in one line; empty where it is."""
+    """Why the exchange failed, in one line; empty where it passed."""
     # The client fails after a server that failed, and then has less to say.
     for side, answer in (("server", server), ("client", client)):
         if answer is None:

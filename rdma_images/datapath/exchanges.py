@@ -1,13 +1,13 @@
-"""Which exchanges prove an image's data path. Each is small: the emulated wire moves some megabytes a second."""
+"""Which exchanges validate an image's data path. Each is small: the emulated wire moves some megabytes a second."""
 
+from rdma_images.datapath.checks import Subject
 from rdma_images.datapath.exchange import Exchange
-from rdma_images.datapath.judged import Subject
 
-# More than the 64 KiB that a process may lock where nobody raised the limit, and many packets of the largest MTU.
+# More than the default limit of 64 KiB for locked memory, and many packets of the largest MTU.
 _PINGPONG = "ibv_rc_pingpong -d rxe0 -g 1 -s 131072 -n 10 -c"
 _RPING = "rping -C 10 -V -v -S 1000"
 _WRITE = "ib_write_bw -d rxe0 -x 1 -s 4096 -n 20"
-# ofi_rxm sizes its completion queue by the number of peers, 256 unless told; the emulated adapter's has 32,767 entries.
+# ofi_rxm sizes its completion queue by the number of peers, 256 unless set; the emulated adapter's has 32,767 entries.
 _LIBFABRIC = "FI_UNIVERSE_SIZE=16 fi_pingpong -I 10 -S 1024 -c"
 
 _RDMA_CORE = "https://github.com/linux-rdma/rdma-core"
@@ -17,7 +17,7 @@ RC = Exchange(
         id="rc-pingpong",
         title="Two hosts exchange messages over a reliable connection of libibverbs",
         expected="10 messages of 131,072 bytes each way, data checked",
-        mend="take libibverbs and its providers from one rdma-core, and let programs lock memory without limit",
+        fix="take libibverbs and its providers from one rdma-core, and let programs lock memory without limit",
         source=_RDMA_CORE,
     ),
     tool="ibv_rc_pingpong",
@@ -30,7 +30,7 @@ RDMA_CM = Exchange(
         id="rdma-cm",
         title="Two hosts connect through librdmacm, and read and write each other's memory",
         expected="10 RDMA reads and writes of 1,000 bytes, data checked",
-        mend="install librdmacm of the same rdma-core as libibverbs",
+        fix="install librdmacm of the same rdma-core as libibverbs",
         source=_RDMA_CORE,
     ),
     tool="rping",
@@ -43,7 +43,7 @@ WRITE = Exchange(
         id="perftest",
         title="perftest writes to another host's memory",
         expected="20 RDMA writes of 4,096 bytes",
-        mend="install perftest built against the image's rdma-core",
+        fix="install perftest built against the image's rdma-core",
         source="https://github.com/linux-rdma/perftest",
     ),
     tool="ib_write_bw",
@@ -53,12 +53,12 @@ WRITE = Exchange(
 )
 
 
-def _libfabric(name: str, title: str, provider: str, endpoint: str, mend: str) -> Exchange:
+def _libfabric(name: str, title: str, provider: str, endpoint: str, fix: str) -> Exchange:
     """libfabric's own pingpong over one provider and one kind of endpoint."""
     command = f"{_LIBFABRIC} -p '{provider}' -e {endpoint}"
     said = f"10 messages of 1,024 bytes each way over {provider}, data checked"
     return Exchange(
-        Subject(name, title, said, mend, source="https://ofiwg.github.io/libfabric/"),
+        Subject(name, title, said, fix, source="https://ofiwg.github.io/libfabric/"),
         tool="fi_pingpong",
         server=command,
         client=f"{command} {{server}}",

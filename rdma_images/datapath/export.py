@@ -1,4 +1,4 @@
-"""The files of an image in an engine, read out of it without running anything of the image."""
+"""Read the files of an image in an engine, without running anything of the image."""
 
 import contextlib
 import io
@@ -16,12 +16,11 @@ from docker.models.containers import Container
 from docker.types import LogConfig
 
 from rdma_images import engine as engines
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import LABEL_PREFIX, Fabric
 from rdma_images.datapath import disk
 from rdma_images.datapath.kit import Kit
-from rdma_images.engine import Engine
-from rdma_images.errors import RdmaImagesError
-from rdma_images.labels import PREFIX
-from rdma_images.model import Fabric
+from rdma_images.engine import Engine, docker_command
 
 # What guests never open, and what nearly all of an image of five gigabytes is: Python's packages and CUDA.
 LEFT_OUT = ("*/site-packages", "*/dist-packages", "./usr/local/cuda*", "./usr/share/doc")
@@ -41,9 +40,9 @@ def of_image(ref: str, engine: Engine, kit: Kit) -> Iterator[disk.Disk]:
         with _reader(client, ref, about["Config"], kit) as container:
             descriptor = _read(container, engine, kit)
     except ImageNotFound:
-        raise RdmaImagesError(f"the engine has no image {ref}: build or pull it first") from None
+        raise RdmaImagesError(f"the engine has no image {ref}\nbuild or pull it first") from None
     except DockerException as error:
-        raise RdmaImagesError(f"{ref} cannot be read out of the engine: {error}") from None
+        raise RdmaImagesError(f"the files of {ref} cannot be read from the engine: {error}\ntry again") from None
     finally:
         client.close()
     try:
@@ -118,10 +117,11 @@ def without_preloading(loader: bytes) -> bytes:
 
 
 def _read(container: Container, engine: Engine, kit: Kit) -> int:
-    """Start the container, make a disk of what it says, and see that it has said all."""
-    command = ["docker", "start", "--attach", str(container.id)]
+    """Start the container, make a disk of its output, and check that the output is complete."""
     with tempfile.TemporaryFile() as errors:
-        reading = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=engine.environ())
+        reading = docker_command.start(
+            engine, "start", "--attach", str(container.id), stdout=subprocess.PIPE, stderr=errors
+        )
         with reading:
             assert reading.stdout is not None
             descriptor = disk.write(kit.mkfs, reading.stdout)
@@ -129,14 +129,16 @@ def _read(container: Container, engine: Engine, kit: Kit) -> int:
             os.close(descriptor)
             errors.seek(0)
             said = errors.read().decode(errors="replace").strip()
-            raise RdmaImagesError(f"the image's files could not be read out: {said or 'docker start failed'}")
+            raise RdmaImagesError(
+                f"the image's files cannot be read: {said or 'docker start failed'}\nlook at the engine's log"
+            )
     return descriptor
 
 
 def _disk(descriptor: int, about: dict[str, Any]) -> disk.Disk:
     """The disk with what the image says of how its programs are run."""
     configuration = about["Config"]
-    fabric = (configuration.get("Labels") or {}).get(f"{PREFIX}.fabric")
+    fabric = (configuration.get("Labels") or {}).get(f"{LABEL_PREFIX}.fabric")
     return disk.Disk(
         descriptor,
         environment=disk.GIVEN | dict(_environment(configuration)),

@@ -1,14 +1,14 @@
-"""Checks of what programs in the image get loaded, and of what they may lock: before anything is exchanged."""
+"""Checks before any exchange: which libraries programs of the image load, and how much memory they may lock."""
 
 import re
 import shlex
 from collections.abc import Iterable
 
+from rdma_images.core.model import Check
+from rdma_images.datapath.checks import Subject, failed, passed, skipped
 from rdma_images.datapath.guest import Answer
-from rdma_images.datapath.judged import Subject, failed, passed, skipped
 from rdma_images.datapath.lab import Lab, limit
 from rdma_images.datapath.survey import OUTSIDE, Survey
-from rdma_images.model import Check
 
 _DOCUMENT = "https://github.com/linux-rdma/rdma-core/blob/master/Documentation/versioning.md"
 
@@ -78,7 +78,7 @@ def providers(lab: Lab) -> Check:
 
 
 def _misnamed(driver: str, found: Survey) -> str:
-    """What there is in place of a provider that is not there under the name that libibverbs looks for."""
+    """What the image has instead of a provider of the name that libibverbs looks for."""
     suffixes = {path.rpartition("-")[2] for path in found.providers if f"/lib{driver}-" in path}
     return f"there only as -{', -'.join(sorted(suffixes))}, for another libibverbs" if suffixes else "missing"
 
@@ -91,7 +91,7 @@ def _by_value(pairs: dict[str, str]) -> dict[str, list[str]]:
 def memlock(lab: Lab) -> Check:
     """What a login of the image's user may lock. Everything else in this lab runs under that limit, too."""
     if lab.login is None:
-        return skipped(MEMLOCK, "the image has no su: nobody logs in")
+        return skipped(MEMLOCK, "the image has no su, so no user can log in")
     found = limit(lab.login)
     if found is None:
         return failed(MEMLOCK, f"a login of {lab.survey.user[0]} said {_one_line(lab.login)}")

@@ -1,4 +1,4 @@
-"""One small virtual machine with an image's files, and the wire on which it is told what to run."""
+"""One small virtual machine with an image's files, and the wire that brings it commands."""
 
 import base64
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError
 
 BOOT_SECONDS = 90  # an emulated boot takes 4 s alone on a core; a loaded CI machine is allowed 20 times that
 MEMORY = 512  # MiB a guest
@@ -116,7 +116,7 @@ class Guest:
         try:
             self._wire.sendall(f"{self._asked} {seconds:.0f} {task}\n".encode())
         except OSError:
-            raise GuestError(f"guest {self.address} takes no task any more; {self._last_words()}") from None
+            raise GuestError(f"guest {self.address} no longer answers; {self._last_words()}") from None
         return self._asked
 
     def answer(self, number: int, seconds: float) -> Answer:
@@ -150,7 +150,7 @@ class Guest:
                 text = base64.b64decode(output[0]).decode(errors="replace") if output else ""
                 self._answers[int(key)] = Answer(int(status), text)
             except ValueError:  # the image's programs can reach the wire, too
-                raise GuestError(f"guest {self.address} said what is no answer: {line[:60]!r}") from None
+                raise GuestError(f"guest {self.address} sent an invalid answer: {line[:60]!r}") from None
 
     def _last_words(self) -> str:
         lines = [line.strip() for line in self.console().splitlines() if line.strip()]

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from rdma_images.core import locking
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import state_folder
+from rdma_images.core.progress import Progress
 from rdma_images.datapath import cpio, modules, packages, program
-from rdma_images.engine import debian, turn
-from rdma_images.engine.model import Progress
-from rdma_images.errors import RdmaImagesError
-from rdma_images.paths import state_folder
+from rdma_images.debian import unpacked
 
 # The folders a guest's first process mounts on or writes to.
 MOUNT_POINTS = ("proc", "sys", "dev", "base", "upper", "image", "task", "tmp")
@@ -39,11 +40,11 @@ class Kit:
 def prepare(progress: Progress) -> Kit:
     """The kit, downloaded and made where it is not there. Raises RdmaImagesError where the archive does not answer."""
     folder = state_folder() / "datapath"
-    with turn.take("datapath-kit", "preparing the emulator", progress):
-        if not debian.fetched(folder / "programs"):
+    with locking.hold("datapath-kit", "preparing the emulator", progress):
+        if not unpacked.fetched(folder / "programs"):
             progress("downloading QEMU, a kernel and a few tools from Debian's archive, once: 140 MB")
-        programs = debian.fetch(packages.PROGRAMS, packages.SUITE, folder / "programs")
-        tools = debian.fetch(packages.TOOL_PACKAGES, packages.TOOL_SUITE, folder / "tools")
+        programs = unpacked.fetch(packages.PROGRAMS, packages.SUITE, folder / "programs")
+        tools = unpacked.fetch(packages.TOOL_PACKAGES, packages.TOOL_SUITE, folder / "tools")
         boot = _boot(folder, programs, tools, progress)
     libraries = programs / program.LIBRARIES
     names = ("ld-linux-x86-64.so.2", "libc.so.6", "libacl.so.1", "libselinux.so.1", "libpcre2-8.so.0")
@@ -60,8 +61,8 @@ def prepare(progress: Progress) -> Kit:
 def _boot(folder: Path, programs: Path, tools: Path, progress: Progress) -> Path:
     """The folder with vmlinuz and initramfs. It is named by all they are made of but the kernel's version."""
     parts = [
-        debian.fetched(programs),
-        debian.fetched(tools),
+        unpacked.fetched(programs),
+        unpacked.fetched(tools),
         packages.TOOLS,
         modules.WANTED,
         LINKS,
@@ -83,14 +84,14 @@ def _boot(folder: Path, programs: Path, tools: Path, progress: Progress) -> Path
 
 def _kernel(folder: Path, progress: Progress) -> Path:
     """The unpacked package of the kernel that the suite's metapackage names today."""
-    metapackage = debian.fetch((packages.KERNEL,), packages.SUITE, folder / "kernel-name")
-    version = debian.fetched(metapackage)[packages.KERNEL]
-    with turn.take(f"apt-{packages.SUITE}", f"asking for the kernel {version}", progress):
-        apt = debian.apt(packages.SUITE, debian.folder_of("apt", packages.SUITE))
+    metapackage = unpacked.fetch((packages.KERNEL,), packages.SUITE, folder / "kernel-name")
+    version = unpacked.fetched(metapackage)[packages.KERNEL]
+    with locking.hold(f"apt-{packages.SUITE}", f"asking for the kernel {version}", progress):
+        apt = unpacked.apt(packages.SUITE, unpacked.folder_of("apt", packages.SUITE))
         found = re.search(r"Depends: (linux-image-\S+)", apt.run("apt-cache", "depends", packages.KERNEL))
     if not found:
         raise RdmaImagesError(f"{packages.KERNEL} of Debian {packages.SUITE} names no kernel: its archive has changed")
-    return debian.fetch((found[1],), packages.SUITE, folder / "kernel")
+    return unpacked.fetch((found[1],), packages.SUITE, folder / "kernel")
 
 
 def _initramfs(kernel: Path, programs: Path, tools: Path) -> bytes:

@@ -1,10 +1,10 @@
-"""Two guests with the same image, a wire between them, and what was measured in them before anything is judged."""
+"""Two guests with the same image, a wire between them, and what was measured in them before anything is checked."""
 
 import contextlib
 import re
 import shlex
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rdma_images.datapath import survey
@@ -81,9 +81,16 @@ def lab(pair: tuple[Guest, Guest], disk: Disk) -> Lab:
     asked = f"PATH={shlex.quote(path)} exec chroot /image {survey.command(disk.user)}"
     found = survey.parse(pair[0].run(asked, 30).output)
     login = _login(pair[0], found)
-    session = Session(disk.environment | {"PATH": path}, *found.user[1:], memlock=limit(login) or "unlimited")
+    session = Session(
+        without_refusal(disk.environment) | {"PATH": path}, *found.user[1:], memlock=limit(login) or "unlimited"
+    )
     listed = pair[0].run(session.script("exec fi_info -l"), 30) if found.libfabric else None
     return Lab(*pair, session, found, login, listed)
+
+
+def without_refusal(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of an image without its FI_PROVIDER=efa: no guest has an EFA, and libfabric refuses all else."""
+    return {name: value for name, value in environment.items() if (name, value) != ("FI_PROVIDER", "efa")}
 
 
 def limit(login: Answer | None) -> str | None:

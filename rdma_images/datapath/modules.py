@@ -4,7 +4,7 @@ import lzma
 import re
 from pathlib import Path
 
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError
 
 # What the guest needs beyond what Debian builds into its kernel. rdma_rxe asks the crypto layer for "crc32" by
 # name, which no dependency says: without crc32_generic `rdma link add` fails with "No such file or directory".
@@ -32,7 +32,7 @@ def _add(name: str, files: dict[str, Path], loaded: dict[str, bytes]) -> None:
         return
     if name not in files:
         raise RdmaImagesError(
-            f"the kernel has no module {name!r}: choose a Debian kernel that is not the cloud flavour"
+            f"the kernel has no module {name!r}\nchoose a Debian kernel that is not the cloud flavour"
         )
     content = files[name].read_bytes()
     if files[name].suffix == ".xz":

@@ -2,11 +2,11 @@
 
 import re
 
+from rdma_images.core.model import Check
+from rdma_images.datapath.checks import Subject, failed, passed, skipped
 from rdma_images.datapath.exchange import WRONG_DATA, packets
-from rdma_images.datapath.judged import Subject, failed, passed, skipped
 from rdma_images.datapath.lab import Lab
 from rdma_images.datapath.survey import OUTSIDE, SHELL
-from rdma_images.model import Check
 
 SUBJECT = Subject(
     "mpi",
@@ -16,7 +16,7 @@ SUBJECT = Subject(
     "https://docs.open-mpi.org/en/v5.0.x/tuning-apps/networking/ofi.html",
 )
 
-SECONDS = 45.0
+SECONDS = 150.0  # 45 were too few on two cores at a load of 13
 
 # Both names of what changed its name from Open MPI 4 to 5. Ranks are started as the guest's root.
 _ENVIRONMENT = {
@@ -42,7 +42,7 @@ def exchange(lab: Lab) -> Check:
     if not lab.survey.own("mpirun"):
         return skipped(SUBJECT, "the image has no MPI")
     exports = "; ".join(f"export {name}='{value}'" for name, value in _ENVIRONMENT.items())
-    # Answers to our stand-in for ssh: whatever comes is a command line.
+    # Answers to our stand-in for ssh: what it is given is a command line.
     daemon = lab.session.script(f"exec {OUTSIDE}/busybox nc -l -p 2222 -e {SHELL}")
     lab.client.start(daemon, SECONDS)
     before = packets(lab.server)

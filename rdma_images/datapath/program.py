@@ -1,4 +1,4 @@
-"""A program of unpacked Debian packages, run with the libraries it came with, whatever libc the host has."""
+"""Run a program of unpacked Debian packages with its own libraries, whatever libc the host has."""
 
 from collections.abc import Iterable
 from pathlib import Path

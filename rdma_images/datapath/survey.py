@@ -1,4 +1,4 @@
-"""What of RDMA an image has, as its files say: found out in a guest, before anything of it runs."""
+"""Which RDMA libraries and programs an image has: read from its files in a guest, before any of them runs."""
 
 import shlex
 from dataclasses import dataclass

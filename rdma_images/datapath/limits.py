@@ -1,9 +1,9 @@
-"""What this tier cannot prove, said in every report, and what a run did prove, in a sentence."""
+"""What this tier cannot validate, which every report says, and a sentence on what a run validated."""
 
 from collections.abc import Sequence
 
-from rdma_images.datapath.judged import Subject, skipped
-from rdma_images.model import Check, Fabric
+from rdma_images.core.model import Check, Fabric
+from rdma_images.datapath.checks import Subject, skipped
 
 _WHY = {
     "efa": (
@@ -21,7 +21,7 @@ _GPUDIRECT = (
 )
 
 # What each check adds to the sentence when it passed.
-_PROVES = {
+_VALIDATES = {
     "datapath.providers": "providers load",
     "datapath.device": "a device opens",
     "datapath.rc-pingpong": "memory is registered and messages are sent and received over RC",
@@ -35,26 +35,26 @@ _PROVES = {
 
 def beyond(fabric: Fabric | None) -> tuple[Check, ...]:
     """What needs the real hardware of the image's fabric, of both where that is not known: skipped, with the reason."""
-    told = [_WHY[name] for name in ("efa", "erdma") if fabric in (name, None)]
-    return tuple(skipped(subject, reason) for subject, reason in (*told, _GPUDIRECT))
+    of_fabrics = [_WHY[name] for name in ("efa", "erdma") if fabric in (name, None)]
+    return tuple(skipped(subject, reason) for subject, reason in (*of_fabrics, _GPUDIRECT))
 
 
 def verdict(checks: Sequence[Check]) -> str:
-    """What the checks of this tier prove and what they do not, in sentences; empty where there is none of this tier.
+    """What the checks of this tier validate and what they do not, in sentences; empty where there is none of this tier.
 
     No figure of speed is in it, nor in any check: all of it is emulated.
     """
     mine = [check for check in checks if check.tier == "datapath"]
     if not mine:
         return ""
-    proven = [_PROVES[check.id] for check in mine if check.outcome == "passed" and check.id in _PROVES]
-    broken = [_inside(check.title) for check in mine if check.outcome == "failed"]
+    validated = [_VALIDATES[check.id] for check in mine if check.outcome == "passed" and check.id in _VALIDATES]
+    failed = [_inside(check.title) for check in mine if check.outcome == "failed"]
     untried = [_inside(check.title) for check in mine if check.outcome == "skipped"]
-    parts = [f"Proven with the image's own libraries on an emulated adapter: {'; '.join(proven) or 'nothing'}."]
-    if broken:
-        parts.append(f"Broken: {'; '.join(broken)}.")
+    parts = [f"Validated with the image's own libraries on an emulated adapter: {'; '.join(validated) or 'nothing'}."]
+    if failed:
+        parts.append(f"Failed: {'; '.join(failed)}.")
     if untried:
-        parts.append(f"Not proven: {'; '.join(untried)}.")
+        parts.append(f"Not validated: {'; '.join(untried)}.")
     return " ".join(parts)
 
 

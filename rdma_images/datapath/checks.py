@@ -2,32 +2,32 @@
 
 from dataclasses import dataclass, replace
 
-from rdma_images.model import Check
+from rdma_images.core.model import Check
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What a check is about, whatever comes out of it."""
+    """What a check is about, whatever its outcome."""
 
     id: str  # without the tier: "rc-pingpong"
     title: str  # what holds when it passes
     expected: str
-    mend: str = ""
+    fix: str = ""
     source: str = ""
 
 
 def passed(subject: Subject, found: str) -> Check:
-    """It holds, and this is what shows it."""
+    """The check passed, and this shows it."""
     return replace(_not_tried(subject), outcome="passed", found=found)
 
 
 def failed(subject: Subject, found: str) -> Check:
-    """It does not hold: what was found instead."""
-    return replace(_not_tried(subject), outcome="failed", found=found, mend=subject.mend)
+    """The check failed: what was found instead."""
+    return replace(_not_tried(subject), outcome="failed", found=found, fix=subject.fix)
 
 
 def skipped(subject: Subject, reason: str) -> Check:
-    """It was not tried, and why."""
+    """The check was skipped, and why."""
     return replace(_not_tried(subject), reason=reason)
 
 

@@ -1,22 +1,22 @@
-"""The order of the proof: what is loaded, then the device, then one exchange after the other."""
+"""The order of the checks: what is loaded, then the device, then one exchange after the other."""
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from rdma_images.datapath import claims, exchanges, files, mpi
+from rdma_images.core.model import Check, Fabric
+from rdma_images.core.progress import Progress
+from rdma_images.datapath import exchanges, files, limits, mpi
+from rdma_images.datapath.checks import Subject, failed, skipped
 from rdma_images.datapath.exchange import Exchange, perform
-from rdma_images.datapath.judged import Subject, failed, skipped
 from rdma_images.datapath.lab import Lab
-from rdma_images.engine.model import Progress
-from rdma_images.model import Check, Fabric
 
 Step = tuple[Subject, Callable[[Lab], Check]]
 
 GUESTS = Subject(
     "guests",
-    "Two machines with the image's files start, and stay up until the proof is done",
+    "Two machines with the image's files start, and stay up until all checks are done",
     "answers from both",
     "read datapath-console.log beside the report",
 )
@@ -57,7 +57,7 @@ EXCHANGES: tuple[Step, ...] = (
 
 def nothing(reason: str, fabric: Fabric | None) -> tuple[Check, ...]:
     """Every check skipped, for one reason."""
-    return (*(skipped(subject, reason) for subject, _ in (*FILES, *EXCHANGES)), *claims.beyond(fabric))
+    return (*(skipped(subject, reason) for subject, _ in (*FILES, *EXCHANGES)), *limits.beyond(fabric))
 
 
 def lost(checks: list[Check], error: Exception, fabric: Fabric | None) -> tuple[Check, ...]:
@@ -67,14 +67,14 @@ def lost(checks: list[Check], error: Exception, fabric: Fabric | None) -> tuple[
     return (*checks, failed(GUESTS, str(error)), *rest)
 
 
-def proof(lab: Lab, fabric: Fabric | None, progress: Progress) -> Iterator[Check]:
-    """Every check of the tier in turn, each with the seconds it took. Raises GuestError when a guest is lost."""
+def run(lab: Lab, fabric: Fabric | None, progress: Progress) -> Iterator[Check]:
+    """Every check of the tier, each with the seconds it took. Raises GuestError when a guest is lost."""
     for step in FILES:
         yield (check := _taken(step, lab, progress))
     no_device = check.outcome == "failed"
     for step in EXCHANGES:
         yield skipped(step[0], f"no device to try it on: see {check.id}") if no_device else _taken(step, lab, progress)
-    yield from claims.beyond(fabric)
+    yield from limits.beyond(fabric)
 
 
 def _taken(step: Step, lab: Lab, progress: Progress) -> Check:
