@@ -1,37 +1,36 @@
-"""report.json: written whole or not at all, read back as the Report it was."""
+"""report.json and its page: written whole or not at all, read back as the Report they were."""
 
-import functools
-import json
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
-from rdma_images import atomic, paths
-from rdma_images.errors import RdmaImagesError
-from rdma_images.model import Report
-from rdma_images.plain import plain
+from rdma_images.core import atomic, files, paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.report import Report, as_plain, from_plain
+from rdma_images.core.step_files import StepFile
 from rdma_images.report import page
 
-SCHEMA = 1
+
+def _encoded(report: Report) -> Mapping[str, object]:
+    """The report as docs/report-schema.json has it."""
+    return {**as_plain(report), "passed": report.passed}
+
+
+REPORT = StepFile("report.json", "validate", from_plain, _encoded)
+
+
+def as_json(report: Report) -> str:
+    """The report as docs/report-schema.json has it."""
+    return REPORT.text(report).rstrip()
 
 
 def write(report: Report, folder: Path) -> Path:
     """Write report.json and report.html into `folder` and return the path of the first."""
-    path = folder / "report.json"
-    write_json(report, path)
+    path = folder / REPORT.name
+    REPORT.save(path, report)
     atomic.write(folder / "report.html", page.page((report,)))
     return path
-
-
-def write_json(report: Report, path: Path) -> None:
-    """Write the report alone, as docs/report-schema.json has it."""
-    atomic.write(path, as_json(report) + "\n")
-
-
-def as_json(report: Report) -> str:
-    """The report as text, as docs/report-schema.json has it."""
-    return json.dumps({**asdict(report), "passed": report.passed}, indent=1)
 
 
 def write_page() -> Path:
@@ -39,9 +38,9 @@ def write_page() -> Path:
 
     Raises RdmaImagesError where there is no report.
     """
-    reports = [load(path) for path in sorted(paths.IMAGES.glob("*/report.json"))]
+    reports = [found for one in files.entries(paths.IMAGES) if (found := REPORT.load(one / REPORT.name))]
     if not reports:
-        raise RdmaImagesError(f"{paths.IMAGES} has no report: run `invoke validate` first")
+        raise RdmaImagesError(f"{paths.IMAGES} has no report\nrun `{COMMAND} validate` first")
     path = paths.BUILD / "report.html"
     atomic.write(path, page.page(reports))
     return path
@@ -58,33 +57,10 @@ def publish_kept(kept: Report, junit: Path, folder: Path) -> Report:
 
 def _is_there(report: Report, folder: Path) -> bool:
     """Whether `folder` has this very report, with its page: nothing to do must take no time, and a page takes 0.1 s."""
-    path = folder / "report.json"
+    path = folder / REPORT.name
     others = (folder / "report.html", folder / "report.xml")
     return (
         path.exists()
         and all(file.exists() for file in others)
-        and path.read_text(encoding="utf-8") == as_json(report) + "\n"
+        and path.read_text(encoding="utf-8") == REPORT.text(report)
     )
-
-
-def load(path: Path) -> Report:
-    """The report at `path`. Raises RdmaImagesError where there is none that this version understands."""
-    again = "run `invoke validate` for this image"
-    try:
-        found = _form().validate_json(path.read_bytes())
-    except FileNotFoundError:
-        raise RdmaImagesError(f"{path}: no report yet: {again}") from None
-    except OSError as error:
-        raise RdmaImagesError(f"{path}: cannot be read: {error.strerror}; {again}") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "its start"
-        raise RdmaImagesError(f"{path}: not a report: {where}: {plain(first['msg'])}; {again}") from None
-    if found.schema != SCHEMA:
-        raise RdmaImagesError(f"{path}: a report of schema {found.schema}, not {SCHEMA}: {again}")
-    return found
-
-
-@functools.cache
-def _form() -> "TypeAdapter[Report]":
-    return TypeAdapter(Report)

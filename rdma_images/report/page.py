@@ -7,8 +7,11 @@ from pathlib import Path
 
 import jinja2
 
-from rdma_images.model import Check, Report
-from rdma_images.report import measured
+from rdma_images.core import templates
+from rdma_images.core.model import Check
+from rdma_images.core.report import Report
+from rdma_images.core.sizes import readable
+from rdma_images.report import findings
 from rdma_images.report.table import state
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
@@ -42,7 +45,7 @@ class Column:
     report: Report
     counts: Mapping[str, int]
     facts: Sequence[tuple[str, str]]
-    slices: Sequence[measured.Slice]
+    slices: Sequence[findings.Slice]
     pulled: int  # bytes
 
 
@@ -64,11 +67,9 @@ def page(reports: Sequence[Report]) -> str:
 
 @functools.cache
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["size"] = measured.size
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    environment = templates.environment([TEMPLATE.parent], escape=True)
+    environment.filters["size"] = readable
+    return environment.get_template(TEMPLATE.name)
 
 
 def _groups(reports: Sequence[Report]) -> list[tuple[str, list[Line]]]:
@@ -88,8 +89,8 @@ def _groups(reports: Sequence[Report]) -> list[tuple[str, list[Line]]]:
 def _column(report: Report) -> Column:
     states = [state(check) for check in report.checks]
     counts = {name: states.count(name) for name in MARKS}
-    slices = measured.slices(report)
+    slices = findings.slices(report)
     pulled = sum(part.bytes for part in slices)
     title, _, tag = report.ref.rpartition(":")
     title = title.removeprefix("rdma-images/") or tag
-    return Column(report.image_id or report.ref, title, tag, report, counts, measured.facts(report), slices, pulled)
+    return Column(report.image_id or report.ref, title, tag, report, counts, findings.facts(report), slices, pulled)

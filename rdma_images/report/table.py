@@ -4,8 +4,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images.datapath.claims import verdict
-from rdma_images.model import Check, Report
+from rdma_images.core.model import Check
+from rdma_images.core.report import Report
+from rdma_images.datapath.limits import verdict
 
 STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "skipped": "dim"}
 MARKS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "skipped": "skipped"}
@@ -17,7 +18,7 @@ def state(check: Check) -> str:
 
 
 def table(report: Report) -> RenderableType:
-    """Every check in a line, what failed with its mend, and the sum."""
+    """Every check in a line, what failed with its fix, and the counts."""
     rows = Table(box=None, pad_edge=False, show_header=False)
     for column in ("state", "id", "what"):
         rows.add_column(column, overflow="fold")
@@ -56,7 +57,7 @@ def _said(check: Check) -> Text:
 def _failure(check: Check) -> Text:
     text = Text()
     text.append(f"{check.id}: {check.title}\n", STYLES[state(check)])
-    for word, value in (("expected", check.expected), ("found", check.found), ("mend", check.mend)):
+    for word, value in (("expected", check.expected), ("found", check.found), ("fix", check.fix)):
         text.append(f"  {word:9}", "dim").append(f"{value}\n")
     return text
 

@@ -1,0 +1,87 @@
+"""What was measured, in the words of a reader. What was not measured is left out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rdma_images.core.case import Case, mapped_nccl
+from rdma_images.core.plain import plain
+from rdma_images.core.report import Report
+from rdma_images.core.sizes import readable
+
+NAMED = 0.035  # of the whole: the least a layer's share is for its name to fit
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A layer in the picture: where it begins and how wide it is, in percent of all bytes to pull."""
+
+    place: str
+    kind: str  # "python", "fabric" or "system": its colour
+    start: float
+    width: float
+    bytes: int
+    named: bool
+
+
+def slices(report: Report) -> list[Slice]:
+    """The layers of the image, lowest first; empty where they were not read."""
+    layers = (report.facts.measured.layers or ()) if report.facts else ()
+    whole = sum(layer.bytes for layer in layers) or 1
+    found, start = [], 0.0
+    for layer in layers:
+        width = 100 * layer.bytes / whole
+        place = layer.mostly or "nothing"
+        found.append(Slice(plain(_short(place)), _kind(place), start, width, layer.bytes, width > 100 * NAMED))
+        start += width
+    return found
+
+
+def facts(report: Report) -> list[tuple[str, str]]:
+    """Name and value of what was measured; what was not is left out."""
+    case = report.facts
+    rows = [
+        ("meant for", f"{case.expected.fabric or 'no fabric'}: {case.expected.because}" if case else ""),
+        ("digest", report.digest),
+        ("platform", case.subject.platform if case else ""),
+        *(_measured(case) if case else ()),
+        ("suite", report.suite),
+    ]
+    return [(name, plain(value)) for name, value in rows if value]
+
+
+def _measured(case: Case) -> list[tuple[str, str]]:
+    """The rows that probes have measured."""
+    system, torch, tree = case.measured.system, case.measured.torch, case.measured.tree
+    nccl, fi_info = mapped_nccl(case), (case.measured.tools or {}).get("fi_info --version")
+    plugin, about = next(iter(tree.libraries.plugins.items()), ("", None)) if tree else ("", None)
+    return [
+        ("system", system.os.get("PRETTY_NAME", "") if system else ""),
+        ("Python", system.python if system else ""),
+        ("PyTorch", torch.version if torch else ""),
+        ("NCCL mapped by torch", f"{nccl.version} at {nccl.path}" if nccl else ""),
+        ("libfabric", _libfabric(fi_info.out) if fi_info else ""),
+        ("plugin", plugin),
+        ("plugin's interfaces", _interfaces(about.exports) if about else ""),
+        ("files", f"{tree.files.count:,}" if tree else ""),
+        ("unpacked", readable(tree.files.bytes) if tree else ""),
+    ]
+
+
+def _libfabric(printed: str) -> str:
+    return next((line.partition(": ")[2] for line in printed.splitlines() if line.startswith("libfabric: ")), "")
+
+
+def _interfaces(exports: Mapping[str, Sequence[int]]) -> str:
+    names = {"ncclNetPlugin_v": "net", "ncclTunerPlugin_v": "tuner", "ncclGinPlugin_v": "gin", "ncclRmaPlugin_v": "rma"}
+    return ", ".join(f"{names.get(kind, kind)} v{'/'.join(map(str, found))}" for kind, found in exports.items())
+
+
+def _kind(place: str) -> str:
+    if "-packages" in place:
+        return "python"
+    return "fabric" if place.startswith("/opt/amazon") else "system"
+
+
+def _short(place: str) -> str:
+    inside = place.partition("-packages/")[2]
+    return inside.rpartition("/")[2] if inside.startswith("nvidia/cu") else inside or place
