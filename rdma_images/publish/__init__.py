@@ -1,1 +1,1 @@
-"""Publishing: a validated image, with its proof, to the registries a team uses."""
+"""Publishing: a validated image, with its evidence, to the registries a team uses."""

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rdma_images.engine import turn
-from rdma_images.publish import faults
-from rdma_images.publish.client import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
-from rdma_images.publish.mend import digest_under
+from rdma_images.core import locking
+from rdma_images.publish.repair import digest_under
+from rdma_images.registry import faults
+from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
 
 EMPTY = b"{}"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
@@ -28,7 +28,7 @@ class Artifact:
     title: str
     content: bytes
     created: str
-    form: str = ""  # what it is, told apart without reading it; nothing for what is not ours
+    form: str = ""  # what it is, known without reading it; empty for what is not ours
     edition: str = ""
 
     @property
@@ -49,11 +49,11 @@ class Attached:
     others: bool = False  # what is there says the same in bytes that are not ours
 
 
-Believed = Callable[[Descriptor, Artifact], bool]
+IsTrusted = Callable[[Descriptor, Artifact], bool]
 
 
-def anybody(_entry: Descriptor, _artifact: Artifact) -> bool:
-    """Who may push may attach: without a signature there is nothing more to hold an attachment against."""
+def trust_all(_entry: Descriptor, _artifact: Artifact) -> bool:
+    """Without a signer there is nothing to check an attachment against."""
     return True
 
 
@@ -75,14 +75,14 @@ def manifest_of(artifact: Artifact, subject: Descriptor) -> Manifest:
 
 
 def attach(
-    artifacts: Sequence[Artifact], subject: Descriptor, repository: Repository, believed: Believed = anybody
+    artifacts: Sequence[Artifact], subject: Descriptor, repository: Repository, is_trusted: IsTrusted = trust_all
 ) -> tuple[Attached, ...]:
     """Attach every one of `artifacts` to `subject`; nothing is sent of those that are there.
 
-    `believed` is asked of an attachment that says the same in other bytes: whether it will do in the place of ours.
+    `is_trusted` decides whether an attachment that says the same in other bytes replaces ours.
     """
     known = _extended(repository, subject.digest)
-    return tuple(_attach(artifact, subject, repository, known, believed) for artifact in artifacts)
+    return tuple(_attach(artifact, subject, repository, known, is_trusted) for artifact in artifacts)
 
 
 def _attach(
@@ -90,10 +90,10 @@ def _attach(
     subject: Descriptor,
     repository: Repository,
     known: Sequence[Descriptor],
-    believed: Believed,
+    is_trusted: IsTrusted,
 ) -> Attached:
     manifest = manifest_of(artifact, subject)
-    same = (one for one in known if _same(one, artifact) and believed(one, artifact))
+    same = (one for one in known if _same(one, artifact) and is_trusted(one, artifact))
     if manifest.digest in {one.digest for one in known}:
         return Attached(artifact.type, artifact.title, manifest.digest, new=False)
     if there := next(same, None):
@@ -138,7 +138,7 @@ def content_of(repository: Repository, digest: str) -> bytes:
     try:
         layers = repository.manifest(digest).layers()
         if not layers:
-            raise faults.MalformedError("it has no content")
+            raise faults.MalformedError("it has no content\nhave it deleted in the registry, and publish again")
         return repository.blob(layers[0].digest)
     except (faults.MalformedError, faults.MissingError, faults.ConflictError) as error:
         raise faults.MalformedError(f"{repository.ref}: the attachment {digest} cannot be read: {error}") from None
@@ -152,13 +152,13 @@ def fallback_tag(digest: str) -> str:
 def _note_in_tag(repository: Repository, digest: str, manifest: Manifest, artifact: Artifact) -> None:
     """Add the manifest to the index under the fallback tag.
 
-    The index is read, changed and written, which two writers may do at once: those of this machine take turns, and one
-    elsewhere is noticed by reading again.
+    Two writers may read, change and write the index at once: a lock keeps those of this machine apart, and reading
+    again shows one elsewhere.
     """
     entry = Descriptor(
         manifest.media_type, manifest.digest, len(manifest.raw), artifact.annotations, artifact_type=artifact.type
     )
-    with turn.take("attach", f"attaching to {repository.ref}@{digest}"):
+    with locking.hold("attach", f"attaching to {repository.ref}@{digest}"):
         for _ in range(5):
             known = _extended(repository, digest)
             if entry.digest in {one.digest for one in known}:
@@ -171,4 +171,6 @@ def _note_in_tag(repository: Repository, digest: str, manifest: Manifest, artifa
             repository.put_manifest(fallback_tag(digest), Manifest(OCI_INDEX, canonical(body)))
             if entry.digest in {one.digest for one in attachments(repository, digest)}:
                 return
-    raise faults.BusyError(f"{repository.ref}: others keep rewriting the attachments of {digest}")
+    raise faults.BusyError(
+        f"{repository.ref}: others keep rewriting the attachments of {digest}\npublish again when they have ended"
+    )

@@ -2,10 +2,15 @@
 
 from dataclasses import dataclass, field
 
-from rdma_images.publish.client import Manifest, Repository
-from rdma_images.publish.http import Connection
+from rdma_images.core.errors import RefusedError
 from rdma_images.publish.kinds import Kind, open_kind
-from rdma_images.publish.registries import Compression, Registry
+from rdma_images.registry import registries
+from rdma_images.registry.client import Manifest, Repository
+from rdma_images.registry.http import Connection
+from rdma_images.registry.reference import HOST
+from rdma_images.registry.registries import Compression, Registry
+
+LAYERS = "wheel-layers"  # their repository, beside those of the targets
 
 
 @dataclass(frozen=True)
@@ -40,3 +45,20 @@ def unwanted(manifest: Manifest, compression: Compression) -> tuple[str, ...]:
     if compression == "any":
         return ()
     return tuple(sorted({one.media_type for one in manifest.layers() if not one.media_type.endswith(compression)}))
+
+
+def layers_repository(place: str) -> Repository:
+    """Where wheels' layers are kept: a registry of registries.yaml by its name, or HOST/REPOSITORY.
+
+    Raises RefusedError for what is neither.
+    """
+    known = registries.known()
+    if place in known.registries:
+        return destination(place, known.registries[place]).repository(LAYERS)
+    host, _, name = place.partition("/")
+    if not HOST.fullmatch(host) or not registries.NAME.fullmatch(name):
+        raise RefusedError(
+            f"--cache-layers {place}: no registry of registries.yaml has this name, and it is not HOST/REPOSITORY\n"
+            "write ghcr.io/team/wheel-layers, say"
+        )
+    return Repository(destination(host, known.of_host(host)).connection, name)

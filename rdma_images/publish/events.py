@@ -4,11 +4,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rdma_images.publish import faults
+from rdma_images.registry import faults
 
-Fate = Literal["waiting", "pushing", "pushed", "mounted", "there"]
+LayerState = Literal["waiting", "pushing", "pushed", "mounted", "there"]
 
-_DONE: dict[str, Fate] = {"Pushed": "pushed", "Layer already exists": "there"}
+_DONE: dict[str, LayerState] = {"Pushed": "pushed", "Layer already exists": "there"}
 _DIGEST = re.compile(r": digest: (sha256:[0-9a-f]{64}) size: \d+")
 # docker asks for a thing before it sends it (containerd's pusher).
 _ASKED = re.compile(r"HEAD request to \S+?/((?:blobs|manifests)/[^\s/?]+): 500\b")
@@ -20,7 +20,7 @@ class Layer:
     """One layer on its way. `id` is how docker shortens its digest; sizes in bytes, of what goes over the wire."""
 
     id: str
-    fate: Fate = "waiting"
+    state: LayerState = "waiting"
     current: int = 0
     total: int = 0
 
@@ -36,9 +36,9 @@ class Push:
         """Bytes gone so far."""
         return sum(layer.current for layer in self.layers.values())
 
-    def state(self) -> tuple[int, tuple[Fate, ...]]:
+    def snapshot(self) -> tuple[int, tuple[LayerState, ...]]:
         """What changes when something moves: a push in which this stands still has stalled, whatever docker repeats."""
-        return self.sent(), tuple(layer.fate for layer in self.layers.values())
+        return self.sent(), tuple(layer.state for layer in self.layers.values())
 
     def take(self, event: dict[str, Any], host: str, subject: str) -> None:
         """Note one event. Raises the PublishError that the event carries."""
@@ -56,16 +56,27 @@ class Push:
         layer.current = max(layer.current, int(detail.get("current") or 0))
         layer.total = max(layer.total, int(detail.get("total") or 0))
         if status.startswith("Mounted from"):
-            layer.fate = "mounted"
+            layer.state = "mounted"
         elif status == "Pushing":
-            layer.fate = "pushing"
+            layer.state = "pushing"
         else:
-            layer.fate = _DONE.get(status, layer.fate)
-        if layer.fate == "pushed":
+            layer.state = _DONE.get(status, layer.state)
+        if layer.state == "pushed":
             layer.current = max(layer.current, layer.total)
 
 
-_IMMUTABLE = "the tag is immutable: where registries.yaml says so, a rebuild gets a tag of its own"
+_IMMUTABLE = "the tag is immutable"
+# What to do by the kind of fault; a busy registry is asked again before anybody reads this.
+_FIXES: dict[type[faults.PublishError], str] = {
+    faults.ConflictError: "set immutable in registries.yaml, so that a rebuild gets a tag of its own",
+    faults.UnauthorizedError: "check the credentials in registries.yaml, or log in with docker",
+    faults.DeniedError: "ask for the right to push there, and see that it is no mirror",
+    faults.MissingError: "create the repository, or correct its name in registries.yaml",
+    faults.UnknownHostError: "check how the host is written",
+    faults.UnreachableError: "check that the engine reaches the registry, and trusts its certificate",
+    faults.BusyError: "publish again later: what arrived is kept",
+}
+_OTHER = "look into the registry's and the engine's logs"
 # The words are docker's, containerd's and Go's network library's; the first that is found decides.
 _WORDS: tuple[tuple[str, type[faults.PublishError], str], ...] = (
     ("immutable", faults.ConflictError, _IMMUTABLE),
@@ -76,12 +87,12 @@ _WORDS: tuple[tuple[str, type[faults.PublishError], str], ...] = (
     ("insufficient_scope", faults.DeniedError, "the credentials do not allow a push"),
     ("denied", faults.DeniedError, "the credentials do not allow a push"),
     ("forbidden", faults.DeniedError, "the credentials do not allow a push"),
-    ("405 method not allowed", faults.DeniedError, "it takes no push: is it read-only, or a mirror?"),
+    ("405 method not allowed", faults.DeniedError, "it takes no push"),
     ("no space left", faults.BusyError, "its disk is full"),
     ("name unknown", faults.MissingError, "there is no such repository"),
     ("repository does not exist", faults.MissingError, "there is no such repository"),
     ("connection refused", faults.UnreachableError, "the connection is refused"),
-    ("no such host", faults.UnknownHostError, "nobody knows that name"),
+    ("no such host", faults.UnknownHostError, "unknown host"),
     ("i/o timeout", faults.UnreachableError, "no answer"),
     ("tls: ", faults.UnreachableError, "the engine does not trust its certificate"),
     ("x509: ", faults.UnreachableError, "the engine does not trust its certificate"),
@@ -105,13 +116,15 @@ def fault(host: str, subject: str, text: str) -> faults.PublishError:
     said = faults.masked(" ".join(text.split()))[:400]
     for word, kind, meaning in _WORDS:
         if word in lowered:
-            return kind(f"{host}: {subject} was not pushed: {meaning} ({said})")
+            return kind(f"{host}: {subject} was not pushed: {meaning} ({said})\n{_FIXES[kind]}")
     for status in map(int, _STATUS.findall(text)):
         if status == 500:
             # A registry out of disk says no more than that (docker-registry 2.8).
-            why = "the registry itself fails, look into its log; a full disk does this"
+            why = "the registry itself fails, as with a full disk"
             asked = _ASKED.search(text)
-            return faults.InternalError(f"{host}: {subject} was not pushed: {why} ({said})", asked[1] if asked else "")
+            return faults.InternalError(
+                f"{host}: {subject} was not pushed: {why} ({said})\nlook into its log", asked[1] if asked else ""
+            )
         if kind_of := _STATUSES.get(status):
-            return kind_of(f"{host}: {subject} was not pushed ({said})")
-    return faults.PublishError(f"{host}: {subject} was not pushed ({said})")
+            return kind_of(f"{host}: {subject} was not pushed ({said})\n{_FIXES[kind_of]}")
+    return faults.PublishError(f"{host}: {subject} was not pushed ({said})\n{_OTHER}")

@@ -2,19 +2,19 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
-from rdma_images import atomic, paths
-from rdma_images.errors import RdmaImagesError, RefusedError
-from rdma_images.model import Build, Image, Provenance, Report
+from rdma_images.core import atomic, paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.model import Build, Image
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.report import Report
+from rdma_images.core.step_files import BUILD, HISTORY
 from rdma_images.publish import sbom, statement
 from rdma_images.publish.attach import Artifact
-from rdma_images.publish.client import canonical, digest_of
+from rdma_images.publish.from_report import REVISION
 from rdma_images.publish.gate import Passed
-from rdma_images.publish.measured import REVISION
 from rdma_images.publish.tags import Tags
+from rdma_images.registry.client import canonical, digest_of
 
 
 @dataclass(frozen=True)
@@ -29,27 +29,11 @@ class Item:
     measured: dict[str, str]  # component -> version, inside the image
 
 
-Form = TypeVar("Form")
-
-
-def read(image_id: str, file: str, form: type[Form]) -> Form | None:
-    """What a step wrote of an image; None where it wrote nothing. Raises RdmaImagesError for a broken file."""
-    path = paths.image_folder(image_id) / file
-    try:
-        return TypeAdapter(form).validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise RdmaImagesError(f"{path}: {where}: {first['msg']}: build and validate the image again") from None
-
-
 def build_of(image: Image) -> Build:
     """The image's build. Raises RefusedError where there is none."""
-    found = read(image.id, "build.json", Build)
+    found = BUILD.read(image.id)
     if found is None:
-        raise RefusedError(f"{image.id} is not built: invoke build --target {image.target}")
+        raise RefusedError(f"{image.id} is not built\nrun `{COMMAND} build --target {image.target}` first")
     return found
 
 
@@ -62,13 +46,13 @@ def artifacts(item: Item, labels: dict[str, str]) -> tuple[Artifact, ...]:
     name, digest = item.image.target, item.build.digest
     provenance = _kept(item, "provenance.json", lambda: _provenance(item, labels))
     bill = _kept(item, "sbom.cdx.json", lambda: sbom.sbom(name, item.report))
-    proof = statement.statement(name, digest, statement.REPORT, statement.report(item.report, item.passed.allowed_red))
+    report = statement.statement(name, digest, statement.REPORT, statement.report(item.report, item.passed.allowed_red))
     built, measured = item.build.finished, item.report.started
     return (
         Artifact(statement.IN_TOTO, "provenance.json", provenance, built, statement.PROVENANCE),
         *_history(item, name, built),
         Artifact(sbom.CYCLONEDX, "sbom.cdx.json", bill, measured, sbom.PREDICATE),
-        Artifact(statement.IN_TOTO, "report.json", proof, measured, statement.REPORT, _verdict(item)),
+        Artifact(statement.IN_TOTO, "report.json", report, measured, statement.REPORT, _verdict(item)),
     )
 
 
@@ -80,10 +64,10 @@ def _verdict(item: Item) -> str:
 
 def _history(item: Item, name: str, built: str) -> Iterator[Artifact]:
     """BuildKit's own record of the build, where it could be read."""
-    found = read(item.image.id, "buildkit.json", Provenance)
+    found = HISTORY.read(item.image.id)
     if found and found.digest == item.build.digest:
         content = statement.statement(name, found.digest, found.predicate_type, dict(found.predicate))
-        yield Artifact(statement.IN_TOTO, "buildkit.json", content, built, statement.BUILDKIT)
+        yield Artifact(statement.IN_TOTO, HISTORY.name, content, built, statement.BUILDKIT)
 
 
 def _kept(item: Item, file: str, make: Callable[[], bytes]) -> bytes:

@@ -4,18 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from rdma_images.errors import RdmaImagesError, RefusedError
-from rdma_images.matrix import Matrix
-from rdma_images.model import Image
-from rdma_images.publish import faults, publication
-from rdma_images.publish.client import OCI_INDEX, Descriptor, Manifest, Repository, canonical
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.model import Image
+from rdma_images.plan.matrix import Matrix
+from rdma_images.publish import publication
 from rdma_images.publish.destination import Destination, destination
-from rdma_images.publish.mend import digest_under
 from rdma_images.publish.moving import move
-from rdma_images.publish.registries import Registry
-from rdma_images.publish.seal import Seal
-from rdma_images.publish.send import Means
+from rdma_images.publish.repair import digest_under
+from rdma_images.publish.send import Publisher
+from rdma_images.publish.signing import ImageSigner
 from rdma_images.publish.tags import Tags, own, tags
+from rdma_images.registry import faults
+from rdma_images.registry.client import OCI_INDEX, Descriptor, Manifest, Repository, canonical
+from rdma_images.registry.registries import Registry
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def groups(images: Sequence[Image], matrix: Matrix) -> dict[tuple[str, str], dic
 
 
 def join(
-    images: Sequence[Image], matrix: Matrix, registries: Mapping[str, Registry], means: Means
+    images: Sequence[Image], matrix: Matrix, registries: Mapping[str, Registry], publisher: Publisher
 ) -> tuple[Joined, ...]:
     """Join the platforms of every image of the whole matrix in every registry; each outcome is in the answer.
 
@@ -55,64 +56,69 @@ def join(
     for name, registry in registries.items():
         for (target, tag), members in groups(images, matrix).items():
             try:
-                outcomes.append(_join(target, tag, members, destination(name, registry), means))
+                outcomes.append(_join(target, tag, members, destination(name, registry), publisher))
             except RdmaImagesError as error:
                 outcomes.append(Joined(name, tag, error=str(error)))
     return tuple(outcomes)
 
 
-def _join(target: str, tag: str, members: Members, place: Destination, means: Means) -> Joined:
+def _join(target: str, tag: str, members: Members, place: Destination, publisher: Publisher) -> Joined:
     repository = place.repository(target)
     index = _index(
         {
-            platform: means.persist(partial(_member, image, its.full, place, repository, means))
+            platform: publisher.retry(partial(_member, image, its.full, place, repository, publisher))
             for platform, (image, its) in sorted(members.items())
         }
     )
-    current = means.persist(partial(digest_under, tag, repository))
+    current = publisher.retry(partial(digest_under, tag, repository))
     full = own(tag, index.digest) if place.immutable and current not in (None, index.digest) else tag
-    means.persist(partial(repository.put_manifest, index.digest, index))
-    if means.signer is not None:
-        seal = Seal(means.signer, place, repository, index.digest, means.watcher.line)
-        if not means.persist(partial(seal.is_on, ())):
-            seal.put((), means.persist)
-    if means.persist(partial(digest_under, full, repository)) != index.digest:
-        means.persist(partial(repository.put_manifest, full, index))
+    publisher.retry(partial(repository.put_manifest, index.digest, index))
+    if publisher.signer is not None:
+        signing = ImageSigner(publisher.signer, place, repository, index.digest, publisher.watcher.line)
+        if not publisher.retry(partial(signing.has_signed, ())):
+            signing.sign((), publisher.retry)
+    if publisher.retry(partial(digest_under, full, repository)) != index.digest:
+        publisher.retry(partial(repository.put_manifest, full, index))
     short = tuple(dict.fromkeys(name for _, its in members.values() for name in its.short))
-    moved = means.persist(partial(move, short, index.digest, repository, means.watcher.line))
+    moved = publisher.retry(partial(move, short, index.digest, repository, publisher.watcher.line))
     return Joined(place.name, tag, f"{repository.ref}@{index.digest}", tuple(sorted(members)), (full, *moved))
 
 
-def _member(image: Image, tag: str, place: Destination, repository: Repository, means: Means) -> Manifest:
-    """The image of one platform. Raises MissingError while it is not there, RefusedError for one that nobody proved."""
-    known = publication.load(image.id)
+def _member(image: Image, tag: str, place: Destination, repository: Repository, publisher: Publisher) -> Manifest:
+    """The image of one platform. Raises MissingError while it is not there, RefusedError for one without evidence."""
+    known = publication.PUBLICATION.usable(image.id)
     published = known.places.get(place.name) if known is not None else None
     if known is None or published is None or published.ref != f"{repository.ref}@{known.digest}":
-        return _proven(image, tag, place, repository, means)
-    if means.signer is not None and published.signed_by is None:
-        raise RefusedError(f"{published.ref} is not signed, and its index is to be: publish it with --sign")
+        return _published_elsewhere(image, tag, place, repository, publisher)
+    if publisher.signer is not None and published.signed_by is None:
+        raise RefusedError(f"{published.ref} is not signed, but its index would be\npublish it with --sign")
     if (there := repository.head(published.tags[0])) != known.digest:
         raise faults.ConflictError(
-            f"{repository.ref}:{published.tags[0]} is {there or 'not there'}, but {known.digest} was published here: "
+            f"{repository.ref}:{published.tags[0]} is {there or 'not there'}, but {known.digest} was published here\n"
             "publish again, or join where it was published last"
         )
     return repository.manifest(known.digest)
 
 
-def _proven(image: Image, tag: str, place: Destination, repository: Repository, means: Means) -> Manifest:
-    """What `tag` leads to, which was published elsewhere, when the signer's own signature says that it is proven."""
+def _published_elsewhere(
+    image: Image, tag: str, place: Destination, repository: Repository, publisher: Publisher
+) -> Manifest:
+    """What `tag` leads to, which was published elsewhere, when the signer's own signature covers all its evidence."""
     try:
         found = repository.manifest(tag)
     except faults.MissingError:
-        raise faults.MissingError(f"{repository.ref} has no {tag} yet: publish {image.platform} first") from None
-    if means.signer is None:
+        raise faults.MissingError(f"{repository.ref} has no {tag} yet\npublish {image.platform} first") from None
+    if publisher.signer is None:
         raise RefusedError(
-            f"{repository.ref}:{tag} was not published here (no publication.json names it), and nobody is to sign: "
+            f"{repository.ref}:{tag} was not published here (no publication.json names it), and --sign is missing\n"
             "join where it was published, or with --sign and the key that signed it"
         )
-    seal = Seal(means.signer, place, repository, found.digest, means.watcher.line)
-    if wrong := seal.doubts(found, tag):
-        raise RefusedError(f"{repository.ref}:{tag} was not published here, and is not proven: {'; '.join(wrong)}")
+    signing = ImageSigner(publisher.signer, place, repository, found.digest, publisher.watcher.line)
+    if wrong := signing.problems(found, tag):
+        raise RefusedError(
+            f"{repository.ref}:{tag} was not published here, and its evidence has problems: {'; '.join(wrong)}\n"
+            "publish it again with this signer, or join with the one that signed it"
+        )
     return found
 
 

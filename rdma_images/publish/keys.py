@@ -1,4 +1,4 @@
-"""Who signs, and who is believed: a key file, a key of a key service, or the identity of a CI job."""
+"""Who signs, and which signer is trusted: a key file, a key of a key service, or the identity of a CI job."""
 
 import os
 import re
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdma_images.errors import RefusedError
+from rdma_images.core import files
+from rdma_images.core.errors import RefusedError
 
 KEYLESS = "keyless"
 _GITHUB = "https://token.actions.githubusercontent.com"  # who vouches for the identity of a job there
@@ -24,7 +25,7 @@ class Signer:
     key: str
 
     def arguments(self) -> list[str]:
-        """For `cosign sign` and `cosign attest`. With a key, nothing is told to the public log."""
+        """For `cosign sign` and `cosign attest`. With a key, nothing goes to the public log."""
         if self.key == KEYLESS:
             return ["--yes"]
         return ["--yes", "--key", self.key, "--tlog-upload=false"]
@@ -39,7 +40,7 @@ def signer(key: str) -> Signer | None:
 
 @dataclass(frozen=True)
 class Trust:
-    """Whom to believe: the holder of a key, or an identity (and who vouches for it) of a keyless signature."""
+    """The trusted signer: the holder of a key, or an identity (and who vouches for it) of a keyless signature."""
 
     key: str | None = None
     identity: str | None = None  # a regular expression
@@ -56,14 +57,14 @@ class Trust:
 
 
 def trust(key: str, identity: str, issuer: str) -> Trust | None:
-    """Whom to believe, as typed; None when nobody is named.
+    """The trusted signer, as typed; None where none is named.
 
     Raises RefusedError for half an identity, and for a key file that is not there.
     """
     if key and (identity or issuer):
-        raise RefusedError("--key and --identity exclude each other: name the one that must have signed")
+        raise RefusedError("--key and --identity exclude each other\nname the one that must have signed")
     if bool(identity) != bool(issuer):
-        raise RefusedError("--identity and --issuer belong together: give both")
+        raise RefusedError("--identity and --issuer belong together\ngive both")
     if key:
         _check_key("--key", key)
     return Trust(key or None, identity or None, issuer or None) if key or identity else None
@@ -71,8 +72,13 @@ def trust(key: str, identity: str, issuer: str) -> Trust | None:
 
 def _check_key(option: str, key: str) -> None:
     """Raise RefusedError for a key file that is not there, before anything is asked of a registry."""
-    if not _REFERENCE.match(key) and not Path(key).is_file():
-        raise RefusedError(f"{option} {key}: no such file: name a key file, or a key service's reference (awskms://…)")
+    if _REFERENCE.match(key):
+        return
+    if files.is_there(Path(key)):
+        with files.as_file_error(key), Path(key).open("rb"):
+            return
+    else:
+        raise RefusedError(f"{option} {key}: no such file\nname a key file, or a key service's reference (awskms://…)")
 
 
 def own_identity(environ: Mapping[str, str] = os.environ) -> Trust | None:

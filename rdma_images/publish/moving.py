@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from rdma_images.engine import Progress
-from rdma_images.publish import faults
-from rdma_images.publish.client import Repository
-from rdma_images.publish.mend import digest_under
+from rdma_images.core.progress import Progress
+from rdma_images.publish.repair import digest_under
+from rdma_images.registry import faults
+from rdma_images.registry.client import Repository
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -14,8 +14,8 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 def move(names: Iterable[str], digest: str, repository: Repository, say: Progress) -> tuple[str, ...]:
     """Point each of `names` to the image or index `digest` of the repository; those of them that lead there now.
 
-    One that leads to what was made of later sources stays, and `say` is told: a run that was repeated, or a release of
-    an old commit, does not take a tag back.
+    One that leads to what was made of later sources stays, and `say` gets a line: a run that was repeated, or a
+    release of an old commit, does not take a tag back.
     """
     return tuple(name for name in names if _move(name, digest, repository, say))
 
@@ -34,7 +34,10 @@ def _move(name: str, digest: str, repository: Repository, say: Progress) -> bool
             return False
     repository.put_manifest(name, repository.manifest(digest))
     if repository.head(name) != digest:
-        raise faults.ConflictError(f"{repository.ref}:{name} did not move to {digest}")
+        raise faults.ConflictError(
+            f"{repository.ref}:{name} did not move to {digest}\n"
+            "publish again: somebody else moved it at the same time, or the tag is immutable"
+        )
     return True
 
 

@@ -10,19 +10,20 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
+from rdma_images.core.sizes import readable
 from rdma_images.publish.events import Push
 
 _EVERY = 10.0  # seconds between two plain lines: a log is read afterwards
 
 
 class Watcher(Protocol):
-    """Who is told of a publication's steps and layers."""
+    """Shows a publication's steps and layers."""
 
     def line(self, text: str) -> None:
         """One plain line."""
 
     def moved(self, push: Push) -> None:
-        """The push has gone on."""
+        """The push has made progress."""
 
     def __enter__(self) -> "Watcher":
         """The start of a publication."""
@@ -47,9 +48,9 @@ class Lines:
             return
         self._last = self._clock()
         layers = push.layers.values()
-        done = sum(one.fate in ("pushed", "mounted", "there") for one in layers)
+        done = sum(one.state in ("pushed", "mounted", "there") for one in layers)
         total = sum(one.total for one in layers)
-        self.line(f"  {done} of {len(layers)} layers, {mebibytes(push.sent())} of {mebibytes(total)} sent")
+        self.line(f"  {done} of {len(layers)} layers, {readable(push.sent())} of {readable(total)} sent")
 
     def __enter__(self) -> "Lines":
         return self
@@ -63,7 +64,7 @@ class _Rate(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """Nothing until it is known."""
-        return Text(f"{mebibytes(int(task.speed))}/s" if task.speed else "")
+        return Text(f"{readable(task.speed)}/s" if task.speed else "")
 
 
 class Bars:
@@ -73,7 +74,7 @@ class Bars:
         self._progress = Progress(
             TextColumn("  {task.description}"),
             BarColumn(),
-            DownloadColumn(binary_units=True),
+            DownloadColumn(binary_units=False),
             _Rate(),
             console=console,
             transient=True,
@@ -88,7 +89,7 @@ class Bars:
         """Move every bar; what has arrived needs none any more."""
         for layer in push.layers.values():
             task = self._tasks.get(layer.id)
-            if layer.fate in ("pushed", "mounted", "there"):
+            if layer.state in ("pushed", "mounted", "there"):
                 if task is not None:
                     self._progress.remove_task(self._tasks.pop(layer.id))
             elif task is None:
@@ -109,8 +110,3 @@ def watcher() -> Watcher:
     if sys.stderr.isatty():
         return Bars(Console(stderr=True))
     return Lines(lambda text: print(text, file=sys.stderr, flush=True))
-
-
-def mebibytes(size: int) -> str:
-    """A size in bytes as people read it."""
-    return f"{size / 2**20:,.1f} MiB" if size < 2**30 else f"{size / 2**30:,.2f} GiB"

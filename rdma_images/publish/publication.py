@@ -1,14 +1,10 @@
 """publication.json: where an image is, under which digest and tags, and what is attached to it there."""
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from pydantic import TypeAdapter, ValidationError
-
-from rdma_images import atomic
-from rdma_images.paths import image_folder
+from rdma_images.core.step_files import step_file
 from rdma_images.publish.attach import Attached
 from rdma_images.publish.push import Traffic
 
@@ -50,27 +46,11 @@ class Publication:
     schema: int = 1
 
 
-_FORM: TypeAdapter[Publication] = TypeAdapter(Publication)
-
-
-def path_of(image_id: str) -> Path:
-    """Where the publication of an image is written."""
-    return image_folder(image_id) / "publication.json"
-
-
-def load(image_id: str) -> Publication | None:
-    """What was published of an image; None where nothing was, or by a version that wrote another form."""
-    try:
-        return _FORM.validate_json(path_of(image_id).read_bytes())
-    except (FileNotFoundError, ValidationError):
-        return None
+PUBLICATION = step_file("publication.json", "publish", Publication)
 
 
 def write(publication: Publication) -> Path:
     """Write publication.json. What other registries hold of the same digest is kept."""
-    before = load(publication.image_id)
-    places = dict(before.places) if before is not None and before.digest == publication.digest else {}
-    body = asdict(publication) | {"places": {name: asdict(p) for name, p in (places | publication.places).items()}}
-    path = path_of(publication.image_id)
-    atomic.write(path, json.dumps(body, indent=2) + "\n")
-    return path
+    before = PUBLICATION.usable(publication.image_id)
+    places = before.places if before is not None and before.digest == publication.digest else {}
+    return PUBLICATION.write(publication.image_id, replace(publication, places={**places, **publication.places}))

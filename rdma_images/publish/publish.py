@@ -5,18 +5,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
-from rdma_images.errors import RdmaImagesError
-from rdma_images.matrix import Matrix
-from rdma_images.model import Image, Report
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import Image
+from rdma_images.core.report import Report
+from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import gate, publication
 from rdma_images.publish.destination import Destination, destination
-from rdma_images.publish.item import Item, build_of, read
+from rdma_images.publish.item import Item, build_of
 from rdma_images.publish.publication import Place, Publication
-from rdma_images.publish.registries import Registry
-from rdma_images.publish.send import Means, is_there, move_tags, send
+from rdma_images.publish.send import Publisher, is_there, move_tags, send
 from rdma_images.publish.tags import confirm, tags
+from rdma_images.registry.registries import Registry
+from rdma_images.report.files import REPORT
 
-_AT_ONCE = 4  # images that are looked at side by side; pushes take turns
+_AT_ONCE = 4  # images that are looked at side by side; pushes go one at a time
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ def items(
     `whole` are the images of the whole matrix, which decide short tags and platforms; `suite` is the digest of
     today's validators. Raises RefusedError for the first image that may not pass.
     """
-    reports = {image.id: read(image.id, "report.json", Report) for image in images}
+    reports = {image.id: REPORT.read(image.id) for image in images}
     gate.check_exceptions([one for one in reports.values() if one], allow_red)
     return tuple(_item(image, reports[image.id], whole, matrix, suite, allow_red) for image in images)
 
@@ -58,7 +60,7 @@ def _item(
     )
 
 
-def publish(found: Sequence[Item], registries: Mapping[str, Registry], means: Means) -> tuple[Outcome, ...]:
+def publish(found: Sequence[Item], registries: Mapping[str, Registry], publisher: Publisher) -> tuple[Outcome, ...]:
     """Publish every item to every registry, and write each image's publication.json.
 
     A registry or an image that fails stops no other; the outcome of each is in the answer.
@@ -67,32 +69,32 @@ def publish(found: Sequence[Item], registries: Mapping[str, Registry], means: Me
         for item in found:
             gate.check_place(item.build, getattr(registry, "host", None) or registry.kind)
     outcomes: list[Outcome] = []
-    with means.watcher:
+    with publisher.watcher:
         for name, registry in registries.items():
             try:
                 place = destination(name, registry)
-                means.persist(place.connection.check)
+                publisher.retry(place.connection.check)
             except RdmaImagesError as error:
                 outcomes += [Outcome(item.image.id, name, error=str(error)) for item in found]
                 continue
-            outcomes += _to_one(found, place, means)
+            outcomes += _to_one(found, place, publisher)
     return tuple(outcomes)
 
 
-def _to_one(found: Sequence[Item], place: Destination, means: Means) -> list[Outcome]:
+def _to_one(found: Sequence[Item], place: Destination, publisher: Publisher) -> list[Outcome]:
     """All items to one registry; short tags of a target move when all its images have arrived."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         there = [item for item, yes in zip(found, pool.map(partial(_there, place), found), strict=True) if yes]
-        known = {outcome.image_id: outcome for outcome in pool.map(partial(_sent, place, means), there)}
+        known = {outcome.image_id: outcome for outcome in pool.map(partial(_sent, place, publisher), there)}
     # One at a time, and in this thread: docker is parallel within a push, layers that two images share would be sent
     # twice by two, and Ctrl-C ends a push only from here.
-    sent = [known.get(item.image.id) or _sent(place, means, item) for item in found]
+    sent = [known.get(item.image.id) or _sent(place, publisher, item) for item in found]
     broken = {item.image.target for item, outcome in zip(found, sent, strict=True) if outcome.place is None}
     finished = []
     for item, outcome in zip(found, sent, strict=True):
         arrived = outcome.place
         if arrived is not None and item.image.target not in broken:
-            moved = _caught(item, place, partial(move_tags, item, arrived, place, means))
+            moved = _caught(item, place, partial(move_tags, item, arrived, place, publisher))
             arrived = moved.place or arrived
             outcome = replace(moved, place=arrived)
         if arrived is not None:
@@ -102,15 +104,15 @@ def _to_one(found: Sequence[Item], place: Destination, means: Means) -> list[Out
 
 
 def _there(place: Destination, item: Item) -> bool:
-    """`is_there`; what goes wrong in asking is told by the sending, which asks again."""
+    """`is_there`; sending asks again, and reports what goes wrong."""
     try:
         return is_there(item, place)
     except RdmaImagesError:
         return False
 
 
-def _sent(place: Destination, means: Means, item: Item) -> Outcome:
-    return _caught(item, place, partial(send, item, place, means))
+def _sent(place: Destination, publisher: Publisher, item: Item) -> Outcome:
+    return _caught(item, place, partial(send, item, place, publisher))
 
 
 def _caught(item: Item, place: Destination, action: Callable[[], Place]) -> Outcome:

@@ -12,10 +12,10 @@ import requests
 import urllib3.exceptions
 
 from rdma_images.engine import Engine
-from rdma_images.publish import faults
-from rdma_images.publish.client import Descriptor, Manifest, Repository
 from rdma_images.publish.events import Push
-from rdma_images.publish.mend import send_again
+from rdma_images.publish.repair import send_again
+from rdma_images.registry import faults
+from rdma_images.registry.client import Descriptor, Manifest, Repository
 
 Watch = Callable[[Push], None]
 _QUESTIONS = 8  # at once, of a registry that has just taken gigabytes
@@ -60,25 +60,27 @@ def push(
     """Push the image with manifest `digest` under `tag`, and read back what arrived.
 
     docker writes the tag when every layer is there, so a push that dies leaves none. Layers that arrived are kept by
-    the registry, and the next attempt goes on with the others. Raises ConflictError for an engine that would send
+    the registry, and the next attempt sends the others. Raises ConflictError for an engine that would send
     other bytes, and a PublishError after the last attempt.
     """
     if engine.store == "classic":
         raise faults.ConflictError(
             f"the engine {engine.name} has Docker's classic image store, which compresses layers anew for each push "
-            "and so sends other bytes than were validated: turn on its containerd image store, or use the private one"
+            "and so sends other bytes than were validated\nturn on its containerd image store, or use the private one"
         )
     started = time.monotonic()
     client = docker.DockerClient(base_url=engine.host, timeout=pace.stall)
     sending = _Sending(engine, client.api, digest, repository, tag, pace.stall, watch, say)
     try:
-        _name_it(client, digest, repository.ref, tag)
+        _tag(client, digest, repository.ref, tag)
         try:
-            faults.persist(sending.attempt, pace.attempts, pace.first_wait, say=say)
+            faults.retry(sending.attempt, pace.attempts, pace.first_wait, say=say)
         finally:
-            _unname_it(client.api, f"{repository.ref}:{tag}")
+            _untag(client.api, f"{repository.ref}:{tag}")
     except requests.RequestException as error:
-        raise faults.PublishError(f"the engine {engine.name} does not answer: {error}") from None
+        raise faults.PublishError(
+            f"the engine {engine.name} does not answer: {error}\nsee with `docker info` that it runs"
+        ) from None
     finally:
         client.close()
 
@@ -87,7 +89,7 @@ def push(
         _check_blobs(found, repository)
         return found
 
-    manifest = faults.persist(look, pace.attempts, pace.first_wait, say=say)
+    manifest = faults.retry(look, pace.attempts, pace.first_wait, say=say)
     return Pushed(manifest, _traffic(manifest, sending, time.monotonic() - started))
 
 
@@ -104,7 +106,7 @@ class _Sending:
     watch: Watch
     say: Callable[[str], None]
     pushes: list[Push] = field(default_factory=list)
-    mended: set[str] = field(default_factory=set)
+    repaired: set[str] = field(default_factory=set)
     refused: int = 0
 
     def attempt(self) -> None:
@@ -114,11 +116,11 @@ class _Sending:
         try:
             _attempt(self.api, self.repository, self.tag, self.pushes[-1], self.watch, self.stall, self.refused > 0)
         except faults.InternalError as error:
-            if not error.about or error.about in self.mended:
+            if not error.about or error.about in self.repaired:
                 raise
-            self.say(f"{error}; sending {error.about} again")
+            self.say(f"{faults.short(error)}; sending {error.about} again")
             send_again(self.engine, self.digest, self.repository, error.about)
-            self.mended.add(error.about)
+            self.repaired.add(error.about)
             self.attempt()
         except faults.UnauthorizedError as error:
             self.refused += 1
@@ -138,18 +140,26 @@ def _attempt(
             events = api.push(
                 repository.ref, tag=tag, stream=True, decode=True, auth_config=login.for_docker() if login else {}
             )
-            for event in _flowing(events, seen, host, stall):
+            for event in _until_stalled(events, seen, host, stall):
                 seen.take(event, host, subject)
                 watch(seen)
     except docker.errors.APIError as error:
-        raise faults.PublishError(f"{host}: {subject} was not pushed: {faults.masked(str(error), secrets)}") from None
+        raise faults.PublishError(
+            f"{host}: {subject} was not pushed: {faults.masked(str(error), secrets)}\nlook into the engine's log"
+        ) from None
     # docker-py reads the stream itself, so the network's errors arrive from every layer below it.
     except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError, TimeoutError):
-        raise faults.BusyError(f"{host} has stalled: no byte in {stall} s") from None
+        raise faults.BusyError(
+            f"{host} has stalled: no byte in {stall} s\ncheck the connection, and publish again: what arrived is kept"
+        ) from None
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-        raise faults.BusyError(f"the engine stopped answering in the middle of the push: {error}") from None
+        raise faults.BusyError(
+            f"the engine stopped answering in the middle of the push: {error}\nsee with `docker info` that it runs"
+        ) from None
     if seen.digest is None:
-        raise faults.BusyError(f"{host}: {subject} was not pushed: docker's answer ended early")
+        raise faults.BusyError(
+            f"{host}: {subject} was not pushed: docker's answer ended early\nlook into the engine's log"
+        )
 
 
 @contextmanager
@@ -173,31 +183,34 @@ def _answers_closed(api: docker.APIClient) -> Iterator[None]:
             answer.close()
 
 
-def _flowing(events: Iterator[dict[str, Any]], seen: Push, host: str, stall: int) -> Iterator[dict[str, Any]]:
+def _until_stalled(events: Iterator[dict[str, Any]], seen: Push, host: str, stall: int) -> Iterator[dict[str, Any]]:
     """`events` as long as something moves; docker repeats its events over a connection on which nothing does."""
-    before, moved = seen.state(), time.monotonic()
+    before, moved = seen.snapshot(), time.monotonic()
     for event in events:
         yield event
-        if (now := seen.state()) != before:
+        if (now := seen.snapshot()) != before:
             before, moved = now, time.monotonic()
         elif time.monotonic() - moved > stall:
-            raise faults.BusyError(f"{host} has stalled: no byte in {stall} s")
+            raise faults.BusyError(
+                f"{host} has stalled: no byte in {stall} s\n"
+                "check the connection, and publish again: what arrived is kept"
+            )
 
 
-def _name_it(client: docker.DockerClient, digest: str, ref: str, tag: str) -> None:
+def _tag(client: docker.DockerClient, digest: str, ref: str, tag: str) -> None:
     """Give the image the name that it is pushed under, after making sure that it is the image meant."""
     try:
         image = client.images.get(digest)
     except docker.errors.ImageNotFound:
-        raise faults.MissingError(f"the engine has no image {digest}: build it again") from None
+        raise faults.MissingError(f"the engine has no image {digest}\nbuild it again") from None
     if image.id != digest:
         raise faults.ConflictError(
-            f"the engine knows {digest} as {image.id}, and would send other bytes than were validated: build it again"
+            f"the engine knows {digest} as {image.id}, and would send other bytes than were validated\nbuild it again"
         )
     image.tag(ref, tag)
 
 
-def _unname_it(api: docker.APIClient, name: str) -> None:
+def _untag(api: docker.APIClient, name: str) -> None:
     try:
         api.remove_image(name, noprune=True)
     except (docker.errors.APIError, requests.RequestException):
@@ -209,7 +222,8 @@ def read_back(repository: Repository, tag: str, digest: str) -> Manifest:
     manifest = repository.manifest(tag)
     if manifest.digest != digest:
         raise faults.ConflictError(
-            f"{repository.ref}:{tag} is {manifest.digest} in the registry, but {digest} was validated"
+            f"{repository.ref}:{tag} is {manifest.digest} in the registry, but {digest} was validated\n"
+            "publish again: somebody else pushed to this tag at the same time"
         )
     layers = manifest.layers()
     if layers:
@@ -220,7 +234,7 @@ def read_back(repository: Repository, tag: str, digest: str) -> Manifest:
             types = ", ".join(odd + mixed) or "of good types"
             raise faults.ConflictError(
                 f"{repository.ref}:{tag} cannot be pulled: {len(layers)} layers ({types}) for {len(diff_ids)} "
-                "in its config; build with oci-mediatypes=true"
+                "in its config\nbuild with oci-mediatypes=true"
             )
     return manifest
 
@@ -235,19 +249,21 @@ def _check_blobs(manifest: Manifest, repository: Repository) -> None:
         held = pool.map(lambda blob: repository.has_blob(blob.digest, blob.size), blobs)
         for blob, there in zip(blobs, held, strict=True):
             if not there:
-                raise faults.ConflictError(f"{repository.ref}: the registry lost {blob.digest}: publish again")
+                raise faults.ConflictError(f"{repository.ref}: the registry lost {blob.digest}\npublish again")
 
 
 def _traffic(manifest: Manifest, sending: _Sending, seconds: float) -> Traffic:
-    """The layers' bytes by fate. A layer that an earlier attempt sent is told as there by the last, but was sent."""
+    """The layers' bytes by what became of them; the last attempt calls present what an earlier one sent."""
     *earlier, last = sending.pushes
     sent_before = {layer.id for push in earlier for layer in push.layers.values() if layer.current}
     sums = {"pushed": 0, "mounted": 0, "there": 0}
     for layer in manifest.layers():
         name = layer.digest.removeprefix("sha256:")[:12]
         known = last.layers.get(name)
-        fate = known.fate if known else "there"
-        if fate not in sums or (fate == "there" and (name in sent_before or f"blobs/{layer.digest}" in sending.mended)):
-            fate = "pushed"
-        sums[fate] += layer.size
+        state = known.state if known else "there"
+        if state not in sums or (
+            state == "there" and (name in sent_before or f"blobs/{layer.digest}" in sending.repaired)
+        ):
+            state = "pushed"
+        sums[state] += layer.size
     return Traffic(**sums, seconds=seconds)

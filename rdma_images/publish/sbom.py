@@ -3,17 +3,17 @@
 import json
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
-from rdma_images.errors import RdmaImagesError
-from rdma_images.model import Report
-from rdma_images.publish.client import canonical
-from rdma_images.publish.measured import probe
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.measurements import Packages
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.report import Report
+from rdma_images.registry.client import canonical
 
 CYCLONEDX = "application/vnd.cyclonedx+json"
 PREDICATE = "https://cyclonedx.org/bom"  # the predicate type under which cosign signs it
@@ -25,11 +25,12 @@ def sbom(name: str, report: Report) -> bytes:
 
     Raises RdmaImagesError where the report has measured no packages: an empty list would be a false one.
     """
-    packages = probe(report, "packages")
-    distribution = _distribution(report)
-    components = [*_wheels(packages.get("wheels", {})), *_system(packages, distribution)]
+    packages = report.facts.measured.packages if report.facts else None
+    components = [*_wheels(packages.wheels), *_system(packages, _distribution(report))] if packages else []
     if not components:
-        raise RdmaImagesError(f"the report of {report.ref} has measured no packages: validate the image again")
+        raise RdmaImagesError(
+            f"the report of {report.ref} has measured no packages\nrun `{COMMAND} validate` for the image again"
+        )
     bom = Bom(serial_number=uuid.uuid5(_SPACE, report.digest))
     bom.metadata.component = Component(
         name=name, version=report.digest, type=ComponentType.CONTAINER, bom_ref=report.digest
@@ -49,12 +50,12 @@ def _wheels(folders: Mapping[str, Mapping[str, str]]) -> Iterable[Component]:
         yield _component(PackageURL("pypi", None, name, version))
 
 
-def _system(packages: Mapping[str, Any], distribution: str) -> Iterable[Component]:
+def _system(packages: Packages, distribution: str) -> Iterable[Component]:
     """The packages of the distribution's own managers."""
     vendor = distribution.partition("-")[0] or None
     qualifiers = {"distro": distribution} if distribution else None
-    for manager, kind in (("dpkg", "deb"), ("rpm", "rpm")):
-        for name, version in sorted(packages.get(manager, {}).items()):
+    for kind, installed in (("deb", packages.dpkg), ("rpm", packages.rpm)):
+        for name, version in sorted(installed.items()):
             yield _component(PackageURL(kind, vendor, name, version, qualifiers))
 
 
@@ -65,5 +66,6 @@ def _component(purl: PackageURL) -> Component:
 
 def _distribution(report: Report) -> str:
     """The distribution and its release as package URLs write them (debian-13); empty where they are not known."""
-    release = probe(report, "system").get("os") or {}
-    return "-".join(str(release[key]) for key in ("ID", "VERSION_ID") if release.get(key))
+    system = report.facts.measured.system if report.facts else None
+    release = system.os if system else {}
+    return "-".join(release[key] for key in ("ID", "VERSION_ID") if release.get(key))

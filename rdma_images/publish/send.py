@@ -6,24 +6,26 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
+from rdma_images.core.paths import COMMAND
 from rdma_images.engine import Engine
-from rdma_images.publish import faults, gate, keys, local, push
-from rdma_images.publish.attach import Artifact, Attached, Believed, anybody, attach, fallback_tag
-from rdma_images.publish.client import Manifest, Repository, labels_of
+from rdma_images.publish import from_engine, gate, keys, push
+from rdma_images.publish.attach import Artifact, Attached, IsTrusted, attach, fallback_tag, trust_all
 from rdma_images.publish.destination import Destination, unwanted
 from rdma_images.publish.item import Item, artifacts
-from rdma_images.publish.mend import digest_under
 from rdma_images.publish.moving import move
 from rdma_images.publish.progress import Watcher
-from rdma_images.publish.publication import Place, load
-from rdma_images.publish.seal import Seal
+from rdma_images.publish.publication import PUBLICATION, Place
+from rdma_images.publish.repair import digest_under
+from rdma_images.publish.signing import ImageSigner
 from rdma_images.publish.tags import own
+from rdma_images.registry import faults
+from rdma_images.registry.client import Manifest, Repository, labels_of
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Means:
+class Publisher:
     """What publishing needs beside the image: who sends (asked for only when something is sent), watches and signs."""
 
     engine: Callable[[], Engine]
@@ -31,9 +33,9 @@ class Means:
     signer: keys.Signer | None = None
     pace: push.Pace = field(default_factory=push.Pace)
 
-    def persist(self, action: Callable[[], Result]) -> Result:
+    def retry(self, action: Callable[[], Result]) -> Result:
         """`action`, tried again after what may heal."""
-        return faults.persist(action, self.pace.attempts, self.pace.first_wait, say=self.watcher.line)
+        return faults.retry(action, self.pace.attempts, self.pace.first_wait, say=self.watcher.line)
 
 
 @dataclass(frozen=True)
@@ -68,21 +70,27 @@ def _tag(item: Item, place: Destination, repository: Repository) -> tuple[str, s
     return tag, digest_under(tag, repository)
 
 
-def send(item: Item, place: Destination, means: Means) -> Place:
+def send(item: Item, place: Destination, publisher: Publisher) -> Place:
     """Bring the image to the registry, with all that belongs to it but its short tags.
 
-    Raises a PublishError or RefusedError; what has arrived until then stays, and the next run goes on from there.
+    Raises a PublishError or RefusedError; what has arrived until then stays, and the next run sends the rest.
     """
     gate.check_place(item.build, place.kind.host)
     repository = place.repository(item.image.target)
-    arrival = _bring(item, place, repository, means)
-    seal = Seal(means.signer, place, repository, item.build.digest, means.watcher.line) if means.signer else None
-    files, attached = _attach(item, arrival.manifest, repository, means, seal.believes if seal else anybody)
-    if means.signer and seal:
+    arrival = _bring(item, place, repository, publisher)
+    signing = (
+        ImageSigner(publisher.signer, place, repository, item.build.digest, publisher.watcher.line)
+        if publisher.signer
+        else None
+    )
+    files, attached = _attach(
+        item, arrival.manifest, repository, publisher, signing.is_trusted if signing else trust_all
+    )
+    if publisher.signer and signing:
         ours = [file for file, one in zip(files, attached, strict=True) if not one.others]
         new = any(one.new for one in attached)  # which nobody can have signed
-        if new or not (_signed_before(means.signer, item, place, repository) or seal.is_on(ours)):
-            seal.put(ours, means.persist)
+        if new or not (_signed_before(publisher.signer, item, place, repository) or signing.has_signed(ours)):
+            signing.sign(ours, publisher.retry)
     return Place(
         registry=place.name,
         ref=f"{repository.ref}@{item.build.digest}",
@@ -93,58 +101,61 @@ def send(item: Item, place: Destination, means: Means) -> Place:
         bytes=sum(layer.size for layer in arrival.manifest.layers()),
         traffic=arrival.traffic,
         attached=attached,
-        signed_by=keys.name_of(means.signer.key) if means.signer else None,
+        signed_by=keys.name_of(publisher.signer.key) if publisher.signer else None,
         made=arrival.made,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
-def _bring(item: Item, place: Destination, repository: Repository, means: Means) -> Arrival:
+def _bring(item: Item, place: Destination, repository: Repository, publisher: Publisher) -> Arrival:
     """The image under its tag; pushed where it is not there yet."""
     digest = item.build.digest
-    tag, current = means.persist(partial(_tag, item, place, repository))
+    tag, current = publisher.retry(partial(_tag, item, place, repository))
     if tag != item.tags.full:
-        means.watcher.line(f"{place.name}: {item.tags.full} stays with an earlier build: {digest} is {tag}")
+        publisher.watcher.line(f"{place.name}: {item.tags.full} stays with an earlier build: {digest} is {tag}")
     if current == digest:
-        manifest = means.persist(lambda: push.read_back(repository, tag, digest))
+        manifest = publisher.retry(lambda: push.read_back(repository, tag, digest))
         there = push.Traffic(there=sum(layer.size for layer in manifest.layers()))
         return Arrival(manifest, there, pushed=False, tag=tag)
-    _check_compression(digest, place, means)
-    made = means.persist(lambda: place.kind.prepare(repository.name, item.tags.moving())).made
+    _check_compression(digest, place, publisher)
+    made = publisher.retry(lambda: place.kind.prepare(repository.name, item.tags.moving())).made
     for line in made:
-        means.watcher.line(f"{place.name}: made {line}")
-    means.watcher.line(f"{place.name}: pushing {repository.ref}:{tag}")
-    arrived = push.push(means.engine(), digest, repository, tag, means.pace, means.watcher.moved, means.watcher.line)
+        publisher.watcher.line(f"{place.name}: made {line}")
+    publisher.watcher.line(f"{place.name}: pushing {repository.ref}:{tag}")
+    arrived = push.push(
+        publisher.engine(), digest, repository, tag, publisher.pace, publisher.watcher.moved, publisher.watcher.line
+    )
     return Arrival(arrived.manifest, arrived.traffic, pushed=True, tag=tag, made=made)
 
 
-def _check_compression(digest: str, place: Destination, means: Means) -> None:
+def _check_compression(digest: str, place: Destination, publisher: Publisher) -> None:
     """Raise ConflictError before a byte is sent when the registry's users could not pull the layers."""
     if place.compression == "any":
         return
-    means.watcher.line(f"{place.name}: reading the layers' types, for it takes {place.compression} only")
-    if types := unwanted(local.manifest(means.engine(), digest), place.compression):
+    publisher.watcher.line(f"{place.name}: reading the layers' types, for it takes {place.compression} only")
+    if types := unwanted(from_engine.manifest(publisher.engine(), digest), place.compression):
         raise faults.ConflictError(
             f"{place.name} takes layers of {place.compression} only (compression in registries.yaml), and {digest} has "
-            f"{', '.join(types)}: build it with that compression, or change registries.yaml"
+            f"{', '.join(types)}\n"
+            f"build it with `{COMMAND} build --compression {place.compression}`, or change registries.yaml"
         )
 
 
 def _attach(
-    item: Item, manifest: Manifest, repository: Repository, means: Means, believed: Believed
+    item: Item, manifest: Manifest, repository: Repository, publisher: Publisher, is_trusted: IsTrusted
 ) -> tuple[tuple[Artifact, ...], tuple[Attached, ...]]:
     """Attach provenance, bill of materials and report; what they are, and what became of each."""
 
     def act() -> tuple[tuple[Artifact, ...], tuple[Attached, ...]]:
         labels = labels_of(repository.config(manifest))
         files = artifacts(item, labels)
-        return files, attach(files, manifest.descriptor, repository, believed)
+        return files, attach(files, manifest.descriptor, repository, is_trusted)
 
-    return means.persist(act)
+    return publisher.retry(act)
 
 
 def _signed_before(signer: keys.Signer, item: Item, place: Destination, repository: Repository) -> bool:
-    before = load(item.image.id)
+    before = PUBLICATION.usable(item.image.id)
     known = before.places.get(place.name) if before is not None and before.digest == item.build.digest else None
     if known is None or known.signed_by != keys.name_of(signer.key):
         return False
@@ -152,10 +163,10 @@ def _signed_before(signer: keys.Signer, item: Item, place: Destination, reposito
     return all(repository.head(f"{stem}.{kind}") for kind in ("sig", "att"))
 
 
-def move_tags(item: Item, done: Place, place: Destination, means: Means) -> Place:
+def move_tags(item: Item, done: Place, place: Destination, publisher: Publisher) -> Place:
     """Point the short tags to the image, now that everything before has arrived; the place with the tags it has."""
     repository = place.repository(item.image.target)
     if item.tags.joint is not None:  # they belong to the index over the platforms
         return done
-    moved = means.persist(partial(move, item.tags.short, item.build.digest, repository, means.watcher.line))
+    moved = publisher.retry(partial(move, item.tags.short, item.build.digest, repository, publisher.watcher.line))
     return replace(done, tags=(*done.tags, *moved))

@@ -1,12 +1,12 @@
-"""in-toto statements: provenance (how an image was made) and the validation report (what was proven in it)."""
+"""in-toto statements: provenance (how an image was made) and the validation report (what was measured in it)."""
 
-import dataclasses
 import json
 from typing import Any
 
-from rdma_images.model import Build, Image, Report
-from rdma_images.publish.client import canonical
-from rdma_images.publish.measured import is_commit
+from rdma_images.core.model import Build, Image
+from rdma_images.core.report import Report, as_plain
+from rdma_images.publish.from_report import is_commit
+from rdma_images.registry.client import canonical
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
@@ -15,6 +15,8 @@ REPORT = "urn:rdma-images:validation-report:1"
 # BuildKit's own record. Its predicate type is the SLSA version that its BuildKit writes, which may be the one above; it
 # is signed under this name, since cosign keeps one statement of a type.
 BUILDKIT = "urn:rdma-images:buildkit-record:1"
+# What jobs that ran the image measured: {"results": […]}, each a result.json, the last of every job.
+RESULTS = "urn:rdma-images:job-results:1"
 IN_TOTO = "application/vnd.in-toto+json"
 BUILD_TYPE = "urn:rdma-images:build:1"
 
@@ -62,8 +64,8 @@ def provenance(image: Image, build: Build, revision: dict[str, str]) -> dict[str
 
 
 def report(found: Report, allowed_red: tuple[str, ...]) -> dict[str, Any]:
-    """The validation report as a predicate, with the red checks that the publisher allowed by name."""
-    return {"passed": found.passed, "allowedRed": list(allowed_red), "report": dataclasses.asdict(found)}
+    """The validation report as a predicate, with the failed checks that the publisher allowed by name."""
+    return {"passed": found.passed, "allowedRed": list(allowed_red), "report": as_plain(found)}
 
 
 def predicate(content: bytes) -> dict[str, Any]:

@@ -8,13 +8,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rdma_images import axes
-from rdma_images.errors import RefusedError
-from rdma_images.matrix import Matrix
-from rdma_images.model import Image, Report
-from rdma_images.publish.measured import platform, versions
-from rdma_images.tag import GRAMMAR
-from rdma_images.versions import key
+from rdma_images import components
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.model import Image
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.report import Report
+from rdma_images.core.versions import key
+from rdma_images.plan import axes
+from rdma_images.plan.matrix import Matrix
+from rdma_images.publish.from_report import platform, versions
 
 LATEST = "latest"
 REHEARSAL = "-rehearsal"
@@ -48,7 +50,7 @@ def own(full: str, digest: str) -> str:
 def fits(tag: str, version: str, built_for: str) -> bool | None:
     """Whether `tag` is true of an image for the platform `built_for` whose label VERSION is `version`.
 
-    None for a tag that is not of this grammar: nobody knows what it says.
+    None for a tag that is not of this grammar, whose meaning is unknown.
     """
     bare = tag.removesuffix(REHEARSAL)
     if bare == LATEST:
@@ -108,7 +110,7 @@ def _short(image: Image, images: Sequence[Image], matrix: Matrix) -> list[str]:
 
 def _lead(image: Image) -> str:
     """The component that a target is about: the first of the grammar that it has."""
-    return next(name for name, _ in GRAMMAR if name in image.components)
+    return next(one.name for one in components.IN_TAGS if one.name in image.components)
 
 
 def _line(version: str) -> str:
@@ -123,29 +125,21 @@ def confirm(image: Image, report: Report) -> dict[str, str]:
     the image. The plugin is measured where the installer brought it.)
     """
     if (is_for := platform(report)) != image.platform:
-        raise RefusedError(f"{image.id} is for {image.platform}, but {is_for or 'no platform'} was measured")
+        raise RefusedError(
+            f"{image.id} is for {image.platform}, but {is_for or 'no platform'} was measured\n"
+            f"run `{COMMAND} build` for it on that platform, then `{COMMAND} validate`"
+        )
     found = versions(report)
-    for component in (name for name, _ in GRAMMAR if name in image.components):
-        said, is_there = image.version(component), found.get(component)
-        if is_there is None and component in _MUST:
+    for one in (one for one in components.IN_TAGS if one.name in image.components):
+        said, is_there = image.version(one.name), found.get(one.name)
+        if is_there is None and one.is_measured:
             raise RefusedError(
-                f"{image.id}: the tag names {component} {said}, which the report has not measured: validate it again"
+                f"{image.id}: the tag names {one.name} {said}, which the report has not measured\n"
+                f"run `{COMMAND} validate` for it again"
             )
-        if is_there is not None and not _agree(component, said, is_there) and not report.rehearsal:
-            raise RefusedError(f"{image.id}: the tag would say {component} {said}, but the image has {is_there}")
+        if is_there is not None and not one.agrees(said, is_there) and not report.rehearsal:
+            raise RefusedError(
+                f"{image.id}: the tag would say {one.name} {said}, but the image has {is_there}\n"
+                f"report this as a defect, with report.json: the build and its plan differ"
+            )
     return {name: version for name, version in found.items() if name in image.components}
-
-
-_MUST = ("pytorch", "cuda", "nccl", "python", "base")
-
-
-def _agree(component: str, said: str, measured_version: str) -> bool:
-    """Whether a tag's version is true of the measured one: a python 3.13 is 3.13.5, a CUDA base is its Ubuntu.
-
-    Of CUDA the major may be all that was measured.
-    """
-    if component == "base":
-        return said.endswith(measured_version)
-    told, found = said.split("."), measured_version.split(".")
-    length = min(len(told), len(found)) if component == "cuda" else len(told)
-    return found[:length] == told[:length]

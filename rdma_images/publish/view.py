@@ -6,13 +6,13 @@ from dataclasses import asdict
 
 from rich.text import Text
 
+from rdma_images.core.sizes import readable
 from rdma_images.publish.join import Joined
-from rdma_images.publish.progress import mebibytes
 from rdma_images.publish.publication import Place
 from rdma_images.publish.publish import Outcome
 from rdma_images.publish.verify import Verification
 
-_WORDS = {True: ("holds", "green"), False: ("FAILED", "bold red"), None: ("not checked", "yellow")}
+_WORDS = {True: ("passed", "green"), False: ("FAILED", "bold red"), None: ("not checked", "yellow")}
 
 
 def text(outcomes: Sequence[Outcome]) -> Text:
@@ -23,7 +23,7 @@ def text(outcomes: Sequence[Outcome]) -> Text:
         if one.place is not None:
             shown.append(_place(one.place))
         if one.error:
-            shown.append("  failed    ", "bold red").append(f"{one.error}\n")
+            shown.append("  failed    ", "bold red").append(f"{_below(one.error)}\n")
     shown.rstrip()
     return shown
 
@@ -33,8 +33,8 @@ def _place(place: Place) -> Text:
     shown = Text("  result    ")
     shown.append("pushed" if place.result == "pushed" else "there already", "green")
     if traffic.pushed and traffic.seconds:
-        shown.append(f" in {traffic.seconds:.1f} s, {mebibytes(int(traffic.pushed / traffic.seconds))}/s")
-    sizes = [f"{mebibytes(size)} {word}" for word, size in _sizes(place).items() if size]
+        shown.append(f" in {traffic.seconds:.1f} s, {readable(traffic.pushed / traffic.seconds)}/s")
+    sizes = [f"{readable(count)} {word}" for word, count in _sizes(place).items() if count]
     attached = ", ".join(one.title for one in place.attached)
     signed = f"; signed with {place.signed_by}" if place.signed_by else "; not signed"
     shown.append(f"\n  image     {place.ref}\n")
@@ -42,6 +42,11 @@ def _place(place: Place) -> Text:
     shown.append(f"  layers    {', '.join(sizes)}\n")
     shown.append(f"  attached  {attached}{signed}\n")
     return shown
+
+
+def _below(error: str) -> str:
+    """An error whose further lines stand below its first."""
+    return error.replace("\n", "\n            ")
 
 
 def _sizes(place: Place) -> dict[str, int]:
@@ -57,7 +62,7 @@ def joined(outcomes: Sequence[Joined]) -> Text:
     for one in outcomes:
         shown.append(f"{one.registry}  {one.tag}\n", "bold")
         if one.error:
-            shown.append("  failed     ", "bold red").append(f"{one.error}\n")
+            shown.append("  failed     ", "bold red").append(f"{_below(one.error)}\n")
             continue
         shown.append(f"  index      {one.ref}\n")
         shown.append(f"  platforms  {', '.join(one.platforms)}\n")

@@ -3,9 +3,9 @@
 from importlib import import_module
 from typing import cast
 
-from rdma_images.errors import RefusedError
+from rdma_images.core.errors import RefusedError
 from rdma_images.publish.kinds.base import Kind, Prepared
-from rdma_images.publish.registries import Registry
+from rdma_images.registry.registries import Registry
 
 __all__ = ["Kind", "Prepared", "open_kind"]
 
@@ -26,6 +26,7 @@ def open_kind(registry: Registry) -> Kind:
         made = getattr(import_module(f"{__name__}.{module}"), name)(registry)
     except ModuleNotFoundError as error:
         raise RefusedError(
-            f"a registry of kind {registry.kind} needs {error.name}: pip install 'rdma-images[{extra}]'"
+            f"a registry of kind {registry.kind} needs {error.name}, which is not installed\n"
+            f"pip install 'rdma-images[{extra}]'"
         ) from None
     return cast(Kind, made)

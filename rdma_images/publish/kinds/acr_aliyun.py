@@ -4,12 +4,13 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from rdma_images.publish import faults
 from rdma_images.publish.kinds.base import Prepared, joined
 from rdma_images.publish.kinds.oci import from_references
-from rdma_images.publish.registries import AcrAliyun
-from rdma_images.publish.secrets import Login
+from rdma_images.registry import faults
+from rdma_images.registry.credentials import Login
+from rdma_images.registry.registries import AcrAliyun
 
+NETWORK = "check region, endpoint and proxy"
 _HOURS = 1  # the shortest life that GetAuthorizationToken gives
 
 
@@ -63,7 +64,7 @@ class AcrAliyunKind:
         if self._missing("GetNamespace", self._find_namespace(namespace)):
             if not self._registry.create_namespace:
                 raise faults.MissingError(
-                    f"{self.host} has no namespace {namespace}: create it, or set create-namespace in registries.yaml"
+                    f"{self.host} has no namespace {namespace}\ncreate it, or set create-namespace in registries.yaml"
                 )
             self._ask("CreateNamespace", self._make_namespace(namespace))
             made.append(f"namespace {namespace}")
@@ -119,12 +120,12 @@ class AcrAliyunKind:
         except TeaException as error:
             if isinstance(getattr(error, "inner_exception", None), CredentialException):
                 raise faults.UnauthorizedError(
-                    f"there are no Alibaba Cloud credentials for {self.host}: set ALIBABA_CLOUD_ACCESS_KEY_ID and "
-                    f"ALIBABA_CLOUD_ACCESS_KEY_SECRET, a profile, or a role ({faults.masked(str(error))})"
+                    f"there are no Alibaba Cloud credentials for {self.host} ({faults.masked(str(error))})\n"
+                    "set ALIBABA_CLOUD_ACCESS_KEY_ID and ALIBABA_CLOUD_ACCESS_KEY_SECRET, a profile, or a role"
                 ) from None
             raise self._fault(action, str(getattr(error, "code", "") or ""), str(error)) from None
         except OSError as error:
-            raise faults.UnreachableError(f"Alibaba Cloud cannot be reached for {self.host}: {error}") from None
+            raise faults.UnreachableError(f"Alibaba Cloud is unreachable for {self.host}: {error}\n{NETWORK}") from None
         if answer.body is not None and answer.body.is_success is False:
             raise self._fault(action, str(answer.body.code), str(answer.body.code))
         return answer
@@ -132,15 +133,25 @@ class AcrAliyunKind:
     def _fault(self, action: str, code: str, message: str) -> faults.PublishError:
         said = faults.masked(message)
         if code.startswith("INSTANCE"):
-            return faults.PublishError(f"{self._registry.region} has no instance {self._registry.instance} ({code})")
+            return faults.PublishError(
+                f"{self._registry.region} has no instance {self._registry.instance} ({code})\n"
+                "correct region and instance in registries.yaml"
+            )
         if "NOT_EXIST" in code or "NotExist" in code or "NotFound" in code:
-            return faults.MissingError(f"{self.host} has not what {action} asked for ({code})")
+            return faults.MissingError(
+                f"{self.host} does not have what {action} asked for ({code})\n"
+                "correct namespace and prefix in registries.yaml"
+            )
         if "Forbidden" in code or "NO_PERMISSION" in code or "NoPermission" in code:
-            return faults.DeniedError(f"Alibaba Cloud denies {action} for {self.host} ({code}): ask for that right")
+            return faults.DeniedError(f"Alibaba Cloud denies {action} for {self.host} ({code})\nask for that right")
         if "InvalidAccessKey" in code or "Signature" in code or "SecurityToken" in code:
-            return faults.UnauthorizedError(f"Alibaba Cloud does not take the credentials for {self.host} ({code})")
+            return faults.UnauthorizedError(
+                f"Alibaba Cloud does not take the credentials for {self.host} ({code})\ncheck them, or log in"
+            )
         if not code:
-            return faults.UnreachableError(f"Alibaba Cloud cannot be reached for {self.host}: {said}")
+            return faults.UnreachableError(f"Alibaba Cloud is unreachable for {self.host}: {said}\n{NETWORK}")
         if "Throttling" in code or "ServiceUnavailable" in code:
-            return faults.BusyError(f"Alibaba Cloud cannot do {action} for {self.host} now: {said}")
-        return faults.PublishError(f"Alibaba Cloud refuses {action} for {self.host}: {said}")
+            return faults.BusyError(f"Alibaba Cloud cannot do {action} for {self.host} now: {said}\ntry again later")
+        return faults.PublishError(
+            f"Alibaba Cloud refuses {action} for {self.host}: {said}\nlook the code up in ACR's documentation"
+        )

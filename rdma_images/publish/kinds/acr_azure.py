@@ -4,12 +4,13 @@ import requests
 from azure.core.exceptions import ClientAuthenticationError
 from azure.identity import DefaultAzureCredential
 
-from rdma_images.publish import faults
-from rdma_images.publish.documents import document
-from rdma_images.publish.http import TIMEOUT
+from rdma_images.core import http
 from rdma_images.publish.kinds.base import Prepared, joined
-from rdma_images.publish.registries import AcrAzure, is_loopback
-from rdma_images.publish.secrets import Login
+from rdma_images.registry import faults
+from rdma_images.registry.credentials import Login
+from rdma_images.registry.documents import document
+from rdma_images.registry.http import TIMEOUT
+from rdma_images.registry.registries import AcrAzure, is_loopback
 
 # Azure's own name for "the password is a refresh token".
 _TOKEN_USER = "00000000-0000-0000-0000-000000000000"
@@ -31,11 +32,14 @@ class AcrAzureKind:
             access = self._credential.get_token(_SCOPE).token
         except ClientAuthenticationError as error:
             first = str(error).splitlines()[0]
-            raise faults.UnauthorizedError(f"there are no Azure credentials for {self.host}: {first}") from None
+            raise faults.UnauthorizedError(
+                f"there are no Azure credentials for {self.host}: {first}\nrun `az login`, or set a managed identity"
+            ) from None
         scheme = "http" if self.tls is False or (self.tls is None and is_loopback(self.host)) else "https"
         form = {"grant_type": "access_token", "service": self.host, "access_token": access}
         try:
-            answer = requests.post(f"{scheme}://{self.host}/oauth2/exchange", data=form, timeout=TIMEOUT)
+            with http.session() as session:
+                answer = session.post(f"{scheme}://{self.host}/oauth2/exchange", data=form, timeout=TIMEOUT)
         except requests.RequestException as error:
             raise faults.from_transport(self.host, error) from None
         if answer.status_code != 200:

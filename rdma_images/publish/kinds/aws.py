@@ -1,4 +1,4 @@
-"""What ECR and ECR Public share: boto3's errors as sentences, and the authorization token."""
+"""What ECR and ECR Public share: boto3's errors as PublishErrors, and the authorization token."""
 
 import base64
 from collections.abc import Iterator
@@ -7,34 +7,40 @@ from typing import Any
 
 import botocore.exceptions
 
-from rdma_images.publish import faults
-from rdma_images.publish.secrets import Login
+from rdma_images.registry import faults
+from rdma_images.registry.credentials import Login
 
 _DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
 _REJECTED = ("UnrecognizedClientException", "InvalidSignatureException", "ExpiredToken", "ExpiredTokenException")
 
 
 @contextmanager
-def sentences(where: str, doing: str) -> Iterator[None]:
+def aws_errors(where: str, doing: str) -> Iterator[None]:
     """boto3's errors inside the block, raised as PublishErrors: `where` was asked for `doing`."""
     try:
         yield
     except botocore.exceptions.ClientError as error:
         code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
         if code in _DENIED:
-            raise faults.DeniedError(f"AWS denies {doing} in {where}: {message}") from None
+            raise faults.DeniedError(f"AWS denies {doing} in {where}: {message}\nask for that right") from None
         if code in _REJECTED:
-            raise faults.UnauthorizedError(f"AWS does not take the credentials for {where} ({code}): log in") from None
+            raise faults.UnauthorizedError(
+                f"AWS does not take the credentials for {where} ({code})\nlog in again"
+            ) from None
         kind = faults.BusyError if "Throttl" in code or code.endswith("ServerException") else faults.PublishError
-        raise kind(f"AWS refuses {doing} in {where}: {code}: {message}") from None
+        raise kind(
+            f"AWS refuses {doing} in {where}: {code}: {message}\ncorrect registries.yaml, or try again later"
+        ) from None
     except (botocore.exceptions.NoCredentialsError, botocore.exceptions.PartialCredentialsError):
         raise faults.UnauthorizedError(
-            f"there are no AWS credentials for {where}: set a profile, AWS_ACCESS_KEY_ID, or a role"
+            f"there are no AWS credentials for {where}\nset a profile, AWS_ACCESS_KEY_ID, or a role"
         ) from None
     except (botocore.exceptions.EndpointConnectionError, botocore.exceptions.HTTPClientError) as error:
-        raise faults.UnreachableError(f"AWS cannot be reached for {where}: {error}") from None
+        raise faults.UnreachableError(
+            f"AWS is unreachable for {where}: {error}\ncheck region, endpoint and proxy"
+        ) from None
     except botocore.exceptions.BotoCoreError as error:
-        raise faults.PublishError(f"{where}: {error}") from None
+        raise faults.PublishError(f"{where}: {error}\ncheck the AWS configuration of this machine") from None
 
 
 def login_of(authorization: dict[str, Any]) -> Login:

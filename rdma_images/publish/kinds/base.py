@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from rdma_images.publish.secrets import Login
+from rdma_images.registry.credentials import Login
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from typing import Any
 
 import boto3
 
-from rdma_images.publish import faults, tags
-from rdma_images.publish.kinds.aws import login_of, sentences
+from rdma_images.publish import tags
+from rdma_images.publish.kinds.aws import aws_errors, login_of
 from rdma_images.publish.kinds.base import Prepared, joined
-from rdma_images.publish.registries import Ecr
-from rdma_images.publish.secrets import Login
+from rdma_images.registry import faults
+from rdma_images.registry.credentials import Login
+from rdma_images.registry.registries import Ecr
 
 _EXCLUDING = "IMMUTABLE_WITH_EXCLUSION"
 _MOST_FILTERS = 5  # docs.aws.amazon.com/AmazonECR/latest/userguide/image-tag-mutability.html
@@ -28,7 +29,7 @@ class EcrKind:
 
     @cached_property
     def _client(self) -> Any:
-        with sentences(self._where, "a session"):
+        with aws_errors(self._where, "a session"):
             session = boto3.Session(profile_name=self._registry.profile, region_name=self._registry.region)
             return session.client("ecr")
 
@@ -45,7 +46,7 @@ class EcrKind:
         return login_of(self._authorization())
 
     def _authorization(self) -> dict[str, Any]:
-        with sentences(self._where, "GetAuthorizationToken"):
+        with aws_errors(self._where, "GetAuthorizationToken"):
             answer = self._client.get_authorization_token(registryIds=[self._registry.account])
         data: dict[str, Any] = answer["authorizationData"][0]
         return data
@@ -64,14 +65,14 @@ class EcrKind:
         found = self._find(name)
         if found is not None:
             return Prepared(name, self._keep_moving(name, found, moving))
-        with sentences(self._where, f"CreateRepository {name}"):
+        with aws_errors(self._where, f"CreateRepository {name}"):
             try:
                 self._client.create_repository(**self._settings(name, moving))
             except self._client.exceptions.RepositoryAlreadyExistsException:  # another runner was faster
                 return Prepared(name)
         made = [f"repository {name}"]
         if days := self._registry.keep_untagged_days:
-            with sentences(self._where, f"PutLifecyclePolicy {name}"):
+            with aws_errors(self._where, f"PutLifecyclePolicy {name}"):
                 self._client.put_lifecycle_policy(
                     registryId=self._registry.account, repositoryName=name, lifecyclePolicyText=_lifecycle(days)
                 )
@@ -79,7 +80,7 @@ class EcrKind:
         return Prepared(name, tuple(made))
 
     def _find(self, name: str) -> dict[str, Any] | None:
-        with sentences(self._where, f"DescribeRepositories {name}"):
+        with aws_errors(self._where, f"DescribeRepositories {name}"):
             try:
                 answer = self._client.describe_repositories(registryId=self._registry.account, repositoryNames=[name])
             except self._client.exceptions.RepositoryNotFoundException:
@@ -99,9 +100,10 @@ class EcrKind:
         if len(known) + len(missing) > _MOST_FILTERS:
             raise faults.ConflictError(
                 f"{name} leaves {', '.join(known)} out of its immutability, of which ECR takes {_MOST_FILTERS}, and "
-                f"{' and '.join(missing)} has to move too: take one out (aws ecr put-image-tag-mutability)"
+                f"{' and '.join(missing)} has to move too\n"
+                "take one out with `aws ecr put-image-tag-mutability`"
             )
-        with sentences(self._where, f"PutImageTagMutability {name}"):
+        with aws_errors(self._where, f"PutImageTagMutability {name}"):
             self._client.put_image_tag_mutability(
                 registryId=self._registry.account,
                 repositoryName=name,

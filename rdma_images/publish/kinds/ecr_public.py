@@ -5,11 +5,11 @@ from typing import Any
 
 import boto3
 
-from rdma_images.publish import faults
-from rdma_images.publish.kinds.aws import login_of, sentences
+from rdma_images.publish.kinds.aws import aws_errors, login_of
 from rdma_images.publish.kinds.base import Prepared, joined
-from rdma_images.publish.registries import EcrPublic
-from rdma_images.publish.secrets import Login
+from rdma_images.registry import faults
+from rdma_images.registry.credentials import Login
+from rdma_images.registry.registries import EcrPublic
 
 _WHERE = "ECR Public"
 
@@ -25,21 +25,21 @@ class EcrPublicKind:
 
     @cached_property
     def _client(self) -> Any:
-        with sentences(_WHERE, "a session"):
+        with aws_errors(_WHERE, "a session"):
             session = boto3.Session(profile_name=self._registry.profile, region_name="us-east-1")
             return session.client("ecr-public")
 
     @cached_property
     def _alias(self) -> str:
-        with sentences(_WHERE, "DescribeRegistries"):
+        with aws_errors(_WHERE, "DescribeRegistries"):
             found = self._client.describe_registries()["registries"]
         if not found:
-            raise faults.MissingError("this AWS account has no public registry yet: create one in ECR's console")
+            raise faults.MissingError("this AWS account has no public registry yet\ncreate one in ECR's console")
         return str(found[0]["registryUri"]).rpartition("/")[2]
 
     def login(self) -> Login | None:
         """A fresh token; here authorizationData is one object, not a list of them."""
-        with sentences(_WHERE, "GetAuthorizationToken"):
+        with aws_errors(_WHERE, "GetAuthorizationToken"):
             return login_of(self._client.get_authorization_token()["authorizationData"])
 
     def repository(self, target: str) -> str:
@@ -49,7 +49,7 @@ class EcrPublicKind:
     def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> Prepared:
         """The repository, created where it is missing; its name here is without the alias."""
         bare = name.partition("/")[2]
-        with sentences(_WHERE, f"CreateRepository {bare}"):
+        with aws_errors(_WHERE, f"CreateRepository {bare}"):
             try:
                 self._client.describe_repositories(repositoryNames=[bare])
                 return Prepared(name)

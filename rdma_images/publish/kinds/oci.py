@@ -3,10 +3,10 @@
 import docker.auth
 from docker.credentials.errors import StoreError
 
-from rdma_images.errors import RefusedError
+from rdma_images.core.errors import RefusedError
 from rdma_images.publish.kinds.base import Prepared, joined
-from rdma_images.publish.registries import Credentials, Oci
-from rdma_images.publish.secrets import Login, resolve
+from rdma_images.registry.credentials import Login, resolve
+from rdma_images.registry.registries import Credentials, Oci
 
 # Under this name docker's config and the credential helpers keep identity tokens instead of passwords.
 _TOKEN_USER = "<token>"
@@ -52,7 +52,10 @@ def from_docker_config(host: str) -> Login | None:
     try:
         found = docker.auth.load_config().resolve_authconfig(host)
     except (docker.errors.DockerException, StoreError) as error:
-        raise RefusedError(f"docker's config has no usable credentials for {host}: {error}") from None
+        raise RefusedError(
+            f"docker's config has no usable credentials for {host}: {error}\n"
+            "log in with docker again, or name credentials in registries.yaml"
+        ) from None
     if not found:
         return None
     if token := found.get("IdentityToken") or found.get("identitytoken"):

@@ -1,32 +1,33 @@
-"""One signer's signatures on one image in one registry: what is believed for them, and what they are put on."""
+"""One signer and one image in a registry: what the signer has signed, and what it signs."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 
-from rdma_images.engine import Progress
-from rdma_images.publish import cosign, faults, statement, verify
+from rdma_images.core.progress import Progress
+from rdma_images.publish import cosign, statement, verify
 from rdma_images.publish.attach import Artifact, content_of
-from rdma_images.publish.client import Descriptor, Manifest, Repository
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.destination import Destination
 from rdma_images.publish.keys import Signer, name_of
+from rdma_images.registry import faults
+from rdma_images.registry.client import Descriptor, Manifest, Repository
 
-Persist = Callable[[Callable[[], None]], None]
+Retry = Callable[[Callable[[], None]], None]
 
 
-class Seal:
-    """A signer before one image. Only what was made here is signed: whoever may push could have attached the rest.
+class ImageSigner:
+    """Signs one image, and what was made here of its attachments: anybody with push access can have attached the rest.
 
-    What the same signer signed before is believed. A keyless one is known by the identity of its CI job; where that is
-    not known, it believes its own word alone.
+    It trusts what the same signer signed before. A keyless signer is known by the identity of its CI job; where that
+    is unknown, it trusts nothing but what was made here.
     """
 
     def __init__(self, signer: Signer, place: Destination, repository: Repository, digest: str, say: Progress) -> None:
         self._signer, self._place, self._repository, self._say = signer, place, repository, say
         self._ref = f"{repository.ref}@{digest}"
 
-    def believes(self, entry: Descriptor, artifact: Artifact) -> bool:
-        """Whether the same signer signed the attachment `entry`: then another machine of ours wrote it."""
+    def is_trusted(self, entry: Descriptor, artifact: Artifact) -> bool:
+        """Whether the same signer signed the attachment `entry`: another machine with the same key wrote it."""
         try:
             content = content_of(self._repository, entry.digest)
         except faults.MalformedError:
@@ -34,7 +35,7 @@ class Seal:
         with self._cosign.trust(self._signer) as trust:
             return trust is not None and self._cosign.attested(self._ref, trust, artifact.form, content)
 
-    def is_on(self, files: Sequence[Artifact]) -> bool:
+    def has_signed(self, files: Sequence[Artifact]) -> bool:
         """Whether the same signer has signed the image and all of `files`, by what the registry has."""
         with self._cosign.trust(self._signer) as trust:
             return (
@@ -43,21 +44,25 @@ class Seal:
                 and all(self._cosign.attested(self._ref, trust, file.form, file.content) for file in files)
             )
 
-    def doubts(self, manifest: Manifest, tag: str) -> tuple[str, ...]:
-        """What does not hold of the image, found under `tag`, when the same signer has to have signed all of it."""
+    def problems(self, manifest: Manifest, tag: str) -> tuple[str, ...]:
+        """The failed checks of the image under `tag`, where the same signer must have signed all of it."""
         with self._cosign.trust(self._signer) as trust:
             if trust is None:
-                return ("a keyless signer outside of a CI job that it knows has no identity to hold it against",)
-            found = verify.image(self._repository, manifest, tag, verify.Witness(self._cosign, trust))
+                return ("outside of GitHub Actions a keyless signer has no identity to compare with",)
+            found = verify.image(self._repository, manifest, tag, verify.Verifier(self._cosign, trust))
         return tuple(f"{one.what}: {one.detail}" for one in found.findings if one.holds is False)
 
-    def put(self, files: Sequence[Artifact], persist: Persist) -> None:
+    def sign(self, files: Sequence[Artifact], retry: Retry) -> None:
         """Sign the image, and each of `files` as a statement on it."""
         self._say(f"{self._place.name}: signing {self._ref} with {name_of(self._signer.key)}")
-        persist(partial(self._cosign.sign, self._ref, self._signer))
+        retry(partial(self._cosign.sign, self._ref, self._signer))
+        self.attest(files, retry)
+
+    def attest(self, files: Sequence[Artifact], retry: Retry) -> None:
+        """Sign each of `files` as a statement on the image, and not the image itself."""
         for file in files:
             said = statement.canonical_predicate(file.content)
-            persist(partial(self._cosign.attest, self._ref, self._signer, file.form, said))
+            retry(partial(self._cosign.attest, self._ref, self._signer, file.form, said))
 
     @cached_property
     def _cosign(self) -> Cosign:

@@ -1,4 +1,4 @@
-"""What a push that died left half noted in a registry, written again: nothing else mends it.
+"""Write again what a push that died left half noted in a registry: nothing else repairs it.
 
 A registry that is killed while it notes that a repository has something keeps an empty note, and answers HTTP 500 to
 whoever asks for that thing (seen with docker-registry 2.8.2). docker asks before it sends, and so never sends it again.
@@ -8,8 +8,9 @@ import time
 from contextlib import suppress
 
 from rdma_images.engine import Engine
-from rdma_images.publish import faults, local
-from rdma_images.publish.client import Repository
+from rdma_images.publish import from_engine
+from rdma_images.registry import faults
+from rdma_images.registry.client import Repository
 
 _WAITS = (0.5, 1.0, 0.0)  # seconds after each question: a registry's short trouble is over by then
 
@@ -22,10 +23,10 @@ def send_again(engine: Engine, image: str, repository: Repository, about: str) -
     kind, _, reference = about.partition("/")
     if kind == "blobs":
         place = repository.begin_upload(reference)
-        with local.blob(engine, image, reference) as content:
+        with from_engine.blob(engine, image, reference) as content:
             repository.upload(place, reference, content)
     else:
-        repository.put_manifest(reference, local.manifest(engine, image))
+        repository.put_manifest(reference, from_engine.manifest(engine, image))
 
 
 def digest_under(tag: str, repository: Repository) -> str | None:

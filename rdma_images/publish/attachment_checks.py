@@ -1,12 +1,12 @@
-"""What each attachment of an image says, and whether it holds. Anybody who may push may have written it."""
+"""One check for each form of attachment. Anybody with push access may have written an attachment, in any form."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from rdma_images.model import Report
+from rdma_images.core.report import from_plain
 from rdma_images.publish import sbom, statement
 from rdma_images.publish.gate import COMMITTED
 
@@ -16,36 +16,39 @@ NAMES = {
     statement.PROVENANCE: "provenance",
     statement.BUILDKIT: "BuildKit's record",
     sbom.PREDICATE: "bill of materials",
+    statement.RESULTS: "job results",
 }
+# What an image may go without: a builder may keep no history, and no job may have run it yet.
+OPTIONAL = (statement.BUILDKIT, statement.RESULTS)
 # How the reading of bytes that may be anything ends where they have another form.
 _OTHER_FORM = (ValidationError, ValueError, KeyError, IndexError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at. `holds` is None where there was nothing to hold it against."""
+    """The result of one check. `holds` is None where there was nothing to compare with."""
 
     what: str
     holds: bool | None
     detail: str
 
 
-# The content, the digest that it has to be about, and the red checks that the publisher allowed by name.
-Judge = Callable[[bytes, str, Collection[str]], Iterable[Finding]]
+# Takes the content, the digest that it has to be about, and the failed checks that the publisher allowed by name.
+AttachmentCheck = Callable[[bytes, str, Collection[str]], Iterable[Finding]]
 
 
-def judged(form: str, content: bytes | None, digest: str, allowed: Collection[str]) -> list[Finding]:
-    """What there is to say of the attachment of one form; `content` is None where there is none."""
+def check_attachment(form: str, content: bytes | None, digest: str, allowed: Collection[str]) -> list[Finding]:
+    """The results for the attachment of one form; `content` is None where none is attached."""
     if content is None:
-        return [Finding(NAMES[form], False, "none is attached")]
+        return [Finding(NAMES[form], False, "none attached")]
     try:
-        return list(_JUDGES[form](content, digest, allowed))
+        return list(_CHECKS[form](content, digest, allowed))
     except _OTHER_FORM:
         return [Finding(NAMES[form], False, "cannot be read: it does not have the form that is published here")]
 
 
 def allowed_red(report: bytes | None) -> frozenset[str]:
-    """The red checks that the publisher allowed, as the attached report has them; none where it cannot be read."""
+    """The failed checks that the publisher allowed, by the attached report; none where it cannot be read."""
     try:
         return frozenset(statement.predicate(report or b"{}").get("allowedRed") or ())
     except _OTHER_FORM:
@@ -53,21 +56,21 @@ def allowed_red(report: bytes | None) -> frozenset[str]:
 
 
 def _report(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[Finding]:
-    report = TypeAdapter(Report).validate_python(statement.predicate(content)["report"])
+    report = from_plain(statement.predicate(content)["report"])
     if not _subject(content) == digest == report.digest:
         yield Finding("report", False, f"is about another image, {report.digest}")
         return
-    red = {one.id for one in report.checks if one.outcome == "failed" and one.severity == "error"}
+    failed = {one.id for one in report.checks if one.outcome == "failed" and one.severity == "error"}
     counted = {kind: sum(one.outcome == kind for one in report.checks) for kind in ("passed", "failed", "skipped")}
     counts = ", ".join(f"{number} {kind}" for kind, number in counted.items())
     detail = f"{counts}; measured {report.started} by suite {report.suite.removeprefix('sha256:')[:12]}"
-    if excused := sorted(red.intersection(allowed)):
-        detail += f"; allowed red by the publisher: {', '.join(excused)}"
-    if left := sorted(red.difference(allowed)):
-        detail += f"; red: {', '.join(left)}"
+    if excused := sorted(failed.intersection(allowed)):
+        detail += f"; failed and allowed by the publisher: {', '.join(excused)}"
+    if left := sorted(failed.difference(allowed)):
+        detail += f"; failed: {', '.join(left)}"
     yield Finding("report", not left, detail)
     if report.rehearsal:
-        yield Finding("rehearsal", False, f"stand-ins for {', '.join(report.rehearsal)}: this image is not to ship")
+        yield Finding("rehearsal", False, f"stand-ins for {', '.join(report.rehearsal)}: do not deploy this image")
 
 
 def _provenance(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[Finding]:
@@ -77,10 +80,10 @@ def _provenance(content: bytes, digest: str, allowed: Collection[str]) -> Iterat
     sources = definition["resolvedDependencies"]
     commit = next((one["digest"]["gitCommit"][:12] for one in sources if "digest" in one), "")
     detail = f"built {details['metadata']['finishedOn']} with {programs or 'programs that it does not name'} "
-    detail += f"from commit {commit}" if commit else "from no commit that is known"
+    detail += f"from commit {commit}" if commit else "from an unknown commit"
     clean = definition["internalParameters"]["clean"] is True
     if not clean:
-        detail += ", and what was not committed"
+        detail += " and uncommitted files"
         detail += "; allowed by the publisher" if COMMITTED in allowed else ""
     yield Finding("provenance", _subject(content) == digest and (clean or COMMITTED in allowed), detail)
 
@@ -96,11 +99,19 @@ def _bill(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Fi
     yield Finding("bill of materials", about == digest, f"{len(body['components'])} packages")
 
 
-_JUDGES: dict[str, Judge] = {
+def _results(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Finding]:
+    for one in statement.predicate(content)["results"]:
+        where = f"{one['nodes']} x {one['instance']}" if one["instance"] else one["job"]
+        holds = _subject(content) == digest == one["digest"] and one["exit_code"] == 0
+        yield Finding("job result", holds, f"{where}: {one['sentence']}; {one['time']}")
+
+
+_CHECKS: dict[str, AttachmentCheck] = {
     statement.REPORT: _report,
     statement.PROVENANCE: _provenance,
     statement.BUILDKIT: _history,
     sbom.PREDICATE: _bill,
+    statement.RESULTS: _results,
 }
 
 

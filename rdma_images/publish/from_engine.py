@@ -11,10 +11,10 @@ from typing import IO
 
 import docker
 
+from rdma_images.core.stream import CHUNK, Chunks
 from rdma_images.engine import Engine
-from rdma_images.publish import faults
-from rdma_images.publish.client import Manifest
-from rdma_images.stream import CHUNK, Chunks
+from rdma_images.registry import faults
+from rdma_images.registry.client import Manifest
 
 _SMALL = 1 << 20  # bytes: a manifest is smaller, nearly every layer larger
 
@@ -29,7 +29,7 @@ def manifest(engine: Engine, digest: str) -> Manifest:
         for member, file in files:
             if member.size < _SMALL and (found := Manifest("", file.read())).digest == digest:
                 return Manifest(str(json.loads(found.raw).get("mediaType", "")), found.raw)
-    raise faults.MissingError(f"the engine saves {digest} without its manifest: build it again")
+    raise faults.MissingError(f"the engine saves {digest} without its manifest\nbuild it again")
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def blob(engine: Engine, image: str, digest: str) -> Iterator[IO[bytes]]:
     """The blob `digest` of the image `image`, as a file. Raises MissingError when the engine does not have it."""
     with tempfile.TemporaryFile() as copy:
         if not _copied(engine, image, digest, copy):
-            raise faults.MissingError(f"the engine saves {image} without its {digest}: build it again")
+            raise faults.MissingError(f"the engine saves {image} without its {digest}\nbuild it again")
         copy.seek(0)
         yield copy
 
@@ -60,6 +60,6 @@ def _saved(engine: Engine, digest: str) -> Iterator[Iterator[tuple[tarfile.TarIn
         with tarfile.open(fileobj=saved, mode="r|", bufsize=CHUNK) as archive:
             yield ((member, file) for member in archive if (file := archive.extractfile(member)) is not None)
     except docker.errors.ImageNotFound:
-        raise faults.MissingError(f"the engine has no image {digest}: build it again") from None
+        raise faults.MissingError(f"the engine has no image {digest}\nbuild it again") from None
     finally:
         client.close()
