@@ -1,4 +1,4 @@
-"""What an image is and how it wants to be run, for whoever is about to run it."""
+"""What an image is and what it needs to run, for `invoke describe`."""
 
 import json
 import shlex
@@ -9,9 +9,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images import build, running
+from rdma_images.build import build
+from rdma_images.core.model import Image
+from rdma_images.core.step_files import BUILD
 from rdma_images.facts import Facts
-from rdma_images.model import Image
+from rdma_images.plan import runtime
 
 VARIABLE = "variable."
 
@@ -29,7 +31,7 @@ def as_json(images: Sequence[Image], facts: Facts) -> str:
 def command(image: Image) -> str:
     """The `docker run` of an image with all that it asks for."""
     asked = [shlex.quote(s.docker) for s in image.settings if s.docker and not s.what.startswith(VARIABLE)]
-    made = build.load(image.id)
+    made = BUILD.usable(image.id)
     return " ".join(["docker run", *asked, made.ref if made else build.ref(image, ())])
 
 
@@ -41,7 +43,7 @@ def _plain(image: Image, facts: Facts) -> dict[str, Any]:
         "environment": image.environment,
         "settings": [vars(setting) for setting in image.settings],
         "run": command(image),
-        "run-without-fabric": running.lift(image, facts),
+        "run-without-fabric": runtime.lift(image, facts),
     }
 
 
@@ -64,11 +66,11 @@ def _parts(image: Image, facts: Facts) -> Iterator[RenderableType]:
 
 
 def _fallback(image: Image, facts: Facts) -> Iterator[RenderableType]:
-    """What happens where the fabric is not there, and how to have it otherwise."""
-    lift = running.lift(image, facts)
+    """What happens where the fabric is missing, and how to change that."""
+    lift = runtime.lift(image, facts)
     if lift is None:
-        yield Text("Where the fabric is not there, NCCL goes on over TCP without an error.")
+        yield Text("Where the fabric is missing, NCCL falls back to TCP without an error.")
         return
-    (name, value), *_ = image.environment.items()
-    yield Text(f"Where the fabric is not there, NCCL ends with an error: the image sets {name}={value}.")
+    insisted = " and ".join(f"{name}={value}" for name, value in image.environment.items())
+    yield Text(f"Where the fabric is missing, NCCL ends with an error: the image sets {insisted}.")
     yield Text.assemble("On a machine without it add ", (lift, "bold"), ", or build with --set fallback=allow.")

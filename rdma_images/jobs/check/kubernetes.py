@@ -1,0 +1,265 @@
+"""Kubernetes objects, and SkyPilot's and eksctl's files: the pods that they make, and the nodes."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rdma_images.core.yaml_file import Path_, Written
+from rdma_images.jobs.check.model import Piece, Word
+
+INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+OF_MPIRUN = re.compile(r"(?<!\S)-x\s+(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>[^\s\"']*)")
+ROLES = ("Launcher", "Worker", "Master", "Chief")
+
+
+def pieces(document: Written) -> Iterator[Piece]:
+    """The pieces of a document; none for one that starts nothing."""
+    data = document.data
+    if not isinstance(data, dict):
+        return
+    kind = data.get("kind")
+    if kind == "ClusterConfig":
+        yield from _node_groups(document, data)
+    elif kind == "TrainJob":
+        yield _train_job(document, data)
+    elif kind is None and ("run" in data or "num_nodes" in data) and isinstance(data.get("resources", {}), dict):
+        yield _skypilot(document, data)
+    elif kind is not None:
+        for path, spec in _pods(data):
+            yield _pod(document, data, path, spec)
+
+
+def _pods(data: object, path: Path_ = ()) -> Iterator[tuple[Path_, dict[str, Any]]]:
+    """Every pod's specification in a document, wherever an operator keeps it."""
+    if isinstance(data, dict):
+        containers = data.get("containers")
+        if isinstance(containers, list) and any(isinstance(one, dict) for one in containers):
+            yield path, data
+            return
+        for key, value in data.items():
+            yield from _pods(value, (*path, key))
+    elif isinstance(data, list):
+        for index, value in enumerate(data):
+            yield from _pods(value, (*path, index))
+
+
+def _pod(document: Written, data: dict[str, Any], path: Path_, spec: dict[str, Any]) -> Piece:
+    index = _main(spec["containers"])
+    place: Path_ = (*path, "containers", index)
+    container: dict[str, Any] = spec["containers"][index]
+    resources = _mapping(container.get("resources"))
+    role = next((str(step) for step in path if step in ROLES), "")
+    settings = dict(_shared_memory(document, path, spec))
+    settings |= dict(_run_policy(document, data, path))
+    if network := _word(document, (*path, "hostNetwork"), spec.get("hostNetwork")):
+        settings["host-network"] = network
+    if name := _word(document, ("metadata", "name"), _mapping(data.get("metadata")).get("name")):
+        settings["name"] = name
+    if data.get("kind") in ("DaemonSet", "Deployment"):
+        settings["service"] = Word(str(data["kind"]), document.line("kind"))
+    if mounts := [str(_mapping(one).get("mountPath")) for one in _list(container.get("volumeMounts"))]:
+        settings["mounts"] = Word(":".join(mounts), document.line(*place, "volumeMounts"))
+    limits = _words(document, (*place, "resources", "limits"), resources.get("limits"))
+    asked = _words(document, (*place, "resources", "requests"), resources.get("requests"))
+    return Piece(
+        document.name,
+        document.line(*place),
+        "kubernetes",
+        " ".join(word for word in (str(data.get("kind")), role) if word),
+        instance=_instance(document, path, spec),
+        nodes=_replicas(document, data, path),
+        gpus=asked.get("nvidia.com/gpu") or limits.get("nvidia.com/gpu"),
+        image=_word(document, (*place, "image"), container.get("image")),
+        requests=asked,
+        limits=limits,
+        environment={
+            **_environment(document, (*place, "env"), container.get("env")),
+            **dict(_of_mpirun(document, place, container)),
+        },
+        settings=settings,
+    )
+
+
+def _main(containers: list[Any]) -> int:
+    """The container that the job runs in: the one that asks for GPUs, else the first."""
+    for index, one in enumerate(containers):
+        if "nvidia.com/gpu" in str(_mapping(_mapping(one).get("resources"))):
+            return index
+    return next(index for index, one in enumerate(containers) if isinstance(one, dict))
+
+
+def _train_job(document: Written, data: dict[str, Any]) -> Piece:
+    place: Path_ = ("spec", "trainer")
+    trainer = _mapping(_mapping(data.get("spec")).get("trainer"))
+    resources = _mapping(trainer.get("resourcesPerNode"))
+    asked = _words(document, (*place, "resourcesPerNode", "requests"), resources.get("requests"))
+    limits = _words(document, (*place, "resourcesPerNode", "limits"), resources.get("limits"))
+    return Piece(
+        document.name,
+        document.line(*place),
+        "kubernetes",
+        "TrainJob",
+        nodes=_word(document, (*place, "numNodes"), trainer.get("numNodes")),
+        gpus=asked.get("nvidia.com/gpu") or limits.get("nvidia.com/gpu"),
+        image=_word(document, (*place, "image"), trainer.get("image")),
+        requests=asked,
+        limits=limits,
+        environment=_environment(document, (*place, "env"), trainer.get("env")),
+        settings={"replaces": Word("resourcesPerNode", document.line(*place, "resourcesPerNode"))} if resources else {},
+    )
+
+
+def _skypilot(document: Written, data: dict[str, Any]) -> Piece:
+    resources = _mapping(data.get("resources"))
+    path: Path_ = ("config", "kubernetes", "pod_config", "spec")
+    spec = _mapping(_mapping(_mapping(_mapping(data.get("config")).get("kubernetes")).get("pod_config")).get("spec"))
+    containers = spec.get("containers")
+    container = _mapping(containers[0]) if isinstance(containers, list) and containers else {}
+    place: Path_ = (*path, "containers", 0, "resources")
+    inner = _mapping(container.get("resources"))
+    count = str(resources.get("accelerators", "")).partition(":")
+    image = str(resources.get("image_id") or "").removeprefix("docker:")
+    words = {key: _word(document, ("resources", key), resources.get(key)) for key in ("network_tier", "infra", "cloud")}
+    words["run"] = _word(document, ("run",), data.get("run"))
+    return Piece(
+        document.name,
+        1,
+        "skypilot",
+        "SkyPilot task",
+        instance=_instance(document, path, spec)
+        or _word(document, ("resources", "instance_type"), resources.get("instance_type")),
+        nodes=_word(document, ("num_nodes",), data.get("num_nodes")),
+        gpus=Word(count[2] or "1", document.line("resources", "accelerators")) if count[0] else None,
+        image=_word(document, ("resources", "image_id"), image or None),
+        requests=_words(document, (*place, "requests"), inner.get("requests")),
+        limits=_words(document, (*place, "limits"), inner.get("limits")),
+        environment=_words(document, ("envs",), data.get("envs")),
+        settings={key: word for key, word in words.items() if word},
+    )
+
+
+def _node_groups(document: Written, data: dict[str, Any]) -> Iterator[Piece]:
+    for key in ("managedNodeGroups", "nodeGroups"):
+        groups = data.get(key)
+        for index, group in enumerate(groups if isinstance(groups, list) else []):
+            if not isinstance(group, dict):
+                continue
+            place: Path_ = (key, index)
+            zones = group.get("availabilityZones") or group.get("subnets") or []
+            if group.get("capacityReservation"):  # which is in one zone
+                zones = None
+            words = {
+                "efa-enabled": _word(document, (*place, "efaEnabled"), group.get("efaEnabled")),
+                "private": _word(document, (*place, "privateNetworking"), group.get("privateNetworking")),
+                "launch-template": _word(
+                    document, (*place, "launchTemplate"), "given" if "launchTemplate" in group else None
+                ),
+                "zones": Word(str(len(zones)), document.line(*place)) if isinstance(zones, list) else None,
+            }
+            yield Piece(
+                document.name,
+                document.line(*place),
+                "eksctl",
+                f"eksctl node group {group.get('name', index)}",
+                instance=_word(document, (*place, "instanceType"), group.get("instanceType")),
+                nodes=_word(document, (*place, "desiredCapacity"), group.get("desiredCapacity")),
+                settings={name: word for name, word in words.items() if word},
+            )
+
+
+def _instance(document: Written, path: Path_, spec: dict[str, Any]) -> Word | None:
+    """The only instance type that a pod may land on, by its selector or affinity."""
+    selector = _mapping(spec.get("nodeSelector"))
+    for label in INSTANCE_LABELS:
+        if label in selector:
+            return _word(document, (*path, "nodeSelector", label), selector[label])
+    for place, terms in _expressions(spec.get("affinity"), (*path, "affinity")):
+        values = terms.get("values")
+        if terms.get("key") in INSTANCE_LABELS and isinstance(values, list) and len(values) == 1:
+            return _word(document, place, values[0])
+    return None
+
+
+def _expressions(data: object, path: Path_) -> Iterator[tuple[Path_, dict[str, Any]]]:
+    if isinstance(data, dict):
+        if "operator" in data and "key" in data:
+            yield path, data
+        for key, value in data.items():
+            yield from _expressions(value, (*path, key))
+    elif isinstance(data, list):
+        for index, value in enumerate(data):
+            yield from _expressions(value, (*path, index))
+
+
+def _replicas(document: Written, data: dict[str, Any], path: Path_) -> Word | None:
+    """How many pods there are of a template: what the nearest thing around it says."""
+    for depth in range(len(path), 0, -1):
+        around: Any = data
+        for step in path[:depth]:
+            around = around[step]
+        if isinstance(around, dict):
+            for key in ("replicas", "parallelism", "numNodes"):
+                if key in around:
+                    return _word(document, (*path[:depth], key), around[key])
+    return None
+
+
+def _shared_memory(document: Written, path: Path_, spec: dict[str, Any]) -> Iterator[tuple[str, Word]]:
+    volumes = spec.get("volumes")
+    for index, volume in enumerate(volumes if isinstance(volumes, list) else []):
+        if _mapping(_mapping(volume).get("hostPath")).get("path") == "/dev/shm":
+            yield "host-shm", Word("/dev/shm", document.line(*path, "volumes", index))
+
+
+def _run_policy(document: Written, data: dict[str, Any], path: Path_) -> Iterator[tuple[str, Word]]:
+    """What tries a job again: the operator's limit, and the pods' restart policy at any depth above the container."""
+    spec = _mapping(data.get("spec"))
+    for place in (("spec", "backoffLimit"), ("spec", "runPolicy", "backoffLimit")):
+        holder = _mapping(spec.get("runPolicy")) if len(place) == 3 else spec
+        if word := _word(document, place, holder.get("backoffLimit")):
+            yield "tries", word
+    for depth in range(len(path), 0, -1):
+        around: Any = data
+        for step in path[:depth]:
+            around = around[step]
+        if isinstance(around, dict) and (
+            word := _word(document, (*path[:depth], "restartPolicy"), around.get("restartPolicy"))
+        ):
+            yield "restart", word
+            return
+
+
+def _environment(document: Written, path: Path_, entries: object) -> Mapping[str, Word]:
+    found: dict[str, Word] = {}
+    for index, entry in enumerate(entries if isinstance(entries, list) else []):
+        one = _mapping(entry)
+        if isinstance(one.get("name"), str):
+            found[one["name"]] = Word(str(one.get("value") or ""), document.line(*path, index))
+    return found
+
+
+def _of_mpirun(document: Written, path: Path_, container: dict[str, Any]) -> Iterator[tuple[str, Word]]:
+    """What mpirun gives its ranks with -x NAME=VALUE, in a list of words or in a shell's line."""
+    for key in ("command", "args"):
+        words = [one if isinstance(one, str) else "" for one in _list(container.get(key))]
+        for index, word in enumerate(words):
+            after = f"-x {word}" if index and words[index - 1] == "-x" else word
+            for found in OF_MPIRUN.finditer(after):
+                yield found["name"], Word(found["value"], document.line(*path, key, index))
+
+
+def _words(document: Written, path: Path_, data: object) -> dict[str, Word]:
+    plain = {key: value for key, value in _mapping(data).items() if isinstance(value, str)}
+    return {key: Word(value, document.line(*path, key)) for key, value in plain.items()}
+
+
+def _word(document: Written, path: Path_, value: object) -> Word | None:
+    return Word(value, document.line(*path)) if isinstance(value, str) and value else None
+
+
+def _list(data: object) -> list[Any]:
+    return data if isinstance(data, list) else []
+
+
+def _mapping(data: object) -> dict[str, Any]:
+    return data if isinstance(data, dict) else {}

@@ -1,0 +1,34 @@
+"""What the reports under build/images/ measured in the image that a job names by its digest."""
+
+import re
+from collections.abc import Collection
+
+from rdma_images.core import files, paths
+from rdma_images.core.report import Report
+from rdma_images.publish import publication
+from rdma_images.report.files import REPORT
+
+DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})$")
+
+
+def libraries(reference: str) -> Collection[str] | None:
+    """The paths of the image's libraries whose names matter to a fabric; None where no report is about this image."""
+    about = report(reference)
+    tree = about.facts.measured.tree if about and about.facts else None
+    return tree.files.libraries if tree else None
+
+
+def report(reference: str) -> Report | None:
+    """The report of the image "host/repository@sha256:…"; None where none is here."""
+    found = DIGEST.search(reference)
+    for folder in files.entries(paths.IMAGES) if found and paths.IMAGES.is_dir() else ():
+        if (measured := REPORT.read(folder.name)) is None:
+            continue
+        known = publication.PUBLICATION.usable(folder.name)
+        if found and found[1] in {measured.digest, *(place.ref.rpartition("@")[2] for place in _places(known))}:
+            return measured
+    return None
+
+
+def _places(known: publication.Publication | None) -> Collection[publication.Place]:
+    return known.places.values() if known else ()

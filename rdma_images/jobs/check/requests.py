@@ -1,0 +1,48 @@
+"""SageMaker's CreateTrainingJob request, and Kubernetes objects in JSON."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rdma_images.core import yaml_file
+from rdma_images.jobs.check import kubernetes
+from rdma_images.jobs.check.model import Piece, Word
+
+
+def pieces(data: object, text: str, name: str) -> Iterator[Piece]:
+    """The pieces of a JSON document; `text` is what lines are counted in."""
+    if isinstance(data, dict) and "TrainingJobName" in data:
+        yield _training_job(data, text, name)
+    elif isinstance(data, dict) and "kind" in data:
+        # JSON is YAML, and so are its lines.
+        for document in yaml_file.documents(text, name):
+            yield from kubernetes.pieces(document)
+
+
+def _training_job(data: dict[str, Any], text: str, name: str) -> Piece:
+    def word(section: str, key: str) -> Word | None:
+        inner = data.get(section)
+        value = inner.get(key) if isinstance(inner, dict) else None
+        return Word(str(value), _line(text, key)) if value not in (None, "") else None
+
+    environment = data.get("Environment")
+    settings = {"vpc": Word("given", _line(text, "VpcConfig"))} if data.get("VpcConfig") else {}
+    return Piece(
+        name,
+        _line(text, "TrainingJobName"),
+        "sagemaker",
+        "CreateTrainingJob",
+        instance=word("ResourceConfig", "InstanceType"),
+        nodes=word("ResourceConfig", "InstanceCount"),
+        image=word("AlgorithmSpecification", "TrainingImage"),
+        environment={
+            key: Word(str(value), _line(text, key))
+            for key, value in (environment.items() if isinstance(environment, dict) else ())
+        },
+        settings=settings,
+    )
+
+
+def _line(text: str, key: str) -> int:
+    """The line of the first mention of a key."""
+    found = text.find(f'"{key}"')
+    return text.count("\n", 0, found) + 1 if found >= 0 else 1

@@ -1,0 +1,99 @@
+"""Rules on what surrounds a job: its image, its pod, its launcher, its cluster."""
+
+import re
+from collections.abc import Iterator
+
+from rdma_images.core import versions
+from rdma_images.jobs.check.model import Piece
+from rdma_images.jobs.check.rules.counts import TEMPLATED
+from rdma_images.jobs.check.rules.rule import Answer, Known, is_service, node_name, rule
+
+PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v(?P<version>[0-9.]+)")
+MEASUREMENT = re.compile(r"nccl-tests|[a-z_]+_perf\b")
+RETRIES = ("OnFailure", "Always", "ExitCode")
+FILE = re.compile(r"[./].*|.*\.sqsh")  # an image that enroot has imported
+
+
+@rule("image.tag", "warning", "kubernetes.io, Images: a tag can be moved while pods start")
+def image_by_tag(piece: Piece, _: Known) -> Iterator[Answer]:
+    """An image by tag: nodes can run different bytes, and no evidence belongs to them."""
+    image = piece.image
+    if not image or TEMPLATED.search(image.text) or FILE.fullmatch(image.text) or is_service(piece):
+        return
+    if "@sha256:" not in image.text and ("/" in image.text or ":" in image.text):
+        yield (
+            image,
+            f"{image.text} is a tag, which can move while the job starts",
+            "name the image by its digest, @sha256:…",
+        )
+
+
+@rule("shm.host-path", "warning", "kubernetes.io, Pod Security Standards (baseline): no hostPath")
+def host_shared_memory(piece: Piece, _: Known) -> Iterator[Answer]:
+    """The host's /dev/shm: what one job leaves there fills it for the next, and Pod Security refuses it."""
+    if word := piece.settings.get("host-shm"):
+        what = (
+            "/dev/shm is the node's own: jobs share it and leave files in it, and the baseline Pod Security refuses it"
+        )
+        yield word, what, "make it an emptyDir with medium: Memory"
+
+
+@rule("device-plugin.version", "error", "aws/sagemaker-hyperpod-cli pull request 282")
+def stale_device_plugin(piece: Piece, _: Known) -> Iterator[Answer]:
+    """A device plugin that counts p6-b200's NVLink controllers as EFA: ten instead of eight."""
+    if piece.image and (found := PLUGIN.search(piece.image.text)) and not versions.at_least(found["version"], "0.5.10"):
+        what = f"version {found['version']} counts the NVLink controllers of p6-b200 as EFA: 10 in place of 8"
+        yield piece.image, what, "take 0.5.10 or later"
+
+
+@rule("measurement.retries", "warning", "mpi-operator's runPolicy; a failed run that is repeated hides the failure")
+def silent_retries(piece: Piece, _: Known) -> Iterator[Answer]:
+    """A measurement that is tried again in silence."""
+    if not MEASUREMENT.search(
+        f"{piece.settings['name'].text if 'name' in piece.settings else ''} {piece.image.text if piece.image else ''}"
+    ):
+        return
+    restart, tries = piece.settings.get("restart"), piece.settings.get("tries")
+    if restart and restart.text in RETRIES and not is_service(piece):
+        yield restart, f"restartPolicy: {restart.text} repeats a measurement that failed", "write restartPolicy: Never"
+    if tries and tries.number:
+        yield tries, f"backoffLimit: {tries.text} repeats a measurement that failed", "write backoffLimit: 0"
+
+
+@rule("sagemaker.vpc", "error", "AWS, SageMaker AI: EFA needs security groups that allow all traffic from themselves")
+def without_vpc(piece: Piece, known: Known) -> Iterator[Answer]:
+    """Several hosts with EFA and no VPC: their security group does not let the adapters speak."""
+    several = piece.nodes if piece.nodes and (piece.nodes.number or 0) > 1 else None
+    if several and piece.kind == "sagemaker" and known.fabric == "efa" and "vpc" not in piece.settings:
+        yield several, f"{several.text} hosts and no VpcConfig: EFA has no security group", "add VpcConfig"
+
+
+@rule(
+    "eksctl.efa",
+    "error",
+    "eksctl-io/eksctl, pkg/cfn/builder/network_interfaces.go and pkg/apis/eksctl.io/v1alpha5/validation.go",
+)
+def eksctl_efa(piece: Piece, known: Known) -> Iterator[Answer]:
+    """A node group whose nodes get no adapters, or that eksctl cannot make."""
+    if piece.kind != "eksctl" or not (piece.instance and known.node and known.node.fabric == "efa"):
+        return
+    enabled, template = piece.settings.get("efa-enabled"), piece.settings.get("launch-template")
+    if not template and (not enabled or enabled.text != "true"):
+        yield (
+            piece.instance,
+            f"{node_name(piece)} has {known.node.interfaces} EFA, and efaEnabled is not set",
+            "write efaEnabled: true",
+        )
+    if enabled and enabled.text == "true" and known.node.first_card == "ena":
+        what = f"efaEnabled puts EFA on every card, and card 0 of {node_name(piece)} takes none"
+        yield enabled, what, "give the node group a launch template, as `invoke cluster` writes it"
+    zones = piece.settings.get("zones")
+    if zones and (zones.number or 0) != 1:
+        yield (
+            zones,
+            "EFA works within one zone, and the node group is not held to one",
+            "name one zone in availabilityZones",
+        )
+    if not piece.settings.get("private"):
+        what = "nodes with several network cards get no public address, and privateNetworking is not set"
+        yield piece.instance, what, "write privateNetworking: true"

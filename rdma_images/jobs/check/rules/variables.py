@@ -1,0 +1,135 @@
+"""Rules on environment variables of a job."""
+
+from collections.abc import Collection, Iterator
+
+from rdma_images.jobs.check import measured
+from rdma_images.jobs.check.model import Piece
+from rdma_images.jobs.check.rules.rule import Answer, Known, rule
+from rdma_images.validate.probes.tree import WANTED as LISTED
+
+
+@rule("environment.harmful", "error", "facts/environment.yaml")
+def harmful_variables(piece: Piece, known: Known) -> Iterator[Answer]:
+    """A variable that takes the network away or breaks it."""
+    yield from _variables(piece, known, "harmful", "remove it")
+
+
+@rule("environment.slow", "warning", "facts/environment.yaml")
+def slow_variables(piece: Piece, known: Known) -> Iterator[Answer]:
+    """A variable that leaves the network, and makes it slower."""
+    yield from _variables(piece, known, "slow", "remove it")
+
+
+@rule("environment.obsolete", "warning", "facts/environment.yaml")
+def obsolete_variables(piece: Piece, known: Known) -> Iterator[Answer]:
+    """A variable that the versions of today do not need, or do not read."""
+    yield from _variables(piece, known, "obsolete", "remove it")
+
+
+def _variables(piece: Piece, known: Known, effect: str, fix: str) -> Iterator[Answer]:
+    values = {name: word.text for name, word in piece.environment.items()}
+    table = known.tables.environment
+    for row in table.variables.values():
+        if row.effect == effect and not row.image_only and row.speaks_of(values, known.fabric, {}):
+            word = piece.environment[row.name]
+            yield word, f"{row.name}={word.text}: {row.why} [{table.cite(row)}]", fix
+
+
+@rule(
+    "environment.misspelt",
+    "warning",
+    "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core",
+)
+def misspelt_variables(piece: Piece, known: Known) -> Iterator[Answer]:
+    """A name that nothing reads, and that is nearly one that is read."""
+    for name, word in piece.environment.items():
+        if near := known.tables.variables.meant(name):
+            yield (
+                word,
+                f"{name} is read by none of NCCL, aws-ofi-nccl, libfabric and rdma-core",
+                f"did you mean {near}?",
+            )
+
+
+@rule(
+    "environment.library-path",
+    "warning",
+    "aws/aws-ofi-nccl, INSTALL.md; measured by environment.library-path of the validators",
+)
+def library_path(piece: Piece, _: Known) -> Iterator[Answer]:
+    """LD_LIBRARY_PATH of the job wins over the image's own order of libraries."""
+    word = piece.environment.get("LD_LIBRARY_PATH")
+    if word and word.text:
+        yield (
+            word,
+            "LD_LIBRARY_PATH comes before the image's own libraries: another NCCL or plugin may be loaded",
+            "remove it",
+        )
+
+
+@rule(
+    "plugin.missing", "error", "NVIDIA/nccl, src/plugin/plugin_open.cc; awsome-distributed-ai pull requests 878 and 936"
+)
+def missing_plugin(piece: Piece, known: Known) -> Iterator[Answer]:
+    """A plugin that is not in the image, as its report has it: NCCL runs without that network, or without the tuner."""
+    image = piece.image
+    for name, prefix in (("NCCL_NET_PLUGIN", "libnccl-net"), ("NCCL_TUNER_PLUGIN", "libnccl-tuner")):
+        word = piece.environment.get(name)
+        if not (image and word and (there := measured.libraries(image.text))):
+            continue
+        asked = [tried(one, prefix) for one in word.text.split(",") if one and one.lower() != "none"]
+        if not asked or any(_may_be_there(one, known.mounts, there) for names in asked for one in names):
+            continue
+        ends = {one.rpartition("/")[2] for names in asked for one in names}
+        near = sorted(path for path in there if path.rpartition("/")[2] in ends)
+        plugins = near or sorted(
+            path for path in there if path.rpartition("/")[2].startswith(("libnccl-", "libnccom-"))
+        )
+        has = f"it has {', '.join(plugins)}" if plugins else "it has no plugin"
+        what = f"{name}={word.text}: {' or '.join(one for names in asked for one in names)} is not in the image; {has}"
+        yield word, what, "remove it: NCCL finds the image's own plugin by itself"
+
+
+def tried(word: str, prefix: str) -> list[str]:
+    """The files that NCCL opens for a word of its variable: the word itself, and a name made of it."""
+    made = "/" not in word and not (word.startswith("lib") and word.endswith(".so"))
+    return [word, f"{prefix}-{word}.so"] if made else [word]
+
+
+def _may_be_there(name: str, mounts: Collection[str], there: Collection[str]) -> bool:
+    """Whether the image or a volume may have it; a name that reports do not list, or that a shell completes, may be."""
+    if "/" not in name:
+        return any(path.rpartition("/")[2] == name for path in there)
+    if (
+        "$" in name
+        or not LISTED.fullmatch(name.rpartition("/")[2])
+        or name.startswith(tuple(f"{one}/" for one in mounts))
+    ):
+        return True
+    return name in there or f"/usr{name}" in there
+
+
+@rule(
+    "tcp.override",
+    "error",
+    "NVIDIA/pyxis, README: what the image sets wins over what is exported, unless --container-env names it",
+)
+def lost_exports(piece: Piece, _: Known) -> Iterator[Answer]:
+    """Exports that the image's own values win over: a leg over TCP then measures the fabric twice."""
+    if piece.kind != "slurm" or not piece.image:
+        return
+    named = piece.settings["container-env"].text.split(",") if "container-env" in piece.settings else []
+    for name, usual in (("NCCL_NET", ("Libfabric", "AWS Libfabric", "IB")), ("FI_PROVIDER", ("efa",))):
+        word = piece.environment.get(name)
+        if word and word.text not in usual and name not in named:
+            what = f"{name}={word.text} is exported here, but where the image sets {name} too the image's value wins"
+            yield word, what, f"add {name} to srun's --container-env"
+
+
+@rule("tcp.leg", "error", "NVIDIA/nccl, NCCL_NET; libfabric's fi_fabric(7), FI_PROVIDER")
+def tcp_leg(piece: Piece, _: Known) -> Iterator[Answer]:
+    """A TCP leg of a comparison that only unsets what the image sets: the image's network stays in force."""
+    run = piece.settings.get("run")
+    if piece.kind == "skypilot" and run and "USE_EFA" in piece.environment and "NCCL_NET=Socket" not in run.text:
+        what = "USE_EFA=false does not set NCCL_NET=Socket: the leg without EFA uses what the image insists on, or EFA"
+        yield run, what, "export NCCL_NET=Socket FI_PROVIDER=tcp in that case"

@@ -1,0 +1,148 @@
+"""The files that make a cluster for jobs on an instance type."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from rdma_images.core.errors import RefusedError, near
+from rdma_images.facts.instances import InstanceType
+from rdma_images.facts.launchers import SHOWN
+from rdma_images.inputs.project import Project
+from rdma_images.jobs import counts, folder, parameters, render
+from rdma_images.jobs.model import Value
+
+REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]")
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A network interface of a node."""
+
+    card: int
+    device: int
+    kind: str  # "interface", "efa" or "efa-only"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks for, as typed."""
+
+    launcher: str
+    instance: str
+    nodes: int
+    region: str
+    zone: str
+    name: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster with every decision made."""
+
+    name: str
+    launcher: str
+    instance: str
+    nodes: int
+    region: str
+    zone: str
+    template: bool  # whether its nodes need a launch template
+    interfaces: tuple[Interface, ...]
+    hugepages: int  # of 2 MiB, that a node sets aside
+    parameters: Mapping[str, str]
+    values: tuple[Value, ...]
+
+
+def compose(request: Request, project: Project) -> Cluster:
+    """The cluster of a request. Raises RefusedError for what cannot work or is not known."""
+    known, facts = project.facts.launchers, project.facts
+    if request.launcher not in known.clusters:
+        raise RefusedError(f"--launcher {request.launcher}: makes no cluster\n{near(request.launcher, known.clusters)}")
+    maker = known.clusters[request.launcher]
+    node = facts.instances.find(request.instance)
+    if node.fabric not in maker.fabrics:
+        raise RefusedError(
+            f"{request.instance} has {SHOWN[node.fabric]}, and {request.launcher} only makes clusters on AWS\n"
+            "choose an --instance with EFA"
+        )
+    if request.nodes < 1:
+        raise RefusedError(f"--nodes {request.nodes}: too few\na cluster has one node or more")
+    if not REGION.fullmatch(request.region) or not re.fullmatch(re.escape(request.region) + "[a-z]", request.zone):
+        raise RefusedError(
+            f"--zone {request.zone} is not in --region {request.region}\n"
+            "a zone is its region and one letter, such as us-west-2a in us-west-2"
+        )
+    given = parameters.read(maker.parameters, request.parameters, f"launcher {request.launcher}")
+    second = given["second-zone"]
+    if second == request.zone or not second.startswith(request.region):
+        raise RefusedError(
+            f"--param second-zone={second}: no second zone\nname another zone of {request.region} than {request.zone}"
+        )
+    if given["devices"] == "dra" and int(given["version"].split(".")[1]) < 34:
+        raise RefusedError(
+            f"--param devices=dra: EKS has it from Kubernetes 1.34 on, not in {given['version']}\n"
+            "give --param version=1.34 or later"
+        )
+    template = node.first_card == "ena" or "efa-only" in (given.get("interfaces"),) or "launch-template" in given
+    if given.get("interfaces") == "efa" and node.first_card == "ena":
+        raise RefusedError(
+            f"--param interfaces=efa: eksctl puts an EFA on each card, and card 0 of {request.instance} takes none\n"
+            "leave it out: the cluster is then made with a launch template"
+        )
+    made = Cluster(
+        name=request.name or f"{request.instance.replace('.', '-')}-cluster",
+        launcher=request.launcher,
+        instance=request.instance.removeprefix("ml."),
+        nodes=request.nodes,
+        region=request.region,
+        zone=request.zone,
+        template=template,
+        interfaces=tuple(_recommended(node)) if template else tuple(_of_eksctl(node)),
+        hugepages=facts.instances.nodes["efa"].hugepages // counts.PAGE,
+        parameters=given,
+        values=(),
+    )
+    return Cluster(**{**vars(made), "values": tuple(_values(made, node, project))})
+
+
+def make(request: Request, project: Project, out: str = "") -> tuple[Cluster, Path]:
+    """Write the cluster's files, all or none; returns it with its folder."""
+    cluster = compose(request, project)
+    place = folder.place(cluster.name, out)
+    made = render.files(cluster.launcher, {"cluster": cluster})
+    note = json.dumps({"schema": 1, **asdict(cluster), "files": sorted(made)}, indent=2) + "\n"
+    folder.write(place, {**made, folder.NOTE: note})
+    return cluster, place
+
+
+def _recommended(node: InstanceType) -> Iterator[Interface]:
+    """EC2's recommendation: one address a node, and EFA without an address on each card that can have it."""
+    yield Interface(0, 0, "interface")
+    if node.first_card == "rdma":
+        yield Interface(0, 1, "efa-only")
+    yield from (Interface(card, 0, "efa-only") for card in range(1, node.cards))
+
+
+def _of_eksctl(node: InstanceType) -> Iterator[Interface]:
+    """What eksctl makes of efaEnabled: EFA with an address on every card."""
+    yield Interface(0, 0, "efa")
+    yield from (Interface(card, 1, "efa") for card in range(1, node.cards))
+
+
+def _values(cluster: Cluster, node: InstanceType, project: Project) -> Iterator[Value]:
+    known = project.facts.launchers
+    maker = known.clusters[cluster.launcher]
+    kinds = [interface.kind for interface in cluster.interfaces]
+    why = (
+        "one address a node, EFA without address on each card that takes it"
+        if cluster.template
+        else "what efaEnabled makes: an address for each card"
+    )
+    source = known.cite(maker, "parameters" if cluster.template else "")
+    yield Value("interfaces", ", ".join(f"{kinds.count(k)} {k}" for k in dict.fromkeys(kinds)), why, source)
+    own = project.facts.instances.nodes["efa"]
+    yield Value("hugepages", f"{cluster.hugepages} of 2 MiB", "what pods ask for", project.facts.instances.cite(own))
+    yield Value("zone", cluster.zone, "EFA does not leave a zone", "--zone")
+    yield Value("cards", str(node.cards), "network cards of the type", project.facts.instances.cite(node))

@@ -1,0 +1,224 @@
+"""From a request to a job: every count, variable and parameter decided, with its reason and source."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.model import Fabric, Image
+from rdma_images.core.paths import COMMAND
+from rdma_images.facts import Facts
+from rdma_images.facts.instances import InstanceType
+from rdma_images.facts.launchers import SHOWN, Launcher, Starter
+from rdma_images.inputs import choice
+from rdma_images.inputs.project import Project
+from rdma_images.jobs import counts, image, parameters
+from rdma_images.jobs.model import Counts, Job, Request, Value
+from rdma_images.plan import runtime
+
+LOGS = "/tmp/nccl"  # in the container, where each rank leaves NCCL's log
+NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+WITH_RESOURCES = ("kubernetes", "skypilot")  # kinds of launchers whose pods ask for them
+TCP = "-tcp"  # after the name of a job
+LONGEST = 45  # characters: Kubernetes adds "-launcher" and five of its own, and has 63
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a request names, found."""
+
+    launcher: Launcher
+    image: Image
+    instance: str
+    node: InstanceType
+    starter: Starter
+
+
+def compose(request: Request, project: Project) -> Job:
+    """The job of a request. Raises RefusedError for what cannot work or is not known; nothing is written."""
+    facts = project.facts
+    parts = _parts(request, project)
+    known = {
+        name: row
+        for name, row in {**facts.launchers.parameters, **parts.launcher.parameters}.items()
+        if row.asked(parts.node.fabric, parts.node.interfaces, parts.launcher.kind)
+    }
+    given = parameters.read(known, request.parameters, f"launcher {request.launcher}")
+    command = image.command(parts.image, parts.starter, request.command, facts)
+    asked = counts.counts(
+        parts.node,
+        request.gpus or parts.node.gpus,
+        facts.instances.nodes[parts.node.fabric],
+        facts.launchers.pods,
+        parts.starter == "torchrun",
+        int(given["memory"]) if "memory" in given else None,
+    )
+    ref, ref_source = image.reference(parts.image, request.image, parts.launcher.image)
+    variables = list(_variables(request, parts, given, facts))
+    job = Job(
+        name=_name(request, parts),
+        launcher=request.launcher,
+        target=request.target,
+        fabric=parts.node.fabric,
+        architecture=parts.node.architecture,
+        image=ref,
+        instance=request.instance if request.instance.startswith("ml.") else parts.instance,
+        nodes=request.nodes,
+        starter=parts.starter,
+        counts=asked,
+        device_count=parts.node.interfaces,
+        gpu=parts.node.gpu or "",
+        gpu_memory=parts.node.gpu_memory,
+        command=command,
+        mpirun=image.mpirun(parts.image) if parts.starter == "mpirun" else "",
+        environment={one.name: one.value for one in variables},
+        baked=parts.image.environment,
+        docker=_docker(parts.image, asked.gpus, parts.node),
+        parameters=given,
+        tcp=request.tcp,
+        values=(),
+    )
+    values = [
+        Value("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
+        *_of_counts(job, parts, facts),
+        *variables,
+        *(
+            Value(name, value, known[name].what, "--param" if name in request.parameters else "its default")
+            for name, value in given.items()
+        ),
+    ]
+    return replace(job, values=tuple(values))
+
+
+def _parts(request: Request, project: Project) -> _Parts:
+    launchers = project.facts.launchers.launchers
+    if request.launcher not in launchers:
+        raise RefusedError(f"--launcher {request.launcher}: no such launcher\n{near(request.launcher, launchers)}")
+    launcher = launchers[request.launcher]
+    (planned,) = choice.images(project, [request.target], False, [f"{k}={v}" for k, v in request.changes.items()])
+    node = project.facts.instances.find(request.instance)
+    instance = _plain(request.instance, node, project.facts)
+    for refusal in _mismatches(request, launcher, planned, instance, node):
+        raise RefusedError(refusal)
+    can = image.starters(planned)
+    starter = next((one for one in can if one in launcher.starts), None)
+    if starter is None:
+        others = [
+            name for name, row in launchers.items() if set(row.starts) & set(can) and planned.fabric in row.fabrics
+        ]
+        raise RefusedError(
+            f"launcher {request.launcher} starts ranks with {' or '.join(launcher.starts)}, "
+            f"and {request.target} has {' and '.join(can) or 'neither mpirun nor torchrun'}\n"
+            f"launchers for this target: {', '.join(others) or 'none'}"
+        )
+    return _Parts(launcher, planned, instance, node, starter)
+
+
+def _plain(name: str, node: InstanceType, facts: Facts) -> str:
+    """The type's own name, whatever prefix the user gave or left out."""
+    return next(
+        key for key, row in facts.instances.types.items() if row is node and key.endswith(name.removeprefix("ml."))
+    )
+
+
+def _mismatches(
+    request: Request, launcher: Launcher, planned: Image, instance: str, node: InstanceType
+) -> Iterator[str]:
+    """Why the launcher, the image and the instance type do not go together."""
+    if node.fabric != planned.fabric:
+        yield (
+            f"{instance} has {SHOWN[node.fabric]}, and {request.target} is for {SHOWN[planned.fabric]}\n"
+            f"choose another --instance, or a target for {SHOWN[node.fabric]}"
+        )
+    if planned.fabric not in launcher.fabrics:
+        yield (
+            f"launcher {request.launcher} is for {' and '.join(SHOWN[one] for one in launcher.fabrics)}, "
+            f"and {request.target} is for {SHOWN[planned.fabric]}\n{COMMAND} job.launchers shows the others"
+        )
+    if launcher.instances and not re.fullmatch(launcher.instances, instance):
+        yield f"{request.launcher} has no instance type {instance}\nchoose another --instance or --launcher"
+    if planned.platform != f"linux/{node.architecture}":
+        yield (
+            f"{instance} is {node.architecture}, and the image is for {planned.platform}\n"
+            f"add --set platform=linux/{node.architecture}"
+        )
+    if request.nodes < launcher.nodes.least:
+        least = launcher.nodes.least
+        yield (
+            f"--nodes {request.nodes}: launcher {request.launcher} starts jobs on {least} or more nodes\n"
+            f"ask for {least} or more, or choose another --launcher: {COMMAND} job.launchers shows them"
+        )
+
+
+def _variables(request: Request, parts: _Parts, given: Mapping[str, str], facts: Facts) -> Iterator[Value]:
+    """What the job sets: what its network and instance type need; over TCP also the network of that name."""
+    known = facts.launchers
+    network = "host" if parts.launcher.kind in ("slurm", "docker") else "pod"
+    for row in known.variables.values():
+        if row.needed(parts.node.fabric, network, parts.node.interfaces, parts.instance):
+            value = row.value.format(cidr=given.get("cidr"), logs=LOGS)
+            own = given.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
+            yield Value(row.name, own or value, row.why, "--param interface" if own else known.cite(row))
+    if request.tcp:
+        yield from _over_tcp(parts.node.fabric, facts)
+
+
+def _over_tcp(fabric: Fabric, facts: Facts) -> Iterator[Value]:
+    """What takes the fabric's place with TCP, and lifts what the image insists on."""
+    nothing = facts.running.insist["nothing"]
+    why = "this job measures TCP, to compare with"
+    asked = {runtime.NETWORK: nothing.network} | ({runtime.PROVIDER: nothing.provider} if fabric == "efa" else {})
+    for name, chosen in asked.items():
+        yield Value(name, str(chosen), why, facts.running.cite(nothing))
+
+
+def tcp_leg(job: Job, facts: Facts) -> Job:
+    """The same job over TCP, to compare with."""
+    lifted = tuple(_over_tcp(job.fabric, facts))
+    return replace(
+        job,
+        name=f"{job.name[: LONGEST - len(TCP)].rstrip('-')}{TCP}",
+        tcp=True,
+        environment={**job.environment, **{one.name: one.value for one in lifted}},
+        values=(*job.values, *lifted),
+    )
+
+
+def _of_counts(job: Job, parts: _Parts, facts: Facts) -> Iterator[Value]:
+    """The counts with what they were taken from; of pods also what they ask for beside GPUs."""
+    node, pods = facts.instances.cite(parts.node), facts.launchers.cite(facts.launchers.pods)
+    asked: Counts = job.counts
+    yield Value("nodes", str(job.nodes), "as asked for", "--nodes")
+    yield Value("gpus", str(asked.gpus), f"of {parts.node.gpus} on a node; a rank each", node)
+    if parts.launcher.kind not in WITH_RESOURCES:
+        return
+    why = (
+        f"the share of the GPUs in the node's {parts.node.interfaces}"
+        if job.fabric == "efa"
+        else f"one slot; the controller's allocateAllDevices says whether it brings all {parts.node.interfaces} devices"
+    )
+    yield Value(counts.resource(job.fabric), str(asked.interfaces), why, node)
+    own = facts.instances.nodes[job.fabric]
+    why = f"libfabric keeps its buffers in them; a node has {own.hugepages}" if asked.hugepages else "not needed"
+    yield Value("hugepages-2Mi", f"{asked.hugepages} MiB", why, pods)
+    yield Value("memory", f"{asked.memory} MiB", "limit and request; /dev/shm counts as memory", pods)
+
+
+def _docker(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:
+    """What `docker run` gives the container: what the image asks for, with as many GPUs as the job has."""
+    asked = {setting.what: setting.docker for setting in planned.settings if setting.docker and "." not in setting.what}
+    if gpus < node.gpus:
+        asked["gpus"] = f"--gpus={gpus}"
+    return tuple(asked.values())
+
+
+def _name(request: Request, parts: _Parts) -> str:
+    """The job's name: what is given, or the target, the instance type and the nodes."""
+    kind = parts.instance.removeprefix("ecs.").replace(".", "-")
+    name = request.name or f"{request.target}-{kind}-{request.nodes}{TCP if request.tcp else ''}"
+    if not NAME.fullmatch(name) or len(name) > LONGEST:
+        raise RefusedError(
+            f"--name {name}: not a job's name\n"
+            f"write up to {LONGEST} lower-case letters, digits and hyphens, a letter first"
+        )
+    return name

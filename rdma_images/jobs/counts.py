@@ -1,0 +1,58 @@
+"""How much of a node a job asks for, and whether a node has that much."""
+
+from collections.abc import Iterator
+
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.model import Fabric
+from rdma_images.facts.instances import InstanceType, Node
+from rdma_images.facts.launchers import Pods
+from rdma_images.jobs.model import Counts
+
+KEPT = 0.1  # of a node's memory, for its system and the kubelet
+PAGE = 2  # MiB
+
+
+def counts(node: InstanceType, gpus: int, own: Node, pods: Pods, training: bool, memory: int | None) -> Counts:
+    """What the part of a job with `gpus` of the node's GPUs asks for; `own` is what a node has as delivered.
+
+    Interfaces and huge pages are the share of the GPUs, rounded down, with one interface at least. `memory` in MiB is
+    the user's; without it a training takes its share of the node's and a measurement what AWS's manifest asks for.
+    Raises RefusedError for GPUs that the node does not have, and for memory that it cannot give.
+    """
+    if not 1 <= gpus <= node.gpus:
+        raise RefusedError(f"--gpus {gpus}: the instance type has {node.gpus} GPUs\nask for 1 to {node.gpus}")
+    share = gpus / node.gpus
+    usual = int(node.memory * 1024 * share * pods.training) if training else gpus * pods.memory
+    asked = Counts(
+        gpus=gpus,
+        interfaces=_interfaces(node, gpus),
+        hugepages=int(min(pods.hugepages, own.hugepages) * share) // PAGE * PAGE,
+        memory=memory or min(usual, int(node.memory * 1024 * share * pods.training)),
+    )
+    for problem in misfits(asked, node, own):
+        raise RefusedError(f"--param memory={memory}: {problem}\nask for less")
+    return asked
+
+
+def misfits(asked: Counts, node: InstanceType, own: Node) -> Iterator[str]:
+    """What a node cannot give of what is asked, a sentence each."""
+    most = _interfaces(node, node.gpus)
+    if asked.gpus > node.gpus:
+        yield f"{asked.gpus} GPUs, and the node has {node.gpus}"
+    if asked.interfaces > most:
+        yield f"{asked.interfaces} interfaces, and the node has {most}"
+    if asked.hugepages > own.hugepages:
+        yield f"{asked.hugepages} MiB of huge pages, and the node has {own.hugepages}"
+    left = int(node.memory * 1024 * (1 - KEPT)) - own.hugepages
+    if asked.memory > left:
+        yield f"{asked.memory} MiB of memory, and the node has {left} left for pods"
+
+
+def resource(fabric: Fabric) -> str:
+    """What Kubernetes calls an interface of the fabric."""
+    return {"efa": "vpc.amazonaws.com/efa", "erdma": "aliyun/erdma"}[fabric]
+
+
+def _interfaces(node: InstanceType, gpus: int) -> int:
+    """EFA: the GPUs' share. eRDMA: one slot of 200 a device; whether it brings all devices is the cluster's setting."""
+    return 1 if node.fabric == "erdma" else max(1, node.interfaces * gpus // node.gpus)

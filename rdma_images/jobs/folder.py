@@ -1,0 +1,68 @@
+"""A job in its folder: there whole or not at all."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.step_files import step_file
+from rdma_images.jobs.model import Job
+
+JOB = step_file("job.json", "job", Job)  # written by `note`, which says more
+NOTE = JOB.name
+
+
+def place(name: str, out: str) -> Path:
+    """Where the files of a job go. Raises RefusedError for a folder with files that no job left there."""
+    folder = Path(out) if out else paths.BUILD / "jobs" / name
+    if folder.exists() and not folder.is_dir():
+        raise RefusedError(f"--out {folder}: this is a file\nname a folder")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / NOTE).is_file():
+        raise RefusedError(f"{folder} has files that no job wrote\nname another folder with --out, or empty it")
+    return folder
+
+
+def write(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write the files into a new folder that takes the place of `folder`; scripts are executable."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        made, before = beside / "made", beside / "before"
+        made.mkdir()
+        for name, text in texts.items():
+            path = made / name
+            path.write_text(text, encoding="utf-8")
+            path.chmod(0o755 if text.startswith("#!") else 0o644)
+        if folder.exists():
+            folder.rename(before)
+        made.rename(folder)
+    finally:
+        shutil.rmtree(beside)
+
+
+def load(folder: Path) -> Job:
+    """The job in a folder. Raises RdmaImagesError for a folder that holds none."""
+    found = JOB.load(folder / JOB.name)
+    if found is None:
+        raise RefusedError(
+            f"{folder} is not the folder of a job: it has no {JOB.name}\n"
+            f"name a folder that `{paths.COMMAND} job` wrote, as build/jobs/<name>"
+        )
+    return found
+
+
+def note(job: Job, texts: Mapping[str, str]) -> str:
+    """job.json: what the job is, and each value with its reason and source."""
+    body = {
+        "schema": 1,
+        **{key: value for key, value in asdict(job).items() if key != "values"},
+        "digest": job.image.rpartition("@")[2],
+        "ranks": job.ranks,
+        "files": sorted(texts),
+        "values": [asdict(value) for value in job.values],
+    }
+    return json.dumps(body, indent=2) + "\n"

@@ -1,0 +1,113 @@
+"""Which image a job runs, by digest, and what can start in it."""
+
+import re
+
+from rdma_images.components import nccl_tests
+from rdma_images.components.nccl_tests import NcclTestsDetails
+from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.model import Image
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.step_files import BUILD
+from rdma_images.facts import Facts
+from rdma_images.facts.launchers import Starter
+from rdma_images.publish import publication
+
+DIGEST = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
+STARTERS = ("torchrun", "mpirun", "mpiexec", "srun")
+
+
+def reference(image: Image, given: str, form: str | None) -> tuple[str, str]:
+    """The image as "host/repository@sha256:…", and where that is known from.
+
+    `given` is the user's reference, `form` what the launcher takes. Raises RefusedError for an image by tag, one that
+    is not published or is a rehearsal, and one that the launcher cannot have.
+    """
+    refs, source = ([given], "--image") if given else (_published(image), f"publication.json of {image.id}")
+    fitting = [ref for ref in refs if form is None or re.fullmatch(form, ref)]
+    if not fitting:
+        raise RefusedError(f"{', '.join(refs)}: this launcher only takes images that match {form}\npublish there first")
+    if len(fitting) > 1:
+        raise RefusedError(
+            f"{image.id} is in {len(fitting)} registries\nname one of them: --image {' or '.join(fitting)}"
+        )
+    if not DIGEST.fullmatch(fitting[0]):
+        raise RefusedError(
+            f"--image {given}: a tag can be moved while the job starts on its nodes\n"
+            "name it as host/repository@sha256:…; publication.json or `docker buildx imagetools inspect` has the digest"
+        )
+    made = BUILD.usable(image.id)
+    if "-rehearsal@" in fitting[0] or (made and made.rehearsal and fitting[0].endswith(f"@{made.digest}")):
+        raise RefusedError(f"{fitting[0]} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse")
+    return fitting[0], source
+
+
+def _published(image: Image) -> list[str]:
+    """Where publication.json says that the image is."""
+    known = publication.PUBLICATION.usable(image.id)
+    if known and known.rehearsal:
+        raise RefusedError(f"{image.id} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse")
+    if known is None or not known.places:
+        raise RefusedError(
+            f"{image.id} is not published\n"
+            f"{COMMAND} publish --target {image.target} --to REGISTRY, or give --image host/repository@sha256:…"
+        )
+    return [place.ref for place in known.places.values()]
+
+
+def starters(image: Image) -> tuple[Starter, ...]:
+    """What can start ranks in the image: torchrun with PyTorch, mpirun with the MPI and ssh of nccl-tests."""
+    found: list[Starter] = []
+    if nccl_tests.NAME in image.components:
+        found.append("mpirun")
+    if "pytorch" in image.components:
+        found.append("torchrun")
+    return tuple(found)
+
+
+def mpirun(image: Image) -> str:
+    """mpirun as the image has it: the EFA installer's by its whole path, which finds its daemons on other nodes."""
+    details = _nccl_tests(image)
+    return "mpirun" if details.mpi_packages else f"{details.mpi}/bin/mpirun"
+
+
+def _nccl_tests(image: Image) -> NcclTestsDetails:
+    """What is known of the image's nccl-tests."""
+    details = image.components[nccl_tests.NAME].details
+    assert isinstance(details, NcclTestsDetails)
+    return details
+
+
+def command(image: Image, starter: Starter, asked: tuple[str, ...], facts: Facts) -> tuple[str, ...]:
+    """What each rank runs: the user's command, or the measurement that the image is for.
+
+    Raises RefusedError for a command that starts ranks itself, for a program that nccl-tests does not have, and where
+    there is none.
+    """
+    if asked and asked[0] in STARTERS:
+        raise RefusedError(f"{asked[0]}: the launcher starts the ranks itself\nafter -- give only what a rank runs")
+    if starter == "torchrun":
+        return _for_torchrun(image, asked)
+    known, (folder,) = facts.nccl_tests, _nccl_tests(image).bin
+    program, *rest = asked or (known.measure.program, *known.measure.arguments)
+    if "/" in program:
+        name = program.removeprefix(f"{folder}/")
+        if program.startswith(f"{folder}/") and name not in known.programs.names:
+            raise RefusedError(f"{program} is not in the image\n{near(name, known.programs.names)}")
+        return asked
+    if program not in known.programs.names:
+        raise RefusedError(
+            f"{program} is not in the image\n{near(program, known.programs.names)}\n"
+            "a program of another package needs its whole path"
+        )
+    return (f"{folder}/{program}", *rest)
+
+
+def _for_torchrun(image: Image, asked: tuple[str, ...]) -> tuple[str, ...]:
+    """The command after torchrun's own options: a script, a module, or any program."""
+    if not asked:
+        raise RefusedError(
+            f"nothing to run in {image.id}\nafter -- give what each rank runs, as in -- train.py --epochs 3"
+        )
+    if asked[0] in ("python", "python3") and len(asked) > 1:
+        asked = asked[1:]
+    return asked if asked[0].endswith(".py") or asked[0] == "-m" else ("--no-python", *asked)

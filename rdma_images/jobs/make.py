@@ -1,0 +1,25 @@
+"""A request becomes a job in its folder."""
+
+from pathlib import Path
+
+from rdma_images.inputs.project import Project
+from rdma_images.jobs import compose, counts, folder, render
+from rdma_images.jobs.model import Job, Request
+
+
+def files(job: Job, project: Project) -> dict[str, str]:
+    """The files of a job by name, job.json among them."""
+    launcher = project.facts.launchers.launchers[job.launcher]
+    made = render.files(job.launcher, {"job": job, "launcher": launcher, "resource": counts.resource(job.fabric)})
+    return {**made, folder.NOTE: folder.note(job, made)}
+
+
+def make(request: Request, project: Project, out: str = "") -> tuple[Job, Path]:
+    """Write the job of a request, whole or not at all; returns it with its folder.
+
+    Raises RefusedError for what cannot work or is not known.
+    """
+    job = compose.compose(request, project)
+    place = folder.place(job.name, out)
+    folder.write(place, files(job, project))
+    return job, place

@@ -1,0 +1,81 @@
+"""What is asked for, and the job that comes of it. The check of jobs that exist reads them into the same counts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rdma_images.core.model import Fabric
+from rdma_images.facts.launchers import Starter
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks for, as typed."""
+
+    target: str
+    launcher: str
+    instance: str
+    nodes: int
+    gpus: int | None = None  # of each node; None for all
+    image: str = ""  # a reference with a digest; empty for the published one
+    name: str = ""
+    tcp: bool = False  # the same job over TCP, to compare with
+    command: tuple[str, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, str] = field(default_factory=dict)  # --set
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the part of a job on one node asks for."""
+
+    gpus: int
+    interfaces: int  # EFA, or eRDMA's resource
+    hugepages: int  # MiB in pages of 2 MiB
+    memory: int  # MiB, without the huge pages
+
+
+@dataclass(frozen=True)
+class Value:
+    """One decision of a job, with its reason and whose word that is."""
+
+    name: str
+    value: str
+    why: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job with every decision made; the templates read nothing else."""
+
+    name: str
+    launcher: str
+    target: str
+    fabric: Fabric
+    architecture: str  # "amd64"
+    image: str  # "host/repository@sha256:…"
+    instance: str  # as the scheduler's label has it
+    nodes: int
+    starter: Starter
+    counts: Counts
+    device_count: int  # interfaces on the node
+    gpu: str  # the vendor's name of it; empty where that is not known
+    gpu_memory: int  # GiB
+    command: tuple[str, ...]  # what each rank runs; for torchrun, what follows its own options
+    mpirun: str  # the program in the image; empty where torchrun starts the ranks
+    environment: Mapping[str, str]  # what the job sets
+    baked: Mapping[str, str]  # what the image sets, and ssh does not carry over
+    docker: tuple[str, ...]  # what `docker run` gives the container
+    parameters: Mapping[str, str]
+    tcp: bool
+    values: tuple[Value, ...]
+
+    @property
+    def ranks(self) -> int:
+        """Processes of the whole job, one a GPU."""
+        return self.nodes * self.counts.gpus
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What a rank's environment must have: the image's own, and the job's over it."""
+        return {**self.baked, **self.environment}

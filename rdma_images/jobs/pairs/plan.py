@@ -1,0 +1,107 @@
+"""Which pairs to measure at once, and what their bus bandwidths say of the nodes. Nothing here runs anything."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from statistics import median
+
+Pair = tuple[str, str]  # in the order of the nodes
+Round = tuple[Pair, ...]  # disjoint: they run at once
+
+# Fewer nodes than that are measured each with each: with three slow among them, one round may have no good pair.
+FEW = 8
+TOLERANCE = 0.2  # of the reference: runs of one pair differ by a few percent, a lost adapter or link costs a quarter
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What is known after some rounds. A node is in one of `good`, `slow`, `suspects`, or was not measured."""
+
+    reference: float  # GB/s of good pairs
+    good: tuple[str, ...]  # in a pair that is as fast as others
+    slow: tuple[str, ...]  # slow with two partners, one of them good, and fast with none
+    links: tuple[Pair, ...]  # slow, and both of its nodes are good with others
+    suspects: tuple[str, ...]  # in slow pairs alone, and not decided yet
+    unmeasured: tuple[str, ...]
+
+
+def first_rounds(nodes: Sequence[str], rounds: int = 0) -> tuple[Round, ...]:
+    """The rounds to begin with: `rounds` of them, or as many as tell slow nodes.
+
+    One round has each node once (two for an odd number, in which one node rests). Few nodes are paired each with each.
+    A link that is slow is found where its pair is measured; every further round measures other pairs.
+    """
+    enough = len(nodes) if len(nodes) < FEW else 1 + len(nodes) % 2
+    return tuple(islice(_each_with_each(nodes), rounds or enough))
+
+
+def _each_with_each(nodes: Sequence[str]) -> Iterator[Round]:
+    """Rounds in which each node meets every other once: the first stays, the others go round it."""
+    ring: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
+    order = {node: n for n, node in enumerate(nodes)}
+    for _ in range(len(ring) - 1):
+        facing = zip(ring[: len(ring) // 2], reversed(ring[len(ring) // 2 :]), strict=True)
+        yield tuple(_pair(one, other, order) for one, other in facing if one is not None and other is not None)
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+
+
+def _pair(one: str, other: str, order: Mapping[str, int]) -> Pair:
+    return (one, other) if order[one] < order[other] else (other, one)
+
+
+def infer(nodes: Sequence[str], measured: Mapping[Pair, float], expected: float = 0.0) -> Inference:
+    """What the bus bandwidths of pairs, in GB/s, say of the nodes; 0 for a pair whose job failed.
+
+    Without `expected`, what a good pair has is taken from the fastest: where all are alike, all are good.
+    """
+    reference = expected or _reference(measured.values())
+    fast = {pair for pair, busbw in measured.items() if busbw >= (1 - TOLERANCE) * reference and busbw > 0}
+    good = {node for pair in fast for node in pair}
+    partners: dict[str, set[str]] = {}
+    for one, other in measured.keys() - fast:
+        partners.setdefault(one, set()).add(other)
+        partners.setdefault(other, set()).add(one)
+    slow = {node for node, others in partners.items() if node not in good and len(others) > 1 and others & good}
+    links = [pair for pair in measured if pair not in fast and good.issuperset(pair)]
+    seen = {node for pair in measured for node in pair}
+
+    def ordered(found: Iterable[str]) -> tuple[str, ...]:
+        kept = set(found)
+        return tuple(node for node in nodes if node in kept)
+
+    return Inference(
+        reference=reference,
+        good=ordered(good),
+        slow=ordered(slow),
+        links=tuple(sorted(links)),
+        suspects=ordered(partners.keys() - good - slow),
+        unmeasured=ordered(set(nodes) - seen),
+    )
+
+
+def _reference(values: Iterable[float]) -> float:
+    """What good pairs have: the middle of those within the tolerance of the fastest."""
+    found = list(values)
+    best = max(found, default=0.0)
+    return median([value for value in found if value >= (1 - TOLERANCE) * best]) if found else 0.0
+
+
+def next_round(nodes: Sequence[str], measured: Mapping[Pair, float], expected: float = 0.0) -> Round:
+    """The pairs that decide on suspects, each with a good node it has not met; empty where nothing can be decided."""
+    known = infer(nodes, measured, expected)
+    order = {node: n for n, node in enumerate(nodes)}
+    free = list(known.good)
+    found: list[Pair] = []
+    for suspect in known.suspects:
+        partner = next((one for one in free if _pair(suspect, one, order) not in measured), None)
+        if partner:
+            free.remove(partner)
+            found.append(_pair(suspect, partner, order))
+    return tuple(found)
+
+
+def rounds_left(known: Inference) -> int:
+    """How many rounds the suspects need at least, each with another good node."""
+    if not known.suspects or not known.good:
+        return 0
+    return -(-len(known.suspects) // len(known.good))

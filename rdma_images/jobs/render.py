@@ -1,0 +1,47 @@
+"""From a job to its files: the templates of its launcher, under jobs/."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from functools import cache
+from typing import NoReturn
+
+import jinja2
+
+from rdma_images.core import paths, templates
+from rdma_images.core.errors import RefusedError
+
+ENDING = ".j2"
+
+
+def files(launcher: str, context: Mapping[str, object]) -> dict[str, str]:
+    """Each template of jobs/<launcher>/ filled in, by the name of its file. One that comes out empty is left out."""
+    folder = paths.find(f"jobs/{launcher}")
+    # README last: what the launcher refuses, the templates of its files say.
+    names = sorted(
+        (path.name for path in folder.glob(f"*{ENDING}")), key=lambda name: (name.startswith("README"), name)
+    )
+    if not names:
+        raise RefusedError(f"{folder}: no templates (*{ENDING}) for the launcher {launcher}")
+    with templates.readable(f"launcher {launcher}"):
+        made = {name.removesuffix(ENDING): _text(f"{launcher}/{name}", context) for name in names}
+    return {name: text for name, text in made.items() if text.strip()}
+
+
+def _text(name: str, context: Mapping[str, object]) -> str:
+    return _environment().get_template(name).render(context).strip("\n") + "\n"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    made = templates.environment(paths.places("jobs"))
+    made.filters["shell"] = shlex.join
+    made.filters["word"] = shlex.quote
+    made.filters["quoted"] = json.dumps  # a JSON string is a YAML string
+    made.globals["refuse"] = _refuse
+    return made
+
+
+def _refuse(reason: str, fix: str) -> NoReturn:
+    """What a template calls for a job that its launcher cannot have."""
+    raise RefusedError(f"{reason}\n{fix}")

@@ -1,0 +1,42 @@
+"""What was asked for, off job.json: what a job's logs are held against."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import Fabric
+from rdma_images.core.step_files import step_file
+from rdma_images.jobs import folder
+from rdma_images.jobs.model import Counts
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The part of job.json that its logs can show."""
+
+    name: str
+    target: str
+    launcher: str
+    fabric: Fabric
+    image: str
+    digest: str
+    instance: str
+    nodes: int
+    ranks: int
+    counts: Counts
+    device_count: int  # interfaces on the node
+    tcp: bool
+    command: tuple[str, ...]
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+NOTE = step_file(folder.NOTE, "job", Asked)
+
+
+def load(path: Path) -> Asked:
+    """What job.json, or the one in the folder at `path`, asks for. Raises RdmaImagesError where there is none."""
+    found = NOTE.load(path / NOTE.name if path.is_dir() else path)
+    if found is None:
+        raise RdmaImagesError(f"{path}: no job here\ngive the folder of a job, or its job.json")
+    return found

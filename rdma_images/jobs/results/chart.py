@@ -1,0 +1,123 @@
+"""Bus bandwidth by size as an SVG: both axes logarithmic, lines of runs, the published band, the line rate."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Point = tuple[int, float]  # bytes, GB/s
+
+WIDTH, HEIGHT = 900, 440
+LEFT, RIGHT, TOP, BOTTOM = 62, 20, 16, 44
+LEAST = 0.01  # GB/s, as little as nccl-tests print; what is less is drawn there
+MOST_LABELS = 10
+
+
+@dataclass(frozen=True)
+class Line:
+    """A run."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A label of an axis, where it is in the picture."""
+
+    at: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A line in the picture: its points as SVG has them, and what each is."""
+
+    name: str
+    path: str
+    dots: tuple[tuple[float, float, str], ...]  # x, y, what it is
+
+
+@dataclass(frozen=True)
+class Chart:
+    """All that the template draws."""
+
+    lines: tuple[Drawn, ...]
+    band: str  # the points of a polygon; empty where nothing is published
+    rate: float | None  # y of the line rate
+    x: tuple[Tick, ...]
+    y: tuple[Tick, ...]
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = LEFT
+    right: int = WIDTH - RIGHT
+    top: int = TOP
+    bottom: int = HEIGHT - BOTTOM
+
+
+def chart(
+    lines: Sequence[Line], band: Sequence[tuple[int, float, float]] = (), rate: float | None = None
+) -> Chart | None:
+    """The chart of lines, with the lowest and highest published by size; None where no line has a point."""
+    points = [point for line in lines for point in line.points if point[0] > 0]
+    if not points:
+        return None
+    sizes = [size for size, _ in points] + [size for size, _, _ in band]
+    highest = max(LEAST * 10, *(value for _, value in points), *(high for _, _, high in band), rate or 0)
+    axes = _Axes(min(sizes), max(max(sizes), 2 * min(sizes)), 10 ** math.ceil(math.log10(highest) - 1e-9))
+    low = [axes.at(size, value) for size, value, _ in band]
+    high = [axes.at(size, value) for size, _, value in reversed(band)]
+    return Chart(
+        lines=tuple(_drawn(line, axes) for line in lines),
+        band=_path([*low, *high]) if len(band) > 1 else "",
+        rate=axes.y(rate) if rate else None,
+        x=tuple(axes.x_ticks()),
+        y=tuple(axes.y_ticks()),
+    )
+
+
+class _Axes:
+    """Where a size and a bandwidth are in the picture."""
+
+    def __init__(self, smallest: int, largest: int, highest: float) -> None:
+        self.smallest, self.largest, self.highest = smallest, largest, highest
+
+    def x(self, size: int) -> float:
+        share = math.log(size / self.smallest) / math.log(self.largest / self.smallest)
+        return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
+
+    def y(self, value: float) -> float:
+        share = math.log(max(value, LEAST) / LEAST) / math.log(self.highest / LEAST)
+        return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 1)
+
+    def at(self, size: int, value: float) -> tuple[float, float]:
+        return self.x(size), self.y(value)
+
+    def x_ticks(self) -> list[Tick]:
+        first, last = math.ceil(math.log2(self.smallest)), math.floor(math.log2(self.largest))
+        step = max(1, math.ceil((last - first + 1) / MOST_LABELS))
+        return [Tick(self.x(1 << power), short(1 << power)) for power in range(last, first - 1, -step)]
+
+    def y_ticks(self) -> list[Tick]:
+        first, last = round(math.log10(LEAST)), round(math.log10(self.highest))
+        return [Tick(self.y(10.0**power), f"{10.0**power:g}") for power in range(first, last + 1)]
+
+
+def _drawn(line: Line, axes: _Axes) -> Drawn:
+    dots = [
+        (*axes.at(size, value), f"{line.name}: {short(size)}, {value:.4g} GB/s")
+        for size, value in line.points
+        if size > 0
+    ]
+    return Drawn(line.name, _path([(x, y) for x, y, _ in dots]), tuple(dots))
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in points)
+
+
+def short(size: int) -> str:
+    """A size for an axis: 8, 64K, 128M, 16G, as nccl-tests are asked for it."""
+    for unit, power in (("G", 30), ("M", 20), ("K", 10)):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.3g}{unit}"
+    return str(size)

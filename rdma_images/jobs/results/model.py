@@ -1,0 +1,135 @@
+"""A result: what the logs of a job say. Every value that was read names the file and line that it was read from."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rdma_images.core.model import Fabric
+from rdma_images.validate.verdict import Network
+
+LegName = Literal["fabric", "tcp"]  # the job, and the same job over TCP to compare with
+Column = Literal["out of place", "in place"]
+
+
+@dataclass(frozen=True)
+class Read:
+    """A value that was read. `where` is "file:line", the file relative to the folder of the run."""
+
+    value: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Half:
+    """One half of a row of nccl-tests; a value that the row does not have is None."""
+
+    time: float | None  # µs
+    algbw: float | None  # GB/s
+    busbw: float | None  # GB/s
+    wrong: int | None  # elements; None where nothing was verified
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One row of nccl-tests: a size of a collective."""
+
+    collective: str  # "all_reduce"; empty where the log does not say
+    size: int  # bytes
+    type: str  # "float"
+    redop: str  # "sum", "none"
+    root: str
+    out_of_place: Half | None
+    in_place: Half | None
+    where: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a leg, or makes it doubtful, what to do, and the lines that show it ("file:line")."""
+
+    sentence: str
+    fix: str = ""
+    where: tuple[str, ...] = ()
+    severity: Literal["error", "unknown", "warning"] = "error"  # unknown: the logs do not say what they should
+
+
+@dataclass(frozen=True)
+class Node:
+    """What one node said."""
+
+    name: str
+    ranks: tuple[int, ...]  # those whose lines are in the logs
+    expected: int | None  # adapters of its instance type; None where that is not known
+    adapters: Read | None = None  # how many the network found in the container; the smallest that a process says
+    devices: tuple[str, ...] = ()  # their names, of libibverbs
+    used: int | None = None  # devices that channels go over; NCCL counts adapters that the plugin joins as one
+    provider: Read | None = None  # of libfabric
+    plugin: Read | None = None  # version of aws-ofi-nccl
+    libfabric: Read | None = None  # version
+    nccl: Read | None = None  # version
+    gpudirect: Read | None = None  # "yes", "no", "3 of 8 channels"
+    mtu: Read | None = None  # bytes, of libibverbs
+
+
+@dataclass(frozen=True)
+class Leg:
+    """What the logs of one run of the job say."""
+
+    name: LegName
+    network: Network
+    good: bool | None  # what it should be; None where the logs do not say
+    sentence: str
+    channels: dict[str, int]  # "NET/Libfabric/GDRDMA" -> how many
+    ranks: int  # heard of
+    ranks_expected: int | None
+    nodes: tuple[Node, ...]
+    measurements: tuple[Measurement, ...]
+    problems: tuple[Problem, ...] = ()
+    evidence: dict[str, tuple[str, ...]] = field(default_factory=dict)  # a cause or note -> the lines that say it
+    slow: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what can make it slow -> the lines that say it
+
+    @property
+    def largest(self) -> Measurement | None:
+        """The row of the largest size, which is compared with published runs; of rows of one size the last."""
+        return max(reversed(self.measurements), key=lambda row: row.size, default=None)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What somebody published for such a job at one size, or what the network cards can carry."""
+
+    what: str
+    size: int | None  # bytes; None for the line rate
+    low: float  # GB/s
+    high: float  # GB/s
+    source: str
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The bus bandwidth to expect from a job: shown, and never a reason to fail."""
+
+    line_rate: Reference | None
+    published: tuple[Reference, ...] = ()
+    share: float | None = None  # of the line rate, in the row of the largest size
+    causes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of being below it, the likeliest first -> lines
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a job's logs say, with what that was compared with."""
+
+    job: str  # its name; empty where there is no job.json
+    digest: str  # of the image, "sha256:…"; empty where it is not known
+    instance: str
+    nodes: int | None  # asked for
+    fabric: Fabric | None  # that it should use
+    legs: tuple[Leg, ...]
+    expected: Expected
+    sentence: str
+    exit_code: int  # as `verdict` ends: 0 good, 1 not good, 3 where the logs do not say
+    time: str  # when the logs were read, ISO 8601, UTC
+    schema: Literal[1] = 1
+
+    def leg(self, name: LegName) -> Leg | None:
+        """The leg of this name; None where it was not run."""
+        return next((leg for leg in self.legs if leg.name == name), None)

@@ -1,0 +1,182 @@
+"""The tables that nccl-tests print, of every version since 2.10: the columns are those that the header names."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rdma_images.jobs.results.model import Half, Measurement, Read
+
+MOST = 10_000  # rows of one log; a sweep from 8 bytes to 64 GiB has 34
+
+# People paste headers without the "#", and with a column of their own before it.
+HEADER = re.compile(r"\b(size +count +.*\bbusbw\b.*)$")
+STARTED = re.compile(r"# Collective test starting: (\w+?)(?:_perf)?\s*$")  # 2.17.4
+SIZES = re.compile(r"# nThread \d+ .*?minBytes \d+ maxBytes (\d+) ")
+REDUCED = re.compile(r"# Reducing maxBytes to (\d+) due to memory limitation")
+OUT_OF_BOUNDS = re.compile(r"# Out of bounds values +: (\d+) (?:OK|FAILED)")
+DEVICE = re.compile(
+    r"#\s+Rank +(\d{1,6}) (?:Group +\d+ )?Pid +(\d{1,10}) on +([\w.-]+) device +\d+ \[([\da-fx:]{2,20})\]"
+)
+FAILED = re.compile(r"(Test (?:NCCL|CUDA) failure|Test timeout|Test failure)\b")
+# What stands before a row, without a blank between where the size is as wide as its column: "[1,0]<stdout>:".
+GLUED = re.compile(r"\D.*?(?<!\d)(\d+)$")
+# A row is written in two pieces, before and after its measurement: lines of NCCL's can stand between them.
+TORN = re.compile(r"^(.*\s-?\d+)[\w.-]*:\d+:\d+ \[\d+\]")
+NUMBERS = re.compile(r"\s*(?:(?:[\d.]+(?:e[+-]?\d+)?|N/A|-?nan|inf)(?:\s+|$)){3,}$", re.IGNORECASE)
+HALF = ("algbw", "busbw", "#wrong", "error")
+TIMES = ("time", "cputime")
+
+
+@dataclass
+class Table:
+    """Reads the lines of one log that nccl-tests wrote, and remembers the rows."""
+
+    rows: list[Measurement] = field(default_factory=list)
+    devices: dict[int, Read] = field(default_factory=dict)  # rank -> host
+    shared: dict[tuple[str, str], list[Read]] = field(default_factory=dict)  # host, GPU -> the ranks of one test on it
+    out_of_bounds: Read | None = None  # the worst count
+    largest: Read | None = None  # bytes that were asked for, or that the memory allows
+    failure: Read | None = None
+    late: list[Read] = field(default_factory=list)  # processes that took longer than others, by the JSON of -I 1
+    concluded: bool = False  # the last table has its end
+    _gpus: dict[tuple[str, str], dict[int, Read]] = field(default_factory=dict)  # of the test that is being read
+    _collective: str = ""
+    _columns: tuple[str, ...] = ()  # those of the header that was read last
+    _begun: str = ""  # the first piece of a row that was torn
+
+    @property
+    def open(self) -> bool:
+        """Whether rows may follow."""
+        return bool(self._columns)
+
+    def line(self, line: str, where: str) -> None:
+        """Read a line of the log, as it stands there. One that is not nccl-tests' changes nothing."""
+        at = line.find("#")
+        if "busbw" in line and (match := HEADER.search(line)):
+            self._columns, self._begun, self.concluded = _columns(match[1]), "", False
+        elif at >= 0:
+            self._comment(line[at:], where)
+        elif self._columns and len(self.rows) < MOST:
+            self._row(line, where)
+        if "Test " in line and (match := FAILED.search(line)):
+            self.failure = self.failure or Read(match[1], where)
+
+    def device(self, rank: int, host: str, gpu: str, where: str) -> None:
+        """Note where a rank ran. Until 2.14 a GPU is named by its bus alone, which is not unique on every machine."""
+        self.devices[rank] = Read(host, where)
+        if gpu.count(":") == 2:
+            ranks = self._gpus.setdefault((host, gpu), {})
+            ranks[rank] = Read(str(rank), where)
+            if len(ranks) > 1:
+                self.shared[host, gpu] = list(ranks.values())
+
+    def beside(self, line: str) -> None:
+        """Read a line of NCCL's, which may have the first piece of a row before it."""
+        if self._columns and (match := TORN.match(line)):
+            self._begun = match[1]
+
+    def _comment(self, line: str, where: str) -> None:
+        if match := STARTED.match(line):
+            self._collective = match[1]
+        elif match := SIZES.match(line) or REDUCED.match(line):
+            self.largest = Read(match[1], where)
+            self._gpus = {} if "nThread" in line else self._gpus  # another test may place its ranks otherwise
+        elif match := OUT_OF_BOUNDS.match(line):
+            if self.out_of_bounds is None or int(match[1]) > int(self.out_of_bounds.value):
+                self.out_of_bounds = Read(match[1], where)
+            self._columns, self.concluded = (), True
+        elif (match := DEVICE.match(line)) and len(self.devices) < MOST:
+            self.device(int(match[1]), match[3], match[4], where)
+
+    def _row(self, line: str, where: str) -> None:
+        if self._begun and NUMBERS.match(line):
+            line = f"{self._begun} {line}"
+        row = _measurement(self._columns, line.split(), self._collective, where)
+        if row:
+            self.rows.append(row)
+            self._begun = ""
+
+
+def _columns(header: str) -> tuple[str, ...]:
+    """The names of the columns. A timestamp is two words in a row."""
+    names = header.split()
+    return (*names[:-1], "date", "clock") if names[-1] == "timestamp" else tuple(names)
+
+
+def _measurement(columns: Sequence[str], words: Sequence[str], collective: str, where: str) -> Measurement | None:
+    """The row that the words are; None where they are none. The out-of-place half may be blank."""
+    half = _half_width(columns)
+    for names in (columns, (*columns[: -2 * half - _stamp(columns)], *columns[-half - _stamp(columns) :])):
+        found = list(words[-len(names) :])
+        if len(found) < len(names):
+            continue
+        if match := GLUED.match(found[0]):
+            found[0] = match[1]
+        if row := _typed(names, found, collective, where):
+            return row
+    return None
+
+
+def _half_width(columns: Sequence[str]) -> int:
+    """How many columns a half of the row has."""
+    times = [n for n, name in enumerate(columns) if name in TIMES]
+    return times[1] - times[0] if len(times) == 2 else 0
+
+
+def _stamp(columns: Sequence[str]) -> int:
+    return 2 if columns and columns[-1] == "clock" else 0
+
+
+def _typed(names: Sequence[str], words: Sequence[str], collective: str, where: str) -> Measurement | None:
+    """The row of the words under these columns; None where a word is not what its column has."""
+    before = {
+        name: word
+        for name, word in zip(names, words, strict=True)
+        if name in ("size", "count", "type", "redop", "root")
+    }
+    if not (before["size"].isdecimal() and before["count"].isdecimal() and re.match(r"[a-z]", before.get("type", ""))):
+        return None
+    halves: list[dict[str, str]] = []
+    for name, word in zip(names, words, strict=True):
+        if name in TIMES:
+            halves.append({"time": word})
+        elif name in HALF and halves:
+            halves[-1][name] = word
+    try:
+        read = [_half(half) for half in halves]
+    except ValueError:
+        return None
+    if not read:
+        return None
+    return Measurement(
+        collective=collective,
+        size=int(before["size"]),
+        type=before.get("type", ""),
+        redop=before.get("redop", ""),
+        root=before.get("root", ""),
+        out_of_place=read[0] if len(read) == 2 else None,
+        in_place=read[-1],
+        where=where,
+    )
+
+
+def _half(words: dict[str, str]) -> Half:
+    """A half of a row. Raises ValueError for what is no number. `error`, until 2.11, is a difference and no count."""
+    return Half(
+        time=number(words.get("time")),
+        algbw=number(words.get("algbw")),
+        busbw=number(words.get("busbw")),
+        wrong=None if (wrong := number(words.get("#wrong"))) is None else int(wrong),
+    )
+
+
+def number(word: object) -> float | None:
+    """The number that a word is; None for one that nccl-tests do not have ("N/A", nan). Raises ValueError."""
+    if word is None or (isinstance(word, str) and word.strip().lower() in ("n/a", "nan", "-nan", "inf", "null")):
+        return None
+    if not isinstance(word, str | int | float) or isinstance(word, bool):
+        raise ValueError(f"{word!r} is no number")
+    value = float(word)
+    if not 0 <= value < 1e15:
+        raise ValueError(f"{word!r} is no time, rate or count")
+    return value

@@ -1,0 +1,126 @@
+"""What each process of a job said of its network, by the host and process id before NCCL's lines."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rdma_images.facts.nccl_logs import Wording
+from rdma_images.jobs.results.model import Read
+from rdma_images.validate import nccl_log
+
+Channel = tuple[str, str, bool]  # network, device, GPUDirect
+
+MARKS = (" rank ", "NET/", "NCCL version", "NCCL_HOSTID")  # of the messages that are looked into
+LARGEST = 1000  # different channels of a process
+EXAMPLES = 3  # lines that are named for one wording
+MOST = 20_000  # processes, or different prefixes of lines
+
+WHO = re.compile(r"(?P<host>[\w.-]{1,255}):(?P<pid>\d{1,10}):\d{1,10} \[-?\d+\]")
+RANK = re.compile(r" rank (\d{1,6}) n[rR]anks (\d{1,6})\b(?: nNodes (\d{1,6}))?")
+HOSTID = re.compile(r"NCCL_HOSTID set by environment to ([\w.-]{1,255})")
+NCCL = re.compile(r"NCCL version (\d[\w.+-]*)")
+PLUGIN = re.compile(r"NET/OFI (?:Initializing|Using) aws-ofi-nccl (\d[\w.-]*)")
+LIBFABRIC = re.compile(r"NET/OFI Using Libfabric version (\d[\w.]*)")
+PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w;-]+)(?:.*\(found (\d{1,4}) nics\))?")
+MTU = re.compile(r"NET/IB ?: .*\bmtu (\d{1,5})\b")
+CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : .* via NET/([^/]{1,100})/(\d{1,4})(?:\(\d+\))?(/GDRDMA)?")
+DEVICE = re.compile(r"\[\d+\] ?(\{[^}]*\}|[\w.-]+):\d+/")
+
+
+@dataclass
+class Process:
+    """One process. Of what it says more than once the first is kept, with its place."""
+
+    host: str
+    communicators: dict[int, dict[int, str]] = field(default_factory=dict)  # ranks of it -> own rank -> where
+    channels: Counter[Channel] = field(default_factory=Counter)  # network, device, GPUDirect
+    places: dict[Channel, str] = field(default_factory=dict)  # of the first such channel
+    devices: tuple[str, ...] = ()  # of libibverbs
+    hostid: str = ""
+    said: dict[str, Read] = field(default_factory=dict)  # "nccl", "plugin", "provider", "adapters", …
+
+    def note(self, name: str, value: str, where: str) -> None:
+        """Keep a value, unless one of this name is there."""
+        self.said.setdefault(name, Read(value, where))
+
+    def channel(self, key: Channel, where: str, times: int = 1) -> None:
+        """Note channels over a network; `where` is the first of them."""
+        if key in self.channels or len(self.channels) < LARGEST:
+            self.channels[key] += times
+            self.places.setdefault(key, where)
+
+
+class Processes:
+    """Those of a job, and how large it said that it is."""
+
+    def __init__(self, wordings: Iterable[Wording] = ()) -> None:
+        self.ranks = self.nodes = 0  # of the largest communicator
+        self.found: dict[tuple[str, str], Process] = {}
+        self.evidence: dict[str, list[str]] = {}  # a meaning -> the first lines that have it
+        self._wordings = tuple(wordings)
+        self._prefixes: dict[str, Process | None] = {}
+
+    def of(self, prefix: str) -> Process | None:
+        """Who wrote the line that begins with `prefix`; None where that is not to be seen."""
+        if prefix in self._prefixes:
+            return self._prefixes[prefix]
+        if len(self._prefixes) > MOST:  # each line has its own, with a time in it
+            self._prefixes.clear()
+        match = WHO.search(prefix)
+        known = self.found.get((match["host"], match["pid"])) if match else None
+        if match and not known and len(self.found) < MOST:
+            known = self.found[match["host"], match["pid"]] = Process(match["host"])
+        self._prefixes[prefix] = known
+        return known
+
+    def ranks_of(self, process: Process) -> dict[int, str]:
+        """The ranks of a process in the job's largest communicator: a training has smaller ones beside it."""
+        return process.communicators.get(self.ranks, {})
+
+    def meanings(self, name: str, lines: Sequence[tuple[int, str]]) -> None:
+        """Note where the wordings are found first, in numbered lines of the log called `name`."""
+        text = "\n".join(line for _, line in lines)
+        for row in self._wordings:
+            # A search in the whole text costs a fraction of one in each line, and mostly finds nothing.
+            if re.search(row.says, text, re.MULTILINE):
+                for number, line in lines:
+                    self._evidence(row.meaning(line), f"{name}:{number}")
+
+    def _evidence(self, meaning: str | None, where: str) -> None:
+        """Keep the first lines of a meaning."""
+        if meaning and (meaning in self.evidence or len(self.evidence) < LARGEST):
+            kept = self.evidence.setdefault(meaning, [])
+            if len(kept) < EXAMPLES and where not in kept:
+                kept.append(where)
+
+    def message(self, process: Process | None, message: str, where: str) -> None:
+        """Note what another line of NCCL's says."""
+        if process is None or not any(mark in message for mark in MARKS):
+            return
+        if match := CHANNEL.match(message):
+            process.channel((match[1], match[2], match[3] is not None), where)
+        elif match := RANK.search(message):
+            own = process.communicators.setdefault(int(match[2]), {})
+            if len(own) < LARGEST:
+                own.setdefault(int(match[1]), where)
+            self.ranks = max(self.ranks, int(match[2]))
+            self.nodes = max(self.nodes, int(match[3] or 0))
+        for name, value in _values(message):
+            process.note(name, value, where)
+        if match := HOSTID.search(message):
+            process.hostid = match[1]
+        if (match := nccl_log.DEVICES.search(message)) and not process.devices:
+            process.devices = tuple(DEVICE.findall(match["devices"]))
+            process.note("adapters", str(len(process.devices)), where)
+
+
+def _values(message: str) -> Iterator[tuple[str, str]]:
+    """What the message says by name."""
+    for name, pattern in (("nccl", NCCL), ("plugin", PLUGIN), ("libfabric", LIBFABRIC), ("mtu", MTU)):
+        if match := pattern.search(message):
+            yield name, match[1]
+    if match := PROVIDER.search(message):
+        yield "provider", match[1]
+        if match[2]:
+            yield "adapters", match[2]

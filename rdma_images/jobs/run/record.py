@@ -1,0 +1,60 @@
+"""run.json: what a run submitted and what became of it, so that a later one can remove what this one could not."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rdma_images.core import files
+from rdma_images.core.step_files import step_file
+from rdma_images.jobs.results.model import LegName
+
+RUNS = "runs"  # in a job's folder
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A leg of a run. Times are ISO 8601, UTC."""
+
+    leg: LegName
+    tag: str
+    submitted: str
+    ended: str = ""
+    how: str = ""  # it ended
+    why: str = ""
+    left: Literal["there", "removed", "kept"] = "there"
+
+
+@dataclass(frozen=True)
+class Record:
+    """The legs of a run, in their order."""
+
+    legs: tuple[Entry, ...]
+    schema: Literal[1] = 1
+
+
+FILE = step_file("run.json", "job.run", Record)
+
+
+def write(folder: Path, entries: Iterable[Entry]) -> None:
+    """Write the record of the run in `folder`."""
+    FILE.save(folder / FILE.name, Record(tuple(entries)))
+
+
+def load(folder: Path) -> list[Entry]:
+    """The legs of the run in `folder`; none where it has no record."""
+    found = FILE.load(folder / FILE.name)
+    return list(found.legs) if found else []
+
+
+def last(folder: Path) -> Path:
+    """The folder of a run: `folder` itself, or the last run of the job in it."""
+    return next((run for run in reversed(files.entries(folder / RUNS)) if run.is_dir()), folder)
+
+
+def left_behind(job: Path) -> Iterator[tuple[Path, list[Entry]]]:
+    """The runs of the job in the folder `job` that did not remove what they had submitted."""
+    for folder in files.entries(job / RUNS):
+        entries = load(folder)
+        if any(one.left == "there" for one in entries):
+            yield folder, entries

@@ -1,0 +1,125 @@
+"""SageMaker: boto3 where it is installed, else the command `aws`. The training job's name is this run's alone."""
+
+import json
+import tarfile
+from collections.abc import Iterator
+from typing import Any
+
+from rdma_images.core.plain import plain
+from rdma_images.jobs.run.command import output
+from rdma_images.jobs.run.model import CommandError, Leg, Phase, State
+
+STREAMS = "/aws/sagemaker/TrainingJobs"
+WAITING = (
+    "Starting",
+    "Pending",
+    "LaunchingMLInstances",
+    "PreparingTrainingStack",
+    "Downloading",
+    "DownloadingTrainingImage",
+)
+ENDED: dict[str, Phase] = {"Completed": "succeeded", "Failed": "failed", "Stopped": "failed"}
+Answer = dict[str, Any]  # of the API
+
+
+class SageMaker:
+    """A training job."""
+
+    def __init__(self, leg: Leg) -> None:
+        self._leg = leg
+
+    def submit(self) -> None:
+        """Send request.json under this run's name."""
+        request = json.loads(self._leg.file.read_text(encoding="utf-8"))
+        self._call("sagemaker", "create-training-job", {**request, "TrainingJobName": self._leg.name})
+
+    def state(self) -> State:
+        """The secondary status and its message."""
+        told = self._told()
+        status, second = told["TrainingJobStatus"], told.get("SecondaryStatus", "")
+        messages = [one.get("StatusMessage", "") for one in told.get("SecondaryStatusTransitions", ())]
+        why = plain(": ".join(filter(None, (second, told.get("FailureReason") or (messages or [""])[-1]))))
+        if status in ENDED:
+            return State(ENDED[status], "" if status == "Completed" else f"{status}: {why}")
+        return State("waiting" if second in WAITING else "running", why)
+
+    def collect(self) -> None:
+        """The hosts' streams in CloudWatch, and NCCL's logs in what the job left in S3."""
+        asked = {"logGroupName": STREAMS, "logStreamNamePrefix": f"{self._leg.name}/"}
+        for stream in self._call("logs", "describe-log-streams", asked).get("logStreams", ()):
+            name = stream["logStreamName"]
+            lines = "".join(f"{line}\n" for line in self._lines(name))
+            (self._leg.logs / f"{name.rpartition('/')[2]}.log").write_text(lines, encoding="utf-8")
+        self._left()
+
+    def delete(self) -> None:
+        """Stop it; SageMaker keeps the record of a job and nothing of it runs on."""
+        try:
+            told = self._told()
+        except CommandError as error:
+            if "not found" in str(error) or "Could not find" in str(error):
+                return
+            raise
+        if told["TrainingJobStatus"] == "InProgress":
+            self._call("sagemaker", "stop-training-job", {"TrainingJobName": self._leg.name})
+
+    def _told(self) -> Answer:
+        return self._call("sagemaker", "describe-training-job", {"TrainingJobName": self._leg.name})
+
+    def _lines(self, stream: str) -> Iterator[str]:
+        """The messages of a stream, page after page; the API repeats the last page's token at the end."""
+        asked = {"logGroupName": STREAMS, "logStreamName": stream, "startFromHead": True}
+        token = ""
+        while True:
+            page = self._call("logs", "get-log-events", {**asked, **({"nextToken": token} if token else {})})
+            yield from (event["message"] for event in page["events"])
+            if page["nextForwardToken"] == token:
+                return
+            token = page["nextForwardToken"]
+
+    def _left(self) -> None:
+        """The logs in output.tar.gz, where the job came far enough to leave one."""
+        bucket, _, prefix = self._leg.job.parameters["output"].removeprefix("s3://").partition("/")
+        key = "/".join(filter(None, (prefix.strip("/"), self._leg.name, "output/output.tar.gz")))
+        found = self._call("s3api", "list-objects-v2", {"Bucket": bucket, "Prefix": key})
+        if not found.get("Contents"):
+            return
+        packed = self._leg.logs / "output.tar.gz"
+        if client := self._client("s3"):
+            client.download_file(bucket, key, str(packed))
+        else:
+            output(["aws", "s3", "cp", f"s3://{bucket}/{key}", packed, "--region", self._region], limit=600)
+        with tarfile.open(packed) as tar:
+            for member in tar:
+                if member.isfile() and member.name.endswith(".log"):
+                    member.name = member.name.rpartition("/")[2]
+                    tar.extract(member, self._leg.logs, filter="data")
+        packed.unlink()
+
+    @property
+    def _region(self) -> str:
+        return self._leg.job.parameters["region"]
+
+    def _client(self, service: str) -> Any:
+        """boto3's client, None where boto3 is not installed."""
+        try:
+            import boto3
+        except ModuleNotFoundError:
+            return None
+        make: Any = boto3.client  # one of hundreds of types, by the name
+        return make("s3" if service == "s3api" else service, region_name=self._region)
+
+    def _call(self, service: str, operation: str, asked: Answer) -> Answer:
+        """One call of the API. Raises CommandError with its words where it fails."""
+        client = self._client(service)
+        if client is None:
+            words = ["aws", service, operation, "--region", self._region, "--output", "json"]
+            answer: Answer = json.loads(output([*words, "--cli-input-json", json.dumps(asked)]) or "{}")
+            return answer
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            found: Answer = getattr(client, operation.replace("-", "_"))(**asked)
+        except (BotoCoreError, ClientError) as error:
+            raise CommandError(f"aws {service} {operation}: {plain(str(error))}") from None
+        return found

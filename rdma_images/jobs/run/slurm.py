@@ -1,0 +1,90 @@
+"""Slurm: sbatch, squeue, scontrol, scancel. The job's comment is the run's tag."""
+
+import re
+import shutil
+import time
+
+from rdma_images.jobs.run.command import output
+from rdma_images.jobs.run.model import CommandError, Leg, State
+
+WAITING = (
+    "PENDING",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "REQUEUE_FED",
+    "SUSPENDED",
+    "STOPPED",
+    "RESV_DEL_HOLD",
+    "SPECIAL_EXIT",
+)
+RUNNING = ("RUNNING", "CONFIGURING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING")
+PATIENCE = 60.0  # seconds until a cancelled job has left the queue
+
+
+class Slurm:
+    """A job in Slurm's queue."""
+
+    def __init__(self, leg: Leg) -> None:
+        self._leg = leg
+        self._id = ""
+
+    def submit(self) -> None:
+        """The script runs in the folder of logs, and leaves those of the ranks there."""
+        words = ["sbatch", "--parsable", f"--comment={self._leg.tag}", f"--chdir={self._leg.logs.absolute()}"]
+        self._id = output([*words, self._leg.file]).strip().partition(";")[0]
+
+    def state(self) -> State:
+        """Slurm's state of the job with its reason, and which nodes cannot be used, and why."""
+        try:
+            told = output(["scontrol", "show", "job", "--oneliner", self._id])
+        except CommandError as error:
+            if "Invalid job id" not in str(error):
+                raise
+            return self._of_accounting()
+        fields = dict(re.findall(r"(\w+)=(\S*)", told))
+        name, reason = fields["JobState"], fields.get("Reason", "").replace("_", " ")
+        where = "" if fields.get("NodeList", "(null)") == "(null)" else f" on {fields['NodeList']}"
+        if name in WAITING:
+            return State("waiting", "; ".join(filter(None, (f"{name}, reason: {reason}", _unusable()))))
+        if name in RUNNING:
+            return State("running", f"{name}{where}")
+        if name == "COMPLETED":
+            return State("succeeded")
+        code = fields.get("ExitCode", "")
+        said = f"Slurm says {name}{where}, exit code {code}" + (f", reason: {reason}" if reason != "None" else "")
+        return State("failed", "; ".join(filter(None, (said, _unusable()))))
+
+    def collect(self) -> None:
+        """The ranks' logs are in a folder of the job's below; here they lie side by side."""
+        for folder in self._leg.logs.glob(f"*-{self._id}"):
+            for log in folder.iterdir():
+                log.rename(self._leg.logs / log.name)
+            shutil.rmtree(folder)
+
+    def delete(self) -> None:
+        """Cancel what has this run's tag, and wait until the queue has nothing of it."""
+        until = time.monotonic() + PATIENCE
+        while ids := self._queued():
+            output(["scancel", *ids])
+            if time.monotonic() > until:
+                raise CommandError(f"job {', '.join(ids)} is still in the queue\nscancel it: scancel {' '.join(ids)}")
+            time.sleep(0.3)
+
+    def _queued(self) -> list[str]:
+        """The ids of what this run submitted and is in the queue."""
+        lines = output(["squeue", "--me", "--noheader", "--format=%i|%k"]).splitlines()
+        return [
+            number for number, _, comment in (line.strip().partition("|") for line in lines) if comment == self._leg.tag
+        ]
+
+    def _of_accounting(self) -> State:
+        """What sacct knows of a job that the controller has forgotten."""
+        words = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=State,ExitCode", f"--jobs={self._id}"]
+        name, _, code = output(words).strip().partition("|")
+        return State("succeeded") if name == "COMPLETED" else State("failed", f"Slurm says {name}, exit code {code}")
+
+
+def _unusable() -> str:
+    """The nodes that take no job, each with the reason that was given for it."""
+    words = ["sinfo", "--noheader", "--Node", "--states=drain,down,fail", "--format=%N is %T: %E"]
+    return "; ".join(dict.fromkeys(filter(None, output(words).splitlines())))

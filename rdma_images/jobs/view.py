@@ -1,0 +1,69 @@
+"""Jobs and launchers to look at."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rdma_images.inputs import choice
+from rdma_images.inputs.project import Project
+from rdma_images.jobs import image
+from rdma_images.jobs.model import Value
+
+
+def made(values: Sequence[Value], folder: Path) -> RenderableType:
+    """A job or cluster for people: each value, why, and where the files are; job.json also has the sources."""
+    table = Table("value", "", "why", box=None, pad_edge=False, header_style="bold")
+    for value in values:
+        if value.name != "image":
+            table.add_row(value.name, value.value, value.why)
+    files = ", ".join(sorted(path.name for path in folder.iterdir()))
+    # A table would cut its digest off.
+    images = [Text(f"image  {one.value}\n", no_wrap=True, overflow="ignore") for one in values if one.name == "image"]
+    return Group(*images, table, Text.assemble("\n", (str(folder), "bold"), f"  {files}"))
+
+
+def launchers(project: Project) -> list[dict[str, object]]:
+    """Every launcher with the targets that it can start and what it asks for."""
+    planned = choice.plan(project, None, False, None).images
+    return [
+        {
+            "launcher": name,
+            "summary": row.summary,
+            "version": row.version,
+            "fabrics": list(row.fabrics),
+            "targets": [
+                one.target
+                for one in planned
+                if one.fabric in row.fabrics and set(image.starters(one)) & set(row.starts)
+            ],
+            "parameters": {
+                key: {"what": one.what, "default": one.default, "required": one.required, "when": one.when}
+                for key, one in {**row.parameters, **project.facts.launchers.parameters}.items()
+                if any(one.asked(fabric, 2, row.kind) for fabric in row.fabrics)
+            },
+            "source": project.facts.launchers.cite(row),
+        }
+        for name, row in project.facts.launchers.launchers.items()
+    ]
+
+
+def table(rows: Sequence[Mapping[str, object]]) -> RenderableType:
+    """The launchers for people."""
+    parts: list[RenderableType] = []
+    for row in rows:
+        parts.append(Text.assemble("\n", (str(row["launcher"]), "bold"), f"  {row['summary']} ({row['version']})"))
+        parts.append(Text(f"  targets: {_words(row['targets'])}"))
+        asked = Table(box=None, pad_edge=False, show_header=False)
+        parameters = row["parameters"]
+        assert isinstance(parameters, dict)
+        for key, one in parameters.items():
+            asked.add_row("  --param", key, one["when"], one["what"])
+        parts.append(asked)
+    return Group(*parts)
+
+
+def _words(listed: object) -> str:
+    return ", ".join(map(str, listed)) if isinstance(listed, list) and listed else "none"
