@@ -7,44 +7,53 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rdma_images import order, paths, plan
-from rdma_images.engine import Progress, silent
-from rdma_images.errors import RdmaImagesError, RefusedError
-from rdma_images.model import Image
-from rdma_images.site import site
+from rdma_images.build import order
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.model import Image
+from rdma_images.core.progress import Progress, silent
+from rdma_images.inputs import project
+from rdma_images.plan import plan
 
 _LIMIT = 300  # seconds for the digests of the commit before
 
 
 def digests(progress: Progress = silent) -> dict[str, str]:
     """Image id -> digest of its inputs, of the whole matrix of this checkout."""
-    here = site()
+    here = project.load()
     images = plan.plan(here.matrix, here.facts, everything=True).images
     return {image.id: order.order(image, here, progress=progress).inputs for image in images}
 
 
 def changed(images: Sequence[Image], now: Mapping[str, str], before: Mapping[str, str]) -> tuple[Image, ...]:
-    """Those of `images` that are new or made of something else."""
+    """Those of `images` that are new or whose inputs changed."""
     return tuple(image for image in images if before.get(image.id) != now[image.id])
 
 
 def digests_at(commit: str, progress: Progress = silent) -> dict[str, str]:
-    """`digests` of another commit, computed by its own code in a worktree of its own.
+    """`digests` of another commit, computed by that commit's code in a git worktree.
 
-    A commit that cannot tell (from before this was possible, or broken) gives no digests, so that everything is
-    built. Raises RefusedError for a commit that is not here.
+    A commit whose code cannot do that (too old, or broken) gives no digests: every image is built then. Raises
+    RefusedError for a commit that this clone does not have.
     """
+    if not commit or "\0" in commit:
+        raise RefusedError(
+            f"--changed-since {commit!r}: not a commit\nname a commit, or leave the option out for every image"
+        )
     with tempfile.TemporaryDirectory(prefix="rdma-images-") as name:
         tree = Path(name) / "tree"
-        _git("worktree", "add", "--detach", "--quiet", str(tree), f"{commit}^{{commit}}")
+        # --end-of-options: git would take a name that begins with "-" for an option.
+        found = _git("rev-parse", "--verify", "--end-of-options", f"{commit}^{{commit}}")
+        _git("worktree", "add", "--detach", "--quiet", str(tree), found)
         try:
-            return _digests_in(tree, commit, progress)
+            within = _git("rev-parse", "--show-prefix")  # of a folder of one's own inside a larger repository
+            return _digests_in(tree / within, commit, progress)
         finally:
             _git("worktree", "remove", "--force", str(tree))
 
 
 def _digests_in(tree: Path, commit: str, progress: Progress) -> dict[str, str]:
-    command = [sys.executable, "-m", "rdma_images.ci.changed"]
+    command = [*paths.PYTHON, "-m", "rdma_images.ci.changed"]
     try:
         done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=_LIMIT, check=False)
         found = json.loads(done.stdout)
@@ -54,15 +63,20 @@ def _digests_in(tree: Path, commit: str, progress: Progress) -> dict[str, str]:
         why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
     else:
         return {str(image): str(digest) for image, digest in found.items()}
-    progress(f"{commit} cannot tell the digests of its images ({why}): every image counts as changed")
+    progress(f"{commit} has no digests of its images ({why}): every image counts as changed")
     return {}
 
 
-def _git(*arguments: str) -> None:
-    done = subprocess.run(["git", "-C", str(paths.PROJECT), *arguments], capture_output=True, text=True, check=False)
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(paths.PROJECT), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise RefusedError(f"git: {error.strerror}\ninstall it, or leave --changed-since out") from None
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["git gives no reason"])[-1]
-        raise RefusedError(f"{' '.join(arguments[:2])}: {said}: fetch the commit, or name another")
+        raise RefusedError(f"git {arguments[0]}: {said}\nfetch the commit, or name another")
+    return done.stdout.strip()
 
 
 def main() -> int:

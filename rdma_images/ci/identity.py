@@ -1,8 +1,10 @@
-"""GitHub's word for which job this is, in files that Alibaba Cloud's and Azure's SDKs read, fresh while a command runs.
+"""GitHub's identity token of this job, in files that Alibaba Cloud's and Azure's SDKs read, fresh while a command runs.
 
 `python -m rdma_images.ci.identity COMMAND …`, in a job that may ask for it (`id-token: write`). A cloud takes part
-whose variables are set; without any, the command just runs. The word is good for five minutes and the SDKs exchange it
-when they need a role, for the second registry of a long push for instance: so it is asked for again and again.
+whose variables are set; without any, the command just runs. The token is good for five minutes and the SDKs exchange it
+when they need a role, for the second registry of a long push for instance: so a fresh one is fetched every two minutes.
+Azure's own login action takes one token, and what comes later fails with AADSTS700024 (github.com/Azure/login, issues
+180 and 372).
 """
 
 import os
@@ -17,20 +19,20 @@ from pathlib import Path
 
 import requests
 
-from rdma_images import atomic
-from rdma_images.cli import progress
-from rdma_images.errors import RdmaImagesError, RefusedError
+from rdma_images.core import atomic, http
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.progress import progress
 
 # What GitHub gives to a job with `id-token: write`. Source: docs.github.com, "OpenID Connect reference".
 URL, TOKEN = "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"
-FRESH = 120.0  # seconds: a word asked for this long ago still has some minutes
+FRESH = 120.0  # seconds: a token of this age still has some minutes
 AGAIN = 10.0  # seconds until a question that failed is asked again
 TIMEOUT = 20  # seconds for an answer
 
 
 @dataclass(frozen=True)
 class Cloud:
-    """A cloud whose SDK exchanges such a word for a role."""
+    """A cloud whose SDK exchanges such a token for a role."""
 
     name: str
     needs: tuple[str, ...]  # the variables that say which role; all or none of them are set
@@ -66,7 +68,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], fresh: float = FRESH
         return subprocess.run(command, env=known).returncode
     for name in (URL, TOKEN):
         if not known.get(name):
-            raise RefusedError(f"{name} is not set: give the job the permission `id-token: write`")
+            raise RefusedError(f"{name} is not set\ngive the job the permission `id-token: write`")
     with tempfile.TemporaryDirectory(prefix="rdma-images-", dir=known.get("RUNNER_TEMP")) as folder:
         files = {cloud: Path(folder) / cloud.file for cloud in clouds}
         _write(files, known)
@@ -76,33 +78,34 @@ def run(command: Sequence[str], environ: Mapping[str, str], fresh: float = FRESH
 
 
 def _chosen(environ: Mapping[str, str]) -> tuple[Cloud, ...]:
-    """The clouds whose role is told."""
+    """The clouds whose role is configured."""
     for cloud in CLOUDS:
         missing = [name for name in cloud.needs if name not in environ]
         if missing and len(missing) < len(cloud.needs):
-            raise RefusedError(f"{cloud.name}: {', '.join(missing)} is missing: set all of {', '.join(cloud.needs)}")
+            raise RefusedError(f"{cloud.name}: {', '.join(missing)} is missing\nset all of {', '.join(cloud.needs)}")
     return tuple(cloud for cloud in CLOUDS if cloud.needs[0] in environ)
 
 
 def _write(files: Mapping[Cloud, Path], environ: Mapping[str, str]) -> None:
     for cloud, file in files.items():
-        atomic.write(file, _word(cloud.audience, environ), mode=0o600)
+        atomic.write(file, _token(cloud.audience, environ), mode=0o600)
 
 
-def _word(audience: str, environ: Mapping[str, str]) -> str:
+def _token(audience: str, environ: Mapping[str, str]) -> str:
     """What GitHub says of this job to `audience`: a signed token."""
     try:
-        answer = requests.get(
-            environ[URL],
-            params={"audience": audience},
-            headers={"Authorization": f"Bearer {environ[TOKEN]}"},
-            timeout=TIMEOUT,
-        )
+        with http.session() as session:
+            answer = session.get(
+                environ[URL],
+                params={"audience": audience},
+                headers={"Authorization": f"Bearer {environ[TOKEN]}"},
+                timeout=TIMEOUT,
+            )
         answer.raise_for_status()
         return str(answer.json()["value"])
     except (requests.RequestException, ValueError, KeyError, TypeError) as error:
         said = str(error).replace(environ[TOKEN], "…")
-        raise RdmaImagesError(f"GitHub does not say to {audience} which job this is: {said}") from None
+        raise RdmaImagesError(f"GitHub gives no identity token for {audience}: {said}\nrun the job again") from None
 
 
 @contextmanager
@@ -116,7 +119,7 @@ def _kept_fresh(files: Mapping[Cloud, Path], environ: Mapping[str, str], fresh: 
             try:
                 _write(files, environ)
                 wait = fresh
-            except (RdmaImagesError, OSError) as error:  # the word that is there has some minutes left
+            except (RdmaImagesError, OSError) as error:  # the last token has some minutes left
                 progress(f"{error}: asked again in {AGAIN:.0f} s")
                 wait = AGAIN
 

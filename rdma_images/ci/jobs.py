@@ -8,15 +8,16 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
 
-from rdma_images import axes
-from rdma_images.errors import RefusedError
-from rdma_images.matrix import Matrix
-from rdma_images.model import Image
+from rdma_images import components
+from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.model import Image
+from rdma_images.plan import axes
+from rdma_images.plan.matrix import Matrix
 
 # GitHub's names for its hosted machines; --runner gives others.
 RUNNERS = {"linux/amd64": "ubuntu-24.04", "linux/arm64": "ubuntu-24.04-arm"}
-UNMEASURED = 120  # minutes: for an image of which no build without a cache is known, nor one of its kin
-SHORTEST, LONGEST = 20, 360  # minutes; GitHub ends a hosted job after the second
+UNMEASURED = 120  # minutes: where no uncached build is known, neither of the image nor of one with the same wheels
+SHORTEST, LONGEST = 20, 360  # minutes; GitHub ends a hosted job after LONGEST
 MOST_JOBS = 256  # of one matrix: docs.github.com, "Usage limits" of Actions
 
 
@@ -41,7 +42,13 @@ def jobs(
     slowest: Mapping[str, float],
     runners: Mapping[str, str] | None = None,
 ) -> tuple[Job, ...]:
-    """A job for each of `images`, which are some of `whole`. `slowest` has the seconds of uncached builds by image."""
+    """A job for each of `images`, which are some of `whole`. `slowest` has the seconds of uncached builds by image.
+
+    Raises RefusedError where `runners` names a platform that no image is for.
+    """
+    for platform in runners or ():
+        if platform not in RUNNERS:
+            raise RefusedError(f"--runner: no platform {platform!r}\n{near(platform, RUNNERS)}")
     chosen = RUNNERS | dict(runners or {})
     return tuple(
         Job(
@@ -61,15 +68,15 @@ def jobs(
 def timeout(uncached: float | None) -> int:
     """Minutes that a job may take: three times the seconds of an uncached build, and ten for all around it.
 
-    A cached one is no measure: the job that finds its cache gone would be ended.
+    Cached builds do not count: a job whose cache is gone would exceed their limit.
     """
     if uncached is None:
         return UNMEASURED
-    return max(SHORTEST, min(LONGEST, math.ceil(3 * uncached / 60) + 10))
+    return max(SHORTEST, math.ceil(min(LONGEST, 3 * uncached / 60 + 10)))
 
 
 def arguments(image: Image, matrix: Matrix) -> str:
-    """The words after `invoke build` that mean this image and no other."""
+    """The options of `invoke build` that select exactly this image."""
     default = axes.complete(matrix.target(image.target).default)
     changed = [f"{name}={value}" for name, value in image.axes.items() if default.get(name) != value]
     words = ["--target", image.target, *(word for change in changed for word in ("--set", change))]
@@ -77,19 +84,18 @@ def arguments(image: Image, matrix: Matrix) -> str:
 
 
 def kin(image: Image) -> tuple[str, ...]:
-    """What images have in common that take hours otherwise: with the same torch, NCCL, Python and platform they share
-    every wheel layer."""
-    shared = ("pytorch", "cuda", "nccl", "python")
+    """Equal for images that share every wheel layer: those with the same torch, NCCL, Python and platform."""
+    shared = (one.name for one in components.ALL if one.decides_wheels)
     return (image.platform, *(image.components[name].version for name in shared if name in image.components))
 
 
 def cache(image: Image) -> str:
-    """The name of an image's cache, short enough for a tag."""
+    """The name of an image's registry cache, short enough for a tag."""
     return f"{image.target}-{sha256(image.id.encode()).hexdigest()[:12]}"
 
 
 def _uncached(image: Image, whole: Sequence[Image], slowest: Mapping[str, float]) -> float | None:
-    """Seconds of the slowest uncached build of an image or, where there was none, of its kin."""
+    """Seconds of the slowest uncached build of an image, or of those with the same wheels where it has none."""
     kindred = [slowest[other.id] for other in whole if other.id in slowest and kin(other) == kin(image)]
     return slowest.get(image.id, max(kindred, default=None))
 
@@ -102,8 +108,8 @@ def as_github(found: Sequence[Job]) -> str:
     """The jobs as the value of `strategy.matrix`, in one line. Raises RefusedError for more than GitHub takes."""
     if len(found) > MOST_JOBS:
         raise RefusedError(
-            f"{len(found)} images are more than the {MOST_JOBS} jobs of one GitHub matrix: "
-            "split it with --shard 1/2 and so on, a workflow call for each"
+            f"{len(found)} images are more than the {MOST_JOBS} jobs of one GitHub matrix\n"
+            "split it with --shard 1/2 and --shard 2/2, a workflow call for each"
         )
     body: dict[str, Any] = {"include": [asdict(job) for job in found]}
     return json.dumps(body, separators=(",", ":"))

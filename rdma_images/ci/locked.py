@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from rdma_images import lock, sources, supply
-from rdma_images.errors import RefusedError
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.model import Image
+from rdma_images.core.paths import COMMAND
 from rdma_images.facts import Facts
-from rdma_images.mirrors import Mirrors
-from rdma_images.model import Image
+from rdma_images.inputs import lock, preflight, sources
+from rdma_images.inputs.mirrors import Mirrors
 
 
 def missing(images: Sequence[Image], facts: Facts, replaced: Mirrors) -> tuple[str, ...]:
@@ -17,7 +18,7 @@ def missing(images: Sequence[Image], facts: Facts, replaced: Mirrors) -> tuple[s
     found: dict[str, None] = {}  # a set in the order of the images
     for image in images:
         for source in sources.pinned(image, facts):
-            if not supply.is_locked(source, replaced):
+            if not preflight.is_locked(source, replaced):
                 found[f"{source.id} ({source.upstream})"] = None
         for what, read in _wheels(image).items():
             try:
@@ -30,8 +31,8 @@ def missing(images: Sequence[Image], facts: Facts, replaced: Mirrors) -> tuple[s
 def require(images: Sequence[Image], facts: Facts, replaced: Mirrors) -> None:
     """Raise RefusedError, with all that is missing in one sentence, unless everything is locked."""
     if names := missing(images, facts, replaced):
-        mend = "run `invoke lock --all` where they can be reached, and commit locks/"
-        raise RefusedError(f"locks/ lacks {', '.join(names)}: {mend}")
+        fix = f"run `{COMMAND} lock --all` where they can be reached, and commit locks/"
+        raise RefusedError(f"locks/ lacks {', '.join(names)}\n{fix}")
 
 
 def _wheels(image: Image) -> dict[str, Callable[[], object]]:

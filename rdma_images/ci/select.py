@@ -3,24 +3,24 @@
 from collections.abc import Sequence
 
 from rdma_images.ci import changed, shard
-from rdma_images.engine import Progress, silent
-from rdma_images.model import Build, Image
-from rdma_images.publish.item import read
+from rdma_images.core.model import Image
+from rdma_images.core.progress import Progress, silent
+from rdma_images.core.step_files import BUILD
 
 
-def select(images: Sequence[Image], part: str, since: str, progress: Progress = silent) -> tuple[Image, ...]:
-    """`images`, of them those that changed since the commit `since`, of them the shard `part` ("i/n"); "" for all."""
+def select(
+    images: Sequence[Image], part: str | None, since: str | None, progress: Progress = silent
+) -> tuple[Image, ...]:
+    """`images`, of them those that changed since the commit `since`, of them the shard `part` ("i/n"); None for all.
+
+    An empty one is refused: it comes of a variable that is not set, and would mean everything.
+    """
     chosen = tuple(images)
-    if since:
+    if since is not None:
         before = changed.digests_at(since, progress)
         chosen = changed.changed(chosen, changed.digests(progress), before)
         progress(f"{len(chosen)} of {len(images)} images have changed since {since}")
-    if part:
+    if part is not None:
         number, of = shard.parse(part)
-        chosen = shard.shard(chosen, of, built)[number - 1]
+        chosen = shard.shard(chosen, of, BUILD.read)[number - 1]
     return chosen
-
-
-def built(image_id: str) -> Build | None:
-    """The last build of an image that this machine knows of."""
-    return read(image_id, "build.json", Build)

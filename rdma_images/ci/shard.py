@@ -1,13 +1,16 @@
-"""Splitting the matrix over machines that share nothing but a registry cache: kin stay together."""
+"""Split the matrix over machines that share only a registry cache: images with the same wheels stay together."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rdma_images.ci.jobs import kin
-from rdma_images.errors import RefusedError
-from rdma_images.model import Build, Image
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.model import Build, Image
 
-FIRST, NEXT = 600.0, 60.0  # seconds assumed of an unmeasured image: the first of its kin, and every other
+PART = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
+MOST = 2_000  # parts: no target has more rows
+FIRST, NEXT = 600.0, 60.0  # seconds assumed for an unmeasured image: the first with its wheels, and each other one
 
 
 @dataclass
@@ -19,18 +22,23 @@ class Shard:
 
 
 def parse(text: str) -> tuple[int, int]:
-    """ "2/5" as (2, 5). Raises RefusedError for anything that is not i/n with 1 <= i <= n."""
-    number, slash, of = text.partition("/")
-    if not (slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-        raise RefusedError(f"--shard {text}: write i/n with i from 1 to n, as in --shard 1/4")
-    return int(number), int(of)
+    """ "2/5" as (2, 5). Raises RefusedError for anything that is not i/n with 1 <= i <= n <= MOST."""
+    found = PART.fullmatch(text)
+    number, of = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= number <= of <= MOST:
+        short = text if len(text) <= 40 else f"{text[:40]}…"
+        raise RefusedError(
+            f"--shard {short}: not a part of a whole\n"
+            f"write i/n with i from 1 to n, and n at most {MOST}, as in --shard 1/4"
+        )
+    return number, of
 
 
 def shard(images: Sequence[Image], of: int, built: Callable[[str], Build | None]) -> tuple[tuple[Image, ...], ...]:
     """`images` in `of` disjoint parts, every image in exactly one; the same input gives the same parts everywhere.
 
-    Kin (the same wheels) stay in one part, unless there are fewer kinds than parts: then the largest are halved until
-    there are enough, each half paying for the shared layers once more. The heaviest goes first, to the lightest part.
+    Images with the same wheels are a group and stay in one part. Where there are fewer groups than parts, the largest
+    groups are halved; each half builds the shared layers again. The heaviest group goes first, to the lightest part.
     """
     groups = _enough(_groups(images), of)
     shards = [Shard() for _ in range(of)]
@@ -63,7 +71,7 @@ def _enough(groups: list[list[Image]], of: int) -> list[list[Image]]:
 
 
 def _seconds(group: Sequence[Image], built: Callable[[str], Build | None]) -> float:
-    """What a group is expected to take: measured where it was built, else assumed."""
+    """The seconds that a group is expected to take: measured where it was built, else assumed."""
     measured: Mapping[str, float] = {image.id: found.seconds for image in group if (found := built(image.id))}
     assumed = (FIRST if number == 0 else NEXT for number in range(len(group)))
     return sum(measured.get(image.id, guess) for image, guess in zip(group, assumed, strict=True))

@@ -1,13 +1,15 @@
-"""The table of a CI run, in the Markdown of job summaries: what was built, proven and published."""
+"""The table of a CI run, in the Markdown of job summaries: what was built, validated and published."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from rdma_images import paths
-from rdma_images.model import Build, Report
+from rdma_images.core import files, paths
+from rdma_images.core.model import Build
+from rdma_images.core.report import Report
+from rdma_images.core.sizes import readable
+from rdma_images.core.step_files import BUILD
 from rdma_images.publish import publication
-from rdma_images.publish.item import read
-from rdma_images.publish.progress import mebibytes
+from rdma_images.report.files import REPORT
 
 HEAD = "| image | build | checks | published |\n|---|---|---|---|"
 
@@ -15,13 +17,13 @@ HEAD = "| image | build | checks | published |\n|---|---|---|---|"
 def summary(folder: Path | None = None) -> str:
     """A row for each image that left a build or a report under build/images/ (or `folder`)."""
     root = folder or paths.IMAGES
-    rows = [_row(one.name) for one in sorted(root.glob("*")) if (one / "build.json").exists()]
+    rows = [_row(one.name) for one in files.entries(root) if files.is_there(one / BUILD.name)]
     return "\n".join([HEAD, *rows]) if rows else "No image was built."
 
 
 def _row(image_id: str) -> str:
-    build, report = read(image_id, "build.json", Build), read(image_id, "report.json", Report)
-    cells = (image_id, _built(build), _proven(report), "<br>".join(_places(image_id)) or "no")
+    build, report = BUILD.read(image_id), REPORT.read(image_id)
+    cells = (image_id, _built(build), _validated(report), "<br>".join(_places(image_id)) or "no")
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
 
 
@@ -32,7 +34,7 @@ def _built(build: Build | None) -> str:
     return f"{build.seconds:.0f} s{rehearsal}<br>`{build.digest[:19]}`"
 
 
-def _proven(report: Report | None) -> str:
+def _validated(report: Report | None) -> str:
     if report is None:
         return "no report"
     counted = ", ".join(
@@ -40,11 +42,11 @@ def _proven(report: Report | None) -> str:
         for kind in ("passed", "failed", "skipped")
         if (number := sum(check.outcome == kind for check in report.checks))
     )
-    return f"{'green' if report.passed else '**red**'}: {counted or 'nothing ran'}"
+    return f"{'passed' if report.passed else '**failed**'}: {counted or 'nothing ran'}"
 
 
 def _places(image_id: str) -> Iterable[str]:
-    found = publication.load(image_id)
+    found = publication.PUBLICATION.usable(image_id)
     for name, place in sorted(found.places.items()) if found else ():
-        sent = mebibytes(place.traffic.pushed)
+        sent = readable(place.traffic.pushed)
         yield f"{name}: `{place.ref}` ({', '.join(place.tags)}; {sent} sent)"
