@@ -13,10 +13,11 @@ from urllib.parse import unquote, urlsplit
 
 from uv import find_uv_bin
 
-from rdma_images import package_index, versions
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core import versions
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import Platform
 from rdma_images.facts import Facts
-from rdma_images.model import Platform
+from rdma_images.inputs import package_index
 
 MACHINES: dict[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 # The C library of the oldest base; a wheel that asks for a newer one would fit none of ours.
@@ -53,14 +54,16 @@ class Index:
             if text := self._compile(f"{package}=={version}", *options, f"--python-version={python}"):
                 packages = tomllib.loads(text)["packages"]
                 return [wheel.get("url") or wheel["path"] for entry in packages for wheel in entry.get("wheels", ())]
-        raise RdmaImagesError(f"the package index has no wheels of {package} {version}")
+        raise RdmaImagesError(f"the package index has no wheels of {package} {version}\nset an index that has them")
 
     def pins(self, requirement: str, platform: Platform, python: str) -> dict[str, str]:
         """What an installation of `requirement` would bring, by name; metadata decides it, no wheel is sent."""
         at = ("--python-platform", f"{MACHINES[platform]}-{MANYLINUX}", "--python-version", python)
         text = self._compile(requirement, *at)
         if text is None:
-            raise RdmaImagesError(f"the package index has nothing for {requirement} on {platform}, python {python}")
+            raise RdmaImagesError(
+                f"the package index has no {requirement} for {platform}, python {python}\nset an index that has it"
+            )
         return _pins(text)
 
     def _compile(self, requirement: str, *options: str) -> str | None:
@@ -77,11 +80,13 @@ class Index:
                     command, input=requirement, env=environ, cwd=folder, capture_output=True, text=True, timeout=SECONDS
                 )
             except subprocess.TimeoutExpired:
-                raise RdmaImagesError(f"{requirement}: the package index did not answer in {SECONDS} s") from None
+                raise RdmaImagesError(
+                    f"{requirement}: the package index did not answer in {SECONDS} s\ntry again"
+                ) from None
         if done.returncode == 0:
             return done.stdout
         if "was not found in the package registry" in done.stderr:
-            raise RdmaImagesError(f"{requirement}: the package index does not have it")
+            raise RdmaImagesError(f"the package index has no {requirement}\nset an index that has it")
         if "No solution found" in done.stderr:
             return None
         raise RdmaImagesError(f"{requirement}: {done.stderr.strip().removeprefix('error: ')}")

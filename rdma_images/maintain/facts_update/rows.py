@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 
-from rdma_images import atomic, versions
-from rdma_images.facts_update.reading import Reading, Value
+from rdma_images.core import atomic, versions
+from rdma_images.maintain.facts_update.reading import Reading, Value
 
 SOURCE = "wheel"  # what the rows of both files name
 WIDTH = 110

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from packaging.utils import parse_wheel_filename
 
-from rdma_images import versions
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core import versions
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import Platform
 from rdma_images.facts import Facts
 from rdma_images.facts.torch import TorchRelease
-from rdma_images.facts_update.index import MACHINES, Index, file_name, pythons
-from rdma_images.facts_update.reading import Reading, Value
-from rdma_images.model import Platform
+from rdma_images.maintain.facts_update.index import MACHINES, Index, file_name, pythons
+from rdma_images.maintain.facts_update.reading import Reading, Value
 
 FILE = "torch.yaml"
 USUAL_PYTHON = "3.12"  # pins do not differ by python; this one has had a wheel in every release since 2.2
@@ -34,7 +34,9 @@ def _read(index: Index, version: str) -> dict[str, Value]:
     """The row of a release as the index has it."""
     pythons = _pythons(index.wheels("torch", version), MACHINES["linux/amd64"])
     if not pythons:
-        raise RdmaImagesError(f"torch {version} has no wheel for linux/amd64")
+        raise RdmaImagesError(
+            f"torch {version} has no wheel for linux/amd64\nleave it out: facts/torch.yaml has releases for amd64"
+        )
     python = USUAL_PYTHON if USUAL_PYTHON in pythons else pythons[0]
     pins = {platform: index.pins(f"torch=={version}", platform, python) for platform in MACHINES}
     on: list[Platform] = [platform for platform in MACHINES if _pinned(pins[platform], _NCCL)]

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rdma_images import versions
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core import versions
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts import Facts
 from rdma_images.facts.nccl import NcclRelease
-from rdma_images.facts_update import abi
-from rdma_images.facts_update.index import MACHINES, Index, file_name, pythons
-from rdma_images.facts_update.reading import Reading, Value
-from rdma_images.mirrors import Mirrors
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.maintain.facts_update import abi
+from rdma_images.maintain.facts_update.index import MACHINES, Index, file_name, pythons
+from rdma_images.maintain.facts_update.reading import Reading, Value
 
 FILE = "nccl.yaml"
 INTERFACES = ("net", "tuner", "profiler", "gin", "rma", "env")
@@ -40,7 +40,10 @@ def _read(index: Index, mirrors: Mirrors, version: str, majors: list[int]) -> di
         return {}
     interfaces = [abi.of_wheel(wheel, mirrors) for wheel in wheels.values()]
     if any(other != interfaces[0] for other in interfaces):
-        raise RdmaImagesError(f"NCCL {version} asks for other plugin interfaces in one CUDA major than in another")
+        raise RdmaImagesError(
+            f"NCCL {version} has other plugin interfaces in one CUDA major than in another\n"
+            "add its row to facts/nccl.yaml by hand"
+        )
     row: dict[str, Value] = {"cuda": _words(wheels)}
     return row | {name: _words(interfaces[0][name]) for name in INTERFACES if name in interfaces[0]}
 

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from rdma_images import atomic, axes, matrix, paths, rules, yamlfile
-from rdma_images.candidate import candidate
+from rdma_images import components
+from rdma_images.core import atomic, paths, yaml_file
 from rdma_images.facts import Facts
-from rdma_images.matrix import Matrix, Row, Target
+from rdma_images.plan import axes, matrix, rules
+from rdma_images.plan.candidate import candidate
+from rdma_images.plan.matrix import Matrix, Row, Target
 
 # A base or a platform is a choice, not a version to keep up with; python and CUDA follow from others.
-VERSIONED = ("pytorch", "nccl", "efa-installer", "aws-ofi-nccl", "nccl-tests")
+VERSIONED = tuple(one.name for one in components.ALL if one.is_bumped)
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def edited(text: str, current: Matrix, wanted: tuple[Bump, ...]) -> str:
                 written, hash_, comment = lines[number].partition("#")
                 lines[number] = old.sub(bump.new, written, count=1) + hash_ + comment
     after = "".join(lines)
-    yamlfile.loads(after, Matrix, "the edited matrix.yaml")
+    yaml_file.loads(after, Matrix, "the edited matrix.yaml")
     return after
 
 
@@ -61,12 +63,13 @@ class Proposal:
     """An edit of matrix.yaml."""
 
     diff: str  # empty where it is as new as it can be
-    remarks: tuple[str, ...]  # what a person has to look at before it is taken
+    remarks: tuple[str, ...]  # what a person has to check before accepting it
 
 
 def propose(facts: Facts, path: Path = paths.MATRIX, write: bool = False) -> Proposal:
-    """The edit of the matrix at `path`; made with `write`."""
+    """The edit of the matrix at `path`; made with `write`. Raises RefusedError for a value that the facts lack."""
     current, before = matrix.load(path), path.read_text(encoding="utf-8")
+    current.check(facts)
     wanted = bumps(current, facts)
     after = edited(before, current, wanted)
     if write and after != before:
@@ -84,7 +87,7 @@ def _comments(before: list[str], after: list[str], name: str) -> Iterator[str]:
 
 
 def _gaps(wanted: tuple[Bump, ...], current: Matrix, facts: Facts) -> Iterator[str]:
-    """What the facts do not know of the new rows."""
+    """What the facts do not know about the new rows."""
     for name in dict.fromkeys(bump.target for bump in wanted):
         row = {bump.axis: bump.new for bump in wanted if bump.target == name}
         for gap in rules.unknown(candidate(name, current.target(name), facts, row), facts):

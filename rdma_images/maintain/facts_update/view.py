@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from rdma_images.facts_update import Update
-    from rdma_images.facts_update.reading import Reading, Value
+    from rdma_images.maintain.facts_update import Update
+    from rdma_images.maintain.facts_update.reading import Reading, Value
 
 
 def as_json(found: Update) -> str:

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 
 import requests
 
-from rdma_images import versions, web
+from rdma_images.components.aws_ofi_nccl import AWS_OFI_NCCL
+from rdma_images.components.efa_installer import EFA_INSTALLER
+from rdma_images.core import versions
 from rdma_images.facts import Facts
-from rdma_images.mirrors import Mirrors
+from rdma_images.inputs import web
+from rdma_images.inputs.mirrors import Mirrors
 
 TIMEOUT = (3.0, 10.0)  # seconds to connect, seconds without a byte
 _CELL = re.compile(r"<tr[^>]*>\s*<td[^>]*>(?:\s|<[^>]+>)*(\d+\.\d+\.\d+)\b")
@@ -49,13 +52,13 @@ def tag_names(text: str) -> list[str]:
 
 PAGES = (
     Page(
-        "efa-installer",
+        EFA_INSTALLER.name,
         "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-changelog.html",
         first_cells,
         lambda facts: list(facts.efa.releases),
     ),
     Page(
-        "aws-ofi-nccl",
+        AWS_OFI_NCCL.name,
         "https://api.github.com/repos/aws/aws-ofi-nccl/releases?per_page=100",
         tag_names,
         lambda facts: list(facts.plugin.releases),

@@ -5,14 +5,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rdma_images import axes, package_index, paths
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
 from rdma_images.facts import Facts
-from rdma_images.facts_update import nccl, pages, rows, torch
-from rdma_images.facts_update.index import Index
-from rdma_images.facts_update.pages import News
-from rdma_images.facts_update.reading import Reading
-from rdma_images.matrix import Matrix
-from rdma_images.mirrors import Mirrors
+from rdma_images.inputs import package_index
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.maintain.facts_update import nccl, pages, rows, torch
+from rdma_images.maintain.facts_update.index import Index
+from rdma_images.maintain.facts_update.pages import News
+from rdma_images.maintain.facts_update.reading import Reading
+from rdma_images.plan import axes
+from rdma_images.plan.matrix import Matrix
 
 __all__ = ["News", "Reading", "Update", "update", "write"]
 
@@ -63,7 +66,15 @@ def update(
 
 
 def write(found: Update, folder: Path = paths.FACTS) -> tuple[Reading, ...]:
-    """Add a row for each new version; returns them. What changed is left to a person: a released wheel should not."""
+    """Add a row for each new version; returns them. What changed is left to a person: a released wheel should not.
+
+    Raises RefusedError for facts that came in a wheel.
+    """
+    if paths.INSTALLED and found.new:
+        raise RefusedError(
+            f"{folder}: the facts that came with the tool are not changed\n"
+            "add the rows to facts/ of your own folder, or update the tool"
+        )
     rows.add(folder, found.new, datetime.now(UTC).date())
     return found.new
 

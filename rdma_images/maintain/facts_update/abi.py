@@ -9,9 +9,9 @@ from typing import IO, TYPE_CHECKING
 
 import requests
 
-from rdma_images import web
-from rdma_images.errors import RdmaImagesError
-from rdma_images.mirrors import Mirrors
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.inputs import web
+from rdma_images.inputs.mirrors import Mirrors
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -58,7 +58,9 @@ class Remote(io.RawIOBase):
         wanted = {"Range": f"bytes={self._place}-{end - 1}"}
         with web.request("GET", self._address, self._mirrors, TIMEOUT, wanted) as answer:
             if answer.status_code != requests.codes.partial_content:
-                raise RdmaImagesError(f"{self._address}: the server sends whole files only")
+                raise RdmaImagesError(
+                    f"{self._address}: the server does not support range requests\nset an index that does"
+                )
             content = answer.content
         view[: len(content)] = content
         self._place += len(content)
@@ -75,9 +77,11 @@ def of_wheel(address: str, mirrors: Mirrors) -> dict[str, tuple[int, ...]]:
         ):
             return of_library(library)
     except StopIteration:
-        raise RdmaImagesError(f"{address}: no {LIBRARY} in it") from None
+        raise RdmaImagesError(f"{address}: has no {LIBRARY}\nadd its row to facts/nccl.yaml by hand") from None
     except (requests.RequestException, web.StatusError, zipfile.BadZipFile, KeyError) as error:
-        raise RdmaImagesError(f"{address}: {web.reason(error, mirrors)}") from None
+        raise RdmaImagesError(
+            f"{address}: {web.reason(error, mirrors)}\ntry later, or set an index that answers"
+        ) from None
 
 
 def of_library(library: IO[bytes]) -> dict[str, tuple[int, ...]]:
@@ -92,5 +96,5 @@ def of_library(library: IO[bytes]) -> dict[str, tuple[int, ...]]:
             break
         tail = text[-LONGEST:]
     if "net" not in found:
-        raise RdmaImagesError(f"{LIBRARY}: names no net plugin interface")
+        raise RdmaImagesError(f"{LIBRARY}: names no net plugin interface\nadd its row to facts/nccl.yaml by hand")
     return {name: tuple(sorted(versions)) for name, versions in found.items()}

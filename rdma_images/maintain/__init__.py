@@ -1,0 +1,1 @@
+"""Keeping the project up to date: facts read again, newer rows for the matrix."""
