@@ -1,0 +1,141 @@
+"""What every task shares: errors without tracebacks, colours only on a terminal, results on standard output."""
+
+import functools
+import inspect
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TextIO
+
+from invoke.exceptions import Exit
+from invoke.parser.argument import Argument
+from invoke.tasks import Task
+
+from rdma_images.core import files, paths
+from rdma_images.core.errors import RdmaImagesError
+
+Parameters = ParamSpec("Parameters")
+
+# Columns of output to a file or a pipe: wide, so that the lines of a log are not folded.
+WIDTH = 200
+UNWRITTEN = "the output cannot be written: {why}\nredirect it to a place with free space"
+
+
+class Verb(Task[Any]):
+    """invoke's task, which refuses an option without its value.
+
+    invoke 3.0 ignores such an option where it may be given more than once: `--target $NAME`, with NAME empty, would
+    mean every target.
+    """
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        """The task's options, as the parser takes them."""
+        arguments = super().get_arguments(ignore_unknown_help)
+        for argument in arguments:
+            if argument.kind is list:
+                argument.raw_value = None
+        return arguments
+
+
+def verb(
+    *examples: str,
+    name: str | None = None,
+    help: Mapping[str, str] | None = None,
+    iterable: Sequence[str] = (),
+    positional: Sequence[str] | None = None,
+    default: bool = False,
+) -> Callable[[Callable[Parameters, None]], Task[Callable[Parameters, None]]]:
+    """invoke's `task`; an expected error ends the process with its message and exit code, without a traceback.
+
+    `examples` are command lines that `--help` shows, without the command's own name; the rest is invoke's.
+    """
+
+    def decorate(function: Callable[Parameters, None]) -> Task[Callable[Parameters, None]]:
+        @functools.wraps(function)
+        def guarded(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
+            try:
+                with files.as_file_error():
+                    function(*arguments, **options)
+            except RdmaImagesError as error:
+                if details := error.details():
+                    show(details, file=sys.stderr)
+                raise Exit(str(error), code=error.exit_code) from None
+            except BrokenPipeError:
+                # The reader of our output has closed it (`| head`): what Python flushes at its end must not fail.
+                _give_up(sys.stdout)
+                raise Exit(code=128 + signal.SIGPIPE) from None
+
+        # invoke joins the lines of a paragraph: each example is a paragraph of its own.
+        guarded.__doc__ = "\n\n".join(
+            (inspect.cleandoc(function.__doc__ or ""), *(f"Example: {paths.COMMAND} {line}" for line in examples))
+        )
+        made: Task[Callable[Parameters, None]] = Verb(
+            guarded, name=name, help=dict(help or {}), iterable=iterable, positional=positional, default=default
+        )
+        return made
+
+    return decorate
+
+
+def show(*answers: Any, file: TextIO | None = None) -> None:
+    """Print text as it is, and rich tables in colour where `file` (standard output) is a terminal.
+
+    Raises RdmaImagesError where it cannot be written, BrokenPipeError where its reader has gone.
+    """
+    stream: TextIO | None = file or sys.stdout
+    if stream is None:
+        raise RdmaImagesError("standard output is closed\nredirect it to a file or to /dev/null")
+    try:
+        _write(answers, stream)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _give_up(stream)
+        raise RdmaImagesError(UNWRITTEN.format(why=error.strerror)) from None
+
+
+@contextmanager
+def whole_answer() -> Iterator[None]:
+    """Invoke's own answers, the list of tasks for instance, in the block: they end as those of `show` do."""
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        _give_up(sys.stdout)
+        sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        _give_up(sys.stdout)
+        sys.exit(UNWRITTEN.format(why=error.strerror))
+
+
+def _give_up(stream: TextIO) -> None:
+    """Discard what Python writes to `stream` at its end, so that it does not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _write(answers: Sequence[object], file: TextIO) -> None:
+    if all(isinstance(answer, str) for answer in answers):
+        print(*answers, sep="\n", file=file)
+        return
+    from rich.console import Console  # here, because the import takes 0.1 s and JSON does not need it
+
+    if file.isatty():
+        console = Console(file=file, highlight=False)
+        for answer in answers:
+            console.print(answer)
+        return
+    console = Console(file=io.StringIO(), width=WIDTH, highlight=False)
+    with console.capture() as captured:
+        for answer in answers:
+            console.print(answer)
+    # Tables pad their last column with blanks.
+    print(*(line.rstrip() for line in captured.get().splitlines()), sep="\n", file=file)

@@ -1,0 +1,177 @@
+"""The tasks that build and validate images: build, validate, report, verdict."""
+
+import builtins
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from json import dumps
+from pathlib import Path
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+
+from rdma_images.cli.base import show, verb
+from rdma_images.cli.options import CHOICE, JSON, MANY, REHEARSE
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.progress import progress
+from rdma_images.core.report import Report
+from rdma_images.inputs import choice, project
+
+
+@verb(
+    "build --target efa-pytorch --rehearse",
+    help=CHOICE
+    | REHEARSE
+    | {
+        "no-validate": "Only build.",
+        "builder": "A buildx builder, on Kubernetes for example; without it the engine's own.",
+        "compression": "Compression of the layers: zstd (default), or gzip for registries that need it.",
+        "cache-from": "A registry cache to read, in buildx's notation; {image} is the image's id. May be repeated.",
+        "cache-to": "A registry cache to write, likewise; must contain {image} where several images are built.",
+        "cache-layers": "Where wheel layers are taken from and sent to: HOST/REPOSITORY, or a name in registries.yaml.",
+    }
+    | JSON,
+    iterable=(*MANY, "cache_from", "cache_to"),
+)
+def build(
+    _: Context,
+    target: list[str] | None = None,
+    all: bool = False,
+    set: list[str] | None = None,
+    rehearse: bool = False,
+    no_validate: bool = False,
+    builder: str = "",
+    compression: str = "zstd",
+    cache_from: list[str] | None = None,
+    cache_to: list[str] | None = None,
+    cache_layers: str = "",
+    json: bool = False,
+) -> None:
+    """Build images and validate them.
+
+    An image whose inputs are unchanged is up to date, and is not built again.
+    """
+    from rdma_images import engine
+    from rdma_images import report as reporting
+    from rdma_images.build import build, order, run_bake, summary
+    from rdma_images.publish.destination import layers_repository
+    from rdma_images.validate import validation
+
+    here = project.load()
+    layers = layers_repository(cache_layers) if cache_layers else None
+    options = run_bake.options(rehearse, builder, compression, cache_from, cache_to, layers)
+    images = choice.images(here, target, all, set, rehearse)
+    orders = [order.order(image, here, rehearse, options.compression, progress) for image in images]
+    running = engine.ensure(progress)
+    built = build.build(orders, here, running, options, progress)
+    reports = [] if no_validate else list(validation.validate_all(validation.ours(images), running, progress=progress))
+    for report in reports:
+        if not report.passed:
+            show(reporting.table(report), file=sys.stderr)
+    show(summary.as_json(built, reports) if json else summary.text(built, reports))
+    _end(reports)
+
+
+@verb(
+    "validate --target efa-pytorch",
+    "validate --image nvcr.io/nvidia/pytorch:25.10-py3",
+    "validate --host kubectl://pod?namespace=ml",
+    "validate --tier multinode --job build/jobs/efa-nccl-tests-p5-48xlarge-2",
+    help=CHOICE
+    | {
+        "image": "Any image in the engine, also one that was not built here.",
+        "tier": "static (default), device (default with --host), gpu, datapath, multinode; may be given again.",
+        "host": "A pod or machine to measure: kubectl://pod, ssh://name or local://, as testinfra writes it.",
+        "job": f"With --tier multinode: the job in whose pods or ranks to measure, a folder that {COMMAND} job wrote.",
+    }
+    | JSON,
+    iterable=(*MANY, "image", "tier"),
+)
+def validate(
+    _: Context,
+    target: list[str] | None = None,
+    all: bool = False,
+    set: list[str] | None = None,
+    image: list[str] | None = None,
+    tier: list[str] | None = None,
+    host: str = "",
+    job: str = "",
+    json: bool = False,
+) -> None:
+    """Check images from the inside.
+
+    Measures an image, a pod or a machine, and checks what must hold.
+    """
+    from rdma_images import engine
+    from rdma_images import report as reporting
+    from rdma_images.validate import validation
+
+    tiers = validation.tiers(tier or (["device"] if host else ["multinode"] if job else None))
+    if job or "multinode" in tiers:
+        _multinode(job, tiers, json)
+        return
+    if image or (host and not target and not all):
+        asked = validation.foreign(image or [""])
+    else:
+        asked = validation.ours(choice.images(project.load(), target, all, set))
+    running = None if host else engine.ensure(progress)
+    reports = []
+    for report in validation.validate_all(asked, running, tiers, host or None, progress):
+        show(reporting.as_json(report) if json else reporting.table(report))
+        reports.append(report)
+    _end(reports)
+
+
+def _multinode(job: str, tiers: Sequence[str], json: bool) -> None:
+    """Validate the nodes of a job and the job itself, in its own pods or ranks."""
+    from rdma_images import report as reporting
+    from rdma_images.jobs import multinode
+    from rdma_images.jobs.run import run
+
+    if not job or "multinode" not in tiers:
+        raise RefusedError(f"--tier multinode and --job belong together\ngive both; {COMMAND} job writes the job")
+    if strange := set(tiers) - {"multinode", "device", "gpu"}:
+        raise RefusedError(f"--tier {' '.join(strange)}: a job's nodes are measured for device and gpu\nleave it out")
+    of_nodes = [one for one in tiers if one != "multinode"] or ["device", "gpu"]
+    report = multinode.validate(Path(job), project.load(), of_nodes, run.Options(), progress)
+    show(reporting.as_json(report) if json else reporting.table(report))
+    _end([report])
+
+
+@verb("report", help={"no-open": "Only write the page; otherwise it is opened in a browser, where there is one."})
+def report(_: Context, no_open: bool = False) -> None:
+    """Write one page with every report: build/report.html."""
+    from rdma_images import report
+
+    page = report.write_page()
+    show(str(page))
+    if not no_open and sys.stdout.isatty():
+        import webbrowser
+
+        webbrowser.open(page.as_uri())
+
+
+@verb(
+    "verdict worker-0.log",
+    positional=["log"],
+    help={"log": "The output of a job that ran with NCCL_DEBUG=INFO.", **JSON},
+)
+def verdict(_: Context, log: str, json: bool = False) -> None:
+    """Say which network a job's NCCL used, from its log.
+
+    The answer is efa, eRDMA, InfiniBand, one node, fallback, refused or unknown, with the reason. Exit code 0: the
+    network is good; 1: it is not; 3: the log does not show it.
+    """
+    from rdma_images.validate import verdict
+
+    said = verdict.verdict(Path(log))
+    show(dumps(asdict(said), indent=2) if json else f"{said.network}: {said.sentence}")
+    if not said.good:
+        raise Exit(code=said.exit_code)
+
+
+def _end(reports: Sequence[Report]) -> None:
+    """End with 1 where a report has a failed check of severity error."""
+    if not builtins.all(report.passed for report in reports):
+        raise Exit(code=1)

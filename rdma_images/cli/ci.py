@@ -1,0 +1,90 @@
+"""The tasks for continuous integration: ci.*."""
+
+from json import dumps
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+
+from rdma_images.cli.base import show, verb
+from rdma_images.cli.options import CHOICE, JSON, MANY, PUBLISHING
+from rdma_images.cli.publishing import publisher
+from rdma_images.core.progress import progress
+from rdma_images.inputs import choice, project
+
+
+@verb(
+    "ci.matrix --shard 1/4 --changed-since origin/main",
+    help={
+        "target": CHOICE["target"],
+        "shard": "i/n: only part i of n disjoint parts; images with the same wheels stay together.",
+        "changed-since": "A commit: only images whose inputs have changed since.",
+        "runner": "platform=label of the machines for a platform; may be given more than once.",
+    },
+    iterable=("target", "runner"),
+)
+def matrix(
+    _: Context,
+    target: list[str] | None = None,
+    shard: str | None = None,
+    changed_since: str | None = None,
+    runner: list[str] | None = None,
+) -> None:
+    """Print the matrix for GitHub Actions."""
+    from rdma_images.ci import durations, jobs, select
+
+    here = project.load()
+    whole = choice.images(here, target, True, None)
+    images = select.select(whole, shard, changed_since, progress)
+    runners = choice.changes(runner, "--runner", "platform=label")
+    show(jobs.as_github(jobs.jobs(images, whole, here.matrix, durations.slowest(), runners)))
+
+
+@verb("ci.locked --all", help=CHOICE, iterable=MANY)
+def locked(
+    _: Context,
+    target: list[str] | None = None,
+    all: bool = False,
+    set: list[str] | None = None,
+) -> None:
+    """Fail where locks/ lacks a pin that a build needs.
+
+    Uses no network. Looks at the build to ship on this machine, not at a rehearsal.
+    """
+    from rdma_images.ci import locked
+
+    here = project.load()
+    locked.require(choice.images(here, target, all, set), here.facts, here.mirrors)
+
+
+@verb("ci.measured")
+def measured(_: Context) -> None:
+    """Keep build times, for the time limits of jobs.
+
+    Prints the seconds of the uncached builds under build/images/; ci.matrix derives its limits from them.
+    """
+    from rdma_images.ci import durations
+
+    show(dumps(durations.keep(), indent=2))
+
+
+@verb("ci.summary")
+def summary(_: Context) -> None:
+    """Print what was built and published, as Markdown."""
+    from rdma_images.ci import job_summary
+
+    show(job_summary.summary())
+
+
+@verb("ci.join --to team-ecr", help=PUBLISHING | JSON, iterable=["to"])
+def join(_: Context, to: list[str] | None = None, sign: str = "", json: bool = False) -> None:
+    """Join the platforms of images into one index each."""
+    from rdma_images.publish import join, view
+    from rdma_images.registry import registries
+
+    here = project.load()
+    outcomes = join.join(
+        choice.images(here, None, True, None), here.matrix, registries.load().pick(to or ()), publisher(sign)
+    )
+    show(view.as_json(outcomes) if json else view.joined(outcomes))
+    if any(one.error for one in outcomes):
+        raise Exit(code=1)

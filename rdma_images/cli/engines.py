@@ -1,0 +1,56 @@
+"""engine.*: the container engine."""
+
+from json import dumps
+
+from invoke.context import Context
+
+from rdma_images.cli.base import show, verb
+from rdma_images.cli.options import JSON
+from rdma_images.core.progress import progress
+from rdma_images.inputs import choice, project
+
+
+@verb("engine.up")
+def up(_: Context) -> None:
+    """Find a Docker engine, or start the private one."""
+    from rdma_images import engine
+    from rdma_images.engine import status
+
+    engine.ensure(progress)
+    show(status.table(status.status()))
+
+
+@verb("engine.status --json", help=JSON)
+def status(_: Context, json: bool = False) -> None:
+    """Show the engine, its versions and its disk."""
+    from rdma_images.engine import status
+
+    seen = status.status()
+    show(dumps(seen.json(), indent=2) if json else status.table(seen))
+
+
+@verb("engine.down --purge", help={"purge": "Also remove its data: images, caches, its own packages."})
+def down(_: Context, purge: bool = False) -> None:
+    """Stop the private engine and what it started."""
+    from rdma_images import engine
+
+    show("stopped" if engine.down(purge, progress) else "no private engine was running")
+
+
+@verb(
+    "engine.prune --cache",
+    help={"cache": "Also empty the builder's cache."},
+)
+def prune(_: Context, cache: bool = False) -> None:
+    """Remove images that the default matrix no longer has.
+
+    Also removes images whose name a newer image has taken.
+    """
+    from rdma_images import engine
+    from rdma_images.engine import prune
+
+    wanted = [image.id for image in choice.plan(project.load(), None, True, None).images]
+    running = engine.ensure(progress)
+    found = prune.superfluous(running, wanted)
+    prune.remove(running, found, cache)
+    show(*(f"removed {one.ref or one.digest}" for one in found))

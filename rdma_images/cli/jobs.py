@@ -1,0 +1,240 @@
+"""The tasks around jobs; tasks.py assembles them."""
+
+import re
+import sys
+from collections.abc import Sequence
+from json import dumps
+from pathlib import Path
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+
+from rdma_images.cli.base import show, verb
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.progress import progress
+from rdma_images.inputs import choice, project
+
+PARAM = {"param": "name=value: a value that only you know; may be given more than once; a message names missing ones."}
+WHERE = {
+    "out": "The folder to write; without it build/jobs/<name>/.",
+    "json": "JSON on standard output, for programs.",
+}
+
+
+@verb(
+    "job --target efa-nccl-tests --launcher mpijob --instance p5.48xlarge --nodes 2",
+    "job --target efa-pytorch --launcher slurm --instance p5.48xlarge --nodes 2 -- train.py --epochs 3",
+    name="job",
+    default=True,
+    help={
+        "target": "A target of matrix.yaml: what runs.",
+        "launcher": f"What starts it; {COMMAND} job.launchers shows them.",
+        "instance": "The instance type, as in p5.48xlarge.",
+        "nodes": "How many of them.",
+        "gpus": "GPUs of each node; without it all.",
+        "set": "axis=value: as for plan; may be given more than once.",
+        "image": "host/repository@sha256:…; without it the one that publication.json names.",
+        "name": "The job's name; without it made of target, instance type and nodes.",
+        "tcp": "The same job over TCP, to compare with.",
+        **PARAM,
+        **WHERE,
+    },
+    iterable=["set", "param"],
+)
+def job(
+    _: Context,
+    target: str,
+    launcher: str,
+    instance: str,
+    nodes: int = 1,
+    gpus: int = 0,
+    set: list[str] | None = None,
+    image: str = "",
+    name: str = "",
+    tcp: bool = False,
+    param: list[str] | None = None,
+    out: str = "",
+    json: bool = False,
+) -> None:
+    """Write the job that runs an image on an instance type.
+
+    Writes the files to submit, job.json and a README. Each rank runs the command after --; without one, nccl-tests'
+    targets measure an all-reduce.
+    """
+    from rdma_images.jobs import make, view
+    from rdma_images.jobs.model import Request
+
+    request = Request(
+        target=target,
+        launcher=launcher,
+        instance=instance,
+        nodes=nodes,
+        gpus=gpus or None,
+        image=image,
+        name=name,
+        tcp=tcp,
+        command=tuple(after_dashes(sys.argv)),
+        parameters=choice.changes(param, "--param", "name=value"),
+        changes=choice.changes(set),
+    )
+    made, folder = make.make(request, project.load(), out)
+    show((folder / "job.json").read_text(encoding="utf-8").rstrip() if json else view.made(made.values, folder))
+
+
+@verb(
+    "cluster --launcher eksctl --instance p5.48xlarge --nodes 2 --region us-west-2 --zone us-west-2a",
+    help={
+        "launcher": "What makes it: eksctl.",
+        "instance": "The instance type of its nodes, as in p5.48xlarge.",
+        "nodes": "How many of them.",
+        "region": "Its region.",
+        "zone": "The zone of the region that the nodes are in.",
+        "name": "The cluster's name; without it made of the instance type.",
+        **PARAM,
+        **WHERE,
+    },
+    iterable=["param"],
+)
+def cluster(
+    _: Context,
+    launcher: str,
+    instance: str,
+    region: str,
+    zone: str,
+    nodes: int = 1,
+    name: str = "",
+    param: list[str] | None = None,
+    out: str = "",
+    json: bool = False,
+) -> None:
+    """Write the files that make a cluster for such jobs.
+
+    Node group, network interfaces, and a README with the order of the steps.
+    """
+    from rdma_images.jobs import cluster as clusters
+    from rdma_images.jobs import view
+
+    request = clusters.Request(
+        launcher, instance, nodes, region, zone, name, choice.changes(param, "--param", "name=value")
+    )
+    made, folder = clusters.make(request, project.load(), out)
+    show((folder / "job.json").read_text(encoding="utf-8").rstrip() if json else view.made(made.values, folder))
+
+
+@verb("job.launchers", name="launchers", help={"json": WHERE["json"]})
+def job_launchers(_: Context, json: bool = False) -> None:
+    """Show what starts jobs, for which fabric and target.
+
+    Also the parameters of each launcher.
+    """
+    from rdma_images.jobs import view
+
+    rows = view.launchers(project.load())
+    show(dumps(rows, indent=2) if json else view.table(rows))
+
+
+@verb(
+    "job.check job.yaml",
+    "job.check build/jobs/efa-nccl-tests-p5-48xlarge-2 --json",
+    "job.check job.yaml -- job.sbatch request.json",
+    name="check",
+    positional=["path"],
+    help={"path": "A file, or a folder of files; more of them after --.", "json": WHERE["json"]},
+)
+def job_check(_: Context, path: str, json: bool = False) -> None:
+    """Check jobs that exist, whoever wrote them.
+
+    Takes Kubernetes manifests, SkyPilot and eksctl files, sbatch scripts, arena command lines and CreateTrainingJob
+    requests. The exit code is 1 if it finds an error.
+    """
+    from rdma_images.jobs.check import check, view
+
+    paths = [Path(one) for one in (path, *after_dashes(sys.argv))]
+    read, found = check(paths)
+    show(view.as_json(read, found) if json else view.text(read, found))
+    if any(one.severity == "error" for one in found):
+        raise Exit(code=1)
+
+
+@verb(
+    "job.run build/jobs/efa-nccl-tests-p5-48xlarge-2",
+    "job.run build/jobs/efa-nccl-tests-p5-48xlarge-2 --compare tcp --timeout 20m",
+    name="run",
+    positional=["folder"],
+    help={
+        "folder": f"What {COMMAND} job wrote.",
+        "compare": "tcp: run the same job over TCP afterwards, to compare.",
+        "timeout": "How long the job may take, its wait for nodes included: 90s, 30m or 2h.",
+        "keep": "Leave the job in its queue or cluster; its README has the command that deletes it.",
+        "json": WHERE["json"],
+    },
+)
+def job_run(
+    _: Context, folder: str, compare: str = "", timeout: str = "1h", keep: bool = False, json: bool = False
+) -> None:
+    """Run a job and say what its logs show.
+
+    Submits with kubectl, arena, sbatch, sky, aws or docker; follows the job, collects its logs, removes it, and says
+    which network it used. Ctrl-C removes the job, too.
+    """
+    from rdma_images.jobs import trouble
+    from rdma_images.jobs.results import judge, run_folder
+    from rdma_images.jobs.results import view as results
+    from rdma_images.jobs.run import record, run
+
+    if compare not in ("", "tcp"):
+        raise RefusedError(f"--compare {compare}: a job can only be compared with itself over TCP\nuse --compare tcp")
+    options = run.Options(compare == "tcp", _seconds(timeout), keep)
+    known = project.load()
+    here = run.run(Path(folder), known, options, progress)
+    result = judge.judge_run(here)
+    run_folder.write(result, here)
+    show(run_folder.RESULT.text(result).rstrip() if json else results.table(result))
+    failed = [one for one in record.load(here) if one.how == "failed"]
+    for one in failed:
+        show(f"the job failed: {one.why}", file=sys.stderr)
+    if about := trouble.of_result(result, [one.why for one in failed], known.facts.troubleshooting):
+        show(about, file=sys.stderr)
+    if code := result.exit_code or (1 if failed else 0):
+        raise Exit(code=code)
+
+
+@verb(
+    "job.attach build/jobs/efa-nccl-tests-p5-48xlarge-2/runs/20261122T080000Z --sign cosign.key",
+    name="attach",
+    positional=["run"],
+    help={
+        "run": f"The folder of a run that {COMMAND} job.run left, or the job's for its last run.",
+        "image": "host/repository@sha256:…; without it the one that the job ran.",
+        "sign": "A key file, a key service's reference, or keyless.",
+    },
+)
+def job_attach(_: Context, run: str, image: str = "", sign: str = "") -> None:
+    """Attach the result of a job to the image that it ran.
+
+    It is an in-toto statement on the image's digest, which verify reads back.
+    """
+    from rdma_images.cli.publishing import publisher
+    from rdma_images.jobs import evidence
+    from rdma_images.jobs.results import run_folder
+    from rdma_images.jobs.run import record
+
+    here = record.last(Path(run))
+    asked = run_folder.job(here)
+    image = image or (asked.image if asked else "")
+    done = evidence.publish(run_folder.load(here), image, publisher(sign))
+    show(f"{image}: {'attached' if done.new else 'has it already'}: {done.title} {done.digest}")
+
+
+def _seconds(text: str) -> float:
+    """A time as typed, in seconds."""
+    found = re.fullmatch(r"([1-9][0-9]{0,4})(s|m|h)", text)
+    if not found:
+        raise RefusedError(f"--timeout {text}: not a time\nwrite it as 90s, 30m or 2h")
+    return int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def after_dashes(words: Sequence[str]) -> Sequence[str]:
+    """What was typed after a lone --; invoke's own remainder has lost the quotes."""
+    return words[words.index("--") + 1 :] if "--" in words else ()

@@ -1,0 +1,80 @@
+"""The tasks that keep the project up to date: facts.* and matrix.*."""
+
+from pathlib import Path
+
+from invoke.context import Context
+
+from rdma_images.cli.base import show, verb
+from rdma_images.cli.options import JSON
+from rdma_images.core.progress import progress
+from rdma_images.inputs import project
+
+
+@verb(
+    "facts.update",
+    "facts.update --all --write",
+    help={
+        "all": "Read every release again, not only those in the matrix; takes minutes.",
+        "write": "Add a row to facts/ for each new release.",
+    }
+    | JSON,
+)
+def update(_: Context, all: bool = False, write: bool = False, json: bool = False) -> None:
+    """Look for new releases and for facts that have changed.
+
+    Reads the package index and the vendors' pages.
+    """
+    from rdma_images.maintain import facts_update
+    from rdma_images.maintain.facts_update import view
+
+    here = project.load()
+    found = facts_update.update(here.facts, here.matrix, here.mirrors, all, progress=progress)
+    written = facts_update.write(found) if write else ()
+    show(view.as_json(found) if json else view.table(found, written))
+
+
+@verb("facts.sources", help=JSON)
+def sources(_: Context, json: bool = False) -> None:
+    """List the public files that facts were read from.
+
+    Each at its commit, with the rows that cite it.
+    """
+    from rdma_images.facts import public
+
+    found = public.files()
+    show(public.as_json(found) if json else public.table(found))
+
+
+@verb(
+    "facts.variables --library nccl --tree ../nccl",
+    help={
+        "library": "The library that reads the variables: nccl, aws-ofi-nccl, libfabric or rdma-core.",
+        "tree": "Its source tree.",
+    },
+)
+def variables(_: Context, library: str, tree: str) -> None:
+    """Compare facts/variables.yaml with a source tree.
+
+    The variables that the tree reads and the file lacks, and those of other versions alone.
+    """
+    from rdma_images.facts import table
+    from rdma_images.facts.variables import Variables
+    from rdma_images.maintain import variables as reading
+
+    found = reading.compare(Path(tree), library, table.read("variables.yaml", Variables))
+    show(f"not in facts/variables.yaml: {', '.join(found.new) or 'none'}")
+    show(f"not read by this tree: {', '.join(found.not_read) or 'none'}")
+
+
+@verb("matrix.bump --write", help={"write": "Change matrix.yaml; otherwise the edit is only shown."})
+def bump(_: Context, write: bool = False) -> None:
+    """Propose newer default rows for matrix.yaml.
+
+    The newest that pass every rule, as an edit that keeps comments.
+    """
+    from rdma_images.maintain import bump
+
+    proposal = bump.propose(project.load().facts, write=write)
+    show(proposal.diff or "matrix.yaml is up to date: the facts have nothing newer that passes every rule")
+    for remark in proposal.remarks:
+        progress(remark)

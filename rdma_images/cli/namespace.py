@@ -1,0 +1,32 @@
+"""Every task, in its group."""
+
+from invoke.collection import Collection
+
+from rdma_images.cli import building, ci, engines, jobs, maintaining, planning, publishing, results, starting, testing
+from rdma_images.core import paths
+
+
+def namespace() -> Collection:
+    """The tasks of a checkout; installed code has no tests to run, and starts a folder of one's own instead."""
+    tasks = Collection(
+        planning.plan,
+        planning.describe,
+        planning.sources,
+        planning.lock,
+        planning.render,
+        building.build,
+        building.validate,
+        building.report,
+        building.verdict,
+        publishing.publish,
+        publishing.verify,
+        jobs.cluster,
+    )
+    tasks.add_task(starting.init if paths.INSTALLED else testing.run_tests)
+    of_jobs = (jobs.job, jobs.job_launchers, jobs.job_check, jobs.job_run, jobs.job_attach)
+    tasks.add_collection(Collection("job", *of_jobs, *results.tasks))
+    tasks.add_collection(Collection("facts", maintaining.update, maintaining.sources, maintaining.variables))
+    tasks.add_collection(Collection("matrix", maintaining.bump))
+    tasks.add_collection(Collection("engine", engines.up, engines.status, engines.prune, engines.down))
+    tasks.add_collection(Collection("ci", ci.matrix, ci.locked, ci.measured, ci.summary, ci.join))
+    return tasks

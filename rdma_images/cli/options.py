@@ -1,0 +1,14 @@
+"""Options that several tasks share, and what `--help` says of them."""
+
+CHOICE = {
+    "target": "A target of matrix.yaml; may be given more than once. Without it: every target.",
+    "all": "The whole default matrix of the targets instead of their default rows.",
+    "set": "axis=value: any value in facts/, also one outside the matrix; may be given more than once.",
+}
+MANY = ("target", "set")
+JSON = {"json": "JSON on standard output, for programs."}
+REHEARSE = {"rehearse": "Replace unreachable sources, and only those, by stand-ins; the image cannot be published."}
+PUBLISHING = {
+    "to": "A registry of registries.yaml; may be given more than once.",
+    "sign": "Sign with cosign: a key file, a key service's reference (awskms://…), or keyless (the CI job's identity).",
+}

@@ -1,0 +1,119 @@
+"""The tasks before a build: plan, describe, sources, lock, render."""
+
+import builtins
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+
+from rdma_images.cli.base import show, verb
+from rdma_images.cli.options import CHOICE, JSON, MANY, REHEARSE
+from rdma_images.core.progress import progress
+from rdma_images.inputs import choice, project
+
+
+@verb("plan --all", "plan --target efa-pytorch --set nccl=2.32.3", help=CHOICE | REHEARSE | JSON, iterable=MANY)
+def plan(
+    _: Context,
+    target: list[str] | None = None,
+    all: bool = False,
+    set: list[str] | None = None,
+    rehearse: bool = False,
+    json: bool = False,
+) -> None:
+    """Show what would be built, and what is refused and why.
+
+    Downloads nothing. Ends with 2 where a combination is refused.
+    """
+    from rdma_images.plan import view
+
+    answer = choice.plan(project.load(), target, all, set, rehearse)
+    show(view.as_json(answer) if json else view.table(answer))
+    if answer.refusals:
+        raise Exit(code=2)
+
+
+@verb("describe --target efa-pytorch", help=CHOICE | JSON, iterable=MANY)
+def describe(
+    _: Context,
+    target: list[str] | None = None,
+    all: bool = False,
+    set: list[str] | None = None,
+    json: bool = False,
+) -> None:
+    """Show what is in the images and how to run them.
+
+    Also shows how to run an image on a machine without its fabric.
+    """
+    from rdma_images.jobs import describe
+
+    here = project.load()
+    images = choice.images(here, target, all, set)
+    show(describe.as_json(images, here.facts) if json else describe.text(images, here.facts))
+
+
+@verb("sources --target efa-pytorch", help=CHOICE | REHEARSE | JSON, iterable=MANY)
+def sources(
+    _: Context,
+    target: list[str] | None = None,
+    all: bool = False,
+    set: list[str] | None = None,
+    rehearse: bool = False,
+    json: bool = False,
+) -> None:
+    """Show each download, its pin, and whether its source answers."""
+    from rdma_images.inputs import preflight, sources
+
+    here = project.load()
+    images = choice.images(here, target, all, set, rehearse)
+    wanted = [one for image in images for one in sources.sources(image, here.facts)]
+    supplies = preflight.supply(wanted, here.mirrors, rehearse)
+    if json or builtins.all(one.reachable for one in supplies):
+        show(preflight.as_json(supplies) if json else preflight.table(supplies))
+    preflight.require(supplies)  # its error shows the table
+
+
+@verb(
+    "lock --target efa-pytorch",
+    "lock --all --upgrade",
+    help=CHOICE | REHEARSE | {"upgrade": "Resolve again, to the newest versions."},
+    iterable=MANY,
+)
+def lock(
+    _: Context,
+    target: list[str] | None = None,
+    all: bool = False,
+    set: list[str] | None = None,
+    rehearse: bool = False,
+    upgrade: bool = False,
+) -> None:
+    """Pin every download by its digest, in locks/.
+
+    Wheels, pulled bases and tarballs, as far as this machine reaches their sources.
+    """
+    from rdma_images.inputs import relock
+
+    here = project.load()
+    done = relock.relock(choice.images(here, target, all, set, rehearse), here.facts, here.mirrors, upgrade, progress)
+    show(relock.table(done))
+    if any(one.outcome == "failed" for one in done):
+        raise Exit(code=1)
+
+
+@verb("render --target efa-pytorch --rehearse", help=CHOICE | REHEARSE, iterable=MANY)
+def render(
+    _: Context,
+    target: list[str] | None = None,
+    all: bool = False,
+    set: list[str] | None = None,
+    rehearse: bool = False,
+) -> None:
+    """Write the Dockerfiles and the bake file.
+
+    Prints the path of each image's Dockerfile and of build/bake.json, which is for all of them.
+    """
+    from rdma_images.build import build, order
+
+    here = project.load()
+    images = choice.images(here, target, all, set, rehearse)
+    orders = [order.order(image, here, rehearse, progress=progress) for image in images]
+    show(*(str(one.dockerfile) for one in orders), str(build.bake_file(orders, here, rehearse)))

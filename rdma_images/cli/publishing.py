@@ -1,0 +1,91 @@
+"""The tasks on registries: publish, verify; and the publisher that ci.join shares."""
+
+import builtins
+from typing import TYPE_CHECKING
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+
+from rdma_images.cli.base import show, verb
+from rdma_images.cli.options import CHOICE, JSON, MANY, PUBLISHING
+from rdma_images.core.progress import progress
+from rdma_images.inputs import choice, project
+
+if TYPE_CHECKING:
+    from rdma_images.publish.send import Publisher
+
+
+@verb(
+    "publish --target efa-pytorch --to team-ecr",
+    help=CHOICE
+    | PUBLISHING
+    | {"allow-red": "Publish despite this failed check, by its id; recorded. May be given more than once."}
+    | JSON,
+    iterable=(*MANY, "to", "allow_red"),
+)
+def publish(
+    _: Context,
+    target: list[str] | None = None,
+    all: bool = False,
+    set: list[str] | None = None,
+    to: list[str] | None = None,
+    allow_red: list[str] | None = None,
+    sign: str = "",
+    json: bool = False,
+) -> None:
+    """Push validated images with their evidence to registries.
+
+    Sends only what a registry does not have.
+    """
+    from rdma_images.plan import plan as planning
+    from rdma_images.publish import publish, view
+    from rdma_images.registry import registries
+    from rdma_images.validate import suite
+
+    here = project.load()
+    places = registries.load().pick(to or ())
+    images = choice.images(here, target, all, set)
+    whole = planning.plan(here.matrix, here.facts, everything=True).images
+    found = publish.items(images, whole, here.matrix, suite.digest(), allow_red or ())
+    outcomes = publish.publish(found, places, publisher(sign))
+    show(view.as_json(outcomes) if json else view.text(outcomes))
+    if any(one.error for one in outcomes):
+        raise Exit(code=1)
+
+
+@verb(
+    "verify --image 123456789012.dkr.ecr.eu-west-1.amazonaws.com/efa-pytorch:2.15.0 --key cosign.pub",
+    help={
+        "image": "host/repository:tag or host/repository@sha256:…, in any registry.",
+        "key": "The public key, or a key service's reference, of the signature that it must have.",
+        "identity": "The signer of its keyless signature, as a regular expression; with --issuer.",
+        "issuer": "The issuer of that identity, as https://token.actions.githubusercontent.com.",
+    }
+    | JSON,
+)
+def verify(_: Context, image: str, key: str = "", identity: str = "", issuer: str = "", json: bool = False) -> None:
+    """Check a published image and its evidence.
+
+    Reads its signature, its report and its provenance.
+    """
+    from rdma_images.publish import keys, view
+    from rdma_images.publish import verify as verifying
+    from rdma_images.registry import reference, registries
+
+    trust = keys.trust(key, identity, issuer)
+    host = reference.parse(image).host
+    found = verifying.verify(image, registries.known().of_host(host), trust, progress)
+    show(view.as_json(found) if json else view.verified(found))
+    if not builtins.all(one.holds for one in found):
+        raise Exit(code=1)
+
+
+def publisher(sign: str) -> "Publisher":
+    """What publishing needs on this machine; the engine is looked for when something has to be sent."""
+    from functools import cache
+
+    from rdma_images import engine
+    from rdma_images.publish import keys, send
+    from rdma_images.publish import progress as shown
+
+    return send.Publisher(cache(lambda: engine.ensure(progress)), shown.watcher(), keys.signer(sign))

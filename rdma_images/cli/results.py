@@ -1,0 +1,139 @@
+"""The tasks on the results of jobs."""
+
+import sys
+from json import dumps
+from pathlib import Path
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+
+from rdma_images.cli.base import show, verb
+from rdma_images.cli.jobs import after_dashes
+from rdma_images.cli.options import JSON
+from rdma_images.facts import Facts
+
+
+@verb(
+    "job.result build/jobs/efa-nccl-tests-p5-48xlarge-2/runs/20261122T060000Z",
+    "job.result worker-0.log --instance p5.48xlarge --nodes 2 -- worker-1.log out.json",
+    "job.result logs/ --tcp logs-over-tcp/ --html result.html",
+    name="result",
+    positional=["path"],
+    help={
+        "path": "The folder of a run, a folder of logs, a log, or nccl-tests' JSON; more logs after --.",
+        "tcp": "The logs of the same job over TCP: a folder, or one file.",
+        "job": "The job.json of the job; without it the one beside the run.",
+        "instance": "Without job.json: the instance type that it ran on.",
+        "nodes": "Without job.json: how many nodes it should have run on.",
+        "html": "Write a page with the chart into this file.",
+        **JSON,
+    },
+)
+def job_result(
+    _: Context,
+    path: str,
+    tcp: str = "",
+    job: str = "",
+    instance: str = "",
+    nodes: int = 0,
+    html: str = "",
+    json: bool = False,
+) -> None:
+    """Say which fabric a job used, from the logs of its ranks.
+
+    Also on how many adapters of each node, and at what bus bandwidth. Reads NCCL's lines (NCCL_DEBUG=INFO) and
+    nccl-tests' rows, text or JSON, with any launcher's prefix. Exit code 0: the job ran as it should; 1: it did not;
+    3: the logs do not say.
+    """
+    from rdma_images.jobs import trouble
+    from rdma_images.jobs.results import collected, run_folder, view
+
+    paths = [Path(one) for one in (path, *after_dashes(sys.argv))]
+    result = collected.judged(paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None)
+    if html:
+        from rdma_images.core import atomic
+        from rdma_images.jobs.results import page
+
+        atomic.write(Path(html), page.of_result(result))
+    show(run_folder.RESULT.text(result).rstrip() if json else view.table(result))
+    if about := trouble.of_result(result, (), Facts().troubleshooting):
+        show(about, file=sys.stderr)
+    if result.exit_code:
+        raise Exit(code=result.exit_code)
+
+
+@verb(
+    "job.compare build/jobs/before/runs/20261121T060000Z build/jobs/after/runs/20261122T060000Z",
+    "job.compare before.json after.json --html curves.html",
+    "job.compare ghcr.io/team/image@sha256:… result.json --key cosign.pub",
+    name="compare",
+    positional=["first", "second"],
+    help={
+        "first": "A result.json, the folder of a run or of logs, or host/repository@sha256:… with results attached.",
+        "second": "The result to compare it with.",
+        "key": "The public key that must have signed what is attached.",
+        "html": "Write a page with both curves into this file.",
+        **JSON,
+    },
+)
+def job_compare(_: Context, first: str, second: str, key: str = "", html: str = "", json: bool = False) -> None:
+    """Compare two results, size by size.
+
+    Shows the bus bandwidth of both, the ratio, and what else differs: image, instance type, nodes, versions. If an
+    image has results of several jobs, host/repository@sha256:…#NAME names one of them.
+    """
+    from dataclasses import asdict
+
+    from rdma_images.jobs import evidence
+    from rdma_images.jobs.results import collected, compare, view
+    from rdma_images.publish import keys
+
+    trust = keys.trust(key, "", "")
+    results = [
+        evidence.one(one, trust) if evidence.is_reference(one) else collected.result(Path(one))
+        for one in (first, second)
+    ]
+    found = compare.compare(*results)
+    if html:
+        from rdma_images.core import atomic
+
+        atomic.write(Path(html), compare.html(found, *results))
+    show(dumps(asdict(found), indent=2) if json else view.comparison(found))
+
+
+@verb(
+    "job.pairs --nodes hostfile",
+    "job.pairs --nodes hostfile --measured pairs/",
+    "job.pairs --nodes hostfile --rounds 8 --json",
+    name="pairs",
+    help={
+        "nodes": "A file with a node a line, as mpirun's hostfile.",
+        "measured": "A folder with a run, logs or a result.json of each pair, named one--two; or lines: one two GB/s.",
+        "rounds": "How many rounds to begin with; without it as many as find slow nodes. More find more slow links.",
+        "expected": "GB/s that a good pair has; without it what the fastest have.",
+        **JSON,
+    },
+)
+def job_pairs(
+    _: Context, nodes: str, measured: str = "", rounds: int = 0, expected: str = "", json: bool = False
+) -> None:
+    """Find slow nodes by pairs.
+
+    Says which pairs to measure at the same time. From their results it says which nodes and links are slow, and which
+    pairs to measure next for suspects. It runs nothing: each pair is a job on two nodes. The exit code is 1 if a node
+    or link is slow.
+    """
+    from dataclasses import asdict
+
+    from rdma_images.jobs.pairs import measured as read
+    from rdma_images.jobs.pairs import view
+
+    known = read.nodes(Path(nodes))
+    found = read.read(Path(measured), known) if measured else {}
+    answer = view.proceed(known, found, read.rate(expected)) if found else view.begin(known, rounds)
+    show(dumps(asdict(answer), indent=2) if json else view.text(answer, found))
+    if answer.known and (answer.known.slow or answer.known.links):
+        raise Exit(code=1)
+
+
+tasks = (job_result, job_compare, job_pairs)
