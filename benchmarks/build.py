@@ -1,12 +1,13 @@
 """Builds compared, ours with the baseline of build_baseline.py, on this machine and in the same engine.
 
-python benchmarks/build.py [--only cold,next,pull,floor,six,nothing] [--ways baseline,ours] [--runs N]
+python benchmarks/build.py [--only cold,next,pull,kept,floor,six,nothing] [--ways baseline,ours] [--runs N]
                            [--folder FOLDER] [--wheels triton,...]
 
 Writes docs/performance.json, docs/performance.md and docs/performance.svg; what is not measured in this run stays as it
-is there. Needs root on Debian, for an engine of its own, and 60 GB free under FOLDER. On two idle cores `cold`, `next`
-and `pull` take 15 minutes a run, `six` takes 40. Stand-ins replace what is out of reach, in both ways alike. On a
-smaller disk `--wheels` measures both ways with torch, NCCL and these large wheels alone, and the page says so.
+is there. Needs `pip install -e .[bench]`, root on Debian, for an engine of its own, and 60 GB free under FOLDER. On two
+idle cores `cold`, `next` and `pull` take 15 minutes a run, `six` takes 40. Stand-ins replace what is unreachable, in
+both ways alike. On a smaller disk `--wheels` measures both ways with torch, NCCL and these large wheels alone, and the
+page says so.
 """
 
 import argparse
@@ -26,10 +27,10 @@ from build_lab import Lab, Run, lab
 from build_results import WAYS, Results, Way, load
 from registry import registry
 
-from rdma_images import paths
-from rdma_images.engine import bootstrap
-from rdma_images.layers import LARGE
-from rdma_images.wheels import Lock
+from rdma_images.core import paths
+from rdma_images.debian import bootstrap
+from rdma_images.inputs.wheels import Lock
+from rdma_images.render.wheel_layers import LARGE
 
 TARGET = "efa-pytorch"
 OLD, NEW = "2.14.0", "2.14.1"  # torch and its next patch
@@ -37,13 +38,14 @@ OLD, NEW = "2.14.0", "2.14.1"  # torch and its next patch
 BASE = "base=ubuntu22.04"
 FABRICS = (TARGET, "erdma-pytorch")
 SIX = [(target, torch) for torch in (NEW, OLD, "2.13.0") for target in FABRICS]
-MEASURES = ("cold", "next", "pull", "floor", "six", "nothing")
+MEASURES = ("cold", "next", "pull", "kept", "floor", "six", "nothing")
 SIZES = ("unpacked", "wheels unpacked", "compressed", "engine's disk", "to push")
 UNITS = dict.fromkeys(SIZES, "GB") | {"to push of the whole": ""}
 ROWS = {
     "cold": ("cold", "cold, of it export", "cold, of it unpacking", *build_page.PROCESSOR, *SIZES[:-1]),
     "next": ("next torch", "to push", "to push of the whole"),
     "pull": ("push", "pull"),
+    "kept": ("cold with kept layers",),
 }
 INVOKE = [sys.executable, "-m", "invoke"]
 GB = 1e9
@@ -110,6 +112,8 @@ def builds(room: Lab, asked: argparse.Namespace, results: Results) -> None:
                 measure_next(room, way, number, layers, results)
             if "pull" in asked.only:
                 measure_pull(room, way, NEW if "next" in asked.only else OLD, results)
+            if "kept" in asked.only and way == "ours":
+                measure_kept(room, results)
             results.save()
 
 
@@ -190,7 +194,14 @@ def measure_pull(room: Lab, way: Way, torch: str, results: Results) -> None:
             begun = time.monotonic()
             room.docker(name, ref)
             results.rows[name].add(way, round(time.monotonic() - begun, 2), round(os.getloadavg()[0], 1))
-            room.empty()
+            room.empty(layers=False)
+
+
+def measure_kept(room: Lab, results: Results) -> None:
+    """Build in an empty engine, on a machine that has made the wheels' layers before."""
+    room.empty(layers=False)
+    run = room.time("ours-kept", command("ours", OLD))
+    results.rows["cold with kept layers"].add("ours", run.seconds, run.load)
 
 
 def nothing_to_do(runs: int, results: Results) -> None:

@@ -9,9 +9,11 @@ import re
 import sys
 from dataclasses import replace
 
-from rdma_images import atomic, build, choice, engine, order
-from rdma_images.order import Order
-from rdma_images.site import site
+from rdma_images import engine
+from rdma_images.build import build, order, run_bake
+from rdma_images.build.order import Order
+from rdma_images.core import atomic
+from rdma_images.inputs import choice, project
 
 PYTHON = """FROM base AS with-python
 {run} <<'SH'
@@ -37,17 +39,18 @@ SH
 def main() -> None:
     """Build it; what it is made of is chosen as for `invoke build`."""
     target, *axes = sys.argv[1:]
-    here = site()
+    here = project.load()
     (image,) = choice.images(here, [target], False, axes, True)
     ours = order.order(image, here, rehearse=True, compression="gzip")
     theirs = replace(ours, image=replace(image, id=f"baseline-{image.id}", tag=f"baseline-{image.tag}"))
     text = dockerfile(ours)
     atomic.write(theirs.dockerfile, text)
     build.build(
-        [replace(theirs, inputs=f"baseline {ours.inputs}")],
+        # Without wheels of its own: pip installs them, and no layers are to be made of them.
+        [replace(theirs, inputs=f"baseline {ours.inputs}", lock=ours.lock.model_copy(update={"wheels": ()}))],
         here,
         engine.ensure(),
-        build.options(True, "", "gzip", None, None),
+        run_bake.Options(rehearse=True, compression="gzip"),
         lambda line: print(line, file=sys.stderr),
     )
 

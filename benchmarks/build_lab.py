@@ -15,9 +15,10 @@ from typing import Any
 
 from processor import Processor, processor
 
-from rdma_images import paths
-from rdma_images.engine import Engine, disk, private
+from rdma_images.core import disk_space, paths
+from rdma_images.engine import Engine, private
 from rdma_images.engine.layout import layout
+from rdma_images.layers import store
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,10 @@ class Lab:
         """The names of the images in the engine."""
         return self.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split()
 
-    def empty(self) -> None:
-        """Leave no image and no cache in the engine; it is this laboratory's own."""
+    def empty(self, layers: bool = True) -> None:
+        """Leave no image and no cache in the engine, which is this laboratory's own, nor `layers` that were made."""
+        if layers:
+            shutil.rmtree(store.root(), ignore_errors=True)
         if images := self.docker("image", "ls", "--quiet").split():
             self.docker("image", "rm", "--force", *dict.fromkeys(images))
         self.docker("buildx", "prune", "--all", "--force")
@@ -88,7 +91,7 @@ class Lab:
 
     def used(self) -> int:
         """Bytes of the engine's disk."""
-        return disk.used(layout().data)
+        return disk_space.used(layout().data)
 
     def _blob(self, digest: str) -> dict[str, Any]:
         blobs = layout().data / "containerd" / "io.containerd.content.v1.content" / "blobs"

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from rdma_images import atomic, paths
+from rdma_images.core import atomic, paths
 
 FILE = paths.PROJECT / "docs" / "performance.json"
 Way = Literal["baseline", "ours"]

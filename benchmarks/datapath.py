@@ -1,4 +1,4 @@
-"""How long the proof of a data path takes: an image read out, two machines started, each exchange. Prints medians.
+"""How long the validation of a data path takes: an image read out, two machines started, each exchange. Prints medians.
 
 python benchmarks/datapath.py rdma-images/efa-pytorch:<tag> …     images of the engine
 

@@ -13,7 +13,8 @@ from fnmatch import translate
 from rich.console import Console
 from rich.table import Table
 
-from rdma_images import engine, paths
+from rdma_images import engine
+from rdma_images.core import paths
 
 MEGABYTE = 1e6
 

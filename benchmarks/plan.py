@@ -1,20 +1,29 @@
 """How long planning takes: the whole process, its parts, and a thousand rows planned and rendered. Prints medians.
 
+Processor time, not wall time, so that a busy machine matters less. Compiled bytecode is kept, as for any user, also
+where the environment says PYTHONDONTWRITEBYTECODE.
+
 python benchmarks/plan.py
 """
 
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
-from time import perf_counter
 
-from rdma_images import facts, lock, matrix, plan, render
+from rdma_images import facts
+from rdma_images.core import paths
+from rdma_images.core.model import Plan
 from rdma_images.facts import Facts
-from rdma_images.matrix import Matrix
-from rdma_images.model import Plan
+from rdma_images.inputs import lock
+from rdma_images.plan import matrix, plan
+from rdma_images.plan.matrix import Matrix
+from rdma_images.render import dockerfiles
 
-RUNS = 7
+RUNS = 11
 ROWS = 1000
 
 
@@ -24,7 +33,10 @@ def main() -> None:
     large = thousand(known, ours)
     planned = plan.plan(large, known, everything=True)
     rows = len(planned.images) + len(planned.refusals)
-    say("invoke plan --all, the whole process", measured(whole_process))
+    say("invoke plan --all, the whole process", measured(lambda: run("-m", "invoke", "plan", "--all")))
+    say("of it, Python itself", measured(lambda: run("-c", "pass")))
+    say("of it, invoke with one empty task", measured(empty_task))
+    say("of it, importing pydantic", measured(lambda: run("-c", "import pydantic; pydantic.BaseModel")))
     say("facts/ read and checked", measured(facts.load))
     say("matrix.yaml read and checked", measured(matrix.load))
     say("the default matrix planned", measured(lambda: plan.plan(ours, known, everything=True)))
@@ -47,22 +59,29 @@ def rendered(planned: Plan, known: Facts, ours: Matrix) -> None:
     default = plan.plan(ours, known, ["efa-pytorch"]).images[0]
     wheels, toolkit, tools = lock.load(default), lock.toolkit(default), lock.tools()
     for image in planned.images:
-        render.render(image, wheels, toolkit, tools, known)
+        dockerfiles.render(image, wheels, toolkit, tools)
 
 
-def whole_process() -> None:
-    """What a user waits for; its output goes nowhere."""
-    command = [sys.executable, "-m", "invoke", "plan", "--all"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+def run(*arguments: str, folder: Path = paths.PROJECT) -> None:
+    """Python with `arguments`, as a user starts it; its output goes nowhere."""
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, cwd=folder, env=environ)
+
+
+def empty_task() -> None:
+    """The least that a task of invoke takes."""
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "tasks.py").write_text("from invoke import task\n\n@task\ndef plan(c): pass\n")
+        run("-m", "invoke", "plan", folder=Path(name))
 
 
 def measured(work: Callable[[], object]) -> list[float]:
-    """Seconds of each run."""
+    """Seconds of processor time of each run, of this process and of those that it starts."""
     seconds = []
     for _ in range(RUNS):
-        start = perf_counter()
+        start = sum(os.times()[:4])
         work()
-        seconds.append(perf_counter() - start)
+        seconds.append(sum(os.times()[:4]) - start)
     return seconds
 
 

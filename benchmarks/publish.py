@@ -20,14 +20,18 @@ from statistics import median
 
 from registry import registry
 
-from rdma_images import atomic, engine, facts, matrix, paths, plan
+from rdma_images import engine, facts
+from rdma_images.core import atomic, paths
+from rdma_images.core.model import Build, Check, Image
+from rdma_images.core.report import Report, as_plain
 from rdma_images.engine import Engine
-from rdma_images.model import Build, Check, Image, Report
+from rdma_images.plan import matrix, plan
 from rdma_images.publish import publish
 from rdma_images.publish.item import Item
 from rdma_images.publish.progress import Lines
-from rdma_images.publish.registries import Oci
-from rdma_images.publish.send import Means
+from rdma_images.publish.send import Publisher
+from rdma_images.registry.registries import Oci
+from tests.case_parts import report_of  # the checkout is installed with `pip install -e .`, so its root is on the path
 
 # Shares of torch 2.15's wheels: torch, cuDNN, cuBLAS, NCCL, cuSPARSE, cuSOLVER, cuFFT, and the small ones together.
 SHARES = (0.29, 0.22, 0.15, 0.11, 0.08, 0.06, 0.05, 0.04)
@@ -118,10 +122,10 @@ def ship(items: list[Item], host: str, running: Engine | None) -> float:
             raise AssertionError("there was nothing to send")
         return running
 
-    means = Means(engine=needed, watcher=Lines(lambda _: None))
+    publisher = Publisher(engine=needed, watcher=Lines(lambda _: None))
     entry = Oci(kind="oci", host=host, prefix="bench", credentials="none")
     pushing = 0.0
-    for outcome in publish.publish(items, {"bench": entry}, means):
+    for outcome in publish.publish(items, {"bench": entry}, publisher):
         assert outcome.place, outcome.error
         pushing += outcome.place.traffic.seconds
     return pushing
@@ -134,25 +138,15 @@ def numbered(target: str, number: int) -> Image:
 
 
 def prepared(target: str, digest: str, number: int = 0) -> Item:
-    """The image `digest` as if it had been built and proven as the target's default row."""
+    """The image `digest` as if it had been built and validated as the target's default row."""
     image = numbered(target, number)
-    base = image.version("base")
-    name = base.rstrip("0123456789.")
-    torch = {"version": image.version("pytorch"), "cuda": image.version("cuda")}
-    measured = {
-        "torch": torch | {"nccl": [{"version": image.version("nccl")}]},
-        "system": {"python": image.version("python"), "os": {"ID": name, "VERSION_ID": base.removeprefix(name)}},
-        "packages": {"wheels": {"/opt/venv": {"torch": image.version("pytorch")}}},
-    }
     check = Check("bench", "it is measured", "static", "error", "passed")
     now = "2026-11-21T08:00:00+00:00"
     build = Build(image.id, digest, digest, digest, (), now, 1.0)
-    subject = {"platform": image.platform, "labels": {"org.opencontainers.image.revision": "0" * 40}}
-    told = {"subject": subject, "measured": measured}
-    report = Report(digest, digest, SUITE, image.id, (), now, 1.0, (check,), told)
+    report = Report(digest, digest, SUITE, image.id, (), now, 1.0, (check,), report_of(image).facts)
     folder = paths.image_folder(image.id)
     atomic.write(folder / "build.json", json.dumps(asdict(build)))
-    atomic.write(folder / "report.json", json.dumps(asdict(report)))
+    atomic.write(folder / "report.json", json.dumps(as_plain(report)))
     return publish.items([image], [image], matrix.load(), SUITE)[0]
 
 

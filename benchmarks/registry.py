@@ -11,15 +11,15 @@ from pathlib import Path
 
 import requests
 
-from rdma_images import paths
-from rdma_images.engine import debian
+from rdma_images.core import paths
+from rdma_images.debian import unpacked
 
 
 @contextmanager
 def registry(folder: Path) -> Iterator[str]:
     """An empty docker-registry; yields its host."""
     packages = paths.state_folder() / "docker-registry"
-    program = debian.fetch(["docker-registry"], "bookworm", packages) / "usr" / "bin" / "docker-registry"
+    program = unpacked.fetch(["docker-registry"], "bookworm", packages) / "usr" / "bin" / "docker-registry"
     data = folder / "data"
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

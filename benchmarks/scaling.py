@@ -18,7 +18,8 @@ from pathlib import Path
 
 from registry import registry
 
-from rdma_images.engine import Engine, bootstrap, private
+from rdma_images.debian import bootstrap
+from rdma_images.engine import Engine, private
 
 SHARDS = (("a", "b", "c"), ("d", "e", "f"))
 DOCKERFILE = """

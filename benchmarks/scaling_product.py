@@ -21,7 +21,7 @@ from pathlib import Path
 from registry import registry
 from scaling import MODES, engine
 
-from rdma_images import paths
+from rdma_images.core import paths
 
 
 def main(target: str) -> None:

