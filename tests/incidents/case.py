@@ -1,0 +1,74 @@
+"""A case: where something went wrong, the image that shows it, and what must be reported of it."""
+
+import functools
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import TypeAdapter
+
+from tests.incidents.image import Change, Image, Made
+
+FOLDER = Path(__file__).parent
+
+
+class Told(Made):
+    """What must be reported: the check, "" for any, and words that its first line has to have."""
+
+    check: str = ""
+    words: tuple[str, ...]
+
+
+class Incident(Made):
+    """One case. `where` is an address or "invented"; `told` is None for a good image, which gets no error.
+
+    `besides` are checks that may fail, too. `fix` is what the message asks for: with it the check passes.
+    `reinstalled` are files that the fix installs again, as the base has them.
+    `first` is what the validators made of the case when it was written, "known" where its check was written with it;
+    `open` says why they are not right today.
+    """
+
+    where: str
+    what: str
+    first: Literal["right", "wrong", "known"]
+    base: str
+    change: Change = Change()
+    told: Told | None = None
+    besides: tuple[str, ...] = ()
+    fix: Change | None = None
+    reinstalled: tuple[str, ...] = ()
+    open: str = ""
+
+    @property
+    def image(self) -> Image:
+        """The image that shows it."""
+        return base(self.base).changed(self.change)
+
+    @property
+    def fixed(self) -> Image | None:
+        """The image after the fix was followed."""
+        if not self.fix and not self.reinstalled:
+            return None
+        good = Change(files={path: base(self.base).files[path] for path in self.reinstalled})
+        return self.image.changed(self.fix or Change()).changed(good)
+
+
+CASES = TypeAdapter(dict[str, Incident])
+
+
+@functools.cache
+def base(name: str) -> Image:
+    """An image of bases.yaml."""
+    known = yaml.safe_load((FOLDER / "bases.yaml").read_text(encoding="utf-8"))
+    image = Image()
+    for part in known["images"][name]:
+        image = image.changed(Change.model_validate(known["parts"][part]))
+    return image
+
+
+@functools.cache
+def incidents() -> dict[str, Incident]:
+    """Every case by its name."""
+    files = sorted((FOLDER / "cases").glob("*.yaml"))
+    read = [CASES.validate_python(yaml.safe_load(file.read_text(encoding="utf-8"))) for file in files]
+    return {name: case for cases in read for name, case in cases.items()}

@@ -1,0 +1,92 @@
+"""Small ELF libraries with what the read-out looks at: what they need, offer, are called and hold as text."""
+
+import struct
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+
+HEADER, ROW, ALIGN = 64, 64, 8  # bytes
+MACHINES = {"x86_64": 62, "aarch64": 183}
+DT_NULL, DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH = 0, 1, 14, 15, 29
+STRTAB, DYNAMIC, PROGBITS, DYNSYM, VERDEF, VERNEED = 3, 6, 1, 11, 0x6FFFFFFD, 0x6FFFFFFE
+NAMES = ("", ".dynstr", ".dynsym", ".dynamic", ".rodata", ".gnu.version_d", ".gnu.version_r", ".shstrtab")
+DEFINED, ASKED = (0x11, 4), (0x12, 0)  # what a symbol is, and the section that it is in
+
+
+def library(
+    *,
+    soname: str = "",
+    needed: Iterable[str] = (),
+    exports: Iterable[str] = (),
+    words: Iterable[str] = (),
+    rpath: str = "",
+    runpath: str = "",
+    machine: str = "x86_64",
+    undefined: Iterable[str] = (),
+    defines: Iterable[str] = (),
+    wants: Mapping[str, Iterable[str]] | None = None,
+    bits: int = 64,
+) -> bytes:
+    """A shared library of these names; `words` are the strings among its read-only data.
+
+    `undefined` are symbols that others must have, `defines` symbol versions, `wants` those of others by library. Of a
+    library of 32 `bits` only the header says so.
+    """
+    said = [(DT_NEEDED, name) for name in needed]
+    said += [(tag, name) for tag, name in ((DT_SONAME, soname), (DT_RPATH, rpath), (DT_RUNPATH, runpath)) if name]
+    symbol_names = [*((name, DEFINED) for name in exports), *((name, ASKED) for name in undefined)]
+    versions, wanted = list(defines), {name: list(asked) for name, asked in (wants or {}).items()}
+    every = [*versions, *wanted, *(version for asked in wanted.values() for version in asked)]
+    strings, at = _strings([*(name for _, name in said), *(name for name, _ in symbol_names), *every])
+    dynamic = b"".join(struct.pack("<QQ", tag, at[name]) for tag, name in said) + struct.pack("<QQ", DT_NULL, 0)
+    symbols = bytes(24) + b"".join(
+        struct.pack("<IBBHQQ", at[name], info, 0, section, HEADER, 8) for name, (info, section) in symbol_names
+    )
+    read_only = b"\0" + b"".join(word.encode() + b"\0" for word in words)
+    section_names, named = _strings(NAMES)
+    contents = [b"", strings, symbols, dynamic, read_only, _definitions(versions, at), _wishes(wanted, at)]
+    contents.append(section_names)
+    padded = [content.ljust(-(-len(content) // ALIGN) * ALIGN, b"\0") for content in contents]
+    places = [HEADER, *(HEADER + total for total in accumulate(map(len, padded)))]
+    kinds = [(0, 0), (STRTAB, 0), (DYNSYM, 1), (DYNAMIC, 1), (PROGBITS, 0)]
+    kinds += [(VERDEF if versions else PROGBITS, 1), (VERNEED if wanted else PROGBITS, 1), (STRTAB, 0)]
+    rows = [
+        struct.pack("<IIQQQQIIQQ", named[name], kind, 2 * bool(kind), 0, place, len(content), link, 0, ALIGN, 0)
+        for name, (kind, link), place, content in zip(NAMES, kinds, places, contents, strict=False)
+    ]
+    table = places[-1]
+    identity = b"\x7fELF" + bytes([bits // 32, 1, 1]).ljust(12, b"\0")
+    numbers = (3, MACHINES[machine], 1, 0, 0, table, 0, HEADER, 0, 0, ROW, len(rows), len(NAMES) - 1)
+    return identity + struct.pack("<HHIQQQIHHHHHH", *numbers) + b"".join(padded) + b"".join(rows)
+
+
+def _definitions(versions: list[str], at: Mapping[str, int]) -> bytes:
+    """Rows of the versions that a library defines."""
+    row = 28  # bytes: one version and its name
+    return b"".join(
+        struct.pack("<HHHHIII", 1, 0, number, 1, 0, 20, row if number < len(versions) else 0)
+        + struct.pack("<II", at[version], 0)
+        for number, version in enumerate(versions, 1)
+    )
+
+
+def _wishes(wanted: Mapping[str, list[str]], at: Mapping[str, int]) -> bytes:
+    """Rows of the versions that others must define, by library."""
+    rows = b""
+    for number, (library, versions) in enumerate(wanted.items(), 1):
+        size = 16 + 16 * len(versions)
+        rows += struct.pack("<HHIII", 1, len(versions), at[library], 16, size if number < len(wanted) else 0)
+        rows += b"".join(
+            struct.pack("<IHHII", 0, 0, 2, at[version], 16 if place < len(versions) else 0)
+            for place, version in enumerate(versions, 1)
+        )
+    return rows
+
+
+def _strings(names: Iterable[str]) -> tuple[bytes, dict[str, int]]:
+    """A string table, and where each name begins in it."""
+    table, at = b"\0", {"": 0}
+    for name in names:
+        if name not in at:
+            at[name] = len(table)
+            table += name.encode() + b"\0"
+    return table, at

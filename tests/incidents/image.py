@@ -1,0 +1,179 @@
+"""An image as data: its files, its configuration, and the tar that an engine would hand out of it."""
+
+import io
+import json
+import posixpath
+import struct
+import tarfile
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from rdma_images.core.case import Subject
+from rdma_images.validate.ldcache import DEFAULT, ENTRY, HEADER, MAGIC
+from tests.incidents import elf_files
+
+Value = TypeVar("Value")
+
+
+KINDS = {"folder": tarfile.DIRTYPE, "fifo": tarfile.FIFOTYPE, "device": tarfile.CHRTYPE}
+
+
+class Made(BaseModel):
+    """Base of what a case says. Frozen; a word that is not known is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Library(Made):
+    """A shared library; see elf_files.library."""
+
+    soname: str = ""
+    needed: tuple[str, ...] = ()
+    exports: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    rpath: str = ""
+    runpath: str = ""
+    machine: str = "x86_64"
+    undefined: tuple[str, ...] = ()
+    defines: tuple[str, ...] = ()
+    wants: dict[str, tuple[str, ...]] = {}
+    bits: int = 64
+
+
+class File(Made):
+    """One file: text, bytes, a library, a link, or what is no file; `mode` are its permissions in octal."""
+
+    text: str = ""
+    hex: str = ""
+    library: Library | None = None
+    link: str | None = None
+    kind: Literal["file", "folder", "fifo", "device"] = "file"
+    mode: str = ""
+    owner: int = 0
+    size: int | None = None  # cut to this many bytes
+
+    def content(self) -> bytes:
+        """The bytes of a regular file."""
+        whole = elf_files.library(**self.library.model_dump()) if self.library else self.text.encode()
+        whole = whole or bytes.fromhex(self.hex)
+        return whole if self.size is None else whole[: self.size]
+
+
+def _file(given: object) -> object:
+    return {"text": given} if isinstance(given, str) else given
+
+
+Files = dict[str, Annotated[File, BeforeValidator(_file)] | None]
+
+
+class Change(Made):
+    """What a Dockerfile adds to an image: a value of None takes away what was there."""
+
+    files: Files = {}
+    env: dict[str, str | None] = {}
+    labels: dict[str, str | None] = {}
+    user: str = ""
+    entrypoint: tuple[str, ...] = ()
+    platform: str = ""
+    ldconfig: bool = True  # whether the loader's cache was made anew
+
+
+class Image(Made):
+    """An image: `cache` is its ld.so.cache where that is older than its files."""
+
+    files: dict[str, File] = {}
+    env: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    user: str = ""
+    entrypoint: tuple[str, ...] = ()
+    platform: str = "linux/amd64"
+    cache: bytes | None = None
+
+    def changed(self, by: Change) -> "Image":
+        """This image with a change applied."""
+        files = _joined(self.files, by.files)
+        return Image(
+            files=_for_arm64(files) if by.platform == "linux/arm64" else files,
+            env=_joined(self.env, by.env),
+            labels=_joined(self.labels, by.labels),
+            user=by.user or self.user,
+            entrypoint=by.entrypoint or self.entrypoint,
+            platform=by.platform or self.platform,
+            cache=None if by.ldconfig else self.loader_cache(),
+        )
+
+    def loader_cache(self) -> bytes:
+        """What ldconfig would make of the folders that /etc/ld.so.conf.d and the loader itself name."""
+        lines = [f.text.splitlines() for p, f in sorted(self.files.items()) if p.startswith("/etc/ld.so.conf.d/")]
+        folders = dict.fromkeys([line for text in lines for line in text if line.startswith("/")] + [*DEFAULT])
+        found = {
+            posixpath.join(folder, name): name
+            for folder in folders
+            for path in sorted(self.files)
+            if posixpath.dirname(path) == folder and ".so" in (name := posixpath.basename(path))
+        }
+        return _cache(found)
+
+    def subject(self, ref: str) -> Subject:
+        """The image's configuration, as an engine describes it."""
+        return Subject(
+            ref=ref,
+            digest=f"sha256:{0:064x}",
+            platform=self.platform,
+            labels=self.labels,
+            environment=self.env,
+            user=self.user,
+            entrypoint=list(self.entrypoint),
+            tags=[ref],
+            bytes=sum(len(content) for _, _, content in self._contents()),
+            created="2026-01-01T00:00:00Z",
+            layers=[],
+            history=[],
+        )
+
+    def tar(self) -> bytes:
+        """The tar of its file system."""
+        written = io.BytesIO()
+        with tarfile.open(fileobj=written, mode="w", format=tarfile.GNU_FORMAT) as archive:
+            for path, file, content in self._contents():
+                entry = tarfile.TarInfo(path.lstrip("/"))
+                entry.mode = int(file.mode, 8) if file.mode else 0o644
+                if file.link is not None:
+                    entry.type, entry.linkname = tarfile.SYMTYPE, file.link
+                elif file.kind != "file":
+                    entry.type = KINDS[file.kind]
+                entry.uid = entry.gid = file.owner
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+        return written.getvalue()
+
+    def _contents(self) -> Iterator[tuple[str, File, bytes]]:
+        yield "/etc/ld.so.cache", File(), self.cache if self.cache is not None else self.loader_cache()
+        for path, file in sorted(self.files.items()):
+            yield path, file, b"" if file.link is not None else file.content()
+
+
+def _for_arm64(files: Mapping[str, File]) -> dict[str, File]:
+    """The same files where processors are arm64."""
+    text = json.dumps({path: file.model_dump() for path, file in files.items()})
+    for here, there in (("x86_64", "aarch64"), ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1")):
+        text = text.replace(here, there)
+    return {path: File.model_validate(file) for path, file in json.loads(text).items()}
+
+
+def _joined(ours: Mapping[str, Value], theirs: Mapping[str, Value | None]) -> dict[str, Value]:
+    return {name: value for name, value in {**ours, **theirs}.items() if value is not None}
+
+
+def _cache(found: Mapping[str, str]) -> bytes:
+    """An ld.so.cache in glibc's form, see ldcache: path -> name."""
+    strings = b"".join(f"{name}\0{path}\0".encode() for path, name in found.items())
+    place, entries = HEADER + ENTRY * len(found), b""
+    for path, name in found.items():
+        after = place + len(name.encode()) + 1
+        entries += struct.pack("<iIIIQ", 0x0303, place, after, 0, 0)
+        place = after + len(path.encode()) + 1
+    head = (MAGIC + struct.pack("<II", len(found), len(strings))).ljust(HEADER, b"\0")
+    return head + entries + strings

@@ -1,0 +1,246 @@
+"""Change each comparison of the validators in turn, and list the changes that no case notices.
+
+python -m tests.incidents.mutations [MODULE ...]     such as test_plugin in_use; all modules where none is named
+"""
+
+import ast
+import copy
+import functools
+import importlib
+import inspect
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+from _pytest.fixtures import FixtureFunctionDefinition
+
+from rdma_images.core.case import Case
+from rdma_images.core.paths import PROJECT, VALIDATORS
+from rdma_images.facts import table
+from rdma_images.validate import pytest_plugin
+from rdma_images.validate.pytest_plugin import Requirement
+from tests.incidents import run
+from tests.incidents.case import incidents
+
+REAL = PROJECT / "tests" / "data" / "cases" / "efa-pytorch.json"
+OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Lt: ast.GtE,
+    ast.GtE: ast.Lt,
+    ast.Gt: ast.LtE,
+    ast.LtE: ast.Gt,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+Failed = frozenset[tuple[str, str, str]]  # the case, the check that fails for it, and what it says
+MESSAGES = ("expected", "found", "fix")  # arguments of `require`: they decide nothing
+TESTS = sorted(str(path) for path in (PROJECT / "tests").glob("test_validators*.py"))
+
+
+class Mutation(NamedTuple):
+    """One change: the module and function that it is in, the expression as it was and as it is now."""
+
+    module: str
+    function: str
+    was: str
+    now: str
+    tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        """What it is called in the list."""
+        return f"{self.module}.{self.function}: {self.was} -> {self.now}"
+
+
+def mutations(module: str, source: str) -> Iterator[Mutation]:
+    """Every change of a module's source: a comparison turned, `and` for `or`, a `not` left out."""
+    tree = ast.parse(source)
+    said = {id(part) for node in ast.walk(tree) for part in _message(node)}
+    places = [(node, change) for node in ast.walk(tree) for change in _changes(node)]
+    for number, (node, change) in enumerate(places):
+        if id(node) in said:
+            continue
+        changed = copy.deepcopy(tree)
+        twin = [other for other in ast.walk(changed) for _ in _changes(other)][number]
+        was = ast.unparse(node)
+        change(twin)
+        yield Mutation(module, _function_around(tree, node), was, ast.unparse(twin), changed)
+
+
+def _message(node: ast.AST) -> Iterator[ast.AST]:
+    """All that makes up the messages of a call of `require`."""
+    if isinstance(node, ast.keyword) and node.arg in MESSAGES:
+        yield from ast.walk(node.value)
+
+
+def _changes(node: ast.AST) -> list[Callable[[ast.AST], None]]:
+    """What can be done to a node, in place."""
+    if isinstance(node, ast.Compare):
+        return [functools.partial(_turn, at=place) for place in range(len(node.ops))]
+    if isinstance(node, ast.BoolOp):
+        return [_swap]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return [_affirm]
+    return []
+
+
+def _turn(node: ast.AST, at: int) -> None:
+    assert isinstance(node, ast.Compare)
+    node.ops[at] = OPPOSITES[type(node.ops[at])]()
+
+
+def _swap(node: ast.AST) -> None:
+    assert isinstance(node, ast.BoolOp)
+    node.op = ast.And() if isinstance(node.op, ast.Or) else ast.Or()
+
+
+def _affirm(node: ast.AST) -> None:
+    """`not not x`, so that a truth stays a truth."""
+    assert isinstance(node, ast.UnaryOp)
+    node.operand = ast.UnaryOp(ast.Not(), node.operand)
+
+
+def _function_around(tree: ast.Module, node: ast.AST) -> str:
+    functions = [one for one in tree.body if isinstance(one, ast.FunctionDef | ast.ClassDef)]
+    return next((one.name for one in functions if node in ast.walk(one)), "")
+
+
+class Suite:
+    """The static validators, called without pytest, for many cases again and again."""
+
+    def __init__(self, cases: Mapping[str, Case]) -> None:
+        self.cases = cases
+
+    def failed(self, names: Iterable[str]) -> Failed:
+        """Each case with each check of the modules that fails for it."""
+        modules = [importlib.import_module(f"validators.{name}") for name in names]
+        return frozenset(
+            (name, check, said)
+            for module in modules
+            for check, marks, validator in _validators(module)
+            for name, case in self.cases.items()
+            if (said := _failure(module, validator, marks, case))
+        )
+
+
+def _validators(module: ModuleType) -> Iterator[tuple[str, Mapping[str, object], Callable[..., None]]]:
+    for name, function in vars(module).items():
+        for mark in getattr(function, "pytestmark", []) if name.startswith("test_") else []:
+            if mark.name == "validator" and mark.kwargs.get("tier", "static") in ("static", "any"):
+                yield mark.args[0], {**mark.kwargs, "uses": _used(function)}, function
+
+
+def _used(function: Callable[..., None]) -> tuple[str, ...]:
+    marks = getattr(function, "pytestmark", [])
+    return tuple(name for mark in marks if mark.name == "usefixtures" for name in mark.args)
+
+
+def _failure(module: ModuleType, validator: Callable[..., None], marks: Mapping[str, object], case: Case) -> str:
+    """What a validator says where it fails for a case, else ""; what it raises beside a skip is a failure, too."""
+    wanted, meant = marks.get("fabric"), case.expected.fabric
+    if wanted and (meant is None or wanted not in ("any", meant)):
+        return ""
+    try:
+        for name in _arguments(marks):
+            _given(module, name, case)
+        validator(**{name: _given(module, name, case) for name in _parameters(validator)})
+    except pytest.skip.Exception:
+        return ""
+    except Exception as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def _arguments(marks: Mapping[str, object]) -> tuple[str, ...]:
+    used = marks["uses"]
+    return used if isinstance(used, tuple) else ()
+
+
+def _given(module: ModuleType, name: str, case: Case) -> object:
+    """What a fixture would give: of the validators' own plugin, or of the module."""
+    if name in ("case", "require"):
+        return case if name == "case" else Requirement()
+    fixture = getattr(module, name, None) or getattr(pytest_plugin, name)
+    assert isinstance(fixture, FixtureFunctionDefinition), name
+    function = fixture._get_wrapped_function()
+    return function(**{other: _given(module, other, case) for other in _parameters(function)})
+
+
+@functools.cache
+def _parameters(function: Callable[..., object]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
+@contextmanager
+def mutated(mutation: Mutation) -> Iterator[None]:
+    """The modules of validators/, one of them changed; they are as they were afterwards."""
+    before = {name: module for name, module in sys.modules.items() if name.startswith(("validators", "tests.test_"))}
+    for name in before:
+        del sys.modules[name]
+    try:
+        changed = ModuleType(f"validators.{mutation.module}")
+        sys.modules[changed.__name__] = changed
+        setattr(importlib.import_module("validators"), mutation.module, changed)
+        exec(compile(ast.fix_missing_locations(mutation.tree), changed.__name__, "exec"), vars(changed))
+        yield
+    finally:
+        for name in [name for name in sys.modules if name.startswith(("validators", "tests.test_"))]:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
+def survivors(names: list[str]) -> Iterator[tuple[Mutation, bool]]:
+    """Each mutation of the modules, and whether it survives: every case fails as it did, and the tests pass."""
+    cases = {name: run.case_of(name, case.image) for name, case in incidents().items()}
+    cases |= {f"{name}, fixed": run.case_of(name, case.fixed) for name, case in incidents().items() if case.fixed}
+    cases |= {"efa-pytorch": Case.model_validate_json(REAL.read_bytes())}
+    suite = Suite(cases)
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in sorted(VALIDATORS.glob("*.py"))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "read", functools.cache(table.read))  # facts are the same for every mutation
+        for module in names or sources:
+            asked = users(module, sources)
+            before = suite.failed(asked)
+            for mutation in mutations(module, sources[module]):
+                with mutated(mutation):
+                    survives = suite.failed(asked) == before
+                    yield mutation, survives and _tests_pass()
+
+
+def _tests_pass() -> bool:
+    """Whether the tests of the validators pass with the modules as they are."""
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        return pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts=", *TESTS]) == pytest.ExitCode.OK
+
+
+def users(module: str, sources: Mapping[str, str]) -> list[str]:
+    """The modules with validators that a module decides: itself, and those that import it."""
+    found = {module}
+    while (
+        more := {name for name, source in sources.items() if any(f"validators.{one} import" in source for one in found)}
+        - found
+    ):
+        found |= more
+    return sorted(name for name in found if name.startswith("test_"))
+
+
+def main(names: list[str]) -> None:
+    """Print the survivors of the modules, and how many mutations there were."""
+    count, left = 0, 0
+    for mutation, survives in survivors(names):
+        count += 1
+        if survives:
+            left += 1
+            print(mutation.name, flush=True)
+    print(f"{count} mutations, {left} survive")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
