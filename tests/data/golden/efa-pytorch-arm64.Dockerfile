@@ -237,6 +237,7 @@ rm -rf /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldcon
 SH
 
 # aws-ofi-nccl 1.20.0, NCCL's plugin for libfabric, from its release tarball: compiled on the image's own base.
+#   --enable-platform-aws: the tuner, the topology files and the settings of each instance type; configure adds them by itself on an EC2 instance alone
 #   --disable-tests: the tests need MPI
 FROM with-efa-installer AS build-aws-ofi-nccl
 RUN --mount=type=bind,from=aws-ofi-nccl,target=/mnt/aws-ofi-nccl \
@@ -254,7 +255,15 @@ apt-get install -qq --no-install-recommends g++ libhwloc-dev make
 mkdir /tmp/build
 tar --extract --gzip --file /mnt/aws-ofi-nccl/*.tar.gz --directory /tmp/build --strip-components=1 --no-same-owner
 cd /tmp/build
-./configure --prefix=/opt/aws-ofi-nccl --with-libfabric=/opt/amazon/efa --with-cuda=/usr/local/cuda --disable-tests
+./configure --prefix=/opt/aws-ofi-nccl --with-libfabric=/opt/amazon/efa --with-cuda=/usr/local/cuda --enable-platform-aws --disable-tests > configure.out || { cat configure.out; exit 1; }
+cat configure.out
+# A plugin without the AWS platform loads and moves data, without its tuner, its topology files and its settings.
+platforms=$(grep -E '^\* (Platform-specific optimizations|Enabled Platforms): ' configure.out || echo 'nothing of platforms')
+if ! echo "$platforms" | grep -qw AWS; then
+    echo "aws-ofi-nccl 1.20.0 would be built without the AWS platform: its configure says \"$platforms\"" >&2
+    echo "fix: take the release tarball of 1.20.0, whose configure knows --enable-platform-aws" >&2
+    exit 1
+fi
 make --jobs="$(nproc)"
 make install
 find /opt/aws-ofi-nccl -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
@@ -306,13 +315,20 @@ torch==2.15.0 --hash=sha256:5b448df195cb0cfa87cbf4882482f336198044e03f66b2e11044
 LOCK
 
 # pytorch 2.15.0, cuda 13.2, nccl 2.30.7: 3 layers, the largest first, so that a pull runs in parallel from its start.
-# They lie below the system and the fabric: an engine unpacks again whatever is above a change, so that a new EFA
-# installer or base is 0.2 GB to a node that has the image, and not every wheel once more.
-FROM scratch AS with-wheels
+# `invoke build` makes these layers itself, once for all images and engines, and hands them over as the context `wheels`,
+# which then stands for this stage; without that context the stages above make the same files.
+FROM scratch AS wheels
 COPY --link --from=wheel-nvidia-nccl-cu13 /layer/ /
 COPY --link --from=wheels-small /layer/ /
 COPY --link --from=wheel-torch /layer/ /
-COPY --link --from=with-aws-ofi-nccl / /
+
+# Everything that is not a wheel: built while the wheels' layers are made.
+FROM with-aws-ofi-nccl AS system
+
+# The wheels lie below the system and the fabric: an engine unpacks again whatever is above a change, so that a new EFA
+# installer or base is 0.2 GB to a node that has the image, and not every wheel once more.
+FROM wheels AS with-wheels
+COPY --link --from=system / /
 
 # What a process in the image starts with. Nothing here leads a loader: libraries are found through ld.so.conf.d and the
 # wheels' own run paths, because a set LD_LIBRARY_PATH is how a wrong NCCL gets loaded.
@@ -320,7 +336,7 @@ FROM with-wheels AS image
 ENV PATH=/opt/venv/bin:/opt/amazon/efa/bin:/opt/amazon/openmpi/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
-# Where this network is not there, NCCL ends with an error, instead of going on over TCP. `invoke describe` says how to lift it.
-ENV NCCL_NET="Libfabric"
+# Where the fabric is not there, NCCL ends with an error, instead of going on over TCP. `invoke describe` says how to lift it.
+ENV NCCL_NET="Libfabric" FI_PROVIDER="efa"
 WORKDIR /workspace
 CMD ["/bin/bash"]

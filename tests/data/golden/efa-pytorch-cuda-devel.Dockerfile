@@ -265,12 +265,17 @@ COPY --link --from=wheel-nvidia-nccl-cu13 /layer/ /
 COPY --link --from=wheels-small /layer/ /
 COPY --link --from=wheel-torch /layer/ /
 
-# What compiles extensions: a compiler, Python's headers, CUDA 13.0's toolkit where it is looked for (in the place of a
-# base's own), and what the wheels bring for that and a runtime image leaves out.
-FROM with-wheels AS with-devel
+# What the wheels bring for building software and a runtime image leaves out. `invoke build` hands it over as the context
+# `devel-files`, which then stands for this stage.
+FROM scratch AS devel-files
 COPY --link --from=wheel-nvidia-nccl-cu13 /devel/ /
 COPY --link --from=wheels-small /devel/ /
 COPY --link --from=wheel-torch /devel/ /
+
+# What compiles extensions: a compiler, Python's headers, and CUDA 13.0's toolkit where it is looked for (in the place of
+# a base's own).
+FROM with-wheels AS with-devel
+COPY --link --from=devel-files / /
 RUN --mount=type=cache,id=apt-archives-cuda13.1.2-runtime-ubuntu22.04,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=apt-lists-cuda13.1.2-runtime-ubuntu22.04,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=secret,id=apt-config,target=/run/secrets/apt-config,mode=0444 \
@@ -294,7 +299,7 @@ FROM with-devel AS image
 ENV PATH=/opt/venv/bin:/usr/local/cuda/bin:/opt/amazon/efa/bin:/opt/amazon/openmpi/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
-# Where this network is not there, NCCL ends with an error, instead of going on over TCP. `invoke describe` says how to lift it.
-ENV NCCL_NET="Libfabric"
+# Where the fabric is not there, NCCL ends with an error, instead of going on over TCP. `invoke describe` says how to lift it.
+ENV NCCL_NET="Libfabric" FI_PROVIDER="efa"
 WORKDIR /workspace
 CMD ["/bin/bash"]

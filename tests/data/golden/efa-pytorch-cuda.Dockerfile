@@ -267,7 +267,7 @@ FROM with-wheels AS image
 ENV PATH=/opt/venv/bin:/usr/local/cuda/bin:/opt/amazon/efa/bin:/opt/amazon/openmpi/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
-# Where this network is not there, NCCL ends with an error, instead of going on over TCP. `invoke describe` says how to lift it.
-ENV NCCL_NET="Libfabric"
+# Where the fabric is not there, NCCL ends with an error, instead of going on over TCP. `invoke describe` says how to lift it.
+ENV NCCL_NET="Libfabric" FI_PROVIDER="efa"
 WORKDIR /workspace
 CMD ["/bin/bash"]

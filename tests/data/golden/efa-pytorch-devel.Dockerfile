@@ -242,20 +242,32 @@ torch==2.15.0 --hash=sha256:5b448df195cb0cfa87cbf4882482f336198044e03f66b2e11044
 LOCK
 
 # pytorch 2.15.0, cuda 13.2, nccl 2.30.7: 3 layers, the largest first, so that a pull runs in parallel from its start.
-# They lie below the system and the fabric: an engine unpacks again whatever is above a change, so that a new EFA
-# installer or base is 0.2 GB to a node that has the image, and not every wheel once more.
-FROM scratch AS with-wheels
+# `invoke build` makes these layers itself, once for all images and engines, and hands them over as the context `wheels`,
+# which then stands for this stage; without that context the stages above make the same files.
+FROM scratch AS wheels
 COPY --link --from=wheel-nvidia-nccl-cu13 /layer/ /
 COPY --link --from=wheels-small /layer/ /
 COPY --link --from=wheel-torch /layer/ /
-COPY --link --from=with-efa-installer / /
 
-# What compiles extensions: a compiler, Python's headers, CUDA 13.2's toolkit where it is looked for (in the place of a
-# base's own), and what the wheels bring for that and a runtime image leaves out.
-FROM with-wheels AS with-devel
+# Everything that is not a wheel: built while the wheels' layers are made.
+FROM with-efa-installer AS system
+
+# The wheels lie below the system and the fabric: an engine unpacks again whatever is above a change, so that a new EFA
+# installer or base is 0.2 GB to a node that has the image, and not every wheel once more.
+FROM wheels AS with-wheels
+COPY --link --from=system / /
+
+# What the wheels bring for building software and a runtime image leaves out. `invoke build` hands it over as the context
+# `devel-files`, which then stands for this stage.
+FROM scratch AS devel-files
 COPY --link --from=wheel-nvidia-nccl-cu13 /devel/ /
 COPY --link --from=wheels-small /devel/ /
 COPY --link --from=wheel-torch /devel/ /
+
+# What compiles extensions: a compiler, Python's headers, and CUDA 13.2's toolkit where it is looked for (in the place of
+# a base's own).
+FROM with-wheels AS with-devel
+COPY --link --from=devel-files / /
 RUN --mount=type=cache,id=apt-archives-debian13,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=apt-lists-debian13,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=secret,id=apt-config,target=/run/secrets/apt-config,mode=0444 \

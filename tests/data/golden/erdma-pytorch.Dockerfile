@@ -230,13 +230,20 @@ torch==2.14.1 --hash=sha256:8f67125761b7c2849a541e53a665534cdab612f3731ce87fd351
 LOCK
 
 # pytorch 2.14.1, cuda 13.0, nccl 2.30.7: 3 layers, the largest first, so that a pull runs in parallel from its start.
-# They lie below the system and the fabric: an engine unpacks again whatever is above a change, so that a new EFA
-# installer or base is 0.2 GB to a node that has the image, and not every wheel once more.
-FROM scratch AS with-wheels
+# `invoke build` makes these layers itself, once for all images and engines, and hands them over as the context `wheels`,
+# which then stands for this stage; without that context the stages above make the same files.
+FROM scratch AS wheels
 COPY --link --from=wheel-nvidia-nccl-cu13 /layer/ /
 COPY --link --from=wheels-small /layer/ /
 COPY --link --from=wheel-torch /layer/ /
-COPY --link --from=with-erdma-apt / /
+
+# Everything that is not a wheel: built while the wheels' layers are made.
+FROM with-erdma-apt AS system
+
+# The wheels lie below the system and the fabric: an engine unpacks again whatever is above a change, so that a new EFA
+# installer or base is 0.2 GB to a node that has the image, and not every wheel once more.
+FROM wheels AS with-wheels
+COPY --link --from=system / /
 
 # What a process in the image starts with. Nothing here leads a loader: libraries are found through ld.so.conf.d and the
 # wheels' own run paths, because a set LD_LIBRARY_PATH is how a wrong NCCL gets loaded.
@@ -244,7 +251,7 @@ FROM with-wheels AS image
 ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
-# Where this network is not there, NCCL ends with an error, instead of going on over TCP. `invoke describe` says how to lift it.
+# Where the fabric is not there, NCCL ends with an error, instead of going on over TCP. `invoke describe` says how to lift it.
 ENV NCCL_NET="IB"
 WORKDIR /workspace
 CMD ["/bin/bash"]

@@ -1,0 +1,39 @@
+"""GDRCopy, with which a CPU copies small messages from and to a GPU's memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rdma_images.components.definition import Axis, Combination, Definition, ordered
+from rdma_images.components.source import download
+from rdma_images.core.model import Details, Image, Source
+from rdma_images.facts import Facts
+
+NAME = "gdrcopy"
+URL = "https://github.com/NVIDIA/gdrcopy/archive/refs/tags/v{version}.tar.gz"
+
+
+@dataclass(frozen=True)
+class GdrcopyDetails(Details):
+    """Where it is installed."""
+
+    prefix: str
+
+
+def _details(_: Combination, __: Facts) -> GdrcopyDetails:
+    return GdrcopyDetails(prefix="/opt/gdrcopy")
+
+
+def _sources(image: Image, _: Facts) -> Iterator[Source]:
+    version = image.version(NAME)
+    yield download(NAME, version, URL.format(version=version))
+
+
+GDRCOPY = Definition(
+    name=NAME,
+    axis=Axis(NAME, lambda facts: ordered(facts.gdrcopy.releases)),
+    tag="gdr",
+    is_bumped=True,
+    details=_details,
+    sources=_sources,
+    source_names=(NAME,),
+)
