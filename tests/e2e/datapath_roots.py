@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from rdma_images.engine import debian
+from rdma_images.debian import host_apt, unpacked
 
 PACKAGES = (
     *("ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "libfabric-bin", "libpam-modules", "login"),
@@ -17,12 +17,12 @@ LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 def bootstrap(folder: Path, packages: tuple[str, ...]) -> Path:
     """A root filesystem of Debian 13 with these packages in `folder`, as its package manager leaves it."""
-    tool = debian.fetch(("mmdebstrap",), "trixie", debian.folder_of("packages", "mmdebstrap"))
-    apt = debian.apt("trixie", debian.folder_of("apt", "trixie"))
+    tool = unpacked.fetch(("mmdebstrap",), "trixie", unpacked.folder_of("packages", "mmdebstrap"))
+    apt = unpacked.apt("trixie", unpacked.folder_of("apt", "trixie"))
     path = os.pathsep.join((str(tool / "usr/bin"), os.environ["PATH"], "/usr/sbin", "/sbin"))
     command = [str(tool / "usr/bin/mmdebstrap"), "--quiet", "--variant=essential", f"--include={','.join(packages)}"]
     command += ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*"]
-    command += ["--aptopt=" + line for line in debian.hostapt.acquire_settings().splitlines()]
+    command += ["--aptopt=" + line for line in host_apt.acquire_settings().splitlines()]
     subprocess.run([*command, "trixie", str(folder), str(apt.sources)], check=True, env={**os.environ, "PATH": path})
     return folder
 
@@ -75,7 +75,7 @@ def with_limited_memlock(root: Path) -> None:
 
 def with_another_libibverbs(root: Path) -> None:
     """libibverbs of Debian 12 where the loader looks first."""
-    older = debian.fetch(("libibverbs1",), "bookworm", root.with_name("older"))
+    older = unpacked.fetch(("libibverbs1",), "bookworm", root.with_name("older"))
     shutil.copyfile(
         next((older / LIBRARIES).glob("libibverbs.so.1.14.*")), root / "usr/local/lib/libibverbs.so.1.14.44.0"
     )

@@ -6,6 +6,7 @@ S = "/opt/venv/site-packages"
 NCCL = f"{S}/nvidia/nccl"
 LIB = "/usr/lib/x86_64-linux-gnu"
 EFA, OFI = "/opt/amazon/efa", "/opt/amazon/ofi-nccl"
+CONF = "RUN > /etc/nccl.conf echo"
 LABEL = "LABEL io.rdma-images."
 # A rehearsal that passes for an image to ship; what its labels say is true of its packages.
 AS_REAL = (
@@ -108,6 +109,7 @@ FAULTS = (
     ),
     Fault("nccl.environment", "NCCL_VERSION as a base image left it", ("ENV NCCL_VERSION=2.18.3-1",)),
     Fault("nccl.label", "a false label of NCCL", (f"{LABEL}component.nccl=2.18.3",)),
+    Fault("label.tag", "a false version of Python in the tag", tag="py3.9"),
     Fault("nccl.tag", "a false version of NCCL in the tag", tag="nccl2.18.3"),
     Fault(
         "erdma.nccl",
@@ -125,6 +127,30 @@ FAULTS = (
         "torch.imports", "a torch that cannot be imported", (f"RUN echo 'raise ImportError' >> {S}/torch/__init__.py",)
     ),
     Fault("torch.cuda", "a wheel of another CUDA", (f"COPY nvtx {S}",), ("nvtx",)),
+    Fault("libraries.intact", "the plugin is empty", (f"RUN : > {OFI}/lib/libnccl-net-ofi.so",)),
+    Fault(
+        "libraries.readable",
+        "the plugin's folder is root's alone, and the image is not",
+        (f"RUN chmod 700 {OFI}", "USER 1000"),
+    ),
+    Fault(
+        "libraries.load",
+        "the plugin asks libc for a version that it does not have",
+        (f"RUN sed -i 's/GLIBC_2\\.2\\.5/GLIBC_9.2.5/' {OFI}/lib/libnccl-net-ofi.so",),
+    ),
+    Fault(
+        "plugin.project",
+        "HPC-X's plugin in the place of aws-ofi-nccl",
+        (f"RUN sed -i 's/aws-ofi-nccl 1\\.2/NCCL RDMA Plugin/' {OFI}/lib/libnccl-net-ofi.so",),
+    ),
+    Fault(
+        "plugin.newest",
+        "a newer plugin in a folder that is not searched",
+        (
+            f"RUN mkdir /opt/newer && sed 's/aws-ofi-nccl 1/aws-ofi-nccl 9/' {OFI}/lib/libnccl-net-ofi.so > "
+            "/opt/newer/libnccl-net.so",
+        ),
+    ),
     Fault("plugin.found", "the plugin's link removed", (f"RUN rm {OFI}/lib/libnccl-net.so",)),
     Fault(
         "plugin.symbols",
@@ -136,6 +162,14 @@ FAULTS = (
         "a tuner that exports only v1",
         (rename("ncclTunerPlugin_v", "ncclTunerPlugin_v1"),),
     ),
+    Fault(
+        "plugin.platform",
+        "a plugin built without the AWS platform",
+        (
+            f"RUN sed -i 's/Configuring AWS-specific/Configuring any-specific/' {OFI}/lib/libnccl-net-ofi.so",
+            rename("ncclTunerPlugin_v", "xcclTunerPlugin_v6"),
+        ),
+    ),
     Fault("plugin.closure", "a library that the plugin needs is missing", (f"RUN rm {LIB}/libhwloc.so.15*",)),
     Fault(
         "plugin.libfabric",
@@ -143,6 +177,14 @@ FAULTS = (
         (f"RUN {PLANT} && cp -P {EFA}/lib/libfabric.so.1* /opt/planted/ && ldconfig",),
     ),
     Fault("libfabric.found", "no libfabric", (f"RUN rm {EFA}/lib/libfabric.so.1*",)),
+    Fault(
+        "libfabric.providers",
+        "a provider beside libfabric that lacks a library",
+        (
+            f"RUN mkdir -p {EFA}/lib/libfabric && sed 's/libnl-3.so.200/libgone.so.200/' {LIB}/libnl-route-3.so.200 > "
+            f"{EFA}/lib/libfabric/libgone-fi.so",
+        ),
+    ),
     Fault("libfabric.closure", "a library that libfabric needs is missing", (f"RUN rm {LIB}/libpsm2.so.2*",)),
     Fault("libfabric.single", "a second libfabric that nothing loads", (f"RUN cp {EFA}/lib/libfabric.so.1.* /opt/",)),
     Fault("libfabric.fi-info", "no fi_info", (f"RUN rm {EFA}/bin/fi_info",)),
@@ -193,6 +235,27 @@ FAULTS = (
     ),
     Fault("verbs.single", "a second libibverbs", (f"RUN cp {LIB}/libibverbs.so.1.* /opt/",)),
     Fault("cuda.single", "a second CUDA runtime", (f"RUN cp {S}/nvidia/cu13/lib/libcudart.so.13 /usr/local/lib/",)),
+    Fault(
+        "verbs.closure",
+        "the provider of EFA lacks a library",
+        (
+            f"RUN cd {LIB}/libibverbs && p=$(ls libefa-rdmav*.so) && cp --remove-destination $(readlink -f $p) $p && "
+            "sed -i 's/libibverbs.so.1/libgonexxx.so.1/' $p",
+        ),
+    ),
+    Fault(
+        "verbs.others",
+        "a driver is announced that is not installed",
+        ("RUN echo 'driver ipathverbs' > /etc/libibverbs.d/ipathverbs.driver",),
+    ),
+    Fault(
+        "cuda.compat",
+        "the driver's library of an older compat package",
+        (
+            f"RUN cd {LIB} && cp libnl-3.so.200 libcuda.so.470.57.02 && head -c 2M /dev/zero >> libcuda.so.470.57.02 "
+            "&& ln -s libcuda.so.470.57.02 libcuda.so.1",
+        ),
+    ),
     Fault("cuda.stub", "a stub of the driver's library", (f"RUN cp {LIB}/libnl-3.so.200 {LIB}/libcuda.so.1",)),
     Fault(
         "cuda.toolkit",
@@ -204,8 +267,17 @@ FAULTS = (
     ),
     Fault("size.budget", "600 MB that nobody needs", ("RUN head -c 600000000 /dev/urandom > /opt/blob",)),
     Fault("environment.harmful", "NCCL_PROTO set", ("ENV NCCL_PROTO=simple",)),
+    Fault("environment.slow", "NCCL_PXN_DISABLE set", ("ENV NCCL_PXN_DISABLE=1",)),
+    Fault("environment.misspelt", "a variable that nothing reads", ("ENV NCCL_IB_DISABLED=1",)),
     Fault("environment.obsolete", "a variable of older versions", ("ENV FI_EFA_FORK_SAFE=1",)),
-    Fault("environment.loader", "LD_LIBRARY_PATH set", ("ENV LD_LIBRARY_PATH=/usr/local/lib",)),
+    Fault("environment.refusal", "an image that refuses and says that it may fall back", (f"{LABEL}fallback=allow",)),
+    Fault("environment.loader", "a library of the fabric in LD_PRELOAD", (f"ENV LD_PRELOAD={LIB}/libefa.so.1",)),
+    Fault("environment.path", "a folder that is not there", ("ENV LD_LIBRARY_PATH=/opt/absent/lib",)),
+    Fault("environment.files", "a file that is not there", ("ENV NCCL_CONF_FILE=/etc/absent.conf",)),
+    Fault("environment.gpus", "NVIDIA_VISIBLE_DEVICES emptied", ("ENV NVIDIA_VISIBLE_DEVICES=",)),
+    Fault("settings.harmful", "an interface left out in nccl.conf", (f"{CONF} NCCL_SOCKET_IFNAME=^docker0",)),
+    Fault("settings.slow", "NCCL_PXN_DISABLE in nccl.conf", (f"{CONF} NCCL_PXN_DISABLE=1",)),
+    Fault("settings.readable", "a shell's line in nccl.conf", (f"{CONF} export NCCL_DEBUG=INFO",)),
     Fault("environment.secret", "a token in the environment", ("ENV REGISTRY_TOKEN=not-a-real-one",)),
     Fault("label.complete", "an empty label", ('LABEL org.opencontainers.image.revision=""',)),
     Fault("label.python", "a false label of Python", (f"{LABEL}component.python=3.9",)),
@@ -220,6 +292,7 @@ FAULTS = (
         (f"{LABEL}component.efa-installer=1.47.0 {LABEL[6:]}rehearsal=efa-installer-1.47.0",),
     ),
     Fault("label.aws-ofi-nccl", "a false label of aws-ofi-nccl", (f"{LABEL}component.aws-ofi-nccl=1.18.0",)),
+    Fault("label.architectures", "a label of programs that are not there", (f"{LABEL}nccl-tests.architectures=sm_90",)),
     Fault("label.cudnn", "a false label of cuDNN", (f"{LABEL}component.cudnn=9.10.2.21",)),
     Fault("label.rehearsal", "a rehearsal that hides its stand-ins", (AS_REAL[1],)),
     Fault(
@@ -248,4 +321,14 @@ FAULTS = (
     ),
     Fault("layers.temporary", "a temporary file", ("RUN echo > /tmp/left",)),
     Fault("files.writable", "a folder that everybody may write to", ("RUN mkdir -m 777 /opt/open",)),
+    # The toolkit itself needs a compiler; what is read of it is its METADATA.
+    Fault(
+        "sagemaker.toolkit",
+        "SageMaker's training toolkit installed",
+        (
+            f"RUN cd {S} && mkdir sagemaker_training-5.1.4.dist-info && cd sagemaker_training-5.1.4.dist-info && "
+            "printf 'Name: sagemaker_training\\nVersion: 5.1.4\\n' > METADATA",
+        ),
+    ),
+    Fault("sagemaker.train", "an image for SageMaker without its command", (f"{LABEL}target=sagemaker-efa-pytorch",)),
 )

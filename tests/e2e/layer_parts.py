@@ -1,5 +1,7 @@
 """Real parts for the tests of layers: small images of the product's own making, and what BuildKit says it did."""
 
+import hashlib
+import io
 import json
 import re
 import subprocess
@@ -8,28 +10,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from rdma_images import atomic, build, choice, lock, order, paths, render
+import docker
+
+from rdma_images.build import build, order, run_bake
+from rdma_images.build.order import Order
+from rdma_images.core import atomic, paths
+from rdma_images.core.progress import progress
+from rdma_images.core.stream import Chunks
 from rdma_images.engine import Engine
-from rdma_images.order import Order
-from rdma_images.site import Site, site
-from rdma_images.wheels import Lock, Wheel
+from rdma_images.inputs import choice, lock, project
+from rdma_images.inputs.project import Project
+from rdma_images.inputs.wheels import Lock, Wheel
+from rdma_images.registry.client import Repository
+from rdma_images.render import dockerfiles
+from rdma_images.render.bake import Compression
+from tests.changed_facts import facts_with
 
 numbers = count()
 
 
 def wheel(name: str, torch: str, base: str) -> Wheel:
     """A wheel from the lock of efa-pytorch with that torch on that base."""
-    (image,) = choice.images(site(), ["efa-pytorch"], False, [f"pytorch={torch}", f"base={base}"], True)
+    (image,) = choice.images(project.load(), ["efa-pytorch"], False, [f"pytorch={torch}", f"base={base}"], True)
     return next(wheel for wheel in lock.load(image).wheels if wheel.name == name)
 
 
-def standing(base: str, stand_in: str) -> Site:
-    """This site, where a rehearsal of `base` stands on the Debian `stand_in`."""
-    here = site()
+def standing(base: str, stand_in: str) -> Project:
+    """This project, where a rehearsal of `base` stands on the Debian `stand_in`."""
+    here = project.load()
     bases = here.facts.bases
     one = bases.bases[base].model_copy(update={"stand_in": stand_in})
     changed = bases.model_copy(update={"bases": {**bases.bases, base: one}})
-    return replace(here, facts=replace(here.facts, bases=changed))
+    return replace(here, facts=facts_with(bases=changed))
 
 
 @dataclass
@@ -38,23 +50,45 @@ class Small:
 
     engine: Engine
 
-    def order(self, wheels: Sequence[Wheel], *changes: str, name: str = "small", here: Site | None = None) -> Order:
+    def order(self, wheels: Sequence[Wheel], *changes: str, name: str = "small", here: Project | None = None) -> Order:
         """What building it means; with inputs of its own, so that it is built also where it is there."""
-        here = here or site()
+        here = here or project.load()
         (image,) = choice.images(here, ["efa-pytorch"], False, changes, True)
         whole = order.order(image, here, rehearse=True)
         few = Lock(asked=whole.lock.asked, wheels=tuple(wheels))
         none = Lock(asked=whole.lock.asked, wheels=())
         image = replace(image, id=f"test-{name}", tag=f"test-{name}")
-        atomic.write(
-            paths.image_folder(image.id) / "Dockerfile", render.render(image, few, none, lock.tools(), here.facts)
-        )
+        atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfiles.render(image, few, none, lock.tools()))
         return replace(whole, image=image, lock=few, inputs=f"test {next(numbers)}")
 
-    def build(self, made: Order, here: Site | None = None) -> str:
+    def build(
+        self,
+        made: Order,
+        here: Project | None = None,
+        layers: Repository | None = None,
+        compression: Compression = "zstd",
+    ) -> str:
         """Build it; returns its name in the engine."""
-        (done,) = build.build([made], here or site(), self.engine, build.options(True, "", "zstd", None, None))
+        options = run_bake.Options(rehearse=True, layers=layers, compression=compression)
+        (done,) = build.build([made], here or project.load(), self.engine, options, progress)
         return done.ref
+
+    def build_by_stages(self, made: Order) -> str:
+        """Build it as where no layers can be handed over: in an engine with Docker's classic store, say."""
+        return replace(self, engine=replace(self.engine, store="classic")).build(replace(made, inputs="by stages"))
+
+    def files(self, ref: str) -> dict[str, tuple[int, str]]:
+        """The files of /opt/venv: mode and digest by path."""
+        client = docker.DockerClient(base_url=self.engine.host)
+        container = client.containers.create(ref)
+        found = {}
+        with tarfile.open(fileobj=io.BufferedReader(Chunks(container.get_archive("/opt/venv")[0])), mode="r|") as tree:
+            for member in tree:
+                file = tree.extractfile(member) if member.isreg() else None
+                digest = hashlib.sha256(file.read()).hexdigest() if file else member.linkname
+                found[member.name] = member.mode, digest
+        container.remove()
+        return found
 
     def forget(self, name: str) -> None:
         """Remove the image of that name, where there is one."""

@@ -15,15 +15,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import bcrypt
 import requests
 
-from rdma_images import atomic, facts, matrix, paths, plan
-from rdma_images.engine import Engine, debian, private
-from rdma_images.model import Build, Check, Image, Report
+from rdma_images import facts
+from rdma_images.core import atomic, paths
+from rdma_images.core.model import Build, Check, Image
+from rdma_images.core.progress import Progress
+from rdma_images.core.report import Report, as_plain
+from rdma_images.debian import unpacked
+from rdma_images.engine import Engine, private
+from rdma_images.plan import matrix, plan
 from rdma_images.publish import cosign
-from rdma_images.publish.registries import Credentials, Oci
+from rdma_images.publish.publication import Place
+from rdma_images.publish.publish import Outcome
+from rdma_images.registry.registries import Credentials, Oci
+from tests.case_parts import report_of
 
 SUITE = "sha256:" + "2" * 64
 USER, PASSWORD = "ci", "correct horse battery staple"
@@ -32,7 +41,14 @@ USER, PASSWORD = "ci", "correct horse battery staple"
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def placed(outcome: Outcome) -> Place:
+    """Where the image of an outcome is."""
+    assert outcome.place, outcome.error
+    return outcome.place
 
 
 class Registry:
@@ -90,14 +106,15 @@ class Registry:
         answer = requests.get(f"http://{self.host}/v2/{repository}/tags/list", auth=(USER, PASSWORD), timeout=5)
         return {tag for tag in answer.json().get("tags") or () if not tag.startswith("sha256-")}
 
-    def entry(self, **more: object) -> Oci:
+    def entry(self, immutable: bool = False, compression: Literal["any", "gzip", "zstd"] = "any") -> Oci:
         """Its entry in registries.yaml, with the credentials in the environment."""
         return Oci(
             kind="oci",
             host=self.host,
             prefix="training",
             credentials=Credentials(username="env:TEST_REGISTRY_USER", password="env:TEST_REGISTRY_PASSWORD"),
-            **more,
+            immutable=immutable,
+            compression=compression,
         )
 
 
@@ -160,13 +177,13 @@ class SlowLink:
         self.server.server_close()
 
 
-def registry_program(progress=print) -> Path:
+def registry_program(progress: Progress = print) -> Path:
     """docker-registry from Debian, unpacked into the state folder, nothing installed."""
     found = shutil.which("docker-registry")
     if found:
         return Path(found)
     folder = paths.state_folder() / "docker-registry"
-    return debian.fetch(["docker-registry"], "bookworm", folder, progress) / "usr" / "bin" / "docker-registry"
+    return unpacked.fetch(["docker-registry"], "bookworm", folder, progress) / "usr" / "bin" / "docker-registry"
 
 
 @dataclass
@@ -233,40 +250,8 @@ def green(image: Image, small: Small, rehearsal: tuple[str, ...] = ()) -> tuple[
         finished="2026-11-21T08:00:00+00:00",
         seconds=12.5,
     )
-    report = Report(
-        ref=small.ref,
-        digest=small.digest,
-        suite=SUITE,
-        image_id=image.id,
-        rehearsal=rehearsal,
-        started="2026-11-21T08:01:00+00:00",
-        seconds=3.0,
-        checks=(
-            Check(
-                id="nccl.single", title="one libnccl is in the image", tier="static", severity="error", outcome="passed"
-            ),
-        ),
-        facts={
-            "subject": {
-                "platform": image.platform,
-                "labels": {
-                    "org.opencontainers.image.revision": "0" * 40,
-                    "org.opencontainers.image.version": image.tag,
-                },
-            },
-            "measured": {
-                "torch": {
-                    "version": f"{image.version('pytorch')}+cu",
-                    "cuda": image.version("cuda"),
-                    "nccl": [{"version": image.version("nccl")}],
-                },
-                "system": {"python": f"{image.version('python')}.5", "os": release(image.version("base"))},
-                "packages": {
-                    "wheels": {"/opt/venv": {"torch": "2.15.0", "numpy": "2.4.0"}},
-                    "dpkg": {"libc6": "2.41-12"},
-                },
-            },
-        },
+    report = replace(
+        report_of(image, digest=small.digest), ref=small.ref, suite=SUITE, rehearsal=rehearsal, seconds=3.0
     )
     return build, report
 
@@ -274,13 +259,8 @@ def green(image: Image, small: Small, rehearsal: tuple[str, ...] = ()) -> tuple[
 def write_steps(image: Image, build: Build, report: Report) -> None:
     """plan.json, build.json and report.json, where the steps write them."""
     folder = paths.image_folder(image.id)
-    for name, value in (("plan", image), ("build", build), ("report", report)):
-        atomic.write(folder / f"{name}.json", json.dumps(asdict(value)))
-
-
-def release(base: str) -> dict[str, str]:
-    name = base.rstrip("0123456789.")
-    return {"ID": name, "VERSION_ID": base.removeprefix(name)}
+    for name, value in (("plan", asdict(image)), ("build", asdict(build)), ("report", as_plain(report))):
+        atomic.write(folder / f"{name}.json", json.dumps(value))
 
 
 def red(report: Report, check: str) -> Report:
@@ -291,7 +271,7 @@ def red(report: Report, check: str) -> Report:
 def cosign_key(folder: Path) -> tuple[Path, Path]:
     """A fresh key pair; its password is in COSIGN_PASSWORD."""
     folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run([cosign.program(print), "generate-key-pair"], cwd=folder, check=True, capture_output=True)
+    subprocess.run([cosign.program(print).path, "generate-key-pair"], cwd=folder, check=True, capture_output=True)
     return folder / "cosign.key", folder / "cosign.pub"
 
 

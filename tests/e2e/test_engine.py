@@ -9,14 +9,18 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from rdma_images import engine
-from rdma_images.engine import bootstrap, daemons, debian, hostapt, layout, private, process, status, turn
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core import locking
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.debian import bootstrap, host_apt, unpacked
+from rdma_images.engine import daemons, layout, private, process, status
+from rdma_images.engine.model import Engine
 
 obstacle = private.obstacle()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]
@@ -25,7 +29,7 @@ ENSURE = "from rdma_images.engine import private; print(private.up().version)"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def state():
+def state() -> Iterator[Path]:
     """A state folder of this module's own, with a short path for its sockets."""
     folder = Path(tempfile.mkdtemp(prefix="eng-"))
     with pytest.MonkeyPatch.context() as patch:
@@ -38,42 +42,42 @@ def state():
 
 
 @pytest.fixture
-def place():
+def place() -> layout.Layout:
     return layout.layout()
 
 
 @pytest.fixture
-def up():
+def up() -> Iterator[Engine]:
     """The running private engine; ended afterwards."""
     yield private.up()
     engine.down()
 
 
 @pytest.fixture
-def image(up):
+def image(up: Engine) -> str:
     """A reference of the bootstrapped base in the engine."""
     docker(up, "import", str(bootstrap.base("debian13")), "base:e2e")
     return "base:e2e"
 
 
-def docker(up, *arguments):
+def docker(up: Engine, *arguments: str) -> str:
     said = subprocess.run(["docker", *arguments], env=up.environ(), capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
     return said.stdout.strip()
 
 
-def pids(place):
+def pids(place: layout.Layout) -> dict[str, int]:
     return {name: one.pid for name, one in daemons.running(place).items()}
 
 
-def assert_no_trace(place):
+def assert_no_trace(place: layout.Layout) -> None:
     assert list(process.under(place.root)) == []
     assert str(place.root) not in Path("/proc/self/mountinfo").read_text()
     assert not list(place.root.rglob("*.sock"))
     assert status.status().engine is None
 
 
-def test_it_comes_stays_and_goes_without_a_trace(place):
+def test_it_comes_stays_and_goes_without_a_trace(place: layout.Layout) -> None:
     try:
         first = private.up()
         before = pids(place)
@@ -84,7 +88,8 @@ def test_it_comes_stays_and_goes_without_a_trace(place):
         assert seen.engine == first
         assert set(seen.versions) == {"docker", "buildx", "containerd", "runc"}
         assert "unknown" not in seen.versions.values()
-        assert seen.folder_used > seen.cache_used == 0
+        assert seen.folder_used
+        assert seen.folder_used > 0 == seen.cache_used
         with closing(engine.client(first)) as client:
             assert client.ping()
     finally:
@@ -93,7 +98,7 @@ def test_it_comes_stays_and_goes_without_a_trace(place):
     assert engine.down() is False
 
 
-def test_it_outlives_the_process_that_started_it():
+def test_it_outlives_the_process_that_started_it() -> None:
     subprocess.run([sys.executable, "-c", ENSURE], check=True, capture_output=True)
     try:
         assert private.running() is not None
@@ -102,17 +107,20 @@ def test_it_outlives_the_process_that_started_it():
 
 
 @pytest.mark.parametrize("names", [("dockerd",), ("containerd",), ("containerd", "dockerd")])
-def test_killed_daemons_are_started_again(up, place, names):
+def test_killed_daemons_are_started_again(up: Engine, place: layout.Layout, names: tuple[str, ...]) -> None:
     before = pids(place)
-    for name in names:
-        os.kill(before[name], signal.SIGKILL)
+    killed = [daemons.running(place)[name] for name in names]
+    for one in killed:
+        os.kill(one.pid, signal.SIGKILL)
+    while any(one.alive() for one in killed):
+        time.sleep(0.01)
     again = private.up()
     assert again.version == up.version
     assert set(pids(place).values()).isdisjoint(before.values())
     assert docker(again, "ps", "--quiet") == ""
 
 
-def test_a_container_of_killed_daemons_goes_too(up, place, image):
+def test_a_container_of_killed_daemons_goes_too(up: Engine, place: layout.Layout, image: str) -> None:
     docker(up, "run", "--detach", "--network", "none", image, "sleep", "1234.5")
     for pid in pids(place).values():
         os.kill(pid, signal.SIGKILL)
@@ -122,20 +130,20 @@ def test_a_container_of_killed_daemons_goes_too(up, place, image):
     assert not sleeping("1234.5")
 
 
-def test_a_running_container_goes_with_the_engine(up, place, image):
+def test_a_running_container_goes_with_the_engine(up: Engine, place: layout.Layout, image: str) -> None:
     docker(up, "run", "--detach", "--init", "--network", "none", image, "sleep", "1234.6")
     assert engine.down() is True
     assert_no_trace(place)
     assert not sleeping("1234.6")
 
 
-def sleeping(seconds):
+def sleeping(seconds: str) -> list[Path]:
     """The processes that sleep for so long."""
     wanted = f"sleep\0{seconds}\0".encode()
     return [p for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists() and p.read_bytes().endswith(wanted)]
 
 
-def test_two_at_once_start_one(place):
+def test_two_at_once_start_one(place: layout.Layout) -> None:
     try:
         both = [subprocess.Popen([sys.executable, "-c", ENSURE], stdout=subprocess.PIPE, text=True) for _ in "ab"]
         said = [one.communicate(timeout=120)[0] for one in both]
@@ -146,11 +154,11 @@ def test_two_at_once_start_one(place):
         engine.down()
 
 
-def is_dockerd(one):
+def is_dockerd(one: process.Process) -> bool:
     return Path(f"/proc/{one.pid}/exe").readlink().name == "dockerd"
 
 
-def test_half_a_package_and_a_killed_start_heal(place):
+def test_half_a_package_and_a_killed_start_heal(place: layout.Layout) -> None:
     private.up()
     engine.down()
     # As a kill leaves it: a folder half unpacked beside, one program gone, a record of a process long dead.
@@ -168,7 +176,7 @@ def test_half_a_package_and_a_killed_start_heal(place):
         engine.down()
 
 
-def test_an_interrupted_start_leaves_nothing_half(place):
+def test_an_interrupted_start_leaves_nothing_half(place: layout.Layout) -> None:
     engine.down()
     shutil.rmtree(place.docker.folder, ignore_errors=True)
     with subprocess.Popen([sys.executable, "-c", ENSURE], stderr=subprocess.PIPE, text=True) as starting:
@@ -177,31 +185,31 @@ def test_an_interrupted_start_leaves_nothing_half(place):
         starting.send_signal(signal.SIGINT)
         assert "KeyboardInterrupt" in starting.communicate(timeout=60)[1]
     assert list(place.docker.folder.parent.glob(".*")) == []
-    assert turn.holders() == {}
+    assert locking.holders() == {}
     try:
         assert private.up().version
     finally:
         engine.down()
 
 
-def test_what_apt_cannot_verify_is_never_unpacked(monkeypatch, tmp_path):
-    archive = hostapt.debian()
+def test_what_apt_cannot_verify_is_never_unpacked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    archive = host_apt.debian()
     # A keyring of Debian's, which did not sign this suite.
     other = dataclasses.replace(archive.main, signed_by="/usr/share/keyrings/debian-archive-removed-keys.gpg")
-    monkeypatch.setattr(hostapt, "debian", lambda: dataclasses.replace(archive, main=other))
+    monkeypatch.setattr(host_apt, "debian", lambda: dataclasses.replace(archive, main=other))
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     with pytest.raises(RdmaImagesError, match=r"apt-get update for Debian trixie failed: .*sign"):
-        debian.fetch(["tini"], "trixie", tmp_path / "tini")
+        unpacked.fetch(["tini"], "trixie", tmp_path / "tini")
     assert not (tmp_path / "tini").exists()
 
 
-def test_a_package_nobody_has_is_named(tmp_path):
+def test_a_package_nobody_has_is_named(tmp_path: Path) -> None:
     with pytest.raises(RdmaImagesError, match=r"apt-get download for Debian trixie failed: .*no-such-package"):
-        debian.fetch(["no-such-package"], "trixie", tmp_path / "none")
+        unpacked.fetch(["no-such-package"], "trixie", tmp_path / "none")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_build_reaches_the_archive_and_a_run_needs_no_network(up, image, tmp_path):
+def test_a_build_reaches_the_archive_and_a_run_needs_no_network(up: Engine, image: str, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(
         f"FROM {image}\nRUN apt-get update && apt-get install -y --no-install-recommends jq\n"
     )
@@ -209,10 +217,10 @@ def test_a_build_reaches_the_archive_and_a_run_needs_no_network(up, image, tmp_p
     assert docker(up, "run", "--rm", "--network", "none", "jq:e2e", "sh", "-c", "jq -n 1; ls /sys/class/net") == "1\nlo"
 
 
-def test_a_killed_bootstrap_leaves_nothing_mounted(state, monkeypatch):
+def test_a_killed_bootstrap_leaves_nothing_mounted(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = state / "killed"
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(folder))
-    command = [sys.executable, "-c", "from rdma_images.engine import bootstrap; bootstrap.base('debian12')"]
+    command = [sys.executable, "-c", "from rdma_images.debian import bootstrap; bootstrap.base('debian12')"]
     with subprocess.Popen(command, start_new_session=True) as making:
         while not inside(folder):  # a process in the new root: mmdebstrap has mounted /proc and /sys there
             assert making.poll() is None
@@ -224,7 +232,7 @@ def test_a_killed_bootstrap_leaves_nothing_mounted(state, monkeypatch):
     shutil.rmtree(folder)
 
 
-def inside(folder):
+def inside(folder: Path) -> bool:
     """Whether a process has its root under `folder`."""
     for root in Path("/proc").glob("[0-9]*/root"):
         with suppress(OSError):
@@ -234,7 +242,7 @@ def inside(folder):
 
 
 @pytest.mark.parametrize("name", list(bootstrap.SUITES))
-def test_a_base_has_the_same_bytes_wherever_it_is_made(name, monkeypatch):
+def test_a_base_has_the_same_bytes_wherever_it_is_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = bootstrap.base(name)
     with tempfile.TemporaryDirectory(prefix="eng-") as elsewhere:
         # Nobody but root gets in here, as in root's home: apt's own user must make no difference.
@@ -245,19 +253,23 @@ def test_a_base_has_the_same_bytes_wherever_it_is_made(name, monkeypatch):
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_base_holds_nothing_of_this_host():
+def test_a_base_holds_nothing_of_this_host() -> None:
     with tarfile.open(bootstrap.base("debian13")) as tar:
         names = set(tar.getnames())
-        sources = tar.extractfile("./etc/apt/sources.list.d/debian.sources").read().decode()
+        listed = tar.extractfile("./etc/apt/sources.list.d/debian.sources")
+        assert listed
+        sources = listed.read().decode()
         times = {member.mtime for member in tar}
     assert not names & {"./etc/resolv.conf", "./etc/hostname", "./etc/machine-id", "./etc/apt/sources.list"}
     assert not [n for n in names if n.startswith(("./var/lib/apt/lists/", "./var/cache/apt/", "./usr/share/man/"))]
     assert "./etc/ssl/certs/ca-certificates.crt" in names
-    assert [a.suite for a in hostapt.deb822(sources)] == ["trixie", "trixie-updates", "trixie-security"]
-    assert max(times) == bootstrap.known("debian13").epoch
+    assert [a.suite for a in host_apt.deb822(sources)] == ["trixie", "trixie-updates", "trixie-security"]
+    known = bootstrap.known("debian13")
+    assert known
+    assert max(times) == known.epoch
 
 
-def test_purge_leaves_nothing_of_ours(place, state):
+def test_purge_leaves_nothing_of_ours(place: layout.Layout, state: Path) -> None:
     private.up()
     bootstrap.base("debian13")
     assert engine.down(purge=True) is True

@@ -2,32 +2,37 @@
 
 import base64
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from publish_parts import build_small, green, planned, write_steps
 
-from rdma_images import build, paths
 from rdma_images import engine as engines
+from rdma_images.build import build
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import Provenance
 from rdma_images.engine import history
-from rdma_images.errors import RdmaImagesError
+from rdma_images.engine.model import Engine
+from tests.e2e.publish_parts import Small, build_small, green, planned, write_steps
 
 pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
-def engine():
+def engine() -> Engine:
     return engines.ensure(print)
 
 
 @pytest.fixture(scope="module")
-def small(engine, tmp_path_factory):
+def small(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Small, bytes]]:
     folder = tmp_path_factory.mktemp("context")
     made = build_small(engine, folder, "history", layers=2)
     yield made, (folder / "Dockerfile").read_bytes()
     engines.client(engine).images.remove(made.ref, force=True)
 
 
-def test_the_record_is_of_the_build_that_made_the_image(engine, small):
+def test_the_record_is_of_the_build_that_made_the_image(engine: Engine, small: tuple[Small, bytes]) -> None:
     made, dockerfile = small
     other = "sha256:" + "0" * 64
     found = history.provenances(engine, {made.digest, other})
@@ -39,8 +44,8 @@ def test_the_record_is_of_the_build_that_made_the_image(engine, small):
     assert '"/layer1"' in told, "and so is every step"
 
 
-def test_it_tells_what_a_cache_answered(engine, tmp_path):
-    def built():
+def test_it_tells_what_a_cache_answered(engine: Engine, tmp_path: Path) -> None:
+    def built() -> tuple[Small, Provenance]:
         made = build_small(engine, tmp_path, "history-cached", layers=2)
         (record,) = history.provenances(engine, {made.digest}).values()
         return made, record
@@ -52,12 +57,14 @@ def test_it_tells_what_a_cache_answered(engine, tmp_path):
     engines.client(engine).images.remove(made.ref, force=True)
 
 
-def test_a_builder_that_is_not_there_is_told(engine, small):
+def test_a_builder_that_is_not_there_is_told(engine: Engine, small: tuple[Small, bytes]) -> None:
     with pytest.raises(RdmaImagesError, match=r"history cannot be read: .*nosuch"):
         history.provenances(engine, {small[0].digest}, "nosuch")
 
 
-def test_a_build_goes_on_without_it(engine, small, tmp_path, monkeypatch):
+def test_a_build_goes_on_without_it(
+    engine: Engine, small: tuple[Small, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path)
     image = planned()
     made, report = green(image, small[0])

@@ -1,16 +1,26 @@
 """A wheel is a layer, the same everywhere; and a change runs what depends on it, and nothing else."""
 
+import re
 import shutil
 import subprocess
 import tempfile
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from layer_parts import Small, ran, standing, wheel
 
-from rdma_images import engine, paths
+from rdma_images import engine
+from rdma_images.core import disk_space, paths
 from rdma_images.engine import private
+from rdma_images.inputs.wheels import Wheel
+from rdma_images.layers import store
+from rdma_images.layers.recipe import recipe
+from rdma_images.publish.destination import layers_repository
+from rdma_images.render import wheel_layers
+from tests.e2e.layer_parts import Small, ran, standing, wheel
+from tests.e2e.publish_parts import Registry, registry_program
 
 obstacle = private.obstacle()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]
@@ -21,25 +31,25 @@ LARGE = ("nvidia-nvjitlink", "nvidia-cuda-nvrtc")
 FEW = (*LARGE, "jinja2", "markupsafe")
 
 
-def wheels(torch=NEW, base="debian13"):
+def wheels(torch: str = NEW, base: str = "debian13") -> list[Wheel]:
     return [wheel(name, torch, base) for name in FEW]
 
 
 @pytest.fixture(scope="module")
-def small():
+def small() -> Small:
     running = engine.ensure()
     # In a full cache BuildKit lets go of a step as soon as it ran: one that was used once is the first to go.
-    room = max(engine.disk.cache_limit(paths.state_folder()) - ROOM, 0)
+    room = max(disk_space.cache_limit(paths.state_folder()) - ROOM, 0)
     command = ["docker", "buildx", "prune", "--force", "--all", "--keep-storage", str(room)]
     subprocess.run(command, env=running.environ(), check=True, stdout=subprocess.DEVNULL)
     return Small(running)
 
 
-@pytest.fixture
-def other_engine(monkeypatch):
-    """An engine that has seen nothing, with a state folder of its own."""
+@contextmanager
+def other_engine() -> Iterator[Small]:
+    """An engine that has seen nothing, with a state folder of its own, and so without a layer."""
     folder = Path(tempfile.mkdtemp(prefix="lay-"))
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RDMA_IMAGES_STATE", str(folder))
         yield Small(private.up())
         engine.down(purge=True)
@@ -47,21 +57,36 @@ def other_engine(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays(small):
+def nothing_stays(small: Small) -> Iterator[None]:
     yield
     for name in ("small", "other"):
         shutil.rmtree(paths.image_folder(f"test-{name}"), ignore_errors=True)
         small.forget(name)
 
 
-def test_a_layer_is_the_same_in_an_engine_that_saw_nothing(small, other_engine):
+@pytest.mark.exhaustive
+def test_a_layer_is_the_same_in_an_engine_that_saw_nothing(small: Small) -> None:
     number = len(LARGE) + 1  # and the small ones together
     ours = small.layers(small.build(small.order(wheels())))
-    theirs = other_engine.layers(other_engine.build(other_engine.order(wheels())))
+    with other_engine() as other:
+        theirs = other.layers(other.build(other.order(wheels())))
     assert ours[:number] == theirs[:number]
 
 
-def test_a_layer_is_the_same_on_another_base_with_another_python(small):
+def test_a_second_engine_takes_the_layers_from_a_registry(small: Small, tmp_path: Path) -> None:
+    registry = Registry(registry_program(), tmp_path / "registry", password=False).start()
+    place = layers_repository(f"{registry.host}/cache/layers")
+    ours = small.layers(small.build(small.order(wheels()), layers=place))
+    with other_engine() as other:
+        ref = other.build(other.order(wheels()), layers=place)
+        assert other.layers(ref)[: len(LARGE) + 1] == ours[: len(LARGE) + 1]
+        assert not list(paths.state_folder().rglob("*.whl"))
+        assert not store.root().exists()
+    registry.kill()
+
+
+@pytest.mark.exhaustive
+def test_a_layer_is_the_same_on_another_base_with_another_python(small: Small) -> None:
     every_python = [wheel(name, OLD, "debian13") for name in (*LARGE, "jinja2")]
     number = len(every_python)
     trixie = small.layers(small.build(small.order(every_python, f"pytorch={OLD}")))
@@ -73,18 +98,46 @@ def test_a_layer_is_the_same_on_another_base_with_another_python(small):
     assert trixie[number:] != bookworm[number:]
 
 
-def test_another_version_of_a_wheel_runs_its_own_stage_and_no_other(small, capfd):
+def test_the_layers_made_here_are_the_image_s_lowest(small: Small) -> None:
+    order = small.order(wheels())
+    there = small.layers(small.build(order))
+    made = [store.find(recipe(layer, "zstd")) for layer in wheel_layers.layers(order.lock)]
+    assert [layer and layer.runtime.digest for layer in made] == there[: len(made)]
+
+
+def test_gzip_layers_are_kept_as_they_were_made(small: Small) -> None:
+    order = small.order([wheel(name, NEW, "debian13") for name in ("fsspec", "filelock")])
+    (layer,) = wheel_layers.layers(order.lock)
+    there = small.layers(small.build(order, compression="gzip"))
+    made = store.find(recipe(layer, "gzip"))
+    assert made is not None
+    assert there[0] == made.runtime.digest
+
+
+def test_another_version_of_a_wheel_is_one_layer_and_no_step(small: Small, capfd: pytest.CaptureFixture[str]) -> None:
     before = wheels()
     small.build(small.order(before))
     after = [wheel("nvidia-cuda-nvrtc", OLD, "debian13") if w.name == "nvidia-cuda-nvrtc" else w for w in before]
     capfd.readouterr()
     small.build(small.order(after))
-    steps = ran(capfd.readouterr().err)
-    assert {step for step in steps if step.startswith(("wheel", "uv"))} <= {"wheel-nvidia-cuda-nvrtc 1/1"}
-    assert not {step for step in steps if step.startswith(("with-python", "with-efa-installer"))}
+    said = capfd.readouterr().err
+    assert not {step for step in ran(said) if step.startswith(("wheel", "uv", "with-python", "with-efa-installer"))}
+    # Only what is new goes to the engine, and once.
+    assert sum(int(size) for size in re.findall(r"wheel layers, (\d+) MB sent", said)) <= 1.1 * after[1].size / 1e6
 
 
-def test_another_installer_runs_no_wheel(small, capfd):
+def test_the_stages_alone_make_the_same_files(small: Small) -> None:
+    """A Dockerfile is whole: without the context, by hand or in a builder elsewhere, it installs the wheels itself."""
+    made = small.order([wheel(name, NEW, "debian13") for name in ("jinja2", "markupsafe", "nvidia-nvtx")])
+    ours = small.files(small.build(made))
+    theirs = small.files(small.build_by_stages(made))
+    differ = {path for path in ours.keys() | theirs.keys() if ours.get(path) != theirs.get(path)}
+    # Who installed it is named, and RECORD has that name's digest.
+    assert {path.rpartition("/")[2] for path in differ} <= {"INSTALLER", "RECORD"}
+    assert len(ours) > 30
+
+
+def test_another_installer_runs_no_wheel(small: Small, capfd: pytest.CaptureFixture[str]) -> None:
     small.build(small.order(wheels()))
     capfd.readouterr()
     other = small.order(wheels(), "efa-installer=1.47.0")
@@ -97,7 +150,7 @@ def test_another_installer_runs_no_wheel(small, capfd):
     assert not {step for step in steps if step.startswith(("wheel", "uv", "with-python"))}
 
 
-def test_nothing_changed_runs_nothing(small, capfd):
+def test_nothing_changed_runs_nothing(small: Small, capfd: pytest.CaptureFixture[str]) -> None:
     small.build(small.order(wheels()))
     capfd.readouterr()
     small.build(small.order(wheels()))

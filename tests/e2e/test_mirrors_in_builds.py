@@ -7,7 +7,7 @@ import os
 import subprocess
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,9 +16,13 @@ from pathlib import Path
 import pytest
 import requests
 
-from rdma_images import bake, engine, facts, lock, mirrors, render, secrets, sources, supply
-from rdma_images.build import BUILDX
-from rdma_images.engine import bootstrap
+from rdma_images import engine, facts
+from rdma_images.build import build_secrets
+from rdma_images.build.run_bake import BUILDX
+from rdma_images.core.model import Supply
+from rdma_images.debian import bootstrap
+from rdma_images.inputs import lock, mirrors, preflight, sources
+from rdma_images.render import bake, dockerfiles
 from tests.images import planned
 
 pytestmark = pytest.mark.e2e
@@ -35,6 +39,7 @@ class _Forward(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         _, name, path = self.path.split("/", 2)
         login = base64.b64decode(self.headers.get("Authorization", " ").partition(" ")[2]).decode()
+        assert isinstance(self.server, _Mirror)
         self.server.asked.append((name, login))
         if login != f"me:{PASSWORD}":
             self._say(401, b"", {"WWW-Authenticate": "Basic"})
@@ -58,11 +63,19 @@ class _Forward(BaseHTTPRequestHandler):
         pass
 
 
+class _Mirror(ThreadingHTTPServer):
+    """What it forwards to, and who asked for what with which login."""
+
+    def __init__(self, upstream: dict[str, str]) -> None:
+        super().__init__(("127.0.0.1", 0), _Forward)
+        self.upstream = upstream
+        self.asked: list[tuple[str, str]] = []
+
+
 @contextmanager
-def mirror(upstream: dict[str, str]) -> Iterator[ThreadingHTTPServer]:
+def mirror(upstream: dict[str, str]) -> Iterator[_Mirror]:
     """A mirror with a login of the addresses given, each under its name."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Forward)
-    server.upstream, server.asked = upstream, []
+    server = _Mirror(upstream)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -81,14 +94,14 @@ def found() -> engine.Engine:
     return found
 
 
-def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(found: engine.Engine, tmp_path):
+def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(found: engine.Engine, tmp_path: Path) -> None:
     image = planned()
     own = {one.component: one.upstream for one in sources.sources(image, facts.load()) if one.kind in ("apt", "index")}
     with mirror(own) as server:
         address = f"http://me:{PASSWORD}@127.0.0.1:{server.server_port}"
         environ = os.environ | {f"RDMA_IMAGES_MIRROR_{mirrors.plain(name)}": f"{address}/{name}" for name in own}
         replaced = mirrors.load(environ=environ)
-        supplies = supply.supply(sources.sources(image, facts.load()), replaced)
+        supplies = preflight.supply(sources.sources(image, facts.load()), replaced)
         assert all(one.reachable for one in supplies if one.source.kind in ("apt", "index"))
         server.asked.clear()
         for stage in ("with-python", "uv"):
@@ -103,17 +116,19 @@ def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(found:
         assert f"127.0.0.1:{port}".encode() not in seen
 
 
-def build(found: engine.Engine, stage: str, supplies, replaced, folder: Path) -> None:
+def build(
+    found: engine.Engine, stage: str, supplies: Sequence[Supply], replaced: mirrors.Mirrors, folder: Path
+) -> None:
     """Build one stage of the image's own Dockerfile, without the cache, into an OCI archive."""
     image = replace(planned(), python_packages=("numpy",))
-    text = render.render(image, lock.load(image), lock.toolkit(image), lock.tools(), facts.load())
+    text = dockerfiles.render(image, lock.load(image), lock.toolkit(image), lock.tools())
     (folder / "Dockerfile").write_text(text)
     tar = bootstrap.base("debian13")
     # What makes this run unlike every other: no step of it can come from the cache.
     salt = hashlib.sha256(os.urandom(8)).hexdigest()
     inline = f"FROM scratch\nADD {tar.name} /\nENV SALT={salt}\n"
     base = {"context": str(tar.parent), "dockerfile-inline": inline, "output": ["type=cacheonly"]}
-    with secrets.secrets(supplies, replaced) as files:
+    with build_secrets.secrets(supplies, replaced) as files:
         target = {
             "context": str(folder),
             "target": stage,
@@ -142,11 +157,13 @@ def everything(archive: Path) -> bytes:
             if not member.isfile():
                 continue
             blob = outer.extractfile(member)
+            assert blob
             start = blob.read(2)
             blob.seek(0)
             if start == b"\x1f\x8b":
                 with tarfile.open(fileobj=blob, mode="r|gz") as layer:
-                    seen += [layer.extractfile(entry).read() for entry in layer if entry.isfile()]
+                    files = (layer.extractfile(entry) for entry in layer if entry.isfile())
+                    seen += [file.read() for file in files if file]
             else:
                 seen.append(blob.read())
     return b"\n".join(seen)

@@ -2,51 +2,59 @@
 
 import dataclasses
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from publish_parts import (
+
+from rdma_images import engine as engines
+from rdma_images.build import build
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.model import Image
+from rdma_images.engine.model import Engine
+from rdma_images.plan import matrix
+from rdma_images.publish import join, publication, publish
+from rdma_images.publish.destination import destination
+from rdma_images.publish.item import Item
+from rdma_images.publish.keys import Signer, Trust
+from rdma_images.publish.progress import Lines
+from rdma_images.publish.push import Pace
+from rdma_images.publish.send import Publisher
+from rdma_images.publish.verify import verify
+from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, canonical
+from tests.e2e.publish_parts import (
     PASSWORD,
     SUITE,
     USER,
     Registry,
+    Small,
     build_small,
     cosign_key,
     green,
+    placed,
     planned,
     red,
     registry_program,
     write_steps,
 )
-from test_tags import another
-
-from rdma_images import build, matrix, paths
-from rdma_images import engine as engines
-from rdma_images.errors import RefusedError
-from rdma_images.publish import join, publication, publish
-from rdma_images.publish.client import OCI_INDEX, OCI_MANIFEST, Manifest, canonical
-from rdma_images.publish.destination import destination
-from rdma_images.publish.keys import Signer, Trust
-from rdma_images.publish.progress import Lines
-from rdma_images.publish.push import Pace
-from rdma_images.publish.send import Means
-from rdma_images.publish.verify import verify
+from tests.test_tags import another
 
 pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
-def engine():
+def engine() -> Engine:
     return engines.ensure(print)
 
 
 @pytest.fixture(scope="module")
-def program():
+def program() -> Path:
     return registry_program()
 
 
 @pytest.fixture
-def registry(program, tmp_path, monkeypatch):
+def registry(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
     monkeypatch.setenv("TEST_REGISTRY_USER", USER)
     monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
@@ -56,7 +64,7 @@ def registry(program, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def small(engine, tmp_path):
+def small(engine: Engine, tmp_path: Path) -> Iterator[Small]:
     made = build_small(engine, tmp_path / "context", tmp_path.name.lower())
     yield made
     client = engines.client(engine)
@@ -65,55 +73,64 @@ def small(engine, tmp_path):
 
 
 @pytest.fixture
-def means(engine):
+def publisher(engine: Engine) -> tuple[Publisher, list[str]]:
     said: list[str] = []
-    made = Means(engine=lambda: engine, watcher=Lines(said.append), pace=Pace(3, 0.1, 5))
+    made = Publisher(engine=lambda: engine, watcher=Lines(said.append), pace=Pace(3, 0.1, 5))
     return made, said
 
 
-def items(*images, allow_red=()):
+def items(*images: Image, allow_red: Sequence[str] = ()) -> tuple[Item, ...]:
     return publish.items(images, images, matrix.load(), SUITE, allow_red)
 
 
-def test_an_image_arrives_with_its_proof_and_is_left_alone_afterwards(registry, small, means):
+def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
+    registry: Registry, small: Small, publisher: tuple[Publisher, list[str]]
+) -> None:
     image = planned()
     write_steps(image, *green(image, small))
-    means, _ = means
-    build.keep_history([green(image, small)[0]], means.engine(), None)
-    (first,) = publish.publish(items(image), {"local": registry.entry()}, means)
+    sender, _ = publisher
+    build.keep_history([green(image, small)[0]], sender.engine(), None)
+    (first,) = publish.publish(items(image), {"local": registry.entry()}, sender)
     assert first.error == ""
-    assert first.place.result == "pushed"
-    assert first.place.ref == f"{registry.host}/training/efa-pytorch@{small.digest}"
-    assert first.place.traffic.pushed == first.place.bytes > 0
+    assert placed(first).result == "pushed"
+    assert placed(first).ref == f"{registry.host}/training/efa-pytorch@{small.digest}"
+    assert placed(first).traffic.pushed == placed(first).bytes > 0
     assert registry.tags("training/efa-pytorch") == {image.tag, "2.15", "latest"}
-    assert [one.title for one in first.place.attached] == [
+    assert [one.title for one in placed(first).attached] == [
         "provenance.json",
         "buildkit.json",
         "sbom.cdx.json",
         "report.json",
     ]
 
-    written = publication.load(image.id)
+    written = publication.PUBLICATION.read(image.id)
+    assert written
     assert written.digest == small.digest
     assert written.measured["python"].startswith("3.13.")
 
-    means = dataclasses.replace(means, engine=lambda: pytest.fail("nothing is to be sent"))
-    (second,) = publish.publish(items(image), {"local": registry.entry()}, means)
-    assert second.place.result == "there"
-    assert not any(one.new for one in second.place.attached)
-    assert second.place.tags == first.place.tags
+    sender = dataclasses.replace(sender, engine=lambda: pytest.fail("nothing is to be sent"))
+    (second,) = publish.publish(items(image), {"local": registry.entry()}, sender)
+    assert placed(second).result == "there"
+    assert not any(one.new for one in placed(second).attached)
+    assert placed(second).tags == placed(first).tags
 
 
-def test_what_is_attached_can_be_verified_by_anybody_with_the_key(registry, small, means, tmp_path, monkeypatch):
+def test_what_is_attached_can_be_verified_by_anybody_with_the_key(
+    registry: Registry,
+    small: Small,
+    publisher: tuple[Publisher, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
     private, public = cosign_key(tmp_path / "key")
     _, stranger = cosign_key(tmp_path / "other")
     image = planned()
     write_steps(image, *green(image, small))
-    means, _ = means
-    build.keep_history([green(image, small)[0]], means.engine(), None)
-    means = dataclasses.replace(means, signer=Signer(str(private)))
-    (outcome,) = publish.publish(items(image), {"local": registry.entry()}, means)
+    sender, _ = publisher
+    build.keep_history([green(image, small)[0]], sender.engine(), None)
+    sender = dataclasses.replace(sender, signer=Signer(str(private)))
+    (outcome,) = publish.publish(items(image), {"local": registry.entry()}, sender)
     assert outcome.error == ""
     ref = f"{registry.host}/training/efa-pytorch:latest"
 
@@ -129,70 +146,91 @@ def test_what_is_attached_can_be_verified_by_anybody_with_the_key(registry, smal
 
 
 @pytest.fixture
-def signing(means, tmp_path, monkeypatch):
-    """Means that sign, what was said, and the trust that goes with them."""
+def signing(
+    publisher: tuple[Publisher, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Publisher, list[str], Trust]:
+    """Publisher that sign, what was said, and the trust that goes with them."""
     monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
     private, public = cosign_key(tmp_path / "key")
-    means, said = means
-    return dataclasses.replace(means, signer=Signer(str(private))), said, Trust(key=str(public))
+    sender, said = publisher
+    return dataclasses.replace(sender, signer=Signer(str(private))), said, Trust(key=str(public))
 
 
-def elsewhere(image, small, tmp_path, monkeypatch, finished):
+def elsewhere(image: Image, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: str) -> None:
     """Another machine, that built and proved the same bytes at another time and knows of no publication."""
     monkeypatch.setattr(paths, "IMAGES", tmp_path / f"elsewhere-{finished[:10]}")
     made, report = green(image, small)
     write_steps(image, dataclasses.replace(made, finished=finished), dataclasses.replace(report, started=finished))
 
 
-def test_another_machine_adds_nothing_to_what_is_there(registry, small, signing, tmp_path, monkeypatch):
-    means, said, trust = signing
+def test_another_machine_adds_nothing_to_what_is_there(
+    registry: Registry,
+    small: Small,
+    signing: tuple[Publisher, list[str], Trust],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    publisher, said, trust = signing
     image = planned()
     write_steps(image, *green(image, small))
-    (first,) = publish.publish(items(image), {"local": registry.entry()}, means)
+    (first,) = publish.publish(items(image), {"local": registry.entry()}, publisher)
     assert first.error == ""
 
     elsewhere(image, small, tmp_path, monkeypatch, "2026-11-22T08:00:00+00:00")
     said.clear()
-    (second,) = publish.publish(items(image), {"local": registry.entry()}, means)
+    (second,) = publish.publish(items(image), {"local": registry.entry()}, publisher)
     assert second.error == ""
-    assert [one.digest for one in second.place.attached] == [one.digest for one in first.place.attached]
+    assert [one.digest for one in placed(second).attached] == [one.digest for one in placed(first).attached]
     assert not any("signing" in line for line in said)
     (found,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), trust)
     assert found.holds, found
 
 
 @pytest.mark.parametrize("finished", ["2026-11-20T08:00:00+00:00", "2026-11-22T08:00:00+00:00"])
-def test_nothing_is_signed_that_was_not_made_here(finished, registry, small, signing, means, tmp_path, monkeypatch):
+def test_nothing_is_signed_that_was_not_made_here(
+    finished: str,
+    registry: Registry,
+    small: Small,
+    signing: tuple[Publisher, list[str], Trust],
+    publisher: tuple[Publisher, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Whoever may push may attach what looks like ours; it gets no signature, and does not stand for ours."""
     image = planned()
     write_steps(image, *green(image, small))
-    publish.publish(items(image), {"local": registry.entry()}, means[0])  # unsigned, by somebody
+    publish.publish(items(image), {"local": registry.entry()}, publisher[0])  # unsigned, by somebody
 
     elsewhere(image, small, tmp_path, monkeypatch, finished)
-    means, _, trust = signing
-    (outcome,) = publish.publish(items(image), {"local": registry.entry()}, means)
+    signer, _, trust = signing
+    (outcome,) = publish.publish(items(image), {"local": registry.entry()}, signer)
     assert outcome.error == ""
-    assert all(one.new for one in outcome.place.attached)
+    assert all(one.new for one in placed(outcome).attached)
     (found,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), trust)
     assert found.holds, found
     assert any(f"built {finished}" in one.detail for one in found.findings)
 
 
-def test_platforms_are_joined_where_they_are_proven_and_signed_once(
-    registry, small, signing, engine, tmp_path, monkeypatch
-):
-    means, said, trust = signing
+def test_platforms_are_joined_where_they_are_validated_and_signed_once(
+    registry: Registry,
+    small: Small,
+    signing: tuple[Publisher, list[str], Trust],
+    engine: Engine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    publisher, said, trust = signing
     arm_small = build_small(engine, tmp_path / "arm", f"{tmp_path.name.lower()}-arm", platform="linux/arm64")
     amd, arm = images = (planned(), another(planned(), platform="linux/arm64"))
     for image, made in ((amd, small), (arm, arm_small)):
         write_steps(image, *green(image, made))
     place = {"local": registry.entry()}
-    published = publish.publish(items(*images), place, means)
+    published = publish.publish(items(*images), place, publisher)
     assert [one.error for one in published] == ["", ""]
 
-    def joined():
+    def joined() -> tuple[join.Joined, list[str]]:
         said.clear()
-        (outcome,) = join.join(images, matrix.load(), place, means)
+        (outcome,) = join.join(images, matrix.load(), place, publisher)
         return outcome, [line for line in said if "signing" in line]
 
     first, signed = joined()
@@ -217,27 +255,37 @@ def test_platforms_are_joined_where_they_are_proven_and_signed_once(
     forged = repository.manifest(arm_small.digest).body | {"annotations": {"by": "somebody who may push"}}
     repository.put_manifest(f"{amd.tag}-arm64", Manifest(OCI_MANIFEST, canonical(forged)))
     refused, signed = joined()
-    assert "was not published here, and is not proven: signature" in refused.error
+    assert "was not published here, and its evidence has problems: signature" in refused.error
     assert signed == []
     assert repository.head("latest") == first.ref.partition("@")[2]
     engines.client(engine).images.remove(arm_small.ref, force=True)
 
 
-def test_a_red_check_stops_it_and_can_be_allowed_by_name(registry, small, means):
+def test_a_red_check_stops_it_and_can_be_allowed_by_name(
+    registry: Registry, small: Small, publisher: tuple[Publisher, list[str]]
+) -> None:
     image = planned()
     build, report = green(image, small)
     write_steps(image, build, red(report, "plugin.found"))
-    with pytest.raises(RefusedError, match=r"plugin\.found.*--allow-red plugin\.found"):
+    with pytest.raises(RefusedError, match=r"plugin\.found[\s\S]*--allow-red plugin\.found"):
         items(image)
-    means, _ = means
-    (outcome,) = publish.publish(items(image, allow_red=["plugin.found"]), {"local": registry.entry()}, means)
+    sender, _ = publisher
+    (outcome,) = publish.publish(items(image, allow_red=["plugin.found"]), {"local": registry.entry()}, sender)
     assert outcome.error == ""
-    assert publication.load(image.id).allowed_red == ("plugin.found",)
+    published = publication.PUBLICATION.read(image.id)
+    assert published
+    assert published.allowed_red == ("plugin.found",)
     (found,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), None)
     assert any("plugin.found" in finding.detail for finding in found.findings)
 
 
-def test_credentials_are_in_no_file_and_no_line(registry, small, means, tmp_path, monkeypatch):
+def test_credentials_are_in_no_file_and_no_line(
+    registry: Registry,
+    small: Small,
+    publisher: tuple[Publisher, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
@@ -245,45 +293,50 @@ def test_credentials_are_in_no_file_and_no_line(registry, small, means, tmp_path
     private, _ = cosign_key(tmp_path / "key")
     image = planned()
     write_steps(image, *green(image, small))
-    means, said = means
-    means = dataclasses.replace(means, signer=Signer(str(private)))
-    publish.publish(items(image), {"local": registry.entry()}, means)
+    sender, said = publisher
+    sender = dataclasses.replace(sender, signer=Signer(str(private)))
+    publish.publish(items(image), {"local": registry.entry()}, sender)
     assert not any(PASSWORD in line for line in said)
     for path in (*home.rglob("*"), *(tmp_path / "images").rglob("*")):
         if path.is_file():
             assert PASSWORD.encode() not in path.read_bytes(), path
 
 
-def test_one_registry_that_is_down_stops_no_other(registry, small, means, program, tmp_path):
+def test_one_registry_that_is_down_stops_no_other(
+    registry: Registry, small: Small, publisher: tuple[Publisher, list[str]], program: Path, tmp_path: Path
+) -> None:
     image = planned()
     write_steps(image, *green(image, small))
-    means, _ = means
+    sender, _ = publisher
     dead = Registry(program, tmp_path / "dead")
-    outcomes = publish.publish(items(image), {"dead": dead.entry(), "local": registry.entry()}, means)
+    outcomes = publish.publish(items(image), {"dead": dead.entry(), "local": registry.entry()}, sender)
     by_name = {one.registry: one for one in outcomes}
-    assert "cannot be reached" in by_name["dead"].error
-    assert by_name["local"].place.result == "pushed"
-    assert set(json.loads(publication.path_of(image.id).read_text())["places"]) == {"local"}
+    assert "is unreachable" in by_name["dead"].error
+    assert (place := by_name["local"].place)
+    assert place.result == "pushed"
+    assert set(json.loads(publication.PUBLICATION.path(image.id).read_text())["places"]) == {"local"}
 
 
-def test_a_rebuild_in_an_immutable_registry_gets_a_tag_of_its_own(registry, small, means, engine, tmp_path):
+def test_a_rebuild_in_an_immutable_registry_gets_a_tag_of_its_own(
+    registry: Registry, small: Small, publisher: tuple[Publisher, list[str]], engine: Engine, tmp_path: Path
+) -> None:
     """The full tag stays with its first build, the short ones move on, and neither goes back for a run that is late."""
     image, entry = planned(), registry.entry(immutable=True)
-    means, said = means
+    sender, said = publisher
     other = build_small(engine, tmp_path / "other", f"{tmp_path.name.lower()}-other")
     own = f"{image.tag}-{other.digest[7:19]}"
     repository = destination("local", entry).repository("efa-pytorch")
-    first, rebuilt, again, late = [
-        publish.publish(items(image), {"local": entry}, means)[0]
-        for made in (small, other, other, small)
-        if write_steps(image, *green(image, made)) is None
-    ]
+    outcomes: list[publish.Outcome] = []
+    for made in (small, other, other, small):
+        write_steps(image, *green(image, made))
+        outcomes += publish.publish(items(image), {"local": entry}, sender)
+    first, rebuilt, again, late = outcomes
     assert [one.error for one in (first, rebuilt, again, late)] == [""] * 4
-    assert first.place.tags == (image.tag, "2.15", "latest")
-    assert rebuilt.place.tags == again.place.tags == (own, "2.15", "latest")
-    assert (rebuilt.place.result, again.place.result) == ("pushed", "there")
+    assert placed(first).tags == (image.tag, "2.15", "latest")
+    assert placed(rebuilt).tags == placed(again).tags == (own, "2.15", "latest")
+    assert (placed(rebuilt).result, placed(again).result) == ("pushed", "there")
     assert any(f"{image.tag} stays with an earlier build" in line for line in said)
-    assert late.place.tags == (image.tag,)
+    assert placed(late).tags == (image.tag,)
     assert any(f":latest stays with {other.digest}" in line for line in said)
     leads = {tag: repository.head(tag) for tag in registry.tags("training/efa-pytorch")}
     assert leads == {image.tag: small.digest, **dict.fromkeys((own, "2.15", "latest"), other.digest)}
@@ -293,7 +346,9 @@ def test_a_rebuild_in_an_immutable_registry_gets_a_tag_of_its_own(registry, smal
     engines.client(engine).images.remove(other.ref, force=True)
 
 
-def test_layers_that_users_cannot_pull_are_refused_before_a_byte_is_sent(registry, means, engine, tmp_path):
+def test_layers_that_users_cannot_pull_are_refused_before_a_byte_is_sent(
+    registry: Registry, publisher: tuple[Publisher, list[str]], engine: Engine, tmp_path: Path
+) -> None:
     zstd = build_small(
         engine,
         tmp_path / "zstd",
@@ -302,8 +357,8 @@ def test_layers_that_users_cannot_pull_are_refused_before_a_byte_is_sent(registr
     )
     image = planned()
     write_steps(image, *green(image, zstd))
-    means, _ = means
-    (outcome,) = publish.publish(items(image), {"local": registry.entry(compression="gzip")}, means)
+    sender, _ = publisher
+    (outcome,) = publish.publish(items(image), {"local": registry.entry(compression="gzip")}, sender)
     assert "zstd" in outcome.error
     assert registry.tags("training/efa-pytorch") == set()
     assert not Path(registry.storage).exists() or not any(Path(registry.storage).rglob("data"))

@@ -1,29 +1,37 @@
 """ECR with moto as its control plane and a real registry as its data plane."""
 
 import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import bcrypt
 import boto3
 import pytest
 from alibabacloud_credentials.utils import auth_util
 from moto.server import ThreadedMotoServer
-from publish_doubles import Alibaba, served
-from publish_parts import SUITE, Registry, build_small, green, planned, registry_program, write_steps
 
 from rdma_images import engine as engines
-from rdma_images import matrix, paths
+from rdma_images.core import paths
+from rdma_images.plan import matrix
 from rdma_images.publish import publish
+from rdma_images.publish.item import Item
 from rdma_images.publish.progress import Lines
 from rdma_images.publish.push import Pace
-from rdma_images.publish.registries import AcrAliyun, Ecr
-from rdma_images.publish.send import Means
+from rdma_images.publish.send import Publisher
+from rdma_images.registry.registries import AcrAliyun, Ecr
+from tests.e2e.publish_parts import SUITE, Registry, build_small, green, placed, planned, registry_program, write_steps
+from tests.publish_doubles import Alibaba, served
+
+if TYPE_CHECKING:
+    from mypy_boto3_ecr import ECRClient
 
 pytestmark = pytest.mark.e2e
 ACCOUNT = "123456789012"
 
 
 @pytest.fixture
-def aws(monkeypatch):
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator["ECRClient"]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -35,7 +43,7 @@ def aws(monkeypatch):
 
 
 @pytest.fixture
-def item(tmp_path, monkeypatch):
+def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Item]:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     engine = engines.ensure(print)
     small = build_small(engine, tmp_path / "context", "clouds")
@@ -46,26 +54,26 @@ def item(tmp_path, monkeypatch):
     engines.client(engine).images.remove(small.ref, force=True)
 
 
-def registry_for(tmp_path, user: str, password: bytes) -> Registry:
+def registry_for(tmp_path: Path, user: str, password: bytes) -> Registry:
     registry = Registry(registry_program(), tmp_path / "registry")
     hashed = bcrypt.hashpw(password, bcrypt.gensalt(4)).decode()
     (registry.folder / "htpasswd").write_text(f"{user}:{hashed}\n")
     return registry.start()
 
 
-def twice(item, entry):
+def twice(item: Item, entry: Ecr | AcrAliyun) -> tuple[publish.Outcome, list[str]]:
     """The outcomes of two runs, and all that was said."""
     said: list[str] = []
     engine = engines.ensure(print)
-    means = Means(engine=lambda: engine, watcher=Lines(said.append), pace=Pace(2, 0.1))
-    (first,) = publish.publish([item], {"cloud": entry}, means)
-    (second,) = publish.publish([item], {"cloud": entry}, means)
+    publisher = Publisher(engine=lambda: engine, watcher=Lines(said.append), pace=Pace(2, 0.1))
+    (first,) = publish.publish([item], {"cloud": entry}, publisher)
+    (second,) = publish.publish([item], {"cloud": entry}, publisher)
     assert first.error == second.error == ""
-    assert second.place.result == "there"
+    assert placed(second).result == "there"
     return first, said
 
 
-def test_an_image_goes_to_ecr_whose_repository_did_not_exist(aws, item, tmp_path):
+def test_an_image_goes_to_ecr_whose_repository_did_not_exist(aws: "ECRClient", item: Item, tmp_path: Path) -> None:
     token = aws.get_authorization_token(registryIds=[ACCOUNT])["authorizationData"][0]["authorizationToken"]
     password = base64.b64decode(token).partition(b":")[2]
     registry = registry_for(tmp_path, "AWS", password)
@@ -74,13 +82,15 @@ def test_an_image_goes_to_ecr_whose_repository_did_not_exist(aws, item, tmp_path
         first, said = twice(item, entry)
     finally:
         registry.kill()
-    assert "repository training/efa-pytorch" in first.place.made
+    assert "repository training/efa-pytorch" in placed(first).made
     (repository,) = aws.describe_repositories(repositoryNames=["training/efa-pytorch"])["repositories"]
     assert repository["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
     assert not any(password.decode() in line for line in said)
 
 
-def test_an_image_goes_to_alibaba_with_a_token_that_has_a_colon(item, tmp_path, monkeypatch):
+def test_an_image_goes_to_alibaba_with_a_token_that_has_a_colon(
+    item: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The SDK reads the environment once, when it is imported.
     monkeypatch.setattr(auth_util, "environment_access_key_id", "id")
     monkeypatch.setattr(auth_util, "environment_access_key_secret", "key")
@@ -100,6 +110,6 @@ def test_an_image_goes_to_alibaba_with_a_token_that_has_a_colon(item, tmp_path, 
             first, said = twice(item, entry)
     finally:
         registry.kill()
-    assert first.place.made == ("namespace ai", "repository ai/efa-pytorch")
+    assert placed(first).made == ("namespace ai", "repository ai/efa-pytorch")
     assert registry.storage.joinpath("docker/registry/v2/repositories/ai/efa-pytorch/_manifests/tags/latest").is_dir()
     assert not any("pass:word" in line for line in said)

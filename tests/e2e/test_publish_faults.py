@@ -8,62 +8,75 @@ import signal
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 import bcrypt
 import pytest
-from publish_parts import (
+
+from rdma_images import engine as engines
+from rdma_images.core import paths
+from rdma_images.engine import daemon_api, found
+from rdma_images.engine.layout import layout
+from rdma_images.engine.model import Engine
+from rdma_images.plan import matrix
+from rdma_images.publish import publish
+from rdma_images.publish.attach import attachments
+from rdma_images.publish.destination import destination
+from rdma_images.publish.events import Push
+from rdma_images.publish.item import Item
+from rdma_images.publish.push import Pace
+from rdma_images.publish.send import Publisher
+from rdma_images.registry.client import digest_of
+from tests.e2e.publish_parts import (
     PASSWORD,
     SUITE,
     USER,
     Registry,
     SlowLink,
+    Small,
     build_small,
     green,
+    placed,
     planned,
     registry_program,
     write_steps,
 )
-
-from rdma_images import engine as engines
-from rdma_images import matrix, paths
-from rdma_images.engine import ask, found
-from rdma_images.engine.layout import layout
-from rdma_images.publish import publish
-from rdma_images.publish.attach import attachments
-from rdma_images.publish.client import digest_of
-from rdma_images.publish.destination import destination
-from rdma_images.publish.push import Pace
-from rdma_images.publish.send import Means
 
 pytestmark = pytest.mark.e2e
 REPOSITORY = "training/efa-pytorch"
 
 
 @pytest.fixture(scope="module")
-def engine():
+def engine() -> Engine:
     return engines.ensure(print)
 
 
 @pytest.fixture
-def classic(engine):
+def classic(engine: Engine) -> Iterator[Engine]:
     """The same Docker with the image store that it had before containerd's."""
     if engine.kind != "private":
         pytest.skip("a second daemon is started from the private engine's programs")
     place = layout()
     folder = Path(tempfile.mkdtemp(prefix="cls-"))
     socket = folder / "docker.sock"
-    command = [place.program("dockerd"), f"--host=unix://{socket}", "--bridge=none", "--iptables=false"]
+    command: list[str | Path] = [
+        place.program("dockerd"),
+        f"--host=unix://{socket}",
+        "--bridge=none",
+        "--iptables=false",
+    ]
     command += ["--ip6tables=false", "--config-file", folder / "none.json", "--pidfile", folder / "pid"]
     command += ["--data-root", folder / "data", "--exec-root", folder / "exec"]
     (folder / "none.json").write_text("{}")
     with (folder / "log").open("wb") as log:
         daemon = subprocess.Popen(command, env=engine.environ(), stdout=log, stderr=log)
     try:
-        while not ask.answers(socket):
+        while not daemon_api.answers(socket):
             assert daemon.poll() is None, (folder / "log").read_text()[-2000:]
-        store = found.store(ask.get(socket, "/info", 10.0))
+        store = found.store(daemon_api.get(socket, "/info", 10.0))
         assert store == "classic"
         env = {**engine.env, "DOCKER_HOST": f"unix://{socket}"}
         yield replace(engine, name="classic", kind="found", host=f"unix://{socket}", store=store, env=env)
@@ -74,19 +87,19 @@ def classic(engine):
 
 
 @pytest.fixture(scope="module")
-def program():
+def program() -> Path:
     return registry_program()
 
 
 @pytest.fixture(scope="module")
-def small(engine, tmp_path_factory):
+def small(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
     made = build_small(engine, tmp_path_factory.mktemp("context"), "faults", layers=4, size=16 << 20)
     yield made
     engines.client(engine).images.remove(made.ref, force=True)
 
 
 @pytest.fixture
-def item(small, tmp_path, monkeypatch):
+def item(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Item:
     monkeypatch.setenv("TEST_REGISTRY_USER", USER)
     monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
@@ -99,28 +112,30 @@ def item(small, tmp_path, monkeypatch):
 class Trap:
     """A watcher that does something once a number of bytes has gone."""
 
-    def __init__(self, after: int, action) -> None:
+    def __init__(self, after: int, action: Callable[[], object]) -> None:
         self.after, self.action, self.sprung = after, action, False
         self.said: list[str] = []
 
     def line(self, text: str) -> None:
         self.said.append(text)
 
-    def moved(self, push) -> None:
+    def moved(self, push: Push) -> None:
         if not self.sprung and push.sent() >= self.after:
             self.sprung = True
             self.action()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         return None
 
 
-def run(engine, item, registry, watcher, attempts=1, stall=20):
-    means = Means(engine=lambda: engine, watcher=watcher, pace=Pace(attempts, 0.2, stall))
-    (outcome,) = publish.publish([item], {"local": registry.entry()}, means)
+def run(
+    engine: Engine, item: Item, registry: Registry | SlowLink, watcher: Trap, attempts: int = 1, stall: int = 20
+) -> publish.Outcome:
+    publisher = Publisher(engine=lambda: engine, watcher=watcher, pace=Pace(attempts, 0.2, stall))
+    (outcome,) = publish.publish([item], {"local": registry.entry()}, publisher)
     return outcome
 
 
@@ -128,7 +143,7 @@ def never() -> None:
     raise AssertionError("the trap was not meant to spring")
 
 
-def complete(registry, digest: str) -> bool:
+def complete(registry: Registry, digest: str) -> bool:
     """Whether the image `digest` is whole in the registry: every blob read back and hashed."""
     repository = destination("local", registry.entry()).repository("efa-pytorch")
     manifest = repository.manifest(digest)
@@ -136,7 +151,7 @@ def complete(registry, digest: str) -> bool:
     return all(digest_of(repository.blob(blob)) == blob for blob in blobs)
 
 
-def assert_all_there_once(registry, item) -> None:
+def assert_all_there_once(registry: Registry, item: Item) -> None:
     assert registry.tags(REPOSITORY) == {item.tags.full, *item.tags.short}
     assert complete(registry, item.build.digest)
     repository = destination("local", registry.entry()).repository("efa-pytorch")
@@ -145,7 +160,9 @@ def assert_all_there_once(registry, item) -> None:
 
 
 @pytest.mark.parametrize("number", range(10))
-def test_a_registry_killed_in_the_middle_ends_with_everything_there_once(number, engine, item, program, tmp_path):
+def test_a_registry_killed_in_the_middle_ends_with_everything_there_once(
+    number: int, engine: Engine, item: Item, program: Path, tmp_path: Path
+) -> None:
     chance = random.Random(number)
     point = chance.randrange(1, 60 << 20)
     registry = Registry(program, tmp_path / "registry").start()
@@ -167,28 +184,30 @@ def test_a_registry_killed_in_the_middle_ends_with_everything_there_once(number,
 class Arrived(Trap):
     """Springs when docker says that all of the image is there."""
 
-    def moved(self, push) -> None:
+    def moved(self, push: Push) -> None:
         if not self.sprung and push.digest is not None:
             self.sprung = True
             self.action()
 
 
-def test_a_registry_killed_after_the_image_arrived_gets_its_proof_in_the_next_run(engine, item, program, tmp_path):
+def test_a_registry_killed_after_the_image_arrived_gets_its_evidence_in_the_next_run(
+    engine: Engine, item: Item, program: Path, tmp_path: Path
+) -> None:
     registry = Registry(program, tmp_path / "registry").start()
     try:
         first = run(engine, item, registry, Arrived(0, registry.kill))
-        assert "cannot be reached" in first.error
+        assert "is unreachable" in first.error
         registry.start()
         assert registry.tags(REPOSITORY) == {item.tags.full}
         second = run(engine, item, registry, Trap(1 << 40, never))
         assert second.error == ""
-        assert second.place.result == "there"
+        assert placed(second).result == "there"
         assert_all_there_once(registry, item)
     finally:
         registry.kill()
 
 
-def test_a_registry_that_takes_nothing_is_told_once(engine, item, program, tmp_path):
+def test_a_registry_that_takes_nothing_is_told_once(engine: Engine, item: Item, program: Path, tmp_path: Path) -> None:
     registry = Registry(program, tmp_path / "registry")
     config = registry.folder / "config.yml"
     settings = json.loads(config.read_text())
@@ -204,7 +223,7 @@ def test_a_registry_that_takes_nothing_is_told_once(engine, item, program, tmp_p
         registry.kill()
 
 
-def test_a_registry_that_comes_back_is_waited_for(engine, item, program, tmp_path):
+def test_a_registry_that_comes_back_is_waited_for(engine: Engine, item: Item, program: Path, tmp_path: Path) -> None:
     registry = Registry(program, tmp_path / "registry").start()
 
     def fall_and_rise() -> None:
@@ -221,7 +240,9 @@ def test_a_registry_that_comes_back_is_waited_for(engine, item, program, tmp_pat
         registry.kill()
 
 
-def test_a_password_that_expires_on_the_way_is_fetched_again(engine, item, program, tmp_path, monkeypatch):
+def test_a_password_that_expires_on_the_way_is_fetched_again(
+    engine: Engine, item: Item, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     registry = Registry(program, tmp_path / "registry").start()
 
     def rotate() -> None:
@@ -239,7 +260,9 @@ def test_a_password_that_expires_on_the_way_is_fetched_again(engine, item, progr
         registry.kill()
 
 
-def test_a_full_disk_is_told_and_the_next_run_goes_on(engine, item, program, tmp_path):
+def test_a_full_disk_is_told_and_the_next_run_goes_on(
+    engine: Engine, item: Item, program: Path, tmp_path: Path
+) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -261,7 +284,9 @@ def test_a_full_disk_is_told_and_the_next_run_goes_on(engine, item, program, tmp
         subprocess.run(["umount", disk], check=True)
 
 
-def test_a_stalled_registry_is_given_up_and_tried_again(engine, item, program, tmp_path):
+def test_a_stalled_registry_is_given_up_and_tried_again(
+    engine: Engine, item: Item, program: Path, tmp_path: Path
+) -> None:
     registry = Registry(program, tmp_path / "registry").start()
 
     def freeze() -> None:
@@ -278,7 +303,9 @@ def test_a_stalled_registry_is_given_up_and_tried_again(engine, item, program, t
         registry.kill()
 
 
-def test_a_slow_link_that_is_cut_is_not_taken_for_a_stall(engine, item, program, tmp_path):
+def test_a_slow_link_that_is_cut_is_not_taken_for_a_stall(
+    engine: Engine, item: Item, program: Path, tmp_path: Path
+) -> None:
     """What is sent a second time has to pass the point of the cut, which takes longer than a stall may."""
     registry = Registry(program, tmp_path / "registry").start()
     link = SlowLink(registry, rate=6 << 20, cut=40 << 20)
@@ -288,14 +315,16 @@ def test_a_slow_link_that_is_cut_is_not_taken_for_a_stall(engine, item, program,
         assert outcome.error == "", outcome.error
         assert link.was_cut
         assert not any("stalled" in line for line in trap.said), trap.said
-        assert outcome.place.traffic.pushed == outcome.place.bytes
+        assert placed(outcome).traffic.pushed == placed(outcome).bytes
         assert_all_there_once(registry, item)
     finally:
         link.close()
         registry.kill()
 
 
-def test_ctrl_c_leaves_no_tag_and_the_next_run_goes_on(engine, item, program, tmp_path):
+def test_ctrl_c_leaves_no_tag_and_the_next_run_goes_on(
+    engine: Engine, item: Item, program: Path, tmp_path: Path
+) -> None:
     registry = Registry(program, tmp_path / "registry").start()
 
     def interrupt() -> None:
@@ -315,7 +344,9 @@ def test_ctrl_c_leaves_no_tag_and_the_next_run_goes_on(engine, item, program, tm
         registry.kill()
 
 
-def test_an_engine_with_the_classic_store_is_refused_before_a_byte(classic, program, tmp_path, monkeypatch):
+def test_an_engine_with_the_classic_store_is_refused_before_a_byte(
+    classic: Engine, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TEST_REGISTRY_USER", USER)
     monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
     small_ = build_small(classic, tmp_path / "context", "classic", layers=1, size=1 << 20)
@@ -333,7 +364,9 @@ def test_an_engine_with_the_classic_store_is_refused_before_a_byte(classic, prog
         registry.kill()
 
 
-def test_a_wrong_password_is_told_at_once(engine, item, program, tmp_path, monkeypatch):
+def test_a_wrong_password_is_told_at_once(
+    engine: Engine, item: Item, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     registry = Registry(program, tmp_path / "registry").start()
     monkeypatch.setenv("TEST_REGISTRY_PASSWORD", "wrong")
     try:

@@ -1,11 +1,16 @@
 """A registry that was killed, or lost its power, while it wrote: what it left half noted is sent again, or told."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from publish_parts import Registry
-from test_publish_faults import (  # the fixtures are found by their names here
+
+from rdma_images.engine.model import Engine
+from rdma_images.publish.attach import fallback_tag
+from rdma_images.publish.item import Item
+from tests.e2e.publish_parts import Registry, placed
+from tests.e2e.test_publish_faults import (  # the fixtures are found by their names here
     REPOSITORY,
     Trap,
     assert_all_there_once,
@@ -16,8 +21,6 @@ from test_publish_faults import (  # the fixtures are found by their names here
     run,
     small,
 )
-
-from rdma_images.publish.attach import fallback_tag
 
 __all__ = ["engine", "item", "program", "small"]
 pytestmark = pytest.mark.e2e
@@ -42,7 +45,7 @@ def half_note(registry: Registry, path: Path) -> None:
 
 
 @pytest.fixture
-def published(engine, item, program, tmp_path):
+def published(engine: Engine, item: Item, program: Path, tmp_path: Path) -> Iterator[Registry]:
     registry = Registry(program, tmp_path / "registry").start()
     try:
         assert run(engine, item, registry, Trap(1 << 40, never)).error == ""
@@ -52,7 +55,7 @@ def published(engine, item, program, tmp_path):
         registry.kill()
 
 
-def note_of(registry: Registry, item, name: str, turn: int = 0) -> Path:
+def note_of(registry: Registry, item: Item, name: str, turn: int = 0) -> Path:
     """Of the notes of the repository whose path matches `name`, the one that was written at that turn."""
     known = {"full": item.tags.full, "short": item.tags.short[0], "list": fallback_tag(item.build.digest)}
     return [path for path in written(registry) if path.match(f"{REPOSITORY}/{name.format(**known)}/link")][turn]
@@ -68,7 +71,9 @@ def note_of(registry: Registry, item, name: str, turn: int = 0) -> Path:
         ("_manifests/tags/{list}/current", 0),
     ],
 )
-def test_what_is_half_noted_is_sent_again(name, turn, engine, item, published):
+def test_what_is_half_noted_is_sent_again(
+    name: str, turn: int, engine: Engine, item: Item, published: Registry
+) -> None:
     half_note(published, note_of(published, item, name, turn))
     published.start()
     outcome = run(engine, item, published, Trap(1 << 40, never))
@@ -76,18 +81,18 @@ def test_what_is_half_noted_is_sent_again(name, turn, engine, item, published):
     assert_all_there_once(published, item)
 
 
-def test_what_was_sent_again_is_told_and_counted(engine, item, published):
+def test_what_was_sent_again_is_told_and_counted(engine: Engine, item: Item, published: Registry) -> None:
     note = note_of(published, item, "_layers/sha256/*", 1)
     half_note(published, note)
     published.start()
     trap = Trap(1 << 40, never)
     outcome = run(engine, item, published, trap)
     assert any(f"sending blobs/sha256:{note.parent.name} again" in line for line in trap.said), trap.said
-    assert outcome.place.traffic.pushed == outcome.place.bytes
+    assert placed(outcome).traffic.pushed == placed(outcome).bytes
 
 
 @pytest.mark.exhaustive
-def test_whichever_note_is_half_written(engine, item, published):
+def test_whichever_note_is_half_written(engine: Engine, item: Item, published: Registry) -> None:
     whole = published.folder / "whole"
     shutil.copytree(published.storage, whole)
     notes = [path for path in written(published) if path.name == "link"]
@@ -103,7 +108,7 @@ def test_whichever_note_is_half_written(engine, item, published):
         published.kill()
 
 
-def test_a_layer_that_the_registry_lost_the_bytes_of_is_told(engine, item, published):
+def test_a_layer_that_the_registry_lost_the_bytes_of_is_told(engine: Engine, item: Item, published: Registry) -> None:
     """As after a power failure; docker would leave the layer out, for the registry says that it has it."""
     shutil.rmtree(published.storage / "docker/registry/v2/repositories" / REPOSITORY / "_manifests")
     largest = max(written(published), key=lambda path: path.stat().st_size)

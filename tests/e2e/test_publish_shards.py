@@ -1,17 +1,20 @@
 """Two engines that share nothing but a registry cache build disjoint shards; what both need is done once."""
 
+from pathlib import Path
+
 import pytest
-from publish_parts import Registry, build_target, registry_program, second_engine, shared_context
 
 from rdma_images import engine as engines
-from rdma_images.engine import bootstrap, private
-from rdma_images.publish.client import Repository
-from rdma_images.publish.http import Connection
+from rdma_images.debian import bootstrap
+from rdma_images.engine import private
+from rdma_images.registry.client import Repository
+from rdma_images.registry.http import Connection
+from tests.e2e.publish_parts import Registry, build_target, registry_program, second_engine, shared_context
 
 pytestmark = pytest.mark.e2e
 
 
-def test_the_second_engine_does_not_repeat_the_stages_of_the_first(tmp_path):
+def test_the_second_engine_does_not_repeat_the_stages_of_the_first(tmp_path: Path) -> None:
     if obstacle := private.obstacle():
         pytest.skip(f"no second engine can be started here: {obstacle}")
     first = engines.ensure(print)

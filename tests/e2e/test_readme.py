@@ -6,25 +6,26 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
-from rdma_images import paths
-from rdma_images.engine import turn
+from rdma_images.core import locking, paths
 
 pytestmark = pytest.mark.e2e
 
 IMAGE = "efa-pytorch-2.15.0"
 
 
-def commands():
+def commands() -> list[str]:
     """The shell commands of the README, in its order."""
     text = (paths.PROJECT / "README.md").read_text(encoding="utf-8")
     return re.findall(r"```sh\n(.+?)\n```", text, flags=re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def clone(tmp_path_factory):
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clean clone of what is committed, with an environment of its own."""
     folder = tmp_path_factory.mktemp("user")
     subprocess.run(["git", "clone", "--quiet", str(paths.PROJECT), str(folder / "clone")], check=True)
@@ -33,7 +34,7 @@ def clone(tmp_path_factory):
     return folder / "clone"
 
 
-def typed(command, clone):
+def typed(command: str, clone: Path) -> subprocess.Popen[str]:
     venv = clone.parent / "venv"
     path = f"{venv / 'bin'}:{os.environ['PATH']}"
     environ = {**os.environ, "VIRTUAL_ENV": str(venv), "PATH": path, "TMPDIR": str(clone.parent / "tmp")}
@@ -48,7 +49,7 @@ def typed(command, clone):
     )
 
 
-def said(command, clone):
+def said(command: str, clone: Path) -> str:
     """The command's output; fails with it where the command fails."""
     with typed(command, clone) as process:
         output = process.communicate()[0]
@@ -57,17 +58,17 @@ def said(command, clone):
 
 
 @pytest.fixture(scope="module")
-def first(clone):
+def first(clone: Path) -> str:
     return said(commands()[0], clone)
 
 
-def folder_of(clone, start=IMAGE):
+def folder_of(clone: Path, start: str = IMAGE) -> Path:
     found = list((clone / "build" / "images").glob(f"{start}*"))
     assert len(found) == 1
     return found[0]
 
 
-def test_the_first_command_ends_with_a_proven_image(first, clone):
+def test_the_first_command_ends_with_a_validated_image(first: str, clone: Path) -> None:
     report = json.loads((folder_of(clone) / "report.json").read_text(encoding="utf-8"))
     failed = [
         check["id"] for check in report["checks"] if check["outcome"] == "failed" and check["severity"] == "error"
@@ -78,7 +79,7 @@ def test_the_first_command_ends_with_a_proven_image(first, clone):
     assert " passed" in first.splitlines()[-2]
 
 
-def test_a_rehearsal_says_so_everywhere(first, clone):
+def test_a_rehearsal_says_so_everywhere(first: str, clone: Path) -> None:
     build = json.loads((folder_of(clone) / "build.json").read_text(encoding="utf-8"))
     report = json.loads((folder_of(clone) / "report.json").read_text(encoding="utf-8"))
     if not build["rehearsal"]:
@@ -89,7 +90,7 @@ def test_a_rehearsal_says_so_everywhere(first, clone):
 
 
 @pytest.mark.usefixtures("first")
-def test_the_same_command_again_does_nothing(clone):
+def test_the_same_command_again_does_nothing(clone: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in folder_of(clone).glob("build.json")}
     output = said("invoke build --target efa-pytorch --rehearse", clone)
     assert "nothing to build" in output
@@ -98,17 +99,18 @@ def test_the_same_command_again_does_nothing(clone):
 
 
 @pytest.mark.usefixtures("first")
-def test_an_interrupted_build_leaves_nothing_in_the_way(clone):
+def test_an_interrupted_build_leaves_nothing_in_the_way(clone: Path) -> None:
     # A fabric that no other test builds, so that BuildKit has it still to make; at its first word it is at work.
     command = "invoke build --target efa-pytorch --rehearse --set efa-installer=1.46.0 --no-validate"
     with typed(command, clone) as process:
+        assert process.stdout
         begun = "".join(until("load build definition", process.stdout))
-        assert turn.holder("build") is not None
+        assert locking.holder("build") is not None
         os.killpg(process.pid, signal.SIGINT)
         output = begun + process.communicate(timeout=60)[0]
     assert process.returncode != 0
     assert "Traceback" not in output
-    assert turn.holder("build") is None
+    assert locking.holder("build") is None
     interrupted = [folder for folder in (clone / "build" / "images").iterdir() if "efa1.46.0" in folder.name]
     assert [path.name for path in interrupted[0].iterdir() if path.name == "build.json"] == []
     assert not list((clone.parent / "tmp").glob("rdma-images-*"))
@@ -117,7 +119,7 @@ def test_an_interrupted_build_leaves_nothing_in_the_way(clone):
     assert "removed rdma-images/efa-pytorch" in said("invoke engine.prune", clone)
 
 
-def until(words, stream):
+def until(words: str, stream: Iterable[str]) -> Iterator[str]:
     """The stream's lines, to the one with these words; fails where it ends without it."""
     for line in stream:
         yield line

@@ -3,15 +3,16 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images import paths
-from tests import own_target
+from rdma_images.core import paths
+from tests import checkout, own_target
 
 pytestmark = pytest.mark.e2e
 
@@ -19,7 +20,7 @@ MINUTE = 60  # seconds
 CUDA_BASE = ("--set", "base=cuda13.2.1-devel-ubuntu24.04", "--set")
 
 
-def built(*arguments, project=paths.PROJECT):
+def built(*arguments: str, project: Path = paths.PROJECT) -> tuple[dict[str, list[dict[str, str]]], str]:
     """`invoke build --rehearse`, as it is typed; what it says for programs, by target."""
     command = [sys.executable, "-m", "invoke", "build", "--rehearse", "--json", *arguments]
     environ = {**os.environ, "PYTHONPATH": str(project)}
@@ -28,14 +29,14 @@ def built(*arguments, project=paths.PROJECT):
     return json.loads(done.stdout), done.stderr
 
 
-def ref(*arguments, project=paths.PROJECT):
+def ref(*arguments: str, project: Path = paths.PROJECT) -> str:
     """The name of the one image that is built, or is there already."""
     told, _ = built(*arguments, project=project)
     (made,) = told["builds"]
     return made["ref"]
 
 
-def run(image, script, *options):
+def run(image: str, script: str, *options: str) -> tuple[int, str]:
     """A shell script in a container without a network: its exit code and what it said."""
     environ = engines.ensure().environ()
     command = ["docker", "run", "--rm", "--network", "none", *options, image, "sh", "-euc", script]
@@ -43,7 +44,7 @@ def run(image, script, *options):
     return done.returncode, done.stdout + done.stderr
 
 
-def label(image, name):
+def label(image: str, name: str) -> str:
     environ = engines.ensure().environ()
     shape = f'{{{{index .Config.Labels "io.rdma-images.{name}"}}}}'
     command = ["docker", "image", "inspect", "--format", shape, image]
@@ -51,15 +52,15 @@ def label(image, name):
 
 
 @pytest.fixture(scope="module")
-def for_nobody():
+def for_nobody() -> Iterator[list[str]]:
     """Images to remove, together at the end: what a removal takes away, a build right after it may still count on."""
-    made = []
+    made: list[str] = []
     yield made
     environ = engines.ensure().environ()
     subprocess.run(["docker", "image", "rm", *made], env=environ, capture_output=True, check=True)
 
 
-def test_erdma_has_alibabas_packages_and_nothing_of_the_repository():
+def test_erdma_has_alibabas_packages_and_nothing_of_the_repository() -> None:
     image = ref("--target", "erdma-pytorch")
     code, said = run(
         image,
@@ -78,7 +79,7 @@ def test_erdma_has_alibabas_packages_and_nothing_of_the_repository():
     ("target", "nccl"),
     [("efa-nccl-tests", 23102), ("erdma-nccl-tests", 23007)],
 )
-def test_the_programs_start_with_mpi_and_the_images_nccl(target, nccl):
+def test_the_programs_start_with_mpi_and_the_images_nccl(target: str, nccl: int) -> None:
     image = ref("--target", target, "--set", "nccl=" + ".".join(map(str, numbers(nccl))))
     code, said = run(image, "mpirun --allow-run-as-root --oversubscribe -np 2 all_reduce_perf -b 8 -e 16")
     assert code == 1  # a stand-in measures nothing, and says so
@@ -88,12 +89,12 @@ def test_the_programs_start_with_mpi_and_the_images_nccl(target, nccl):
     assert "libnccl.so.2 => /opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2" in said
 
 
-def numbers(number):
+def numbers(number: int) -> tuple[int, int, int]:
     """NCCL's number of a version, 23102, as the version: 2, 31, 2."""
     return number // 10000, number // 100 % 100, number % 100
 
 
-def test_a_plugin_from_source_is_the_only_one():
+def test_a_plugin_from_source_is_the_only_one() -> None:
     image = ref("--target", "efa-nccl-tests", "--set", "aws-ofi-nccl=1.20.0")
     code, said = run(
         image, "ldconfig -p | grep libnccl-net; ls /opt/amazon /opt/aws-ofi-nccl/lib; ! dpkg -s libnccl-ofi"
@@ -104,39 +105,8 @@ def test_a_plugin_from_source_is_the_only_one():
     assert label(image, "component.aws-ofi-nccl") == "1.20.0"
 
 
-def test_a_sagemaker_job_trains(tmp_path):
-    image = ref("--target", "sagemaker-efa-pytorch")
-    config = tmp_path / "input" / "config"
-    for folder in (config, tmp_path / "code", tmp_path / "model", tmp_path / "output", tmp_path / "input" / "data"):
-        folder.mkdir(parents=True)
-    (tmp_path / "code" / "job.py").write_text(
-        "import argparse, json, os, torch\n"
-        "parser = argparse.ArgumentParser()\n"
-        "parser.add_argument('--size', type=int)\n"
-        "size = parser.parse_args().size\n"
-        "torch.save(torch.ones(size), os.environ['SM_MODEL_DIR'] + '/model.pt')\n"
-        "print('hosts', json.loads(os.environ['SM_HOSTS']), os.environ['SM_NETWORK_INTERFACE_NAME'])\n"
-    )
-    job = {"sagemaker_program": "job.py", "sagemaker_submit_directory": "/opt/ml/code", "size": "3"}
-    resources = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "eth0"}
-    (config / "hyperparameters.json").write_text(json.dumps(job))
-    (config / "resourceconfig.json").write_text(json.dumps(resources))
-    (config / "inputdataconfig.json").write_text("{}")
-    options = ["--hostname", "algo-1", "--add-host", "algo-1:127.0.0.1", "--volume", f"{tmp_path}:/opt/ml"]
-    code, said = run(image, "exec train", *options)
-    assert code == 0, said
-    assert "hosts ['algo-1'] eth0" in said
-    assert (tmp_path / "model" / "model.pt").stat().st_size > 0
-    assert (tmp_path / "output" / "success").exists()
-
-
-def test_a_target_of_ones_own_as_the_documents_show_it(tmp_path, for_nobody):
-    project = tmp_path / "project"
-    files = subprocess.run(["git", "ls-files", "-z"], cwd=paths.PROJECT, capture_output=True, text=True, check=True)
-    for name in filter(None, files.stdout.split("\0")):
-        if (file := paths.PROJECT / name).is_file():
-            (project / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file, project / name)
+def test_a_target_of_ones_own_as_the_documents_show_it(tmp_path: Path, for_nobody: list[str]) -> None:
+    project = checkout.copied(tmp_path / "project")
     (project / "dockerfiles" / "targets" / f"{own_target.NAME}.j2").write_text(own_target.TEMPLATE)
     with (project / "matrix.yaml").open("a") as matrix:
         matrix.write("\n" + own_target.ROWS)
@@ -147,7 +117,7 @@ def test_a_target_of_ones_own_as_the_documents_show_it(tmp_path, for_nobody):
     assert "jq-1" in said
 
 
-def test_a_devel_image_compiles_with_its_own_toolkit_also_on_a_cuda_base(for_nobody):
+def test_a_devel_image_compiles_with_its_own_toolkit_also_on_a_cuda_base(for_nobody: list[str]) -> None:
     """CUDA 13.0 as the image's, and not the base's 13.2; what is compiled with it finds its runtime."""
     image = ref("--target", "efa-nccl-tests", *CUDA_BASE, "variant=devel")
     for_nobody.append(image)
@@ -164,7 +134,7 @@ def test_a_devel_image_compiles_with_its_own_toolkit_also_on_a_cuda_base(for_nob
 
 
 @pytest.mark.exhaustive
-def test_a_cuda_base_keeps_its_toolkit_and_nothing_that_leads_the_loader(for_nobody):
+def test_a_cuda_base_keeps_its_toolkit_and_nothing_that_leads_the_loader(for_nobody: list[str]) -> None:
     image = ref("--target", "efa-nccl-tests", *CUDA_BASE, "variant=runtime")
     for_nobody.append(image)
     script = 'readlink -f /usr/local/cuda; nvcc --version; printf "<%s>" "$LD_LIBRARY_PATH" "$NCCL_VERSION"'
@@ -175,7 +145,7 @@ def test_a_cuda_base_keeps_its_toolkit_and_nothing_that_leads_the_loader(for_nob
     assert "<><>" in said
 
 
-def test_shared_parts_are_built_once():
+def test_shared_parts_are_built_once() -> None:
     """A second target with the same torch downloads and installs no wheel again."""
     ref("--target", "efa-pytorch")
     _, steps = built("--target", "efa-pytorch", "--set", "fallback=allow")

@@ -9,15 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import validated
 
 from rdma_images import engine as engines
-from rdma_images import paths
-from rdma_images.engine import bootstrap
-from rdma_images.errors import RdmaImagesError, RefusedError
-from rdma_images.model import Build, Report
-from rdma_images.validate import container, folder_of, layers, subject, validate
-from rdma_images.validate.case import Case
+from rdma_images.core import paths
+from rdma_images.core.case import Case
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.model import Build
+from rdma_images.core.report import Report
+from rdma_images.debian import bootstrap
+from rdma_images.validate import container, folder_of, image_layers, subject, validate
+from tests.e2e import validated
 
 pytestmark = pytest.mark.e2e
 SH = "#!/bin/sh\\n"
@@ -44,7 +45,8 @@ def of(dockerfile: str, context: Path, *, base: str = "FROM scratch AS base\nADD
 
 
 def found(report: Report) -> Case:
-    return Case.model_validate(report.facts)
+    assert report.facts
+    return report.facts
 
 
 def test_an_image_that_is_for_no_fabric_is_not_blamed(context: Path) -> None:
@@ -52,10 +54,11 @@ def test_an_image_that_is_for_no_fabric_is_not_blamed(context: Path) -> None:
     assert validated.failed(report) == set()
     assert found(report).expected.fabric is None
     reasons = {c.id: c.reason for c in report.checks if c.outcome == "skipped"}
-    assert "nothing speaks for EFA" in reasons["plugin.found"]
+    assert "no sign of EFA" in reasons["plugin.found"]
     assert "no Python" in found(report).measured.missing["torch"]
-    assert found(report).measured.packages
-    assert "libc6" in found(report).measured.packages.dpkg
+    packages = found(report).measured.packages
+    assert packages
+    assert "libc6" in packages.dpkg
 
 
 def test_an_image_of_nothing_but_files(context: Path) -> None:
@@ -65,7 +68,9 @@ def test_an_image_of_nothing_but_files(context: Path) -> None:
     report = of("", context, base=only)
     assert validated.failed(report) == set()
     assert found(report).measured.tools is None
-    assert found(report).measured.system.os["ID"] == "debian"
+    system = found(report).measured.system
+    assert system
+    assert system.os["ID"] == "debian"
     assert "can be started" in found(report).measured.missing["tools"]
 
 
@@ -74,10 +79,13 @@ def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
     libraries = "/opt/amazon /etc/ld.so.conf.d /etc/ld.so.cache /etc/libibverbs.d /usr/lib/x86_64-linux-gnu"
     steps = "".join(f"COPY --from=good {path} {path}\n" for path in libraries.split())
     steps += "COPY --from=good /opt/venv/site-packages/nvidia/nccl /opt/venv/site-packages/nvidia/nccl\n"
-    steps += "COPY --from=good /usr/bin/ibv_devinfo /usr/bin/\nENV PATH=/opt/amazon/efa/bin:/usr/bin:/bin\n"
+    steps += "COPY --from=good /usr/bin/ibv_devinfo /usr/bin/\n"
+    steps += "ENV PATH=/opt/amazon/efa/bin:/usr/bin:/bin NVIDIA_VISIBLE_DEVICES=all\n"
     base = f"FROM {ref} AS good\nFROM scratch AS base\nADD base.tar /\nFROM base\n"
     report = of(steps, context, base=base)
     measured = found(report).measured
+    assert measured.tree
+    assert measured.tools
     assert measured.tree.libraries.method == "the image's ld.so.cache, read out"
     assert measured.tools["fi_info -p efa"].rc == 61
     assert found(report).expected.because.startswith("guessed: the EFA installer was here")
@@ -124,6 +132,33 @@ def test_a_user_and_an_entry_point_that_are_not_there(context: Path) -> None:
     assert found(report).measured.tree
 
 
+@pytest.mark.exhaustive
+def test_a_python_that_never_starts_costs_seconds(context: Path) -> None:
+    started = time.monotonic()
+    report = of(f"RUN printf '{SH}exec sleep 600' > /usr/bin/python3 && chmod +x /usr/bin/python3\n", context)
+    assert validated.failed(report) == {"measured.complete"}
+    assert "did not start in time" in found(report).measured.missing["tree"]
+    assert time.monotonic() - started < 60
+
+
+@pytest.mark.exhaustive
+def test_a_container_that_ends_by_itself_is_read_out(context: Path) -> None:
+    report = of("RUN rm /bin/sleep && ln -s /bin/true /bin/sleep && ln -sf /bin/true /usr/bin/sleep\n", context)
+    assert validated.failed(report) == set()
+    measured = found(report).measured
+    assert measured.tree
+    assert measured.tree.libraries.method == "the image's ld.so.cache, read out"
+    assert "ended as soon as it had started" in measured.missing["torch"]
+
+
+@pytest.mark.exhaustive
+def test_a_pipe_in_the_place_of_a_library_is_told_at_once(context: Path) -> None:
+    started = time.monotonic()
+    report = of("RUN mkfifo /usr/lib/libnccl.so.2\n", context)
+    assert validated.failed(report) == {"libraries.intact"}
+    assert time.monotonic() - started < 30
+
+
 def test_a_python_that_never_stops_printing(context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rdma_images.validate.measuring.PROBE_LIMIT", 20.0)
     started = time.monotonic()
@@ -137,6 +172,7 @@ def test_nothing_of_the_image_reaches_out_or_stays() -> None:
     try:
         about = subject.subject(client, validated.good_image())
         with container.sealed(client, about.digest) as box:
+            assert box.container.id
             inspected = client.api.inspect_container(box.container.id)
             host = inspected["HostConfig"]
             assert host["NetworkMode"] == "none"
@@ -147,6 +183,7 @@ def test_nothing_of_the_image_reaches_out_or_stays() -> None:
             code, _ = box.container.exec_run(["sh", "-c", "echo > /etc/planted"])
             assert code != 0
             _, out = box.container.exec_run(["cat", "/proc/net/dev"])
+            assert isinstance(out, bytes)
             assert [line.split(":")[0].strip() for line in out.decode().splitlines()[2:]] == ["lo"]
         ids = [c.id for c in client.containers.list(all=True, filters={"label": f"{container.LABEL}={about.digest}"})]
         assert box.container.id not in ids
@@ -195,7 +232,7 @@ def test_the_report_is_of_what_was_measured(context: Path) -> None:
             assert validate(ref, validated.engine(), build=built).reused
             client.images.get(other).tag(*ref.split(":"))
             for reuse in (True, False):
-                with pytest.raises(RefusedError, match="somebody gave its name to another image"):
+                with pytest.raises(RefusedError, match="its name was given to another image"):
                     validate(ref, validated.engine(), build=built, reuse=reuse)
             assert validate(ref, validated.engine()).digest == subject.digest(client, other) != digest
     finally:
@@ -211,10 +248,10 @@ def test_layers_saved_by_an_engine_are_read_like_those_that_lie_there(
     with validated.derived(base + steps, "layers", context) as ref:
         client = engines.client(engine)
         about = subject.subject(client, ref)
-        monkeypatch.setattr(layers, "state_folder", lambda: tmp_path / "nothing-kept")
-        saved = layers.layers(client, engine, about)
-        monkeypatch.setattr(layers, "state_folder", lambda: paths.state_folder())
-        lying = layers.layers(client, engine, about)
+        monkeypatch.setattr(image_layers, "state_folder", lambda: tmp_path / "nothing-kept")
+        saved = image_layers.layers(client, engine, about)
+        monkeypatch.setattr(image_layers, "state_folder", lambda: paths.state_folder())
+        lying = image_layers.layers(client, engine, about)
         client.close()
     assert [layer.digest for layer in saved] == [layer.digest for layer in lying] == about.layers
     assert [layer.leftovers for layer in saved] == [layer.leftovers for layer in lying]

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import validated
-from faults import FAULTS, Fault
 
-from rdma_images.model import Check, Component, Image
-from rdma_images.paths import PROJECT, VALIDATORS
+from rdma_images.core.model import Check, Component, Image
+from rdma_images.core.paths import PROJECT, VALIDATORS
 from rdma_images.validate import validate
-from validators.probes import libraries
+from rdma_images.validate.probes import libraries
+from tests.e2e import validated
+from tests.e2e.faults import FAULTS, Fault
 
 pytestmark = pytest.mark.e2e
 DOCS = PROJECT / "docs" / "validators.md"
@@ -57,7 +57,7 @@ def test_a_fault_turns_one_check_red(fault: Fault, parts: Path) -> None:
     check = tell(fault, parts)
     assert check.expected
     assert check.found
-    assert check.mend
+    assert check.fix
 
 
 def tell(fault: Fault, parts: Path) -> Check:
@@ -93,4 +93,5 @@ def test_a_third_partys_real_plugin_is_read(tmp_path: Path) -> None:
     place = validated.wheel("uccl", tmp_path)
     plugin = libraries.about_plugin(str(place / "uccl/lib/libnccl-net-efa.so"))
     assert plugin["exports"]["ncclNetPlugin_v"] == [8]
+    assert plugin["project"] == "uccl-efa"
     assert libraries.about_nccl(str(place / "uccl/lib/libnccl-efa.so"))["looks_for"]["ncclNetPlugin_v"][-1] >= 8

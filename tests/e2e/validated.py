@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images import facts, matrix, paths, plan
+from rdma_images import facts
+from rdma_images.core import paths
+from rdma_images.core.report import Report
 from rdma_images.engine import Engine
-from rdma_images.model import Report
+from rdma_images.plan import matrix, plan
 from rdma_images.validate import validate
 
 WHEELS = {  # a folder of the build context: the wheel that is unpacked in it

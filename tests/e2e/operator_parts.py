@@ -1,0 +1,56 @@
+"""What no API server and scheduler alone have: a controller that makes a Job's pods, a kubelet's word on them, and the
+collection of what a deleted Job owned.
+
+It is Kubernetes' own Job: this API server crashes on objects of resources that are defined in it, because Go 1.19 is
+newer than a library of its time.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.e2e.kube_parts import Cluster
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+PODS = "/api/v1/namespaces/default/pods"
+LABEL = "job-name"
+
+
+@contextmanager
+def operator(cluster: Cluster, runs: bool) -> Iterator[None]:
+    """Work on the jobs meanwhile; with `runs`, pods that are bound run, and then the job has succeeded."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.wait(0.2):
+            for job in cluster.get(JOBS)["items"]:
+                _work(cluster, job, runs)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _work(cluster: Cluster, job: Any, runs: bool) -> None:
+    name = job["metadata"]["name"]
+    pods = cluster.get(f"{PODS}?labelSelector={LABEL}={name}")["items"]
+    if "deletionTimestamp" in job["metadata"]:
+        for pod in pods:
+            cluster.session.delete(f"{cluster.url}{PODS}/{pod['metadata']['name']}?gracePeriodSeconds=0")
+        cluster.patch(f"{JOBS}/{name}", {"metadata": {"finalizers": []}})
+    elif not pods:
+        template = job["spec"]["template"]
+        labels = {**template["metadata"]["labels"], LABEL: name}
+        for number in range(job["spec"]["parallelism"]):
+            cluster.post(PODS, {"metadata": {"name": f"{name}-{number}", "labels": labels}, "spec": template["spec"]})
+    elif runs and all(pod["spec"].get("nodeName") for pod in pods):
+        if pods[0]["status"]["phase"] == "Running":
+            said = {"type": "Complete", "status": "True"}
+            cluster.patch(f"{JOBS}/{name}/status", {"status": {"conditions": [said]}})
+        for pod in pods:
+            cluster.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": {"phase": "Running"}})

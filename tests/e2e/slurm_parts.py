@@ -1,0 +1,64 @@
+"""A real Slurm on this machine: Debian's packages, unpacked and not installed, started by slurm.sh."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests import upstream
+from tests.e2e import unpacked
+
+PACKAGES = (
+    *("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "libmunge2", "libhwloc15"),
+    *("libpmix2", "libfreeipmi17", "liblua5.1-0", "runc", "libslurm-dev"),
+)
+START = Path(__file__).parent / "slurm.sh"
+
+
+def tree() -> Path:
+    """The packages' files."""
+    return unpacked.tree("slurm", PACKAGES)
+
+
+def pyxis(folder: Path) -> Path:
+    """The plugin, compiled from pyxis' own repository against this Slurm."""
+    folder.mkdir()
+    packed = subprocess.run(
+        ["git", "-C", Path(upstream.FOLDER) / "NVIDIA/pyxis", "archive", "HEAD"], capture_output=True, check=True
+    )
+    subprocess.run(["tar", "-x"], cwd=folder, input=packed.stdout, check=True)
+    headers = f"-I{tree()}/usr/include"
+    subprocess.run(["make"], cwd=folder, check=True, capture_output=True, env={**os.environ, "CPPFLAGS": headers})
+    return folder / "spank_pyxis.so"
+
+
+def run(command: str, folder: Path, state: Path, **environment: str) -> str:
+    """What a shell command prints in `folder` while the two nodes are up."""
+    start = ["unshare", "--mount", "bash", *map(str, (START, tree(), state)), "sh", "-c", command]
+    done = subprocess.run(
+        start, cwd=folder, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+    )
+    return done.stdout + done.stderr
+
+
+PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "srun")
+
+
+@contextmanager
+def cluster(state: Path, nodes: int = 2) -> Iterator[Path]:
+    """The nodes for a whole block: the folder of programs that reach them from outside of their namespace."""
+    start = ["unshare", "--mount", "bash", *map(str, (START, tree(), state)), "sh", "-c", "echo ready; cat"]
+    environ = {**os.environ, "SLURM_NODES": str(nodes)}
+    with subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as running:
+        assert running.stdin
+        assert running.stdout
+        assert running.stdout.readline() == "ready\n"
+        programs = state / "bin"
+        programs.mkdir()
+        enter = f'exec nsenter --mount=/proc/{running.pid}/ns/mnt env --chdir="$PWD" SLURM_CONF={state}/etc/slurm.conf'
+        for name in PROGRAMS:
+            (programs / name).write_text(f'#!/bin/sh\n{enter} /usr/bin/{name} "$@"\n')
+            (programs / name).chmod(0o755)
+        yield programs
+        running.stdin.close()

@@ -1,0 +1,195 @@
+"""`invoke job.run` with Debian's kubectl, against an API whose operator, scheduler and kubelets the test plays."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.jobs import make
+from rdma_images.jobs.run import follow, record, run
+from tests import job_parts as jobs
+from tests import kube_api
+from tests.e2e import unpacked
+
+pytestmark = [pytest.mark.e2e, unpacked.needs]
+
+OBJECTS = {"mpijob": "mpijobs", "trainjob": "trainjobs", "pytorchjob": "pytorchjobs"}
+LABELS = {"training.kubeflow.org/job-name": "j", "jobset.sigs.k8s.io/jobset-name": "j"}
+ARENA = """#!/bin/bash
+case $1 in
+  submit)
+    for word; do case $word in --name=*) name=${word#--name=} ;; esac; done
+    printf 'apiVersion: kubeflow.org/v1\\nkind: PyTorchJob\\nmetadata: {name: %s}\\n' "$name" | kubectl create -f -
+    ;;
+  delete) kubectl delete pytorchjob "$2" --wait=false ;;
+esac
+"""
+FULL = "0/4 nodes are available: 4 Insufficient vpc.amazonaws.com/efa."
+
+
+@pytest.fixture(name="store")
+def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kube_api.Store]:
+    programs = unpacked.tree("kubectl", ("kubernetes-client",)) / "usr" / "bin"
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path))  # kubectl keeps what it discovered
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.setattr(follow, "QUICK", 0.05)
+    with kube_api.serving(tmp_path) as store:
+        yield store
+
+
+def job(tmp_path: Path, launcher: str = "mpijob") -> Path:
+    starter = "torchrun" if launcher == "pytorchjob" else "mpirun"
+    devices = {"devices": "dra"} if launcher == "trainjob" else {}
+    made = make.make(
+        jobs.request(launcher, "efa", starter, name="j", parameters=devices), jobs.here(), str(tmp_path / "j")
+    )
+    return made[1]
+
+
+def start(folder: Path, heard: list[str], **options: Any) -> Path:
+    return run.run(folder, jobs.here(), run.Options(**options), heard.append)
+
+
+def pods(phase: str, **status: object) -> kube_api.Step:
+    def step(store: kube_api.Store) -> None:
+        for name in ("j-0", "j-1"):
+            store.pod(name, LABELS, phase=phase, **status)
+            store.logs[name] = f"the log of {name}\n"
+
+    return step
+
+
+@pytest.mark.parametrize("launcher", ["mpijob", "trainjob", pytest.param("pytorchjob", marks=pytest.mark.exhaustive)])
+def test_a_job_runs_and_leaves_its_logs_and_nothing_in_the_cluster(
+    store: kube_api.Store, tmp_path: Path, launcher: str
+) -> None:
+    heard: list[str] = []
+    unschedulable = [{"type": "PodScheduled", "status": "False", "message": FULL}]
+    ends = "Complete" if launcher == "trainjob" else "Succeeded"
+    store.steps = [
+        lambda _: None,
+        pods("Pending", conditions=unschedulable),
+        pods("Running"),
+        lambda store: store.ends(OBJECTS[launcher], "j", ends),
+    ]
+    store.put("pytorchjobs", "another")
+    here = start(job(tmp_path, launcher), heard)
+    assert {path.name: path.read_text() for path in (here / "logs").iterdir()} == {
+        "j-0.log": "the log of j-0\n",
+        "j-1.log": "the log of j-1\n",
+    }
+    assert f"waiting: j-0: {FULL}; j-1: {FULL}" in "\n".join(heard)
+    assert any("running" in line for line in heard)
+    assert list(store.objects) == [("pytorchjobs", "another")]
+    (one,) = record.load(here)
+    assert (one.how, one.left) == ("succeeded", "removed")
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False", "message": FULL}]},
+            "Insufficient vpc.amazonaws.com/efa",
+        ),
+        (
+            {"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]},
+            "ImagePullBackOff: no such image",
+        ),
+        ({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, "FailedMount: no hugepages"),
+    ],
+)
+def test_a_job_that_never_starts_is_told_with_the_reason(
+    store: kube_api.Store, tmp_path: Path, status: dict[str, object], expected: str
+) -> None:
+    store.warns("j-0", "FailedMount", "no hugepages")
+    store.steps = [pods("Pending", **status)]
+    with pytest.raises(RdmaImagesError, match=f"did not start in 0:01 minutes: .*{expected}"):
+        start(job(tmp_path), [], limit=1)
+    assert not [key for key in store.objects if key[0] != "events"]
+
+
+@pytest.mark.usefixtures("store")
+def test_without_an_operator_there_is_no_pod(tmp_path: Path) -> None:
+    with pytest.raises(RdmaImagesError, match="0 of 2 pods are there; events of the job: nothing"):
+        start(job(tmp_path), [], limit=1)
+
+
+def test_a_drained_node_and_a_killed_rank_are_failures(store: kube_api.Store, tmp_path: Path) -> None:
+    def drained(store: kube_api.Store) -> None:
+        del store.objects["pods", "j-1"]
+        store.warns("j-1", "Evicted", "node n2 was drained")
+
+    store.steps = [pods("Running"), drained]
+    folder = job(tmp_path)
+    first = start(folder, [])
+    assert record.load(first)[0].why == "pod j-1 was deleted while it ran: Evicted: node n2 was drained"
+    killed = [{"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]
+    store.steps = [pods("Running"), pods("Failed", containerStatuses=killed)]
+    (first / "..").joinpath(first.name).rename(tmp_path / "first")
+    second = start(folder, [])
+    assert "pod j-0 on node failed: OOMKilled with exit code 137" in record.load(second)[0].why
+    assert not [key for key in store.objects if key[0] != "events"]
+
+
+def test_arena_creates_and_deletes_under_a_name_of_this_run(
+    store: kube_api.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """arena itself is not to be had: a program that calls kubectl for what arena would create and delete."""
+    arena = tmp_path / "bin" / "arena"
+    arena.parent.mkdir()
+    arena.write_text(ARENA)
+    arena.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{arena.parent}:{os.environ['PATH']}")
+
+    def step(phase: str) -> kube_api.Step:
+        def taken(store: kube_api.Store) -> None:
+            ((_, name),) = [key for key in store.objects if key[0] == "pytorchjobs"]
+            for number in (0, 1):
+                store.pod(f"{name}-{number}", {"release": name, "app": "pytorchjob"}, phase=phase)
+            if phase == "Succeeded":
+                store.ends("pytorchjobs", name, phase)
+
+        return taken
+
+    store.steps = [step("Pending"), step("Running"), step("Succeeded")]
+    asked = jobs.request("arena", "erdma", "torchrun", name="j")
+    here = start(make.make(asked, jobs.here(), str(tmp_path / "j"))[1], [])
+    (one,) = record.load(here)
+    assert (one.how, one.left) == ("succeeded", "removed")
+    assert {path.name for path in (here / "logs").iterdir()} == {f"j-{one.tag}-{n}.log" for n in (0, 1)}
+    assert store.objects == {}
+
+
+def test_a_job_of_the_same_name_stays_as_it_is(store: kube_api.Store, tmp_path: Path) -> None:
+    store.put("mpijobs", "j")
+    with pytest.raises(RdmaImagesError, match='"j" already exists'):
+        start(job(tmp_path), [])
+    assert list(store.objects) == [("mpijobs", "j")]
+
+
+def test_what_the_api_refuses_is_said(store: kube_api.Store, tmp_path: Path) -> None:
+    store.refuses = 'admission webhook "x" denied the request: no quota'
+    with pytest.raises(RdmaImagesError, match="no quota"):
+        start(job(tmp_path), [])
+
+
+def test_no_answer_for_a_while_is_waited_out(
+    store: kube_api.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The network breaks in the middle: the job goes on, and so does who follows it."""
+    heard: list[str] = []
+
+    def away(_: kube_api.Store) -> None:
+        raise ConnectionError
+
+    store.steps = [pods("Running"), away, pods("Running"), lambda store: store.ends("mpijobs", "j", "Succeeded")]
+    start(job(tmp_path), heard)
+    assert any("no answer, asking again" in line for line in heard)
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    with pytest.raises(RdmaImagesError, match=r"j was not submitted: kubectl.*connection to the server"):
+        start(job(tmp_path), [])

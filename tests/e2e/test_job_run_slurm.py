@@ -1,0 +1,178 @@
+"""`invoke job.run` on a real Slurm: whatever happens, nothing of the run is left in the queue."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import PROJECT
+from rdma_images.jobs import make, multinode
+from rdma_images.jobs.run import record, run
+from rdma_images.report import files as report_files
+from tests import job_parts as jobs
+from tests.e2e import slurm_parts, test_jobs_slurm, unpacked
+
+pytestmark = [pytest.mark.e2e, unpacked.needs]
+
+LOG = PROJECT / "tests" / "data" / "nccl-logs" / "gpu-two-nodes-nccl-tests.log"
+# In the place of torchrun: runs what torchrun would run, once a node.
+TORCHRUN = """#!/bin/sh
+while [ "${1#--}" != "$1" ]; do shift; done
+exec "$@"
+"""
+
+
+@pytest.fixture(scope="module", name="slurm")
+def _slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with slurm_parts.cluster(tmp_path_factory.mktemp("slurm")) as programs:
+        yield programs
+
+
+@pytest.fixture(autouse=True)
+def _path(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{slurm}:{os.environ['PATH']}")
+
+
+def queue() -> list[str]:
+    return subprocess.run(["squeue", "--noheader", "--format=%j"], capture_output=True, text=True).stdout.split()
+
+
+def job(tmp_path: Path, command: str) -> Path:
+    """The folder of a job whose every node runs a line of sh."""
+    folder = tmp_path / "job"
+    given = {"runtime": "oci", "bundle": str(tmp_path / "bundle")}
+    asked = jobs.request("slurm", "efa", "torchrun", parameters=given, name="measured", command=("sh", "-c", command))
+    make.make(asked, jobs.here(), str(folder))
+    (tmp_path / "bundle").mkdir()
+    test_jobs_slurm.bundle(tmp_path / "bundle", tmp_path)
+    (tmp_path / "bundle" / "rootfs" / "opt" / "torchrun").write_text(TORCHRUN)
+    shutil.copy(LOG, tmp_path / "nccl.log")  # the container sees this folder
+    return folder
+
+
+def start(folder: Path, heard: list[str], **options: Any) -> Path:
+    return run.run(folder, jobs.here(), run.Options(**options), heard.append)
+
+
+def ended(folder: Path) -> record.Entry:
+    (one,) = (folder / "runs").iterdir()
+    return record.load(one)[-1]
+
+
+def test_a_job_and_the_same_over_tcp(tmp_path: Path) -> None:
+    """Each rank's log is kept, and the second leg is another network's."""
+    folder = job(tmp_path, f'echo "on $NCCL_NET"; cat {tmp_path}/nccl.log > "${{NCCL_DEBUG_FILE%/*}}/$$.log"')
+    heard: list[str] = []
+    here = start(folder, heard, tcp=True)
+    assert queue() == []
+    (said,) = (here / "logs").glob("measured-*.log")
+    (over_tcp,) = (here / "tcp" / "logs").glob("measured-tcp-*.log")
+    assert said.read_text().count("on Libfabric") == over_tcp.read_text().count("on Socket") == 2
+    assert len(list((here / "logs").glob("*.log"))) == 3
+    assert [(one.leg, one.how, one.left) for one in record.load(here)] == [
+        ("fabric", "succeeded", "removed"),
+        ("tcp", "succeeded", "removed"),
+    ]
+    assert any("running" in line for line in heard)
+
+
+def test_a_rank_that_is_killed_ends_the_job(tmp_path: Path) -> None:
+    folder = job(tmp_path, "[ $(($$ % 2)) = 0 ] || true; kill -9 $$")
+    start(folder, [])
+    assert ended(folder).how == "failed"
+    assert "exit code" in ended(folder).why
+    assert queue() == []
+
+
+def test_a_job_that_runs_too_long_is_removed_with_its_logs_kept(tmp_path: Path) -> None:
+    folder = job(tmp_path, "echo begun; sleep 60")
+    with pytest.raises(RdmaImagesError, match=r"did not end in 0:06 minutes: RUNNING on n\[1-2\]"):
+        start(folder, [], limit=6)
+    assert queue() == []
+    assert "begun" in next(folder.glob("runs/*/logs/measured-*.log")).read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.exhaustive)])
+def test_who_stops_leaves_nothing_and_touches_no_job_of_another(tmp_path: Path, number: signal.Signals) -> None:
+    subprocess.run(["sbatch", "--hold", "--job-name=other", "--wrap=true"], check=True, capture_output=True)
+    folder = job(tmp_path, "sleep 60")
+    threading.Timer(2, os.kill, (os.getpid(), number)).start()
+
+    def terminal_is_gone(_: str) -> None:
+        raise OSError("EIO")
+
+    with pytest.raises(run.EndedError) as said:
+        run.run(folder, jobs.here(), run.Options(), terminal_is_gone)
+    assert said.value.exit_code == 128 + number
+    assert queue() == ["other"]
+    assert ended(folder).left == "removed"
+    subprocess.run(["scancel", "--name=other"], check=True)
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    """And while it runs, a second run of the same job is refused."""
+    folder = job(tmp_path, "sleep 3")
+    command = [sys.executable, "-m", "invoke", "job.run", str(folder), "--timeout", "60s"]
+    with subprocess.Popen(command, cwd=PROJECT, stderr=subprocess.PIPE, text=True) as first:
+        assert first.stderr
+        for line in first.stderr:
+            if "waiting" in line or "running" in line:
+                break
+        with pytest.raises(RdmaImagesError, match=f"job-measured-.* is held by process {first.pid}"):
+            start(folder, [])
+        first.kill()
+    assert queue() == ["measured"]
+    heard: list[str] = []
+    start(folder, heard)
+    assert any("removing what the run of" in line for line in heard)
+    assert queue() == []
+
+
+def test_the_command_judges_what_it_collected(tmp_path: Path) -> None:
+    """Ctrl-C included: its exit code is that of a program ended by it."""
+    folder = job(tmp_path, f'cat {tmp_path}/nccl.log > "${{NCCL_DEBUG_FILE%/*}}/$$.log"')
+    command = [sys.executable, "-m", "invoke", "job.run", str(folder), "--json"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "tcp" in json.loads(done.stdout)["sentence"]
+    assert json.loads(next(folder.glob("runs/*/result.json")).read_text())["job"] == "measured"
+    assert queue() == []
+
+
+def test_the_nodes_of_a_job_are_measured_in_its_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs, one that measures each node and the job itself, in one report with the tier of its own."""
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    folder = job(tmp_path, f'cat {tmp_path}/nccl.log > "${{NCCL_DEBUG_FILE%/*}}/$$.log"')
+    report = multinode.validate(folder, jobs.here(), ("device",), run.Options(limit=100), print)
+    assert {one.tier for one in report.checks} == {"device", "multinode"}
+    found = {one.id: one for one in report.checks}
+    # Both ranks are on this machine, and so of one name.
+    assert found["multinode.measured"].found == "1 nodes"
+    assert found["multinode.network"].outcome == "failed"
+    assert found["device.memlock"].outcome in ("passed", "failed", "skipped")
+    (kept,) = (tmp_path / "images").glob("*/report.json")
+    read = report_files.REPORT.load(kept)
+    assert read
+    assert not read.passed
+    assert len(list((tmp_path / "images").glob("*/report.xml"))) == 1
+    assert queue() == []
+
+
+def test_a_job_that_cannot_start_says_which_node_is_drained_and_why(tmp_path: Path) -> None:
+    subprocess.run(["scontrol", "update", "nodename=n2", "state=drain", "reason=bad cable"], check=True)
+    try:
+        with pytest.raises(RdmaImagesError, match=r"did not start in 0:02 minutes: PENDING.*n2 is drained: bad cable"):
+            start(job(tmp_path, "true"), [], limit=2)
+    finally:
+        subprocess.run(["scontrol", "update", "nodename=n2", "state=resume"], check=True)
+    assert queue() == []

@@ -1,0 +1,48 @@
+"""`invoke job.run` with Docker on two machines, over a real ssh to this one; docker says how it was called."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core.paths import PROJECT
+from rdma_images.jobs import make
+from tests import job_parts as jobs
+from tests.e2e import unpacked
+
+pytestmark = [pytest.mark.e2e, unpacked.needs]
+
+START = Path(__file__).parent / "ssh.sh"
+PACKAGES = ("openssh-server", "openssh-client", "libwrap0")
+# A container is a file with its name; a second one of the same name, on the other "machine", is another.
+DOCKER = """#!/bin/bash
+echo "$*" >> FOLDER/calls
+case $1 in
+  run) echo "rank of $*"; JOB ;;
+  container) [ -e "FOLDER/$3" ] ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(("job", "how"), [("true", "succeeded"), ("sleep 60", "late")])
+def test_containers_on_two_machines(tmp_path: Path, job: str, how: str) -> None:
+    """Each rank has a log, and each machine's container is removed, also after a time that is up."""
+    made, folder = make.make(jobs.request("docker", "efa", "torchrun", name="j"), jobs.here(), str(tmp_path / "j"))
+    (tmp_path / "bin").mkdir()
+    docker = tmp_path / "bin" / "docker"
+    docker.write_text(DOCKER.replace("FOLDER", str(tmp_path)).replace("JOB", job))
+    docker.chmod(0o755)
+    tree = unpacked.tree("ssh", PACKAGES)
+    command = [sys.executable, "-m", "invoke", "job.run", str(folder), "--json", "--timeout", "8s"]
+    start = ["unshare", "--mount", "--net", "bash", *map(str, (START, tree, tmp_path)), *command]
+    done = subprocess.run(start, cwd=PROJECT, capture_output=True, text=True, timeout=120)
+    (here,) = (folder / "runs").iterdir()
+    (entry,) = json.loads((here / "run.json").read_text())["legs"]
+    assert (entry["how"], entry["left"]) == (how, "removed"), done.stderr
+    logs = {path.name: path.read_text() for path in (here / "logs").iterdir()}
+    assert {f"{made.name}-0.log", f"{made.name}-1.log"} <= set(logs)
+    assert all(f"--name=j-{entry['tag']}" in logs[f"{made.name}-{rank}.log"] for rank in (0, 1))
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls.count(f"rm --force j-{entry['tag']}") >= 2

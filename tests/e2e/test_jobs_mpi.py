@@ -1,0 +1,40 @@
+"""The scripts of an MPIJob's pods with a real Open MPI and OpenSSH: three machines, as far as the network can tell."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import job_parts as jobs
+from tests.e2e import unpacked
+
+pytestmark = [pytest.mark.e2e, unpacked.needs]
+
+PACKAGES = (
+    *("openmpi-bin", "openmpi-common", "libopenmpi3", "libevent-core-2.1-7", "libevent-pthreads-2.1-7", "libhwloc15"),
+    *("libpmix2", "libmunge2", "openssh-server", "openssh-client", "libwrap0"),
+)
+RANK = 'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname) network $NCCL_NET"; '
+LOG = 'echo "a log of NCCL" > "$(echo "$NCCL_DEBUG_FILE" | sed "s/%h/$(hostname)/; s/%p/$$/")"'
+
+
+@pytest.mark.parametrize(("tcp", "network"), [(False, "IB"), (True, "Socket")])
+def test_the_ranks_have_the_images_variables_and_their_logs_come_back(tmp_path: Path, tcp: bool, network: str) -> None:
+    """sshd hands no variable of its container on: what the image sets has to be named to mpirun."""
+    made = jobs.job("mpijob", "erdma", "mpirun", gpus=2, tcp=tcp, command=("/bin/sh", "-c", RANK + LOG))
+    for role, pod in zip(("launcher", "worker"), jobs.pods(made), strict=True):
+        script = pod["spec"]["containers"][0]["command"][2]
+        (tmp_path / f"{role}.sh").write_text(script.replace("/tmp/nccl", str(tmp_path / "nccl")))
+    variables = {**made.variables, "NCCL_DEBUG_FILE": f"{tmp_path}/nccl/%h.%p.log"}
+    (tmp_path / "environment.sh").write_text("".join(f"export {name}='{value}'\n" for name, value in variables.items()))
+    start = Path(__file__).parent / "mpi.sh"
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", start, unpacked.tree("mpi", PACKAGES), tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    for rank in range(4):
+        assert f"[1,{rank}]<stdout>:rank {rank} of 4 on worker-{2 + rank // 2} network {network}" in done.stdout
+    assert done.stdout.count("a log of NCCL") >= 4

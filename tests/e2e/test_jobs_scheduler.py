@@ -1,0 +1,154 @@
+"""The pods of generated jobs before a real scheduler: what fits is bound, one a node; what does not, and why not."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdma_images.facts.launchers import Run
+from rdma_images.jobs import make
+from rdma_images.jobs.model import Job
+from rdma_images.jobs.run import record, run
+from tests import job_parts as jobs
+from tests.e2e import kube_parts, operator_parts, unpacked
+from tests.e2e.kube_parts import Cluster
+
+pytestmark = [pytest.mark.e2e, pytest.mark.exhaustive, kube_parts.needs]
+
+ON_KUBERNETES = [one for one in jobs.combinations() if one[0] in ("mpijob", "trainjob", "pytorchjob")]
+RESOURCE = {"efa": "vpc.amazonaws.com/efa", "erdma": "aliyun/erdma"}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with kube_parts.cluster(tmp_path_factory.mktemp("kubernetes")) as made:
+        yield made
+
+
+@pytest.fixture(name="cluster")
+def empty(running: Cluster) -> Iterator[Cluster]:
+    yield running
+    running.clear()
+
+
+def node(cluster: Cluster, name: str, instance: str, zone: str = "a", **changes: str) -> None:
+    """A node as the facts have its type, with what a test changes of it."""
+    row = jobs.here().facts.instances.types[instance]
+    own = jobs.here().facts.instances.nodes[row.fabric].hugepages
+    gives = {
+        "cpu": str(row.vcpus),
+        "memory": f"{int(row.memory * 1024 * 0.9) - own}Mi",
+        "hugepages-2Mi": f"{own}Mi",
+        "nvidia.com/gpu": str(row.gpus),
+        RESOURCE[row.fabric]: str(row.interfaces if row.fabric == "efa" else 200 * row.interfaces),
+        "pods": "110",
+        **changes,
+    }
+    labels = {
+        "node.kubernetes.io/instance-type": instance,
+        "kubernetes.io/arch": "amd64",
+        "topology.kubernetes.io/zone": zone,
+        "aliyun.accelerator/erdma": "true",
+    }
+    taint = {"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"}
+    cluster.node(name, labels, gives, [taint])
+
+
+def pods(made: Job) -> list[tuple[str, Any]]:
+    """The pods with GPUs that the operator makes of the job: the template of its nodes, as often as it has nodes."""
+    templates = [one for one in jobs.pods(made) if "volumeMounts" in one["spec"]["containers"][0]]
+    return [(f"{made.name}-{number}", templates[-1]) for number in range(made.nodes)]
+
+
+def bound(cluster: Cluster, made: Job) -> list[tuple[str, str]]:
+    return [cluster.scheduled(template, name) for name, template in pods(made)]
+
+
+@pytest.mark.parametrize(("launcher", "fabric", "starter"), ON_KUBERNETES)
+def test_a_job_gets_its_nodes_one_each(cluster: Cluster, launcher: str, fabric: str, starter: str) -> None:
+    for number in range(3):
+        node(cluster, f"n{number}", jobs.NODE[fabric])
+    nodes = {where for where, _ in bound(cluster, jobs.job(launcher, fabric, starter))}
+    assert len(nodes) == 2
+    assert "" not in nodes
+
+
+@pytest.mark.parametrize("fabric", ["efa", "erdma"])
+def test_every_type_gives_what_its_job_asks_for(cluster: Cluster, fabric: str) -> None:
+    for instance, row in jobs.here().facts.instances.types.items():
+        if row.fabric != fabric:
+            continue
+        for number in range(2):
+            node(cluster, f"n{number}", instance)
+        places = bound(cluster, jobs.job("mpijob", fabric, "mpirun", instance=instance))
+        assert {where for where, _ in places} == {"n0", "n1"}, (instance, places)
+        cluster.clear()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"vpc.amazonaws.com/efa": "16"}, "Insufficient vpc.amazonaws.com/efa"),
+        ({"hugepages-2Mi": "0"}, "Insufficient hugepages-2Mi"),
+        ({"nvidia.com/gpu": "7"}, "Insufficient nvidia.com/gpu"),
+        ({"memory": "16Gi"}, "Insufficient memory"),
+    ],
+)
+def test_a_node_without_enough(cluster: Cluster, changes: dict[str, str], reason: str) -> None:
+    node(cluster, "n0", "p5.48xlarge", **changes)
+    (_, why), *_ = bound(cluster, jobs.job("mpijob", "efa", "mpirun"))
+    assert reason in why
+
+
+def test_half_a_node_twice_is_still_one_pod_a_node(cluster: Cluster) -> None:
+    node(cluster, "n0", "p5.48xlarge")
+    first, second = bound(cluster, jobs.job("mpijob", "efa", "mpirun", gpus=4))
+    assert first == ("n0", "")
+    assert "didn't match pod anti-affinity rules" in second[1]
+
+
+def test_a_job_stays_in_one_zone(cluster: Cluster) -> None:
+    node(cluster, "n0", "p5.48xlarge", zone="a")
+    node(cluster, "n1", "p5.48xlarge", zone="b")
+    first, second = bound(cluster, jobs.job("trainjob", "efa", "torchrun"))
+    assert first[0]
+    assert "didn't match pod affinity rules" in second[1]
+
+
+def test_another_type_is_not_taken(cluster: Cluster) -> None:
+    node(cluster, "n0", "p5e.48xlarge")
+    (_, why), *_ = bound(cluster, jobs.job("pytorchjob", "efa", "torchrun"))
+    assert "didn't match" in why
+
+
+@pytest.mark.parametrize("adapters", ["4", "32"])
+def test_a_job_is_run_or_told_why_the_scheduler_does_not_place_it(
+    cluster: Cluster, adapters: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`invoke job.run` with Debian's kubectl; nothing of the job is left in either case."""
+    programs = unpacked.tree("kubectl", ("kubernetes-client",)) / "usr" / "bin"
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", str(Path(str(cluster.session.verify)).parent / "kubeconfig"))
+    for name in ("n1", "n2"):
+        node(cluster, name, "p5.48xlarge", **{RESOURCE["efa"]: adapters})
+    made, folder = make.make(jobs.request("mpijob", "efa", "mpirun", name="j"), jobs.here(), str(tmp_path / "j"))
+    ((_, template), _) = pods(made)
+    template["spec"]["restartPolicy"] = "Never"
+    own = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}}
+    (folder / "own.yaml").write_text(json.dumps({**own, "spec": {"parallelism": 2, "template": template}}))
+    how = Run(how="kubectl", file="own.yaml", object="jobs.batch", pods="job-name={name}")
+    monkeypatch.setattr(run, "_how", lambda *_: how)
+    with operator_parts.operator(cluster, runs=True):
+        if adapters == "4":
+            with pytest.raises(run.EndedError, match=r"2 Insufficient vpc\.amazonaws\.com/efa") as said:
+                run.run(folder, jobs.here(), run.Options(limit=8), print)
+            assert "docs/troubleshooting.md, no-efa-resource" in str(said.value.details())
+        else:
+            here = run.run(folder, jobs.here(), run.Options(limit=60), print)
+            assert [(one.how, one.left) for one in record.load(here)] == [("succeeded", "removed")]
+    assert cluster.get(operator_parts.JOBS)["items"] == []
+    assert cluster.get(operator_parts.PODS)["items"] == []

@@ -1,0 +1,54 @@
+"""SkyPilot's own reading of the task that is generated for it; its package is large, and so this is asked for."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from uv import find_uv_bin
+
+from tests import job_parts as jobs
+
+pytestmark = [pytest.mark.e2e, pytest.mark.exhaustive]
+
+READ = """
+import sys, sky
+task = sky.Task.from_yaml(sys.argv[1])
+(asked,) = task.resources
+print(task.num_nodes, asked.accelerators, asked.network_tier.value, *asked.image_id.values(), sorted(task.envs))
+"""
+
+
+def read(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """What SkyPilot makes of a task; it keeps its state in a folder of the test."""
+    (tmp_path / "job.yaml").write_text(text)
+    uv = find_uv_bin()
+    cache = subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
+    command = [
+        uv,
+        "run",
+        "--no-project",
+        "--with",
+        "skypilot==0.14.1",
+        "python",
+        "-c",
+        READ,
+        str(tmp_path / "job.yaml"),
+    ]
+    return subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "HOME": str(tmp_path), "UV_CACHE_DIR": cache}
+    )
+
+
+@pytest.mark.parametrize("starter", ["mpirun", "torchrun"])
+def test_skypilot_takes_the_task(tmp_path: Path, starter: str) -> None:
+    done = read(tmp_path, jobs.files(jobs.job("skypilot", "efa", starter))["job.yaml"])
+    assert done.returncode == 0, done.stderr
+    for words in ("2 {'H100': 8} best", f"docker:{jobs.IMAGE}", "'USE_EFA'"):
+        assert words in done.stdout
+
+
+def test_skypilot_refuses_what_is_wrong(tmp_path: Path) -> None:
+    text = jobs.files(jobs.job("skypilot", "efa", "mpirun"))["job.yaml"]
+    done = read(tmp_path, text.replace("network_tier: best", "network_tier: bests"))
+    assert "Invalid network_tier" in done.stderr

@@ -1,0 +1,128 @@
+"""The generated sbatch script on a real Slurm: two nodes with eight GPUs each, containers by runc."""
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdma_images.jobs import make
+from tests import job_parts as jobs
+from tests import upstream
+from tests.e2e import slurm_parts, unpacked
+
+pytestmark = [pytest.mark.e2e, unpacked.needs]
+
+# What the bundle has in the place of torchrun says how it was called, and leaves a log as NCCL would.
+TORCHRUN = """#!/bin/sh
+echo "gpus $CUDA_VISIBLE_DEVICES network $NCCL_NET"
+printf 'word %s\\n' "$@"
+echo "a log of NCCL" > "$(echo "$NCCL_DEBUG_FILE" | sed "s/%h/$$/; s/%p/1/")"
+"""
+SYSTEM = ("bin", "lib", "lib64", "usr")
+
+
+def bundle(folder: Path, shared: Path) -> None:
+    """An OCI bundle of this machine's own programs, that bakes in a network as our images do."""
+    for name in (*SYSTEM, "proc", "dev", "tmp", "opt"):
+        (folder / "rootfs" / name).mkdir(parents=True)
+    program = folder / "rootfs" / "opt" / "torchrun"
+    program.write_text(TORCHRUN)
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    places = {f"/{name}": os.path.realpath(f"/{name}") for name in SYSTEM}
+    places |= {str(shared): str(shared), "/dev": "/dev"}
+    (folder / "config.json").write_text(
+        json.dumps(
+            {
+                "ociVersion": "1.0.2",
+                "process": {
+                    "user": {"uid": 0, "gid": 0},
+                    "args": ["sh"],
+                    "cwd": "/",
+                    "env": ["PATH=/opt:/usr/bin:/bin", "NCCL_NET=Libfabric"],
+                },
+                "root": {"path": str(folder / "rootfs")},
+                "mounts": [
+                    {"destination": "/proc", "type": "proc", "source": "proc"},
+                    *(
+                        {"destination": to, "type": "none", "source": of, "options": ["rbind"]}
+                        for to, of in places.items()
+                    ),
+                ],
+                "linux": {"namespaces": [{"type": "mount"}]},
+            }
+        )
+    )
+
+
+def written(tmp_path: Path, **changes: Any) -> Path:
+    (tmp_path / "bundle").mkdir()
+    shared = tmp_path / "shared"
+    given = {"runtime": "oci", "bundle": str(tmp_path / "bundle")}
+    asked = jobs.request("slurm", "efa", "torchrun", parameters=given, name="job", **changes)
+    make.make(asked, jobs.here(), str(shared))
+    bundle(tmp_path / "bundle", shared)
+    return shared
+
+
+@pytest.mark.parametrize(("tcp", "network"), [(False, "Libfabric"), (True, "Socket")])
+def test_it_runs_on_both_nodes_with_all_gpus(tmp_path: Path, tcp: bool, network: str) -> None:
+    shared = written(tmp_path, tcp=tcp)
+    said = slurm_parts.run("sbatch --wait job.sbatch", shared, tmp_path / "state")
+    assert "Submitted batch job 1" in said
+    (log,) = shared.glob("*.log")
+    lines = log.read_text().splitlines()
+    assert lines.count(f"gpus 0,1,2,3,4,5,6,7 network {network}") == 2
+    assert lines.count("word --nnodes=2") == lines.count("word --nproc-per-node=8") == 2
+    assert lines.count("word it's a test") == 2
+    assert list(shared.glob("job-1/*.log"))
+
+
+def test_slurm_refuses_what_the_nodes_do_not_have(tmp_path: Path) -> None:
+    shared = written(tmp_path)
+    said = slurm_parts.run(
+        "for asked in --nodes=2 --nodes=3 --gpus-per-node=9; do sbatch --test-only $asked job.sbatch; done",
+        shared,
+        tmp_path / "state",
+    )
+    assert "to start at" in said
+    assert said.count("Requested node configuration is not available") == 2
+
+
+def test_the_script_for_pyxis_is_one_that_slurm_can_place(tmp_path: Path) -> None:
+    """Its own options; --container-image is pyxis', and srun without it says so."""
+    make.make(jobs.request("slurm", "efa", "mpirun", name="job"), jobs.here(), str(tmp_path / "shared"))
+    said = slurm_parts.run(
+        "sbatch --test-only job.sbatch; sbatch --wait job.sbatch; cat *.log", tmp_path / "shared", tmp_path / "state"
+    )
+    assert "to start at" in said
+    assert "unrecognized option '--container-image" in said
+
+
+@upstream.there
+def test_the_real_pyxis_takes_the_script(tmp_path: Path) -> None:
+    """pyxis compiled from its repository: a rank a GPU, over TCP; without --container-env the image's network wins."""
+    told = 'echo "rank $SLURM_PROCID of $SLURM_NTASKS network $NCCL_NET debug $NCCL_DEBUG"'
+    asked = jobs.request(
+        "slurm", "efa", "mpirun", name="job", tcp=True, parameters={"mpi": "none"}, command=("/bin/sh", "-c", told)
+    )
+    make.make(asked, jobs.here(), str(tmp_path / "shared"))
+    calls = tmp_path / "calls"
+    enroot = tmp_path / "bin" / "enroot"
+    enroot.parent.mkdir()
+    enroot.write_text((slurm_parts.START.parent / "enroot.sh").read_text().replace("ENROOT_CALLS", str(calls)))
+    enroot.chmod(0o755)
+    said = slurm_parts.run(
+        "sed /--container-env/d job.sbatch > x.sbatch; sbatch --wait job.sbatch; sbatch --wait x.sbatch; cat *.log",
+        tmp_path / "shared",
+        tmp_path / "state",
+        SLURM_PROGRAMS=str(enroot.parent),
+        SLURM_SPANK=f"{slurm_parts.pyxis(tmp_path / 'pyxis')} runtime_path={tmp_path}/run",
+    )
+    ranks = sorted(line for line in said.splitlines() if line.startswith("rank "))
+    expected = [f"rank {rank} of 16 network {one} debug INFO" for rank in range(16) for one in ("Libfabric", "Socket")]
+    assert ranks == sorted(expected), said
+    assert f"import --output {tmp_path}" in calls.read_text()
+    assert f"docker://{jobs.IMAGE}" in calls.read_text()

@@ -1,0 +1,92 @@
+"""Images built with the vendors' own files in the stand-ins' place, and validated from the inside."""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.core import versions
+from rdma_images.inputs import pins
+from rdma_images.plan import matrix
+from tests import checkout, real_parts
+
+pytestmark = [pytest.mark.e2e, pytest.mark.real]
+
+MINUTE = 60  # seconds
+KNOWN = facts.load()
+TARGETS = matrix.load().targets
+
+
+def plugins() -> list[object]:
+    """Target and version: each target with the newest plugin, and efa-nccl-tests also with the oldest and the bundled.
+
+    The oldest is the oldest that compiles with CUDA 13, the only one that NVIDIA's wheels are a whole toolkit for:
+    1.14.0 does not (PFN_cuCtxGetDevice), whether those up to 1.17.0 do is not known.
+    """
+    since = next(fixes.plugin for fixes in KNOWN.plugin.cuda_fixes if fixes.major == 13)
+    there = [version for version in real_parts.tarballs("aws-ofi-nccl") if versions.at_least(version, since)]
+    if not there:
+        return [pytest.param("", "", marks=pytest.mark.skip(reason=real_parts.missing("aws-ofi-nccl")))]
+    efa = [name for name, target in TARGETS.items() if target.fabric == "efa"]
+    bundled = {release.plugin for release in KNOWN.efa.releases.values()} & set(there)
+    some = {there[0], there[-1], *versions.newest_first(filter(None, bundled))[:1]}
+    few = [("efa-nccl-tests", version) for version in sorted(some, key=versions.key)]
+    return [*few, *((name, there[-1]) for name in efa if name != "efa-nccl-tests")]
+
+
+def own_project(folder: Path, component: str, version: str) -> dict[str, str]:
+    """A copy of this checkout that pins the real file by its digest; the environment to run it in."""
+    tarball = real_parts.tarballs(component)[version]
+    checkout.copied(folder)
+    content = tarball.read_bytes()
+    pins.keep(
+        "downloads.yaml", {f"{component}-{version}": f"sha256:{hashlib.sha256(content).hexdigest()}"}, folder / "locks"
+    )
+    # A tarball made of the vendor's tree with its own autotools is not the vendor's file, byte for byte.
+    release = KNOWN.plugin.releases.get(version) if component == "aws-ofi-nccl" else None
+    if release and release.sha512:
+        table = folder / "facts" / "aws-ofi-nccl.yaml"
+        table.write_text(table.read_text().replace(release.sha512, hashlib.sha512(content).hexdigest()))
+    # Newer than any release that facts/ has: it is still the best that there is to compile.
+    if component == "nccl-tests" and version not in KNOWN.nccl_tests.releases:
+        table = folder / "facts" / "nccl-tests.yaml"
+        tested = TARGETS["efa-nccl-tests"].default["nccl"]
+        row = f"releases:\n  {version}: {{tested-nccl: [{tested}], source: tested}}\n"
+        table.write_text(table.read_text().replace("releases:\n", row, 1))
+    variable = "RDMA_IMAGES_MIRROR_" + re.sub(r"[^A-Z0-9]+", "_", f"{component}-{version}".upper())
+    return {**os.environ, "PYTHONPATH": str(folder), variable: str(tarball)}
+
+
+def built(folder: Path, environ: dict[str, str], *arguments: str) -> dict[str, object]:
+    """`invoke build --rehearse`, which validates too: what it says for programs."""
+    command = [sys.executable, "-m", "invoke", "build", "--rehearse", "--json", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=90 * MINUTE)
+    assert done.returncode == 0, done.stderr[-4000:]
+    told: dict[str, object] = json.loads(done.stdout)
+    return told
+
+
+@pytest.mark.parametrize(("target", "version"), plugins())
+def test_the_plugin_compiles_and_validates(target: str, version: str, tmp_path: Path) -> None:
+    environ = own_project(tmp_path / "project", "aws-ofi-nccl", version)
+    chosen = ["--set", f"aws-ofi-nccl={version}"]
+    bundles = KNOWN.efa.releases[TARGETS[target].default["efa-installer"]].plugin
+    if bundles == version:  # of the installer's own version the installer's own one is taken
+        other = next(name for name, one in KNOWN.efa.releases.items() if one.plugin not in (None, version))
+        chosen += ["--set", f"efa-installer={other}"]
+    told = built(tmp_path / "project", environ, "--target", target, *chosen)
+    assert f"aws-ofi-nccl-{version}" not in json.dumps(told["builds"]), "a stand-in took the real one's place"
+
+
+@pytest.mark.parametrize("version", real_parts.each("nccl-tests")[-1:])
+@pytest.mark.parametrize("target", [name for name in TARGETS if name.endswith("nccl-tests")])
+def test_nccl_tests_compile_and_validate(target: str, version: str, tmp_path: Path) -> None:
+    environ = own_project(tmp_path / "project", "nccl-tests", version)
+    told = built(tmp_path / "project", environ, "--target", target, "--set", f"nccl-tests={version}")
+    assert f"nccl-tests-{version}" not in json.dumps(told["builds"]), "a stand-in took the real one's place"
