@@ -1,10 +1,12 @@
 """Images for tests of single steps: the planned efa-pytorch, with what a test changes of it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
-from rdma_images import facts, matrix, plan
-from rdma_images.model import Component, Image
+from rdma_images import facts
+from rdma_images.core.model import Component, Fabric, Image, Platform
+from rdma_images.plan import matrix, plan
 
 
 @cache
@@ -15,10 +17,27 @@ def planned() -> Image:
     return replace(image, python_packages=())
 
 
-def image(components: dict[str, Component | None] | None = None, **changes: object) -> Image:
-    """The planned image; `components` are added to its own, None takes one away, `changes` are fields."""
+def image(
+    components: Mapping[str, Component | None] | None = None,
+    *,
+    target: str = "",
+    platform: Platform | None = None,
+    fabric: Fabric | None = None,
+    axes: dict[str, str] | None = None,
+    python_packages: tuple[str, ...] = (),
+) -> Image:
+    """The planned image; `components` are added to its own, None takes one away, the others are its fields."""
     own = planned()
-    base = changes.get("axes", own.axes)["base"]
+    axes = axes or own.axes
+    base = axes["base"]
     merged = {**own.components, "base": replace(own.components["base"], version=base), **(components or {})}
     kept = {name: component for name, component in merged.items() if component}
-    return replace(own, **{**changes, "components": kept})
+    return replace(
+        own,
+        target=target or own.target,
+        platform=platform or own.platform,
+        fabric=fabric or own.fabric,
+        axes=axes,
+        components=kept,
+        python_packages=python_packages,
+    )

@@ -2,9 +2,9 @@
 
 from hashlib import sha256
 
-from rdma_images import lock
-from rdma_images.model import Image
-from rdma_images.wheels import Asked, Lock, Tool, Wheel
+from rdma_images.core.model import Image
+from rdma_images.inputs import lock
+from rdma_images.inputs.wheels import Asked, Lock, Tool, Wheel
 
 MB = 1_000_000
 TOOLS = {"uv": Tool(name="uv", version="0.9.1", hashes=("a" * 64,))}

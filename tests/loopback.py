@@ -18,6 +18,7 @@ class Answer:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     cut: int | None = None  # end the connection after so many bytes of the body
+    drop: bool = False  # end the connection without a word
     silent_for: float = 0.0  # seconds before a word is said
     ranges: bool = True
     heads: bool = True  # whether HEAD is allowed
@@ -74,6 +75,7 @@ def serve(tls: ssl.SSLContext | None = None) -> Iterator[Site]:
 
 
 class _Server(ThreadingHTTPServer):
+    site: Site
     daemon_threads = True
     request_queue_size = 64  # tests ask many things at once
 
@@ -82,10 +84,14 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        assert isinstance(self.server, _Server)
         site = self.server.site
         site.asked.append(Asked(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}))
         answer = site.next(self.path)
         site.over.wait(answer.silent_for)
+        if answer.drop:
+            self.close_connection = True
+            return
         if self.command == "HEAD" and not answer.heads:
             answer = Answer(status=405)
         status, body, headers = answer.status, answer.body, dict(answer.headers)

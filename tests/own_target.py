@@ -2,7 +2,7 @@
 
 import re
 
-from rdma_images import paths
+from rdma_images.core import paths
 
 PAGE = (paths.PROJECT / "docs" / "targets.md").read_text(encoding="utf-8")
 NAME = "my-training"
@@ -10,6 +10,7 @@ NAME = "my-training"
 
 def block(language: str) -> str:
     """The page's one block in a language."""
+    found: str
     (found,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     return found
 

@@ -5,9 +5,10 @@ import base64
 import hashlib
 import json
 import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -16,7 +17,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # one write an answer: two small ones wait for each other
 
-    def answer(self, status, body=b"", headers=None):
+    def answer(self, status: int, body: bytes | dict[str, object] = b"", headers: dict[str, str] | None = None) -> None:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         fields = {"Content-Type": "application/json", "Content-Length": str(len(raw))} | (headers or {})
@@ -26,15 +27,15 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(raw)
 
-    def body(self):
+    def body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
-    def log_message(self, *_):
+    def log_message(self, *_: object) -> None:
         return
 
 
 @contextmanager
-def served(handler):
+def served(handler: type[Handler]) -> Iterator[str]:
     """The handler on a free port; yields "127.0.0.1:port"."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
@@ -50,20 +51,23 @@ def served(handler):
 class Store:
     """A registry in memory. `auth` is "none", "basic" or "bearer"; `referrers` whether it has that API.
 
-    `failing` says of a digest or tag how many more questions about it are answered with 500; writing it mends it.
+    `failing` says of a digest or tag how many more questions about it are answered with 500; writing it repairs it.
     """
 
-    def __init__(self, auth="none", referrers=True):
+    def __init__(self, auth: str = "none", referrers: bool = True) -> None:
         self.auth, self.has_referrers = auth, referrers
-        self.blobs, self.manifests, self.asked = {}, {}, []
-        self.password, self.token, self.tokens = "secret", "token-1", []
-        self.failing = {}
+        self.blobs: dict[str, bytes] = {}
+        self.manifests: dict[str, tuple[str, bytes]] = {}
+        self.asked: list[tuple[str, str]] = []
+        self.password, self.token = "secret", "token-1"
+        self.tokens: list[dict[str, list[str]]] = []
+        self.failing: dict[str, int] = {}
 
-    def handler(self):
+    def handler(self) -> type[Handler]:
         store = self
 
         class Registry(Handler):
-            def handle_one(self):
+            def handle_one(self) -> None:
                 url = urlsplit(self.path)
                 body = self.body()
                 store.asked.append((self.command, url.path))
@@ -80,12 +84,12 @@ class Store:
 
         return Registry
 
-    def allowed(self, authorization):
+    def allowed(self, authorization: str) -> bool:
         if self.auth == "basic":
             return authorization == "Basic " + base64.b64encode(f"ci:{self.password}".encode()).decode()
         return self.auth == "none" or authorization == f"Bearer {self.token}"
 
-    def give_token(self, request, url, body):
+    def give_token(self, request: Handler, url: SplitResult, body: bytes) -> None:
         self.tokens.append({**parse_qs(url.query), **parse_qs(body.decode())})
         pair = "Basic " + base64.b64encode(f"ci:{self.password}".encode()).decode()
         form = parse_qs(body.decode())
@@ -93,7 +97,7 @@ class Store:
             return request.answer(200, {"token": self.token})
         return request.answer(401, {"errors": [{"code": "UNAUTHORIZED"}]})
 
-    def serve(self, request, url, body):
+    def serve(self, request: Handler, url: SplitResult, body: bytes) -> None:
         parts = url.path.split("/")
         if url.path == "/v2/":
             return request.answer(200, {})
@@ -121,7 +125,7 @@ class Store:
             return request.answer(200, raw, {"Content-Type": media_type, "Docker-Content-Digest": digest})
         return self.missing(request)
 
-    def put(self, request, reference, body):
+    def put(self, request: Handler, reference: str, body: bytes) -> None:
         digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
         for name in {reference, digest}:
             self.manifests[name] = (request.headers["Content-Type"], body)
@@ -129,7 +133,7 @@ class Store:
         subject = json.loads(body).get("subject")
         return request.answer(201, b"", {"OCI-Subject": subject["digest"]} if subject and self.has_referrers else {})
 
-    def referrers(self, digest):
+    def referrers(self, digest: str) -> dict[str, object]:
         found = []
         for name, (media_type, raw) in self.manifests.items():
             body = json.loads(raw)
@@ -139,58 +143,65 @@ class Store:
                 found.append(described | extra)
         return {"schemaVersion": 2, "mediaType": INDEX, "manifests": found}
 
-    def missing(self, request):
+    def missing(self, request: Handler) -> None:
         return request.answer(404, {"errors": [{"code": "NAME_UNKNOWN", "message": "not here"}]})
 
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 
 
+class AlibabaRequest(Handler):
+    """How that API says yes and no."""
+
+    def refuse(self, status: int, code: str) -> None:
+        self.answer(status, {"Code": code, "Message": code, "RequestId": "0A1B", "HostId": "cr"})
+
+    def grant(self, **fields: int | str) -> None:
+        self.answer(200, {"Code": "success", "IsSuccess": True, "RequestId": "0A1B", **fields})
+
+
 class Alibaba:
     """Container Registry's API of 2018-12-01: the action is in a header, the parameters in the query."""
 
-    def __init__(self, namespaces=(), repositories=(), denied=()):
+    def __init__(
+        self, namespaces: Sequence[str] = (), repositories: Sequence[str] = (), denied: Sequence[str] = ()
+    ) -> None:
         self.namespaces, self.repositories, self.denied = set(namespaces), set(repositories), set(denied)
-        self.asked = []
+        self.asked: list[tuple[str, dict[str, str]]] = []
 
-    def handler(self):
+    def handler(self) -> type[Handler]:
         double = self
 
-        class Api(Handler):
-            def do_POST(self):
+        class Api(AlibabaRequest):
+            def do_POST(self) -> None:
                 self.body()
                 fields = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
                 action = self.headers["x-acs-action"]
                 double.asked.append((action, fields))
                 if action in double.denied:
                     return self.refuse(403, "Forbidden.RAM")
-                return getattr(double, action)(self, fields)
-
-            def refuse(self, status, code):
-                self.answer(status, {"Code": code, "Message": code, "RequestId": "0A1B", "HostId": "cr"})
-
-            def grant(self, **fields):
-                self.answer(200, {"Code": "success", "IsSuccess": True, "RequestId": "0A1B", **fields})
+                getattr(double, action)(self, fields)
+                return None
 
         return Api
 
-    def GetAuthorizationToken(self, request, _fields):
+    def GetAuthorizationToken(self, request: AlibabaRequest, _fields: object) -> None:
         request.grant(TempUsername="cr_temp_user", AuthorizationToken="pass:word", ExpireTime=1795000000000)
 
-    def GetNamespace(self, request, fields):
+    def GetNamespace(self, request: AlibabaRequest, fields: dict[str, str]) -> None:
         if fields["NamespaceName"] not in self.namespaces:
             return request.refuse(404, "NAMESPACE_NOT_EXIST")
         return request.grant(NamespaceName=fields["NamespaceName"], NamespaceId="crn-1")
 
-    def CreateNamespace(self, request, fields):
+    def CreateNamespace(self, request: AlibabaRequest, fields: dict[str, str]) -> None:
         self.namespaces.add(fields["NamespaceName"])
         request.grant(NamespaceId="crn-1")
 
-    def GetRepository(self, request, fields):
+    def GetRepository(self, request: AlibabaRequest, fields: dict[str, str]) -> None:
         if f"{fields['RepoNamespaceName']}/{fields['RepoName']}" not in self.repositories:
             return request.refuse(404, "REPO_NOT_EXIST")
         return request.grant(RepoName=fields["RepoName"], RepoId="crr-1")
 
-    def CreateRepository(self, request, fields):
+    def CreateRepository(self, request: AlibabaRequest, fields: dict[str, str]) -> None:
         self.repositories.add(f"{fields['RepoNamespaceName']}/{fields['RepoName']}")
         request.grant(RepoId="crr-1")

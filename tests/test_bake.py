@@ -5,16 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images import bake, facts, matrix, paths, plan
+from rdma_images import facts
+from rdma_images.core import paths
+from rdma_images.core.model import Image
+from rdma_images.plan import matrix, plan
+from rdma_images.render import bake
 
 
 @pytest.fixture(scope="module")
-def image():
+def image() -> Image:
     return plan.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
 
 
 @pytest.fixture
-def file(image):
+def file(image: Image) -> dict[str, dict[str, dict[str, object]]]:
     wanted = bake.ImageTarget(
         image=image,
         dockerfile=paths.image_folder(image.id) / "Dockerfile",
@@ -28,44 +32,44 @@ def file(image):
     return bake.bake_file([wanted], helpers)
 
 
-def test_only_images_are_asked_for(file, image):
+def test_only_images_are_asked_for(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
     assert file["group"]["default"]["targets"] == [bake.name_of(image.id)]
     assert set(file["target"]) == {bake.name_of(image.id), "base-debian13", "builder-debian13"}
 
 
-def test_names_have_no_dots(file):
+def test_names_have_no_dots(file: dict[str, dict[str, dict[str, object]]]) -> None:
     assert all("." not in name for name in file["target"])
 
 
-def test_paths_of_the_project_are_relative(file, image):
+def test_paths_of_the_project_are_relative(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
     assert file["target"][bake.name_of(image.id)]["context"] == f"build/images/{image.id}"
     assert file["target"]["base-debian13"]["context"] == "/somewhere"
 
 
-def test_the_created_time_is_the_sources(file, image):
+def test_the_created_time_is_the_sources(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
     assert file["target"][bake.name_of(image.id)]["args"] == {"SOURCE_DATE_EPOCH": "1700000000"}
 
 
-def test_a_base_is_the_tar_and_nothing_else(file):
+def test_a_base_is_the_tar_and_nothing_else(file: dict[str, dict[str, dict[str, object]]]) -> None:
     assert file["target"]["base-debian13"]["dockerfile-inline"] == "FROM scratch\nADD debian13.tar /\n"
 
 
-def test_a_variable_of_a_dockerfile_is_left_to_the_dockerfile():
+def test_a_variable_of_a_dockerfile_is_left_to_the_dockerfile() -> None:
     """bake reads every string as a template of its own, and knows no such variable."""
     helper = bake.HelperTarget("x", Path("/somewhere"), inline="FROM ${ONE}\nENV A=$B C=%{d}\n")
     made = bake.bake_file([], [helper])["target"]["x"]["dockerfile-inline"]
     assert made == "FROM $${ONE}\nENV A=$B C=%%{d}\n"
 
 
-def test_a_helper_leaves_no_image(file):
+def test_a_helper_leaves_no_image(file: dict[str, dict[str, dict[str, object]]]) -> None:
     assert file["target"]["base-debian13"]["output"] == ["type=cacheonly"]
 
 
-def test_no_secret_is_in_the_file_that_is_kept(file):
+def test_no_secret_is_in_the_file_that_is_kept(file: dict[str, dict[str, dict[str, object]]]) -> None:
     assert "secret" not in json.dumps(file)
 
 
-def test_each_target_gets_its_own_secrets(file, image):
+def test_each_target_gets_its_own_secrets(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
     name = bake.name_of(image.id)
     secrets = {target: {"netrc": Path(f"/run/{target}/netrc")} for target in file["target"]}
     run = bake.run_file(file, secrets, {name: "type=image,name=x"})
@@ -73,21 +77,21 @@ def test_each_target_gets_its_own_secrets(file, image):
     assert run["target"][name]["output"] == ["type=image,name=x"]
 
 
-def test_the_network_file_names_every_target_with_its_context(file):
+def test_the_network_file_names_every_target_with_its_context(file: dict[str, dict[str, dict[str, object]]]) -> None:
     network = bake.network_file(file)
     assert network["services"].keys() == file["target"].keys()
     for name, service in network["services"].items():
         assert service["build"] == {"context": file["target"][name]["context"], "network": "host"}
 
 
-def test_zstd_never_goes_without_oci_media_types():
+def test_zstd_never_goes_without_oci_media_types() -> None:
     assert "oci-mediatypes=true" in bake.output("x", "containerd", None, "zstd")
 
 
 @pytest.mark.parametrize(("store", "builder"), [("classic", None), ("containerd", "remote")])
-def test_an_engine_that_cannot_keep_compressed_layers_gets_an_archive(store, builder):
+def test_an_engine_that_cannot_keep_compressed_layers_gets_an_archive(store: str, builder: str | None) -> None:
     assert bake.output("x", store, builder, "zstd") == "type=docker,name=x"
 
 
-def test_the_same_content_has_the_same_text(file):
+def test_the_same_content_has_the_same_text(file: dict[str, dict[str, dict[str, object]]]) -> None:
     assert bake.text(file) == bake.text(json.loads(bake.text(file)))

@@ -1,17 +1,28 @@
-"""What build.json says of who built, and when an image is made again though its inputs are the same."""
+"""build.json: the programs that built, and when an image with unchanged inputs is built again."""
 
+import dataclasses
 import json
+from collections.abc import Callable
 from dataclasses import asdict
-from types import SimpleNamespace
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from rdma_images import build, labels, paths
-from rdma_images.engine import Engine
-from rdma_images.errors import RefusedError
-from rdma_images.model import Build
+from rdma_images import facts
+from rdma_images.build import build, run_bake
+from rdma_images.build.order import Order
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.model import Build
+from rdma_images.engine import Engine, model
+from rdma_images.inputs import lock, project
+from rdma_images.inputs.wheels import Lock
+from rdma_images.render import labels
+from rdma_images.render.bake import ImageTarget
+from tests.images import planned
 
-# buildx 0.13 on a builder of two nodes, and buildx 0.12's word for the same.
+# buildx 0.13 on a builder of two nodes, and the spelling of buildx 0.12.
 INSPECTED = """Name:          team
 Driver:        kubernetes
 
@@ -24,12 +35,12 @@ Buildkit:         v0.12.5
 
 
 @pytest.fixture
-def engine(tmp_path):
-    """An engine whose docker says what the test wants."""
+def engine(tmp_path: Path) -> Callable[..., model.Engine]:
+    """Makes an engine whose docker command prints the given answer."""
     program = tmp_path / "bin" / "docker"
     program.parent.mkdir()
 
-    def made(answer=""):
+    def made(answer: str = "") -> model.Engine:
         (tmp_path / "answer").write_text(answer)
         program.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
         program.chmod(0o755)
@@ -40,12 +51,19 @@ def engine(tmp_path):
     return made
 
 
-def test_the_engines_own_buildkit_is_dockers(engine):
+def order(image_id: str) -> Order:
+    image = dataclasses.replace(planned(), id=image_id)
+    return Order(image, Lock(asked=lock.asked(image), wheels=()), facts.load(), "sha256:2")
+
+
+def test_the_engines_own_buildkit_is_dockers(engine: Callable[..., model.Engine]) -> None:
     assert build._programs(engine(), None) == {"buildx": "0.24", "docker": "28.2"}
 
 
 @pytest.mark.parametrize(("said", "version"), [(INSPECTED, "v0.12.5 and v0.13.2"), ("", "unknown")])
-def test_a_builder_of_its_own_tells_its_version_and_docker_built_nothing(said, version, engine):
+def test_a_named_builder_has_a_buildkit_version_and_no_docker_version(
+    said: str, version: str, engine: Callable[..., model.Engine]
+) -> None:
     assert build._programs(engine(said), "team") == {"buildx": "0.24", "buildkit": version}
 
 
@@ -55,35 +73,43 @@ def test_a_builder_of_its_own_tells_its_version_and_docker_built_nothing(said, v
         ("a" * 40 + "-dirty", "b" * 40, True),
         ("a" * 40 + "-dirty", "b" * 40 + "-dirty", False),
         ("a" * 40, "b" * 40, False),
-        ("", "b" * 40, False),  # written before it was written down
+        ("", "b" * 40, False),  # build.json of a version that recorded no revision
     ],
 )
-def test_what_was_not_committed_is_made_anew_when_it_is(then, now, again, engine, tmp_path, monkeypatch):
+def test_an_image_of_uncommitted_files_is_built_again_after_the_commit(
+    then: str,
+    now: str,
+    again: bool,
+    engine: Callable[..., model.Engine],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(labels, "revision", lambda: labels.Revision(now, 0, None))
     made = Build("efa-1", "rdma-images/efa:1", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0, then)
     file = paths.image_folder("efa-1") / "build.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps(asdict(made)))
-    order = SimpleNamespace(image=SimpleNamespace(id="efa-1"), inputs="sha256:2")
-    there = build._all_there([order], engine(f"{made.digest} {made.ref}\n"))
+    there = build._up_to_date([order("efa-1")], engine(f"{made.digest} {made.ref}\n"))
     assert there == ({} if again else {"efa-1": made})
 
 
-def test_images_do_not_write_one_cache_over_another(engine):
-    orders = [SimpleNamespace(image=SimpleNamespace(id=name)) for name in ("efa-1", "efa-2")]
-    options = build.Options(cache_to=("type=registry,ref=host/cache:x",))
-    with pytest.raises(RefusedError, match=r"2 images would overwrite it in turn: put \{image\} in it"):
-        build.build(orders, None, engine(), options)
+def test_two_images_cannot_share_one_cache_address(engine: Callable[..., model.Engine]) -> None:
+    options = run_bake.Options(cache_to=("type=registry,ref=host/cache:x",))
+    with pytest.raises(RefusedError, match=r"2 images would overwrite .*\nput \{image\} into the address"):
+        build.build([order("efa-1"), order("efa-2")], project.load(), engine(), options)
 
 
-def test_an_image_writes_the_cache_of_its_name_and_reads_those_of_all(engine, tmp_path):
+def test_an_image_writes_its_own_cache_and_reads_the_caches_of_all(
+    engine: Callable[..., model.Engine], tmp_path: Path
+) -> None:
     running = engine()
     (tmp_path / "bin" / "docker").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/typed\n')
-    targets = [SimpleNamespace(image=SimpleNamespace(id=name), ref=name) for name in ("efa-1.0", "efa-2.0")]
+    images = [dataclasses.replace(planned(), id=name) for name in ("efa-1.0", "efa-2.0")]
+    targets = [ImageTarget(image, Path("Dockerfile"), image.id, {}, {}, 0) for image in images]
     address = "type=registry,ref=host/cache:{image}"
-    options = build.Options(cache_from=(address, "type=local,src=/x"), cache_to=(address,))
-    build._bake({"target": {}}, targets, {}, running, options)
+    options = run_bake.Options(cache_from=(address, "type=local,src=/x"), cache_to=(address,))
+    run_bake.run({"target": {}}, targets, {}, running, options)
     typed = (tmp_path / "typed").read_text().splitlines()
     assert [word for word in typed if word.startswith("--set")] == [
         "--set=*.cache-from=type=registry,ref=host/cache:efa-1.0",
@@ -92,3 +118,24 @@ def test_an_image_writes_the_cache_of_its_name_and_reads_those_of_all(engine, tm
         "--set=efa-1_0.cache-to=type=registry,ref=host/cache:efa-1.0",
         "--set=efa-2_0.cache-to=type=registry,ref=host/cache:efa-2.0",
     ]
+
+
+@pytest.mark.parametrize(
+    ("network", "buildx", "builder", "granted"),
+    [
+        ("host", "0.29.1", None, ["--allow=network.host"]),
+        ("host", "0.17.0", None, ["--allow=network.host"]),
+        ("host", "0.13.1", None, []),
+        ("default", "0.29.1", None, []),
+        ("host", "0.29.1", "remote", []),
+    ],
+)
+def test_bake_is_granted_the_hosts_network_where_it_asks(
+    engine: Callable[..., model.Engine],
+    network: Literal["default", "host"],
+    buildx: str,
+    builder: str | None,
+    granted: list[str],
+) -> None:
+    running = dataclasses.replace(engine(), build_network=network, buildx=buildx)
+    assert run_bake._granted(running, builder) == granted

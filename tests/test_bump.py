@@ -1,7 +1,15 @@
 """Newer rows as an edit of matrix.yaml."""
 
-from rdma_images import bump, facts, matrix, yamlfile
-from rdma_images.matrix import Matrix
+from pathlib import Path
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.core import yaml_file
+from rdma_images.core.errors import RefusedError
+from rdma_images.maintain import bump
+from rdma_images.plan import matrix
+from rdma_images.plan.matrix import Matrix
 
 KNOWN = facts.load()
 TEXT = """\
@@ -30,11 +38,11 @@ targets:
 """
 
 
-def read(text):
-    return yamlfile.loads(text, Matrix, "matrix.yaml")
+def read(text: str) -> Matrix:
+    return yaml_file.loads(text, Matrix, "matrix.yaml")
 
 
-def test_the_newest_that_work_together():
+def test_the_newest_that_work_together() -> None:
     found = {(b.target, b.axis): b.new for b in bump.bumps(read(TEXT), KNOWN)}
     assert found == {
         ("mine", "pytorch"): "2.15.0",
@@ -44,7 +52,7 @@ def test_the_newest_that_work_together():
     }
 
 
-def test_the_edit_keeps_comments_and_other_targets():
+def test_the_edit_keeps_comments_and_other_targets() -> None:
     current = read(TEXT)
     after = bump.edited(TEXT, current, bump.bumps(current, KNOWN))
     assert "summary: Mine   # 2.14.0 in a comment stays" in after
@@ -55,7 +63,7 @@ def test_the_edit_keeps_comments_and_other_targets():
     assert len(after.splitlines()) == len(TEXT.splitlines())
 
 
-def test_a_value_that_is_there_already_is_not_written_twice():
+def test_a_value_that_is_there_already_is_not_written_twice() -> None:
     text = TEXT.replace("[2.14.0, 2.13.0]", "[2.14.0, 2.15.0]").replace("[2.13.0, 2.14.0]", "2.14.0")
     current = read(text)
     after = read(bump.edited(text, current, bump.bumps(current, KNOWN)))
@@ -63,7 +71,7 @@ def test_a_value_that_is_there_already_is_not_written_twice():
     assert after.target("mine").values["pytorch"] == ("2.14.0", "2.15.0")
 
 
-def test_shown_then_written(tmp_path):
+def test_shown_then_written(tmp_path: Path) -> None:
     path = tmp_path / "matrix.yaml"
     path.write_text(TEXT)
     shown = bump.propose(KNOWN, path)
@@ -74,9 +82,16 @@ def test_shown_then_written(tmp_path):
     assert bump.propose(KNOWN, path) == bump.Proposal("", ())
 
 
-def test_what_a_person_has_to_look_at(tmp_path):
+def test_what_a_person_has_to_look_at(tmp_path: Path) -> None:
     path = tmp_path / "matrix.yaml"
     path.write_text(TEXT)
     comment, gap = bump.propose(KNOWN, path).remarks
     assert comment == 'matrix.yaml:8: is the comment still true? "was 2.14.0 for a reason"'
     assert gap.startswith("mine: not known: which net ABI versions aws-ofi-nccl 1.22.0 exports")
+
+
+def test_a_value_that_the_facts_do_not_know_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "matrix.yaml"
+    path.write_text(TEXT.replace("base: ubuntu22.04, pytorch: 2.14.0", "base: ubuntu22.04, pytorch: 2.14.9"))
+    with pytest.raises(RefusedError, match=r"matrix\.yaml:22: pytorch '2\.14\.9' is not known"):
+        bump.propose(KNOWN, path)

@@ -1,13 +1,19 @@
 """What is not locked is told before CI begins to build, in one sentence."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
-from rdma_images import ask, facts, lock, matrix, paths, pins, plan
+from rdma_images import facts
 from rdma_images.ci import locked
-from rdma_images.errors import RefusedError
-from rdma_images.mirrors import Mirrors
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.model import Image
+from rdma_images.inputs import lock, pins, reachable
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.plan import matrix, plan
+from rdma_images.registry import reference
 
 pytestmark = pytest.mark.usefixtures("locks")
 DIGEST = "sha256:" + "a" * 64
@@ -16,7 +22,7 @@ TESTS = "nccl-tests-2.20.0 (https://github.com/NVIDIA/nccl-tests/archive/refs/ta
 
 
 @pytest.fixture
-def locks(tmp_path, monkeypatch):
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The locks of wheels as they are committed, and none of bases and downloads."""
     folder = tmp_path / "locks"
     shutil.copytree(paths.LOCKS / "python", folder / "python")
@@ -26,20 +32,21 @@ def locks(tmp_path, monkeypatch):
 
 
 @pytest.fixture(params=[True, False], ids=["Debian host", "another host"])
-def host(request, monkeypatch):
-    monkeypatch.setattr(ask, "can_bootstrap", lambda *_: request.param)
-    return request.param
+def host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(reachable, "can_bootstrap", lambda *_: request.param)
+    bootstraps: bool = request.param
+    return bootstraps
 
 
-def images(*targets):
+def images(*targets: str) -> tuple[Image, ...]:
     return plan.plan(matrix.load(), facts.load(), targets).images
 
 
-def missing(*targets):
+def missing(*targets: str) -> tuple[str, ...]:
     return locked.missing(images(*targets), facts.load(), Mirrors(paths.MATRIX))
 
 
-def test_pulled_bases_and_downloads_without_a_pin_are_missing(host):
+def test_pulled_bases_and_downloads_without_a_pin_are_missing(host: bool) -> None:
     found = missing("efa-nccl-tests", "efa-pytorch")
     bases = [name for name in found if name.startswith(BUILDER)]
     assert [name for name in found if name not in bases] == [TESTS]
@@ -47,15 +54,15 @@ def test_pulled_bases_and_downloads_without_a_pin_are_missing(host):
 
 
 @pytest.mark.usefixtures("host")
-def test_what_is_locked_is_not_missing(locks):
+def test_what_is_locked_is_not_missing(locks: Path) -> None:
     (image,) = images("efa-nccl-tests")
     base = facts.load().bases.bases["debian13"].image
-    pins.keep("bases.yaml", {pins.full(base): DIGEST}, locks)
+    pins.keep("bases.yaml", {reference.with_registry(base): DIGEST}, locks)
     pins.keep("downloads.yaml", {"nccl-tests-2.20.0": DIGEST}, locks)
     locked.require([image], facts.load(), Mirrors(paths.MATRIX))
 
 
-def test_locks_of_wheels_that_are_not_there_or_do_not_fit_are_missing(locks):
+def test_locks_of_wheels_that_are_not_there_or_do_not_fit_are_missing(locks: Path) -> None:
     (image,) = images("efa-nccl-tests")
     programs, compiler = lock.asked(image).key, lock.toolkit_asked(image).key
     (locks / "python" / f"{compiler}.json").write_bytes((locks / "python" / f"{programs}.json").read_bytes())
@@ -65,8 +72,8 @@ def test_locks_of_wheels_that_are_not_there_or_do_not_fit_are_missing(locks):
     assert wheels == [f"wheels {name}" for name in (programs, "tools", compiler)]
 
 
-def test_the_sentence_has_the_mend():
+def test_the_message_ends_with_the_fix() -> None:
     with pytest.raises(RefusedError, match=r"run `invoke lock --all` .* and commit locks/") as caught:
         locked.require(images("efa-nccl-tests"), facts.load(), Mirrors(paths.MATRIX))
     assert TESTS in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value).splitlines()[-1].startswith("run `invoke lock --all`")

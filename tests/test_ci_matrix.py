@@ -4,35 +4,40 @@ import dataclasses
 import json
 import shlex
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from rdma_images import choice, facts, matrix, paths, plan
-from rdma_images.ci import changed, jobs, measured, shard
-from rdma_images.errors import RdmaImagesError, RefusedError
-from rdma_images.model import Build, Component, Image, Provenance
-from rdma_images.site import Site
+from rdma_images import facts
+from rdma_images.ci import changed, durations, jobs, select, shard
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.model import Build, Component, Image, Provenance
+from rdma_images.inputs import choice
+from rdma_images.inputs.project import Project
+from rdma_images.plan import matrix, plan
 
 
 @pytest.fixture(scope="module")
-def site():
-    return Site(matrix.load(), facts.load())
+def project() -> Project:
+    return Project(matrix.load(), facts.load())
 
 
 @pytest.fixture(scope="module")
-def whole(site):
-    return plan.plan(site.matrix, site.facts, everything=True).images
+def whole(project: Project) -> tuple[Image, ...]:
+    return plan.plan(project.matrix, project.facts, everything=True).images
 
 
-def nothing(_image_id):
+def nothing(_image_id: object) -> None:
     return None
 
 
-def took(seconds):
+def took(seconds: int) -> Callable[[str], Build]:
     return lambda image_id: Build(image_id, "r", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", seconds)
 
 
-def many(count, torches=1):
+def many(count: int, torches: int = 1) -> list[Image]:
     """Images of `torches` kinds of wheels, on a base each."""
     return [
         Image(
@@ -48,16 +53,16 @@ def many(count, torches=1):
     ]
 
 
-def test_the_words_of_a_job_mean_its_image_and_no_other(site, whole):
-    for job, image in zip(jobs.jobs(whole, whole, site.matrix, {}), whole, strict=True):
+def test_the_words_of_a_job_mean_its_image_and_no_other(project: Project, whole: tuple[Image, ...]) -> None:
+    for job, image in zip(jobs.jobs(whole, whole, project.matrix, {}), whole, strict=True):
         words = shlex.split(job.arguments)
         pairs = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
-        (meant,) = choice.images(site, [words[1]], False, pairs)
+        (meant,) = choice.images(project, [words[1]], False, pairs)
         assert (meant.id, meant.axes) == (image.id, image.axes)
 
 
-def test_githubs_matrix_is_one_line_of_flat_values(site, whole):
-    text = jobs.as_github(jobs.jobs(whole, whole, site.matrix, {}, {"linux/amd64": "large"}))
+def test_githubs_matrix_is_one_line_of_flat_values(project: Project, whole: tuple[Image, ...]) -> None:
+    text = jobs.as_github(jobs.jobs(whole, whole, project.matrix, {}, {"linux/amd64": "large"}))
     assert "\n" not in text
     rows = json.loads(text)["include"]
     assert len(rows) == len(whole)
@@ -65,34 +70,34 @@ def test_githubs_matrix_is_one_line_of_flat_values(site, whole):
     assert {row["runner"] for row in rows if row["platform"] == "linux/amd64"} == {"large"}
 
 
-def test_more_jobs_than_github_takes_are_refused(whole, site):
-    (job, *_) = jobs.jobs(whole, whole, site.matrix, {})
+def test_more_jobs_than_github_takes_are_refused(whole: tuple[Image, ...], project: Project) -> None:
+    (job, *_) = jobs.jobs(whole, whole, project.matrix, {})
     with pytest.raises(RefusedError, match="--shard 1/2"):
         jobs.as_github([job] * 257)
 
 
 @pytest.mark.parametrize(("seconds", "minutes"), [(1, 20), (600, 40), (10**6, 360), (None, 120)])
-def test_the_time_limit_follows_an_uncached_build(seconds, minutes):
+def test_the_time_limit_follows_an_uncached_build(seconds: int | None, minutes: int) -> None:
     assert jobs.timeout(seconds) == minutes
 
 
-def test_the_time_limit_is_the_images_own_or_its_kins(site):
+def test_the_time_limit_is_the_images_own_or_its_kins(project: Project) -> None:
     first, second, third, other = images = [*many(3), *many(4, torches=2)[3:]]
     slowest = {first.id: 600.0, second.id: 1200.0}
     with_target = [dataclasses.replace(image, target="efa-pytorch") for image in images]
-    found = jobs.jobs(with_target, with_target, site.matrix, slowest)
+    found = jobs.jobs(with_target, with_target, project.matrix, slowest)
     assert [job.timeout for job in found] == [40, 70, 70, jobs.UNMEASURED]
     assert jobs.kin(third) != jobs.kin(other)
 
 
 @pytest.fixture
-def folders(tmp_path, monkeypatch):
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """build/ of a test."""
     monkeypatch.setattr(paths, "BUILD", tmp_path)
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
 
 
-def build(image_id, seconds, cached, digest="sha256:1"):
+def build(image_id: str, seconds: int, cached: int, digest: str = "sha256:1") -> None:
     """What a build leaves: its seconds, and what BuildKit recorded of 60 steps."""
     made = dataclasses.replace(took(seconds)(image_id), digest="sha256:1")
     record = Provenance(digest, "https://slsa.dev/provenance/v0.2", {}, steps=60, cached=cached)
@@ -103,45 +108,45 @@ def build(image_id, seconds, cached, digest="sha256:1"):
 
 
 @pytest.mark.usefixtures("folders")
-def test_only_the_slowest_uncached_build_is_kept():
-    assert measured.slowest() == {}
+def test_only_the_slowest_uncached_build_is_kept() -> None:
+    assert durations.slowest() == {}
     build("t-1", seconds=900, cached=1)
-    assert measured.keep() == {"t-1": 900}
+    assert durations.keep() == {"t-1": 900}
     for seconds, cached in ((30, 55), (5000, 30), (700, 0)):
         build("t-1", seconds=seconds, cached=cached)
-        assert measured.keep() == {"t-1": 900}
+        assert durations.keep() == {"t-1": 900}
     build("t-1", seconds=1000, cached=0)
-    assert measured.keep() == measured.slowest() == {"t-1": 1000}
+    assert durations.keep() == durations.slowest() == {"t-1": 1000}
 
 
 @pytest.mark.usefixtures("folders")
-def test_a_build_without_its_own_record_is_no_measure():
+def test_a_build_without_its_own_record_is_no_measure() -> None:
     build("t-1", seconds=900, cached=0, digest="sha256:another")
     build("t-2", seconds=900, cached=0)
     (paths.image_folder("t-2") / "buildkit.json").unlink()
-    assert measured.keep() == {}
+    assert durations.keep() == {}
 
 
 @pytest.mark.usefixtures("folders")
-def test_a_broken_table_is_told():
-    (paths.BUILD / measured.FILE).write_text("[")
+def test_a_broken_table_is_reported() -> None:
+    (paths.BUILD / durations.FILE).write_text("[")
     with pytest.raises(RdmaImagesError, match="remove it"):
-        measured.slowest()
+        durations.slowest()
 
 
-def test_kin_read_each_others_caches(whole, site):
-    for job in jobs.jobs(whole, whole, site.matrix, {}):
+def test_kin_read_each_others_caches(whole: tuple[Image, ...], project: Project) -> None:
+    for job in jobs.jobs(whole, whole, project.matrix, {}):
         assert job.caches.split()[0] == job.cache
     found = {image.id: jobs.cache(image) for image in whole}
     assert len(set(found.values())) == len(whole)
     changed_one = whole[0]
-    (alone,) = jobs.jobs([changed_one], whole, site.matrix, {})
+    (alone,) = jobs.jobs([changed_one], whole, project.matrix, {})
     kindred = {found[image.id] for image in whole if jobs.kin(image) == jobs.kin(changed_one)}
     assert set(alone.caches.split()) == kindred, "also of kin that did not change"
 
 
 @pytest.mark.parametrize(("count", "torches", "of"), [(1, 1, 1), (10, 3, 4), (100, 7, 8), (1000, 20, 16), (3, 1, 5)])
-def test_shards_are_disjoint_and_complete(count, torches, of):
+def test_shards_are_disjoint_and_complete(count: int, torches: int, of: int) -> None:
     images = many(count, torches)
     parts = shard.shard(images, of, nothing)
     assert len(parts) == of
@@ -149,53 +154,89 @@ def test_shards_are_disjoint_and_complete(count, torches, of):
     assert parts == shard.shard(list(reversed(images)), of, nothing)
 
 
-def test_kin_stay_together_where_there_are_kinds_enough():
+def test_kin_stay_together_where_there_are_kinds_enough() -> None:
     parts = shard.shard(many(100, torches=10), 5, nothing)
     of_kind = [{jobs.kin(image) for image in part} for part in parts]
     assert sum(map(len, of_kind)) == 10
 
 
-def test_shards_weigh_alike():
+def test_shards_weigh_alike() -> None:
     parts = shard.shard(many(1000, torches=40), 8, took(60))
     sizes = [len(part) for part in parts]
     assert max(sizes) - min(sizes) <= 25
 
 
-def test_every_machine_gets_something_where_there_are_images_enough():
+def test_every_machine_gets_something_where_there_are_images_enough() -> None:
     assert all(shard.shard(many(10, torches=1), 4, nothing))
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2", "1/2/3"])
-def test_a_shard_that_is_none_is_refused(text):
+def test_a_shard_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(RefusedError, match="--shard"):
         shard.parse(text)
 
 
-def test_what_changed_is_new_or_made_of_something_else():
+def test_what_changed_is_new_or_made_of_something_else() -> None:
     images = many(3)
     now = {image.id: f"sha256:{image.id}" for image in images}
     before = {images[0].id: now[images[0].id], images[1].id: "sha256:other"}
     assert changed.changed(images, now, before) == tuple(images[1:])
 
 
-def test_a_commit_that_is_not_here_is_told():
+def test_a_commit_that_is_not_here_is_reported() -> None:
     with pytest.raises(RefusedError, match="fetch the commit"):
         changed.digests_at("0" * 40)
 
 
-def test_a_commit_that_cannot_tell_builds_everything(tmp_path, monkeypatch):
+def test_a_commit_that_cannot_tell_builds_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@example.com"]
     for arguments in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "start"]):
         subprocess.run([*git, *arguments], check=True)
-    monkeypatch.setattr("rdma_images.paths.PROJECT", tmp_path)
-    monkeypatch.setattr(changed.sys, "executable", "/bin/false")
-    said = []
+    monkeypatch.setattr("rdma_images.core.paths.PROJECT", tmp_path)
+    monkeypatch.setattr("rdma_images.core.paths.PYTHON", ("/bin/false",))
+    said: list[str] = []
     assert changed.digests_at("HEAD", said.append) == {}
     assert "every image counts as changed" in said[0]
     left = subprocess.run([*git, "worktree", "list"], capture_output=True, text=True, check=True).stdout
     assert len(left.splitlines()) == 1
 
 
-def test_a_job_is_of_plain_values(whole, site):
-    (job, *_) = jobs.jobs(whole, whole, site.matrix, {})
+def test_a_job_is_of_plain_values(whole: tuple[Image, ...], project: Project) -> None:
+    (job, *_) = jobs.jobs(whole, whole, project.matrix, {})
     assert all(type(value) in (str, int) for value in dataclasses.asdict(job).values())
+
+
+@pytest.mark.parametrize("text", ["1/1000000000", "1/" + "9" * 5000, "\u0661/\u0662", "1/2\n", ""])
+def test_a_shard_that_nobody_has(text: str, whole: tuple[Image, ...]) -> None:
+    with pytest.raises(RefusedError, match="write i/n with i from 1 to n, and n at most 2000") as error:
+        select.select(whole, text, None)
+    assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize("commit", ["--output=x", "-x", "no-such-commit", "HEAD\0", ""])
+def test_a_commit_that_is_none_is_no_option_of_git(commit: str, whole: tuple[Image, ...]) -> None:
+    with pytest.raises(RefusedError, match="name a"):
+        select.select(whole, None, commit)
+
+
+def test_no_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RefusedError, match="git: No such file or directory\ninstall it"):
+        changed.digests_at("HEAD")
+
+
+def test_a_runner_for_a_platform_that_no_image_is_for(project: Project, whole: tuple[Image, ...]) -> None:
+    with pytest.raises(RefusedError, match=r"--runner: no platform 'linux/ppc64'\ndid you mean"):
+        jobs.jobs(whole, whole, project.matrix, {}, {"linux/ppc64": "x"})
+
+
+@pytest.mark.parametrize("seconds", ["NaN", "Infinity", "-1", "-Infinity", '"x"'])
+def test_seconds_that_are_none(seconds: str, tmp_path: Path) -> None:
+    path = tmp_path / "uncached.json"
+    path.write_text(f'{{"t-1": {seconds}}}')
+    with pytest.raises(RdmaImagesError, match=r"not a table of seconds by image\nremove it"):
+        durations.slowest(path)
+
+
+def test_seconds_without_end() -> None:
+    assert jobs.timeout(1e308) == jobs.LONGEST

@@ -2,11 +2,13 @@
 
 import lzma
 import stat
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.datapath import cpio, modules, packages
-from rdma_images.errors import RdmaImagesError
 
 
 def module(*depends: str) -> bytes:
@@ -15,8 +17,8 @@ def module(*depends: str) -> bytes:
 
 
 @pytest.fixture
-def tree(tmp_path):
-    def made(**files: bytes):
+def tree(tmp_path: Path) -> Callable[..., Path]:
+    def made(**files: bytes) -> Path:
         for name, content in files.items():
             path = tmp_path / "kernel" / "drivers" / name / f"{name.replace('_', '-')}.ko.xz"
             path.parent.mkdir(parents=True)
@@ -26,7 +28,7 @@ def tree(tmp_path):
     return made
 
 
-def test_a_module_comes_after_all_it_depends_on(tree):
+def test_a_module_comes_after_all_it_depends_on(tree: Callable[..., Path]) -> None:
     found = modules.modules(
         tree(rxe=module("core", "tunnel"), core=module(), tunnel=module("core"), other=module()), ("rxe",)
     )
@@ -34,24 +36,24 @@ def test_a_module_comes_after_all_it_depends_on(tree):
     assert found["core"] == module()
 
 
-def test_names_are_the_kernels_with_underscores_whatever_the_file_is_called(tree):
+def test_names_are_the_kernels_with_underscores_whatever_the_file_is_called(tree: Callable[..., Path]) -> None:
     found = modules.modules(tree(rdma_rxe=module("ib-core"), ib_core=module()), ("rdma_rxe",))
     assert list(found) == ["ib_core", "rdma_rxe"]
 
 
-def test_a_module_needed_twice_is_loaded_once(tree):
+def test_a_module_needed_twice_is_loaded_once(tree: Callable[..., Path]) -> None:
     found = modules.modules(tree(a=module("c"), b=module("c"), c=module()), ("a", "b", "c"))
     assert list(found) == ["c", "a", "b"]
 
 
-def test_a_kernel_without_soft_roce_is_said_to_be_the_wrong_one(tree):
-    with pytest.raises(RdmaImagesError, match=r"no module 'rdma_rxe'.*cloud flavour"):
+def test_a_kernel_without_soft_roce_is_said_to_be_the_wrong_one(tree: Callable[..., Path]) -> None:
+    with pytest.raises(RdmaImagesError, match=r"no module 'rdma_rxe'\n.*cloud flavour"):
         modules.modules(tree(virtio_net=module()), ("virtio_net", "rdma_rxe"))
 
 
 def entries(archive: bytes) -> dict[str, tuple[int, bytes]]:
     """Mode and content of everything in a newc archive, by path, in its order."""
-    found = {}
+    found: dict[str, tuple[int, bytes]] = {}
     at = 0
     while True:
         numbers = [int(archive[at + 6 + 8 * n : at + 14 + 8 * n], 16) for n in range(13)]
@@ -64,7 +66,7 @@ def entries(archive: bytes) -> dict[str, tuple[int, bytes]]:
         at = (begin + numbers[6] + 3) // 4 * 4
 
 
-def test_the_archive_has_files_programs_links_and_the_folders_above_them_first():
+def test_the_archive_has_files_programs_links_and_the_folders_above_them_first() -> None:
     found = entries(cpio.archive({"a/b/c": b"odd"}, {"init": b"#!"}, {"a/sh": "busybox"}))
     assert list(found) == ["a", "a/b", "a/b/c", "a/sh", "init"]
     assert found["a/b/c"] == (stat.S_IFREG | 0o644, b"odd")
@@ -73,10 +75,10 @@ def test_the_archive_has_files_programs_links_and_the_folders_above_them_first()
     assert stat.S_ISDIR(found["a/b"][0])
 
 
-def test_the_same_content_is_the_same_archive():
+def test_the_same_content_is_the_same_archive() -> None:
     assert cpio.archive({"b": b"2", "a": b"1"}, {}, {}) == cpio.archive({"a": b"1", "b": b"2"}, {}, {})
 
 
-def test_no_package_is_named_twice_and_every_tool_has_a_package():
+def test_no_package_is_named_twice_and_every_tool_has_a_package() -> None:
     assert len(set(packages.PROGRAMS)) == len(packages.PROGRAMS)
     assert not set(packages.PROGRAMS) & set(packages.TOOL_PACKAGES)

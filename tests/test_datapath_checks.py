@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from rdma_images import datapath
-from rdma_images.datapath import accelerator, claims, exchange, exchanges, files, mpi, proof, survey
+from rdma_images.core.errors import RefusedError
+from rdma_images.datapath import accelerator, exchange, exchanges, files, limits, mpi, steps, survey
+from rdma_images.datapath.checks import Subject, failed, passed, skipped
 from rdma_images.datapath.disk import Disk
 from rdma_images.datapath.guest import Answer, GuestError
-from rdma_images.datapath.judged import Subject, failed, passed, skipped
 from rdma_images.datapath.kit import Kit
-from rdma_images.datapath.lab import Lab, Session
-from rdma_images.errors import RefusedError
+from rdma_images.datapath.lab import Lab, Session, without_refusal
 
 WHOLE = """\
 copy aaaa /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1
@@ -49,7 +49,7 @@ def lab(text: str = WHOLE, login: Answer | None = None, libfabric: Answer | None
     return Lab(guest, guest, Session({"PATH": "/usr/bin"}), survey.parse(text), login, libfabric)
 
 
-def test_a_survey_is_read_back():
+def test_a_survey_is_read_back() -> None:
     found = survey.parse(WHOLE)
     assert found.loaded == "/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1"
     assert found.drivers == ("efa", "rxe")
@@ -58,7 +58,7 @@ def test_a_survey_is_read_back():
     assert not found.own("mpirun")
 
 
-def test_the_image_user_decides_who_runs_programs():
+def test_the_image_user_decides_who_runs_programs() -> None:
     assert survey.parse("user mpi 1000 1001").user == ("mpi", 1000, 1001)
     assert survey.parse("").user == ("root", 0, 0)
     assert survey.command("mpi:staff").startswith("/.datapath/bin/survey mpi ibv_devinfo ")
@@ -76,20 +76,20 @@ def test_the_image_user_decides_who_runs_programs():
         ("provider\nloaded\ncopy\ntool\ndriver\n\n \n", ("root", 0, 0)),
     ],
 )
-def test_what_files_are_called_and_say_never_stops_a_survey(said, user):
+def test_what_files_are_called_and_say_never_stops_a_survey(said: str, user: tuple[str, int, int]) -> None:
     assert survey.parse(said).user == user
 
 
-def test_a_copy_of_libibverbs_is_not_hidden_by_its_name():
+def test_a_copy_of_libibverbs_is_not_hidden_by_its_name() -> None:
     odd = files.libibverbs(lab(WHOLE + "copy  /usr/lib/a b?/libibverbs.so.1\n"))
     assert "beside it is another: /usr/lib/a b?/libibverbs.so.1" in odd.found
 
 
-def test_a_name_in_the_images_configuration_is_no_command():
+def test_a_name_in_the_images_configuration_is_no_command() -> None:
     assert survey.command("$(poweroff)").startswith("/.datapath/bin/survey '$(poweroff)' ")
 
 
-def test_one_libibverbs_passes_and_another_beside_it_fails():
+def test_one_libibverbs_passes_and_another_beside_it_fails() -> None:
     assert files.libibverbs(lab()).outcome == "passed"
     second = WHOLE + "copy bbbb /usr/local/lib/libibverbs.so.1\n"
     check = files.libibverbs(lab(second))
@@ -97,24 +97,24 @@ def test_one_libibverbs_passes_and_another_beside_it_fails():
     assert "beside it is another: /usr/local/lib/libibverbs.so.1" in check.found
 
 
-def test_the_same_libibverbs_in_two_places_is_one():
+def test_the_same_libibverbs_in_two_places_is_one() -> None:
     assert files.libibverbs(lab(WHOLE + "copy aaaa /lib64/libibverbs.so.1.14.56.1\n")).outcome == "passed"
 
 
-def test_no_libibverbs_fails_and_its_providers_are_not_tried():
+def test_no_libibverbs_fails_and_its_providers_are_not_tried() -> None:
     without = "\n".join(line for line in WHOLE.splitlines() if not line.startswith(("copy", "loaded")))
     assert files.libibverbs(lab(without)).outcome == "failed"
     assert files.providers(lab(without)).outcome == "skipped"
 
 
-def test_a_provider_that_is_missing_is_told_from_one_for_another_libibverbs():
+def test_a_provider_that_is_missing_is_told_from_one_for_another_libibverbs() -> None:
     gone = files.providers(lab(WHOLE.replace("libefa-rdmav34", "libother-rdmav34")))
     assert (gone.outcome, "efa: missing" in gone.found) == ("failed", True)
     renamed = files.providers(lab(WHOLE.replace("libefa-rdmav34", "libefa-rdmav59")))
     assert "efa: there only as -rdmav59.so, for another libibverbs" in renamed.found
 
 
-def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says():
+def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says() -> None:
     said = Answer(127, "ibv_devinfo: symbol lookup error: librxe: undefined symbol: x, version IBVERBS_PRIVATE_34")
     check = files.providers(lab(LD_PRELOAD=said))
     assert check.outcome == "failed"
@@ -130,12 +130,12 @@ def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says():
         (None, "skipped", ""),
     ],
 )
-def test_what_a_login_may_lock(login, outcome, found):
+def test_what_a_login_may_lock(login: Answer | None, outcome: str, found: str) -> None:
     check = files.memlock(lab(login=login))
     assert (check.outcome, check.found) == (outcome, found)
 
 
-def test_a_port_must_be_active_and_the_warning_shown_is_the_adapters():
+def test_a_port_must_be_active_and_the_warning_shown_is_the_adapters() -> None:
     down = Answer(0, "hca_id: rxe0\n state: PORT_DOWN (1)\n")
     assert files.device(lab(ibv_devinfo=down)).found == "PORT_DOWN"
     none = Answer(255, "Warning: couldn't load driver 'libsiw'\nWarning: couldn't load driver 'librxe'\n")
@@ -157,21 +157,23 @@ OK = Answer(0, "done")
         (OK, None, 0, "the server ended before a client came"),
     ],
 )
-def test_an_exchange_is_believed_only_with_good_ends_good_data_and_packets(server, client, moved, fault):
+def test_an_exchange_is_believed_only_with_good_ends_good_data_and_packets(
+    server: Answer, client: Answer | None, moved: int, fault: str
+) -> None:
     assert fault in exchange._fault(exchanges.RC, server, client, moved)
     assert bool(fault) == bool(exchange._fault(exchanges.RC, server, client, moved))
 
 
-def test_the_control_over_tcp_must_not_touch_the_adapter():
+def test_the_control_over_tcp_must_not_touch_the_adapter() -> None:
     assert exchange._fault(exchanges.TCP, OK, OK, 0) == ""
     assert "the control went through the RDMA adapter" in exchange._fault(exchanges.TCP, OK, OK, 3)
 
 
 def step(subject: Subject) -> Any:
-    return dict(proof.EXCHANGES)[subject]
+    return dict(steps.EXCHANGES)[subject]
 
 
-def test_an_image_without_a_tool_or_a_provider_skips_and_says_so():
+def test_an_image_without_a_tool_or_a_provider_skips_and_says_so() -> None:
     assert step(exchanges.WRITE.subject)(lab()).reason == "the image has no ib_write_bw"
     assert step(exchanges.MSG.subject)(lab()).reason == "the image has no libfabric"
     listed = Answer(0, "efa:\n    version: 205.0\ntcp:\n    version: 205.0\n")
@@ -180,7 +182,7 @@ def test_an_image_without_a_tool_or_a_provider_skips_and_says_so():
     assert step(mpi.SUBJECT)(lab()).reason == "the image has no MPI"
 
 
-def test_a_session_runs_a_command_with_the_images_environment_and_limit():
+def test_a_session_runs_a_command_with_the_images_environment_and_limit() -> None:
     given = {"PATH": "/opt/venv/bin:/usr/bin", "WORDS": "it's two", "my.setting": "1"}
     limit, program = Session(given, uid=1000, gid=1001, memlock="64").script("exec fi_info -l").splitlines()
     assert limit == "ulimit -l 64"
@@ -191,71 +193,78 @@ def test_a_session_runs_a_command_with_the_images_environment_and_limit():
     assert shlex.split(run) == ["env", "-i", "--", *variables, "/.datapath/bin/sh", "-c", "exec fi_info -l"]
 
 
-def test_without_a_device_nothing_is_exchanged(monkeypatch):
+def test_without_a_device_nothing_is_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = failed(files.DEVICE, "no device")
-    monkeypatch.setattr(proof, "FILES", ((files.DEVICE, lambda _: broken),))
+    monkeypatch.setattr(steps, "FILES", ((files.DEVICE, lambda _: broken),))
     said: list[str] = []
-    checks = list(proof.proof(lab(), "efa", said.append))
-    assert [check.outcome for check in checks] == ["failed", *["skipped"] * (len(proof.EXCHANGES) + 2)]
+    checks = list(steps.run(lab(), "efa", said.append))
+    assert [check.outcome for check in checks] == ["failed", *["skipped"] * (len(steps.EXCHANGES) + 2)]
     assert checks[1].reason == "no device to try it on: see datapath.device"
     assert said == [f"datapath: {files.DEVICE.title}: failed"]
 
 
-def test_a_lost_guest_fails_its_own_check_and_skips_what_was_not_reached():
+def test_a_lost_guest_fails_its_own_check_and_skips_what_was_not_reached() -> None:
     done = [passed(files.LIBIBVERBS, "x")]
-    checks = proof.lost(done, GuestError("guest 192.168.111.1 ended by itself"), "efa")
+    checks = steps.lost(done, GuestError("guest 192.168.111.1 ended by itself"), "efa")
     assert [check.id for check in checks if check.outcome == "failed"] == ["datapath.guests"]
     assert len({check.id for check in checks}) == len(checks)
 
 
-def test_every_report_says_what_it_cannot_prove():
-    checks = proof.nothing("no emulator", "erdma")
+def test_every_report_says_what_it_cannot_prove() -> None:
+    checks = steps.nothing("no emulator", "erdma")
     assert {check.outcome for check in checks} == {"skipped"}
-    assert [check.id for check in claims.beyond("erdma")] == ["datapath.erdma-provider", "datapath.gpudirect"]
-    assert [check.id for check in claims.beyond("efa")] == ["datapath.efa-srd", "datapath.gpudirect"]
-    assert len(claims.beyond(None)) == 3
+    assert [check.id for check in limits.beyond("erdma")] == ["datapath.erdma-provider", "datapath.gpudirect"]
+    assert [check.id for check in limits.beyond("efa")] == ["datapath.efa-srd", "datapath.gpudirect"]
+    assert len(limits.beyond(None)) == 3
 
 
-def test_the_verdict_claims_what_passed_and_nothing_else():
+def test_the_verdict_claims_what_passed_and_nothing_else() -> None:
     subject = exchanges.RC.subject
-    good = datapath.verdict([passed(subject, "10 messages"), *claims.beyond("efa")])
+    good = datapath.verdict([passed(subject, "10 messages"), *limits.beyond("efa")])
     assert "sent and received over RC" in good
-    assert "Not proven: messages travel over EFA's SRD" in good
+    assert "Not validated: messages travel over EFA's SRD" in good
     bad = datapath.verdict([failed(subject, "x"), skipped(files.MEMLOCK, "no su")])
     assert "adapter: nothing." in bad
-    assert "Broken: two hosts exchange messages" in bad
+    assert "Failed: two hosts exchange messages" in bad
     assert datapath.verdict([]) == ""
 
 
-def test_no_figure_of_speed_is_in_what_a_passed_exchange_says():
+def test_no_figure_of_speed_is_in_what_a_passed_exchange_says() -> None:
     words = " ".join(e.subject.expected for e in (exchanges.RC, exchanges.RDMA_CM, exchanges.WRITE, exchanges.MSG))
     assert not any(unit in words.lower() for unit in ("/s", "usec", "sec", "mbit", "gbit"))
 
 
-def test_an_image_for_another_machine_is_skipped(tmp_path):
+def test_an_image_for_another_machine_is_skipped(tmp_path: Path) -> None:
     disk = replace(Disk(0), architecture="arm64")
     nothing: Any = None
-    checks = datapath.prove(disk, nothing, "efa", tmp_path)
+    checks = datapath.check(disk, nothing, "efa", tmp_path)
     assert {check.outcome for check in checks} == {"skipped"}
     assert "the image is for arm64" in checks[0].reason
 
 
 @pytest.mark.parametrize("qemu", ["/bin/false", "/nonexistent"])
-def test_an_emulator_that_does_not_run_is_not_the_images_fault(qemu, tmp_path, monkeypatch):
+def test_an_emulator_that_does_not_run_is_not_the_images_fault(
+    qemu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(accelerator.VARIABLE, "tcg")
     broken = Kit(qemu=(qemu,), mkfs=(), tar=(), kernel=Path("vmlinuz"), initramfs=Path("initramfs"))
-    checks = datapath.prove(Disk(0), broken, "efa", tmp_path)
+    checks = datapath.check(Disk(0), broken, "efa", tmp_path)
     assert {check.outcome for check in checks} == {"skipped"}
     assert "the emulator does not run here" in checks[0].reason
     assert not list(tmp_path.iterdir())
 
 
-def test_an_accelerator_that_nobody_knows_is_refused(monkeypatch):
+def test_an_accelerator_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(accelerator.VARIABLE, "xen")
     nothing: Any = None
-    with pytest.raises(RefusedError, match="'xen', but must be 'kvm' or 'tcg'"):
+    with pytest.raises(RefusedError, match=r"is 'xen'\nset it to kvm or tcg"):
         accelerator.choose(nothing)
 
 
-def test_there_is_always_room_for_one_image():
+def test_one_image_can_always_be_validated() -> None:
     assert datapath.at_once() >= 1
+
+
+def test_what_an_image_insists_on_is_not_asked_of_machines_that_cannot_have_it() -> None:
+    assert without_refusal({"PATH": "/usr/bin", "FI_PROVIDER": "efa"}) == {"PATH": "/usr/bin"}
+    assert without_refusal({"FI_PROVIDER": "verbs"}) == {"FI_PROVIDER": "verbs"}

@@ -5,19 +5,26 @@ import json
 import pytest
 from rich.console import Console
 
-from rdma_images import describe, facts, labels, matrix, paths, plan, running, yamlfile
+from rdma_images import facts
+from rdma_images.core import paths, yaml_file
+from rdma_images.core.model import Image
 from rdma_images.facts.nccl_logs import NcclLogs
+from rdma_images.jobs import describe
+from rdma_images.plan import matrix, plan, runtime
+from rdma_images.render import labels
 
 KNOWN = facts.load()
 OURS = matrix.load()
+EFA = {"NCCL_NET": "Libfabric", "FI_PROVIDER": "efa"}
+ON_TCP = "--env=NCCL_NET=Socket --env=FI_PROVIDER=tcp"
 
 
-def image(target, **changes):
+def image(target: str, **changes: str) -> Image:
     (made,) = plan.plan(OURS, KNOWN, [target], changes={k.replace("_", "-"): v for k, v in changes.items()}).images
     return made
 
 
-def described(*images):
+def described(*images: Image) -> str:
     console = Console(width=200, no_color=True)
     with console.capture() as capture:
         console.print(describe.text(images, KNOWN))
@@ -25,71 +32,78 @@ def described(*images):
 
 
 @pytest.mark.parametrize(
-    ("target", "changes", "network"),
+    ("target", "changes", "insisted", "lift"),
     [
-        ("efa-pytorch", {}, "Libfabric"),
-        ("efa-pytorch", {"base": "ubuntu24.04", "aws_ofi_nccl": "1.20.0"}, "Libfabric"),
-        ("erdma-pytorch", {}, "IB"),
-        ("efa-nccl-tests", {}, "Libfabric"),
+        ("efa-pytorch", {}, EFA, ON_TCP),
+        ("efa-pytorch", {"base": "ubuntu24.04", "aws_ofi_nccl": "1.20.0"}, EFA, ON_TCP),
+        ("efa-pytorch", {"aws_ofi_nccl": "1.11.0"}, EFA | {"NCCL_NET": "AWS Libfabric"}, ON_TCP),
+        ("erdma-pytorch", {}, {"NCCL_NET": "IB"}, "--env=NCCL_NET=Socket"),
+        ("efa-nccl-tests", {}, EFA, ON_TCP),
     ],
 )
-def test_the_network_that_is_insisted_on(target, changes, network):
+def test_the_network_that_is_insisted_on(
+    target: str, changes: dict[str, str], insisted: dict[str, str], lift: str
+) -> None:
+    """On EFA by both variables: NCCL_NET alone lets the plugin take libfabric's tcp provider."""
     made = image(target, **changes)
-    assert made.environment == {"NCCL_NET": network}
-    assert running.lift(made, KNOWN) == "--env=NCCL_NET=Socket"
+    assert made.environment == insisted
+    assert runtime.lift(made, KNOWN) == lift
 
 
-def test_a_plugin_of_old_has_another_name():
-    assert image("efa-pytorch", aws_ofi_nccl="1.11.0").environment == {"NCCL_NET": "AWS Libfabric"}
-
-
-def test_a_fallback_is_asked_for_and_is_in_the_tag():
+def test_a_fallback_is_asked_for_and_is_in_the_tag() -> None:
     made = image("efa-pytorch", fallback="allow")
     assert made.environment == {}
     assert made.tag.endswith("-fallback")
-    assert running.lift(made, KNOWN) is None
-    assert "over TCP without an error" in described(made)
+    assert runtime.lift(made, KNOWN) is None
+    assert "falls back to TCP without an error" in described(made)
 
 
-def test_what_is_described():
+@pytest.mark.parametrize("target", ["efa-pytorch", "erdma-nccl-tests"])
+def test_slurm_users_are_told_which_enroot_reads_the_layers(target: str) -> None:
+    made = image(target)
+    assert "4.0; 3.4.1 with --compression gzip" in described(made)
+    said = labels.labels(made, "x", labels.Revision("c", 0, None), ())
+    assert said["io.rdma-images.run.enroot"] == "4.0; 3.4.1 with --compression gzip"
+
+
+def test_what_is_described() -> None:
     text = described(image("efa-pytorch"))
-    for words in ("vpc.amazonaws.com/efa", "memlock=-1", "IPC_LOCK", "NCCL_NET=Libfabric", "--env=NCCL_NET=Socket"):
+    for words in ("vpc.amazonaws.com/efa", "memlock=-1", "IPC_LOCK", "NCCL_NET=Libfabric and FI_PROVIDER=efa", ON_TCP):
         assert words in text
     assert "docker run --gpus=all --device=/dev/infiniband" in text
 
 
-def test_what_an_erdma_pod_needs():
+def test_what_an_erdma_pod_needs() -> None:
     """Locked memory is refused to a container that is neither privileged nor allowed it."""
     made = image("erdma-pytorch")
     asked = {setting.what: setting for setting in made.settings}
     assert asked["capabilities"].docker == "--cap-add=IPC_LOCK"
     assert asked["network"].value == "host"
-    assert "hostNetwork" in asked["kubernetes"].why
     assert "privileged" in asked["kubernetes"].why
     assert "--cap-add=IPC_LOCK" in describe.command(made)
 
 
 @pytest.mark.parametrize("target", OURS.targets)
-def test_every_image_says_what_it_asks_for_also_where_that_is_nothing(target):
+def test_every_image_says_what_it_asks_for_also_where_that_is_nothing(target: str) -> None:
     asked = {setting.what: setting for setting in image(target).settings}
     assert {"gpus", "devices", "ulimits", "capabilities", "shm", "hugepages", "kubernetes"} <= set(asked)
     if OURS.target(target).fabric == "erdma":
         assert (asked["hugepages"].value, asked["hugepages"].docker) == ("none", "")
 
 
-def test_two_tables_tell_of_the_lock_on_memory_by_the_same_source():
+def test_two_tables_tell_of_the_lock_on_memory_by_the_same_source() -> None:
     """What a log says of it, and what an image asks for: one guide's word, and of the same confidence."""
-    logs = yamlfile.load(paths.FACTS / "nccl-logs.yaml", NcclLogs)
+    logs = yaml_file.load(paths.FACTS / "nccl-logs.yaml", NcclLogs)
     asked = KNOWN.running.settings["erdma-ulimits"]
     assert logs.cite(logs.causes["no-memory"]) == KNOWN.running.cite(asked)
     assert "third party" in asked.why
 
 
-def test_a_job_variable_is_not_in_the_command():
+def test_a_job_variable_is_not_in_the_command() -> None:
     assert "--env" not in describe.command(image("erdma-pytorch"))
 
 
-def test_for_programs():
+def test_for_programs() -> None:
     (told,) = json.loads(describe.as_json([image("erdma-pytorch")], KNOWN))
     assert told["environment"] == {"NCCL_NET": "IB"}
     assert {"what": "kubernetes", "value": "aliyun/erdma"}.items() <= next(
@@ -98,20 +112,21 @@ def test_for_programs():
     assert all(setting["source"] for setting in told["settings"])
 
 
-def test_labels_say_the_same():
+def test_labels_say_the_same() -> None:
     made = image("efa-pytorch")
     said = labels.labels(made, "x", labels.Revision("c", 0, None), ())
     for setting in made.settings:
         assert said[f"io.rdma-images.run.{setting.what}"] == setting.value
+    assert said["io.rdma-images.fallback"] == "refuse"
     assert "--disable-ngc" in said["io.rdma-images.efa-installer.flags"]
 
 
-def test_nothing_obsolete_is_asked_for():
+def test_nothing_obsolete_is_asked_for() -> None:
     """What an image sets or asks for is not among the variables that facts/ call harmful or obsolete."""
-    from rdma_images import paths, yamlfile
+    from rdma_images.core import paths, yaml_file
     from rdma_images.facts.environment import Environment
 
-    rows = yamlfile.load(paths.FACTS / "environment.yaml", Environment).variables.values()
+    rows = yaml_file.load(paths.FACTS / "environment.yaml", Environment).variables.values()
     for target in OURS.targets:
         made = image(target)
         asked = {s.what.removeprefix("variable."): s.value for s in made.settings if s.what.startswith("variable.")}

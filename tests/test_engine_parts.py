@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -12,12 +13,14 @@ import time
 import pytest
 from rich.console import Console
 
-from rdma_images.engine import bootstrap, debian, disk, found, layout, model, process, status, turn
-from rdma_images.errors import RdmaImagesError, RefusedError
+from rdma_images.core import disk_space, locking
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.debian import bootstrap, unpacked
+from rdma_images.engine import found, layout, model, private, process, status
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> layout.Layout:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     made = layout.layout()
     for folder, program in ((made.runtime.folder, "usr/bin/tini-static"), (made.docker.folder, layout.BUILDX)):
@@ -27,7 +30,7 @@ def place(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def no_choice(tmp_path, monkeypatch):
+def no_choice(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
@@ -36,65 +39,67 @@ def no_choice(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("version", ["24.0.0", "26.1.5+dfsg1", "v27.0.0-rc.1", "100.0"])
-def test_a_docker_that_will_do(version):
+def test_a_docker_that_will_do(version: str) -> None:
     assert found.too_old("Docker", version, found.DOCKER) is None
 
 
 @pytest.mark.parametrize("version", ["23.0.6", "20.10.24+dfsg1", "", "dev"])
-def test_a_docker_that_will_not_do(version):
+def test_a_docker_that_will_not_do(version: str) -> None:
     assert found.too_old("Docker", version, found.DOCKER) == f"Docker is {version}, and 24.0 or later is needed"
 
 
-def test_buildx_of_debian_13_will_do():
+def test_buildx_of_debian_13_will_do() -> None:
     assert found.too_old("buildx", "0.13.1+ds1", found.BUILDX) is None
     assert found.too_old("buildx", "v0.9.1", found.BUILDX)
 
 
-def test_no_docker_is_said_without_asking_anyone(no_choice):
+def test_no_docker_is_said_without_asking_anyone(no_choice: pathlib.Path) -> None:
     assert found.find() == (None, f"there is no Docker at {no_choice}/docker.sock")
 
 
-def test_a_chosen_engine_out_of_reach_is_never_replaced(no_choice, monkeypatch):
+def test_a_chosen_engine_that_is_unreachable_is_never_replaced(
+    no_choice: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{no_choice}/nobody.sock")
-    with pytest.raises(RdmaImagesError, match=r"DOCKER_HOST names an engine that cannot be used, .*unset DOCKER_HOST"):
+    with pytest.raises(RdmaImagesError, match=r"DOCKER_HOST names an engine that .*\nfix that, or unset DOCKER_HOST"):
         found.find()
 
 
-def test_a_chosen_context_is_named(no_choice):
+def test_a_chosen_context_is_named(no_choice: pathlib.Path) -> None:
     (no_choice / "config.json").write_text('{"currentContext": "farm"}')
     with pytest.raises(RdmaImagesError, match="the docker context 'farm' names an engine that cannot be used"):
         found.find()
 
 
-def test_room_is_asked_for_with_numbers_place_and_mend(tmp_path):
-    disk.need(1, "nothing much", tmp_path / "not" / "yet")
+def test_missing_disk_space_is_reported_with_numbers_place_and_fix(tmp_path: pathlib.Path) -> None:
+    disk_space.require(1, "nothing much", tmp_path / "not" / "yet")
     with pytest.raises(RdmaImagesError) as caught:
-        disk.need(10**18, "building efa-pytorch", tmp_path)
-    assert f"building efa-pytorch needs 1000000000.0 GB, and {tmp_path} has " in str(caught.value)
+        disk_space.require(10**18, "building efa-pytorch", tmp_path)
+    assert f"building efa-pytorch needs 1,000,000,000 GB, and {tmp_path} has " in str(caught.value)
     assert "or set RDMA_IMAGES_STATE to a folder on a larger disk" in str(caught.value)
 
 
-def test_the_cache_never_takes_most_of_a_small_disk(tmp_path, monkeypatch):
-    sizes = {"total": 50 * disk.GB, "used": 0, "free": 0}
+def test_the_cache_never_takes_most_of_a_small_disk(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"total": 50 * disk_space.GB, "used": 0, "free": 0}
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), sizes))
-    assert disk.cache_limit(tmp_path) == 15 * disk.GB
-    sizes["total"] = 1000 * disk.GB
-    assert disk.cache_limit(tmp_path) == 40 * disk.GB
+    assert disk_space.cache_limit(tmp_path) == 15 * disk_space.GB
+    sizes["total"] = 1000 * disk_space.GB
+    assert disk_space.cache_limit(tmp_path) == 40 * disk_space.GB
 
 
-def test_used_counts_what_is_there(tmp_path):
-    assert disk.used(tmp_path / "none") == 0
+def test_used_counts_what_is_there(tmp_path: pathlib.Path) -> None:
+    assert disk_space.used(tmp_path / "none") == 0
     (tmp_path / "file").write_bytes(b"x" * 100_000)
-    assert 100_000 <= disk.used(tmp_path) < 200_000
+    assert 100_000 <= disk_space.used(tmp_path) < 200_000
 
 
-def test_a_state_folder_too_long_for_sockets_is_refused(monkeypatch):
+def test_a_state_folder_too_long_for_sockets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", "/tmp/" + "long/" * 20)
-    with pytest.raises(RdmaImagesError, match=r"bytes long, and Linux takes 107: set RDMA_IMAGES_STATE"):
+    with pytest.raises(RdmaImagesError, match=r"bytes long, and Linux takes 107\nset RDMA_IMAGES_STATE"):
         layout.layout()
 
 
-def test_the_daemons_keep_to_their_folder(place):
+def test_the_daemons_keep_to_their_folder(place: layout.Layout) -> None:
     layout.write_configuration(place)
     daemon = json.loads((place.root / "daemon.json").read_text())
     for key in ("data-root", "exec-root", "pidfile", "containerd", "init-path"):
@@ -102,11 +107,11 @@ def test_the_daemons_keep_to_their_folder(place):
     assert daemon["hosts"] == [f"unix://{place.root}/run/docker.sock"]
     assert daemon["features"] == {"containerd-snapshotter": True}
     assert daemon["builder"]["gc"]["enabled"]
-    assert daemon["builder"]["gc"]["policy"][0]["keepStorage"] == f"{disk.cache_limit(place.root)}B"
+    assert daemon["builder"]["gc"]["policy"][0]["keepStorage"] == f"{disk_space.cache_limit(place.root)}B"
 
 
 @pytest.mark.parametrize("before", [None, "", "{}", "not json", '{"auths": {"registry.example": {"auth": "eDp5"}}}'])
-def test_the_clients_file_keeps_a_login_and_mends_the_rest(place, before):
+def test_the_clients_file_keeps_a_login_and_repairs_the_rest(place: layout.Layout, before: str | None) -> None:
     place.docker_config.mkdir(parents=True)
     path = place.docker_config / "config.json"
     if before is not None:
@@ -118,12 +123,12 @@ def test_the_clients_file_keeps_a_login_and_mends_the_rest(place, before):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_program_that_is_missing_is_named(place):
-    with pytest.raises(RdmaImagesError, match=r"has no dockerd in .*engine\.down --purge"):
+def test_a_program_that_is_missing_is_named(place: layout.Layout) -> None:
+    with pytest.raises(RdmaImagesError, match=r"has no dockerd in .*\n.*engine\.down --purge"):
         place.program("dockerd")
 
 
-def test_a_process_outlives_us_and_is_found_again(tmp_path):
+def test_a_process_outlives_us_and_is_found_again(tmp_path: pathlib.Path) -> None:
     record = tmp_path / "sleeper.json"
     started = process.start(["sleep", "60"], tmp_path / "log", os.environ, record)
     try:
@@ -134,7 +139,7 @@ def test_a_process_outlives_us_and_is_found_again(tmp_path):
     assert process.recorded(record) is None
 
 
-def test_a_later_process_of_the_same_pid_is_another(tmp_path):
+def test_a_later_process_of_the_same_pid_is_another(tmp_path: pathlib.Path) -> None:
     record = tmp_path / "us.json"
     record.write_text(json.dumps({"pid": os.getpid(), "started": 1}))
     assert process.recorded(record) is None
@@ -142,7 +147,7 @@ def test_a_later_process_of_the_same_pid_is_another(tmp_path):
     assert process.recorded(record) is None
 
 
-def test_who_does_not_end_when_asked_is_killed(tmp_path):
+def test_who_does_not_end_when_asked_is_killed(tmp_path: pathlib.Path) -> None:
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
     log = tmp_path / "log"
     started = process.start([sys.executable, "-c", deaf], log, os.environ, tmp_path / "deaf.json")
@@ -152,8 +157,15 @@ def test_who_does_not_end_when_asked_is_killed(tmp_path):
     assert not started.alive()
 
 
-def test_processes_are_found_by_the_folder_of_their_program(tmp_path):
-    program = shutil.copy(shutil.which("sleep"), tmp_path / "sleep")
+def sleep() -> str:
+    """The program of this machine."""
+    found = shutil.which("sleep")
+    assert found
+    return found
+
+
+def test_processes_are_found_by_the_folder_of_their_program(tmp_path: pathlib.Path) -> None:
+    program = shutil.copy(sleep(), tmp_path / "sleep")
     with subprocess.Popen([program, "60"]) as child:
         try:
             assert [one.pid for one in process.under(tmp_path)] == [child.pid]
@@ -163,59 +175,74 @@ def test_processes_are_found_by_the_folder_of_their_program(tmp_path):
     assert list(process.under(tmp_path)) == []
 
 
-def test_a_process_of_another_root_is_not_ours(tmp_path, monkeypatch):
-    program = shutil.copy(shutil.which("sleep"), tmp_path / "sleep")
+def test_a_process_of_another_root_is_not_ours(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = shutil.copy(sleep(), tmp_path / "sleep")
     with subprocess.Popen([program, "60"]) as child:
         try:
             # As seen from a chroot: the same path names another file there.
             (tmp_path / "sleep").unlink()
-            shutil.copy(shutil.which("sleep"), tmp_path / "sleep")
+            shutil.copy(sleep(), tmp_path / "sleep")
             monkeypatch.setattr(pathlib.Path, "readlink", lambda _: tmp_path / "sleep")
             assert list(process.under(tmp_path)) == []
         finally:
             child.kill()
 
 
-def test_an_unknown_base_is_refused_with_the_near_ones():
-    with pytest.raises(RefusedError, match="no base 'debian14' can be bootstrapped: did you mean debian1"):
+def test_an_unknown_base_is_refused_with_the_near_ones() -> None:
+    with pytest.raises(RefusedError, match=r"no base 'debian14' can be bootstrapped\ndid you mean debian1"):
         bootstrap.base("debian14")
 
 
-def test_a_base_made_by_another_recipe_is_not_taken(tmp_path, monkeypatch):
+def test_a_base_made_by_another_recipe_is_not_taken(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     (tmp_path / "bases").mkdir()
     (tmp_path / "bases" / "x.tar").touch()
     card = {"name": "debian13", "suite": "trixie", "archive": "a", "epoch": 1, "mmdebstrap": "1", "tar": "x.tar"}
     path = tmp_path / "bases" / "debian13.json"
     path.write_text(json.dumps(card | {"recipe": bootstrap._recipe("debian13")}))
-    assert bootstrap.known("debian13").tar == "x.tar"
+    known = bootstrap.known("debian13")
+    assert known
+    assert known.tar == "x.tar"
     path.write_text(json.dumps(card | {"recipe": "older"}))
     assert bootstrap.known("debian13") is None
 
 
-def test_packages_that_came_whole_are_not_fetched_again(tmp_path):
-    (tmp_path / debian.MANIFEST).write_text('{"runc": "1.1.5"}')
-    assert debian.fetch(["runc"], "no such suite", tmp_path) == tmp_path
+def test_packages_that_came_whole_are_not_fetched_again(tmp_path: pathlib.Path) -> None:
+    (tmp_path / unpacked.MANIFEST).write_text('{"runc": "1.1.5"}')
+    assert unpacked.fetch(["runc"], "no such suite", tmp_path) == tmp_path
 
 
-def test_the_status_is_a_table_and_json():
+def test_the_status_is_a_table_and_json() -> None:
     engine = model.Engine("private", "private", "unix:///s", "26.1", "0.13", "containerd", "host", {"PATH": "/secret"})
     seen = status.Status(
         engine,
         versions={"docker": "26.1"},
         folder="/state/engine",
-        folder_used=3 * disk.GB,
-        disk_free=9 * disk.GB,
-        cache_used=2 * disk.GB,
-        cache_limit=40 * disk.GB,
-        turns={"build": turn.Holder("a build", 7, "2026-01-01T00:00:00+00:00")},
+        folder_used=3 * disk_space.GB,
+        disk_free=9 * disk_space.GB,
+        cache_used=2 * disk_space.GB,
+        cache_limit=40 * disk_space.GB,
+        locks={"build": locking.Holder("a build", 7, "2026-01-01T00:00:00+00:00")},
     )
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(status.table(seen))
     text = console.export_text()
-    assert "3.0 GB in /state/engine, 9.0 GB free there" in text
-    assert "2.0 GB; above 40.0 GB the least used is removed" in text
+    assert "3.00 GB in /state/engine, 9.00 GB free there" in text
+    assert "2.00 GB; above 40.0 GB the least used is removed" in text
     assert "process 7 (a build) since 2026-01-01T00:00:00+00:00" in text
     answer = json.loads(json.dumps(seen.json()))
     assert answer["engine"]["version"] == "26.1"
     assert "/secret" not in json.dumps(answer)
+
+
+def test_a_silent_daemon_is_no_crash(place: layout.Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.run.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(place.socket))
+        silent.listen()
+        monkeypatch.setattr(status, "COUNTING", 0.05)
+        monkeypatch.setattr(private, "DESCRIBING", 0.05)
+        monkeypatch.setattr(private, "_say", lambda *_: "")
+        with pytest.raises(RdmaImagesError, match=r"does not say what it is: .*\ntry again"):
+            private._describe(place, {})
+        assert status._cache_used(place) is None

@@ -4,20 +4,24 @@ import hashlib
 import io
 import json
 import zipfile
+from collections.abc import Iterator
 from datetime import date
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from rdma_images import facts, mirrors, paths, yamlfile
-from rdma_images.errors import RdmaImagesError
+from rdma_images import facts
+from rdma_images.core import paths, yaml_file
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts.torch import Torch
-from rdma_images.facts_update import Update, abi, nccl, pages, rows, torch, view
-from rdma_images.facts_update import index as asking
-from rdma_images.facts_update.index import Index
-from rdma_images.facts_update.pages import News
-from rdma_images.facts_update.reading import Reading
-from rdma_images.mirrors import Mirrors
+from rdma_images.inputs import mirrors
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.maintain.facts_update import Update, abi, nccl, pages, rows, torch, view
+from rdma_images.maintain.facts_update import index as asking
+from rdma_images.maintain.facts_update.index import Index
+from rdma_images.maintain.facts_update.pages import News
+from rdma_images.maintain.facts_update.reading import Reading
 from tests.loopback import Answer, Site, serve
 
 KNOWN = facts.load()
@@ -33,24 +37,24 @@ def library(*symbols: str, tail: bytes = b"") -> bytes:
 STRINGS = ("ncclNetPlugin_v11", "ncclCollNetPlugin_v10", "ncclNetPlugin_v12", "ncclTunerPlugin_v6", "ncclProfiler_v6")
 
 
-def test_interfaces_of_a_library():
+def test_interfaces_of_a_library() -> None:
     found = abi.of_library(io.BytesIO(library(*STRINGS)))
     assert found == {"net": (11, 12), "tuner": (6,), "profiler": (6,)}
 
 
-def test_a_symbol_between_two_chunks_is_whole(monkeypatch):
+def test_a_symbol_between_two_chunks_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(abi, "CHUNK", 100)
     assert abi.of_library(io.BytesIO(library(*STRINGS)))["net"] == (11, 12)
 
 
-def test_device_code_is_not_read(monkeypatch):
+def test_device_code_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(abi, "CHUNK", 100)
     stream = io.BytesIO(library(*STRINGS, tail=b"ncclNetPlugin_v99" + b"x" * 100_000))
     abi.of_library(stream)
     assert stream.tell() < 20_000
 
 
-def test_a_library_without_the_interface():
+def test_a_library_without_the_interface() -> None:
     with pytest.raises(RdmaImagesError, match="names no net plugin interface"):
         abi.of_library(io.BytesIO(library("ncclTunerPlugin_v6")))
 
@@ -62,7 +66,14 @@ class Packages:
         self.site = site
         self.files: dict[str, dict[str, bytes]] = {}
 
-    def add(self, name, version, tag="py3-none-any", requires=(), content=None):
+    def add(
+        self,
+        name: str,
+        version: str,
+        tag: str = "py3-none-any",
+        requires: tuple[str, ...] = (),
+        content: dict[str, bytes] | None = None,
+    ) -> None:
         stem = f"{name.replace('-', '_')}-{version}"
         dist = f"{stem}.dist-info"
         lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
@@ -89,7 +100,7 @@ class Packages:
 
 
 @pytest.fixture
-def packages(tmp_path, monkeypatch):
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Packages]:
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(asking, "PYTHONS", ("3.11", "3.12"))  # the wheels made here are for no older one
@@ -103,11 +114,11 @@ def here() -> Mirrors:
 
 
 @pytest.fixture
-def index(packages, here):
+def index(packages: Packages, here: Mirrors) -> Index:
     return Index(f"{packages.site.address}/simple/", here.ca_bundle)
 
 
-def release_torch(packages, version="2.16.0"):
+def release_torch(packages: Packages, version: str = "2.16.0") -> None:
     """A torch that pins CUDA and NCCL on both architectures but cuDNN on one, for two pythons."""
     packages.add("cuda-toolkit", "13.4.1")
     packages.add("nvidia-cudnn-cu13", "9.30.0.1")
@@ -122,7 +133,7 @@ def release_torch(packages, version="2.16.0"):
             packages.add("torch", version, f"{tag}-manylinux_2_28_{machine}", pins)
 
 
-def test_a_new_torch_is_read_from_its_metadata(packages, index):
+def test_a_new_torch_is_read_from_its_metadata(packages: Packages, index: Index) -> None:
     release_torch(packages)
     (reading,) = torch.readings(index, KNOWN, ())
     assert (reading.version, reading.known) == ("2.16.0", None)
@@ -135,14 +146,14 @@ def test_a_new_torch_is_read_from_its_metadata(packages, index):
     }
 
 
-def test_a_torch_that_is_not_what_the_facts_say(packages, index):
+def test_a_torch_that_is_not_what_the_facts_say(packages: Packages, index: Index) -> None:
     release_torch(packages, "2.15.0")
     (reading,) = torch.readings(index, KNOWN, ["2.15.0"])
     assert reading.changes["nccl"] == ("2.30.7", "2.33.1")
     assert reading.changes["python"][1] == ("3.12", "3.13")
 
 
-def test_a_new_nccl_is_read_from_a_part_of_its_wheel(packages, index, here):
+def test_a_new_nccl_is_read_from_a_part_of_its_wheel(packages: Packages, index: Index, here: Mirrors) -> None:
     inside = library(*STRINGS, tail=hashlib.sha256(b"").digest() * 2_000)
     for major in (12, 13):
         tag = "py3-none-manylinux_2_18_x86_64"
@@ -151,27 +162,27 @@ def test_a_new_nccl_is_read_from_a_part_of_its_wheel(packages, index, here):
     assert reading.found == {"cuda": ("12", "13"), "net": ("11", "12"), "tuner": ("6",), "profiler": ("6",)}
 
 
-def test_a_server_that_sends_whole_files_only(packages, here):
+def test_a_server_that_sends_whole_files_only(packages: Packages, here: Mirrors) -> None:
     packages.add("some", "1.0")
     path = "/files/some-1.0-py3-none-any.whl"
     packages.site.answers[path] = Answer(packages.files["some"]["some-1.0-py3-none-any.whl"], ranges=False)
-    with pytest.raises(RdmaImagesError, match="sends whole files only"):
+    with pytest.raises(RdmaImagesError, match="does not support range requests"):
         abi.of_wheel(packages.site.address + path, here)
 
 
-def test_no_index(here):
+def test_no_index(here: Mirrors) -> None:
     nobody = Index("file:///nowhere/simple/", here.ca_bundle)
-    with pytest.raises(RdmaImagesError, match="the package index does not have it"):
+    with pytest.raises(RdmaImagesError, match="the package index has no torch"):
         nobody.unknown("torch", "2.2.0", (), ["3.13"])
 
 
-def test_a_new_row_leaves_the_rest_as_it_was(tmp_path):
+def test_a_new_row_leaves_the_rest_as_it_was(tmp_path: Path) -> None:
     before = (paths.FACTS / "torch.yaml").read_text()
     (tmp_path / "torch.yaml").write_text(before)
     found = Reading("torch.yaml", "2.14.2", {**_values("2.14.1"), "cudnn": "9.24.0.44"}, None)
     rows.add(tmp_path, [found], date(2026, 12, 24))
     after = (tmp_path / "torch.yaml").read_text()
-    read = yamlfile.loads(after, Torch, "torch.yaml")
+    read = yaml_file.loads(after, Torch, "torch.yaml")
     assert list(read.releases)[:3] == ["2.15.0", "2.14.2", "2.14.1"]
     assert read.releases["2.14.2"].cudnn == "9.24.0.44"
     assert read.sources["wheel"].read == date(2026, 12, 24)
@@ -179,20 +190,23 @@ def test_a_new_row_leaves_the_rest_as_it_was(tmp_path):
     assert len(added) == 3, "the version, its values, and the date"
 
 
-def test_rows_are_written_as_they_stand_in_our_files():
+def test_rows_are_written_as_they_stand_in_our_files() -> None:
     for name in ("torch.yaml", "nccl.yaml"):
         text = (paths.FACTS / name).read_text()
-        table = KNOWN.torch if name == "torch.yaml" else KNOWN.nccl
-        for version, release in table.releases.items():
-            values = torch._row(release) if name == "torch.yaml" else nccl._row(release)
+        written = (
+            {version: torch._row(release) for version, release in KNOWN.torch.releases.items()}
+            if name == "torch.yaml"
+            else {version: nccl._row(release) for version, release in KNOWN.nccl.releases.items()}
+        )
+        for version, values in written.items():
             assert rows.row(version, dict(values)) in text
 
 
-def _values(version):
+def _values(version: str) -> dict[str, str | tuple[str, ...]]:
     return dict(torch._row(KNOWN.torch.releases[version]))
 
 
-def test_versions_on_the_makers_pages():
+def test_versions_on_the_makers_pages() -> None:
     html = "<table><tr><th>Version</th></tr><tr><td>\n<p>1.52.0</p></td><td>to 2.8.0</td></tr><tr><td>1.51.0</td></tr>"
     assert pages.first_cells(html) == ["1.52.0", "1.51.0"]
     answer = json.dumps([{"tag_name": "v1.23.0"}, {"tag_name": "v1.13.2-aws"}, {"name": "v1.24.0rc1"}])
@@ -208,7 +222,9 @@ def test_versions_on_the_makers_pages():
         (Answer(status=404), (), "not read: answered 404 Not Found"),
     ],
 )
-def test_what_a_page_says(monkeypatch, here, answer, newer, trouble):
+def test_what_a_page_says(
+    monkeypatch: pytest.MonkeyPatch, here: Mirrors, answer: Answer, newer: tuple[str, ...], trouble: str
+) -> None:
     with serve() as site:
         site.answers["/page"] = answer
         page = pages.Page(
@@ -220,7 +236,7 @@ def test_what_a_page_says(monkeypatch, here, answer, newer, trouble):
     assert trouble in news.trouble
 
 
-def test_shown_for_people_and_programs():
+def test_shown_for_people_and_programs() -> None:
     differs = Reading("torch.yaml", "2.15.0", {"nccl": "2.31.2"}, {"nccl": "2.30.7"})
     same = Reading("nccl.yaml", "2.30.7", {"net": ("6",)}, {"net": ("6",)})
     found = Update(

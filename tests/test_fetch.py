@@ -7,35 +7,36 @@ import ssl
 import subprocess
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 import trustme
 
-from rdma_images import download, fetch, openpgp, store
-from rdma_images.errors import RdmaImagesError
-from rdma_images.mirrors import Login, Mirrors
-from rdma_images.model import Source, Supply
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import Source, Supply
+from rdma_images.inputs import download, fetch, openpgp, store
+from rdma_images.inputs.mirrors import Login, Mirrors
 from tests.loopback import Answer, Site, serve
 
 BODY = os.urandom(300_000)
 
 
 @pytest.fixture(autouse=True)
-def state(tmp_path, monkeypatch):
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(download, "PAUSE", 0.01)
     return tmp_path / "state"
 
 
 @pytest.fixture
-def site():
+def site() -> Iterator[Site]:
     with serve() as running:
         yield running
 
 
-def mirrors(**changes) -> Mirrors:
-    return Mirrors(**{"ca_bundle": Path(ssl.get_default_verify_paths().openssl_cafile), **changes})
+def mirrors(ca_bundle: Path | None = None, logins: Mapping[str, Login] | None = None) -> Mirrors:
+    return Mirrors(ca_bundle or Path(ssl.get_default_verify_paths().openssl_cafile), logins=logins or {})
 
 
 def source(address: str, body: bytes = BODY, pin: str | None = None, **extra: str) -> Source:
@@ -58,7 +59,7 @@ def left(state: Path) -> list[str]:
     return sorted(str(p.relative_to(state)) for p in (state / "downloads").rglob("*") if p.is_file())
 
 
-def test_a_file_is_fetched_once_and_kept_by_its_content(site: Site, state):
+def test_a_file_is_fetched_once_and_kept_by_its_content(site: Site, state: Path) -> None:
     site.answers["/a/tool-1.0.tar.gz"] = Answer(BODY)
     wanted = source(f"{site.address}/a/tool-1.0.tar.gz")
     assert brought(wanted) == brought(wanted) == BODY
@@ -67,13 +68,13 @@ def test_a_file_is_fetched_once_and_kept_by_its_content(site: Site, state):
     assert left(state) == [f"downloads/sha256/{digest}/tool-1.0.tar.gz", "downloads/sources/tool-1.0.json"]
 
 
-def test_sha512_is_compared_too(site: Site):
+def test_sha512_is_compared_too(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY)
     assert brought(source(f"{site.address}/tool", pin=f"sha512:{hashlib.sha512(BODY).hexdigest()}")) == BODY
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
-def test_another_checksum_says_expected_and_found_and_keeps_nothing(site: Site, state, algorithm):
+def test_another_checksum_says_expected_and_found_and_keeps_nothing(site: Site, state: Path, algorithm: str) -> None:
     site.answers["/tool"] = Answer(BODY)
     expected, found = (hashlib.new(algorithm, data).hexdigest() for data in (b"other", BODY))
     with pytest.raises(fetch.ChecksumError) as error:
@@ -82,7 +83,7 @@ def test_another_checksum_says_expected_and_found_and_keeps_nothing(site: Site, 
     assert left(state) == []
 
 
-def test_a_broken_connection_is_gone_on_with(site: Site):
+def test_a_broken_connection_is_gone_on_with(site: Site) -> None:
     etag = {"ETag": '"one"'}
     site.answers["/tool"] = [Answer(BODY, headers=etag, cut=100_000), Answer(BODY, headers=etag)]
     assert brought(source(f"{site.address}/tool")) == BODY
@@ -90,7 +91,7 @@ def test_a_broken_connection_is_gone_on_with(site: Site):
     assert site.asked[1].headers["if-range"] == '"one"'
 
 
-def test_a_file_that_changed_meanwhile_is_fetched_from_its_start(site: Site):
+def test_a_file_that_changed_meanwhile_is_fetched_from_its_start(site: Site) -> None:
     site.answers["/tool"] = [
         Answer(b"x" * 300_000, headers={"ETag": '"one"'}, cut=100_000),
         Answer(BODY, headers={"ETag": '"two"'}),
@@ -98,43 +99,43 @@ def test_a_file_that_changed_meanwhile_is_fetched_from_its_start(site: Site):
     assert brought(source(f"{site.address}/tool")) == BODY
 
 
-def test_a_server_without_ranges_sends_it_all_again(site: Site):
+def test_a_server_without_ranges_sends_it_all_again(site: Site) -> None:
     site.answers["/tool"] = [Answer(BODY, cut=100_000), Answer(BODY, ranges=False)]
     assert brought(source(f"{site.address}/tool")) == BODY
 
 
-def test_a_server_that_fails_for_a_moment_is_asked_again(site: Site):
+def test_a_server_that_fails_for_a_moment_is_asked_again(site: Site) -> None:
     site.answers["/tool"] = [Answer(status=500), Answer(status=503), Answer(BODY)]
     assert brought(source(f"{site.address}/tool")) == BODY
 
 
-def test_a_server_that_keeps_failing_is_given_up(site: Site):
+def test_a_server_that_keeps_failing_is_given_up(site: Site) -> None:
     site.answers["/tool"] = Answer(status=500)
     with pytest.raises(RdmaImagesError, match=r"answered 500 Internal Server Error \(4 tries\)"):
         brought(source(f"{site.address}/tool"))
     assert len(site.asked) == download.TRIES
 
 
-def test_what_is_not_there_is_not_asked_for_again(site: Site):
-    with pytest.raises(RdmaImagesError, match="answered 404 Not Found: try later, or name another address"):
+def test_what_is_not_there_is_not_asked_for_again(site: Site) -> None:
+    with pytest.raises(RdmaImagesError, match="answered 404 Not Found\ntry later, or name another address"):
         brought(source(f"{site.address}/tool"))
     assert len(site.asked) == 1
 
 
-def test_a_later_run_goes_on_where_an_earlier_one_was_cut_off(site: Site, state):
-    site.answers["/tool"] = Answer(BODY, cut=50_000)
+def test_a_later_run_goes_on_where_an_earlier_one_was_cut_off(site: Site, state: Path) -> None:
+    site.answers["/tool"] = Answer(BODY, cut=70_000)
     with pytest.raises(RdmaImagesError, match="the connection broke off"):
         brought(source(f"{site.address}/tool"))
     part = state / "downloads/partial/tool-1.0/tool"
     have = part.stat().st_size
-    assert have == 4 * (50_000 // download.CHUNK * download.CHUNK)
+    assert have == 4 * (70_000 // download.CHUNK * download.CHUNK)
     site.answers["/tool"] = Answer(BODY)
     assert brought(source(f"{site.address}/tool")) == BODY
     assert site.asked[-1].headers["range"] == f"bytes={have}-"
     assert not part.exists()
 
 
-def test_a_part_of_something_else_is_thrown_away(site: Site, state):
+def test_a_part_of_something_else_is_thrown_away(site: Site, state: Path) -> None:
     part = state / "downloads/partial/tool-1.0/tool"
     part.parent.mkdir(parents=True)
     part.write_bytes(b"of another day" * 10)
@@ -142,7 +143,7 @@ def test_a_part_of_something_else_is_thrown_away(site: Site, state):
     assert brought(source(f"{site.address}/tool")) == BODY
 
 
-def test_a_part_longer_than_the_file_is_thrown_away(site: Site, state):
+def test_a_part_longer_than_the_file_is_thrown_away(site: Site, state: Path) -> None:
     part = state / "downloads/partial/tool-1.0/tool"
     part.parent.mkdir(parents=True)
     part.write_bytes(bytes(len(BODY) + 1))
@@ -150,22 +151,24 @@ def test_a_part_longer_than_the_file_is_thrown_away(site: Site, state):
     assert brought(source(f"{site.address}/tool")) == BODY
 
 
-def test_a_kept_file_that_rotted_is_fetched_again(site: Site):
+def test_a_kept_file_that_rotted_is_fetched_again(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY)
     wanted = source(f"{site.address}/tool")
     brought(wanted)
-    store.kept(wanted).write_bytes(bytes(len(BODY)))
+    kept = store.kept(wanted)
+    assert kept
+    kept.write_bytes(bytes(len(BODY)))
     assert brought(wanted) == BODY
 
 
-def test_another_pin_does_not_take_what_was_verified_against_the_old_one(site: Site):
+def test_another_pin_does_not_take_what_was_verified_against_the_old_one(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY)
     brought(source(f"{site.address}/tool"))
     with pytest.raises(fetch.ChecksumError):
         brought(source(f"{site.address}/tool", pin="sha256:" + "0" * 64))
 
 
-def test_two_runs_at_once_fetch_it_once(site: Site):
+def test_two_runs_at_once_fetch_it_once(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY, silent_for=0.2)
     wanted = source(f"{site.address}/tool")
     results: list[bytes] = []
@@ -178,7 +181,7 @@ def test_two_runs_at_once_fetch_it_once(site: Site):
     assert len(site.asked) == 1
 
 
-def test_a_failure_stops_the_downloads_beside_it(site: Site, monkeypatch):
+def test_a_failure_stops_the_downloads_beside_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "PAUSE", 30.0)
     site.answers["/slow"] = Answer(status=503)
     slow = Source("slow-1", "slow", "download", f"{site.address}/slow", "sha256:" + "0" * 64, context="slow")
@@ -188,7 +191,7 @@ def test_a_failure_stops_the_downloads_beside_it(site: Site, monkeypatch):
     assert time.monotonic() - begun < 5
 
 
-def test_a_login_goes_to_its_host_and_not_where_that_redirects(site: Site):
+def test_a_login_goes_to_its_host_and_not_where_that_redirects(site: Site) -> None:
     with serve() as elsewhere:
         elsewhere.answers["/tool"] = Answer(BODY)
         other = elsewhere.address.replace("127.0.0.1", "localhost")
@@ -199,7 +202,7 @@ def test_a_login_goes_to_its_host_and_not_where_that_redirects(site: Site):
         assert elsewhere.asked[0].login is None
 
 
-def test_a_private_authority_is_trusted_only_when_named(tmp_path):
+def test_a_private_authority_is_trusted_only_when_named(tmp_path: Path) -> None:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
@@ -211,7 +214,7 @@ def test_a_private_authority_is_trusted_only_when_named(tmp_path):
         assert brought(source(f"{site.address}/tool"), mirrors(ca_bundle=tmp_path / "ca.pem")) == BODY
 
 
-def test_a_local_file_is_verified_like_any_other(tmp_path):
+def test_a_local_file_is_verified_like_any_other(tmp_path: Path) -> None:
     (tmp_path / "tool.tar.gz").write_bytes(BODY)
     assert brought(source("https://vendor.example/tool.tar.gz"), address=str(tmp_path / "tool.tar.gz")) == BODY
     with pytest.raises(RdmaImagesError, match="No such file"):
@@ -219,7 +222,7 @@ def test_a_local_file_is_verified_like_any_other(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def keys(tmp_path_factory):
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """A folder with tool.tar.gz, signed by two keys that gpg makes on the spot: (folder, fingerprint by name)."""
     folder = tmp_path_factory.mktemp("keys")
     home = tmp_path_factory.mktemp("gpg")
@@ -247,7 +250,12 @@ def keys(tmp_path_factory):
 
 
 def signed(
-    site: Site, keys, by: str = "vendor", key: str = "vendor", body: bytes = BODY, pin: str = "vendor"
+    site: Site,
+    keys: tuple[Path, dict[str, str]],
+    by: str = "vendor",
+    key: str = "vendor",
+    body: bytes = BODY,
+    pin: str = "vendor",
 ) -> Source:
     folder, fingerprints = keys
     site.answers["/tool.tar.gz"] = Answer(body)
@@ -258,34 +266,38 @@ def signed(
 
 
 @pytest.fixture(params=["gpgv", "sequoia"])
-def verifier(request, monkeypatch):
+def verifier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the two that may have to verify."""
     if request.param == "sequoia":
-        monkeypatch.setattr(openpgp.shutil, "which", lambda _: None)
+        monkeypatch.setattr("shutil.which", lambda _: None)
     elif not shutil.which("gpgv"):
         pytest.skip("gpgv is not installed")
 
 
 @pytest.mark.usefixtures("verifier")
-def test_a_signature_of_the_pinned_key_holds(site: Site, keys, state):
+def test_a_signature_of_the_pinned_key_holds(site: Site, keys: tuple[Path, dict[str, str]], state: Path) -> None:
     assert brought(signed(site, keys)) == BODY
     digest = hashlib.sha256(BODY).hexdigest()
     assert left(state) == [f"downloads/sha256/{digest}/tool.tar.gz", "downloads/sources/tool-1.0.json"]
 
 
 @pytest.mark.skipif(not shutil.which("gpgv"), reason="gpgv is not installed")
-def test_a_key_that_binds_its_name_with_sha1_is_good_enough_for_what_it_signs(site: Site, keys):
+def test_a_key_that_binds_its_name_with_sha1_is_good_enough_for_what_it_signs(
+    site: Site, keys: tuple[Path, dict[str, str]]
+) -> None:
     assert brought(signed(site, keys, by="old", key="old", pin="old")) == BODY
 
 
-def test_without_gpgv_such_a_key_is_refused_in_a_sentence(site: Site, keys, monkeypatch):
-    monkeypatch.setattr(openpgp.shutil, "which", lambda _: None)
-    with pytest.raises(openpgp.SignatureError, match="does not hold for the pinned key") as error:
+def test_without_gpgv_such_a_key_is_refused_in_a_sentence(
+    site: Site, keys: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    with pytest.raises(openpgp.SignatureError, match="is not valid for the pinned key") as error:
         brought(signed(site, keys, by="old", key="old", pin="old"))
-    assert "\n" not in str(error.value)
+    assert len(str(error.value).splitlines()) == 2
 
 
-def test_a_signature_is_looked_for_beside_a_mirror(site: Site, keys):
+def test_a_signature_is_looked_for_beside_a_mirror(site: Site, keys: tuple[Path, dict[str, str]]) -> None:
     signed(site, keys)
     upstream = "https://vendor.example/a/tool.tar.gz"
     pin = f"openpgp:{keys[1]['vendor']}"
@@ -294,7 +306,7 @@ def test_a_signature_is_looked_for_beside_a_mirror(site: Site, keys):
 
 
 @pytest.mark.usefixtures("verifier")
-def test_a_changed_file_does_not_pass(site: Site, keys, state):
+def test_a_changed_file_does_not_pass(site: Site, keys: tuple[Path, dict[str, str]], state: Path) -> None:
     changed = bytes([BODY[0] ^ 1]) + BODY[1:]
     with pytest.raises(RdmaImagesError) as error:
         brought(signed(site, keys, body=changed))
@@ -305,14 +317,16 @@ def test_a_changed_file_does_not_pass(site: Site, keys, state):
 
 
 @pytest.mark.usefixtures("verifier")
-def test_a_strangers_signature_does_not_pass(site: Site, keys, state):
-    with pytest.raises(RdmaImagesError, match="does not hold for the pinned key"):
+def test_a_strangers_signature_does_not_pass(site: Site, keys: tuple[Path, dict[str, str]], state: Path) -> None:
+    with pytest.raises(RdmaImagesError, match="is not valid for the pinned key"):
         brought(signed(site, keys, by="stranger"))
     assert left(state) == []
 
 
 @pytest.mark.usefixtures("verifier")
-def test_a_strangers_key_beside_its_own_signature_does_not_pass(site: Site, keys, state):
+def test_a_strangers_key_beside_its_own_signature_does_not_pass(
+    site: Site, keys: tuple[Path, dict[str, str]], state: Path
+) -> None:
     with pytest.raises(RdmaImagesError) as error:
         brought(signed(site, keys, by="stranger", key="stranger"))
     for fingerprint in (keys[1]["vendor"], keys[1]["stranger"]):
@@ -321,14 +335,14 @@ def test_a_strangers_key_beside_its_own_signature_does_not_pass(site: Site, keys
 
 
 @pytest.mark.parametrize("rubbish", ["sig", "key"])
-def test_an_error_page_is_no_signature_and_no_key(site: Site, keys, rubbish):
+def test_an_error_page_is_no_signature_and_no_key(site: Site, keys: tuple[Path, dict[str, str]], rubbish: str) -> None:
     wanted = signed(site, keys)
     site.answers["/tool.tar.gz.sig" if rubbish == "sig" else "/tool.key"] = Answer(b"<html>sign in</html>")
     with pytest.raises(RdmaImagesError, match="is no OpenPGP"):
         brought(wanted)
 
 
-def test_a_missing_signature_is_named(site: Site, keys):
+def test_a_missing_signature_is_named(site: Site, keys: tuple[Path, dict[str, str]]) -> None:
     wanted = signed(site, keys)
     site.answers["/tool.tar.gz.sig"] = Answer(status=404)
     with pytest.raises(RdmaImagesError, match=r"the signature of tool-1\.0: .*404"):

@@ -2,36 +2,39 @@
 
 import pytest
 
-from rdma_images import facts, labels, matrix, plan
-from rdma_images.labels import Revision
+from rdma_images import facts
+from rdma_images.core.model import Image
+from rdma_images.plan import matrix, plan
+from rdma_images.render import labels
+from rdma_images.render.labels import Revision
 
 MADE_FROM = Revision("0123abc", 1_700_000_000, "https://example.org/repository.git")
 
 
 @pytest.fixture(scope="module")
-def image():
+def image() -> Image:
     return plan.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
 
 
-def test_every_component_is_named(image):
+def test_every_component_is_named(image: Image) -> None:
     said = labels.labels(image, "a summary", MADE_FROM, [])
     for component in image.components.values():
         assert said[f"io.rdma-images.component.{component.name}"] == component.version
 
 
-def test_an_image_to_ship_is_no_rehearsal(image):
+def test_an_image_to_ship_is_no_rehearsal(image: Image) -> None:
     assert "io.rdma-images.rehearsal" not in labels.labels(image, "", MADE_FROM, [])
 
 
-def test_a_rehearsal_names_what_stood_in(image):
+def test_a_rehearsal_names_what_stood_in(image: Image) -> None:
     said = labels.labels(image, "", MADE_FROM, ["nccl-tests-2", "efa-installer-1"])
     assert said["io.rdma-images.rehearsal"] == "efa-installer-1,nccl-tests-2"
 
 
-def test_the_driver_is_a_requirement(image):
+def test_the_driver_is_a_requirement(image: Image) -> None:
     said = labels.labels(image, "", MADE_FROM, [])
     assert said["io.rdma-images.requires.nvidia-driver"].startswith(">=")
 
 
-def test_without_a_remote_there_is_no_source(image):
+def test_without_a_remote_there_is_no_source(image: Image) -> None:
     assert "org.opencontainers.image.source" not in labels.labels(image, "", Revision("x", 0, None), [])

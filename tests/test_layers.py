@@ -1,7 +1,7 @@
 """Which wheels become which layers."""
 
-from rdma_images import layers
-from rdma_images.wheels import Asked, Lock, Wheel
+from rdma_images.inputs.wheels import Asked, Lock, Wheel
+from rdma_images.render import wheel_layers
 
 
 def wheel(name: str, size: int, tags: str = "py3-none-manylinux_2_28_x86_64") -> Wheel:
@@ -13,8 +13,8 @@ def lock(*wheels: Wheel) -> Lock:
     return Lock(asked=Asked(requirements=("torch==1.0",), python="3.13", platform="linux/amd64"), wheels=wheels)
 
 
-def test_what_changes_most_lies_highest():
-    made = layers.layers(
+def test_what_changes_most_lies_highest() -> None:
+    made = wheel_layers.layers(
         lock(
             wheel("torch", 500_000_000),
             wheel("numpy", 15_000_000),
@@ -33,16 +33,16 @@ def test_what_changes_most_lies_highest():
     ]
 
 
-def test_every_wheel_is_in_one_layer():
-    wheels = (wheel("torch", 500_000_000), wheel("numpy", layers.LARGE - 1), wheel("triton", layers.LARGE))
-    made = layers.layers(lock(*wheels))
+def test_every_wheel_is_in_one_layer() -> None:
+    wheels = (wheel("torch", 500_000_000), wheel("numpy", wheel_layers.LARGE - 1), wheel("triton", wheel_layers.LARGE))
+    made = wheel_layers.layers(lock(*wheels))
     assert sorted(w.name for layer in made for w in layer.wheels) == ["numpy", "torch", "triton"]
     assert sum(layer.size for layer in made) == sum(w.size for w in wheels)
 
 
-def test_a_layer_knows_no_more_of_python_than_its_wheels_do():
+def test_a_layer_knows_no_more_of_python_than_its_wheels_do() -> None:
     def python(*tags: str) -> str | None:
-        return layers.Layer("a", tuple(wheel(f"w{i}", 1, tag) for i, tag in enumerate(tags))).python
+        return wheel_layers.Layer("a", tuple(wheel(f"w{i}", 1, tag) for i, tag in enumerate(tags))).python
 
     assert python("py3-none-any") is None
     assert python("py2.py3-none-any") is None

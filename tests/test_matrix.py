@@ -2,8 +2,10 @@
 
 import pytest
 
-from rdma_images import facts, matrix, yamlfile
-from rdma_images.errors import RefusedError
+from rdma_images import facts
+from rdma_images.core import yaml_file
+from rdma_images.core.errors import RefusedError
+from rdma_images.plan import axes, matrix
 
 KNOWN = facts.load()
 TARGET = """\
@@ -18,29 +20,29 @@ targets:
 """
 
 
-def read(more="", text=TARGET):
-    return yamlfile.loads(text + more, matrix.Matrix, "matrix.yaml")
+def read(more: str = "", text: str = TARGET) -> matrix.Matrix:
+    return yaml_file.loads(text + more, matrix.Matrix, "matrix.yaml")
 
 
-def refused(more="", text=TARGET, with_facts=False):
+def refused(more: str = "", text: str = TARGET, with_facts: bool = False) -> str:
     with pytest.raises(RefusedError) as error:
         read(more, text).check(KNOWN) if with_facts else read(more, text)
     return str(error.value)
 
 
-def test_ours_is_fine():
+def test_ours_is_fine() -> None:
     ours = matrix.load()
     ours.check(KNOWN)
     assert ours.targets["efa-pytorch"].default["base"] == "debian13"
 
 
-def test_rows_begin_with_the_default_row():
+def test_rows_begin_with_the_default_row() -> None:
     rows = read("    values: {base: [ubuntu24.04, debian13], pytorch: [2.14.1, 2.15.0]}").target("mine").rows()
     assert len(rows) == 4
     assert (rows[0]["base"], rows[0]["pytorch"]) == ("debian13", "2.15.0")
 
 
-def test_excluded_rows_are_no_rows():
+def test_excluded_rows_are_no_rows() -> None:
     more = "    values: {base: [ubuntu24.04, debian13]}\n    exclude: [{when: {base: ubuntu24.04}, reason: why}]"
     assert [row["base"] for row in read(more).target("mine").rows()] == ["debian13"]
 
@@ -66,44 +68,86 @@ def test_excluded_rows_are_no_rows():
         ),
         ("    python-packages: [numpy, not a req!!]", "matrix.yaml:9: 'not a req!!' is no Python package"),
         ("    source-packages: [Inotify_Simple]", "'Inotify_Simple' is no package's name: write inotify-simple"),
+        (
+            "    python-packages:\n    - numpy\n    - NumPy",
+            "matrix.yaml:11: 'NumPy' is written twice, first as",
+        ),
+        ("    python-packages: [torch==2.0.0]", "matrix.yaml:9: the axis pytorch decides the version of torch"),
+        ("    python-packages: [nvidia-nccl-cu13]", "the axis nccl decides the version of nvidia-nccl-cu13: remove"),
+        (
+            "    python-packages: ['numpy @ file:///etc/passwd']",
+            "'numpy @ file:///etc/passwd' is an address",
+        ),
+        ("    source-packages: [a, a]", "matrix.yaml:9: 'a' is written twice"),
+        ("    debian-packages: [jq, jq=1.7]", "matrix.yaml:9: 'jq=1.7' is written twice, first as 'jq'"),
+        (
+            "    values: {base: [debian13, ubuntu24.04]}\n    exclude:\n"
+            "      - {when: {base: ubuntu24.04}, reason: none}\n      - {when: {base: ubuntu24.04}, reason: none}",
+            "matrix.yaml:12: this is written twice: remove one",
+        ),
+        (
+            "    values: {base: [debian13, ubuntu24.04]}\n    exclude:\n"
+            "      - when:\n          base: [ubuntu24.04,\n                 debian12]\n        reason: none",
+            "matrix.yaml:13: no row of this target has base 'debian12': remove it",
+        ),
     ],
 )
-def test_what_is_wrong_and_where(more, sentence):
+def test_what_is_wrong_and_where(more: str, sentence: str) -> None:
     assert sentence in refused(more)
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("      base: debian13\n", "matrix.yaml:5: the default row has no base"),
-        ("      efa-installer: 1.50.0\n", "matrix.yaml:5: a target for EFA needs an efa-installer"),
+        ("      base: debian13\n", "matrix.yaml:5: the default row of a target for efa has no base: add one"),
+        (
+            "      efa-installer: 1.50.0\n",
+            "matrix.yaml:5: the default row of a target for efa has no efa-installer: add one",
+        ),
         ("    summary: Mine\n", "targets.mine has no 'summary'"),
     ],
 )
-def test_what_is_missing(line, sentence):
+def test_what_is_missing(line: str, sentence: str) -> None:
     assert sentence in refused(text=TARGET.replace(line, ""))
 
 
+def test_one_package_under_two_conditions() -> None:
+    more = "    python-packages: ['numpy<2; python_version<\"3.11\"', 'numpy; python_version>=\"3.11\"']"
+    assert len(read(more).target("mine").python_packages) == 2
+
+
+def test_a_name_that_no_folder_can_have() -> None:
+    assert "has at most 100 characters" in refused(text=TARGET.replace("mine", "m" * 101))
+    assert read(text=TARGET.replace("mine", "m" * 100)).targets
+
+
+def test_a_matrix_that_nobody_can_plan() -> None:
+    """Five whole axes: refused at once, and without the rows."""
+    full = {name: list(axes.values(axes.BY_NAME[name], KNOWN)) for name in ("base", "pytorch", "efa-installer", "nccl")}
+    text = TARGET.replace("      pytorch", "      nccl: pytorch\n      pytorch")
+    assert "combinations, and a target has at most 2,000" in refused(f"    values: {full}", text)
+
+
 @pytest.mark.parametrize("name", ["../evil", "EFA", "a b", "a/b", "-a", "a..b"])
-def test_a_name_that_no_image_can_have(name):
+def test_a_name_that_no_image_can_have(name: str) -> None:
     assert f"matrix.yaml:2: '{name}' cannot name an image" in refused(text=TARGET.replace("mine", f'"{name}"'))
 
 
-def test_no_target():
+def test_no_target() -> None:
     assert refused(text="targets: {}\n") == "matrix.yaml:1: there is no target: add one"
 
 
-def test_values_of_an_axis_that_the_target_lacks():
+def test_values_of_an_axis_that_the_target_lacks() -> None:
     text = TARGET.replace("      pytorch: 2.15.0\n", "")
     assert "the default row has no pytorch" in refused("    values: {pytorch: [2.15.0]}", text)
 
 
-def test_unknown_value_with_its_place_and_the_near_ones():
+def test_unknown_value_with_its_place_and_the_near_ones() -> None:
     error = refused(text=TARGET.replace("2.15.0", "2.15.9"), with_facts=True)
     assert error.startswith("matrix.yaml:7: pytorch '2.15.9' is not known: did you mean ")
     assert "2.15.0" in error
 
 
-def test_unknown_target():
-    with pytest.raises(RefusedError, match="no target 'efa-pytroch': did you mean efa-pytorch"):
+def test_unknown_target() -> None:
+    with pytest.raises(RefusedError, match=r"no target 'efa-pytroch'\ndid you mean efa-pytorch"):
         matrix.load().target("efa-pytroch")

@@ -2,15 +2,17 @@
 
 import re
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 import certifi
 import pytest
 
-from rdma_images import mirrors, paths
-from rdma_images.errors import RefusedError
-from rdma_images.model import Source
-from rdma_images.sources import COMPONENTS
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.model import Source
+from rdma_images.inputs import mirrors
+from rdma_images.inputs.sources import COMPONENTS
 
 TARBALL = Source("tool-1.2.0", "tool", "download", "https://vendor.example/a/tool-1.2.0.tar.gz", "sha256:0")
 BASE = Source("base-ubuntu24.04", "base", "base", "docker.io/library/ubuntu:24.04", "sha256:0")
@@ -19,7 +21,7 @@ INDEX = Source("package-index", "package-index", "index", "https://index.example
 
 
 @pytest.fixture
-def load(tmp_path):
+def load(tmp_path: Path) -> Callable[..., mirrors.Mirrors]:
     """Read mirrors.yaml with the text given."""
 
     def read(text: str, **environ: str) -> mirrors.Mirrors:
@@ -29,14 +31,14 @@ def load(tmp_path):
     return read
 
 
-def test_without_a_file_everything_comes_from_upstream(monkeypatch, tmp_path):
+def test_without_a_file_everything_comes_from_upstream(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(paths, "PROJECT", tmp_path)
     found = mirrors.load(environ={})
     assert [found.address(source) for source in (TARBALL, BASE, ARCHIVE, INDEX)] == [None] * 4
     assert found.ca_bundle.is_file()
 
 
-def test_a_file_that_was_named_must_be_there(tmp_path):
+def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
     for named in ({"path": tmp_path / "none.yaml", "environ": {}}, {"environ": {"RDMA_IMAGES_MIRRORS": "/none.yaml"}}):
         with pytest.raises(RefusedError, match=r"none\.yaml: no such file"):
             mirrors.load(**named)
@@ -57,26 +59,28 @@ def test_a_file_that_was_named_must_be_there(tmp_path):
         ("index: https://mirror.example/simple/", INDEX, "https://mirror.example/simple"),
     ],
 )
-def test_an_entry_replaces_a_source(load, entry, source, address):
+def test_an_entry_replaces_a_source(
+    load: Callable[..., mirrors.Mirrors], entry: str, source: Source, address: str
+) -> None:
     assert load(f"sources:\n  {entry}\n").address(source) == address
 
 
-def test_the_narrowest_name_wins(load):
+def test_the_narrowest_name_wins(load: Callable[..., mirrors.Mirrors]) -> None:
     found = load("sources:\n  tool-1.2.0: /id\n  tool: /component\n  download: /kind\n")
     assert found.address(TARBALL) == "/id"
     other = Source("tool-1.3.0", "tool", "download", "https://vendor.example/x", "")
     assert found.address(other) == "/component"
 
 
-def test_the_environment_stands_over_the_file(load):
+def test_the_environment_stands_over_the_file(load: Callable[..., mirrors.Mirrors]) -> None:
     found = load("sources:\n  tool: /file\n", RDMA_IMAGES_MIRROR_TOOL="/environment")
     assert found.address(TARBALL) == "/environment"
     assert load("", RDMA_IMAGES_MIRROR_TOOL_1_2_0="/exact").address(TARBALL) == "/exact"
 
 
-def test_an_entry_that_names_no_source_is_refused_with_its_line(load):
+def test_an_entry_that_names_no_source_is_refused_with_its_line(load: Callable[..., mirrors.Mirrors]) -> None:
     found = load("sources:\n  tool: /a\n  tol: /b\n")
-    with pytest.raises(RefusedError, match=r"mirrors\.yaml:3: tol is no source: did you mean tool\?"):
+    with pytest.raises(RefusedError, match=r"mirrors\.yaml:3: tol is no source\ndid you mean tool\?"):
         found.check(["tool"])
     with pytest.raises(RefusedError, match=r"\$RDMA_IMAGES_MIRROR_TOL: tol is no source"):
         load("", RDMA_IMAGES_MIRROR_TOL="/b").check(["tool"])
@@ -90,20 +94,20 @@ def test_an_entry_that_names_no_source_is_refused_with_its_line(load):
         ("sources:\n  tool: /a\n  tool: /b\n", ":3: 'tool' is written twice, first in line 2"),
         (
             "credentials:\n  host.example:\n    username: me\n    password: hunter2\n",
-            ":4: .*a password is never written",
+            ":4: .*a secret is never written",
         ),
         ("credentials:\n  host.example:\n    username: me\n", ":2: credentials.host.example has no 'password': add it"),
-        ("sources:\n  tool: ftp://mirror.example/\n", ":2: ftp:// is nothing that is read here: did you mean http"),
+        ("sources:\n  tool: ftp://mirror.example/\n", ":2: ftp:// is no supported scheme\ndid you mean http"),
         ("ca-bundle: /none.pem\n", ":1: the CA bundle /none.pem cannot be used: No such file"),
     ],
 )
-def test_a_file_that_is_wrong_says_where(load, text, says):
+def test_a_file_that_is_wrong_says_where(load: Callable[..., mirrors.Mirrors], text: str, says: str) -> None:
     with pytest.raises(RefusedError, match=says) as error:
         load(text)
     assert "hunter2" not in str(error.value)
 
 
-def test_logins_come_by_reference(load, tmp_path):
+def test_logins_come_by_reference(load: Callable[..., mirrors.Mirrors], tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("from file\n")
     text = (
         "credentials:\n"
@@ -117,14 +121,14 @@ def test_logins_come_by_reference(load, tmp_path):
     assert "from" not in repr(found)
 
 
-def test_a_missing_secret_is_named(load):
-    with pytest.raises(RefusedError, match=r"mirrors\.yaml:2: the environment has no ONE: set it"):
+def test_a_missing_secret_is_named(load: Callable[..., mirrors.Mirrors]) -> None:
+    with pytest.raises(RefusedError, match=r"mirrors\.yaml:2: the environment has no ONE\nset it"):
         load("credentials:\n  one.example: {username: me, password: 'env:ONE'}\n")
-    with pytest.raises(RefusedError, match="/none cannot be read: No such file"):
+    with pytest.raises(RefusedError, match="cannot be read: /none: No such file"):
         load("credentials:\n  one.example: {username: me, password: 'file:/none'}\n")
 
 
-def test_a_login_in_an_address_is_taken_out_of_it(load):
+def test_a_login_in_an_address_is_taken_out_of_it(load: Callable[..., mirrors.Mirrors]) -> None:
     found = load("", RDMA_IMAGES_MIRROR_INDEX="https://me:p%40ss@index.example:8443/simple")
     assert found.address(INDEX) == "https://index.example:8443/simple"
     assert found.login("https://index.example:8443/simple") == mirrors.Login("me", "p@ss")
@@ -132,7 +136,7 @@ def test_a_login_in_an_address_is_taken_out_of_it(load):
     assert found.with_login("https://index.example:8443/simple") == "https://me:p%40ss@index.example:8443/simple"
 
 
-def test_a_signature_keeps_its_ending_and_a_key_its_name():
+def test_a_signature_keeps_its_ending_and_a_key_its_name() -> None:
     upstream = "https://vendor.example/a/tool.tar.gz"
     assert mirrors.beside("/srv/t.tgz", upstream, f"{upstream}.sig") == "/srv/t.tgz.sig"
     assert mirrors.beside("https://m.example/f/t.tgz", upstream, "https://vendor.example/tool.key") == (
@@ -140,7 +144,9 @@ def test_a_signature_keeps_its_ending_and_a_key_its_name():
     )
 
 
-def test_the_ca_bundle_is_the_chosen_one_then_the_environments_then_the_systems(load, tmp_path):
+def test_the_ca_bundle_is_the_chosen_one_then_the_environments_then_the_systems(
+    load: Callable[..., mirrors.Mirrors], tmp_path: Path
+) -> None:
     copies = {name: tmp_path / f"{name}.pem" for name in ("file", "variable", "system")}
     for copy in copies.values():
         copy.write_bytes(Path(certifi.where()).read_bytes())
@@ -153,13 +159,15 @@ def test_the_ca_bundle_is_the_chosen_one_then_the_environments_then_the_systems(
 
 
 @pytest.mark.parametrize("content", ["", "no certificate"])
-def test_a_bundle_without_a_certificate_is_refused(load, tmp_path, content):
+def test_a_bundle_without_a_certificate_is_refused(
+    load: Callable[..., mirrors.Mirrors], tmp_path: Path, content: str
+) -> None:
     (tmp_path / "ca.pem").write_text(content)
     with pytest.raises(RefusedError, match=r"\$RDMA_IMAGES_CA_BUNDLE: the CA bundle .* cannot be used: "):
         load("", RDMA_IMAGES_CA_BUNDLE=str(tmp_path / "ca.pem"))
 
 
-def test_the_example_is_a_valid_file():
+def test_the_example_is_a_valid_file() -> None:
     example = paths.PROJECT / "mirrors.example.yaml"
     variables = dict.fromkeys(re.findall(r"env:(\w+)", example.read_text()), "secret")
     mirrors.load(example, variables).check(COMPONENTS)

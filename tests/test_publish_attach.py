@@ -2,14 +2,15 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from publish_doubles import Store, served
 
-from rdma_images.publish import faults, mend
 from rdma_images.publish.attach import FORM, Artifact, attach, attachments, content_of, fallback_tag
-from rdma_images.publish.client import OCI_MANIFEST, Manifest, Repository, canonical
-from rdma_images.publish.http import Connection
+from rdma_images.registry import faults
+from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
+from rdma_images.registry.http import Connection
+from tests.publish_doubles import Store, served
 
 IMAGE = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "layers": []}))
 BILL = Artifact("application/vnd.cyclonedx+json", "sbom.cdx.json", b'{"a":1}', "2026-11-21T08:00:00+00:00")
@@ -17,12 +18,12 @@ PROOF = Artifact("application/vnd.in-toto+json", "report.json", b'{"b":2}', "202
 
 
 @pytest.fixture(autouse=True)
-def state(tmp_path, monkeypatch):
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
 
 
 @pytest.mark.parametrize("referrers", [True, False])
-def test_what_is_attached_is_found_once_however_often_it_is_attached(referrers):
+def test_what_is_attached_is_found_once_however_often_it_is_attached(referrers: bool) -> None:
     store = Store(referrers=referrers)
     with served(store.handler()) as host:
         there = Repository(Connection(host, lambda: None), "r")
@@ -37,8 +38,8 @@ def test_what_is_attached_is_found_once_however_often_it_is_attached(referrers):
     assert (fallback_tag(IMAGE.digest) in store.manifests) is not referrers
 
 
-def test_a_list_at_which_the_registry_fails_is_begun_again(monkeypatch):
-    monkeypatch.setattr(mend.time, "sleep", lambda _: None)
+def test_a_list_at_which_the_registry_fails_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
     store = Store(referrers=False)
     with served(store.handler()) as host:
         there = Repository(Connection(host, lambda: None), "r")
@@ -51,7 +52,7 @@ def test_a_list_at_which_the_registry_fails_is_begun_again(monkeypatch):
         assert len(attachments(there, IMAGE.digest)) == 2
 
 
-def test_what_others_attached_stays():
+def test_what_others_attached_stays() -> None:
     store = Store(referrers=False)
     with served(store.handler()) as host:
         there = Repository(Connection(host, lambda: None), "r")
@@ -60,7 +61,7 @@ def test_what_others_attached_stays():
         assert len(attachments(there, IMAGE.digest)) == 2
 
 
-def test_the_manifest_says_what_it_belongs_to():
+def test_the_manifest_says_what_it_belongs_to() -> None:
     store = Store()
     with served(store.handler()) as host:
         there = Repository(Connection(host, lambda: None), "r")
@@ -72,7 +73,7 @@ def test_the_manifest_says_what_it_belongs_to():
 
 
 @pytest.mark.parametrize("referrers", [True, False])
-def test_one_that_says_the_same_in_other_bytes_is_not_attached_beside_it(referrers):
+def test_one_that_says_the_same_in_other_bytes_is_not_attached_beside_it(referrers: bool) -> None:
     store = Store(referrers=referrers)
     later = replace(PROOF, content=b'{"b":3}', created="2026-11-22T08:00:00+00:00")
     with served(store.handler()) as host:

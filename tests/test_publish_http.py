@@ -2,22 +2,22 @@
 
 import pytest
 import requests
-from publish_doubles import Handler, Store, served
 
-from rdma_images.publish import faults
-from rdma_images.publish.client import OCI_MANIFEST, Manifest, Repository, canonical, digest_of
-from rdma_images.publish.http import Connection
-from rdma_images.publish.secrets import Login
+from rdma_images.registry import faults
+from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical, digest_of
+from rdma_images.registry.credentials import Login
+from rdma_images.registry.http import Connection
+from tests.publish_doubles import Handler, Store, served
 
 GOOD = Login("ci", "secret")
 
 
-def repository(host, login=GOOD):
+def repository(host: str, login: Login | None = GOOD) -> Repository:
     return Repository(Connection(host, lambda: login), "training/efa-pytorch")
 
 
 @pytest.mark.parametrize("auth", ["none", "basic", "bearer"])
-def test_blobs_and_manifests_go_and_come_back(auth):
+def test_blobs_and_manifests_go_and_come_back(auth: str) -> None:
     store = Store(auth)
     with served(store.handler()) as host:
         there = repository(host)
@@ -29,7 +29,7 @@ def test_blobs_and_manifests_go_and_come_back(auth):
         assert there.head("v2") is None
 
 
-def test_a_blob_that_is_there_is_not_sent_again():
+def test_a_blob_that_is_there_is_not_sent_again() -> None:
     store = Store()
     with served(store.handler()) as host:
         there = repository(host)
@@ -39,7 +39,7 @@ def test_a_blob_that_is_there_is_not_sent_again():
         assert [method for method, _ in store.asked[before:]] == ["HEAD"]
 
 
-def test_a_blob_at_which_the_registry_fails_is_sent():
+def test_a_blob_at_which_the_registry_fails_is_sent() -> None:
     store = Store()
     with served(store.handler()) as host:
         there = repository(host)
@@ -47,7 +47,7 @@ def test_a_blob_at_which_the_registry_fails_is_sent():
         assert there.blob(there.put_blob(b"content")) == b"content"
 
 
-def test_a_blob_that_the_registry_holds_in_part_is_told():
+def test_a_blob_that_the_registry_holds_in_part_is_told() -> None:
     store = Store()
     store.blobs[digest_of(b"content")] = b""
     with (
@@ -57,14 +57,14 @@ def test_a_blob_that_the_registry_holds_in_part_is_told():
         repository(host).put_blob(b"content")
 
 
-def test_an_identity_token_is_exchanged():
+def test_an_identity_token_is_exchanged() -> None:
     store = Store("bearer")
     with served(store.handler()) as host:
         repository(host, Login(identity_token="secret")).head("v1")
     assert store.tokens[0]["grant_type"] == ["refresh_token"]
 
 
-def test_a_token_that_expired_is_fetched_again():
+def test_a_token_that_expired_is_fetched_again() -> None:
     store = Store("bearer")
     with served(store.handler()) as host:
         there = repository(host)
@@ -74,7 +74,7 @@ def test_a_token_that_expired_is_fetched_again():
     assert digest_of(b"two") in store.blobs
 
 
-def test_a_login_that_expired_is_asked_for_again():
+def test_a_login_that_expired_is_asked_for_again() -> None:
     store = Store("basic")
     logins = iter([GOOD, Login("ci", "fresh")])
     with served(store.handler()) as host:
@@ -86,7 +86,7 @@ def test_a_login_that_expired_is_asked_for_again():
 
 
 @pytest.mark.parametrize("auth", ["basic", "bearer"])
-def test_a_wrong_password_is_a_sentence_without_it(auth):
+def test_a_wrong_password_is_a_sentence_without_it(auth: str) -> None:
     with served(Store(auth).handler()) as host:
         there = repository(host, Login("ci", "hunter2"))
         with pytest.raises(faults.UnauthorizedError, match="does not take the credentials") as caught:
@@ -94,7 +94,7 @@ def test_a_wrong_password_is_a_sentence_without_it(auth):
         assert "hunter2" not in str(caught.value)
 
 
-def page(handler):
+def page(handler: Handler) -> None:
     handler.answer(200, b"<html>Welcome!</html>", {"Content-Type": "text/html"})
 
 
@@ -105,24 +105,30 @@ class Page(Handler):
 
 
 @pytest.mark.parametrize("asked", ["head", "manifest"])
-def test_a_web_server_is_no_registry(asked):
-    with served(Page) as host, pytest.raises(faults.MalformedError, match="is no JSON object: is a registry there"):
+def test_a_web_server_is_no_registry(asked: str) -> None:
+    with served(Page) as host, pytest.raises(faults.MalformedError, match="is no JSON object\nsee that a registry"):
         getattr(repository(host), asked)("v1")
 
 
-def test_a_token_endpoint_that_answers_with_a_page():
-    store = Store("bearer")
-    store.give_token = lambda request, *_: page(request)
+class PagesForTokens(Store):
+    """A registry whose token endpoint is a web page."""
+
+    def give_token(self, request: Handler, *_: object) -> None:
+        page(request)
+
+
+def test_a_token_endpoint_that_answers_with_a_page() -> None:
+    store = PagesForTokens("bearer")
     with served(store.handler()) as host, pytest.raises(faults.MalformedError, match="is no JSON object"):
         repository(host).head("v1")
 
 
-def test_no_login_where_one_is_wanted():
+def test_no_login_where_one_is_wanted() -> None:
     with served(Store("basic").handler()) as host, pytest.raises(faults.UnauthorizedError, match="there are none"):
         repository(host, None).head("v1")
 
 
-def test_other_bytes_than_asked_for_are_noticed():
+def test_other_bytes_than_asked_for_are_noticed() -> None:
     store = Store()
     with served(store.handler()) as host:
         there = repository(host)
@@ -132,15 +138,15 @@ def test_other_bytes_than_asked_for_are_noticed():
             there.blob(digest)
 
 
-def test_a_host_that_is_down():
+def test_a_host_that_is_down() -> None:
     with served(Store().handler()) as host:
         pass
-    with pytest.raises(faults.UnreachableError, match=f"{host} cannot be reached: the connection is refused"):
+    with pytest.raises(faults.UnreachableError, match=f"{host} is unreachable: the connection is refused"):
         repository(host).head("v1")
 
 
-def test_a_name_that_nobody_knows():
-    with pytest.raises(faults.UnreachableError, match=r"registry\.invalid cannot be reached"):
+def test_an_unknown_host() -> None:
+    with pytest.raises(faults.UnreachableError, match=r"registry\.invalid is an unknown host"):
         repository("registry.invalid").head("v1")
 
 
@@ -152,12 +158,12 @@ def test_a_name_that_nobody_knows():
         ("[Errno -3] Temporary failure in name resolution", True),
     ],
 )
-def test_a_name_is_asked_for_once_unless_nobody_could_be_asked(words, temporary):
+def test_a_name_is_asked_for_once_unless_nobody_could_be_asked(words: str, temporary: bool) -> None:
     error = requests.ConnectionError(f"Failed to resolve 'h' ({words})")
     assert faults.from_transport("h", error).temporary is temporary
 
 
-def test_credentials_do_not_follow_an_address_on_another_host():
+def test_credentials_do_not_follow_an_address_on_another_host() -> None:
     store = Store("basic")
     other = Store()
     with served(store.handler()) as host, served(other.handler()) as elsewhere:
@@ -178,47 +184,49 @@ def test_credentials_do_not_follow_an_address_on_another_host():
         (400, faults.PublishError, False),
     ],
 )
-def test_every_status_has_its_fault(status, kind, temporary):
+def test_every_status_has_its_fault(status: int, kind: type[object], temporary: bool) -> None:
     fault = faults.from_status("h", "r:v1", status, '{"errors": [{"code": "X", "message": "because"}]}')
     assert type(fault) is kind
     assert fault.temporary is temporary
     assert "because" in str(fault)
 
 
-def test_what_must_not_be_shown_is_masked():
+def test_what_must_not_be_shown_is_masked() -> None:
     said = faults.masked("PUT https://h/v2/r/blobs/uploads/1?_state=SECRET&x=y failed, Basic Y2k6c2VjcmV0 pw", ("pw",))
     assert "SECRET" not in said
     assert "Y2k6c2VjcmV0" not in said
     assert said.endswith("***")
 
 
-class TestPersist:
-    def test_faults_that_heal_are_tried_again(self):
-        waits, said, left = [], [], [faults.BusyError("a"), faults.UnreachableError("b")]
+class TestRetry:
+    def test_faults_that_heal_are_tried_again(self) -> None:
+        waits: list[float] = []
+        said: list[str] = []
+        left: list[faults.BusyError | faults.UnreachableError] = [faults.BusyError("a"), faults.UnreachableError("b")]
 
-        def action():
+        def action() -> str:
             if left:
                 raise left.pop(0)
             return "done"
 
-        assert faults.persist(action, first_wait=1, say=said.append, sleep=waits.append) == "done"
+        assert faults.retry(action, first_wait=1, say=said.append, sleep=waits.append) == "done"
         assert 1 <= waits[0] <= 1.25
         assert 2 <= waits[1] <= 2.5
         assert "trying again" in said[0]
 
-    def test_the_last_fault_is_raised(self):
-        waits = []
+    def test_the_last_fault_is_raised(self) -> None:
+        waits: list[float] = []
 
-        def action():
+        def action() -> None:
             raise faults.BusyError("still")
 
         with pytest.raises(faults.BusyError, match="still"):
-            faults.persist(action, attempts=3, sleep=waits.append)
+            faults.retry(action, attempts=3, sleep=waits.append)
         assert len(waits) == 2
 
-    def test_what_does_not_heal_is_raised_at_once(self):
-        def action():
+    def test_what_does_not_heal_is_raised_at_once(self) -> None:
+        def action() -> None:
             raise faults.DeniedError("no")
 
         with pytest.raises(faults.DeniedError):
-            faults.persist(action, sleep=lambda _: pytest.fail("waited"))
+            faults.retry(action, sleep=lambda _: pytest.fail("waited"))

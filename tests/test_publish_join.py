@@ -1,53 +1,59 @@
 """Platforms become one index, when all of them are there and somebody answers for each."""
 
-import pytest
-from publish_doubles import Store, served
-from test_publish_proof import put_image
-from test_tags import another
+from collections.abc import Iterator
+from pathlib import Path
 
-from rdma_images import facts, matrix, paths, plan
+import pytest
+
+from rdma_images import facts
+from rdma_images.core import paths
+from rdma_images.core.model import Image
+from rdma_images.plan import matrix, plan
 from rdma_images.publish import join, publication
-from rdma_images.publish.client import Repository
-from rdma_images.publish.http import Connection
 from rdma_images.publish.keys import Signer
 from rdma_images.publish.progress import Lines
 from rdma_images.publish.publication import Place, Publication
 from rdma_images.publish.push import Pace, Traffic
-from rdma_images.publish.registries import Oci
-from rdma_images.publish.send import Means
+from rdma_images.publish.send import Publisher
+from rdma_images.registry.client import Manifest, Repository
+from rdma_images.registry.http import Connection
+from rdma_images.registry.registries import Oci
+from tests.publish_doubles import Store, served
+from tests.published_image import put_image
+from tests.test_tags import another
 
 
 @pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
 
 
 @pytest.fixture
-def images():
+def images() -> list[Image]:
     (amd,) = plan.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
     return [amd, another(amd, platform="linux/arm64")]
 
 
 @pytest.fixture
-def place():
+def place() -> Iterator[tuple[Repository, Oci]]:
     store = Store()
     with served(store.handler()) as host:
         yield Repository(Connection(host, lambda: None), "efa-pytorch"), Oci(kind="oci", host=host, credentials="none")
 
 
-def tag_of(image):
+def tag_of(image: Image) -> str:
     plain = image.tag.removesuffix("-arm64")
     return f"{plain}-{image.platform.removeprefix('linux/')}"
 
 
-def put(there, image, created="2026-11-21T08:00:00Z"):
+def put(there: Repository, image: Image, created: str = "2026-11-21T08:00:00Z") -> Manifest:
     """The image in the registry under its tag, as whoever may push could have put it there."""
     manifest = put_image(there, image, image.platform, created=created)
     there.put_manifest(tag_of(image), manifest)
     return manifest
 
 
-def publish(there, image, **more):
+def publish(there: Repository, image: Image, **more: str) -> Manifest:
     """The same, and the publication of this machine that says so."""
     manifest = put(there, image, **more)
     ref = f"{there.ref}@{manifest.digest}"
@@ -71,13 +77,15 @@ def publish(there, image, **more):
     return manifest
 
 
-def joined(images, entry, signer=None):
-    means = Means(lambda: pytest.fail("nothing is sent"), Lines(lambda _: None), signer, Pace(1))
-    (outcome,) = join.join(images, matrix.load(), {"local": entry}, means)
+def joined(images: list[Image], entry: Oci, signer: Signer | None = None) -> join.Joined:
+    publisher = Publisher(lambda: pytest.fail("nothing is sent"), Lines(lambda _: None), signer, Pace(1))
+    (outcome,) = join.join(images, matrix.load(), {"local": entry}, publisher)
     return outcome
 
 
-def test_both_platforms_are_found_under_the_plain_tag_and_the_short_ones(images, place):
+def test_both_platforms_are_found_under_the_plain_tag_and_the_short_ones(
+    images: list[Image], place: tuple[Repository, Oci]
+) -> None:
     there, entry = place
     for image in images:
         publish(there, image)
@@ -91,14 +99,14 @@ def test_both_platforms_are_found_under_the_plain_tag_and_the_short_ones(images,
     assert joined(images, entry) == outcome
 
 
-def test_a_platform_that_is_not_there_yet_leaves_no_tag(images, place):
+def test_a_platform_that_is_not_there_yet_leaves_no_tag(images: list[Image], place: tuple[Repository, Oci]) -> None:
     there, entry = place
     publish(there, images[0])
     assert "publish linux/arm64 first" in joined(images, entry).error
     assert there.head(images[0].tag) is None
 
 
-def test_what_nobody_here_published_is_not_joined(images, place):
+def test_what_nobody_here_published_is_not_joined(images: list[Image], place: tuple[Repository, Oci]) -> None:
     there, entry = place
     publish(there, images[0])
     put(there, images[1])
@@ -106,7 +114,9 @@ def test_what_nobody_here_published_is_not_joined(images, place):
     assert there.head(images[0].tag) is None
 
 
-def test_what_somebody_put_in_the_place_of_ours_is_not_joined(images, place):
+def test_what_somebody_put_in_the_place_of_ours_is_not_joined(
+    images: list[Image], place: tuple[Repository, Oci]
+) -> None:
     there, entry = place
     for image in images:
         publish(there, image)
@@ -115,14 +125,16 @@ def test_what_somebody_put_in_the_place_of_ours_is_not_joined(images, place):
     assert there.head(images[0].tag) is None
 
 
-def test_an_index_is_not_signed_over_what_is_not(images, place):
+def test_an_index_is_not_signed_over_what_is_not(images: list[Image], place: tuple[Repository, Oci]) -> None:
     there, entry = place
     for image in images:
         publish(there, image)
-    assert "is not signed, and its index is to be" in joined(images, entry, Signer("k")).error
+    assert "is not signed, but its index would be" in joined(images, entry, Signer("k")).error
 
 
-def test_where_tags_do_not_change_a_rebuilt_platform_makes_an_index_with_a_tag_of_its_own(images, place):
+def test_where_tags_do_not_change_a_rebuilt_platform_makes_an_index_with_a_tag_of_its_own(
+    images: list[Image], place: tuple[Repository, Oci]
+) -> None:
     there, entry = place
     entry = entry.model_copy(update={"immutable": True})
     for image in images:
@@ -136,7 +148,7 @@ def test_where_tags_do_not_change_a_rebuilt_platform_makes_an_index_with_a_tag_o
     assert there.head("latest") == there.head(second.tags[0]) == digest
 
 
-def test_short_tags_do_not_go_back_to_an_older_index(images, place):
+def test_short_tags_do_not_go_back_to_an_older_index(images: list[Image], place: tuple[Repository, Oci]) -> None:
     there, entry = place
     for image in images:
         publish(there, image, created="2026-11-22T08:00:00Z")
@@ -148,6 +160,6 @@ def test_short_tags_do_not_go_back_to_an_older_index(images, place):
     assert there.head("latest") == newer.ref.partition("@")[2]
 
 
-def test_one_platform_needs_no_index(images, place):
-    means = Means(engine=lambda: pytest.fail("nothing is sent"), watcher=Lines(lambda _: None))
-    assert join.join(images[:1], matrix.load(), {"local": place[1]}, means) == ()
+def test_one_platform_needs_no_index(images: list[Image], place: tuple[Repository, Oci]) -> None:
+    publisher = Publisher(engine=lambda: pytest.fail("nothing is sent"), watcher=Lines(lambda _: None))
+    assert join.join(images[:1], matrix.load(), {"local": place[1]}, publisher) == ()

@@ -1,36 +1,37 @@
 """Short tags go forward only."""
 
-import pytest
-from publish_doubles import Store, served
+from collections.abc import Iterator
 
-from rdma_images.publish import mend
-from rdma_images.publish.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
-from rdma_images.publish.http import Connection
+import pytest
+
 from rdma_images.publish.moving import made, move
+from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
+from rdma_images.registry.http import Connection
+from tests.publish_doubles import Store, served
 
 OLD, NEW = "2026-11-20T08:00:00Z", "2026-11-21T08:00:00.123456789Z"
 
 
 @pytest.fixture
-def store():
+def store() -> Store:
     return Store()
 
 
 @pytest.fixture
-def there(store):
+def there(store: Store) -> Iterator[Repository]:
     with served(store.handler()) as host:
         yield Repository(Connection(host, lambda: None), "r")
 
 
-def put(there, created, seed=""):
+def put(there: Repository, created: int | str | None, seed: str = "") -> Manifest:
     config = there.put_blob(canonical({"created": created, "seed": seed}))
     manifest = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "config": {"digest": config}, "layers": []}))
     there.put_manifest(manifest.digest, manifest)
     return manifest
 
 
-def test_forward_and_never_back(there):
-    said = []
+def test_forward_and_never_back(there: Repository) -> None:
+    said: list[str] = []
     old, new = put(there, OLD), put(there, NEW)
     assert move(["latest", "2.15"], old.digest, there, said.append) == ("latest", "2.15")
     assert move(["latest"], new.digest, there, said.append) == ("latest",)
@@ -40,15 +41,17 @@ def test_forward_and_never_back(there):
     assert f":latest stays with {new.digest}, whose sources are of 2026-11-21 08:00 UTC" in said[0]
 
 
-def test_a_rebuild_of_the_same_sources_is_no_step_back(there):
+def test_a_rebuild_of_the_same_sources_is_no_step_back(there: Repository) -> None:
     first, second = put(there, NEW), put(there, NEW, "rebuilt")
     move(["latest"], first.digest, there, print)
     assert move(["latest"], second.digest, there, print) == ("latest",)
     assert there.head("latest") == second.digest
 
 
-def test_a_tag_at_which_the_registry_fails_is_written_again(there, store, monkeypatch):
-    monkeypatch.setattr(mend.time, "sleep", lambda _: None)
+def test_a_tag_at_which_the_registry_fails_is_written_again(
+    there: Repository, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
     image = put(there, OLD)
     move(["latest"], image.digest, there, print)
     store.failing["latest"] = 9
@@ -56,8 +59,8 @@ def test_a_tag_at_which_the_registry_fails_is_written_again(there, store, monkey
     assert there.head("latest") == image.digest
 
 
-def test_a_short_trouble_takes_no_tag_back(there, store, monkeypatch):
-    monkeypatch.setattr(mend.time, "sleep", lambda _: None)
+def test_a_short_trouble_takes_no_tag_back(there: Repository, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
     old, new = put(there, OLD), put(there, NEW)
     move(["latest"], new.digest, there, print)
     store.failing["latest"] = 2
@@ -66,12 +69,12 @@ def test_a_short_trouble_takes_no_tag_back(there, store, monkeypatch):
 
 
 @pytest.mark.parametrize("created", [None, "", "yesterday", 3])
-def test_what_does_not_say_when_it_was_made_gives_way(created, there):
+def test_what_does_not_say_when_it_was_made_gives_way(created: int | str | None, there: Repository) -> None:
     move(["latest"], put(there, created).digest, there, print)
     assert move(["latest"], put(there, OLD).digest, there, print) == ("latest",)
 
 
-def test_an_index_is_as_new_as_its_newest_image(there):
+def test_an_index_is_as_new_as_its_newest_image(there: Repository) -> None:
     members = [one.descriptor.as_json() for one in (put(there, OLD), put(there, NEW))]
     index = Manifest(OCI_INDEX, canonical({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": members}))
     there.put_manifest("joint", index)

@@ -6,40 +6,41 @@ from rich.console import Console
 
 from rdma_images.publish import view
 from rdma_images.publish.attach import Attached
+from rdma_images.publish.attachment_checks import Finding
 from rdma_images.publish.events import Push
-from rdma_images.publish.progress import Bars, Lines, mebibytes
+from rdma_images.publish.progress import Bars, Lines
 from rdma_images.publish.publication import Place
 from rdma_images.publish.publish import Outcome
 from rdma_images.publish.push import Traffic
-from rdma_images.publish.verify import Finding, Verification
+from rdma_images.publish.verify import Verification
 
 
-def pushing(current, total=100 << 20, layer="9d1c09127175"):
+def pushing(current: int, total: int = 100_000_000, layer: str = "9d1c09127175") -> Push:
     push = Push()
     push.take({"status": "Pushing", "progressDetail": {"current": current, "total": total}, "id": layer}, "h", "r")
     return push
 
 
-def test_lines_come_every_ten_seconds():
+def test_lines_come_every_ten_seconds() -> None:
     now = [0.0]
-    said = []
+    said: list[str] = []
     lines = Lines(said.append, lambda: now[0])
-    push = pushing(10 << 20)
+    push = pushing(10_000_000)
     for second in range(25):
         now[0] = float(second)
         lines.moved(push)
-    assert said == ["  0 of 1 layers, 10.0 MiB of 100.0 MiB sent"] * 2
+    assert said == ["  0 of 1 layers, 10.0 MB of 100 MB sent"] * 2
 
 
-def test_a_bar_comes_with_a_layer_and_goes_when_it_has_arrived():
+def test_a_bar_comes_with_a_layer_and_goes_when_it_has_arrived() -> None:
     screen = io.StringIO()
     with Bars(Console(file=screen, force_terminal=True, width=100)) as bars:
-        push = pushing(50 << 20)
+        push = pushing(50_000_000)
         bars.moved(push)
         bars.moved(push)
         bars._progress.refresh()
         assert "9d1c09127175" in screen.getvalue()
-        assert "50.0/100.0 MiB" in screen.getvalue()
+        assert "50.0/100.0 MB" in screen.getvalue()
         push.take({"status": "Pushed", "progressDetail": {}, "id": "9d1c09127175"}, "h", "r")
         bars.moved(push)
         assert not bars._progress.tasks
@@ -47,12 +48,7 @@ def test_a_bar_comes_with_a_layer_and_goes_when_it_has_arrived():
     assert "a [line] as it is" in screen.getvalue()
 
 
-def test_sizes():
-    assert mebibytes(1536 << 10) == "1.5 MiB"
-    assert mebibytes(3 << 30) == "3.00 GiB"
-
-
-def test_a_publication_is_told_in_lines_that_can_be_copied():
+def test_a_publication_is_told_in_lines_that_can_be_copied() -> None:
     place = Place(
         registry="local",
         ref="127.0.0.1:5000/training/efa-pytorch@sha256:" + "a" * 64,
@@ -60,27 +56,27 @@ def test_a_publication_is_told_in_lines_that_can_be_copied():
         result="pushed",
         media_type="application/vnd.oci.image.manifest.v1+json",
         layers=2,
-        bytes=3 << 20,
-        traffic=Traffic(pushed=2 << 20, mounted=1 << 20, seconds=2.0),
+        bytes=3_000_000,
+        traffic=Traffic(pushed=2_000_000, mounted=1_000_000, seconds=2.0),
         attached=(Attached("t", "report.json", "sha256:1", new=True),),
     )
-    outcomes = [Outcome("efa-1", "local", place), Outcome("efa-1", "far", error="far cannot be reached")]
+    outcomes = [Outcome("efa-1", "local", place), Outcome("efa-1", "far", error="far is unreachable")]
     assert view.text(outcomes).plain.splitlines() == [
         "local  efa-1",
-        "  result    pushed in 2.0 s, 1.0 MiB/s",
+        "  result    pushed in 2.0 s, 1.00 MB/s",
         f"  image     {place.ref}",
         "  tags      2.15.0-debian13, latest",
-        "  layers    2.0 MiB sent, 1.0 MiB mounted",
+        "  layers    2.00 MB sent, 1.00 MB mounted",
         "  attached  report.json; not signed",
         "far  efa-1",
-        "  failed    far cannot be reached",
+        "  failed    far is unreachable",
     ]
 
 
-def test_a_verification_is_a_line_for_each_thing():
-    found = Verification("r", (Finding("signature", None, "there is none"), Finding("report", False, "red: x")))
+def test_a_verification_is_a_line_for_each_thing() -> None:
+    found = Verification("r", (Finding("signature", None, "there is none"), Finding("report", False, "failed: x")))
     assert view.verified([found]).plain.splitlines() == [
         "r",
         "  not checked signature  there is none",
-        "  FAILED      report     red: x",
+        "  FAILED      report     failed: x",
     ]

@@ -3,21 +3,23 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from publish_doubles import served
-from test_publish_http import Page
 
-from rdma_images.paths import PROJECT
+from rdma_images.core.paths import PROJECT
+from tests.publish_doubles import served
+from tests.test_publish_http import Page
 
 REGISTRIES = "registries:\n  team-ecr:\n    kind: ecr\n    account: '123456789012'\n    region: us-east-1\n"
 
 
 @pytest.fixture
-def invoke(tmp_path):
+def invoke(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     (tmp_path / "registries.yaml").write_text(REGISTRIES)
 
-    def run(*words, registries=tmp_path / "registries.yaml"):
+    def run(*words: str, registries: Path = tmp_path / "registries.yaml") -> subprocess.CompletedProcess[str]:
         environ = os.environ | {"RDMA_IMAGES_REGISTRIES": str(registries)}
         command = [sys.executable, "-m", "invoke", *words]
         return subprocess.run(command, cwd=PROJECT, env=environ, capture_output=True, text=True, check=False)
@@ -39,7 +41,9 @@ def invoke(tmp_path):
         (("ci.matrix", "--changed-since", "0" * 40), "fetch the commit"),
     ],
 )
-def test_a_mistake_is_one_sentence(invoke, words, answer):
+def test_a_mistake_is_one_sentence(
+    invoke: Callable[..., subprocess.CompletedProcess[str]], words: tuple[str, ...], answer: str
+) -> None:
     done = invoke(*words)
     said = done.stdout + done.stderr
     assert done.returncode == 2, said
@@ -47,15 +51,17 @@ def test_a_mistake_is_one_sentence(invoke, words, answer):
     assert "Traceback" not in said
 
 
-def test_a_web_server_is_no_registry(invoke):
+def test_a_web_server_is_no_registry(invoke: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     with served(Page) as host:
         done = invoke("verify", "--image", f"{host}/a/b")
     assert done.returncode == 1
-    assert "is a registry there?" in done.stderr
+    assert "see that a registry is at this address" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_without_registries_the_example_is_named(invoke, tmp_path):
+def test_without_registries_the_example_is_named(
+    invoke: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
     done = invoke("publish", "--to", "x", registries=tmp_path / "none.yaml")
     assert done.returncode == 2
     assert "copy registries.example.yaml" in done.stderr

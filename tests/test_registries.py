@@ -1,35 +1,37 @@
 """registries.yaml: strict, without secrets, and its mistakes told with file and line."""
 
+from pathlib import Path
+
 import pytest
 
-from rdma_images import yamlfile
-from rdma_images.errors import RefusedError
-from rdma_images.publish import registries
-from rdma_images.publish.registries import EXAMPLE, Ecr, Oci, Registries, is_loopback
-from rdma_images.publish.secrets import Login, resolve
+from rdma_images.core import yaml_file
+from rdma_images.core.errors import RefusedError
+from rdma_images.registry import registries
+from rdma_images.registry.credentials import Login, resolve
+from rdma_images.registry.registries import EXAMPLE, Ecr, Oci, Registries, is_loopback
 
 
-def read(text):
-    return yamlfile.loads(text, Registries, "registries.yaml")
+def read(text: str) -> Registries:
+    return yaml_file.loads(text, Registries, "registries.yaml")
 
 
-def refused(text):
+def refused(text: str) -> str:
     with pytest.raises(RefusedError) as caught:
         read(text)
     return str(caught.value)
 
 
-def test_the_example_is_valid_and_shows_every_kind():
+def test_the_example_is_valid_and_shows_every_kind() -> None:
     found = registries.load(EXAMPLE).registries
     assert {one.kind for one in found.values()} == {"ecr", "ecr-public", "acr-aliyun", "acr-azure", "oci"}
 
 
-def test_without_a_file_the_mend_is_told(tmp_path):
+def test_without_a_file_the_fix_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"copy registries\.example\.yaml"):
         registries.load(tmp_path / "registries.yaml")
 
 
-def test_a_secret_written_out_is_refused_and_not_repeated():
+def test_a_secret_written_out_is_refused_and_not_repeated() -> None:
     said = refused(
         "registries:\n  r:\n    kind: oci\n    host: h.example\n    credentials:\n"
         "      username: env:U\n      password: hunter2\n"
@@ -53,13 +55,13 @@ def test_a_secret_written_out_is_refused_and_not_repeated():
         ("registries:\n  r:\n    kind: acr-aliyun\n    region: r\n    namespace: n\n", 2, "Personal"),
     ],
 )
-def test_mistakes_have_their_line(text, line, words):
+def test_mistakes_have_their_line(text: str, line: int, words: str) -> None:
     said = refused(text)
     assert f"registries.yaml:{line}: " in said
     assert words in said
 
 
-def test_unknown_names_get_the_near_ones():
+def test_unknown_names_get_the_near_ones() -> None:
     found = read("registries:\n  team-ecr:\n    kind: ecr\n    account: '123456789012'\n    region: us-east-1\n")
     with pytest.raises(RefusedError, match="did you mean team-ecr"):
         found.pick(("team-erc",))
@@ -85,18 +87,18 @@ def test_unknown_names_get_the_near_ones():
         ("registry.example.com", False),
     ],
 )
-def test_loopback(host, expected):
+def test_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 
-def test_the_registry_of_a_host():
+def test_the_registry_of_a_host() -> None:
     found = registries.load(EXAMPLE)
     assert isinstance(found.of_host("123456789012.dkr.ecr.us-east-1.amazonaws.com"), Ecr)
     assert found.of_host("registry.cn-hangzhou.aliyuncs.com") == found.registries["personal"]
     assert found.of_host("ghcr.io") == Oci(kind="oci", host="ghcr.io")
 
 
-def test_references_lead_to_secrets(tmp_path):
+def test_references_lead_to_secrets(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("from a file\n")
     assert resolve(f"file:{tmp_path}/secret") == "from a file"
     assert resolve("env:A", {"A": "from the environment"}) == "from the environment"
@@ -106,5 +108,5 @@ def test_references_lead_to_secrets(tmp_path):
         resolve(f"file:{tmp_path}/none")
 
 
-def test_a_login_does_not_show_its_secrets():
+def test_a_login_does_not_show_its_secrets() -> None:
     assert "hunter2" not in repr(Login("ci", "hunter2", "hunter2", "hunter2"))

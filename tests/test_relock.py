@@ -2,15 +2,18 @@
 
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rdma_images import ask, download, facts, lock, pins, relock, resolve
-from rdma_images.errors import RdmaImagesError, RefusedError
-from rdma_images.mirrors import Mirrors, plain
-from rdma_images.model import Component
-from rdma_images.wheels import Lock, Wheel
+from rdma_images import facts
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.model import Component, Image
+from rdma_images.inputs import download, lock, pins, reachable, relock, resolve
+from rdma_images.inputs.mirrors import Mirrors, plain
+from rdma_images.inputs.wheels import Asked, Lock, Wheel
+from rdma_images.registry import reference
 from tests.images import image
 from tests.loopback import Answer, Site, serve
 
@@ -18,16 +21,16 @@ DIGEST = "sha256:" + "a" * 64
 
 
 @pytest.fixture
-def locks(tmp_path, monkeypatch):
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of locks, and an index that has one version of everything."""
-    monkeypatch.setattr("rdma_images.paths.LOCKS", tmp_path / "locks")
+    monkeypatch.setattr("rdma_images.core.paths.LOCKS", tmp_path / "locks")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(download, "PAUSE", 0.0)
     monkeypatch.setattr(resolve, "resolve", answer)
     return tmp_path / "locks"
 
 
-def answer(question, *_, version: str = "2.15.0") -> Lock:
+def answer(question: Asked, *_: object, version: str = "2.15.0") -> Lock:
     """What a package index says, without asking one: tests/test_resolve.py asks a real one."""
     names = {"torch": version, "nvidia-nccl-cu13": "2.30.7"} if "torch" in question.requirements[0] else {"uv": "1"}
     wheels = [
@@ -38,7 +41,7 @@ def answer(question, *_, version: str = "2.15.0") -> Lock:
 
 
 @pytest.fixture
-def site():
+def site() -> Iterator[Site]:
     with serve() as running:
         yield running
 
@@ -50,7 +53,7 @@ def mirrors(site: Site) -> Mirrors:
     return Mirrors(Path(__file__), {plain(name): (address, "") for name, address in addresses.items()})
 
 
-def erdma():
+def erdma() -> Image:
     return image(
         axes={"base": "ubuntu22.04"},
         components={
@@ -61,12 +64,12 @@ def erdma():
     )
 
 
-def outcomes(site: Site, *images, upgrade: bool = False) -> dict[str, str]:
+def outcomes(site: Site, *images: Image, upgrade: bool = False) -> dict[str, str]:
     done = relock.relock(images, facts.load(), mirrors(site), upgrade)
     return {one.name: one.outcome for one in done}
 
 
-def test_everything_is_locked_once_and_then_kept(locks: Path, site: Site):
+def test_everything_is_locked_once_and_then_kept(locks: Path, site: Site) -> None:
     key = os.urandom(100)
     site.answers["/files/GPGKEY"] = Answer(key)
     for name in ("ubuntu:22.04", "debian:trixie-slim"):
@@ -95,7 +98,7 @@ def test_everything_is_locked_once_and_then_kept(locks: Path, site: Site):
     assert outcomes(site, erdma(), upgrade=True)["erdma-apt-key"] == "changed"
 
 
-def test_images_with_the_same_wheels_share_a_lock(locks: Path, site: Site):
+def test_images_with_the_same_wheels_share_a_lock(locks: Path, site: Site) -> None:
     outcomes(site, image(), image(target="other"), erdma())
     assert sorted(path.name for path in (locks / "python").iterdir()) == [
         "tools-linux-amd64.json",
@@ -104,7 +107,7 @@ def test_images_with_the_same_wheels_share_a_lock(locks: Path, site: Site):
     ]
 
 
-def test_what_is_out_of_reach_stops_nothing_else(locks: Path, site: Site):
+def test_what_is_out_of_reach_stops_nothing_else(locks: Path, site: Site) -> None:
     found = {one.name: one for one in relock.relock([erdma()], facts.load(), mirrors(site))}
     assert found["torch-2.15.0-py3.13-linux-amd64"].outcome == "new"
     assert found["docker.io/library/ubuntu:22.04"].outcome == "failed"
@@ -113,19 +116,23 @@ def test_what_is_out_of_reach_stops_nothing_else(locks: Path, site: Site):
     assert not (locks / "bases.yaml").exists()
 
 
-def test_a_base_that_this_host_bootstraps_may_be_out_of_reach(locks: Path, site: Site, monkeypatch):
-    monkeypatch.setattr(ask, "can_bootstrap", lambda name, _: name == "debian13")
+def test_a_base_that_this_host_bootstraps_may_be_out_of_reach(
+    locks: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reachable, "can_bootstrap", lambda name, _: name == "debian13")
     assert outcomes(site, image())["docker.io/library/debian:trixie-slim"] == "not needed"
-    monkeypatch.setattr(ask, "can_bootstrap", lambda *_: False)
+    monkeypatch.setattr(reachable, "can_bootstrap", lambda *_: False)
     assert outcomes(site, image())["docker.io/library/debian:trixie-slim"] == "failed"
     assert not (locks / "bases.yaml").exists()
 
 
-def test_wheels_that_cannot_be_resolved_are_said_and_the_old_lock_stays(locks: Path, site: Site, monkeypatch):
+def test_wheels_that_cannot_be_resolved_are_said_and_the_old_lock_stays(
+    locks: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outcomes(site, image())
     before = lock.load(image(), locks)
 
-    def fails(*_):
+    def fails(*_: object) -> None:
         raise RdmaImagesError("the package index is down")
 
     monkeypatch.setattr(resolve, "resolve", fails)
@@ -134,19 +141,19 @@ def test_wheels_that_cannot_be_resolved_are_said_and_the_old_lock_stays(locks: P
 
 
 @pytest.mark.usefixtures("locks")
-def test_an_upgrade_says_what_moved(site: Site, monkeypatch):
+def test_an_upgrade_says_what_moved(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes(site, image())
     monkeypatch.setattr(resolve, "resolve", lambda *question: answer(*question, version="2.15.1"))
     done = {one.name: one for one in relock.relock([image()], facts.load(), mirrors(site), upgrade=True)}
     assert done["torch-2.15.0-py3.13-linux-amd64"].detail == "torch 2.15.0 -> 2.15.1"
 
 
-def test_a_damaged_pin_is_refused(locks: Path):
+def test_a_damaged_pin_is_refused(locks: Path) -> None:
     locks.mkdir()
     (locks / "bases.yaml").write_text("pins:\n  docker.io/library/ubuntu:22.04: sha256:short\n")
     with pytest.raises(RefusedError, match=r"bases\.yaml:2: .* is no digest"):
         pins.bases(locks)
 
 
-def test_the_registry_of_docker_hub_answers_under_another_name():
-    assert ask.HUB != pins.DOCKER_HUB
+def test_the_registry_of_docker_hub_answers_under_another_name() -> None:
+    assert reachable.HUB != reference.DOCKER_HUB

@@ -11,15 +11,16 @@ import pytest
 from rich.console import Console
 
 from rdma_images import report as reports
-from rdma_images.errors import RdmaImagesError
-from rdma_images.model import Check, Report
-from rdma_images.paths import PROJECT
-from rdma_images.report import files
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import Check
+from rdma_images.core.paths import PROJECT
+from rdma_images.core.report import SCHEMA, Report, from_plain
 from rdma_images.report.table import sum_of
+from tests.case_parts import recorded
 
-CASE = json.loads((Path(__file__).parent / "data" / "cases" / "efa-pytorch.json").read_text())
+CASE = recorded()
 PASSED = Check("nccl.single", "one libnccl is in the image", "static", "error", "passed", "one file", "/x/libnccl.so.2")
-FAILED = replace(PASSED, id="plugin.found", outcome="failed", found="<script>alert(1)</script>", mend="link it")
+FAILED = replace(PASSED, id="plugin.found", outcome="failed", found="<script>alert(1)</script>", fix="link it")
 WARNED = replace(FAILED, id="size.budget", severity="warning")
 SKIPPED = replace(PASSED, id="device.mtu", outcome="skipped", reason="no device", found="")
 
@@ -33,7 +34,7 @@ def report(*checks: Check) -> Report:
 def test_written_and_read_back(tmp_path: Path) -> None:
     written = report(PASSED, SKIPPED)
     path = reports.write(written, tmp_path)
-    assert reports.load(path) == written
+    assert reports.REPORT.load(path) == written
     assert json.loads(path.read_text())["passed"] is True
     assert {p.name for p in tmp_path.iterdir()} == {"report.json", "report.html"}
 
@@ -44,7 +45,7 @@ def test_the_schema_in_docs_describes_what_is_written(tmp_path: Path) -> None:
     assert set(schema["properties"]) == set(written) == set(schema["required"])
     check = schema["properties"]["checks"]["items"]
     assert set(check["properties"]) == set(written["checks"][0]) == set(check["required"])
-    assert schema["properties"]["schema"]["const"] == written["schema"] == files.SCHEMA
+    assert schema["properties"]["schema"]["const"] == written["schema"] == SCHEMA
 
 
 def test_a_report_that_was_kept_says_so(tmp_path: Path) -> None:
@@ -52,45 +53,65 @@ def test_a_report_that_was_kept_says_so(tmp_path: Path) -> None:
     folder.mkdir()
     junit.write_text("<testsuites/>")
     assert reports.publish_kept(report(PASSED), junit, folder).reused
-    assert reports.load(folder / "report.json").reused
+    read = reports.REPORT.load(folder / "report.json")
+    assert read
+    assert read.reused
+
+
+def test_a_report_of_schema_1_is_read_and_written_as_2(tmp_path: Path) -> None:
+    text = (Path(__file__).parent / "data" / "report-schema-1.json").read_bytes()
+    old = {check["id"]: check for check in json.loads(text)["checks"]}
+    found = from_plain(json.loads(text))
+    assert found.schema == 2
+    assert {check.id: check.fix for check in found.checks} == {name: check["mend"] for name, check in old.items()}
+    assert [check.id for check in found.checks if check.fix] == ["layers.caches", "files.writable"]
+    path = reports.write(found, tmp_path)
+    assert reports.REPORT.load(path) == found
+    assert b'"mend"' not in path.read_bytes()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}', '{"schema": 1}'])
 def test_what_is_no_report(tmp_path: Path, text: str) -> None:
     path = tmp_path / "report.json"
-    with pytest.raises(RdmaImagesError, match="invoke validate"):
-        reports.load(path)
+    assert reports.REPORT.load(path) is None
     path.write_text(text)
     with pytest.raises(RdmaImagesError, match="invoke validate"):
-        reports.load(path)
+        reports.REPORT.load(path)
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("seconds", "x"), ("checks", [{"id": 1}]), ("checks", 5), ("rehearsal", "all"), ("schema", 2), ("facts", [])],
+    [("seconds", "x"), ("checks", [{"id": 1}]), ("checks", 5), ("rehearsal", "all"), ("schema", 3), ("facts", [])],
 )
 def test_a_damaged_report_is_a_sentence(tmp_path: Path, key: str, value: object) -> None:
     path = reports.write(report(PASSED), tmp_path)
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
     with pytest.raises(RdmaImagesError, match="invoke validate"):
-        reports.load(path)
+        reports.REPORT.load(path)
 
 
 def test_an_outcome_that_does_not_exist_is_a_sentence(tmp_path: Path) -> None:
     path = reports.write(report(PASSED), tmp_path)
     path.write_text(path.read_text().replace('"outcome": "passed"', '"outcome": "splendid"'))
     with pytest.raises(RdmaImagesError, match=r"checks\.0\.outcome"):
-        reports.load(path)
+        reports.REPORT.load(path)
     path.write_bytes(b"[" * 100_000)
-    with pytest.raises(RdmaImagesError, match="not a report"):
-        reports.load(path)
+    with pytest.raises(RdmaImagesError, match="cannot be read"):
+        reports.REPORT.load(path)
 
 
-@pytest.mark.parametrize("odd", [5, "x", None, [], [5], [{"bytes": "x"}], {"bytes": 10**400}, {"a": 5}])
-def test_a_page_leaves_out_what_is_odd(odd: object) -> None:
-    measured = dict.fromkeys(("layers", "torch", "tree", "tools", "system"), odd)
-    for facts in ({"measured": odd}, {"measured": measured}, {"measured": {"tree": {"files": odd, "libraries": odd}}}):
-        assert "nccl.single" in reports.page((replace(report(PASSED), facts=facts),))
+@pytest.mark.parametrize("odd", [5, "x", [], [5], [{"bytes": "x"}], {"bytes": 10**400}, {"a": 5}])
+@pytest.mark.parametrize("probe", ["layers", "torch", "tree", "tools", "system"])
+def test_a_measurement_of_another_form_is_left_out_and_named(tmp_path: Path, probe: str, odd: object) -> None:
+    text = json.loads(reports.write(report(PASSED), tmp_path).read_text())
+    text["facts"]["measured"][probe] = odd
+    found = from_plain(text)
+    assert found.checks == (PASSED,)
+    assert found.facts
+    assert getattr(found.facts.measured, probe) in (None, {}, ())
+    if odd not in ([], {}):
+        assert "another form" in found.facts.measured.missing[probe]
+    assert "nccl.single" in reports.page((found,))
 
 
 HOSTILE = "\x1b[2J\x1b]0;mine\x07\x9b31m\x00\u202egnp\nok  nccl.found  fine"
@@ -98,13 +119,14 @@ HOSTILE = "\x1b[2J\x1b]0;mine\x07\x9b31m\x00\u202egnp\nok  nccl.found  fine"
 
 def test_nothing_reaches_a_terminal_that_does_more_than_stand_there() -> None:
     odd = [
-        replace(FAILED, found=HOSTILE, expected=HOSTILE, mend=HOSTILE),
+        replace(FAILED, found=HOSTILE, expected=HOSTILE, fix=HOSTILE),
         replace(SKIPPED, reason=HOSTILE),
         replace(PASSED, found=HOSTILE),
     ]
-    console = Console(width=100, file=io.StringIO())
+    written = io.StringIO()
+    console = Console(width=100, file=written)
     console.print(reports.table(report(*odd)))
-    text = console.file.getvalue()
+    text = written.getvalue()
     assert all(c.isprintable() or c == "\n" for c in text)
     assert r"\x1b[2J" in text
     assert "\nok  nccl.found  fine" not in text
@@ -142,14 +164,14 @@ def test_the_page_fetches_and_runs_nothing() -> None:
 
 def test_the_page_shows_what_matters() -> None:
     page = reports.page((report(PASSED, FAILED),))
-    assert "does not hold" in page
+    assert '<span class="chip failed">failed</span>' in page
     assert "A rehearsal, not an image to ship" in page
     assert "2.30.7 at /opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2" in page
-    assert len(re.findall("<rect ", page)) == len(CASE["measured"]["layers"])
+    assert len(re.findall("<rect ", page)) == len(CASE.measured.layers or ())
 
 
-def shown(width: int = 100, **settings: bool) -> str:
-    console = Console(width=width, record=True, file=io.StringIO(), **settings)
+def shown(width: int = 100) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
     console.print(reports.table(report(PASSED, FAILED, WARNED, SKIPPED)))
     return console.export_text()
 

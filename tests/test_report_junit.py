@@ -1,8 +1,9 @@
 """Checks that no validator made, in the same report.xml."""
 
+from pathlib import Path
 from xml.etree import ElementTree
 
-from rdma_images.model import Check
+from rdma_images.core.model import Check, Outcome
 from rdma_images.report import junit
 
 XML = """<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests">
@@ -12,27 +13,34 @@ XML = """<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests">
 </testsuite></testsuites>"""
 
 
-def check(outcome, **fields):
+def check(outcome: Outcome, **fields: str) -> Check:
     return Check(f"datapath.{outcome}", "it holds", "datapath", "error", outcome, seconds=1.0, **fields)
 
 
-def test_checks_are_added_to_the_suite_and_counted(tmp_path):
+def element(suite: ElementTree.Element, path: str) -> ElementTree.Element:
+    found = suite.find(path)
+    assert found is not None, path
+    return found
+
+
+def test_checks_are_added_to_the_suite_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "report.xml"
     path.write_text(XML)
-    found = [check("passed"), check("failed", expected="a", found="<b>", mend="c"), check("skipped", reason="why")]
+    found = [check("passed"), check("failed", expected="a", found="<b>", fix="c"), check("skipped", reason="why")]
     junit.add(path, found)
     suite = ElementTree.parse(path).getroot()[0]
     counted = {name: suite.get(name) for name in ("tests", "failures", "skipped", "time")}
     assert counted == {"tests": "5", "failures": "1", "skipped": "2", "time": "3.500"}
-    failure = suite.find("testcase[@name='datapath.failed']/failure")
-    assert failure.get("message") == "expected: a\nfound: <b>\nmend: c"
-    assert suite.find("testcase[@name='datapath.skipped']/skipped").get("message") == "why"
-    assert suite.find("testcase[@name='datapath.passed']")[0].tag == "properties"
+    assert (
+        element(suite, "testcase[@name='datapath.failed']/failure").get("message") == "expected: a\nfound: <b>\nfix: c"
+    )
+    assert element(suite, "testcase[@name='datapath.skipped']/skipped").get("message") == "why"
+    assert element(suite, "testcase[@name='datapath.passed']")[0].tag == "properties"
 
 
-def test_what_an_image_said_leaves_the_xml_whole(tmp_path):
+def test_what_an_image_said_leaves_the_xml_whole(tmp_path: Path) -> None:
     path = tmp_path / "report.xml"
     path.write_text(XML)
     junit.add(path, [check("failed", found="\x1b[2J\x00"), check("skipped", reason="\ud800")])
     suite = ElementTree.parse(path).getroot()[0]
-    assert r"\x1b[2J\x00" in suite.find("testcase/failure").get("message")
+    assert r"\x1b[2J\x00" in element(suite, "testcase/failure").get("message", "")

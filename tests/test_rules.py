@@ -2,9 +2,12 @@
 
 import pytest
 
-from rdma_images import facts, matrix, rules
-from rdma_images.candidate import candidate
-from rdma_images.matrix import Target
+from rdma_images import facts
+from rdma_images.core.model import Broken
+from rdma_images.plan import matrix, rules
+from rdma_images.plan.candidate import candidate
+from rdma_images.plan.matrix import Target
+from tests.changed_facts import facts_with
 
 KNOWN = facts.load()
 OURS = matrix.load()
@@ -19,13 +22,13 @@ BOTH = Target(
 BARE = Target(summary="No CUDA", fabric="efa", default={"base": "debian13", "efa-installer": "1.50.0"})
 
 
-def broken(target, known=KNOWN, **changes):
+def broken(target: Target, known: facts.Facts = KNOWN, **changes: str) -> dict[str, Broken]:
     changes = {axis.replace("_", "-"): value for axis, value in changes.items()}
     return {found.rule: found for found in rules.check(candidate("mine", target, known, changes), known)}
 
 
 @pytest.mark.parametrize("target", [EFA, ERDMA])
-def test_default_rows_break_nothing(target):
+def test_default_rows_break_nothing(target: Target) -> None:
     assert broken(target) == {}
 
 
@@ -48,7 +51,7 @@ REFUSED = [
         {"aws_ofi_nccl": "1.12.0"},
         "plugin-broken",
         {"aws-ofi-nccl": "1.12.0", "efa-installer": "1.50.0"},
-        "1.12.1 is the mend",
+        "1.12.1 has the fix",
     ),
     (EFA, {"aws_ofi_nccl": "1.20.0"}, None, {}, ""),
     (
@@ -88,6 +91,9 @@ REFUSED = [
     (EFA, {"variant": "devel"}, None, {}, ""),
     (EFA, {"variant": "devel", "pytorch": "2.10.0"}, "devel-compiler", {"variant": "devel", "cuda": "12.8"}, "CUDA 13"),
     (TESTS, {}, None, {}, ""),
+    (TESTS, {"gpu": "sm_70"}, "gpu-compiler", {"gpu": "sm_70", "cuda": "13.0"}, "not for sm_70"),
+    (TESTS, {"gpu": "sm_87"}, "gpu-of-fabric", {"gpu": "sm_87", "fabric": "erdma"}, "theirs are sm_80, sm_86"),
+    (TESTS, {"gpu": "sm_90"}, None, {}, ""),
     (TESTS, {"cuda": "12.8"}, "nccl-tests-compiler", {"nccl-tests": "2.20.0", "cuda": "12.8"}, "for CUDA 13 alone"),
     (
         EFA,
@@ -127,8 +133,10 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("target", "changes", "rule", "versions", "words"), REFUSED)
-def test_refused_with_rule_versions_reason_and_source(target, changes, rule, versions, words):
-    found = broken(target, **changes)
+def test_refused_with_rule_versions_reason_and_source(
+    target: Target, changes: dict[str, str], rule: str | None, versions: dict[str, str], words: str
+) -> None:
+    found = broken(target, KNOWN, **changes)
     if rule is None:
         assert found == {}
         return
@@ -137,12 +145,12 @@ def test_refused_with_rule_versions_reason_and_source(target, changes, rule, ver
     assert found[rule].source
 
 
-def altered(table, version, **values):
+def altered(table: str, version: str, **values: str | tuple[int, int]) -> facts.Facts:
     """The facts with one row changed: for what no release of today does."""
     known = getattr(KNOWN, table)
     row = known.releases[version].model_copy(update=values)
     releases = known.releases | {version: row}
-    return facts.Facts(**(vars(KNOWN) | {table: known.model_copy(update={"releases": releases})}))
+    return facts_with(**{table: known.model_copy(update={"releases": releases})})
 
 
 @pytest.mark.parametrize(
@@ -158,50 +166,50 @@ def altered(table, version, **values):
         ({"efa-installer": "1.48.0", "aws-ofi-nccl": "1.21.1"}, ["which libfabric EFA installer 1.48.0 brings"]),
     ],
 )
-def test_what_is_not_known_is_said(changes, gaps):
+def test_what_is_not_known_is_said(changes: dict[str, str], gaps: list[str]) -> None:
     found = rules.unknown(candidate("efa-pytorch", EFA, KNOWN, changes), KNOWN)
     assert len(found) == len(gaps)
     for gap, words in zip(found, gaps, strict=True):
         assert words in gap
 
 
-def test_plugin_older_than_nccl_accepts():
+def test_plugin_older_than_nccl_accepts() -> None:
     known = altered("nccl", "2.30.7", net=(13, 14))
     assert "speaks net ABI v12 at most, NCCL 2.30.7 accepts v13 to v14" in broken(EFA, known)["plugin-abi"].reason
 
 
-def test_nccl_older_than_plugin_needs():
+def test_nccl_older_than_plugin_needs() -> None:
     known = altered("plugin", "1.21.1", min_nccl="2.31.0")
     assert set(broken(EFA, known)) == {"plugin-nccl"}
 
 
-def test_nccl_older_than_erdma_needs():
+def test_nccl_older_than_erdma_needs() -> None:
     known = altered("torch", "2.14.1", nccl="2.18.3", cuda="12.1")
     assert "needs NCCL 2.19" in broken(ERDMA, known)["erdma-nccl"].reason
 
 
-def test_cuda_without_a_known_driver():
+def test_cuda_without_a_known_driver() -> None:
     known = altered("torch", "2.15.0", cuda="14.0")
     assert "no minimum driver is known for CUDA 14" in broken(EFA, known)["cuda-driver"].reason
 
 
-def test_cuda_base_of_another_major():
+def test_cuda_base_of_another_major() -> None:
     bases = KNOWN.bases.bases | {"debian13": KNOWN.bases.bases["debian13"].model_copy(update={"cuda": "12.8.1"})}
-    known = facts.Facts(**(vars(KNOWN) | {"bases": KNOWN.bases.model_copy(update={"bases": bases})}))
+    known = facts_with(bases=KNOWN.bases.model_copy(update={"bases": bases}))
     assert set(broken(EFA, known)) == {"cuda-of-base"}
 
 
-def test_ngc_mode_is_switched_off_where_the_base_would_switch_it_on():
+def test_ngc_mode_is_switched_off_where_the_base_would_switch_it_on() -> None:
     nvidia = {"base": "cuda13.1.2-devel-ubuntu22.04", "pytorch": "2.14.1"}
     flags = tuple(flag for flag in KNOWN.efa.flags if flag.flag != "--disable-ngc")
-    known = facts.Facts(**(vars(KNOWN) | {"efa": KNOWN.efa.model_copy(update={"flags": flags})}))
-    assert broken(EFA, **nvidia) == {}
+    known = facts_with(efa=KNOWN.efa.model_copy(update={"flags": flags}))
+    assert broken(EFA, KNOWN, **nvidia) == {}
     assert "with --disable-ngc, and NCCL then uses TCP" in broken(EFA, known, **nvidia)["ngc-trap"].reason
     assert broken(EFA, known, **nvidia, efa_installer="1.47.0") == {}
     assert broken(EFA, known) == {}
 
 
-def test_every_rule_is_refused_somewhere_above():
+def test_every_rule_is_refused_somewhere_above() -> None:
     tested = (
         {case[2] for case in REFUSED}
         | {"plugin-abi", "plugin-nccl", "erdma-nccl", "cuda-driver", "cuda-of-base"}
@@ -211,6 +219,6 @@ def test_every_rule_is_refused_somewhere_above():
     assert {rule.id for rule in rules.RULES} == (tested | only_unknown) - {None}
 
 
-def test_ids_are_unique_and_each_rule_says_what_holds():
+def test_ids_are_unique_and_each_rule_says_what_holds() -> None:
     assert len({rule.id for rule in rules.RULES}) == len(rules.RULES)
     assert all(rule.summary.endswith(".") for rule in rules.RULES)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images import secrets, sources
-from rdma_images.errors import RefusedError
-from rdma_images.mirrors import Login, Mirrors
-from rdma_images.model import Source, Supply
+from rdma_images.build import build_secrets
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.model import Source, Supply
+from rdma_images.inputs import sources
+from rdma_images.inputs.mirrors import Login, Mirrors
 
 BUNDLE = Path(ssl.get_default_verify_paths().openssl_cafile)
 
@@ -46,14 +47,14 @@ def mirrors() -> Mirrors:
     return Mirrors(BUNDLE, {"INDEX": ("https://index.example/simple", "")}, logins)
 
 
-def test_the_ids_are_the_ones_that_the_dockerfiles_mount(mirrors):
-    with secrets.secrets(SUPPLIES, mirrors) as files:
+def test_the_ids_are_the_ones_that_the_dockerfiles_mount(mirrors: Mirrors) -> None:
+    with build_secrets.secrets(SUPPLIES, mirrors) as files:
         roles = [f"{name}{role}" for name in ("apt-auth", "apt-config", "apt-sources") for role in ("", "-builder")]
         assert sorted(files) == sorted([*roles, "ca-bundle", "netrc", "pip-config", "uv-config"])
 
 
-def test_only_this_user_can_read_them_and_only_while_the_build_runs(mirrors):
-    with secrets.secrets(SUPPLIES, mirrors) as files:
+def test_only_this_user_can_read_them_and_only_while_the_build_runs(mirrors: Mirrors) -> None:
+    with build_secrets.secrets(SUPPLIES, mirrors) as files:
         made = [path for path in files.values() if path != BUNDLE]
         assert {oct(path.stat().st_mode & 0o777) for path in made} == {"0o600"}
         assert {oct(path.parent.stat().st_mode & 0o777) for path in made} == {"0o700"}
@@ -61,11 +62,11 @@ def test_only_this_user_can_read_them_and_only_while_the_build_runs(mirrors):
     assert not any(path.exists() or path.parent.exists() for path in made)
 
 
-def test_they_are_gone_after_a_build_that_failed(mirrors):
+def test_they_are_gone_after_a_build_that_failed(mirrors: Mirrors) -> None:
     paths: list[Path] = []
 
     def build() -> None:
-        with secrets.secrets(SUPPLIES, mirrors) as files:
+        with build_secrets.secrets(SUPPLIES, mirrors) as files:
             paths.append(files["netrc"])
             raise KeyboardInterrupt
 
@@ -74,17 +75,17 @@ def test_they_are_gone_after_a_build_that_failed(mirrors):
     assert not paths[0].parent.exists()
 
 
-def test_a_bundle_that_buildkit_would_not_take_is_refused(mirrors, tmp_path):
-    (tmp_path / "ca.pem").write_bytes(bytes(secrets.LARGEST + 1))
+def test_a_bundle_that_buildkit_would_not_take_is_refused(mirrors: Mirrors, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_bytes(bytes(build_secrets.LARGEST + 1))
     with (
         pytest.raises(RefusedError, match=r"ca\.pem has 512001 bytes"),
-        secrets.secrets(SUPPLIES, replace(mirrors, ca_bundle=tmp_path / "ca.pem")),
+        build_secrets.secrets(SUPPLIES, replace(mirrors, ca_bundle=tmp_path / "ca.pem")),
     ):
         pass
 
 
-def test_the_package_index_reaches_uv_and_pip(mirrors):
-    texts = secrets.texts(SUPPLIES, mirrors)
+def test_the_package_index_reaches_uv_and_pip(mirrors: Mirrors) -> None:
+    texts = build_secrets.texts(SUPPLIES, mirrors)
     assert tomllib.loads(texts["uv-config"]) == {"index": [{"url": "https://index.example/simple", "default": True}]}
     pip = ConfigParser()
     pip.read_string(texts["pip-config"])
@@ -92,8 +93,8 @@ def test_the_package_index_reaches_uv_and_pip(mirrors):
     assert "machine index.example login me password index-password\n" in texts["netrc"]
 
 
-def test_an_archives_login_goes_to_apt_with_its_scheme(mirrors):
-    texts = secrets.texts(SUPPLIES, mirrors)
+def test_an_archives_login_goes_to_apt_with_its_scheme(mirrors: Mirrors) -> None:
+    texts = build_secrets.texts(SUPPLIES, mirrors)
     assert texts["apt-auth"] == (
         "machine http://plain.example:8080 login me password plain-password\n"
         "machine https://apt.example login me password apt-password\n"
@@ -102,24 +103,24 @@ def test_an_archives_login_goes_to_apt_with_its_scheme(mirrors):
     assert not any("password" in texts[name] for name in ("apt-sources", "apt-config", "uv-config", "pip-config"))
 
 
-def test_every_suite_of_every_archive_is_in_the_sources(mirrors):
-    assert secrets.texts(SUPPLIES, mirrors)["apt-sources"] == (
+def test_every_suite_of_every_archive_is_in_the_sources(mirrors: Mirrors) -> None:
+    assert build_secrets.texts(SUPPLIES, mirrors)["apt-sources"] == (
         "deb [signed-by=/keyring.gpg] https://apt.example/debian trixie main\n"
         "deb [signed-by=/keyring.gpg] https://apt.example/debian trixie-updates main\n"
         "deb [signed-by=/keyring.gpg] http://plain.example:8080/security trixie-security main\n"
     )
 
 
-def test_a_base_whose_archive_nobody_named_keeps_its_own_sources(mirrors):
-    texts = secrets.texts([apt("ubuntu", "", "noble")], mirrors)
+def test_a_base_whose_archive_nobody_named_keeps_its_own_sources(mirrors: Mirrors) -> None:
+    texts = build_secrets.texts([apt("ubuntu", "", "noble")], mirrors)
     assert texts["apt-sources"] == ""
     assert "sourcelist" not in texts["apt-config"]
     assert "CaInfo" in texts["apt-config"]
 
 
 @pytest.mark.skipif(not shutil.which("apt-config"), reason="apt is not installed")
-def test_apt_understands_its_configuration(mirrors, tmp_path):
-    (tmp_path / "apt.conf").write_text(secrets.texts(SUPPLIES, mirrors)["apt-config"])
+def test_apt_understands_its_configuration(mirrors: Mirrors, tmp_path: Path) -> None:
+    (tmp_path / "apt.conf").write_text(build_secrets.texts(SUPPLIES, mirrors)["apt-config"])
     dump = subprocess.run(
         ["apt-config", "dump"],
         env={"APT_CONFIG": str(tmp_path / "apt.conf"), "PATH": "/usr/bin:/bin"},
@@ -132,9 +133,9 @@ def test_apt_understands_its_configuration(mirrors, tmp_path):
     assert 'Acquire::https::CaInfo "/run/secrets/ca-bundle";' in dump
 
 
-def test_the_login_of_this_machines_own_index_is_known_to_the_build(monkeypatch):
-    monkeypatch.setattr(sources.package_index, "address", lambda: "https://me:own@index.example/simple")
+def test_the_login_of_this_machines_own_index_is_known_to_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rdma_images.inputs.package_index.address", lambda: "https://me:own@index.example/simple")
     assert sources._index().upstream == "https://index.example/simple"
-    texts = secrets.texts([index("https://index.example/simple")], Mirrors(BUNDLE))
+    texts = build_secrets.texts([index("https://index.example/simple")], Mirrors(BUNDLE))
     assert texts["netrc"] == "machine index.example login me password own\n"
     assert "own" not in texts["uv-config"]

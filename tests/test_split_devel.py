@@ -1,12 +1,13 @@
 """What only a devel image needs leaves the runtime image, and RECORD is true in both."""
 
 import csv
+import re
 import runpy
 from pathlib import Path
 
 import pytest
 
-from rdma_images import paths
+from rdma_images.core import paths
 
 split_devel = runpy.run_path(str(paths.DOCKERFILES / "scripts" / "split_devel.py"))
 patterns, split = split_devel["patterns"], split_devel["split"]
@@ -37,7 +38,7 @@ def there(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_records_tell_what_is_there(site: Path, tmp_path: Path):
+def test_records_tell_what_is_there(site: Path, tmp_path: Path) -> None:
     devel = tmp_path / "devel"
     moved = split(site / "torch-1.0.dist-info" / "RECORD", site, devel, patterns("# why\ntorch/include/*\n*.a\n"))
     assert moved == 4
@@ -47,21 +48,22 @@ def test_records_tell_what_is_there(site: Path, tmp_path: Path):
     assert listed(devel) == [*FILES, "torch-1.0.dist-info/RECORD"]
 
 
-def test_no_empty_folder_is_left(site: Path, tmp_path: Path):
+def test_no_empty_folder_is_left(site: Path, tmp_path: Path) -> None:
     split(site / "torch-1.0.dist-info" / "RECORD", site, tmp_path / "devel", patterns("torch/include/*"))
     assert not (site / "torch" / "include").exists()
     assert (site / "torch").exists()
 
 
-def test_a_wheel_without_devel_files_is_left_alone(site: Path, tmp_path: Path):
+def test_a_wheel_without_devel_files_is_left_alone(site: Path, tmp_path: Path) -> None:
     before = (site / "torch-1.0.dist-info" / "RECORD").read_bytes()
     assert split(site / "torch-1.0.dist-info" / "RECORD", site, tmp_path / "devel", patterns("*.lib")) == 0
     assert (site / "torch-1.0.dist-info" / "RECORD").read_bytes() == before
     assert not (tmp_path / "devel").exists()
 
 
-def listed_patterns():
-    return patterns((paths.DOCKERFILES / "devel-files.txt").read_text())
+def listed_patterns() -> re.Pattern[str]:
+    found: re.Pattern[str] = patterns((paths.DOCKERFILES / "devel-files.txt").read_text())
+    return found
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def listed_patterns():
         "triton/plugins/libTritonPluginsTestLib.so",
     ],
 )
-def test_devel_files(path: str):
+def test_devel_files(path: str) -> None:
     assert listed_patterns().match(path)
 
 
@@ -94,5 +96,5 @@ def test_devel_files(path: str):
         "torch/lib/libtorch_cuda.so",
     ],
 )
-def test_what_is_loaded_at_run_time_stays(path: str):
+def test_what_is_loaded_at_run_time_stays(path: str) -> None:
     assert not listed_patterns().match(path)

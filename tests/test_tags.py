@@ -4,24 +4,28 @@ import dataclasses
 
 import pytest
 
-from rdma_images import facts, matrix, plan
-from rdma_images.errors import RefusedError
-from rdma_images.model import Report
+from rdma_images import facts
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.measurements import Measured, NcclFile, Packages
+from rdma_images.core.model import Image, Platform
+from rdma_images.core.report import Report
+from rdma_images.plan import matrix, plan
 from rdma_images.publish.tags import Tags, confirm, fits, own, tags
+from tests.case_parts import PACKAGES, case_of, recorded, report_of
 
 
 @pytest.fixture(scope="module")
-def whole():
+def whole() -> tuple[Image, ...]:
     return plan.plan(matrix.load(), facts.load(), everything=True).images
 
 
 @pytest.fixture(scope="module")
-def default():
+def default() -> Image:
     (image,) = plan.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
     return image
 
 
-def another(image, **axes):
+def another(image: Image, **axes: str) -> Image:
     """The same image with other values of some axes, as the plan would have it."""
     versions = {name: value for name, value in axes.items() if name in image.components}
     components = image.components | {
@@ -30,84 +34,48 @@ def another(image, **axes):
     tag = image.tag
     for name, value in versions.items():
         tag = tag.replace(image.version(name), value)
-    platform = axes.get("platform", image.platform)
+    platform: Platform = "linux/arm64" if axes.get("platform") == "linux/arm64" else image.platform
     tag += "-arm64" if platform == "linux/arm64" else ""
     return dataclasses.replace(
         image, id=f"{image.target}-{tag}", tag=tag, platform=platform, axes=image.axes | axes, components=components
     )
 
 
-def report_of(image, **measured):
-    version = {name: component.version for name, component in image.components.items()} | measured
-    base = version["base"]
-    name = base.rstrip("0123456789.")
-    return Report(
-        ref="r",
-        digest="sha256:1",
-        suite="sha256:2",
-        image_id=image.id,
-        rehearsal=(),
-        started="2026-11-21T08:00:00+00:00",
-        seconds=1.0,
-        checks=(),
-        facts={
-            "subject": {
-                "platform": image.platform,
-                "labels": {
-                    "org.opencontainers.image.revision": "a" * 40,
-                    "org.opencontainers.image.version": image.tag,
-                },
-            },
-            "measured": {
-                "torch": {
-                    "version": version["pytorch"],
-                    "cuda": version["cuda"],
-                    "nccl": [{"version": version["nccl"]}],
-                },
-                "system": {
-                    "python": f"{version['python']}.7",
-                    "os": {"ID": name, "VERSION_ID": base.removeprefix(name)},
-                },
-            },
-        },
-    )
-
-
-def test_the_default_row_gets_the_short_tags(default, whole):
+def test_the_default_row_gets_the_short_tags(default: Image, whole: tuple[Image, ...]) -> None:
     line = ".".join(default.version("pytorch").split(".")[:2])
     assert tags(default, whole, matrix.load(), rehearsal=False) == Tags(default.tag, (line, "latest"))
 
 
-def test_no_short_tag_belongs_to_two_images(whole):
+def test_no_short_tag_belongs_to_two_images(whole: tuple[Image, ...]) -> None:
     read = matrix.load()
     taken = [(image.target, tag) for image in whole for tag in tags(image, whole, read, False).short]
     assert len(taken) == len(set(taken))
     assert {target for target, tag in taken if tag == "latest"} == set(read.targets)
 
 
-def test_a_rehearsal_says_so_in_every_tag(default, whole):
+def test_a_rehearsal_says_so_in_every_tag(default: Image, whole: tuple[Image, ...]) -> None:
     made = tags(default, whole, matrix.load(), rehearsal=True)
     assert all(tag.endswith("-rehearsal") for tag in (made.full, *made.short))
 
 
-def test_an_older_line_has_its_own_short_tag_and_is_not_the_latest(default):
+def test_an_older_line_has_its_own_short_tag_and_is_not_the_latest(default: Image) -> None:
     older = another(default, pytorch="2.13.1")
     assert tags(older, [default, older], matrix.load(), False).short == ("2.13",)
 
 
-def test_of_one_line_the_newest_has_the_short_tag(default):
+def test_of_one_line_the_newest_has_the_short_tag(default: Image) -> None:
     old, new = another(default, pytorch="2.13.1"), another(default, pytorch="2.13.10")
     images = [default, old, new]
     assert tags(old, images, matrix.load(), False).short == ()
     assert tags(new, images, matrix.load(), False).short == ("2.13",)
 
 
-def test_another_base_has_no_short_tag(default):
+def test_another_base_has_no_short_tag(default: Image) -> None:
     other = another(default, base="ubuntu24.04")
     assert tags(other, [default, other], matrix.load(), False).short == ()
 
 
-def test_platforms_have_their_own_tags_and_the_index_the_plain_one(default):
+def test_platforms_have_their_own_tags_and_the_index_the_plain_one(default: Image) -> None:
     arm = another(default, platform="linux/arm64")
     images = [default, arm]
     amd_tags, arm_tags = (tags(image, images, matrix.load(), False) for image in images)
@@ -116,7 +84,7 @@ def test_platforms_have_their_own_tags_and_the_index_the_plain_one(default):
     assert amd_tags.joint == arm_tags.joint == default.tag
 
 
-def test_what_was_measured_confirms_the_tag(default):
+def test_what_was_measured_confirms_the_tag(default: Image) -> None:
     measured = confirm(default, report_of(default))
     assert measured["pytorch"] == default.version("pytorch")
     assert measured["python"] == f"{default.version('python')}.7"
@@ -126,38 +94,37 @@ LIES = {"pytorch": "1.0", "cuda": "1.0", "nccl": "1.0", "python": "1.0", "base":
 
 
 @pytest.mark.parametrize("component", LIES)
-def test_a_tag_that_would_lie_is_refused(default, component):
+def test_a_tag_that_would_lie_is_refused(default: Image, component: str) -> None:
     with pytest.raises(RefusedError, match=f"the tag would say {component}"):
-        confirm(default, report_of(default, **{component: LIES[component]}))
+        confirm(default, report_of(default, facts=case_of(default, versions={component: LIES[component]})))
 
 
-def test_what_was_not_measured_is_not_tagged(default):
+def test_what_was_not_measured_is_not_tagged(default: Image) -> None:
+    facts = case_of(default)
+    empty = facts.model_copy(update={"measured": Measured()})
     with pytest.raises(RefusedError, match="not measured"):
-        confirm(
-            default, dataclasses.replace(report_of(default), facts={"subject": report_of(default).facts["subject"]})
-        )
+        confirm(default, report_of(default, facts=empty))
 
 
-def with_plugin(image, version):
-    found = report_of(image)
-    measured = found.facts["measured"] | {"packages": {"dpkg": {"libnccl-ofi": version}}}
-    return dataclasses.replace(found, facts=found.facts | {"measured": measured})
+def with_plugin(version: str) -> Packages:
+    return PACKAGES.model_copy(update={"dpkg": {"libnccl-ofi": version}})
 
 
-def test_the_plugin_is_measured_where_the_installer_brought_it(default):
+def test_the_plugin_is_measured_where_the_installer_brought_it(default: Image) -> None:
     version = default.version("aws-ofi-nccl")
-    assert confirm(default, with_plugin(default, f"{version}-1"))["aws-ofi-nccl"] == version
+    found = report_of(default, facts=case_of(default, with_plugin(f"{version}-1")))
+    assert confirm(default, found)["aws-ofi-nccl"] == version
     with pytest.raises(RefusedError, match="the tag would say aws-ofi-nccl"):
-        confirm(default, with_plugin(default, "1.0.0-1"))
+        confirm(default, report_of(default, facts=case_of(default, with_plugin("1.0.0-1"))))
 
 
-def test_another_platform_than_was_measured_is_not_tagged(default):
+def test_another_platform_than_was_measured_is_not_tagged(default: Image) -> None:
     arm = another(default, platform="linux/arm64")
     with pytest.raises(RefusedError, match="is for linux/amd64, but linux/arm64 was measured"):
         confirm(default, report_of(arm))
-    variant = report_of(arm)
-    variant.facts["subject"]["platform"] = "linux/arm64/v8"
-    assert confirm(arm, variant)
+    facts = case_of(arm)
+    variant = facts.subject.model_copy(update={"platform": "linux/arm64/v8"})
+    assert confirm(arm, report_of(arm, facts=facts.model_copy(update={"subject": variant})))
 
 
 FULL = "2.15.0-cu13.2-nccl2.30.7-py3.13-debian13"
@@ -184,37 +151,39 @@ FULL = "2.15.0-cu13.2-nccl2.30.7-py3.13-debian13"
         ("sha256:00", FULL, None),
     ],
 )
-def test_a_tag_is_held_against_what_the_image_says_of_itself(tag, version, expected):
+def test_a_tag_is_held_against_what_the_image_says_of_itself(tag: str, version: str, expected: bool | None) -> None:
     assert fits(tag, version, "linux/arm64") is expected
 
 
-def test_the_tag_of_one_build_is_told_by_its_digest():
+def test_the_tag_of_one_build_has_its_digest() -> None:
     digest = "sha256:0123456789abcdef"
     assert own(FULL, digest) == f"{FULL}-0123456789ab"
     assert own(f"{FULL}-rehearsal", digest) == f"{FULL}-0123456789ab-rehearsal"
 
 
 @pytest.fixture(scope="module")
-def measurements():
+def measurements() -> Image:
     (image,) = plan.plan(matrix.load(), facts.load(), targets=["efa-nccl-tests"]).images
     return image
 
 
-def without_torch(image, *banners):
+def without_torch(image: Image, *banners: str) -> Report:
     """A report of an image that has libraries of NCCL, and no torch that would say which."""
-    libraries = {"nccl": {f"/{number}/libnccl.so.2": {"banner": text} for number, text in enumerate(banners)}}
-    measured = {"torch": None, "tree": {"libraries": libraries}, "system": {"python": "3.13.5"}}
-    measured["system"]["os"] = {"ID": "debian", "VERSION_ID": "13"}
-    found = report_of(image, pytorch="")
-    return dataclasses.replace(found, facts=found.facts | {"measured": measured})
+    facts = case_of(image)
+    tree = recorded().measured.tree
+    assert tree
+    found = {f"/{number}/libnccl.so.2": NcclFile(banner=text) for number, text in enumerate(banners)}
+    libraries = tree.libraries.model_copy(update={"nccl": found})
+    measured = facts.measured.model_copy(update={"tree": tree.model_copy(update={"libraries": libraries})})
+    return report_of(image, facts=facts.model_copy(update={"measured": measured}))
 
 
-def test_without_torch_nccl_tells_its_version_and_cudas_major(measurements):
+def test_without_torch_nccl_tells_its_version_and_cudas_major(measurements: Image) -> None:
     measured = confirm(measurements, without_torch(measurements, "2.31.2+cuda13.3"))
     assert (measured["nccl"], measured["cuda"]) == ("2.31.2", "13")
 
 
 @pytest.mark.parametrize("banners", [("2.30.7+cuda13.3",), ("2.31.2+cuda12.9",), ("2.31.2+cuda13.3",) * 2, ()])
-def test_without_torch_a_tag_that_would_lie_is_refused(measurements, banners):
+def test_without_torch_a_tag_that_would_lie_is_refused(measurements: Image, banners: tuple[str, ...]) -> None:
     with pytest.raises(RefusedError):
         confirm(measurements, without_torch(measurements, *banners))

@@ -1,33 +1,38 @@
 """What a user types: exit codes, sentences, JSON; never a traceback."""
 
+import inspect
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from rdma_images import choice, paths
-from rdma_images.errors import RefusedError
+import tasks
+from rdma_images.cli.base import Verb
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.inputs import choice
 
 
-def said(*words):
+def said(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "invoke", *words], cwd=paths.PROJECT, capture_output=True, text=True)
 
 
-def test_a_plan_for_programs():
+def test_a_plan_for_programs() -> None:
     done = said("plan", "--target", "efa-pytorch", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["images"][0]["target"] == "efa-pytorch"
 
 
-def test_a_refusal_ends_with_two_and_says_why():
+def test_a_refusal_ends_with_two_and_says_why() -> None:
     done = said("plan", "--target", "efa-pytorch", "--set", "nccl=2.19.3")
     assert done.returncode == 2
     for word in ("nccl-pin", "2.30.7", "2.19.3", "source:", "nearest that works"):
         assert word in done.stdout
 
 
-def test_a_refused_combination_is_not_built():
+def test_a_refused_combination_is_not_built() -> None:
     done = said("build", "--target", "efa-pytorch", "--set", "nccl=2.19.3", "--rehearse")
     assert done.returncode == 2
     assert "nccl-pin" in done.stderr
@@ -37,16 +42,16 @@ def test_a_refused_combination_is_not_built():
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["ci.matrix", "--runner", "x"], "--runner x: write platform=label"),
+        (["ci.matrix", "--runner", "x"], "--runner x: not of the form platform=label\nwrite --runner platform=label"),
         (["plan", "--target", "efa-pytorc"], "did you mean efa-pytorch"),
         (["plan", "--set", "base=debian14"], "base 'debian14' is not known"),
-        (["plan", "--set", "pytorch"], "--set pytorch: write axis=value"),
+        (["plan", "--set", "pytorch"], "--set pytorch: not of the form axis=value\nwrite --set axis=value"),
         (["plan", "--set", "colour=red"], "colour"),
         (["build", "--compression", "lzma"], "Known: zstd, gzip"),
         (["validate", "--tier", "statik"], "did you mean static"),
     ],
 )
-def test_a_mistake_gets_a_sentence(words, sentence):
+def test_a_mistake_gets_a_sentence(words: list[str], sentence: str) -> None:
     done = said(*words)
     assert done.returncode == 2
     assert sentence in done.stderr
@@ -54,24 +59,59 @@ def test_a_mistake_gets_a_sentence(words, sentence):
 
 
 @pytest.mark.parametrize("words", [["--target"], ["--target", "--all"], ["--set"]])
-def test_an_option_without_its_value_is_a_mistake(words):
+def test_an_option_without_its_value_is_a_mistake(words: list[str]) -> None:
     done = said("plan", *words)
     assert done.returncode == 1
     assert "needed value and was not given one" in done.stderr
 
 
-def test_help_shows_an_example():
+def test_help_shows_an_example() -> None:
     assert "invoke build --target efa-pytorch --rehearse" in said("--help", "build").stdout
 
 
-def test_changes_are_read_as_axis_and_value():
+def all_tasks() -> list[tuple[str, Verb]]:
+    return [(name, tasks.ns[name]) for name in tasks.ns.task_names]
+
+
+def test_every_task_has_a_summary_of_one_line_and_an_example() -> None:
+    for name, task in all_tasks():
+        assert task.__doc__, name
+        summary = task.__doc__.splitlines()[0]
+        assert summary.endswith("."), name
+        assert len(summary) <= 62, f"{name}: `invoke --list` folds it"
+        typed = "job" if name == "job.job" else name  # its group's own name stands for it
+        assert f"Example: invoke {typed}" in task.__doc__, name
+
+
+def test_every_parameter_of_a_task_is_typed() -> None:
+    for name, task in all_tasks():
+        types = [parameter.annotation for parameter in inspect.signature(task.body).parameters.values()]
+        assert Any not in types, name
+        assert inspect.Parameter.empty not in types, name
+
+
+def test_changes_are_read_as_axis_and_value() -> None:
     assert choice.changes(["nccl=2.30.7", "base=debian13"]) == {"nccl": "2.30.7", "base": "debian13"}
 
 
-def test_one_axis_has_one_value():
-    with pytest.raises(RefusedError, match=r"nccl twice, 1 and 2"):
+def test_one_axis_has_one_value() -> None:
+    with pytest.raises(RefusedError, match=r"nccl two values, 1 and 2\nremove"):
         choice.changes(["nccl=1", "nccl=2"])
 
 
-def test_no_colour_outside_a_terminal():
+def test_no_colour_outside_a_terminal() -> None:
     assert "\x1b[" not in said("plan", "--target", "efa-pytorch").stdout
+
+
+@pytest.mark.parametrize("words", ["plan", "plan --json", "describe"])
+@pytest.mark.parametrize(
+    ("into", "sentence"),
+    [(">&-", "standard output is closed"), (">/dev/full", "the output cannot be written: No space left on device")],
+)
+def test_an_answer_that_cannot_be_written(words: str, into: str, sentence: str) -> None:
+    command = f"{sys.executable} -m invoke {words} --target efa-pytorch {into}"
+    done = subprocess.run(["sh", "-c", command], cwd=paths.PROJECT, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images import paths, report, validate
+from rdma_images import report, validate
+from rdma_images.core import paths
+from rdma_images.core.case import Case
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.measurements import Measured
+from rdma_images.core.model import Build, Check
+from rdma_images.core.report import Report
 from rdma_images.engine import Engine
-from rdma_images.errors import RefusedError
-from rdma_images.model import Build, Check, Report
-from rdma_images.validate import elsewhere, kept, measuring, suite
-from rdma_images.validate.case import Case
-from rdma_images.validate.measured import Measured
+from rdma_images.validate import elsewhere, measuring, report_cache, suite
 
 CASE = Case.model_validate(json.loads((Path(__file__).parent / "data" / "cases" / "efa-pytorch.json").read_text()))
 A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -27,7 +29,8 @@ class Named:
     """An engine in which REF is the name of the images of `digests`, one after the other."""
 
     def __init__(self, *digests: str) -> None:
-        self.digests, self.api, self.asked = list(digests), self, []
+        self.digests, self.api = list(digests), self
+        self.asked: list[str] = []
 
     def inspect_image(self, name: str) -> dict[str, object]:
         self.asked.append(name)
@@ -45,49 +48,49 @@ class Named:
 def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports of the test's own, and a suite whose answer is known."""
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    monkeypatch.setattr(kept, "state_folder", lambda: tmp_path / "state")
+    monkeypatch.setattr(report_cache, "state_folder", lambda: tmp_path / "state")
 
     def green(_case: Case, _tiers: tuple[str, ...], junit: Path) -> tuple[Check, ...]:
         junit.write_text("<testsuites/>")
         return (GREEN,)
 
     monkeypatch.setattr(suite, "run", green)
-    monkeypatch.setattr(measuring, "measure", lambda _client, _engine, _subject: CASE.measured)
+    monkeypatch.setattr(measuring, "measure", lambda *_: CASE.measured)
 
 
-def proven(monkeypatch: pytest.MonkeyPatch, *digests: str, build: Build | None = BUILT) -> Report:
+def validated(monkeypatch: pytest.MonkeyPatch, *digests: str, build: Build | None = BUILT) -> Report:
     monkeypatch.setattr(engines, "client", lambda _engine: Named(*digests))
     return validate.validate(REF, ENGINE, build=build)
 
 
 def test_the_digest_is_of_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert proven(monkeypatch, A).digest == A
-    assert proven(monkeypatch, A).reused
+    assert validated(monkeypatch, A).digest == A
+    assert validated(monkeypatch, A).reused
 
 
 def test_another_image_of_the_name_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RefusedError, match=f"{REF} is {B} in this engine, but {A} was built"):
-        proven(monkeypatch, B)
+        validated(monkeypatch, B)
     assert not list(paths.IMAGES.glob("*/report.json"))
-    assert proven(monkeypatch, B, build=None).digest == B
+    assert validated(monkeypatch, B, build=None).digest == B
     with pytest.raises(RefusedError, match="another image"):  # also where it is known to be green
-        proven(monkeypatch, B)
+        validated(monkeypatch, B)
 
 
 def test_a_name_that_moves_meanwhile_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert proven(monkeypatch, A, B).digest == A
+    assert validated(monkeypatch, A, B).digest == A
 
 
 def test_a_kept_report_of_another_image_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = proven(monkeypatch, A)
+    first = validated(monkeypatch, A)
     (path,) = (tmp_path / "state").glob("reports/*/report.json")
-    report.files.write_json(replace(first, digest=B), path)
-    again = proven(monkeypatch, A)
+    report.REPORT.save(path, replace(first, digest=B))
+    again = validated(monkeypatch, A)
     assert (again.digest, again.reused) == (A, False)
 
 
 def test_stand_ins_are_told_by_the_build_and_by_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert proven(monkeypatch, A).rehearsal == BUILT.rehearsal
+    assert validated(monkeypatch, A).rehearsal == BUILT.rehearsal
 
 
 def test_a_host_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,15 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.machine import Devices, RdmaDevice
+from rdma_images.core.measurements import Measured, Packages, probes_of
 from rdma_images.validate import elsewhere, fabric, probing
-from rdma_images.validate.measured import Devices, Measured, Packages, RdmaDevice
-from validators.probes import gpus
+from rdma_images.validate.probes import allreduce, gpus
 
 
 def program(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +36,7 @@ def test_a_host_that_measures_nothing_is_a_sentence(tmp_path: Path, monkeypatch:
 
 
 def test_what_speaks_of_the_fabric_is_measured_for_gpus_too() -> None:
-    assert {"devices", "packages"} <= set(elsewhere.PROBES["gpu"])
+    assert {"devices", "packages"} <= set(probes_of("gpu"))
     device = RdmaDevice(driver="efa", state="", mtu=0, p2p="")
     with_device = Measured(devices=Devices.model_construct(rdma={"rdmap0s0": device}))
     installed = Measured(packages=Packages(wheels={}, dpkg={}, rpm={}, efa_installer="1.50.0"))
@@ -47,6 +49,7 @@ def test_this_machine_is_measured_as_a_host(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(probing, "PYTHONS", (sys.executable,))
     found = elsewhere.measure("local://", ("device",))
     assert found.lost == ()
+    assert found.devices
     assert found.devices.huge_pages.bytes > 0
     assert found.missing["tree"] == "tree was not measured for device"
 
@@ -54,5 +57,52 @@ def test_this_machine_is_measured_as_a_host(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_log_of_an_all_reduce_goes_where_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_DEBUG_FILE", str(tmp_path / "elsewhere"))
     worker = "import os; print('ROWS [[]]' if 'NCCL_DEBUG_FILE' not in os.environ else 'to a file')"
-    monkeypatch.setattr(gpus, "WORKER", worker)
-    assert gpus.all_reduce(1, {}, (4,))["rows"] == [[[]]]
+    monkeypatch.setattr(allreduce, "WORKER", worker)
+    monkeypatch.setattr(allreduce, "program", lambda: "torch")
+    assert allreduce.all_reduce(1, {}, (4,))["rows"] == [[[]]]
+
+
+def test_each_process_is_a_node_of_its_own_and_a_setting_can_be_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_NET", "Libfabric")
+    worker = "import json, os; print('ROWS ' + json.dumps([os.environ.get('NCCL_NET'), os.environ['NCCL_HOSTID']]))"
+    monkeypatch.setattr(allreduce, "WORKER", worker)
+    monkeypatch.setattr(allreduce, "program", lambda: "torch")
+    found = allreduce.all_reduce(2, {"NCCL_NET": None, "FI_PROVIDER": "tcp"}, (4,), nodes=2)
+    assert found["rows"] == [[None, "node0"], [None, "node1"]]
+    assert found["settings"] == {"NCCL_NET": None, "FI_PROVIDER": "tcp", "NCCL_HOSTID": "node0,node1"}
+
+
+def test_nccl_tests_rows_are_whole_beside_nccls_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the real program does it: half a row before it measures, half after, and NCCL's lines wherever they go."""
+    perf = (
+        'log="${NCCL_DEBUG_FILE:-/dev/stdout}"; printf "     4194304       1048576     float     sum      -1"; '
+        "echo libfabric traces >&2; echo 'vm:1:1 [0] NCCL INFO Channel 00/0' >> \"$log\"; "
+        'echo "    35.63  117.72  117.72       2    36.01  116.00  116.00       1"'
+    )
+    program(tmp_path, "all_reduce_perf", perf, monkeypatch)
+    program(tmp_path, "mpirun", "exec all_reduce_perf", monkeypatch)
+    monkeypatch.setattr(allreduce, "program", lambda: str(tmp_path / "all_reduce_perf"))
+    found = allreduce.all_reduce(2, {}, (1 << 22,), nodes=2)
+    assert found["rows"] == [[{"bytes": 1 << 22, "wrong": 3, "busbw": 117.72}]]
+    assert "NCCL INFO Channel" in found["log"]
+    assert "libfabric traces" in found["log"]
+
+
+@pytest.mark.parametrize(
+    ("count", "insists", "plugin", "device", "runs"),
+    [
+        (2, "Libfabric", "/p", False, {"default": gpus.LIFTED, "two-nodes": gpus.OVER_TCP, "refusal": {}}),
+        (8, "Libfabric", "/p", True, {"default": {}, "two-nodes": {}}),
+        (2, "", "/p", False, {"default": {}, "two-nodes": gpus.OVER_TCP}),
+        (2, "IB", "", False, {"default": gpus.LIFTED, "refusal": {}}),
+        (2, "IB", "", True, {"default": {}, "two-nodes": {}}),
+        (2, "", "", False, {"default": {}}),
+        (1, "IB", "", False, {"refusal": {"NCCL_TESTS_DEVICE": "0"}}),
+        (0, "Libfabric", "/p", False, {}),
+    ],
+)
+def test_what_is_run_follows_from_the_image_and_the_machine(
+    count: int, insists: str, plugin: str, device: bool, runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(allreduce, "all_reduce", lambda _world, settings, _sizes, **_: settings)
+    assert gpus._runs(count, {"insists": insists, "plugin": plugin, "device": device}) == runs

@@ -9,20 +9,23 @@ import struct
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from rdma_images import stream
-from rdma_images.errors import RdmaImagesError
-from rdma_images.validate import door, layers, probing, readout, suite
-from rdma_images.validate.case import Case
-from rdma_images.validate.measured import Measured, lost, measured
-from rdma_images.validate.plugin import BrokenError, Judge
+from rdma_images.core import progress, stream
+from rdma_images.core.case import Case
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.measurements import Measured
+from rdma_images.validate import image_layers, probing, readout, suite, transport
+from rdma_images.validate.answers import lost, measured
+from rdma_images.validate.probes import elf, libraries, loader, measure, packages, tools, tree
+from rdma_images.validate.pytest_plugin import Requirement, UnmetError
+from tests import suite_here
 from validators import test_measured as complete
-from validators.probes import elf, libraries, loader, measure, packages, tools, tree
 
 CASE = Path(__file__).parent / "data" / "cases" / "efa-pytorch.json"
 LATIN = "/opt/caf\udce9"  # a path with a byte that is no UTF-8, as Python has it
@@ -66,18 +69,52 @@ def test_numbers_that_no_report_could_show_are_lost() -> None:
         assert measured(text, ("tree",)).lost == ("tree",)
 
 
-def python(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> Measured | str:
+def python(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, *, limit: float = 10, first: float | None = None
+) -> Measured | str:
     """What is measured where the only Python is the shell script `text`."""
     program = folder / "python3"
     program.write_text(f"#!/bin/sh\n{text}\n")
     program.chmod(0o755)
     monkeypatch.setattr(probing, "PYTHONS", (str(program),))
-    return probing.probe(door.host("local://", 10), ("tree", "torch"))
+    return probing.probe(transport.host("local://", limit, first=first), ("tree", "torch"))
+
+
+def test_a_python_that_does_not_start_costs_no_more_than_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = time.monotonic()
+    found = python(tmp_path, monkeypatch, "sleep 30", first=0.3)
+    assert isinstance(found, Measured)
+    assert "did not start in time" in found.missing["tree"]
+    late = python(tmp_path, monkeypatch, "echo started; sleep 30", limit=0.6, first=0.3)
+    assert isinstance(late, Measured)
+    assert "did not answer in time" in late.missing["tree"]
+    assert time.monotonic() - started < 10
+
+
+def test_a_variable_that_steers_python_is_named() -> None:
+    said = {"lost": ["tree"], "missing": {"tree": "python3 ended with 1"}}
+    given = case(**said)
+    subject = given.subject.model_copy(update={"environment": {"PYTHONHOME": "/opt/gone"}})
+    with pytest.raises(UnmetError, match=r"PYTHONHOME=/opt/gone is set") as failed:
+        complete.test_complete(given.model_copy(update={"subject": subject}), Requirement())
+    assert "fix: leave PYTHONHOME out of the image" in str(failed.value)
+    complete.test_complete(case().model_copy(update={"subject": subject}), Requirement())
+
+
+def test_who_waits_is_told_for_what() -> None:
+    said: list[str] = []
+    with progress.waiting(said.append, lambda: "the layers", every=0.05):
+        time.sleep(0.3)
+    assert len(said) >= 2
+    assert said[0].startswith("waiting for the layers, ")
+    told = len(said)
+    time.sleep(0.1)
+    assert len(said) == told
 
 
 @pytest.mark.parametrize("said", ["", "[[[", '{"tree": 5}', '{"tree": null}\\n{}'])
 def test_a_python_that_lies_has_measured_nothing(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = python(tmp_path, monkeypatch, f"printf '{probing.MARK}{said}'")
+    found = python(tmp_path, monkeypatch, f"printf '{measure.MARK}{said}'")
     assert isinstance(found, Measured)
     assert set(found.lost) == {"tree", "torch"}
 
@@ -93,37 +130,38 @@ def test_names_that_are_no_text_reach_the_validators(tmp_path: Path) -> None:
     data = json.loads(CASE.read_text())["measured"]["tree"]
     files = {**data["files"], "world_writable": [LATIN, "/\x1b[2J"]}
     found = measured(measure.as_json({"tree": {"value": {**data, "files": files}}}), ("tree",))
+    assert found.tree
     assert found.tree.files.world_writable == ["/opt/caf?", "/\x1b[2J"]
     checks = suite.run(case(tree=found.tree.model_dump()), ("static",), tmp_path / "report.xml")
     assert [c.found for c in checks if c.outcome == "failed"] == [r"/opt/caf?, /\x1b[2J"]
     ElementTree.parse(tmp_path / "report.xml")
 
 
-def test_what_was_lost_is_told_once(tmp_path: Path) -> None:
+def test_what_was_lost_is_told_once() -> None:
     gone = ("tree", "packages", "tools", "system", "layers")
     why = "took more than 90 s and was stopped"
     found = case(**dict.fromkeys(gone), missing=dict.fromkeys(gone, why), lost=gone)
-    checks = suite.run(found, ("static",), tmp_path / "report.xml")
+    checks = suite_here.checks(found).values()
     (failed,) = [c for c in checks if c.outcome == "failed"]
     assert (failed.id, failed.severity) == ("measured.complete", "error")
     assert failed.found == "; ".join(f"{probe}: {why}" for probe in gone)
     reasons = {c.id: c.reason for c in checks if c.outcome == "skipped"}
-    assert reasons["layers.secrets"] == "layers could not be measured: measured.complete tells"
-    assert reasons["nccl.wheels"] == "packages could not be measured: measured.complete tells"
-    assert reasons["nccl.found"] == "tree could not be measured: measured.complete tells"
+    assert reasons["layers.secrets"] == "layers could not be measured: see measured.complete"
+    assert reasons["nccl.wheels"] == "packages could not be measured: see measured.complete"
+    assert reasons["nccl.found"] == "tree could not be measured: see measured.complete"
 
 
-def test_devices_that_were_lost_are_told_in_their_tier(tmp_path: Path) -> None:
+def test_devices_that_were_lost_are_told_in_their_tier() -> None:
     found = case(devices=None, missing={"devices": "OSError"}, lost=["devices"])
-    checks = suite.run(found, ("device",), tmp_path / "report.xml")
+    checks = suite_here.checks(found, "device").values()
     assert [(c.id, c.tier) for c in checks if c.outcome == "failed"] == [("measured.complete", "device")]
 
 
 def test_a_torch_that_cannot_be_imported_is_told_by_its_own_check() -> None:
     said = {"torch": None, "missing": {"torch": "ImportError: no"}, "lost": ["torch"]}
-    complete.test_complete(case(**said), Judge())
-    with pytest.raises(BrokenError, match="torch: ImportError: no"):
-        complete.test_complete(case(**said, packages=None), Judge())
+    complete.test_complete(case(**said), Requirement())
+    with pytest.raises(UnmetError, match="torch: ImportError: no"):
+        complete.test_complete(case(**said, packages=None), Requirement())
 
 
 def crafted(names: int, length: int) -> bytes:
@@ -146,7 +184,7 @@ LIMITED = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_DATA, (200 << 20, 200 << 20))
 sys.path.insert(0, sys.argv[2])
-from validators.probes import libraries
+from rdma_images.validate.probes import libraries
 print(libraries.about_nccl(sys.argv[1]), libraries.about_plugin(sys.argv[1]))
 """
 
@@ -219,6 +257,8 @@ def test_files_are_read_out_whatever_their_names() -> None:
     files += [("lib/libbroken.so", b"\x7fELF\x02\x01" + b"\xff" * 99), ("opt/" + "\udce9" * 255, b"BEGIN")]
     found = readout.read_out(pieces(archive(*files)), case().subject)
     assert found.lost == ()
+    assert found.tree
+    assert found.packages
     assert "/opt/caf?" in found.tree.files.world_writable
     assert found.packages.dpkg == {"libc6": "2.41"}
 
@@ -226,7 +266,7 @@ def test_files_are_read_out_whatever_their_names() -> None:
 def test_a_name_does_not_lead_out_of_the_image(tmp_path: Path) -> None:
     beside = tmp_path / "x.dist-info" / "METADATA"
     found = readout.read_out(pieces(archive((f"{'../' * 20}{beside}".replace("//", "/"), b"x"))), case().subject)
-    assert set(found.lost) == {"tree", "packages", "system"}
+    assert set(found.lost) == {"packages", "settings", "system", "tree"}
     assert "leads out of the tree" in found.missing["tree"]
     assert list(tmp_path.iterdir()) == []
 
@@ -235,15 +275,17 @@ def test_a_name_does_not_lead_out_of_the_image(tmp_path: Path) -> None:
 def test_an_export_that_is_cut_is_lost(cut: int) -> None:
     data = archive(("a", b"x" * 3000), ("b", b"y" * 3000))[:cut]
     found = readout.read_out(pieces(data), case().subject)
-    assert set(found.lost) == {"tree", "packages", "system"}
+    assert set(found.lost) == {"packages", "settings", "system", "tree"}
     assert "the image's files could not be read" in found.missing["tree"]
 
 
 def test_reading_out_has_a_limit_of_memory() -> None:
     links = archive(*((f"{'n' * 200}/{number}/{'m' * 200}.so", b"") for number in range(100)))
-    assert readout.read_out(pieces(links), case().subject).tree.files.count == 100
+    whole = readout.read_out(pieces(links), case().subject)
+    assert whole.tree
+    assert whole.tree.files.count == 100
     found = readout.read_out(pieces(links), case().subject, memory=1 << 20)
-    assert set(found.lost) == {"tree", "packages", "system"}
+    assert set(found.lost) == {"packages", "settings", "system", "tree"}
 
 
 def test_an_engine_that_stops_is_no_fault_of_the_image() -> None:
@@ -263,16 +305,16 @@ def test_a_tar_that_hides_its_rest_is_damaged() -> None:
             if fine:
                 assert [m.name for m in stream.members(opened)] == ["a"]
                 continue
-            with pytest.raises(tarfile.ReadError, match="goes on where it should end"):
+            with pytest.raises(tarfile.ReadError, match="more follows its end"):
                 list(stream.members(opened))
 
 
 def test_a_layer_is_read_whatever_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "state_folder", lambda: tmp_path)
+    monkeypatch.setattr(image_layers, "state_folder", lambda: tmp_path)
     secret = ("root/.netrc", b"machine x login y password z")
-    monkeypatch.setattr(layers, "MOST_PLACES", 2)
+    monkeypatch.setattr(image_layers, "MOST_PLACES", 2)
     blob = io.BytesIO(archive(secret, (LATIN[1:] + "/large", b"x" * 100_000), ("srv/a/b", b"12345")))
-    layer = layers._read("sha256:1", blob)
+    layer = image_layers._read("sha256:1", blob)
     assert layer.mostly == "/opt/caf\N{REPLACEMENT CHARACTER}"
     assert (layer.count, layer.unpacked) == (3, 100_028 + 5)
     assert set(layer.leftovers.secret) == {"/root/.netrc"}

@@ -12,13 +12,27 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.paths import VALIDATORS
+from rdma_images.core import measurements
+from rdma_images.core.paths import PROBES
 from rdma_images.validate import probing
-from validators.probes import devices, elf, leftovers, libraries, loader, measure, packages, pytorch, tools, tree
+from rdma_images.validate.probes import (
+    devices,
+    elf,
+    leftovers,
+    libraries,
+    loader,
+    measure,
+    packages,
+    pytorch,
+    tools,
+    tree,
+)
 
 
 def libc() -> str:
-    return loader.resolved("libc.so.6")["file"]
+    file = loader.resolved("libc.so.6")["file"]
+    assert isinstance(file, str)
+    return file
 
 
 def test_an_elf_file_says_what_it_is() -> None:
@@ -82,6 +96,24 @@ def test_a_plugin_says_its_version(tmp_path: Path, says: str, version: str) -> N
     subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
     about = libraries.about_plugin(str(plugin))
     assert (about["version"], about["exports"]) == (version, {"ncclNetPlugin_v": [8]})
+
+
+@pytest.mark.parametrize(
+    ("says", "platform"),
+    [
+        ("aws-ofi-nccl 1.21.1", False),
+        ("aws-ofi-nccl 1.21.1 Configuring AWS-specific options", True),
+        ("aws-ofi-nccl git-02a874dc Configuring AWS-specific options", True),
+        ("aws-ofi-nccl git-02a874dc", False),
+        ("another plugin Configuring AWS-specific options", None),
+    ],
+)
+def test_a_plugin_shows_its_platform(tmp_path: Path, says: str, platform: bool | None) -> None:
+    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
+    source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
+    source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "NET/OFI Initializing {says}"; }}\n')
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
+    assert libraries.about_plugin(str(plugin))["aws_platform"] is platform
 
 
 def test_where_libibverbs_looks(tmp_path: Path) -> None:
@@ -249,6 +281,17 @@ def test_a_tool_that_prints_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert tools.run(["no-such-tool"])["path"] == ""
 
 
+def test_only_our_own_train_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one may train."""
+    script(tmp_path, "train", f"echo usage; touch {tmp_path}/trained")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = tools.train()
+    assert (found["path"], found["rc"]) == (str(tmp_path / "train"), None)
+    assert not (tmp_path / "trained").exists()
+    monkeypatch.setattr(tools, "TRAIN_PLACE", str(tmp_path))
+    assert tools.train()["out"] == "usage\n"
+
+
 def test_probes_that_hang_crash_or_end_are_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     def hang() -> None:
         time.sleep(60)
@@ -271,7 +314,7 @@ def test_the_payload_runs_in_a_bare_python() -> None:
         [sys.executable, "-I", "-S", "-c", probing.payload(), "system"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert probing.MARK in done.stdout
+    assert measure.MARK in done.stdout
     assert len(probing.payload()) < 128 * 1024  # bytes that Linux takes as one argument
 
 
@@ -286,8 +329,13 @@ def test_efa_domains() -> None:
 
 
 def test_the_probes_are_python_of_their_oldest_interpreter() -> None:
-    for path in (VALIDATORS / "probes").glob("*.py"):
+    for path in PROBES.glob("*.py"):
         text = path.read_text()
         ast.parse(text, feature_version=(3, 8))
         assert "removeprefix" not in text
-        assert path.stem == "__init__" or path.stem in probing.MODULES
+
+
+def test_a_probe_declared_is_a_probe_that_runs() -> None:
+    assert set(measurements.PROBES) == set(measure.PROBES)
+    assert probing.modules()[-1] == "measure"
+    assert set(probing.modules()) == {path.stem for path in PROBES.glob("*.py")} - {"__init__"}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rdma_images.validate.case import Case
-from rdma_images.validate.measured import Libraries, Packages, Tree
-from rdma_images.validate.plugin import BrokenError, Judge
+from rdma_images.core.case import Case
+from rdma_images.core.measurements import Libraries, Packages, Tree
+from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from validators import test_labels as labels_suite
 from validators import test_nccl as nccl_suite
 from validators import test_verbs as verbs_suite
@@ -59,13 +59,13 @@ def parts(of: Case) -> tuple[Tree, Libraries, Packages]:
 
 def broken(validator: Any, *given: Any) -> str:
     """What a validator finds at fault; "" where it passes."""
-    judge = Judge()
+    require = Requirement()
     try:
-        validator(*given, judge)
-    except BrokenError:
-        assert judge.expected
-        assert judge.mend
-        return judge.found
+        validator(*given, require)
+    except UnmetError:
+        assert require.expected
+        assert require.fix
+        return require.found
     return ""
 
 
@@ -77,12 +77,12 @@ def broken(validator: Any, *given: Any) -> str:
         ({"rehearsal": "erdma-apt-jammy/erdma,erdma-apt-key", "erdma_apt": "jammy"}, ""),
         ({"rehearsal": ""}, "that is not named: libfabric1-aws 2.1.0-1.1+standin, libnccl-ofi 1.21.1+standin"),
         ({"rehearsal": "base-debian13"}, "that is not named"),
-        ({"rehearsal": "efa-installer-1.50.0,base-ubuntu24.04"}, "nothing here can stand in for base-ubuntu24.04"),
-        ({"rehearsal": "efa-installer-1.50.0,base"}, "nothing here can stand in for base"),
-        ({"rehearsal": "efa-installer-1.50.0,pytorch-2.15.0"}, "nothing here can stand in for pytorch-2.15.0"),
+        ({"rehearsal": "efa-installer-1.50.0,base-ubuntu24.04"}, "no stand-in is known for base-ubuntu24.04"),
+        ({"rehearsal": "efa-installer-1.50.0,base"}, "no stand-in is known for base"),
+        ({"rehearsal": "efa-installer-1.50.0,pytorch-2.15.0"}, "no stand-in is known for pytorch-2.15.0"),
         (
             {"rehearsal": "erdma-apt-jammy/erdma,efa-installer-1.50.0"},
-            "can stand in for erdma-apt-jammy/erdma",
+            "stand-in is known for erdma-apt-jammy/erdma",
         ),
     ],
 )
@@ -115,7 +115,7 @@ def test_a_rehearsal_silences_only_what_its_source_brings() -> None:
     assert broken(labels_suite.test_rdma_core, case, packages) == "56.1"
     assert broken(labels_suite.test_cudnn, case, packages) == "9.26.0.51"
     with pytest.raises(pytest.skip.Exception, match=r"took the place of efa-installer-1\.50\.0"):
-        labels_suite.test_libfabric(edited(), Judge())
+        labels_suite.test_libfabric(edited(), Requirement())
 
 
 @pytest.mark.parametrize(

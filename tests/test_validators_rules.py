@@ -8,19 +8,27 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rdma_images import paths
-from rdma_images.errors import RdmaImagesError
+from rdma_images.core import paths
+from rdma_images.core.case import Case
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.machine import Devices, Gpus
+from rdma_images.core.probe_value import ToolRun
 from rdma_images.validate import suite
-from rdma_images.validate.case import Case
-from rdma_images.validate.measured import Devices, Gpus, ToolRun
-from rdma_images.validate.plugin import BrokenError, Judge
+from rdma_images.validate.probes import tools
+from rdma_images.validate.pytest_plugin import Requirement, UnmetError
+from tests import suite_here
 from validators import test_devices as devices_suite
 from validators import test_gpus as gpus_suite
 from validators import test_labels as labels_suite
+from validators import test_sagemaker as sagemaker_suite
 from validators import test_toolkit as toolkit_suite
 
 CASES = Path(__file__).parent / "data" / "cases"
+REFUSES = {"NCCL_NET": "Libfabric", "FI_PROVIDER": "efa", "NVIDIA_VISIBLE_DEVICES": "all"}
+LOGS = CASES.parent / "nccl-logs"
 MACHINE = json.loads((CASES / "h200-x2.json").read_text())
+for one in MACHINE["gpus"]["runs"].values():
+    one["log"] = (LOGS / one["log"]).read_text()
 
 
 def case(**changes: Any) -> Case:
@@ -39,41 +47,41 @@ def test_a_good_case_and_its_junit(tmp_path: Path) -> None:
     assert {p.get("value") for p in root.iter("property") if p.get("name") == "id"} == {c.id for c in checks}
 
 
-def test_a_broken_case_says_expected_found_and_mend(tmp_path: Path) -> None:
-    environment = {"NCCL_VERSION": "2.18.3-1", "NCCL_PROTO": "simple", "REGISTRY_TOKEN": "not-to-be-shown"}
+def test_a_broken_case_has_expected_found_and_fix(tmp_path: Path) -> None:
+    environment = REFUSES | {"NCCL_VERSION": "2.18.3-1", "NCCL_PROTO": "simple", "REGISTRY_TOKEN": "not-to-be-shown"}
     checks = suite.run(case(environment=environment), ("static", "device"), tmp_path / "report.xml")
     failed = {c.id: c for c in checks if c.outcome == "failed"}
     assert set(failed) == {"nccl.environment", "environment.harmful", "environment.secret"}
     assert failed["nccl.environment"].found == "NCCL_VERSION=2.18.3-1"
-    assert all(c.expected and c.mend for c in failed.values())
+    assert all(c.expected and c.fix for c in failed.values())
     assert "not-to-be-shown" not in (tmp_path / "report.xml").read_text()
     assert {c.outcome for c in checks if c.tier == "device"} == {"skipped"}
 
 
-def test_what_is_empty_is_not_set(tmp_path: Path) -> None:
+def test_what_is_empty_is_not_set() -> None:
     """A Dockerfile cannot take away what its base sets: it can only empty it."""
-    emptied = dict.fromkeys(
+    emptied = REFUSES | dict.fromkeys(
         ("LD_LIBRARY_PATH", "NCCL_VERSION", "NCCL_PROTO", "RDMAV_FORK_SAFE", "FI_EFA_FORK_SAFE"), ""
     )
-    checks = suite.run(case(environment=emptied), ("static",), tmp_path / "report.xml")
-    assert [c for c in checks if c.outcome == "failed"] == []
+    checks = suite_here.checks(case(environment=emptied))
+    assert [c for c in checks.values() if c.outcome == "failed"] == []
 
 
-def test_a_cuda_bases_own_libraries_are_there_on_purpose(tmp_path: Path) -> None:
-    """Beside the wheels', where the image says that it stands on such a base, and in no other folder."""
+def test_the_libraries_of_a_cuda_toolkit_stand_apart_from_the_wheels() -> None:
+    """A toolkit's copy is no fault, whatever the base; one in another folder is, and one that torch maps."""
     plain = case()
     files = plain.model_dump(mode="json")["measured"]["tree"]["files"]["libraries"]
     wheels = next(path for path in files if path.endswith("/libcudart.so.13"))
-    labels = {**plain.subject.labels, "io.rdma-images.component.base": "cuda13.2.1-runtime-ubuntu24.04"}
     toolkit = "/usr/local/cuda-13.2/targets/x86_64-linux/lib/libcudart.so.13.2.75"
-    for place, said, red in (
-        (toolkit, labels, False),
-        (toolkit.replace("13.2/", "13.1/"), labels, True),
-        (toolkit, plain.subject.labels, True),
+    for place, mapped, red in (
+        (toolkit, False, False),
+        ("/opt/lib/libcudart.so.13.2.75", False, True),
+        (toolkit, True, True),
     ):
-        told = json.loads(case(labels=said).model_dump_json())
+        told = json.loads(plain.model_dump_json())
         told["measured"]["tree"]["files"]["libraries"][place] = files[wheels]
-        checks = {c.id: c for c in suite.run(Case.model_validate(told), ("static",), tmp_path / "report.xml")}
+        told["measured"]["torch"]["mapped"] += [place] if mapped else []
+        checks = suite_here.checks(Case.model_validate(told))
         assert (checks["cuda.single"].outcome == "failed") is red, checks["cuda.single"]
 
 
@@ -101,10 +109,101 @@ def test_the_toolkit_is_found_and_of_the_images_cuda(
     out = f"Cuda compilation tools, release {release}, V{release}.1"
     nvcc = ToolRun(path=path, rc=0, out=out, err="", timed_out=False, seconds=0.0)
     if broken is None:
-        toolkit_suite.test_toolkit(Case.model_validate(told), nvcc, Judge())
+        toolkit_suite.test_toolkit(Case.model_validate(told), nvcc, Requirement())
     else:
-        with pytest.raises(BrokenError, match=re.escape(broken)):
-            toolkit_suite.test_toolkit(Case.model_validate(told), nvcc, Judge())
+        with pytest.raises(UnmetError, match=re.escape(broken)):
+            toolkit_suite.test_toolkit(Case.model_validate(told), nvcc, Requirement())
+
+
+@pytest.mark.parametrize(
+    ("plugin", "outcome", "words"),
+    [
+        ({"aws_platform": True, "version": "1.21.1"}, "passed", "with it"),
+        ({"aws_platform": False, "version": "1.21.1"}, "failed", "libnccl-net-ofi.so without it"),
+        ({"aws_platform": False, "version": ""}, "failed", "without it"),  # of a git revision
+        ({"aws_platform": False, "version": "1.5.0"}, "skipped", "has no platforms"),
+        ({"aws_platform": None}, "skipped", "is no aws-ofi-nccl"),
+    ],
+)
+def test_a_plugin_has_the_aws_platform(plugin: dict[str, Any], outcome: str, words: str) -> None:
+    told = json.loads(case(labels={"io.rdma-images.fabric": "efa"}).model_dump_json())
+    told["measured"]["tree"]["libraries"]["plugins"]["/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so"] |= plugin
+    checks = suite_here.checks(Case.model_validate(told))
+    found = checks["plugin.platform"]
+    assert (found.outcome, words in (found.found or found.reason)) == (outcome, True), found
+    assert ("--enable-platform-aws" in found.fix) is (outcome == "failed")
+
+
+@pytest.mark.parametrize(
+    ("fabric", "label", "environment", "outcome", "words"),
+    [
+        ("efa", "refuse", REFUSES, "passed", "NCCL_NET=Libfabric and FI_PROVIDER=efa"),
+        ("efa", "refuse", {"NCCL_NET": "Libfabric"}, "failed", "NCCL_NET=Libfabric"),
+        ("efa", "refuse", {"FI_PROVIDER": "efa"}, "failed", "FI_PROVIDER=efa"),
+        ("efa", "refuse", REFUSES | {"FI_PROVIDER": "efa,tcp"}, "failed", "FI_PROVIDER=efa,tcp"),
+        ("efa", "refuse", {}, "failed", "neither"),
+        ("efa", "allow", {}, "passed", "neither"),
+        ("efa", "allow", {"FI_PROVIDER": "efa"}, "failed", "FI_PROVIDER=efa"),
+        ("efa", "", {"NCCL_NET": "aws libfabric"}, "failed", "NCCL_NET=aws libfabric"),  # somebody else's
+        ("efa", "", {"FI_PROVIDER": "efa"}, "skipped", "neither a label nor NCCL_NET"),
+        ("erdma", "refuse", {"NCCL_NET": "IB"}, "passed", "NCCL_NET=IB"),
+        ("erdma", "refuse", {"NCCL_NET": "Socket"}, "failed", "NCCL_NET=Socket"),
+    ],
+)
+def test_an_image_that_refuses_has_what_makes_nccl_refuse(
+    fabric: str, label: str, environment: dict[str, str], outcome: str, words: str
+) -> None:
+    labels = {"io.rdma-images.fabric": fabric, "io.rdma-images.fallback": label}
+    told = json.loads(case(labels=labels, environment=environment).model_dump_json())
+    told["expected"]["fabric"] = fabric
+    checks = suite_here.checks(Case.model_validate(told))
+    found = checks["environment.refusal"]
+    assert (found.outcome, words in (found.found or found.reason)) == (outcome, True), found
+    assert bool(found.fix) is (outcome == "failed")
+
+
+@pytest.mark.parametrize(
+    ("provider", "red"),
+    [("efa", False), ("efa,tcp", False), ("^tcp", False), ("tcp", True), ("verbs;ofi_rxm", True), ("^efa", True)],
+)
+def test_a_provider_other_than_efa_is_harmful(provider: str, red: bool) -> None:
+    checks = suite_here.checks(case(environment={"FI_PROVIDER": provider}))
+    assert (checks["environment.harmful"].outcome == "failed") is red
+
+
+def for_sagemaker(run: dict[str, Any], **wheels: str) -> Case:
+    """The good case as an image for SageMaker, with what became of `train --help` and more wheels."""
+    told = case(labels={"io.rdma-images.target": "sagemaker-efa-pytorch"}).model_dump()
+    told["expected"]["target"] = "sagemaker-efa-pytorch"
+    told["measured"]["tools"]["train --help"] = tools.not_run("/usr/local/bin/train") | run
+    next(iter(told["measured"]["packages"]["wheels"].values())).update(wheels)
+    return Case.model_validate(told)
+
+
+@pytest.mark.parametrize(
+    ("run", "broken"),
+    [
+        ({"rc": 0}, None),
+        ({"rc": 1, "err": "No module named sagemaker_job"}, "ended with 1: No module named sagemaker_job"),
+        ({"path": ""}, "there is no such tool"),
+        ({"err": "not started: it is not in /opt/sagemaker/"}, "not started"),
+    ],
+)
+def test_sagemakers_command_can_be_started(run: dict[str, Any], broken: str | None) -> None:
+    if broken is None:
+        sagemaker_suite.test_train(for_sagemaker(run), Requirement())
+    else:
+        with pytest.raises(UnmetError, match=re.escape(broken)):
+            sagemaker_suite.test_train(for_sagemaker(run), Requirement())
+
+
+def test_sagemakers_toolkit_is_told_once() -> None:
+    with_toolkit = for_sagemaker({"rc": None}, **{"sagemaker-training": "5.1.4"})
+    with pytest.raises(UnmetError, match=r"found: sagemaker-training 5\.1\.4 in /opt/venv"):
+        sagemaker_suite.test_toolkit(with_toolkit, Requirement())
+    with pytest.raises(pytest.skip.Exception, match=r"see sagemaker\.toolkit"):
+        sagemaker_suite.test_train(with_toolkit, Requirement())
+    sagemaker_suite.test_toolkit(for_sagemaker({"rc": 0}), Requirement())
 
 
 def test_the_suite_has_one_digest() -> None:
@@ -176,23 +275,23 @@ def name(value: Any) -> str:
 
 @pytest.mark.parametrize(("validator", "given"), GOOD, ids=name)
 def test_devices_as_they_should_be(validator: Any, given: tuple[Any, ...]) -> None:
-    validator(*given, Judge())
+    validator(*given, Requirement())
 
 
 @pytest.mark.parametrize(("validator", "given", "expected"), BAD, ids=name)
 def test_devices_at_fault(validator: Any, given: tuple[Any, ...], expected: str) -> None:
-    judge = Judge()
-    with pytest.raises(BrokenError):
-        validator(*given, judge)
-    assert expected in judge.expected
-    assert judge.found
-    assert judge.mend
+    require = Requirement()
+    with pytest.raises(UnmetError):
+        validator(*given, require)
+    assert expected in require.expected
+    assert require.found
+    assert require.fix
 
 
 @pytest.mark.parametrize(("validator", "given"), ABSENT, ids=name)
 def test_devices_that_are_absent_are_skipped(validator: Any, given: tuple[Any, ...]) -> None:
     with pytest.raises(pytest.skip.Exception):
-        validator(*given, Judge())
+        validator(*given, Requirement())
 
 
 @pytest.mark.parametrize(
@@ -204,45 +303,130 @@ def test_rdma_cores_version_may_go_on_in_awss_words(version: str, true: bool) ->
     told["measured"]["packages"]["dpkg"]["libibverbs1"] = version
     real = Case.model_validate(told)
     assert real.measured.packages
-    judge = Judge()
+    require = Requirement()
     if true:
-        labels_suite.test_rdma_core(real, real.measured.packages, judge)
+        labels_suite.test_rdma_core(real, real.measured.packages, require)
     else:
-        with pytest.raises(BrokenError):
-            labels_suite.test_rdma_core(real, real.measured.packages, judge)
+        with pytest.raises(UnmetError):
+            labels_suite.test_rdma_core(real, real.measured.packages, require)
 
 
 def gpus(**changes: Any) -> Gpus:
     return Gpus.model_validate({**MACHINE["gpus"], **changes})
 
 
+def changed(name: str, **changes: Any) -> Gpus:
+    """The real machine, of whose all-reduce `name` something else came."""
+    runs = MACHINE["gpus"]["runs"]
+    return gpus(runs={**runs, name: {**runs[name], **changes}})
+
+
+def elsewhere(**changes: Any) -> Gpus:
+    """The real GPUs, with another network."""
+    return gpus(network={**MACHINE["gpus"]["network"], **changes})
+
+
 def test_real_gpus() -> None:
-    gpus_suite.test_visible(gpus(), Judge())
-    gpus_suite.test_peers(gpus(), Judge())
-    judge = Judge()
-    gpus_suite.test_all_reduce(gpus(), judge)
-    assert judge.found.startswith("0 wrong elements on 2 ranks; 4 MiB at")
-    with pytest.raises(BrokenError, match="TCP sockets"):
-        gpus_suite.test_network(gpus(), "efa", Judge())
+    gpus_suite.test_visible(gpus(), Requirement())
+    gpus_suite.test_peers(gpus(), Requirement())
+    require = Requirement()
+    gpus_suite.test_all_reduce(gpus(), require)
+    assert require.found.startswith("0 wrong elements; 4 MiB at")
+    with pytest.raises(pytest.skip.Exception, match="no device of EFA"):
+        gpus_suite.test_network(gpus(), "efa", Requirement())
+
+
+def test_the_real_plugin_works_between_two_nodes_without_efa() -> None:
+    require = Requirement()
+    gpus_suite.test_plugin(gpus(), require)
+    assert require.found.startswith(
+        "loaded as v11, aws-ofi-nccl 1.21.1 with libfabric 2.6, provider tcp, 32 regions of memory registered "
+        "(73 MiB), 8 channels over libfabric between 2 nodes; 0 wrong elements; 4 MiB at"
+    )
+    assert require.found.endswith("in the place of EFA, for which the machine has no device")
+
+
+def test_the_real_image_refuses_where_there_is_no_efa() -> None:
+    require = Requirement()
+    gpus_suite.test_refusal(gpus(), "efa", require)
+    assert require.found.startswith("exit codes [1, 1]; no data; NCCL did not start: NCCL_NET names a network")
 
 
 def test_gpus_at_fault() -> None:
     run = MACHINE["gpus"]["runs"]["default"]
     wrong = [[{**row, "wrong": 3} for row in rank] for rank in run["rows"]]
-    for broken in ({**run, "rows": wrong}, {**run, "rows": run["rows"][:1]}, {**run, "codes": [0, None]}):
-        with pytest.raises(BrokenError):
-            gpus_suite.test_all_reduce(gpus(runs={"default": broken}), Judge())
-    network = {"default": MACHINE["gpus"]["runs"]["network"]}
-    with pytest.raises(BrokenError):
-        gpus_suite.test_peers(gpus(runs=network), Judge())
-    with pytest.raises(BrokenError):
-        gpus_suite.test_visible(gpus(names=["NVIDIA H200", "NVIDIA L40S"]), Judge())
+    for broken in ({"rows": wrong}, {"rows": run["rows"][:1]}, {"codes": [0, None]}):
+        with pytest.raises(UnmetError):
+            gpus_suite.test_all_reduce(changed("default", **broken), Requirement())
+    with pytest.raises(UnmetError):
+        gpus_suite.test_peers(changed("default", log=(LOGS / "net-socket.log").read_text()), Requirement())
+    with pytest.raises(UnmetError):
+        gpus_suite.test_visible(gpus(names=["NVIDIA H200", "NVIDIA L40S"]), Requirement())
 
 
-@pytest.mark.parametrize("check", [gpus_suite.test_all_reduce, gpus_suite.test_peers], ids=name)
-def test_one_gpu_is_too_few(check: Any) -> None:
-    with pytest.raises(pytest.skip.Exception, match="needs two GPUs"):
-        check(gpus(count=1, runs={}), Judge())
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"log": (LOGS / "net-socket.log").read_text()}, "not loaded, not started, no provider.*channels over Socket"),
+        ({"log": (LOGS / "p2p-default.log").read_text()}, "0 channels over libfabric between 1 nodes"),
+        ({"log": (LOGS / "gpu-refusal.log").read_text(), "codes": [1, 1], "rows": []}, "no provider"),
+        ({"codes": [0, 1]}, r"exit codes \[0, 1\]"),
+    ],
+    ids=["sockets", "one node", "no provider", "a crash"],
+)
+def test_a_plugin_that_does_not_do_its_work_is_told_by_its_step(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UnmetError, match=said):
+        gpus_suite.test_plugin(changed("two-nodes", **changes), Requirement())
+
+
+def test_wrong_elements_over_the_plugin_are_told() -> None:
+    rows = MACHINE["gpus"]["runs"]["two-nodes"]["rows"]
+    with pytest.raises(UnmetError, match="; 7 wrong elements"):
+        gpus_suite.test_plugin(changed("two-nodes", rows=[[{**rows[0][0], "wrong": 7}], rows[1]]), Requirement())
+
+
+def test_an_image_that_goes_on_over_tcp_does_not_refuse() -> None:
+    """The real run with NCCL_NET=Libfabric alone: it ended with 0, over libfabric's tcp provider."""
+    log = (LOGS / "gpu-refusal-missing.log").read_text()
+    rows = MACHINE["gpus"]["runs"]["two-nodes"]["rows"]
+    with pytest.raises(UnmetError, match="libfabric over tcp, not EFA") as told:
+        gpus_suite.test_refusal(changed("refusal", codes=[0, 0], rows=rows, log=log), "efa", Requirement())
+    assert "set FI_PROVIDER=efa beside NCCL_NET" in str(told.value)
+    with pytest.raises(UnmetError):
+        gpus_suite.test_refusal(changed("refusal", codes=[1, None]), "efa", Requirement())
+
+
+def test_with_an_efa_the_network_is_checked_and_nothing_is_refused() -> None:
+    with_device = elsewhere(device=True)
+    with pytest.raises(UnmetError, match="libfabric over tcp, not EFA"):
+        gpus_suite.test_network(with_device, "efa", Requirement())
+    with pytest.raises(pytest.skip.Exception, match=r"see gpu\.network"):
+        gpus_suite.test_plugin(with_device, Requirement())
+    with pytest.raises(pytest.skip.Exception, match="nothing to refuse"):
+        gpus_suite.test_refusal(with_device, "efa", Requirement())
+
+
+def test_an_image_that_allows_a_fallback_is_held_to_no_refusal() -> None:
+    with pytest.raises(pytest.skip.Exception, match="allows a fallback"):
+        gpus_suite.test_refusal(elsewhere(insists=""), "efa", Requirement())
+
+
+def test_without_a_plugin_the_static_check_tells() -> None:
+    with pytest.raises(pytest.skip.Exception, match=r"see plugin\.found"):
+        gpus_suite.test_plugin(elsewhere(plugin=""), Requirement())
+
+
+@pytest.mark.parametrize(
+    ("check", "count", "least"),
+    [
+        (gpus_suite.test_all_reduce, 1, "2 GPUs: there are 1"),
+        (gpus_suite.test_peers, 1, "2 GPUs: there are 1"),
+        (gpus_suite.test_plugin, 0, "1 GPU: there are 0"),
+    ],
+)
+def test_too_few_gpus(check: Any, count: int, least: str) -> None:
+    with pytest.raises(pytest.skip.Exception, match=least):
+        check(gpus(count=count, runs={}), Requirement())
 
 
 def test_every_validator_is_in_the_docs() -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images import paths
-from rdma_images.errors import RdmaImagesError
-from rdma_images.verdict import judged, logs, verdict
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.validate import job_log
+from rdma_images.validate.verdict import Verdict, logs, of_blocks, of_lines, verdict
 
 LOGS = Path(__file__).parent / "data" / "nccl-logs"
 HEAD = "node:1:1 [0] NCCL INFO "
@@ -21,8 +22,8 @@ def log(*lines: str, nccl: str = "2.28.3") -> list[str]:
     return [f"{HEAD}NCCL version {nccl}+cuda13.0", *(line if "NCCL" in line else HEAD + line for line in lines)]
 
 
-def judge(*lines: str, nccl: str = "2.28.3"):
-    return judged(log(*lines, nccl=nccl), logs())
+def verdict_on(*lines: str, nccl: str = "2.28.3") -> Verdict:
+    return of_lines(log(*lines, nccl=nccl), logs())
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,15 @@ def judge(*lines: str, nccl: str = "2.28.3"):
         ("plugin-name-missing", "fallback", False, "ofi libnccl-net-ofi.so"),
         ("plugin-none", "fallback", False, "NCCL_NET_PLUGIN=none"),
         ("tuner-missing", "fallback", False, "8 NET/Socket"),
+        ("plugin-real-no-efa-tcp-provider", "fallback", False, "libfabric over tcp, not EFA"),
+        ("plugin-real-no-efa-provider-forced", "refused", False, "NCCL did not start"),
         ("net-forced-unknown", "refused", False, "NCCL_NET names a network that is not there"),
+        ("gpu-two-nodes", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
+        ("gpu-two-nodes-plugin-1.20.0", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
+        ("gpu-two-nodes-nccl-tests", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
+        ("gpu-two-nodes-one-gpu", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
+        ("gpu-refusal", "refused", False, "NCCL_NET names a network that is not there"),
+        ("gpu-refusal-missing", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
     ],
 )
 def test_real_logs(name: str, network: str, good: bool, said: str) -> None:
@@ -90,7 +99,7 @@ OF_TWO_NODES = "comm 0x1 rank 1 nRanks 16 nNodes 2 localRanks 8 localRank 1 MNNV
     ],
 )
 def test_networks_that_are_good(lines: tuple[str, ...], network: str) -> None:
-    found = judge(*lines)
+    found = verdict_on(*lines)
     assert (found.network, found.good, found.exit_code) == (network, True, 0)
 
 
@@ -114,7 +123,7 @@ def test_networks_that_are_good(lines: tuple[str, ...], network: str) -> None:
     ],
 )
 def test_whatever_shows_tcp_is_a_fallback(lines: tuple[str, ...]) -> None:
-    found = judge(*lines)
+    found = verdict_on(*lines)
     assert (found.network, found.good, found.exit_code) == ("fallback", False, 1)
 
 
@@ -141,13 +150,13 @@ def test_whatever_shows_tcp_is_a_fallback(lines: tuple[str, ...]) -> None:
     ],
 )
 def test_what_a_log_does_not_say_is_unknown(lines: tuple[str, ...], said: str) -> None:
-    found = judge(*lines)
+    found = verdict_on(*lines)
     assert (found.network, found.good, found.exit_code) == ("unknown", False, 3)
     assert said in found.sentence
 
 
 def test_a_line_that_was_cut_says_nothing_new_where_the_name_is_known() -> None:
-    assert judge(EFA, LIBFABRIC, "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libf").network == "efa"
+    assert verdict_on(EFA, LIBFABRIC, "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libf").network == "efa"
 
 
 def coloured(line: str) -> str:
@@ -162,26 +171,26 @@ def in_json(line: str) -> str:
 @pytest.mark.parametrize(("name", "network"), [("net-socket", "fallback"), ("p2p-default", "one node")])
 def test_a_log_is_read_as_job_runners_leave_it(wrap: Callable[[str], str], name: str, network: str) -> None:
     lines = (LOGS / f"{name}.log").read_text().splitlines()
-    wanted = judged(lines, logs())
+    wanted = of_lines(lines, logs())
     assert wanted.network == network
-    assert judged(map(wrap, lines), logs()) == wanted
-    assert judge(*(wrap(HEAD + line) for line in ("Using network Socket",))).network == "fallback"
+    assert of_lines(map(wrap, lines), logs()) == wanted
+    assert verdict_on(*(wrap(HEAD + line) for line in ("Using network Socket",))).network == "fallback"
 
 
 def test_nothing_of_a_log_moves_the_cursor_of_who_reads_the_verdict() -> None:
-    found = judge("NET/Plugin: Could not find: \x1b]0;title\x07\x1b[2Jlib\x9b1mx.so\x00", SOCKET)
+    found = verdict_on("NET/Plugin: Could not find: \x1b]0;title\x07\x1b[2Jlib\x9b1mx.so\x00", SOCKET)
     assert "by the name libx.so" in found.sentence
     assert found.sentence.isprintable()
 
 
 @pytest.mark.parametrize("line", ['{"a":' * 100_000, "{", '{"log": 5}', "[" * 100_000])
 def test_json_that_is_none_is_a_line_like_others(line: str) -> None:
-    assert judged([line], logs()).network == "unknown"
+    assert of_lines([line], logs()).network == "unknown"
 
 
 @pytest.mark.parametrize("said", ["Error 15 (Unreachable remote)", "RC: 103. Error: 15 (Unreachable remote)."])
 def test_a_fabric_over_which_nothing_arrives_is_not_good(said: str) -> None:
-    found = judge(EFA, LIBFABRIC, f"node:1:1 [0] NCCL WARN NET/OFI Request 0x1 completed with error. {said}")
+    found = verdict_on(EFA, LIBFABRIC, f"node:1:1 [0] NCCL WARN NET/OFI Request 0x1 completed with error. {said}")
     assert (found.network, found.good, found.exit_code) == ("efa", False, 1)
     assert "the security group must let all of its own traffic in and out" in found.sentence
 
@@ -225,17 +234,19 @@ SOCKET = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"
     ],
 )
 def test_why_it_fell_back(nccl: str, line: str, said: str) -> None:
-    found = judge(line, SOCKET, nccl=nccl)
+    found = verdict_on(line, SOCKET, nccl=nccl)
     assert found.network == "fallback"
     assert said in found.sentence
 
 
 def test_a_wording_of_another_version_means_nothing() -> None:
-    assert "does not say why" in judge("NET/Plugin: No plugin found (libnccl-net.so)", SOCKET, nccl="2.30.7").sentence
+    assert (
+        "does not say why" in verdict_on("NET/Plugin: No plugin found (libnccl-net.so)", SOCKET, nccl="2.30.7").sentence
+    )
 
 
 def test_a_line_that_is_normal_is_no_cause() -> None:
-    found = judge("NET/Plugin: Failed to find ncclNetPlugin_v10 symbol.", SOCKET, nccl="2.26.2")
+    found = verdict_on("NET/Plugin: Failed to find ncclNetPlugin_v10 symbol.", SOCKET, nccl="2.26.2")
     assert found.causes == ()
 
 
@@ -243,9 +254,9 @@ CRASH = "Caught signal 11 (Segmentation fault: address not mapped)"
 
 
 def test_a_crash_is_erdmas_only_in_versions_that_crash_and_where_an_erdma_device_is() -> None:
-    assert "2.29.7 or later" in judged([*log(ERDMA, nccl="2.28.9"), CRASH], logs()).sentence
+    assert "2.29.7 or later" in of_lines([*log(ERDMA, nccl="2.28.9"), CRASH], logs()).sentence
     for lines, nccl in (((ERDMA,), "2.30.7"), ((EFA,), "2.28.9"), ((), "2.28.9")):
-        found = judged([*log(*lines, nccl=nccl), CRASH], logs())
+        found = of_lines([*log(*lines, nccl=nccl), CRASH], logs())
         assert (found.network, found.good) == ("refused", False)
         assert found.sentence == "the job ended before NCCL had a channel: it ended with a segmentation fault"
 
@@ -276,9 +287,9 @@ def test_a_log_through_a_pipe_is_read() -> None:
         assert verdict(Path(f"/dev/fd/{writer.stdout.fileno()}")) == verdict(LOGS / "net-socket.log")
 
 
-def test_what_is_no_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    with pytest.raises(RdmaImagesError, match="cannot be read"):
+    with pytest.raises(RdmaImagesError, match="No such file"):
         verdict(path)
     for none in (tmp_path, Path("/dev/zero")):
         with pytest.raises(RdmaImagesError, match="neither a file nor a pipe"):
@@ -286,10 +297,73 @@ def test_what_is_no_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path.write_bytes(gzip.compress(b"NCCL INFO"))
     with pytest.raises(RdmaImagesError, match="compressed"):
         verdict(path)
-    path.write_bytes(b"x" * 11)
-    monkeypatch.setattr("rdma_images.verdict.LIMIT", 10)
-    with pytest.raises(RdmaImagesError, match="larger than"):
-        verdict(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"NCCL version {'9' * 5000}.1",
+        f"{HEAD}comm 0x1 rank 1 nRanks {'9' * 5000} nNodes {'9' * 5000}",
+        f"{HEAD}Channel 00/0 : {'9' * 5000}[0] -> 1[1] via P2P/IPC",
+        json.dumps({"log": f"{HEAD}Channel 00/0 : 0[0] -> 1[1] via NET/\ud800/0"}),
+    ],
+)
+def test_what_no_nccl_writes_is_a_sentence_like_others(line: str) -> None:
+    found = of_lines([line], logs())
+    assert found.network == "unknown"
+    assert found.sentence.isprintable()
+
+
+def test_the_logs_of_many_ranks_give_one_verdict_wherever_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = verdict(LOGS / "net-socket.log")
+    monkeypatch.setattr("rdma_images.validate.job_log.BLOCK", 7)
+    assert verdict(LOGS / "net-socket.log") == wanted
+    twice = (block for _ in range(2) for block in job_log.blocks(LOGS / "net-socket.log"))
+    found = of_blocks(twice, logs())
+    assert (found.network, found.causes) == (wanted.network, wanted.causes)
+    assert found.channels == {name: 2 * count for name, count in wanted.channels.items()}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_end_as_terminals_and_other_systems_end_them(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(end.join(log(EFA, LIBFABRIC)).encode())
+    assert verdict(path).network == "efa"
+
+
+HUGE = 200_000_000  # bytes
+# The peak is read from /proc: a process's ru_maxrss begins with that of the one that started it.
+READ = """
+import resource, sys
+from pathlib import Path
+from rdma_images.validate.verdict import verdict
+verdict(Path(sys.argv[1]))
+used = resource.getrusage(resource.RUSAGE_SELF)
+peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:"))
+print(used.ru_utime + used.ru_stime, peak)
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("\n" * 1000, id="newlines"),
+        pytest.param("x" * 1000, id="one-line"),
+        pytest.param(
+            f"{HEAD}AllReduce: opCount {{}} recvbuff 0x7f{{}} count 1024 datatype 7 op 0 root 0\n", id="calls"
+        ),
+    ],
+)
+def test_a_long_log_takes_little_memory_and_time(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "log"
+    with path.open("w") as file:
+        block = "".join(line.format(n, n) for n in range(1000))
+        for _ in range(HUGE // len(block)):
+            file.write(block)
+    done = subprocess.run([sys.executable, "-c", READ, str(path)], cwd=paths.PROJECT, capture_output=True, text=True)
+    seconds, kilobytes = map(float, done.stdout.split())
+    assert kilobytes < 200_000
+    assert seconds < 20  # of processor time, twice what a busy machine needed
 
 
 @pytest.mark.parametrize(("log", "code"), [("p2p-default.log", 0), ("net-socket.log", 1), ("README.md", 3)])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdma_images import versions
+from rdma_images.core import versions
 
 
 @pytest.mark.parametrize(
@@ -23,21 +23,21 @@ from rdma_images import versions
         ("13.0.2", "13.2"),
     ],
 )
-def test_order(older, newer):
+def test_order(older: str, newer: str) -> None:
     assert versions.key(older) < versions.key(newer)
     assert versions.at_least(newer, older)
     assert not versions.at_least(older, newer)
 
 
 @pytest.mark.parametrize(("one", "same"), [("1.9.1-aws", "1.9.1"), ("13", "13.0"), ("v1.2", "1.2.0")])
-def test_two_ways_to_write_one_version(one, same):
+def test_two_ways_to_write_one_version(one: str, same: str) -> None:
     assert versions.key(one) == versions.key(same)
 
 
-def test_no_version():
+def test_no_version() -> None:
     with pytest.raises(ValueError, match="'latest' is not a version"):
         versions.key("latest")
 
 
-def test_newest_first():
+def test_newest_first() -> None:
     assert versions.newest_first(["2.9.1", "2.15.0", "2.10.0"]) == ["2.15.0", "2.10.0", "2.9.1"]

@@ -7,12 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from rdma_images.ci import identity
-from rdma_images.paths import PROJECT
+from rdma_images.core.paths import PROJECT
 
 FOLDER = PROJECT / ".github" / "workflows"
 WORKFLOWS = sorted(FOLDER.glob("*.yml"))
@@ -26,26 +28,26 @@ RIGHTS = {
 }
 
 
-def read(path):
+def read(path: Path) -> Any:
     return yaml.safe_load(path.read_text())
 
 
-def jobs(path):
-    return read(path)["jobs"].items()
+def jobs(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    return list(read(path)["jobs"].items())
 
 
-def test_there_are_workflows():
+def test_there_are_workflows() -> None:
     assert {path.name for path in WORKFLOWS} == {"image.yml", "images.yml", "tests.yml"}
 
 
 @pytest.mark.parametrize(("kind", "files"), [("workflows", WORKFLOWS), ("actions", [ACTION / "action.yml"])])
-def test_githubs_schema_accepts_them(kind, files):
+def test_githubs_schema_accepts_them(kind: str, files: list[Path]) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.github-{kind}"]
     done = subprocess.run([*command, *map(str, files)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_schema_check_can_fail(tmp_path):
+def test_the_schema_check_can_fail(tmp_path: Path) -> None:
     broken = tmp_path / "broken.yml"
     broken.write_text(WORKFLOWS[0].read_text().replace("runs-on:", "runs-at:"))
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(broken)]
@@ -53,14 +55,14 @@ def test_the_schema_check_can_fail(tmp_path):
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_actions_are_pinned_by_commit_with_their_version(path):
+def test_actions_are_pinned_by_commit_with_their_version(path: Path) -> None:
     for line in path.read_text().splitlines():
         if "uses:" in line and "uses: ./" not in line:
             assert PINNED.search(line.strip().removeprefix("- ")), line
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_rights_are_the_least(path):
+def test_rights_are_the_least(path: Path) -> None:
     body = read(path)
     called = "workflow_call" in body[True]  # YAML 1.1 reads the key `on` as true
     if not called:
@@ -70,7 +72,7 @@ def test_rights_are_the_least(path):
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_checkouts_keep_no_token_and_every_job_has_a_limit(path):
+def test_checkouts_keep_no_token_and_every_job_has_a_limit(path: Path) -> None:
     for name, job in jobs(path):
         assert "uses" in job or job.get("timeout-minutes"), name
         for step in job.get("steps", ()):
@@ -79,23 +81,24 @@ def test_checkouts_keep_no_token_and_every_job_has_a_limit(path):
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_no_expression_is_pasted_into_a_shell(path):
+def test_no_expression_is_pasted_into_a_shell(path: Path) -> None:
     for _, job in jobs(path):
         for step in job.get("steps", ()):
             assert "${{" not in step.get("run", ""), step["run"]
 
 
-def evaluate(text, **values):
+def evaluate(text: str, **values: str) -> bool | str:
     """One of GitHub's expressions, with the values of what it names: the small part of the language that is used."""
     python = text.strip().removeprefix("${{").removesuffix("}}").replace("&&", " and ").replace("||", " or ")
     python = re.sub(r"!(?!=)", " not ", python)
     names = {f"v{number}": values[name] for number, name in enumerate(values)}
     for number, name in enumerate(values):
         python = re.sub(rf"(?<![\w.]){re.escape(name)}(?![\w.])", f"v{number}", python)
-    return eval(python.strip(), {"startsWith": str.startswith}, names)
+    result: bool | str = eval(python.strip(), {"startsWith": str.startswith}, names)
+    return result
 
 
-def run_of(event, ref):
+def run_of(event: str, ref: str) -> dict[str, str]:
     """What the expressions of images.yml see of a run, on a repository that publishes."""
     return {
         "github.event_name": event,
@@ -123,7 +126,7 @@ TRIES = [
 
 
 @pytest.mark.parametrize(("event", "ref", "ships"), [(*one, True) for one in SHIPS] + [(*one, False) for one in TRIES])
-def test_only_main_and_tags_ship(event, ref, ships):
+def test_only_main_and_tags_ship(event: str, ref: str, ships: bool) -> None:
     found = dict(jobs(FOLDER / "images.yml"))
     seen = run_of(event, ref)
     assert bool(evaluate(found["ship"]["if"], **seen)) is ships
@@ -132,7 +135,7 @@ def test_only_main_and_tags_ship(event, ref, ships):
     assert (found["ship"]["with"]["publish"], found["try"]["with"]["publish"]) == (True, False)
 
 
-def test_one_run_ships_at_a_time_and_none_is_lost():
+def test_one_run_ships_at_a_time_and_none_is_lost() -> None:
     found = read(FOLDER / "images.yml")["concurrency"]
     (expression,) = re.findall(r"\$\{\{(.*)\}\}", found["group"])
     groups = {evaluate(expression, **run_of(*one)) for one in SHIPS}
@@ -141,7 +144,7 @@ def test_one_run_ships_at_a_time_and_none_is_lost():
     assert (found["cancel-in-progress"], found["queue"]) == (False, "max")
 
 
-def test_secrets_go_by_name_to_what_ships():
+def test_secrets_go_by_name_to_what_ships() -> None:
     found = dict(jobs(FOLDER / "images.yml"))
     called = read(FOLDER / "image.yml")[True]["workflow_call"]["secrets"]
     assert set(found["ship"]["secrets"]) == set(called)
@@ -152,7 +155,7 @@ PUBLISHES = [("image.yml", "image", "invoke publish"), ("images.yml", "join", "i
 
 
 @pytest.mark.parametrize(("file", "job", "command"), PUBLISHES)
-def test_who_publishes_has_every_clouds_role_and_every_secret(file, job, command):
+def test_who_publishes_has_every_clouds_role_and_every_secret(file: str, job: str, command: str) -> None:
     steps = dict(jobs(FOLDER / file))[job]["steps"]
     (step,) = [one for one in steps if command in one.get("run", "")]
     assert f"python -m rdma_images.ci.identity {command}" in step["run"]
@@ -163,7 +166,7 @@ def test_who_publishes_has_every_clouds_role_and_every_secret(file, job, command
     assert "vars.AWS_ROLE != ''" in aws["if"]
 
 
-def test_what_is_joined_is_what_this_run_published():
+def test_what_is_joined_is_what_this_run_published() -> None:
     before = []
     for step in dict(jobs(FOLDER / "images.yml"))["join"]["steps"]:
         if "invoke ci.join" in step.get("run", ""):
@@ -179,13 +182,13 @@ def test_what_is_joined_is_what_this_run_published():
     assert kept["name"].startswith(brought["pattern"].removesuffix("*"))
 
 
-def test_what_is_not_locked_ends_a_job_before_it_touches_docker():
+def test_what_is_not_locked_ends_a_job_before_it_touches_docker() -> None:
     names = [step.get("run", step.get("uses", "")) for step in dict(jobs(FOLDER / "image.yml"))["image"]["steps"]]
     assert names.index("invoke ci.locked $ARGUMENTS") < names.index("./.github/actions/docker")
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_who_logs_in_does_it_in_the_jobs_own_configuration_and_logs_out(path):
+def test_who_logs_in_does_it_in_the_jobs_own_configuration_and_logs_out(path: Path) -> None:
     for _, job in jobs(path):
         commands = [step.get("run", step.get("uses", "")) for step in job.get("steps", ())]
         for number, command in enumerate(commands):
@@ -196,7 +199,7 @@ def test_who_logs_in_does_it_in_the_jobs_own_configuration_and_logs_out(path):
 
 
 @pytest.fixture
-def machine(tmp_path):
+def machine(tmp_path: Path) -> Path:
     """A machine whose Docker keeps images in the classic store until it is restarted; what it was told is in `told`."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -211,7 +214,7 @@ def machine(tmp_path):
     return tmp_path
 
 
-def run_script(name, machine, **environ):
+def run_script(name: str, machine: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     known = {"PATH": f"{machine / 'bin'}:{os.environ['PATH']}", "HOME": str(machine), "RUNNER_TEMP": str(machine)}
     known |= {"DAEMON_JSON": str(machine / "daemon.json"), "GITHUB_ENV": str(machine / "env")} | environ
     return subprocess.run([ACTION / name], env=known, capture_output=True, text=True)
@@ -222,7 +225,7 @@ needs_jq = pytest.mark.skipif(shutil.which("jq") is None, reason="the scripts of
 
 @needs_jq
 @pytest.mark.parametrize("before", [None, {"features": {"buildkit": True}, "mtu": 1400}])
-def test_dockers_settings_are_added_to(machine, before):
+def test_dockers_settings_are_added_to(machine: Path, before: dict[str, Any] | None) -> None:
     if before:
         (machine / "daemon.json").write_text(json.dumps(before))
     done = run_script("store.sh", machine, RUNNER_ENVIRONMENT="github-hosted")
@@ -232,7 +235,7 @@ def test_dockers_settings_are_added_to(machine, before):
     assert (machine / "told").read_text() == "restart docker\n"
 
 
-def test_docker_that_has_the_store_is_left_alone(machine):
+def test_docker_that_has_the_store_is_left_alone(machine: Path) -> None:
     (machine / "store").write_text("[[driver-type io.containerd.snapshotter.v1]]\n")
     assert run_script("store.sh", machine).returncode == 0
     assert not (machine / "daemon.json").exists()
@@ -240,7 +243,7 @@ def test_docker_that_has_the_store_is_left_alone(machine):
 
 
 @pytest.mark.parametrize("where", [{"RUNNER_ENVIRONMENT": "self-hosted"}, {}])
-def test_somebodys_own_docker_is_not_restarted(machine, where):
+def test_somebodys_own_docker_is_not_restarted(machine: Path, where: dict[str, str]) -> None:
     done = run_script("store.sh", machine, **where)
     assert done.returncode == 1
     assert "set features.containerd-snapshotter" in done.stderr
@@ -249,7 +252,7 @@ def test_somebodys_own_docker_is_not_restarted(machine, where):
 
 
 @needs_jq
-def test_settings_that_cannot_be_read_stay(machine):
+def test_settings_that_cannot_be_read_stay(machine: Path) -> None:
     (machine / "daemon.json").write_text("{")
     assert run_script("store.sh", machine, RUNNER_ENVIRONMENT="github-hosted").returncode != 0
     assert (machine / "daemon.json").read_text() == "{"
@@ -257,7 +260,7 @@ def test_settings_that_cannot_be_read_stay(machine):
 
 
 @needs_jq
-def test_the_jobs_configuration_has_the_machines_settings_and_no_login(machine):
+def test_the_jobs_configuration_has_the_machines_settings_and_no_login(machine: Path) -> None:
     (machine / ".docker" / "cli-plugins").mkdir(parents=True)
     settings = {"currentContext": "rootless", "credHelpers": {"example.com": "ecr-login"}}
     logins = {"auths": {"ghcr.io": {"auth": "c2VjcmV0"}}, "credsStore": "pass"}
@@ -271,12 +274,12 @@ def test_the_jobs_configuration_has_the_machines_settings_and_no_login(machine):
     assert (own / "cli-plugins").is_dir()
 
 
-def test_a_machine_without_a_configuration_needs_none(machine):
+def test_a_machine_without_a_configuration_needs_none(machine: Path) -> None:
     assert run_script("config.sh", machine).returncode == 0
     assert list((machine / "docker").iterdir()) == []
 
 
-def test_the_tasks_they_call_exist():
+def test_the_tasks_they_call_exist() -> None:
     listed = subprocess.run(
         [sys.executable, "-m", "invoke", "--list"], cwd=PROJECT, capture_output=True, text=True, check=True
     )
@@ -286,5 +289,5 @@ def test_the_tasks_they_call_exist():
             assert called in known, f"{path.name} calls invoke {called}"
 
 
-def _shell(path):
+def _shell(path: Path) -> list[str]:
     return [step["run"] for _, job in jobs(path) for step in job.get("steps", ()) if "run" in step]

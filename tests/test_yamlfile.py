@@ -1,10 +1,13 @@
 """Strict YAML: what is wrong is said with file and line."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from rdma_images import yamlfile
-from rdma_images.errors import RefusedError
-from rdma_images.yamlfile import Document, Strict
+from rdma_images.core import yaml_file
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.yaml_file import Document, Strict
 
 
 class Leaf(Strict):
@@ -15,20 +18,20 @@ class Leaf(Strict):
 class Tree(Document):
     leaves: dict[str, Leaf]
 
-    def problems(self):
+    def problems(self) -> Iterator[tuple[tuple[str, str, str], str]]:
         for name, leaf in self.leaves.items():
             if leaf.value_of == "wrong":
                 yield ("leaves", name, "value-of"), "this is wrong"
 
 
-def refused(text):
+def refused(text: str) -> str:
     with pytest.raises(RefusedError) as error:
-        yamlfile.loads(text, Tree, "tree.yaml")
+        yaml_file.loads(text, Tree, "tree.yaml")
     return str(error.value)
 
 
-def test_scalars_stay_as_written():
-    tree = yamlfile.loads("leaves: {1.10: {value-of: 2.10}}", Tree, "tree.yaml")
+def test_scalars_stay_as_written() -> None:
+    tree = yaml_file.loads("leaves: {1.10: {value-of: 2.10}}", Tree, "tree.yaml")
     assert tree.leaves["1.10"].value_of == "2.10"
 
 
@@ -48,23 +51,51 @@ def test_scalars_stay_as_written():
         ("", "tree.yaml:1: the file has no 'leaves': add it"),
     ],
 )
-def test_what_is_wrong_and_where(text, sentence):
+def test_what_is_wrong_and_where(text: str, sentence: str) -> None:
     assert sentence in refused(text)
 
 
-def test_missing_file(tmp_path):
+def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="no such file"):
-        yamlfile.load(tmp_path / "none.yaml", Tree)
+        yaml_file.load(tmp_path / "none.yaml", Tree)
 
 
-def test_not_text(tmp_path):
+def test_not_text(tmp_path: Path) -> None:
     path = tmp_path / "tree.yaml"
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RefusedError, match="cannot be read"):
-        yamlfile.load(path, Tree)
+    path.write_bytes(b"leaves:\n  a: {value-of: \xff}\n")
+    with pytest.raises(RefusedError, match=r"tree\.yaml:2: not UTF-8 \(byte 0xff\): save it as UTF-8"):
+        yaml_file.load(path, Tree)
 
 
-def test_where():
-    tree = yamlfile.loads("leaves:\n  a:\n    value-of: x", Tree, "tree.yaml")
+def test_more_than_any_file_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "tree.yaml"
+    path.write_text("#" * (yaml_file.LARGEST + 1))
+    with pytest.raises(RefusedError, match="more than 16 MiB"):
+        yaml_file.load(path, Tree)
+
+
+@pytest.mark.parametrize("character", ["\0", "\x1b", "\x7f", "\ud800", "\uffff"])
+def test_the_line_of_a_character_that_yaml_does_not_have(character: str) -> None:
+    assert f"tree.yaml:2: not valid YAML: the character U+{ord(character):04X}" in refused(
+        f"leaves:\n  a{character}: b"
+    )
+
+
+def test_brackets_without_end() -> None:
+    assert "tree.yaml:2: nested deeper than 20 levels" in refused("leaves:\n " + "[" * 100_000)
+
+
+def test_aliases_that_multiply() -> None:
+    """Eight lists of ten aliases each: a hundred million values in 300 characters."""
+    lists = "".join(f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
+    assert "more than 100,000 values" in refused(f"leaves:\n  a0: &a0 x\n{lists}")
+
+
+def test_a_list_without_end() -> None:
+    assert "tree.yaml:100000: more than 100,000 values" in refused("- a\n" * 200_000)
+
+
+def test_where() -> None:
+    tree = yaml_file.loads("leaves:\n  a:\n    value-of: x", Tree, "tree.yaml")
     assert tree.where("leaves", "a", "value-of") == "tree.yaml:3"
     assert tree.where("leaves", "a", "no such") == "tree.yaml:2"

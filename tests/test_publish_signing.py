@@ -1,12 +1,15 @@
 """A keyless signer knows its own signatures again. The public services are out of reach: cosign is a double here."""
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
 import pytest
-from publish_doubles import Store, served
 
 from rdma_images.publish.destination import destination
 from rdma_images.publish.keys import KEYLESS, Signer
-from rdma_images.publish.registries import Oci
-from rdma_images.publish.seal import Seal
+from rdma_images.publish.signing import ImageSigner
+from rdma_images.registry.registries import Oci
+from tests.publish_doubles import Store, served
 
 JOB = {
     "GITHUB_ACTIONS": "true",
@@ -17,10 +20,11 @@ JOB = {
 
 
 @pytest.fixture
-def asked(tmp_path, monkeypatch):
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
     """What cosign was asked, a line a call; it finds everything signed."""
     program, calls = tmp_path / "cosign", tmp_path / "calls"
-    program.write_text(f'#!/bin/sh\necho "$*" >> {calls}\n')
+    # Asked what it can do, it answers like cosign 2.4 and 2.5.
+    program.write_text(f'#!/bin/sh\ncase $* in *--help) echo --trusted-root ;; *) echo "$*" >> {calls} ;; esac\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     for name in JOB:
@@ -29,21 +33,23 @@ def asked(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def seal():
+def signing() -> Iterator[ImageSigner]:
     with served(Store().handler()) as host:
         place = destination("here", Oci(kind="oci", host=host, credentials="none"))
-        yield Seal(Signer(KEYLESS), place, place.repository("r"), "sha256:1", lambda _: None)
+        yield ImageSigner(Signer(KEYLESS), place, place.repository("r"), "sha256:1", lambda _: None)
 
 
-def test_in_a_ci_job_it_asks_for_its_own_identity(seal, asked, monkeypatch):
+def test_in_a_ci_job_it_asks_for_its_own_identity(
+    signing: ImageSigner, asked: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in JOB.items():
         monkeypatch.setenv(name, value)
-    assert seal.is_on(())
+    assert signing.has_signed(())
     (call,) = asked()
     assert call.startswith("verify --allow-http-registry --certificate-identity-regexp ^https://github")
     assert "--certificate-oidc-issuer https://token.actions.githubusercontent.com" in call
 
 
-def test_elsewhere_it_believes_nobody(seal, asked):
-    assert not seal.is_on(())
+def test_elsewhere_it_trusts_nobody(signing: ImageSigner, asked: Callable[[], list[str]]) -> None:
+    assert not signing.has_signed(())
     assert asked() == []

@@ -1,0 +1,114 @@
+"""Jobs for tests: every launcher on every fabric that it has, and the pods in what it writes."""
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from typing import Any
+
+import yaml
+
+from rdma_images.inputs import choice, project
+from rdma_images.inputs.project import Project
+from rdma_images.jobs import cluster, compose, make, render
+from rdma_images.jobs.model import Job, Request
+
+IMAGE = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/image@sha256:" + "5e" * 32
+NODE = {"efa": "p5.48xlarge", "erdma": "ecs.ebmgn8v.48xlarge"}
+TARGETS = {
+    ("efa", "mpirun"): "efa-nccl-tests",
+    ("efa", "torchrun"): "efa-pytorch",
+    ("erdma", "mpirun"): "erdma-nccl-tests",
+    ("erdma", "torchrun"): "erdma-pytorch",
+}
+SCRIPT = ("train.py", "--data", "it's a test")
+GIVEN = {
+    "mtu": "8500",
+    "cidr": "10.0.0.0/8",
+    "region": "us-west-2",
+    "role": "arn:aws:iam::123456789012:role/training",
+    "subnets": "subnet-0a1b",
+    "security-groups": "sg-0a1b",
+    "output": "s3://bucket/jobs",
+    "hosts": "one,two",
+}
+
+
+@cache
+def here() -> Project:
+    return project.load()
+
+
+@cache
+def planned(target: str) -> Any:
+    """The image of a target's default row; the cache makes many jobs of one target quick."""
+    (made,) = choice.images(here(), [target], False, [])
+    return made
+
+
+def request(launcher: str, fabric: str, starter: str, **changes: Any) -> Request:
+    """What asks for two nodes of the fabric, with all that only a user knows."""
+    row = here().facts.launchers.launchers[launcher]
+    known = {**here().facts.launchers.parameters, **row.parameters}
+    several = here().facts.instances.find(changes.get("instance", NODE[fabric])).interfaces > 1
+    extra = changes.pop("parameters", {})
+    given = {
+        name: value
+        for name, value in GIVEN.items()
+        if name in known and known[name].only in (None, fabric) and (several or not known[name].several)
+    }
+    usual = {
+        "target": TARGETS[fabric, starter],
+        "launcher": launcher,
+        "instance": NODE[fabric],
+        "nodes": 2,
+        "image": IMAGE,
+        "command": SCRIPT if starter == "torchrun" else (),
+        "parameters": {**given, **extra},
+    }
+    return Request(**{**usual, **changes})
+
+
+def job(launcher: str, fabric: str, starter: str, **changes: Any) -> Job:
+    return compose.compose(request(launcher, fabric, starter, **changes), here())
+
+
+def files(made: Job) -> dict[str, str]:
+    return make.files(made, here())
+
+
+def cluster_files(instance: str, **parameters: str) -> dict[str, str]:
+    """The files of an EKS cluster with two nodes of the type."""
+    given = {"second-zone": "us-west-2b", **parameters}
+    request = cluster.Request("eksctl", instance, 2, "us-west-2", "us-west-2a", parameters=given)
+    return render.files("eksctl", {"cluster": cluster.compose(request, here())})
+
+
+def combinations() -> Iterator[tuple[str, str, str]]:
+    """Launcher, fabric and starter, wherever the three go together."""
+    for (name, row), fabric, starter in product(
+        here().facts.launchers.launchers.items(), ("efa", "erdma"), ("mpirun", "torchrun")
+    ):
+        if fabric in row.fabrics and starter in row.starts:
+            yield name, fabric, starter
+
+
+def documents(text: str) -> list[Any]:
+    return [one for one in yaml.safe_load_all(text) if one]
+
+
+def templates(node: Any) -> Iterator[Any]:
+    """Every pod template in an object: what has a spec with containers."""
+    if isinstance(node, dict):
+        if isinstance(node.get("spec"), dict) and "containers" in node["spec"]:
+            yield node
+        for value in node.values():
+            yield from templates(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from templates(value)
+
+
+def pods(made: Job) -> list[Any]:
+    """The pod templates of a job's files for Kubernetes."""
+    texts = [text for name, text in files(made).items() if name.endswith(".yaml")]
+    return [template for text in texts for one in documents(text) for template in templates(one)]

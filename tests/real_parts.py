@@ -1,0 +1,49 @@
+"""The vendors' own files, in the folder that RDMA_IMAGES_REAL_SOURCES names: what a stand-in is compared with."""
+
+import os
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core import versions
+
+VARIABLE = "RDMA_IMAGES_REAL_SOURCES"
+# Files by the names that the vendors give them; of nccl-tests, which has tags alone, by what GitHub's redirect says.
+NAMES = {
+    "aws-ofi-nccl": re.compile(r"aws-ofi-nccl-(\d[\d.]*)(?:-aws)?\.tar\.gz"),
+    "nccl-tests": re.compile(r"(?:nccl-tests-|v)(\d[\d.]*)\.tar\.gz"),
+    "efa-installer": re.compile(r"aws-efa-installer-(\d[\d.]*)\.tar\.gz"),
+}
+
+
+def tarballs(component: str) -> dict[str, Path]:
+    """The tarballs of a component by version, the oldest first; {} where there is none."""
+    folder = Path(os.environ.get(VARIABLE) or os.devnull)
+    files = folder.iterdir() if folder.is_dir() else ()
+    found = {match[1]: file for file in files if (match := NAMES[component].fullmatch(file.name))}
+    return dict(sorted(found.items(), key=lambda item: versions.key(item[0])))
+
+
+def each(component: str) -> list[object]:
+    """A test's parameters: every version that is there, else one that is skipped with the reason."""
+    if found := tarballs(component):
+        return list(found)
+    return [pytest.param("", marks=pytest.mark.skip(reason=missing(component)))]
+
+
+def missing(component: str) -> str:
+    """Why no real part of this component is tested."""
+    if not (folder := os.environ.get(VARIABLE)):
+        return f"{VARIABLE} names no folder with the vendors' files"
+    return f"{folder} has no file like {NAMES[component].pattern}"
+
+
+def member(tarball: Path, name: str) -> str:
+    """The text of a file inside the one folder of a tarball."""
+    with tarfile.open(tarball) as archive:
+        found = next((one for one in archive if one.name.partition("/")[2] == name), None)
+        content = archive.extractfile(found) if found else None
+        assert content, f"{tarball.name} has no {name}"
+        return content.read().decode()

@@ -1,0 +1,40 @@
+"""The order of the packages: the pipeline is read off the tree, so nothing may import against it."""
+
+import re
+import tomllib
+
+import pytest
+from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
+
+from rdma_images.core.paths import PROJECT
+
+PACKAGES = PROJECT / "rdma_images"
+
+
+def test_packages_import_only_from_earlier_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(PROJECT)
+    assert lint_imports(cache_dir=None) == EXIT_STATUS_SUCCESS
+
+
+def test_every_package_is_in_the_order() -> None:
+    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    ordered = {name.removeprefix("rdma_images.") for name in settings["contracts"][0]["layers"]}
+    assert ordered == {path.parent.name for path in PACKAGES.glob("*/__init__.py")}
+
+
+def test_no_module_lies_beside_the_packages() -> None:
+    assert [path.name for path in PACKAGES.glob("*.py")] == ["__init__.py"]
+
+
+@pytest.mark.parametrize(
+    ("written", "home"),
+    [
+        (r'\["docker", ["*]', "engine/docker_command.py"),
+        (r"(?<![.\w])requests\.(Session\(|get\(|post\(|put\(|head\(|request\()", "core/http.py"),
+        (r'"(build|buildkit|plan)\.json"', "core/step_files.py plan/plan.py"),
+    ],
+    ids=["the docker command", "the HTTP session", "the files of steps"],
+)
+def test_one_thing_is_done_in_one_place(written: str, home: str) -> None:
+    found = {str(path.relative_to(PACKAGES)) for path in PACKAGES.rglob("*.py") if re.search(written, path.read_text())}
+    assert found <= set(home.split())

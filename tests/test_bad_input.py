@@ -1,0 +1,152 @@
+"""Generated bad input: every case is read or refused with a sentence, in bounded time and memory."""
+
+import resource
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from rdma_images import facts
+from rdma_images.ci import jobs, select
+from rdma_images.core import paths, yaml_file
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.facts.nccl_logs import NcclLogs
+from rdma_images.facts.torch import Torch
+from rdma_images.inputs import choice
+from rdma_images.inputs.project import Project
+from rdma_images.plan import axes, matrix, plan
+
+KNOWN = facts.load()
+OURS = paths.MATRIX.read_text(encoding="utf-8")
+SECONDS, MEGABYTES = 5, 500  # the most that a case may take
+# Cases of each of the KINDS below: 2,100 in the usual run, 10,150 more in the exhaustive one.
+USUAL, EXHAUSTIVE = 300, 1450
+
+ODD = (
+    *("", "\0", "\x1b[2J", "\ud800", "\u2028", "[" * 500, "{" * 500, "9" * 5000),
+    *("*a", "&a [*a, *a]", "- ", ": ", "\t"),
+    *(
+        "!!x ",
+        "NaN",
+        "~",
+        "1e999",
+        "../..",
+        "-x",
+        "--output=x",
+        "file:///etc/passwd",
+        "m" * 300,
+        "2.15.0",
+        "|",
+        "'",
+        '"',
+    ),
+)
+words = st.sampled_from(ODD) | st.text(max_size=20)
+values = st.recursive(words, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=4))
+
+
+@st.composite
+def edited(draw: st.DrawFn, text: str) -> str:
+    """`text` with a few of its stretches replaced by something odd."""
+    for _ in range(draw(st.integers(1, 3))):
+        at, long = draw(st.integers(0, len(text))), draw(st.integers(0, 12))
+        text = text[:at] + draw(words) + text[at + long :]
+    return text
+
+
+@st.composite
+def targets(draw: st.DrawFn) -> dict[str, object]:
+    """A target whose lists are of the right shape, and of any content."""
+    axis = st.sampled_from(sorted(axes.BY_NAME))
+    value = axis.flatmap(lambda name: st.sampled_from([*axes.values(axes.BY_NAME[name], KNOWN)])) | words
+    row = st.dictionaries(axis, value, max_size=5)
+    many = st.dictionaries(axis, st.lists(value, max_size=40), max_size=5)
+    return {
+        "summary": "x",
+        "fabric": draw(st.sampled_from(["efa", "erdma"]) | words),
+        "python-packages": draw(st.lists(st.sampled_from(["numpy", "NumPy", "torch==2.0.0"]) | words, max_size=3)),
+        "default": {"base": "debian13", "efa-installer": "1.50.0"} | draw(row),
+        "values": draw(many),
+        "exclude": [{"when": one, "reason": "x"} for one in draw(st.lists(many, max_size=3))],
+    }
+
+
+def read_matrix(text: str) -> None:
+    """What `invoke plan` does with a matrix.yaml."""
+    read = yaml_file.loads(text, matrix.Matrix, "matrix.yaml")
+    plan.plan(read, KNOWN)
+
+
+def select_images(case: tuple[str, str, str]) -> None:
+    """What `invoke ci.matrix` does with its options."""
+    part, since, runner = case
+    images = plan.plan(matrix.load(), KNOWN).images
+    chosen = select.select(images, part, None)
+    jobs.jobs(chosen, images, matrix.load(), {}, choice.changes([runner], "--runner", "platform=label"))
+    if since.startswith("-") or "\0" in since:
+        select.select(images, None, since)
+
+
+KINDS: dict[str, tuple[st.SearchStrategy[object], Callable[..., object]]] = {
+    "a matrix edited": (edited(OURS), read_matrix),
+    "a matrix of any values": (
+        st.dictionaries(words, values, max_size=3).map(lambda given: str({"targets": given})),
+        read_matrix,
+    ),
+    "a target of any content": (
+        st.dictionaries(st.just("mine") | words, targets(), max_size=2).map(lambda given: str({"targets": given})),
+        read_matrix,
+    ),
+    "facts of torch edited": (
+        edited((paths.FACTS / "torch.yaml").read_text()),
+        lambda text: yaml_file.loads(text, Torch, "torch.yaml"),
+    ),
+    "facts of logs edited": (
+        edited((paths.FACTS / "nccl-logs.yaml").read_text()),
+        lambda text: yaml_file.loads(text, NcclLogs, "nccl-logs.yaml"),
+    ),
+    "options of --set": (
+        st.lists(st.tuples(st.sampled_from(sorted(axes.BY_NAME)) | words, words).map("=".join) | words, max_size=3),
+        lambda pairs: choice.plan(Project(matrix.load(), KNOWN), None, False, pairs),
+    ),
+    "options of ci.matrix": (
+        st.tuples(st.tuples(words, words).map("/".join) | words, words, st.tuples(words, words).map("=".join)),
+        select_images,
+    ),
+}
+
+
+def bounded(act: Callable[..., object], case: object) -> None:
+    """Do `act`: it may refuse, and may not take long, take much, or fail otherwise."""
+    begun, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with suppress(RdmaImagesError):
+        act(case)
+    assert time.process_time() - begun < SECONDS
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < MEGABYTES
+
+
+def generated(kind: str, count: int) -> None:
+    """Run `count` cases of a kind, the same ones in every run."""
+    strategy, act = KINDS[kind]
+
+    @seed(12)
+    @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(strategy)
+    def run(case: object) -> None:
+        bounded(act, case)
+
+    run()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_thousand_cases(kind: str) -> None:
+    generated(kind, USUAL)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", KINDS)
+def test_ten_thousand_cases(kind: str) -> None:
+    generated(kind, EXHAUSTIVE)

@@ -1,0 +1,34 @@
+"""What an engine says of the platforms that it can build for."""
+
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core.errors import RefusedError
+from rdma_images.engine import platforms
+from rdma_images.engine.model import Engine
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """An engine on an amd64 machine, whose builder `arm` alone has an emulator, as buildx 0.13 and 0.29 print it."""
+    monkeypatch.setattr("rdma_images.engine.platforms.platform.machine", lambda: "x86_64")
+    arm, other = "echo 'Platforms: linux/amd64*, linux/arm64'", "echo 'Platforms:  linux/amd64'"
+    listed = f"case $3 in arm) {arm};; stopped) ;; *) {other};; esac"
+    (tmp_path / "docker").write_text(f"#!/bin/sh\n{listed}\n")
+    (tmp_path / "docker").chmod(0o755)
+    found = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    return Engine("default", "found", "unix:///docker.sock", "28", "0.29", "containerd", "default", found)
+
+
+def test_what_runs_there_is_built_there(engine: Engine) -> None:
+    platforms.require(["linux/amd64"], engine, None)
+    platforms.require(["linux/amd64", "linux/arm64"], engine, "arm")
+    platforms.require(["linux/arm64"], engine, "stopped")
+
+
+@pytest.mark.parametrize("builder", [None, "other"])
+def test_what_does_not_run_there_is_refused_before_anything_is_downloaded(engine: Engine, builder: str | None) -> None:
+    where = f"builder {builder}" if builder else "engine default"
+    with pytest.raises(RefusedError, match=f"^{where}: it does not run programs of linux/arm64\nregister an emulator"):
+        platforms.require(["linux/amd64", "linux/arm64"], engine, builder)

@@ -1,0 +1,224 @@
+"""Files and folders of the user's that cannot be used: a sentence, what to do on a line of its own, no traceback."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rdma_images.ci import durations, job_summary
+from rdma_images.core import atomic, files, locking, paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.inputs import mirrors
+from rdma_images.publish import keys
+from rdma_images.report import files as reports
+
+# invoke, with its build folder (the first word) in another place.
+TASK = """
+import sys
+from pathlib import Path
+from rdma_images.core import paths
+paths.BUILD = Path(sys.argv[1])
+paths.IMAGES = paths.BUILD / "images"
+from invoke.main import program
+program.run(["invoke", *sys.argv[2:]])
+"""
+# Root may read everything, unless it gives that up.
+UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+NOBODY = ["setpriv", "--reuid=54321", "--clear-groups", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+
+
+def task(build: Path, *words: str, by: list[str] = UNPRIVILEGED, **variables: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(paths.PROJECT), "PYTHONDONTWRITEBYTECODE": "1", **variables}
+    command = [*by, sys.executable, "-c", TASK, str(build), *words]
+    return subprocess.run(command, cwd=paths.PROJECT, env=environ, capture_output=True, text=True)
+
+
+def assert_reported(done: subprocess.CompletedProcess[str], said: str) -> None:
+    assert done.returncode in (1, 2), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) >= 2
+
+
+@pytest.fixture
+def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "build" / "images")
+    return tmp_path / "build" / "images"
+
+
+def file(place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.touch()
+
+
+def dangling(place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("step", [reports.write_page, job_summary.summary, durations.keep])
+@pytest.mark.parametrize("where", ["..", ".", "efa-pytorch"])
+@pytest.mark.parametrize(("obstacle", "said"), [(file, "is not a folder"), (dangling, "is a link to nothing")])
+def test_what_is_in_the_way_of_the_build_folder_is_reported(
+    images: Path, step: Callable[..., object], where: str, obstacle: Callable[..., object], said: str
+) -> None:
+    obstacle(Path(os.path.normpath(images / where)))
+    with pytest.raises(files.FileError, match=rf"{said}\n(move|remove)"), files.as_file_error():
+        step()
+
+
+@pytest.mark.parametrize("obstacle", [file, dangling])
+def test_what_is_in_the_way_of_a_written_file_is_reported(tmp_path: Path, obstacle: Callable[..., object]) -> None:
+    obstacle(tmp_path / "build")
+    with pytest.raises(files.FileError, match=str(tmp_path / "build")):
+        atomic.write(tmp_path / "build" / "images" / "x.json", "")
+
+
+def test_a_full_disk_and_a_long_path_are_reported() -> None:
+    full = Path("/dev/full")
+    with (
+        pytest.raises(files.FileError, match=rf"^{full}: No space left on device\nfree disk space"),
+        files.as_file_error(full),
+    ):
+        full.write_text("x")
+    with pytest.raises(files.FileError, match=r"File name too long\nchoose a shorter path"):
+        atomic.write(Path("/tmp") / ("x" * 300), "")
+
+
+@pytest.mark.parametrize("name", ["report", "ci.summary", "ci.measured", "render"])
+def test_a_folder_that_cannot_be_read_is_not_reported_as_empty(tmp_path: Path, name: str) -> None:
+    build = tmp_path / "build"
+    (build / "images").mkdir(parents=True)
+    (build / "images").chmod(0)
+    words = (name, "--target", "efa-pytorch") if name == "render" else (name,)
+    assert_reported(task(build, *words), f"{build}/images")
+
+
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    build = tmp_path / "build"
+    build.mkdir()
+    build.chmod(0o500)
+    assert_reported(task(build, "ci.measured"), "Permission denied")
+
+
+@pytest.mark.parametrize("name", ["RDMA_IMAGES_REGISTRIES", "RDMA_IMAGES_MIRRORS"])
+def test_a_configuration_that_cannot_be_read_is_reported(tmp_path: Path, name: str) -> None:
+    secret = tmp_path / "secret" / "file.yaml"
+    file(secret)
+    secret.parent.chmod(0)
+    words = ("publish", "--to", "x") if name.endswith("REGISTRIES") else ("sources", "--target", "efa-pytorch")
+    done = task(tmp_path, *words, by=UNPRIVILEGED, **{name: str(secret)})
+    assert_reported(done, f"{secret}: Permission denied\nlet user ")
+
+
+def test_a_key_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(files.FileError, match="too long"):
+        keys.trust("x" * 300, "", "")
+    with pytest.raises(files.FileError, match="Is a directory"):
+        keys.trust(str(tmp_path), "", "")
+    (tmp_path / "key").touch(mode=0)
+    assert_reported(task(tmp_path, "verify", "--image", "h/r:t", "--key", str(tmp_path / "key")), "Permission denied")
+
+
+@pytest.mark.parametrize("state", ["a-file", "a-file/below", "unreadable/below", "x" * 300])
+def test_a_state_folder_that_cannot_be_used_is_reported(tmp_path: Path, state: str) -> None:
+    (tmp_path / "a-file").touch()
+    (tmp_path / "unreadable").mkdir(mode=0)
+    done = task(tmp_path, "engine.up", DOCKER_HOST="", RDMA_IMAGES_STATE=str(tmp_path / state))
+    assert_reported(done, str(tmp_path / state)[:200])
+
+
+def test_a_user_whom_the_machine_does_not_know_is_reported_with_what_to_set(tmp_path: Path) -> None:
+    variables = {"HOME": "", "RDMA_IMAGES_STATE": "", "XDG_STATE_HOME": ""}
+    environ = [f"--unset={name}" for name in variables]
+    done = task(tmp_path, "engine.status", by=[*NOBODY, "env", *environ])
+    assert_reported(done, "user 54321 has no home folder")
+    assert "set RDMA_IMAGES_STATE" in done.stderr
+    assert task(tmp_path, "plan", by=[*NOBODY, "env", *environ]).returncode == 0
+
+
+def test_locks_that_cannot_be_read_are_not_reported_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    assert locking.holders() == {}
+    (tmp_path / "state").touch()
+    with pytest.raises(files.FileError, match="is not a folder"):
+        locking.holders()
+
+
+BAD = ["http://[", "file://[", "http://h:99999999/x", f"https://{'a' * 70}.example/x", "http://h/\0", "http://a..b/"]
+
+
+@pytest.mark.parametrize("address", BAD)
+def test_an_address_that_is_not_valid_is_refused_with_its_line(tmp_path: Path, address: str) -> None:
+    path = tmp_path / "mirrors.yaml"
+    path.write_text(f'sources:\n  efa-installer: "{address}"\n'.replace("\0", "\\0"))
+    with pytest.raises(RefusedError, match=rf"^{path}:2: not a valid address\nwrite https://"):
+        mirrors.load(path, {})
+    with pytest.raises(RefusedError, match=r"^\$RDMA_IMAGES_MIRROR_EFA_INSTALLER: not a valid address"):
+        mirrors.load(None, {"RDMA_IMAGES_MIRROR_EFA_INSTALLER": address})
+
+
+def write_latin(folder: Path) -> str:
+    (folder / "latin").write_bytes(b"pass\xe9word")
+    return str(folder / "latin")
+
+
+REFERENCES: list[tuple[Callable[[Path], str], str]] = [
+    (lambda _: "~nosuch/x", "~nosuch has no home folder"),
+    (lambda _: "/a\\0b", "no file can have this name"),
+    (lambda folder: str(folder), "Is a directory"),
+    (lambda _: "/" + "x" * 300, "too long"),
+    (write_latin, "byte 5 is not UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("place", "said"), REFERENCES)
+def test_a_password_file_that_cannot_be_used_is_refused_with_its_line(
+    tmp_path: Path, place: Callable[[Path], str], said: str
+) -> None:
+    path = tmp_path / "mirrors.yaml"
+    text = f'credentials:\n  h.example:\n    username: a\n    password: "file:{place(tmp_path)}"\n'
+    path.write_text(text)
+    with pytest.raises(RefusedError, match=rf"^{path}:\d: .*{said}.*\n"):
+        mirrors.load(path, {})
+
+
+@pytest.mark.parametrize("address", ["/" + "x" * 300, "file:///" + "x" * 300, "~nosuch/x"])
+def test_a_mirror_that_no_file_can_be_is_reported_with_the_reason(tmp_path: Path, address: str) -> None:
+    done = task(tmp_path, "sources", "--target", "efa-pytorch", RDMA_IMAGES_MIRROR_EFA_INSTALLER=address)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "no home folder" in done.stderr if "~" in address else "too long" in done.stderr
+
+
+PROGRAM = [sys.executable, "-c", "from rdma_images.cli.program import main; main()"]
+
+
+@pytest.mark.parametrize("words", [("--print-completion-script", "bash"), ("--list",)])
+def test_a_reader_that_has_seen_enough_is_no_error(words: tuple[str, ...]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([*PROGRAM, *words], cwd=paths.PROJECT, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_list_that_cannot_be_written_is_told() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*PROGRAM, "--list"], cwd=paths.PROJECT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert (
+        done.stderr == "the output cannot be written: No space left on device\nredirect it to a place with free space\n"
+    )
+
+
+def test_a_program_that_is_not_installed_is_not_reported_as_a_file() -> None:
+    said = r"^no-such-program: no such program on PATH\ninstall it$"
+    with pytest.raises(files.FileError, match=said), files.as_file_error():
+        subprocess.run(["no-such-program", "--version"], check=False)
+    with pytest.raises(files.FileError, match=r"no-such-file: No such file"), files.as_file_error():
+        Path("no-such-file").read_text(encoding="utf-8")

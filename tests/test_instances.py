@@ -1,0 +1,89 @@
+"""Instance types: EC2's rows say what EC2 answers, and what is not known well enough is refused by name."""
+
+import gzip
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.facts.instances import Instances
+
+DEBIAN_NAMES = {"x86_64": "amd64", "arm64": "arm64"}
+
+
+@pytest.fixture(scope="module")
+def table() -> Instances:
+    return facts.load().instances
+
+
+def answered() -> Iterator[tuple[str, dict[str, int | str]]]:
+    """EC2's answer for every type with NVIDIA's GPUs and EFA, by name, in the words of our rows."""
+    path = resources.files("moto") / "ec2" / "resources" / "instance_types.json.gz"
+    for name, answer in json.loads(gzip.decompress(path.read_bytes())).items():
+        network, gpus = answer["NetworkInfo"], answer.get("GpuInfo", {}).get("Gpus", [])
+        if not network.get("EfaSupported") or not gpus:
+            continue
+        (gpu,) = gpus
+        speed = re.fullmatch(r"(?:(\d+)x )?(\d+) Gigabit", network["NetworkPerformance"])
+        assert speed, network["NetworkPerformance"]
+        times, each = speed.groups()
+        cards = ["efa" in card["InterfaceTypes"] for card in network["NetworkCards"]]
+        assert all(cards[1:]), f"{name}: a card beside card 0 takes no EFA, which a row cannot say"
+        assert sum(cards) == network["EfaInfo"]["MaximumEfaInterfaces"], f"{name}: not one EFA a card"
+        yield (
+            name,
+            {
+                "interfaces": sum(cards),
+                "cards": len(cards),
+                "first_card": "rdma" if cards[0] else "ena",
+                "gpus": gpu["Count"],
+                "gpu": gpu["Name"],
+                "gpu_memory": gpu["MemoryInfo"]["SizeInMiB"] // 1024,
+                "vcpus": answer["VCpuInfo"]["DefaultVCpus"],
+                "memory": answer["MemoryInfo"]["SizeInMiB"] // 1024,
+                "bandwidth": int(times or 1) * int(each),
+                "architecture": DEBIAN_NAMES[answer["ProcessorInfo"]["SupportedArchitectures"][0]],
+            },
+        )
+
+
+def test_efa_types_are_what_ec2_answers(table: Instances) -> None:
+    known = {name: row for name, row in table.types.items() if row.fabric == "efa"}
+    answers = dict(answered())
+    assert known.keys() == answers.keys()
+    for name, row in known.items():
+        assert {value: getattr(row, value) for value in answers[name]} == answers[name], name
+
+
+def test_a_type_is_found_as_each_service_writes_it(table: Instances) -> None:
+    assert table.find("ml.p5.48xlarge") is table.types["p5.48xlarge"]
+    assert table.find("ebmgn8v.48xlarge") is table.types["ecs.ebmgn8v.48xlarge"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("p5.49xlarge", "unknown instance type 'p5.49xlarge'\ndid you mean p5.4xlarge or p5.48xlarge or"),
+        ("ml.p6e-gb200.36xlarge", "p6e-gb200.36xlarge has is not settled: EC2 answered 16 EFA on 17 network cards"),
+        ("ebmgn7ix.32xlarge", "ecs.ebmgn7ix.32xlarge has is not settled"),
+    ],
+)
+def test_what_is_not_known_well_enough_is_refused(table: Instances, name: str, sentence: str) -> None:
+    with pytest.raises(RefusedError) as error:
+        table.find(name)
+    assert sentence in str(error.value)
+
+
+def test_a_type_cannot_be_settled_and_unsettled(tmp_path: Path) -> None:
+    folder = shutil.copytree(paths.FACTS, tmp_path / "facts")
+    path = folder / "instances.yaml"
+    path.write_text(path.read_text().replace("  p6e-gb300.36xlarge:", "  p5.48xlarge:"))
+    with pytest.raises(RefusedError, match=r"p5\.48xlarge is under types as well: keep one of them"):
+        facts.load(folder).check()

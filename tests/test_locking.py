@@ -1,0 +1,75 @@
+"""One at a time, and nobody stopped by the dead."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core import locking
+from rdma_images.core.errors import RdmaImagesError
+
+HOLD = """
+import time
+from rdma_images.core import locking
+
+with locking.hold("build", "a build"):
+    print("mine", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def other() -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lock."""
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "mine\n"
+        yield process
+        process.kill()
+
+
+def test_who_holds_it_is_named_with_pid_and_time(other: subprocess.Popen[str]) -> None:
+    with pytest.raises(RdmaImagesError, match=rf"build is held by process {other.pid} \(a build\) since 20\d\d-"):
+        locking.hold("build", "ours", patience=0).__enter__()
+
+
+def test_the_second_waits_names_the_holder_and_continues(other: subprocess.Popen[str]) -> None:
+    lines: list[str] = []
+    threading.Timer(0.3, other.kill).start()
+    with locking.hold("build", "ours", lines.append):
+        holder = locking.holder("build")
+        assert holder
+        assert holder.what == "ours"
+    assert lines == [f"waiting for build: held by process {other.pid} (a build) since {lines[0].rpartition(' ')[2]}"]
+
+
+def test_a_killed_holder_stops_nobody(other: subprocess.Popen[str], state: Path) -> None:
+    other.kill()
+    other.wait()
+    assert (state / "locks" / "build").exists()
+    assert locking.holder("build") is None
+    with locking.hold("build", "ours", patience=0):
+        assert list(locking.holders()) == ["build"]
+
+
+def test_no_file_stays(state: Path) -> None:
+    with locking.hold("build", "ours"):
+        pass
+    with pytest.raises(ZeroDivisionError), locking.hold("build", "ours"):
+        raise ZeroDivisionError
+    assert list((state / "locks").iterdir()) == []
+    assert locking.holders() == {}
+
+
+def test_two_locks_are_independent() -> None:
+    with locking.hold("build", "ours", patience=0), locking.hold("engine", "ours", patience=0):
+        assert list(locking.holders()) == ["build", "engine"]

@@ -1,0 +1,25 @@
+"""Sizes for people."""
+
+import pytest
+
+from rdma_images.core.sizes import megabytes, readable
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1_000, "1.00 kB"),
+        (12_900_000, "12.9 MB"),
+        (999_600_000, "1,000 MB"),
+        (2_965_000_000, "2.96 GB"),
+        (40_000_000_000, "40.0 GB"),
+    ],
+)
+def test_three_digits_or_the_whole_number(count: float, text: str) -> None:
+    assert readable(count) == text
+
+
+def test_whole_megabytes() -> None:
+    assert megabytes(98_400_000) == "98 MB"

@@ -1,0 +1,50 @@
+"""What a step wrote down is read back as it was, and a broken file is told with the command that writes it anew."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import Build, Provenance
+from rdma_images.core.step_files import BUILD, HISTORY, StepFile
+from rdma_images.publish.publication import PUBLICATION
+from rdma_images.report import REPORT
+
+MADE = Build("efa-1", "r", "sha256:1", "sha256:2", ("efa-installer-1.50.0",), "2026-11-21T08:00:00+00:00", 1.5)
+RECORD = Provenance("sha256:1", "https://slsa.dev/provenance/v0.2", {"buildType": "b", "steps": [{"n": 1}]}, 65, 1)
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+
+
+def test_a_step_reads_what_the_one_before_wrote() -> None:
+    assert BUILD.read("efa-1") is None
+    BUILD.write("efa-1", MADE)
+    HISTORY.write("efa-1", RECORD)
+    assert (BUILD.read("efa-1"), HISTORY.read("efa-1")) == (MADE, RECORD)
+
+
+@pytest.mark.parametrize("file", [BUILD, HISTORY, REPORT, PUBLICATION], ids=lambda one: one.name)
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b"null", b"[" * 100_000, b"\xff", b'{"ref": NaN}'])
+def test_a_broken_file_is_named_with_the_command_that_writes_it(file: StepFile[Any], text: bytes) -> None:
+    path = file.path("efa-1")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(text)
+    with pytest.raises(RdmaImagesError) as caught:
+        file.read("efa-1")
+    what, fix = str(caught.value).split("\n")
+    assert what.startswith(f"{path}: ")
+    assert fix == f"run `invoke {file.step}` again"
+    assert file.usable("efa-1") is None
+
+
+def test_a_folder_or_a_link_to_nothing_is_no_file_of_a_step() -> None:
+    BUILD.path("efa-1").mkdir(parents=True)
+    HISTORY.path("efa-1").symlink_to("nowhere")
+    for file in (BUILD, HISTORY):
+        with pytest.raises(RdmaImagesError, match=rf"{file.name}: .+\n.+"):
+            file.read("efa-1")

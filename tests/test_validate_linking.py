@@ -1,0 +1,243 @@
+"""What an ELF file asks of others and why it cannot be mapped, read here, held against the real loader's answer."""
+
+import os
+import shutil
+import socket
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rdma_images.validate import linking
+from rdma_images.validate.probes import access, conditions, libraries, loader, tree
+
+OLD, NEW = "EFA_1.0 { global: efa_a; local: *; };", "EFA_1.4 { global: efa_b; } EFA_1.0;"
+
+
+def compiled(folder: Path, name: str, code: str, *options: str) -> Path:
+    """A shared library of C code."""
+    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
+    source, made = folder / f"{name}.c", folder / name
+    source.write_text(code)
+    subprocess.run([compiler, "-shared", "-fPIC", str(source), "-o", str(made), *options], check=True)
+    return made
+
+
+def versioned(folder: Path, versions: str) -> Path:
+    """A libefax.so.1 with these symbol versions."""
+    (folder / "versions").write_text(versions)
+    code = "int efa_a(void) { return 1; } int efa_b(void) { return 2; }"
+    return compiled(folder, "libefax.so.1", code, "-Wl,-soname,libefax.so.1", f"-Wl,--version-script={folder}/versions")
+
+
+def computed(path: Path, **found: Path) -> list[str]:
+    """The faults of a library, computed from files."""
+    names = {name.replace("_", "."): str(file) for name, file in found.items()}
+    every = {str(file): linking.of(str(file), file.stat().st_size) for file in (path, *found.values())}
+    return linking.faults(str(path), names, every)
+
+
+def test_a_version_that_is_not_there_is_told_as_the_loader_does(tmp_path: Path) -> None:
+    new = versioned(tmp_path, f"{OLD} {NEW}")
+    asks = "int efa_b(void); int net(void) { return efa_b(); }"
+    plugin = compiled(tmp_path, "libnet.so", asks, str(new), f"-Wl,-rpath,{tmp_path}")
+    assert loader.closure(str(plugin))["faults"] == computed(plugin, libefax_so_1=new) == []
+    assert loader.resolved(str(plugin)) == {"path": str(plugin), "file": str(plugin), "error": ""}
+    old = versioned(tmp_path, OLD)
+    fault = f"{old}: version `EFA_1.4' not found (required by {plugin})"
+    assert computed(plugin, libefax_so_1=old) == [fault]
+    asked = loader.closure(str(plugin))["faults"]
+    assert any(fault in said for said in asked)
+    refused = loader.resolved(str(plugin))
+    assert (refused["file"], refused["error"]) == (str(plugin), fault)
+
+
+def test_a_symbol_that_nobody_defines_is_told_as_the_loader_does(tmp_path: Path) -> None:
+    efa = versioned(tmp_path, f"{OLD} {NEW}")
+    code = "int efa_a(void); int gone(void); __attribute__((weak)) int may(void);"
+    code += "int net(void) { return efa_a() + gone() + (may ? may() : 0); }"
+    plugin = compiled(
+        tmp_path, "libnet.so", code, str(efa), f"-Wl,-rpath,{tmp_path}", "-Wl,--unresolved-symbols=ignore-all"
+    )
+    fault = f"undefined symbol: gone ({plugin})"
+    assert loader.closure(str(plugin))["faults"] == computed(plugin, libefax_so_1=efa) == [fault]
+    assert not loader.closure(str(plugin), bound=False)["faults"]
+    assert "undefined symbol: gone" in loader.resolved(str(plugin))["error"]
+
+
+def test_symbols_are_not_looked_for_where_a_library_is_missing_or_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    efa = versioned(tmp_path, f"{OLD} {NEW}")
+    plugin = compiled(tmp_path, "libnet.so", "int efa_a(void); int net(void) { return efa_a(); }", str(efa))
+    with monkeypatch.context() as changed:
+        changed.setattr(linking, "MOST_SIZE", 1)
+        assert not computed(plugin)
+    assert computed(plugin) == [f"undefined symbol: efa_a ({plugin})"]
+    efa.unlink()
+    assert loader.closure(str(plugin))["missing"] == [efa.name]
+    assert not loader.closure(str(plugin))["faults"]
+
+
+def header(machine: int = 62, size: int = 2, order: int = 1, kind: int = 3, table: int = 0) -> bytes:
+    """The header of an ELF file."""
+    form = "<" if order == 1 else ">"
+    identity = b"\x7fELF" + bytes([size, order, 1]).ljust(12, b"\0")
+    return identity + struct.pack(f"{form}HHIQQQIHHHHHH", kind, machine, 1, 0, 0, table, 0, 64, 0, 0, 64, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("said", "faults"),
+    [
+        ("bash: /opt/conda/lib/libtinfo.so.6: no version information available (required by bash)", 0),
+        ("ERROR: ld.so: object 'libgone.so' from LD_PRELOAD cannot be preloaded: ignored.", 0),
+        ("libx.so: /lib/libc.so.6: weak version `GLIBC_9' not found (required by libx.so)", 0),
+        ("Error loading shared library libgone.so: No such file or directory (needed by libx.so)", 0),
+        ("Error relocating libx.so: gone: symbol not found", 1),
+        ("libx.so: /lib/libc.so.6: version `GLIBC_9' not found (required by libx.so)", 1),
+    ],
+)
+def test_words_of_the_loader_that_refuse_nothing(said: str, faults: int) -> None:
+    assert len(loader._closure("", said)["faults"]) == faults
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 123\n"
+CONTENTS = [
+    (header(), ""),
+    (b"", "empty"),
+    (POINTER, "lfs-pointer"),
+    (b"/* GNU ld script */\nGROUP ( libfabric.so.1 )\n", "text"),
+    (b"<!DOCTYPE html><title>404</title>", "text"),
+    (b"\x1f\x8b\x08\0\0\0\0\0" * 9, "no-elf"),
+    (header()[:40], "cut"),
+    (header(table=4096), "cut"),
+    (header(size=1), "32-bit"),
+    (header(machine=21, order=2), "big-endian"),
+    (header(machine=183), "machine aarch64"),
+    (header(machine=243), "machine 243"),
+    (header(kind=1), "no-library"),
+]
+
+
+@pytest.mark.parametrize(("content", "condition"), CONTENTS, ids=[condition or "whole" for _, condition in CONTENTS])
+def test_what_is_no_library_of_this_machine(tmp_path: Path, content: bytes, condition: str) -> None:
+    file = tmp_path / "libnccl-net.so"
+    file.write_bytes(content)
+    assert conditions.of_path(str(file), "x86_64") == condition
+    assert conditions.kind(condition) in (*conditions.CONDITIONS, "")
+    (tmp_path / "link.so").symlink_to(file.name)
+    assert conditions.of_path(str(tmp_path / "link.so"), "x86_64") == condition
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "dangling").symlink_to("gone")
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "device").symlink_to("/dev/null")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        for name in ("dangling", "loop", "fifo", "folder", "device", "socket"):
+            assert conditions.of_path(str(tmp_path / name), "x86_64") == name
+
+
+def test_the_real_loader_skips_what_is_for_another_machine(tmp_path: Path) -> None:
+    good = tmp_path / "good"
+    good.mkdir()
+    compiled(good, "libx.so", "int x(void) { return 1; }")
+    for number, (content, condition) in enumerate(CONTENTS[1:]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "libx.so").write_bytes(content)
+        asking = {**os.environ, "LD_LIBRARY_PATH": f"{folder}:{good}"}
+        command = ["python3", "-S", "-c", "import ctypes; ctypes.CDLL('libx.so')"]
+        opened = subprocess.run(command, env=asking, capture_output=True, check=False).returncode == 0
+        assert opened == (conditions.kind(condition) in conditions.SKIPPED), condition
+
+
+def test_a_pipe_in_place_of_a_library_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "libfabric.so.1")
+    files = {str(tmp_path / "libfabric.so.1"): {"target": "", "condition": "fifo"}}
+    asked = libraries.Loaders(files)
+    assert "no file" in asked.resolved("libfabric.so.1")["error"]
+    assert "not asked" in asked.closure("/bin/sh")["error"]
+
+
+def test_a_loader_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def late(name: str, asked_by: str | None) -> dict[str, str]:
+        asked.append(asked_by or name)
+        return {"path": "", "file": "", "error": loader.LATE}
+
+    monkeypatch.setattr(loader, "resolved", late)
+    loaders = libraries.Loaders({})
+    assert loaders.resolved("libefa.so.1")["error"] == loader.LATE
+    assert loaders.resolved("libfabric.so.1")["error"] == f"not asked: libefa.so.1: {loader.LATE}"
+    assert loaders.closure("/x")["error"] == f"not asked: libefa.so.1: {loader.LATE}"
+    assert asked == ["libefa.so.1"]
+
+
+PASSWD = "root:x:0:0::/root:/bin/sh\napp:x:1000:1000::/home/app:/bin/sh\nbroken\n"
+GROUP = "root:x:0:\napp:x:1000:\nrdma:x:110:other,app\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "number", "groups"),
+    [
+        ("", 0, {0}),
+        ("root", 0, {0}),
+        ("0", 0, {0}),
+        ("app", 1000, {1000, 110}),
+        ("1000", 1000, {1000, 110}),
+        ("1000:0", 1000, {0}),
+        ("app:rdma", 1000, {110}),
+        ("4711", 4711, {0}),
+    ],
+)
+def test_the_images_user(said: str, number: int, groups: set[int]) -> None:
+    assert access.user(said, PASSWD, GROUP) == access.User(number, frozenset(groups))
+
+
+def test_a_user_or_group_that_nobody_knows() -> None:
+    assert access.user("nobody", PASSWD, GROUP) is None
+    assert access.user("app:wheel", PASSWD, GROUP) is None
+    assert access.user("", "", "") == access.ROOT
+
+
+@pytest.mark.parametrize(
+    ("folder", "file", "closed"),
+    [
+        ((0o755, 0, 0), (0o644, 0, 0), ""),
+        ((0o700, 0, 0), (0o644, 0, 0), "/opt/amazon"),
+        ((0o750, 0, 110), (0o640, 0, 110), ""),
+        ((0o744, 0, 0), (0o644, 0, 0), "/opt/amazon"),
+        ((0o755, 0, 0), (0o600, 0, 0), "/opt/amazon/lib.so"),
+        ((0o755, 0, 0), (0o400, 1000, 0), ""),
+        ((0o755, 0, 0), (0o044, 1000, 0), "/opt/amazon/lib.so"),
+    ],
+)
+def test_what_a_user_may_read(folder: tuple[int, int, int], file: tuple[int, int, int], closed: str) -> None:
+    owned = {"/opt/amazon": access.Owned(*folder), "/opt/amazon/lib.so": access.Owned(*file)}
+    app = access.user("app", PASSWD, GROUP)
+    assert app
+    assert access.closed("/opt/amazon/lib.so", app, owned) == closed
+    assert access.closed("/opt/amazon/lib.so", access.ROOT, owned) == ""
+
+
+def test_a_plugin_that_the_real_loader_refuses_is_found_and_its_reason_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = versioned(tmp_path, f"{OLD} {NEW}")
+    asks = "int efa_b(void); int net(void) { return efa_b(); }"
+    plugin = compiled(tmp_path, "libnccl-net.so", asks, str(old), f"-Wl,-rpath,{tmp_path}")
+    versioned(tmp_path, OLD)
+    (tmp_path / "libnccl-tuner.so").symlink_to("gone.so")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    found = tree.summary(tree.entries(str(tmp_path)), tree.small_file, lambda: access.ROOT)["libraries"]
+    about = libraries.fabric_libraries(found)
+    fault = f"{old}: version `EFA_1.4' not found (required by {plugin})"
+    assert about["resolved"]["libnccl-net.so"] == {"path": str(plugin), "file": str(plugin), "error": fault}
+    assert fault in about["closures"][str(plugin)]["faults"][0]
+    assert found[str(tmp_path / "libnccl-tuner.so")]["condition"] == "dangling"

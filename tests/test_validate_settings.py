@@ -1,0 +1,74 @@
+"""The probe of settings, on files made for it and on this machine's loader."""
+
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core.measurements import Measured
+from rdma_images.validate import probing, transport
+from rdma_images.validate.probes import loader, settings
+
+TEXTS = {
+    "/etc/nccl.conf": "# NCCL_NET=Socket\nNCCL_DEBUG=INFO\nexport NCCL_ALGO=Ring\nHOME=/root\n",
+    "/opt/amazon/efa/etc/libfabric.conf": "FI_PROVIDER=tcp\n",
+    "/etc/profile.d/site.sh": "if true; then export NCCL_NET='Socket' # why\nfi\nFI_HMEM=system; NCCL_DEBUG=WARN\n"
+    "setenv FI_HOOK perf\n",
+    "/etc/environment": 'LD_LIBRARY_PATH="/opt/a:/opt/b"\necho NCCL_NET=IB\n',
+}
+
+
+def test_what_files_set_is_found_with_its_line() -> None:
+    found = settings.assigned(TEXTS.items(), {})
+    assert [(one["file"], one["line"], one["name"], one["value"], one["reader"]) for one in found] == [
+        ("/etc/nccl.conf", 2, "NCCL_DEBUG", "INFO", "nccl"),
+        ("/etc/nccl.conf", 3, "export NCCL_ALGO", "Ring", "nccl"),
+        ("/opt/amazon/efa/etc/libfabric.conf", 1, "FI_PROVIDER", "tcp", "libfabric"),
+        ("/etc/profile.d/site.sh", 1, "NCCL_NET", "Socket", "shell"),
+        ("/etc/profile.d/site.sh", 3, "FI_HMEM", "system", "shell"),
+        ("/etc/profile.d/site.sh", 3, "NCCL_DEBUG", "WARN", "shell"),
+        ("/etc/profile.d/site.sh", 4, "FI_HOOK", "perf", "shell"),
+        ("/etc/environment", 1, "LD_LIBRARY_PATH", "/opt/a:/opt/b", "shell"),
+    ]
+
+
+def test_files_that_variables_name_and_that_are_not_there(tmp_path: Path) -> None:
+    there = tmp_path / "topology.xml"
+    there.touch()
+    environment = {"NCCL_TOPO_FILE": str(there), "NCCL_GRAPH_FILE": "/no/graph.xml", "NCCL_NET_PLUGIN": "ofi"}
+    environment |= {"LD_LIBRARY_PATH": f"{tmp_path}:/no/lib::$HOME/lib", "LD_PRELOAD": "libjemalloc.so /no/lib.so"}
+    assert settings.absent(environment, [], lambda path: Path(path).exists()) == [
+        "/no/graph.xml",
+        "/no/lib.so",
+        "/no/lib",
+    ]
+
+
+def test_this_process_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "start.sh"
+    script.write_text("#!/bin/sh\nexport NCCL_IB_DISABLE=1\n")
+    conf = tmp_path / "nccl.settings"
+    conf.write_text("NCCL_NET=Socket\n")
+    monkeypatch.setenv("NCCL_CONF_FILE", str(conf))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    found = settings.settings([str(script), "sh", "-c", "export FI_PROVIDER=tcp"])
+    mine = [(one["file"], one["name"]) for one in found["assigned"]]
+    assert (str(conf), "NCCL_NET") in mine
+    assert (str(script), "NCCL_IB_DISABLE") in mine
+    assert (settings.ENTRY, "FI_PROVIDER") in mine
+    assert set(found["without_path"]) == set(settings.asked({})) - {"libcuda.so.1"}
+    assert found["without_path"]["libibverbs.so.1"] == loader.resolved("libibverbs.so.1")["file"]
+    assert found["absent"] == []
+
+
+def test_the_words_of_an_entry_point_travel() -> None:
+    line = "export NCCL_NET='Socket'; exec python \"$@\""
+    found = probing.probe(transport.host("local://", 60), ("settings",), entry=("sh", "-c", line, "/no/such file"))
+    assert isinstance(found, Measured)
+    assert found.settings
+    assert [(s.file, s.name, s.value) for s in found.settings.assigned if s.file == settings.ENTRY] == [
+        (settings.ENTRY, "NCCL_NET", "Socket")
+    ]
+
+
+def test_a_program_is_no_script() -> None:
+    assert settings._text("/bin/sh") is None

@@ -1,0 +1,90 @@
+"""What the validators of libraries make of the real loader's answers, where an incident's files could not show them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core.case import Case
+from rdma_images.core.measurements import Libraries
+from rdma_images.validate.pytest_plugin import Requirement, UnmetError
+from validators import in_use, test_libraries
+
+CASE = Case.model_validate_json((Path(__file__).parent / "data" / "cases" / "efa-pytorch.json").read_bytes())
+LIBFABRIC = "libfabric.so.1"
+
+
+def answered(faults: Sequence[str] = (), errors: Mapping[str, str] | None = None) -> Case:
+    """The real case, whose libfabric the loader finds faults with; `errors` are of what it opens, by name."""
+    data = CASE.model_dump()
+    libraries = data["measured"]["tree"]["libraries"]
+    file = libraries["resolved"][LIBFABRIC]["file"]
+    libraries["closures"][file]["faults"] = list(faults)
+    for name, error in (errors or {}).items():
+        libraries["resolved"][name]["error"] = error
+    return Case.model_validate(data)
+
+
+def loaded(case: Case) -> str:
+    """What libraries.load says of the case; "" where it passes."""
+    tree = case.measured.tree
+    assert tree
+    try:
+        test_libraries.test_load(case, tree.files, tree.libraries, Requirement())
+    except UnmetError as unmet:
+        return str(unmet)
+    return ""
+
+
+def test_a_real_image_is_taken_by_the_loader() -> None:
+    assert loaded(CASE) == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [
+        (
+            "/opt/libfabric.so.1: cannot enable executable stack as shared object requires: Invalid argument",
+            "noexecstack",
+        ),
+        ("libefa.so.1: cannot open shared object file: No such file or directory", ""),
+        ("/opt/libfabric.so.1: undefined symbol: efadv_query_device", "one release"),
+        ("/lib/libc.so.6: version `GLIBC_2.41' not found (required by /opt/libfabric.so.1)", "base with a newer glibc"),
+        ("/opt/conda/lib/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by x)", "LD_LIBRARY_PATH"),
+        ("/lib/libefa.so.1: version `EFA_1.4' not found (required by /opt/libfabric.so.1)", "EFA installer"),
+        ("/opt/libfabric.so.1: a fault that nobody knows", "from its source"),
+    ],
+)
+def test_what_opening_a_library_says_is_told_with_its_fix(error: str, fix: str) -> None:
+    said = loaded(answered(errors={LIBFABRIC: error}))
+    assert (error in said) == bool(fix)
+    assert fix in said.rpartition("fix: ")[2]
+
+
+def test_what_is_opened_by_nobody_is_not_told() -> None:
+    assert loaded(answered(errors={"libmlx5.so.1": "/lib/libmlx5.so.1: undefined symbol: gone"})) == ""
+
+
+def test_a_version_is_told_once_and_before_what_lacks_for_want_of_it() -> None:
+    version = "/lib/libefa.so.1: version `EFA_1.4' not found (required by /opt/libfabric.so.1)"
+    symbol = "undefined symbol: a (/opt/libfabric.so.1)"
+    assert f"found: {version}\n" in loaded(answered([symbol, f"/opt/libfabric.so.1: {version}", version]))
+    assert f"found: {symbol}\n" in loaded(answered([symbol, "undefined symbol: a"]))
+
+
+def test_the_plugin_is_the_first_that_opens() -> None:
+    def plugin(errors: Mapping[str, str]) -> str | None:
+        resolved = {
+            name: {"path": f"/opt/{name}", "file": f"/opt/{name}", "error": said} for name, said in errors.items()
+        }
+        tree = CASE.measured.tree
+        assert tree
+        libraries = Libraries.model_validate({**tree.libraries.model_dump(), "resolved": resolved})
+        subject = CASE.subject.model_copy(update={"environment": {"NCCL_NET_PLUGIN": "a.so,b.so"}})
+        nccl = next(iter(libraries.nccl))
+        return in_use.plugin_of(CASE.model_copy(update={"subject": subject}), libraries, nccl)
+
+    assert plugin({"a.so": "", "b.so": ""}) == "/opt/a.so"
+    assert plugin({"a.so": "undefined symbol", "b.so": ""}) == "/opt/b.so"
+    assert plugin({"a.so": "undefined symbol", "b.so": "cut"}) == "/opt/a.so"
+    assert plugin({}) is None
