@@ -2,8 +2,10 @@
 
 import inspect
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,3 +117,21 @@ def test_an_answer_that_cannot_be_written(words: str, into: str, sentence: str) 
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize(("asked", "kept"), [("", True), ("1", False)])
+def test_compiled_modules_are_kept_as_python_is_told(asked: str, kept: bool, tmp_path: Path) -> None:
+    environ = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": asked}
+    command = [sys.executable, "-m", "invoke", "plan", "--target", "efa-pytorch"]
+    subprocess.run(command, cwd=paths.PROJECT, env=environ, capture_output=True, check=True)
+    assert bool(list(tmp_path.rglob("rdma_images/plan/view.*.pyc"))) == kept
+
+
+def test_a_plan_imports_only_what_it_needs() -> None:
+    script = (
+        "import sys; from tasks import ns; ns['plan'].body(None, all=True, json=True); "
+        "print(*sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=paths.PROJECT, capture_output=True, text=True, check=True)
+    unneeded = {"rich", "packaging", "docker", "requests", "jinja2", "zstandard", "rdma_images.core.measurements"}
+    assert unneeded.isdisjoint(done.stderr.split())

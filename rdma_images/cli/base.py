@@ -129,11 +129,11 @@ def _write(answers: Sequence[object], file: TextIO) -> None:
     from rich.console import Console  # here, because the import takes 0.1 s and JSON does not need it
 
     if file.isatty():
-        console = Console(file=file, highlight=False)
+        console = Console(file=file, highlight=False, emoji=False)
         for answer in answers:
             console.print(answer)
         return
-    console = Console(file=io.StringIO(), width=WIDTH, highlight=False)
+    console = Console(file=io.StringIO(), width=WIDTH, highlight=False, emoji=False)
     with console.capture() as captured:
         for answer in answers:
             console.print(answer)

@@ -14,8 +14,19 @@ def main() -> None:
 
     from invoke.program import Program
 
+    from rdma_images.cli import start_quickly
     from rdma_images.cli.base import whole_answer
     from rdma_images.cli.namespace import namespace
 
+    class QuickProgram(Program):
+        """invoke's program, which lets the tasks' own imports be kept compiled."""
+
+        def parse_core(self, argv: list[str] | None) -> None:
+            """Read invoke's own options. It turns the keeping of compiled modules off here."""
+            super().parse_core(argv)
+            start_quickly()
+
     with whole_answer():
-        Program(name="rdma-images", binary="rdma-images", version=version("rdma-images"), namespace=namespace()).run()
+        QuickProgram(
+            name="rdma-images", binary="rdma-images", version=version("rdma-images"), namespace=namespace()
+        ).run()

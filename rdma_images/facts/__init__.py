@@ -120,8 +120,8 @@ def load(folder: Path | None = None) -> Facts:
     """
     known = Facts(folder)
     own = folder is None and len(list(paths.places("facts"))) > 1
-    # Now, and not in the middle of a task. Only jobs use launchers: read later, unless a user may have written some.
-    known.check(() if own else ("launchers",))
+    # Now, and not in the middle of a task. Only jobs use these two: read later, unless a user may have written some.
+    known.check(() if own else ("launchers", "troubleshooting"))
     if problems := list(_contradictions(known)):
         raise RefusedError("\n".join(problems))
     return known

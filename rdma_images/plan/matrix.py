@@ -5,10 +5,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name, is_normalized_name
 from pydantic import BeforeValidator, Field
 
 from rdma_images import components
@@ -27,6 +25,8 @@ LONGEST_NAME = 100
 MOST_ROWS = 2_000  # of one target's matrix, before excludes: some 8 jobs' matrices of GitHub, and seconds to plan
 # deb-src-control(5) names, with a version or an architecture as apt-get takes them.
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9]+)?(?:=[A-Za-z0-9.+~:-]+)?")
+# packaging.python.org, "Names and normalization": a package's name in its one normal form.
+NORMAL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 # The wheels whose version an axis decides.
 WHEELS = {one.name: one.wheel for one in components.ALL if one.wheel}
 
@@ -176,19 +176,43 @@ def _package_problems(target: Target) -> Iterator[tuple[Path_, str]]:
     yield from _repeated(("python-packages",), target.python_packages, _required)
     yield from _repeated(("source-packages",), target.source_packages)
     for number, text in enumerate(target.source_packages):
-        if not is_normalized_name(text):
+        if not NORMAL_NAME.fullmatch(text):
+            from packaging.utils import canonicalize_name  # here, as in _wanted
+
             yield ("source-packages", number), f"{text!r} is no package's name: write {canonicalize_name(text)}"
+
+
+class Wanted(NamedTuple):
+    """One of a target's python-packages: its name in the normal form, the machines it is for, and its address."""
+
+    name: str
+    marker: str = ""
+    url: str = ""
+
+
+def _wanted(text: str) -> Wanted | None:
+    """What a requirement asks for; None for what is no requirement."""
+    if NORMAL_NAME.fullmatch(text):
+        return Wanted(text)
+    # Here, because the imports take 0.02 s and most lists have names alone.
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
+    try:
+        read = Requirement(text)
+    except InvalidRequirement:
+        return None
+    return Wanted(canonicalize_name(read.name), str(read.marker or ""), read.url or "")
 
 
 def _requirement_problem(text: str, target: Target) -> str | None:
     """What is wrong with one of a target's python-packages."""
-    try:
-        wanted = Requirement(text)
-    except InvalidRequirement:
+    wanted = _wanted(text)
+    if wanted is None:
         return f"{text!r} is no Python package: write name, name==1.2 or the like"
     if wanted.url:
         return f"{text!r} is an address, and packages come from the package index: write name==version"
-    axis = next((axis for axis, wheel in WHEELS.items() if wheel.fullmatch(canonicalize_name(wanted.name))), None)
+    axis = next((axis for axis, wheel in WHEELS.items() if wheel.fullmatch(wanted.name)), None)
     if axis in axes.complete(target.default):
         return f"the axis {axis} decides the version of {wanted.name}: remove it here"
     return None
@@ -196,11 +220,8 @@ def _requirement_problem(text: str, target: Target) -> str | None:
 
 def _required(text: str) -> object:
     """What a requirement is about: a package, and when."""
-    try:
-        wanted = Requirement(text)
-    except InvalidRequirement:
-        return text
-    return canonicalize_name(wanted.name), str(wanted.marker or "")
+    wanted = _wanted(text)
+    return wanted[:2] if wanted else text
 
 
 def _exclude_problems(target: Target) -> Iterator[tuple[Path_, str]]:
