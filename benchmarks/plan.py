@@ -7,6 +7,7 @@ python benchmarks/plan.py
 """
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -76,13 +77,20 @@ def empty_task() -> None:
 
 
 def measured(work: Callable[[], object]) -> list[float]:
-    """Seconds of processor time of each run, of this process and of those that it starts."""
+    """Seconds of processor time of each run but the first, which compiles what is not compiled yet."""
+    work()
     seconds = []
     for _ in range(RUNS):
-        start = sum(os.times()[:4])
+        start = processor_time()
         work()
-        seconds.append(sum(os.times()[:4]) - start)
+        seconds.append(processor_time() - start)
     return seconds
+
+
+def processor_time() -> float:
+    """Seconds of this process and of those that it started and that have ended."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def say(what: str, seconds: list[float]) -> None:

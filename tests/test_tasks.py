@@ -85,6 +85,15 @@ def test_every_task_has_a_summary_of_one_line_and_an_example() -> None:
         assert f"Example: invoke {typed}" in task.__doc__, name
 
 
+def test_a_short_option_is_a_letter_and_h_asks_for_help() -> None:
+    short = {
+        f"{name}: -{one}" for name, task in all_tasks() for a in task.get_arguments() for one in a.names if len(one) < 2
+    }
+    assert {one for one in short if not one[-1].isalpha() or one.endswith("-h")} == set()
+    for words in (["build", "-h"], ["validate", "-h"]):
+        assert "Example: invoke" in said(*words).stdout
+
+
 def test_every_parameter_of_a_task_is_typed() -> None:
     for name, task in all_tasks():
         types = [parameter.annotation for parameter in inspect.signature(task.body).parameters.values()]

@@ -25,10 +25,10 @@ UNWRITTEN = "the output cannot be written: {why}\nredirect it to a place with fr
 
 
 class Verb(Task[Any]):
-    """invoke's task, which refuses an option without its value.
+    """invoke's task, which refuses an option without its value, and leaves `-h` to the help.
 
     invoke 3.0 ignores such an option where it may be given more than once: `--target $NAME`, with NAME empty, would
-    mean every target.
+    mean every target. And it takes any character of an option's name as its short form: `h`, and even `-`.
     """
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
@@ -37,6 +37,7 @@ class Verb(Task[Any]):
         for argument in arguments:
             if argument.kind is list:
                 argument.raw_value = None
+            argument.names = tuple(name for name in argument.names if name not in ("h", "-"))
         return arguments
 
 

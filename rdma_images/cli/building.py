@@ -84,7 +84,7 @@ def build(
     help=CHOICE
     | {
         "image": "Any image in the engine, also one that was not built here.",
-        "tier": "static (default), device (default with --host), gpu, datapath, multinode; may be given again.",
+        "tier": "static (default), device (default with --host), gpu, datapath, multinode; may be repeated.",
         "host": "A pod or machine to measure: kubectl://pod, ssh://name or local://, as testinfra writes it.",
         "job": f"With --tier multinode: the job in whose pods or ranks to measure, a folder that {COMMAND} job wrote.",
     }

@@ -29,9 +29,9 @@ WHERE = {
     default=True,
     help={
         "target": "A target of matrix.yaml: what runs.",
-        "launcher": f"What starts it; {COMMAND} job.launchers shows them.",
+        "launcher": f"What starts the job; {COMMAND} job.launchers shows the choices.",
         "instance": "The instance type, as in p5.48xlarge.",
-        "nodes": "How many of them.",
+        "nodes": "How many nodes.",
         "gpus": "GPUs of each node; without it all.",
         "set": "axis=value: as for plan; may be given more than once.",
         "image": "host/repository@sha256:…; without it the one that publication.json names.",
@@ -85,10 +85,10 @@ def job(
 @verb(
     "cluster --launcher eksctl --instance p5.48xlarge --nodes 2 --region us-west-2 --zone us-west-2a",
     help={
-        "launcher": "What makes it: eksctl.",
-        "instance": "The instance type of its nodes, as in p5.48xlarge.",
-        "nodes": "How many of them.",
-        "region": "Its region.",
+        "launcher": "What makes the cluster: eksctl.",
+        "instance": "The instance type of the nodes, as in p5.48xlarge.",
+        "nodes": "How many nodes.",
+        "region": "The region, as in us-west-2.",
         "zone": "The zone of the region that the nodes are in.",
         "name": "The cluster's name; without it made of the instance type.",
         **PARAM,
@@ -108,7 +108,7 @@ def cluster(
     out: str = "",
     json: bool = False,
 ) -> None:
-    """Write the files that make a cluster for such jobs.
+    """Write the files that make an EKS cluster for jobs.
 
     Node group, network interfaces, and a README with the order of the steps.
     """
@@ -163,7 +163,7 @@ def job_check(_: Context, path: str, json: bool = False) -> None:
     name="run",
     positional=["folder"],
     help={
-        "folder": f"What {COMMAND} job wrote.",
+        "folder": f"The folder that {COMMAND} job wrote.",
         "compare": "tcp: run the same job over TCP afterwards, to compare.",
         "timeout": "How long the job may take, its wait for nodes included: 90s, 30m or 2h.",
         "keep": "Leave the job in its queue or cluster; its README has the command that deletes it.",

@@ -107,7 +107,7 @@ def job_compare(_: Context, first: str, second: str, key: str = "", html: str = 
     "job.pairs --nodes hostfile --rounds 8 --json",
     name="pairs",
     help={
-        "nodes": "A file with a node a line, as mpirun's hostfile.",
+        "nodes": "A file with one node a line, such as mpirun's hostfile.",
         "measured": "A folder with a run, logs or a result.json of each pair, named one--two; or lines: one two GB/s.",
         "rounds": "How many rounds to begin with; without it as many as find slow nodes. More find more slow links.",
         "expected": "GB/s that a good pair has; without it what the fastest have.",
