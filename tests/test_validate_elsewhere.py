@@ -1,16 +1,19 @@
 """Pods and machines: who cannot be reached is a sentence, and every tier learns which fabric it is about."""
 
+import functools
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rdma_images.core import progress
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.machine import Devices, RdmaDevice
 from rdma_images.core.measurements import Measured, Packages, probes_of
-from rdma_images.validate import elsewhere, fabric, probing
+from rdma_images.validate import elsewhere, fabric, probing, validate
 from rdma_images.validate.probes import allreduce, gpus
 
 
@@ -106,3 +109,16 @@ def test_what_is_run_follows_from_the_image_and_the_machine(
 ) -> None:
     monkeypatch.setattr(allreduce, "all_reduce", lambda _world, settings, _sizes, **_: settings)
     assert gpus._runs(count, {"insists": insists, "plugin": plugin, "device": device}) == runs
+
+
+def test_what_takes_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object) -> Measured:
+        time.sleep(0.3)
+        raise RdmaImagesError("not reached")
+
+    said: list[str] = []
+    monkeypatch.setattr(elsewhere, "measure", slow)
+    monkeypatch.setattr("rdma_images.validate.waiting", functools.partial(progress.waiting, every=0.1))
+    with pytest.raises(RdmaImagesError, match="not reached"):
+        validate("", None, host="ssh://far", progress=said.append)
+    assert "waiting for what ssh://far measures, 0 s by now" in said

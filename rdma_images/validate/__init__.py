@@ -1,29 +1,31 @@
-"""Validate an image: measure what is in it, compare that with what must hold, and keep the report."""
+"""Validate an image: measure what is in it, compare that with what must hold, and keep the report.
+
+The validators' own process imports this package: what only measuring and reporting need is imported when it is used.
+"""
 
 import time
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rdma_images import datapath, report
-from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.core.case import Case, Subject
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.measurements import Measured
 from rdma_images.core.model import Build, Check, Image
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.progress import Progress, silent
+from rdma_images.core.progress import Progress, silent, waiting
 from rdma_images.core.report import Report
-from rdma_images.engine import Engine
-from rdma_images.report import junit
-from rdma_images.validate import elsewhere, fabric, measuring, report_cache, suite
-from rdma_images.validate import subject as subjects
+from rdma_images.validate import suite
+
+if TYPE_CHECKING:
+    from rdma_images.engine import Engine
 
 
 def validate(
     ref: str,
-    engine: Engine | None,
+    engine: "Engine | None",
     image: Image | None = None,
     build: Build | None = None,
     tiers: tuple[str, ...] = ("static",),
@@ -41,6 +43,11 @@ def validate(
     empty for a host. Raises RefusedError where that is not the image of `build`, RdmaImagesError where there is nothing
     to validate or nobody answers.
     """
+    from rdma_images import datapath, report
+    from rdma_images import engine as engines
+    from rdma_images.validate import elsewhere, measuring, report_cache
+    from rdma_images.validate import subject as subjects
+
     tiers = tuple(dict.fromkeys(("static", *tiers))) if "datapath" in tiers else tiers
     started = time.monotonic()
     folder = folder_of(ref, image, host)
@@ -48,8 +55,10 @@ def validate(
         if "datapath" in tiers:
             raise RefusedError("--tier datapath is for an image of an engine\nleave --host out")
         progress(f"validating {' on '.join(filter(None, (ref, host)))}")
-        found = elsewhere.measure(host or "local://", tiers)
-        return _report(elsewhere.subject(ref, host or "local://", found), found, image, build, tiers, folder, started)
+        with waiting(progress, lambda: f"what {host or 'local://'} measures"):
+            found = elsewhere.measure(host or "local://", tiers)
+        about = elsewhere.subject(ref, host or "local://", found)
+        return _report(about, found, image, build, tiers, folder, started, progress)
     with closing(engines.client(engine)) as client:
         digest = subjects.digest(client, ref)
         _require(ref, digest, build)
@@ -58,10 +67,11 @@ def validate(
             progress(f"{ref} is up to date: this suite has validated it")
             return report.publish_kept(*known, folder)
         progress(f"validating {ref}")
-        about = subjects.subject(client, ref, digest)
+        with waiting(progress, lambda: "the engine to unpack the image"):
+            about = subjects.subject(client, ref, digest)
         found = measuring.measure(client, engine, about, progress)
     emulated = datapath.run(digest, engine, image, progress, folder) if "datapath" in tiers else ()
-    answer = _report(about, found, image, build, tiers, folder, started, emulated)
+    answer = _report(about, found, image, build, tiers, folder, started, progress, emulated)
     # An emulator that is unavailable today may be available tomorrow.
     if not emulated or any(check.outcome != "skipped" for check in emulated):
         report_cache.keep(name, answer, folder / "report.xml")
@@ -94,12 +104,19 @@ def _report(
     tiers: tuple[str, ...],
     folder: Path,
     started: float,
+    progress: Progress,
     emulated: tuple[Check, ...] = (),
 ) -> Report:
     """Run the suite over what was found, and write what it says, and the checks made elsewhere, into `folder`."""
+    from rdma_images import report
+    from rdma_images.report import junit
+    from rdma_images.validate import fabric
+    from rdma_images.validate import subject as subjects
+
     case = Case(subject=about, expected=fabric.expected(about, found, image), measured=found)
     folder.mkdir(parents=True, exist_ok=True)
-    checks = suite.run(case, tiers, folder / "report.xml")
+    with waiting(progress, lambda: "the validators"):
+        checks = suite.run(case, tiers, folder / "report.xml")
     if emulated:
         junit.add(folder / "report.xml", emulated)
     answer = Report(
