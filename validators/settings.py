@@ -11,6 +11,7 @@ from rdma_images.facts import table as facts_table
 from rdma_images.facts.environment import Effect, Environment
 from rdma_images.facts.variables import Variables
 
+ENTRY = "set by the entry point"
 OVERRIDDEN = ("nccl", "libfabric")  # whose files set only what the environment does not
 
 
@@ -27,7 +28,7 @@ def variables() -> Variables:
 
 
 class Told(NamedTuple):
-    """A variable that should not be set, where, and why not; `where` is "" for the image's environment."""
+    """A variable that should not be set, where, and why not; `where` is a place of `environments`, or file and line."""
 
     where: str
     name: str
@@ -51,6 +52,22 @@ def told(case: Case, effect: Effect, where: Mapping[str, Mapping[str, str]]) -> 
         for row in rows
         if row.speaks_of(values, case.expected.fabric, versions)
     ]
+
+
+def environments(case: Case) -> dict[str, dict[str, str]]:
+    """The image's environment, at the place "", and what its entry point sets, without what its script shows."""
+    entry, settings = case.measured.entry, case.measured.settings
+    shown = {(one.name, one.value) for one in (settings.assigned if settings else []) if one.reader == "shell"}
+    given = entry.given.items() if entry else ()
+    return {"": case.subject.environment, ENTRY: {name: value for name, value in given if (name, value) not in shown}}
+
+
+def started(case: Case) -> dict[str, str]:
+    """The environment of a process that the entry point starts, as far as it is known."""
+    entry, own = case.measured.entry, case.subject.environment
+    if not entry:
+        return own
+    return {**{name: value for name, value in own.items() if name not in entry.removed}, **entry.given}
 
 
 def in_files(case: Case) -> dict[str, dict[str, str]]:

@@ -14,7 +14,7 @@ from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.probes import leftovers
 from rdma_images.validate.probes.settings import FILE_OF
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.settings import Told, told, variables
+from validators.settings import ENTRY, Told, environments, started, told, variables
 
 FACTS = "facts/environment.yaml, each variable with its source"
 NAMES = "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core"
@@ -41,44 +41,53 @@ def names(found: list[Told]) -> str:
     return ", ".join(dict.fromkeys(one.name for one in found))
 
 
-def said(found: list[Told]) -> str:
-    """The variables as a finding says them."""
-    return "; ".join(map(str, found)) or "none"
+def said(case: Case, found: list[Told]) -> str:
+    """The variables as a finding says them; without any, also that those of the entry point are not known."""
+    known = case.measured.entry or not case.subject.entrypoint
+    why = "" if known else case.measured.missing.get("entry", "")
+    return "; ".join(map(str, found)) or f"none{f' ({why})' if why else ''}"
+
+
+def left_out(found: list[Told]) -> str:
+    """What to change, by where the variables are set."""
+    places = {"": "out of the image", ENTRY: "out of what its entry point sets (seen where there is no device or GPU)"}
+    by_place = {place: [one for one in found if one.where == place] for place in places}
+    return "; ".join(f"leave {names(some)} {places[place]}" for place, some in by_place.items() if some)
 
 
 @pytest.mark.validator("environment.harmful", source=FACTS)
 def test_harmful(case: Case, require: Requirement) -> None:
     """No variable takes the fabric, its tuner, NVLink or the GPUs away."""
-    found = told(case, "harmful", {"": case.subject.environment})
+    found = told(case, "harmful", environments(case))
     require(
         not found,
         expected="none of the variables that take the fabric, its tuner, NVLink or the GPUs away",
-        found=said(found),
-        fix=f"leave {names(found)} out of the image: a job can set what it needs",
+        found=said(case, found),
+        fix=f"{left_out(found)}: a job can set what it needs",
     )
 
 
 @pytest.mark.validator("environment.slow", source=FACTS, severity="warning")
 def test_slow(case: Case, require: Requirement) -> None:
     """No variable makes the fabric slower for every job."""
-    found = told(case, "slow", {"": case.subject.environment})
+    found = told(case, "slow", environments(case))
     require(
         not found,
         expected="none of the variables that make the fabric slower",
-        found=said(found),
-        fix=f"leave {names(found)} out of the image: a job can set what it needs",
+        found=said(case, found),
+        fix=f"{left_out(found)}: a job can set what it needs",
     )
 
 
 @pytest.mark.validator("environment.obsolete", source=FACTS, severity="warning")
 def test_obsolete(case: Case, require: Requirement) -> None:
     """No variable is left over from older versions."""
-    found = told(case, "obsolete", {"": case.subject.environment})
+    found = told(case, "obsolete", environments(case))
     require(
         not found,
         expected="no variable that these versions do not need any more",
-        found=said(found),
-        fix=f"leave {names(found)} out of the image",
+        found=said(case, found),
+        fix=left_out(found),
     )
 
 
@@ -86,7 +95,8 @@ def test_obsolete(case: Case, require: Requirement) -> None:
 def test_misspelt(case: Case, require: Requirement) -> None:
     """No variable has a name that nothing reads, and that is nearly one that is read."""
     known = variables()
-    found = {name: near for name in case.subject.environment if (near := known.meant(name))}
+    every = [name for place in environments(case).values() for name in place]
+    found = {name: near for name in every if (near := known.meant(name))}
     require(
         not found,
         expected="names that NCCL, aws-ofi-nccl, libfabric or rdma-core read",
@@ -100,7 +110,7 @@ def test_refusal(case: Case, require: Requirement) -> None:
     """An image that says that it refuses to run without its fabric sets what makes NCCL refuse; another sets none."""
     fabric, said = case.expected.fabric, case.subject.label("fallback")
     networks, provider = insisted(fabric or pytest.skip("the image is for neither fabric"))
-    environment = case.subject.environment
+    environment = started(case)
     found = {name: value for name in (NETWORK, PROVIDER) if (value := environment.get(name))}
     refuses = found.get(NETWORK, "").lower() in map(str.lower, networks)
     if not said and not refuses:
@@ -188,7 +198,7 @@ def test_gpus(case: Case, libraries: Libraries, require: Requirement) -> None:
 
 
 def _preloaded(case: Case) -> list[str]:
-    return re.split(r"[:\s]+", case.subject.environment.get("LD_PRELOAD", ""))
+    return re.split(r"[:\s]+", started(case).get("LD_PRELOAD", ""))
 
 
 @pytest.mark.validator("environment.secret", source="a configuration and its history are readable by all who pull them")

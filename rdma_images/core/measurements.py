@@ -176,6 +176,13 @@ class Settings(Value):
     without_path: dict[str, str] = Field(default_factory=dict)
 
 
+class Entry(Value):
+    """What the entry point changes for the process that it starts: variables of ours `given`, or `removed`."""
+
+    given: dict[str, str] = Field(default_factory=dict)
+    removed: list[str] = Field(default_factory=list)
+
+
 class Layer(Value):
     """A layer: bytes as it is pulled and as it is unpacked, the place that takes most of them, and leftovers."""
 
@@ -203,6 +210,7 @@ class Measured(Value):
     torch: Annotated[Torch | None, Probe("static", "gpu", nothing="the image has no torch")] = None
     devices: Annotated[Devices | None, Probe("device", "gpu")] = None
     gpus: Annotated[Gpus | None, Probe("gpu", nothing="there is neither torch nor nccl-tests to use GPUs with")] = None
+    entry: Entry | None = None
     layers: tuple[Layer, ...] | None = None
     missing: dict[str, str] = Field(default_factory=dict)
     lost: tuple[str, ...] = ()
@@ -228,7 +236,7 @@ def readable(found: dict[str, object]) -> dict[str, object]:
 
     `missing` names each that was left out, with the reason.
     """
-    odd = {name: why for name in (*PROBES, "layers") if name in found and (why := _misfit(name, found[name]))}
+    odd = {name: why for name in (*PROBES, "entry", "layers") if name in found and (why := _misfit(name, found[name]))}
     missing = found.get("missing")
     said = missing if isinstance(missing, dict) else {}
     return {**found, **dict.fromkeys(odd), "missing": {**said, **odd}} if odd else found

@@ -1,8 +1,8 @@
 """A container of an image under test: no network, nothing of the host inside, removed afterwards."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -17,6 +17,7 @@ from rdma_images.core.plain import plain
 LIFE = 900  # seconds after which a container ends by itself, should this process be killed before it can end it
 MEMORY = "6g"  # import torch takes 1
 PROCESSES = 512
+SCRATCH, SCRATCH_SIZE = ("/tmp", "/var/tmp", "/run"), "64m"
 LABEL = "io.rdma-images.under-test"
 # What keeps a container alive, from what most images have to what few have.
 STAYS = (
@@ -31,12 +32,17 @@ STAYS = (
 class Sealed:
     """A container of the image; `running` is False where the image holds nothing that could be started in it.
 
-    `volumes` are the folders that the image declares as such: what it has in them was copied to volumes of their own.
+    `mounted` are the folders that the image declares as volumes: what it has in them was copied to others.
     """
 
     container: Container
     running: bool
-    volumes: tuple[str, ...] = ()
+    mounted: Mapping[str, str] = field(default_factory=dict)  # folder -> name of its volume
+
+    @property
+    def volumes(self) -> tuple[str, ...]:
+        """The folders that the image declares as volumes."""
+        return tuple(self.mounted)
 
     def goes_on(self) -> bool:
         """Whether the container still runs; one whose `sleep` is another program may end by itself."""
@@ -67,6 +73,21 @@ def sealed(client: DockerClient, image: str) -> Iterator[Sealed]:
             ) from None
 
 
+@contextlib.contextmanager
+def entered(client: DockerClient, image: str, command: Sequence[str], box: Sealed) -> Iterator[Container]:
+    """A container in which the image's own entry point is given `command`, not started; removed at the end.
+
+    It is as sealed as `box`, whose volumes it shares, and is the image's in everything else: user, environment, folder.
+    Only SCRATCH may be written to, in memory. Raises docker's errors.
+    """
+    scratch = {place: f"size={SCRATCH_SIZE}" for place in SCRATCH if place not in box.mounted}
+    container = client.containers.create(image, list(command), tmpfs=scratch, **_seal(image, box.mounted))
+    try:
+        yield container
+    finally:
+        _quietly(container.remove, force=True, v=True)
+
+
 def _volume(client: DockerClient, image: str, stack: contextlib.ExitStack) -> str:
     """A new volume, removed with the stack; the engine fills it with what the image has at its place."""
     volume = client.volumes.create(labels={LABEL: image})
@@ -83,8 +104,8 @@ def _started(client: DockerClient, image: str, volumes: Mapping[str, str], stack
             if not _not_there(error):
                 raise
         else:
-            return Sealed(container, True, tuple(volumes))
-    return Sealed(_created(client, image, ["/nothing-to-run"], volumes, stack), False, tuple(volumes))
+            return Sealed(container, True, volumes)
+    return Sealed(_created(client, image, ["/nothing-to-run"], volumes, stack), False, volumes)
 
 
 def _created(
@@ -96,24 +117,31 @@ def _created(
         command[1:],
         entrypoint=command[:1],
         environment={"TMPDIR": "/dev/shm", "HOME": "/dev/shm", "PYTHONDONTWRITEBYTECODE": "1"},
-        labels={LABEL: image},
         user="0:0",
         working_dir="/",
-        network_mode="none",
-        network_disabled=True,
-        read_only=True,
-        mounts=[Mount(place, name, type="volume", read_only=True) for place, name in volumes.items()],
-        cap_drop=["ALL"],
-        security_opt=["no-new-privileges"],
-        mem_limit=MEMORY,
-        memswap_limit=MEMORY,
-        pids_limit=PROCESSES,
-        log_config=LogConfig(type="none"),
-        init=False,
-        healthcheck={"test": ["NONE"]},
+        **_seal(image, volumes),
     )
     stack.callback(_quietly, container.remove, force=True, v=True)
     return container
+
+
+def _seal(image: str, volumes: Mapping[str, str]) -> dict[str, Any]:
+    """What keeps a container from everything outside it."""
+    return {
+        "labels": {LABEL: image},
+        "network_mode": "none",
+        "network_disabled": True,
+        "read_only": True,
+        "mounts": [Mount(place, name, type="volume", read_only=True) for place, name in volumes.items()],
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "mem_limit": MEMORY,
+        "memswap_limit": MEMORY,
+        "pids_limit": PROCESSES,
+        "log_config": LogConfig(type="none"),
+        "init": False,
+        "healthcheck": {"test": ["NONE"]},
+    }
 
 
 def _quietly(remove: Callable[..., object], **how: bool) -> None:

@@ -7,12 +7,12 @@ from typing import cast
 from docker import DockerClient
 
 from rdma_images.core.case import Subject
-from rdma_images.core.measurements import Layer, Measured
+from rdma_images.core.measurements import Entry, Layer, Measured
 from rdma_images.core.probe_value import ToolRun
 from rdma_images.core.progress import Progress, silent, waiting
 from rdma_images.core.stream import CHUNK
 from rdma_images.engine import Engine, docker_command
-from rdma_images.validate import container, image_layers, probing, readout, transport
+from rdma_images.validate import container, entry, image_layers, probing, readout, transport
 from rdma_images.validate.answers import lost
 from rdma_images.validate.probes import tools
 
@@ -23,15 +23,18 @@ FIRST_WORD = 20.0  # seconds for Python to start: a fraction of one on an idle m
 def measure(client: DockerClient, engine: Engine, subject: Subject, progress: Progress = silent) -> Measured:
     """Everything that can be measured in the image; what cannot has its reason in `missing`.
 
-    Its layers are read while its probes run; `progress` hears what takes long. Raises RdmaImagesError where the engine
-    refuses to run it.
+    While its probes run, its layers are read and its entry point is started. `progress` hears what takes long. Raises
+    RdmaImagesError where the engine refuses to run it.
     """
     doing = ["the engine to start the image"]
-    with ThreadPoolExecutor(max_workers=1) as pool, waiting(progress, lambda: doing[-1]):
+    with ThreadPoolExecutor(max_workers=2) as pool, waiting(progress, lambda: doing[-1]):
         reading = pool.submit(image_layers.layers, client, engine, subject)
         with container.sealed(client, subject.digest) as box:
+            starting = pool.submit(entry.measure, client, engine, subject, box)
             doing.append("what the image's own Python measures in it")
             found = _inside(box, engine, subject, doing)
+            doing.append(f"its entry point, for at most {entry.LIMIT:g} s")
+            found = _with_entry(found, starting.result())
         doing.append("its layers, each of which is read once")
         return _with_layers(found, reading)
 
@@ -69,6 +72,13 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
             break
         found[name] = run
     return found
+
+
+def _with_entry(found: Measured, answer: Entry | str) -> Measured:
+    """What was found with what its entry point sets: an entry point that starts nothing else is no fault."""
+    if isinstance(answer, Entry):
+        return found.model_copy(update={"entry": answer})
+    return found.model_copy(update={"missing": {**found.missing, "entry": answer}})
 
 
 def _with_layers(found: Measured, reading: "Future[tuple[Layer, ...]]") -> Measured:

@@ -267,6 +267,15 @@ FAULTS = (
     ),
     Fault("size.budget", "600 MB that nobody needs", ("RUN head -c 600000000 /dev/urandom > /opt/blob",)),
     Fault("environment.harmful", "NCCL_PROTO set", ("ENV NCCL_PROTO=simple",)),
+    Fault(
+        "environment.harmful",
+        "an entry point that decodes the settings that it exports",
+        (
+            'RUN printf \'#!/bin/sh\\neval "$(echo ZXhwb3J0IE5DQ0xfUFJPVE89c2ltcGxlCg== | base64 -d)"\\nexec "$@"\\n\' '
+            "> /opt/start && chmod 755 /opt/start",
+            'ENTRYPOINT ["/opt/start"]',
+        ),
+    ),
     Fault("environment.slow", "NCCL_PXN_DISABLE set", ("ENV NCCL_PXN_DISABLE=1",)),
     Fault("environment.misspelt", "a variable that nothing reads", ("ENV NCCL_IB_DISABLED=1",)),
     Fault("environment.obsolete", "a variable of older versions", ("ENV FI_EFA_FORK_SAFE=1",)),

@@ -14,6 +14,7 @@ from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.core.case import Case
 from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.measurements import Entry
 from rdma_images.core.model import Build
 from rdma_images.core.report import Report
 from rdma_images.debian import bootstrap
@@ -50,9 +51,10 @@ def found(report: Report) -> Case:
 
 
 def test_an_image_that_is_for_no_fabric_is_not_blamed(context: Path) -> None:
-    report = of("RUN true\n", context)
+    report = of('ENTRYPOINT ["/usr/bin/env", "NCCL_NET=Socket"]\n', context)
     assert validated.failed(report) == set()
     assert found(report).expected.fabric is None
+    assert found(report).measured.entry == Entry(given={"NCCL_NET": "Socket"})
     reasons = {c.id: c.reason for c in report.checks if c.outcome == "skipped"}
     assert "no sign of EFA" in reasons["plugin.found"]
     assert "no Python" in found(report).measured.missing["torch"]
@@ -130,6 +132,20 @@ def test_a_user_and_an_entry_point_that_are_not_there(context: Path) -> None:
     report = of('USER nobody-such\nWORKDIR /gone\nENTRYPOINT ["/no/such/program"]\n', context)
     assert validated.failed(report) == set()
     assert found(report).measured.tree
+    assert "the entry point ended with" in found(report).measured.missing["entry"]
+
+
+@pytest.mark.exhaustive
+def test_an_entry_point_that_sleeps_costs_its_limit(context: Path) -> None:
+    dockerfile = 'FROM scratch AS base\nADD base.tar /\nFROM base\nENTRYPOINT ["/bin/sh", "-c", "sleep 600"]\n'
+    with validated.derived(dockerfile, "sleeps", context) as ref:
+        started = time.monotonic()
+        report = validated.measure(ref)
+        seconds = time.monotonic() - started
+        assert validate(ref, validated.engine()).reused
+    assert validated.failed(report) == set()
+    assert "did not start another command in 10 s" in found(report).measured.missing["entry"]
+    assert seconds < 20
 
 
 @pytest.mark.exhaustive

@@ -69,13 +69,17 @@ Files = dict[str, Annotated[File, BeforeValidator(_file)] | None]
 
 
 class Change(Made):
-    """What a Dockerfile adds to an image: a value of None takes away what was there."""
+    """What a Dockerfile adds to an image: a value of None takes away what was there.
+
+    `started` are the variables that the entry point sets for the process that it starts.
+    """
 
     files: Files = {}
     env: dict[str, str | None] = {}
     labels: dict[str, str | None] = {}
     user: str = ""
     entrypoint: tuple[str, ...] = ()
+    started: dict[str, str | None] = {}
     platform: str = ""
     ldconfig: bool = True  # whether the loader's cache was made anew
 
@@ -88,6 +92,7 @@ class Image(Made):
     labels: dict[str, str] = {}
     user: str = ""
     entrypoint: tuple[str, ...] = ()
+    started: dict[str, str] = {}
     platform: str = "linux/amd64"
     cache: bytes | None = None
 
@@ -100,6 +105,7 @@ class Image(Made):
             labels=_joined(self.labels, by.labels),
             user=by.user or self.user,
             entrypoint=by.entrypoint or self.entrypoint,
+            started=_joined(self.started, by.started),
             platform=by.platform or self.platform,
             cache=None if by.ldconfig else self.loader_cache(),
         )

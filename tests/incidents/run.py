@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from rdma_images.core.case import Case
+from rdma_images.core.measurements import Entry
 from rdma_images.core.model import Check
 from rdma_images.core.paths import VALIDATORS
 from rdma_images.validate import fabric, readout
@@ -44,7 +45,8 @@ def case_of(name: str, image: Image) -> Case:
         said = readout.answers(io.BytesIO(image.tar()), Path(folder), subject)
     found = measured(said, readout.PROBES)
     missing = {"torch": "torch was not imported", "tools": "nothing of the image was started"}
-    found = found.model_copy(update={"missing": {**found.missing, **missing}})
+    entry = Entry(given=image.started) if image.started else None
+    found = found.model_copy(update={"entry": entry, "missing": {**found.missing, **missing}})
     return Case(subject=subject, expected=fabric.expected(subject, found, None), measured=found)
 
 

@@ -1,0 +1,68 @@
+"""What the image's own entry point sets for the process that it starts: a program does not show it as a script does."""
+
+import re
+from typing import Any
+
+from docker import DockerClient
+from docker.errors import DockerException
+
+from rdma_images.core.case import Subject
+from rdma_images.core.measurements import Entry
+from rdma_images.core.plain import plain
+from rdma_images.engine import Engine, docker_command
+from rdma_images.validate import container, transport
+from rdma_images.validate.probes import settings
+
+LIMIT = 10.0  # seconds for the entry point to start what it is given
+# The process prints its own words around its environment: they part it from all that the entry point prints.
+PRINTS = ("cat", "/proc/self/cmdline", "/proc/self/environ", "/proc/self/cmdline")
+AROUND = "".join(f"{word}\0" for word in PRINTS[1:]).encode()
+
+
+def measure(client: DockerClient, engine: Engine, subject: Subject, box: container.Sealed) -> Entry | str:
+    """What the entry point changes in the environment of the process that it starts; else the reason why not known.
+
+    It is started as sealed as `box`, and ended after LIMIT seconds.
+    """
+    api: Any = client.api
+    try:
+        config = api.inspect_image(subject.digest).get("Config") or {}
+        words = config.get("Entrypoint") or []
+        if not words:
+            return Entry()
+        with container.entered(client, subject.digest, command(words), box) as started:
+            line = docker_command.words("start", "--attach", str(started.id))
+            rc, out, err = transport.bounded(line, LIMIT, engine.environ())
+    except DockerException as error:
+        return f"the engine could not start the entry point: {plain(str(error))}"
+    found = printed(out)
+    return not_started(rc, err) if found is None else changed(found, subject.environment)
+
+
+def command(entry: list[str]) -> list[str]:
+    """What is given to an entry point; a shell that takes one line is given one."""
+    return [" ".join(PRINTS)] if re.fullmatch(r"-[a-z]*c", entry[-1]) else list(PRINTS)
+
+
+def printed(out: bytes) -> dict[str, str] | None:
+    """The environment in what was printed; None if the entry point did not start the command."""
+    text, end, _ = out.partition(AROUND)[2].partition(AROUND)
+    if not end:
+        return None
+    pairs = (record.partition("=") for record in text.decode("utf-8", "replace").split("\0"))
+    return {name: value for name, is_set, value in pairs if is_set}
+
+
+def changed(found: dict[str, str], own: dict[str, str]) -> Entry:
+    """What differs between the environment `found` and the image's `own`, of the variables that concern the fabric."""
+    ours = {name for name in {**found, **own} if settings.OURS.fullmatch(name)}
+    given = {name: found[name][: settings.LONGEST] for name in ours & set(found) if found[name] != own.get(name)}
+    return Entry(given=dict(sorted(given.items())[: settings.MOST]), removed=sorted(ours & set(own) - set(found)))
+
+
+def not_started(rc: int, err: bytes) -> str:
+    """Why nothing is known of an entry point that did not start the command."""
+    if rc == transport.TIMED_OUT:
+        return f"the entry point did not start another command in {LIMIT:g} s"
+    said = "".join(err.decode("utf-8", "replace").strip().splitlines()[-1:])[:200]
+    return f"the entry point ended with {rc} and started no other command{': ' if said else ''}{plain(said)}"

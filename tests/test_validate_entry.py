@@ -1,0 +1,99 @@
+"""What an entry point sets for the process that it starts: what is asked, what is read, what is unknown."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core.case import Case
+from rdma_images.core.measurements import Entry, Measured, Settings, readable
+from rdma_images.validate import entry, transport
+from tests import suite_here
+
+CASE = Path(__file__).parent / "data" / "cases" / "efa-pytorch.json"
+OWN = {"PATH": os.environ["PATH"], "NCCL_DEBUG": "INFO", "FI_PROVIDER": "efa", "LD_LIBRARY_PATH": ""}
+
+
+def started(program: str) -> tuple[int, bytes, bytes]:
+    """What is printed where a Python `program` is the entry point."""
+    words = [sys.executable, "-c", program]
+    return transport.bounded([*words, *entry.PRINTS], 5.0, OWN)
+
+
+def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
+    program = (
+        "import os, sys; print('PATH=banner\\0FI_PROVIDER=tcp\\0'); sys.stdout.flush(); del os.environ['NCCL_DEBUG']; "
+        "os.environ.update(FI_PROVIDER='tcp;\\n', NCCL_NET='Socket', HOME='/none'); "
+        "os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    found = entry.printed(started(program)[1])
+    assert found
+    assert found["HOME"] == "/none"
+    assert entry.changed(found, OWN) == Entry(
+        given={"FI_PROVIDER": "tcp;\n", "NCCL_NET": "Socket"}, removed=["NCCL_DEBUG"]
+    )
+
+
+def test_an_entry_point_that_hands_over_what_it_got_changes_nothing() -> None:
+    found = entry.printed(started("import os, sys; os.execvp(sys.argv[1], sys.argv[1:])")[1])
+    assert found
+    assert entry.changed(found, OWN) == Entry()
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("import sys; sys.exit('unrecognized arguments:\\x1b ' + sys.argv[1])", r"arguments:\x1b cat"),
+        ("print('ready')", "the entry point ended with 0 and started no other command"),
+        ("import os; os.write(1, b'/proc/self/cmdline\\0/proc/self/environ\\0/proc/self/cmdline\\0')", "ended with 0"),
+    ],
+)
+def test_an_entry_point_that_starts_nothing_else_is_a_reason(program: str, why: str) -> None:
+    rc, out, err = started(program)
+    assert entry.printed(out) is None
+    assert why in entry.not_started(rc, err)
+
+
+def test_an_entry_point_that_sleeps_is_a_reason() -> None:
+    assert entry.not_started(transport.TIMED_OUT, b"") == "the entry point did not start another command in 10 s"
+
+
+@pytest.mark.parametrize("words", [["/bin/sh", "-c"], ["bash", "-lc"], ["/usr/bin/env", "A=b"], ["env"]])
+def test_a_shell_is_given_one_line(words: list[str]) -> None:
+    out = subprocess.run([*words, *entry.command(words)], capture_output=True, check=True, env=OWN).stdout
+    assert entry.printed(out)
+
+
+def test_what_is_not_known_of_an_entry_point_is_no_fault() -> None:
+    case = Case.model_validate_json(CASE.read_bytes())
+    subject = case.subject.model_copy(update={"entrypoint": ["/start"]})
+    missing = {**case.measured.missing, "entry": "the entry point ended with 2"}
+    measured = case.measured.model_copy(update={"missing": missing})
+    checks = suite_here.checks(case.model_copy(update={"subject": subject, "measured": measured}))
+    assert checks["environment.harmful"].outcome == "passed"
+    assert checks["environment.harmful"].found == "none (the entry point ended with 2)"
+    assert checks["measured.complete"].outcome == "passed"
+
+
+def test_the_process_that_is_started_is_judged() -> None:
+    case = Case.model_validate_json(CASE.read_bytes())
+    given = {"NCCL_PXN_DISABLE": "1", "FI_EFA_FORK_SAFE": "1", "NCCL_IB_DISABLED": "1", "NCCL_PROTO": "simple"}
+    started = Entry(given={**given, "LD_PRELOAD": "/opt/libefa.so.1"}, removed=["FI_PROVIDER"])
+    also = {"entry": started, "settings": Settings(assigned=[], absent=[])}
+    case = case.model_copy(update={"measured": case.measured.model_copy(update=also)})
+    checks = suite_here.checks(case)
+    for check, name in (("harmful", "NCCL_PROTO"), ("slow", "NCCL_PXN_DISABLE"), ("obsolete", "FI_EFA_FORK_SAFE")):
+        assert checks[f"environment.{check}"].found.startswith(f"set by the entry point: {name}=")
+        assert f"leave {name} out of what its entry point sets" in checks[f"environment.{check}"].fix
+    assert "NCCL_IB_DISABLED" in checks["environment.misspelt"].found
+    assert checks["environment.loader"].found == "LD_PRELOAD=/opt/libefa.so.1"
+    assert checks["environment.refusal"].outcome == "failed"
+    assert checks["environment.refusal"].found == "NCCL_NET=Libfabric"
+
+
+def test_what_another_version_says_of_an_entry_point_is_left_out() -> None:
+    found = Measured.model_validate(readable({"entry": ["NCCL_NET=Socket"]}))
+    assert found.entry is None
+    assert "another form" in found.missing["entry"]
