@@ -75,7 +75,7 @@ PROGRAM = """
 import resource, sys
 from pathlib import Path
 from rdma_images.jobs.results import collected
-found = collected.judged([Path(sys.argv[1])])
+found = collected.of_logs([Path(sys.argv[1])])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, found.sentence)
 """
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rdma_images.jobs.results import judge
+from rdma_images.jobs.results import from_logs
 from rdma_images.jobs.results.asked import Asked
 from rdma_images.jobs.results.held import Held, held
 from rdma_images.jobs.results.model import Result
@@ -74,7 +74,7 @@ def write(folder: Path, nodes: Sequence[Node] = TWO, rows: Sequence[text.Row] = 
     return paths
 
 
-def judged(
+def result_of(
     folder: Path,
     nodes: Sequence[Node] = TWO,
     rows: Sequence[text.Row] = P5,
@@ -85,7 +85,7 @@ def judged(
 ) -> Result:
     """The result of such a job."""
     over_tcp = write(folder / "tcp", tcp, ((1 << 30, 1.0, 2.0, 3.75, 0),)) if tcp else ()
-    return judge.judge(write(folder / "logs", nodes, rows, end), job, over_tcp, folder, against)
+    return from_logs.result(write(folder / "logs", nodes, rows, end), job, over_tcp, folder, against)
 
 
 def sentences(result: Result) -> list[str]:

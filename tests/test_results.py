@@ -6,15 +6,14 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.jobs import folder
-from rdma_images.jobs.results import asked, run_folder
-from rdma_images.jobs.results.judge import judge, judge_run
+from rdma_images.jobs.results import asked, from_logs, run_folder
 from tests import job_parts
 
 LOGS = Path(__file__).parent / "data" / "nccl-logs"
 
 
 def test_a_result_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    made = judge([LOGS / "gpu-two-nodes.log"], None)
+    made = from_logs.result([LOGS / "gpu-two-nodes.log"], None)
     run_folder.write(made, tmp_path)
     assert run_folder.load(tmp_path) == made
 
@@ -32,7 +31,7 @@ def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> 
     for leg, log in (("logs", "gpu-two-nodes.log"), ("tcp/logs", "net-socket.log")):
         (run / leg).mkdir(parents=True)
         (run / leg / "0.log").write_bytes((LOGS / log).read_bytes())
-    made = judge_run(run)
+    made = from_logs.of_run(run)
     assert (made.job, made.digest, made.nodes) == (job.name, job.image.partition("@")[2], 2)
     assert [leg.name for leg in made.legs] == ["fabric", "tcp"]
     assert asked.load(tmp_path).ranks == 16

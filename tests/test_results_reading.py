@@ -185,7 +185,7 @@ PEAK = """
 import resource, sys
 from pathlib import Path
 from rdma_images.jobs.results import collected
-collected.judged([Path(sys.argv[1])])
+collected.of_logs([Path(sys.argv[1])])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.results import collected, expected, judge, page, run_folder, speed, view
+from rdma_images.jobs.results import collected, expected, from_logs, page, run_folder, speed, view
 from rdma_images.jobs.results.held import Held, held
 from rdma_images.jobs.results.model import Half, Leg, Measurement
 from tests import results_parts as parts
-from tests.results_parts import ASKED_NOTHING, P5, TCP, TWO, Node, judged, sentences
+from tests.results_parts import ASKED_NOTHING, P5, TCP, TWO, Node, result_of, sentences
 
 DATA = Path(__file__).parent / "data" / "results"
 ERDMA = held(None, "ecs.ebmgn9gc.64xlarge", 2)
@@ -22,7 +22,7 @@ def verbs(name: str, devices: tuple[str, ...] = ("erdma_0", "erdma_1"), used: in
 
 
 def test_a_job_that_is_as_it_should_be(tmp_path: Path) -> None:
-    found = judged(tmp_path, tcp=TCP)
+    found = result_of(tmp_path, tcp=TCP)
     assert sentences(found) == []
     assert found.exit_code == 0
     assert found.sentence.split("; ") == [
@@ -40,7 +40,7 @@ def test_a_job_that_is_as_it_should_be(tmp_path: Path) -> None:
 
 def test_one_of_four_adapters_is_told(tmp_path: Path) -> None:
     """github.com/skypilot-org/skypilot/issues/8391: 20 GB/s on two p4d, and every line of the test was OK."""
-    found = judged(tmp_path, [replace(node, adapters=1) for node in TWO], against=held(None, "p4d.24xlarge", 2))
+    found = result_of(tmp_path, [replace(node, adapters=1) for node in TWO], against=held(None, "p4d.24xlarge", 2))
     assert found.exit_code == 1
     assert found.sentence == "every node: only 1 of the 4 adapters of p4d.24xlarge"
     assert "vpc.amazonaws.com/efa: 4" in found.legs[0].problems[0].fix
@@ -48,31 +48,31 @@ def test_one_of_four_adapters_is_told(tmp_path: Path) -> None:
 
 def test_one_node_of_many_with_fewer_adapters_is_named(tmp_path: Path) -> None:
     nodes = [Node("one"), replace(Node("two"), adapters=31)]
-    assert sentences(judged(tmp_path, nodes)) == ["two: only 31 of the 32 adapters of p5.48xlarge"]
+    assert sentences(result_of(tmp_path, nodes)) == ["two: only 31 of the 32 adapters of p5.48xlarge"]
 
 
 def test_sockets_in_silence(tmp_path: Path) -> None:
     """github.com/NVIDIA/aicr/issues/2275, skypilot #10055: pods without EFA, and the job ended well."""
-    found = judged(tmp_path, TCP)
+    found = result_of(tmp_path, TCP)
     assert found.exit_code == 1
     assert found.sentence.startswith("the channels use TCP sockets")
 
 
 def test_one_node_on_sockets_among_others(tmp_path: Path) -> None:
-    found = judged(tmp_path, [Node("one"), TCP[1]])
+    found = result_of(tmp_path, [Node("one"), TCP[1]])
     assert found.exit_code == 1
     assert found.legs[0].nodes[1].adapters is None
 
 
 def test_ranks_that_nobody_heard_of_leave_it_open(tmp_path: Path) -> None:
     logs = parts.write(tmp_path)
-    found = judge.judge(logs[:13], None, (), tmp_path, parts.P5_TWO)
+    found = from_logs.result(logs[:13], None, (), tmp_path, parts.P5_TWO)
     assert found.exit_code == 3
     assert sentences(found) == ["3 of 16 ranks have no line in the logs: 13, 14, 15"]
 
 
 def test_fewer_nodes_than_were_asked_for(tmp_path: Path) -> None:
-    found = judged(tmp_path, [Node("one", gpus=16)])
+    found = result_of(tmp_path, [Node("one", gpus=16)])
     assert "1 node, not the 2 asked for: one" in sentences(found)
     assert found.exit_code == 1
 
@@ -80,7 +80,7 @@ def test_fewer_nodes_than_were_asked_for(tmp_path: Path) -> None:
 def test_processes_that_each_measured_alone(tmp_path: Path) -> None:
     """github.com/NVIDIA/nccl-tests/issues/182: without MPI=1 every node has a rank 0."""
     logs = parts.write(tmp_path / "a", [Node("one")]) + parts.write(tmp_path / "b", [Node("two")])
-    found = sentences(judge.judge(logs, None, (), tmp_path, parts.P5_TWO))
+    found = sentences(from_logs.result(logs, None, (), tmp_path, parts.P5_TWO))
     assert "rank 0 is on more than one node: one, two" in found
     assert "NCCL counts 1 node, not the 2 asked for" in found
 
@@ -93,22 +93,22 @@ def test_a_training_whose_groups_have_ranks_of_their_own(tmp_path: Path, asked: 
         who = f"{('one', 'two')[n // 8]}:{4000 + n % 8}:{4000 + n % 8} [{n % 8}] NCCL INFO"
         with log.open("a") as file:
             file.write(f"{who} comm 0x6 rank {n // 8} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0\n")
-    found = judge.judge(logs, None, (), tmp_path, replace(asked, fabric="efa"))
+    found = from_logs.result(logs, None, (), tmp_path, replace(asked, fabric="efa"))
     assert (found.exit_code, sentences(found)) == (0, [])
     if asked.ranks:
-        silent = judge.judge(logs[:15], None, (), tmp_path, replace(asked, fabric="efa"))
+        silent = from_logs.result(logs[:15], None, (), tmp_path, replace(asked, fabric="efa"))
         assert sentences(silent) == ["15 of 16 ranks have lines in the logs"]
 
 
 def test_rows_of_one_node_that_were_published_as_two(tmp_path: Path) -> None:
     """The table of awslabs/awsome-distributed-ai, micro-benchmarks/nccl-tests/aws-batch: busbw is 1.75 algbw."""
-    found = judged(tmp_path, rows=((1 << 34, 62239.0, 276.03, 483.05, 0),))
+    found = result_of(tmp_path, rows=((1 << 34, 62239.0, 276.03, 483.05, 0),))
     assert sentences(found) == ["8 ranks measured, and not 16: busbw / algbw of 16 GiB says so"]
 
 
 def test_two_ranks_on_one_gpu_are_told() -> None:
     """A job that set CUDA_VISIBLE_DEVICES for all ranks alike: 0.9 GB/s, and nccl-tests said OK."""
-    found = sentences(collected.judged([DATA / "one-gpu-two-nodes.txt"]))
+    found = sentences(collected.of_logs([DATA / "one-gpu-two-nodes.txt"]))
     assert "ranks 0, 1 share GPU 0000:00:06 of vm" in found
 
 
@@ -117,13 +117,13 @@ def test_several_tests_in_one_log_share_no_gpu(tmp_path: Path) -> None:
     log, real = tmp_path / "log", (DATA / "2.19.6-one-node.txt").read_text()
     other = real.replace("device  0 [0000:00:06]", "device  0 [0000:00:99]").replace("[0000:00:07]", "[0000:00:06]")
     log.write_text(real + real + other)
-    found = collected.judged([log])
+    found = collected.of_logs([log])
     assert (found.exit_code, sentences(found)) == (0, [])
 
 
 def test_a_job_of_fewer_gpus_is_not_held_beside_one_of_all(tmp_path: Path) -> None:
     """Bus bandwidth over two nodes mixes NVLink and the network: it depends on the GPUs of a node."""
-    found = judged(tmp_path, [replace(node, gpus=4) for node in TWO], rows=((1 << 34, 66132.0, 259.78, 454.6, 0),))
+    found = result_of(tmp_path, [replace(node, gpus=4) for node in TWO], rows=((1 << 34, 66132.0, 259.78, 454.6, 0),))
     assert (found.exit_code, found.expected.published) == (0, ())
 
 
@@ -136,12 +136,12 @@ def test_an_mtu_that_is_not_the_jobs(tmp_path: Path) -> None:
             file.write(
                 f"{host}:4000:4000 [0] NCCL INFO NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 9 mtu {mtu} GID 1 (0/2)\n"
             )
-    found = sentences(judge.judge(logs, None, (), tmp_path, replace(ERDMA, mtu=8500)))
+    found = sentences(from_logs.result(logs, None, (), tmp_path, replace(ERDMA, mtu=8500)))
     assert found == ["two: RDMA's MTU is 1024 bytes, not 4096", "the MTU differs between the nodes: 1024, 4096"]
 
 
 def test_wrong_elements_name_their_line(tmp_path: Path) -> None:
-    found = judged(tmp_path, rows=(*P5[:2], (1 << 34, 66132.0, 259.78, 487.09, 3)))
+    found = result_of(tmp_path, rows=(*P5[:2], (1 << 34, 66132.0, 259.78, 487.09, 3)))
     assert found.exit_code == 1
     (problem,) = found.legs[0].problems
     assert problem.sentence == "wrong elements at 16 GiB"
@@ -149,7 +149,7 @@ def test_wrong_elements_name_their_line(tmp_path: Path) -> None:
 
 
 def test_a_log_that_stops_before_the_test_did(tmp_path: Path) -> None:
-    found = judged(tmp_path, end=False)
+    found = result_of(tmp_path, end=False)
     assert found.exit_code == 3
     assert sentences(found) == ["the measurement is not complete: the log stops after 16 GiB"]
 
@@ -157,60 +157,60 @@ def test_a_log_that_stops_before_the_test_did(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("said", "image", "wrong"), [("1.21.1", "1.21.1", False), ("1.14.0", "1.21.1", True)])
 def test_a_plugin_that_is_not_the_images(tmp_path: Path, said: str, image: str, wrong: bool) -> None:
     against = replace(parts.P5_TWO, versions={"plugin": image, "libfabric": "2.6.0amzn1.0", "nccl": "2.28.9"})
-    found = judged(tmp_path, [replace(node, plugin=said) for node in TWO], against=against)
+    found = result_of(tmp_path, [replace(node, plugin=said) for node in TWO], against=against)
     assert sentences(found) == (
         ["every node: aws-ofi-nccl is 1.14.0, and the image's report says 1.21.1"] if wrong else []
     )
 
 
 def test_nodes_of_different_versions(tmp_path: Path) -> None:
-    found = judged(tmp_path, [Node("one"), Node("two", plugin="1.20.0")])
+    found = result_of(tmp_path, [Node("one"), Node("two", plugin="1.20.0")])
     assert sentences(found) == ["aws-ofi-nccl differs between the nodes: 1.20.0, 1.21.1"]
 
 
 def test_erdma_on_both_devices(tmp_path: Path) -> None:
-    found = judged(tmp_path, [verbs("one"), verbs("two")], against=ERDMA)
+    found = result_of(tmp_path, [verbs("one"), verbs("two")], against=ERDMA)
     assert (found.exit_code, sentences(found)) == (0, [])
     assert found.legs[0].nodes[0].devices == ("erdma_0", "erdma_1")
 
 
 def test_a_pod_that_was_given_one_of_two_erdma_devices(tmp_path: Path) -> None:
-    found = judged(tmp_path, [verbs("one"), verbs("two", ("erdma_0",), 1)], against=ERDMA)
+    found = result_of(tmp_path, [verbs("one"), verbs("two", ("erdma_0",), 1)], against=ERDMA)
     assert sentences(found) == ["two: only 1 of the 2 adapters of ecs.ebmgn9gc.64xlarge"]
     assert "allocateAllDevices" in found.legs[0].problems[0].fix
 
 
 def test_gpus_that_all_take_the_first_device(tmp_path: Path) -> None:
     """alibabacloud-erdma-controller, docs/erdma-benchmark: without NVLink and a graph file."""
-    found = judged(tmp_path, [verbs("one", used=1), verbs("two", used=1)], against=ERDMA)
+    found = result_of(tmp_path, [verbs("one", used=1), verbs("two", used=1)], against=ERDMA)
     assert sentences(found) == ["every node: channels use 1 of its 2 devices"]
 
 
 def test_a_tcp_leg_that_ran_over_the_fabric(tmp_path: Path) -> None:
     """pyxis: the image's NCCL_NET has precedence over the job's, so that EFA is measured twice."""
-    found = judged(tmp_path, tcp=TWO)
+    found = result_of(tmp_path, tcp=TWO)
     assert found.exit_code == 1
     assert found.sentence.startswith("the TCP leg is not TCP alone: the channels use EFA")
     assert "--container-env=NCCL_NET" in found.legs[1].problems[0].fix
 
 
 def test_the_tcp_leg_gives_the_speed_up(tmp_path: Path) -> None:
-    found = judged(tmp_path, rows=P5[:2], tcp=TCP)
+    found = result_of(tmp_path, rows=P5[:2], tcp=TCP)
     assert found.sentence.endswith("116.5 times TCP")
 
 
 def test_what_is_published_is_a_band_and_no_gate(tmp_path: Path) -> None:
     slow = ((8, 29.1, 0.0, 0.0, 0), (1 << 34, 132264.0, 129.89, 243.54, 0))
-    found = judged(tmp_path, [replace(node, gdr=False) for node in TWO], rows=slow)
+    found = result_of(tmp_path, [replace(node, gdr=False) for node in TWO], rows=slow)
     assert found.exit_code == 0
     assert found.sentence.endswith("243.5 GB/s, 61% of the line rate, below what is published")
     assert next(iter(found.expected.causes)) == "GPUDirect RDMA is off: one, two"
     assert next(iter(found.expected.causes.values()))[0].startswith("logs/0.log:")
 
 
-def test_a_job_is_judged_by_its_largest_size_and_never_by_the_average(tmp_path: Path) -> None:
+def test_a_job_is_measured_by_its_largest_size_and_never_by_the_average(tmp_path: Path) -> None:
     """github.com/aws/aws-k8s-tester/pull/503: is "Avg bus bandwidth : 92.3405" right? It depends on -b and -e."""
-    found = judged(tmp_path)
+    found = result_of(tmp_path)
     assert "92.3405" in (tmp_path / "logs/0.log").read_text()
     assert expected.best(found.legs[0].largest) == 487.09
     assert "92.3" not in run_folder.RESULT.text(found)
@@ -228,7 +228,7 @@ def test_the_table_of_the_sky_pilot_documentation(tmp_path: Path) -> None:
     """Size, EFA, TCP, speed-up of two p4d, as its page has them."""
     efa = {8: 0.0, 512: 0.01, 8 << 10: 0.08, 1 << 20: 4.61, 32 << 20: 31.85, 1 << 30: 75.34, 2 << 30: 77.35}
     tcp = {8: 0.0, 512: 0.01, 8 << 10: 0.06, 1 << 20: 1.65, 32 << 20: 3.58, 1 << 30: 4.08, 2 << 30: 4.13}
-    found = replace(judged(tmp_path), legs=(leg("fabric", efa), leg("tcp", tcp)))
+    found = replace(result_of(tmp_path), legs=(leg("fabric", efa), leg("tcp", tcp)))
     said = [f"{line.ratio:.1f}" if line.ratio else "-" for line in speed.lines(found)]
     assert said == ["-", "1.0", "1.3", "2.8", "8.9", "18.5", "18.7"]
 
@@ -244,13 +244,13 @@ def test_no_secret_of_the_environment_is_kept(tmp_path: Path) -> None:
         file.write(
             f"export AWS_SECRET_ACCESS_KEY={secret}\none:1:1 [0] NCCL INFO NCCL_CONF set by environment to {secret}\n"
         )
-    found = collected.judged([tmp_path])
+    found = collected.of_logs([tmp_path])
     assert len(found.legs[0].measurements) > 20
     assert secret[:12] not in run_folder.RESULT.text(found) + page.of_result(found)
 
 
 def test_a_run_without_any_expectation_is_told_as_it_is(tmp_path: Path) -> None:
-    found = judged(tmp_path, against=ASKED_NOTHING)
+    found = result_of(tmp_path, against=ASKED_NOTHING)
     assert (found.exit_code, found.expected.share) == (0, None)
 
 
@@ -265,7 +265,7 @@ def test_a_run_without_any_expectation_is_told_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_real_logs(name: str, exit_code: int, sentence: str) -> None:
-    found = collected.judged([DATA / name])
+    found = collected.of_logs([DATA / name])
     assert found.exit_code == exit_code
     assert found.sentence.startswith(sentence)
 
@@ -274,7 +274,7 @@ def test_places_of_both_legs_are_relative_to_what_holds_them(tmp_path: Path, mon
     parts.write(tmp_path / "fabric")
     parts.write(tmp_path / "sockets", TCP)
     monkeypatch.chdir(tmp_path)
-    found = collected.judged([Path("fabric")], tmp_path / "sockets", instance="p5.48xlarge", nodes=2)
+    found = collected.of_logs([Path("fabric")], tmp_path / "sockets", instance="p5.48xlarge", nodes=2)
     assert [leg.measurements[0].where.partition(":")[0] for leg in found.legs] == ["fabric/0.log", "sockets/0.log"]
 
 
@@ -294,7 +294,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 def test_a_real_log_says_the_same_in_every_form(tmp_path: Path, form: str) -> None:
     lines = (DATA / "2.19.6-tcp-provider.txt").read_text().split("\n")
     (tmp_path / "0.log").write_text("\n".join(map(FORMS[form], lines)))
-    (read,), (real,) = collected.judged([tmp_path]).legs, collected.judged([DATA / "2.19.6-tcp-provider.txt"]).legs
+    (read,), (real,) = collected.of_logs([tmp_path]).legs, collected.of_logs([DATA / "2.19.6-tcp-provider.txt"]).legs
     assert (read.sentence, read.channels, read.ranks) == (real.sentence, real.channels, real.ranks)
     assert [half(row) for row in read.measurements] == [half(row) for row in real.measurements]
     assert [(node.name, node.ranks, node.gpudirect and node.gpudirect.value) for node in read.nodes] == [
@@ -307,7 +307,7 @@ def half(row: Measurement) -> tuple[int, Half | None]:
 
 
 def test_the_page_has_both_curves_the_band_and_the_line_rate(tmp_path: Path) -> None:
-    said = page.of_result(judged(tmp_path, tcp=TCP))
+    said = page.of_result(result_of(tmp_path, tcp=TCP))
     assert said.count("<polyline") == 2
     assert '<polygon class="band"' in said
     assert said.count('class="rate"') == 2  # in the chart and its legend
@@ -319,5 +319,5 @@ def test_the_terminal_says_where_everything_was_read(tmp_path: Path) -> None:
 
     console = Console(width=200)
     with console.capture() as said:
-        console.print(view.table(judged(tmp_path, against=Held(nodes=2))))
+        console.print(view.table(result_of(tmp_path, against=Held(nodes=2))))
     assert "logs/0.log:4" in said.get()

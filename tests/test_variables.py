@@ -45,7 +45,7 @@ def test_another_tree_is_refused(tmp_path: Path) -> None:
         variables.names(tmp_path, "nvcl")
 
 
-def test_every_variable_that_is_judged_is_one_that_is_read(known: Variables) -> None:
+def test_every_variable_with_an_effect_is_one_that_is_read(known: Variables) -> None:
     rows = table.read("environment.yaml", Environment).variables.values()
     assert {row.name for row in rows} - known.names == set()
 

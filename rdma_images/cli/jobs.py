@@ -179,7 +179,7 @@ def job_run(
     which network it used. Ctrl-C removes the job, too.
     """
     from rdma_images.jobs import trouble
-    from rdma_images.jobs.results import judge, run_folder
+    from rdma_images.jobs.results import from_logs, run_folder
     from rdma_images.jobs.results import view as results
     from rdma_images.jobs.run import record, run
 
@@ -188,7 +188,7 @@ def job_run(
     options = run.Options(compare == "tcp", _seconds(timeout), keep)
     known = project.load()
     here = run.run(Path(folder), known, options, progress)
-    result = judge.judge_run(here)
+    result = from_logs.of_run(here)
     run_folder.write(result, here)
     show(run_folder.RESULT.text(result).rstrip() if json else results.table(result))
     failed = [one for one in record.load(here) if one.how == "failed"]

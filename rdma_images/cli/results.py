@@ -49,7 +49,7 @@ def job_result(
     from rdma_images.jobs.results import collected, run_folder, view
 
     paths = [Path(one) for one in (path, *after_dashes(sys.argv))]
-    result = collected.judged(paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None)
+    result = collected.of_logs(paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None)
     if html:
         from rdma_images.core import atomic
         from rdma_images.jobs.results import page

@@ -1,4 +1,4 @@
-"""The user's files and folders: what keeps one from being read or written is told in a sentence, with what to do."""
+"""The user's files and folders: an error says in one sentence why one cannot be read or written, and what to do."""
 
 import errno
 import os

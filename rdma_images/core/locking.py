@@ -73,7 +73,7 @@ def _path(name: str) -> Path:
 def _locked(path: Path, name: str, progress: Progress, patience: float | None) -> int:
     """The open, locked file at `path`."""
     begun = time.monotonic()
-    told = False
+    reported = False
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -84,9 +84,9 @@ def _locked(path: Path, name: str, progress: Progress, patience: float | None) -
         who = _read(path) or "another process"
         if patience is not None and time.monotonic() - begun >= patience:
             raise RdmaImagesError(f"{name} is held by {who}\nwait for it to end, or end it")
-        if not told and who != "another process":
+        if not reported and who != "another process":
             progress(f"waiting for {name}: held by {who}")
-            told = True
+            reported = True
         time.sleep(0.05)
 
 

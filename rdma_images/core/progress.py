@@ -1,4 +1,4 @@
-"""What goes on, a plain line at a time: on standard error, so that standard output stays the answer."""
+"""Progress, one plain line at a time: on standard error, because standard output has the answer alone."""
 
 import sys
 import threading
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Progress = Callable[[str], None]
-"""Takes one plain line on what goes on."""
+"""Takes one plain line of progress."""
 
 
 def progress(line: str) -> None:
-    """Print one plain line on what goes on to standard error."""
+    """Print one plain line of progress to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -37,4 +37,4 @@ def waiting(say: Progress, what: Callable[[], str], every: float = WAIT) -> Iter
 
 
 def silent(line: str) -> None:
-    """The progress of who does not want any."""
+    """For callers that want no progress."""

@@ -53,10 +53,10 @@ def start(place: Layout, path: str) -> None:
 def answer(place: Layout) -> bool:
     """Whether dockerd answers, and containerd answers dockerd: a killed process is listed until it has ended."""
     try:
-        told = daemon_api.get(place.socket, "/version")
+        version = daemon_api.get(place.socket, "/version")
     except OSError:
         return False
-    return any(part["Name"] == "containerd" for part in told.get("Components", ()))
+    return any(part["Name"] == "containerd" for part in version.get("Components", ()))
 
 
 def end(place: Layout) -> bool:

@@ -17,7 +17,7 @@ from rdma_images.core.report import Report
 from rdma_images.inputs.project import Project
 from rdma_images.jobs import folder, make
 from rdma_images.jobs.model import Job
-from rdma_images.jobs.results import judge, run_folder
+from rdma_images.jobs.results import from_logs, run_folder
 from rdma_images.jobs.results.model import Result
 from rdma_images.jobs.run import run
 from rdma_images.report import junit
@@ -36,7 +36,7 @@ def validate(place: Path, project: Project, tiers: Sequence[str], options: run.O
     job = folder.load(place)
     nodes = _measured(job, place, project, tiers, options, say)
     here = run.run(place, project, options, say)
-    result = judge.judge_run(here)
+    result = from_logs.of_run(here)
     run_folder.write(result, here)
     expected = Expected(fabric=job.fabric, because="job.json says so", target=job.target)
     of_nodes = in_job.checks(job.image, nodes, expected, tiers)
@@ -104,8 +104,8 @@ def _own(job: Job, nodes: Mapping[str, Measured], result: Result) -> Iterator[Ch
         errors = [one for one in leg.problems if one.severity == "error"]
         outcome: Outcome = "skipped" if leg.good is None else "passed" if leg.good and not errors else "failed"
         fix = next((one.fix for one in errors if one.fix), "see docs/troubleshooting.md")
-        told = "; ".join((leg.sentence, *(one.sentence for one in errors)))
-        yield _check("multinode.network", "The job uses its fabric on every node", outcome, (job.fabric, told, fix))
+        said = "; ".join((leg.sentence, *(one.sentence for one in errors)))
+        yield _check("multinode.network", "The job uses its fabric on every node", outcome, (job.fabric, said, fix))
 
 
 def _kind(found: Measured) -> str:
@@ -118,8 +118,8 @@ def _kind(found: Measured) -> str:
     return f"{one.instance or 'unknown type'}, {len(one.rdma)} RDMA devices, driver {driver}, locked memory {memlock}"
 
 
-def _check(id: str, title: str, outcome: Outcome, told: tuple[str, str, str]) -> Check:
-    expected, found, fix = told
+def _check(id: str, title: str, outcome: Outcome, texts: tuple[str, str, str]) -> Check:
+    expected, found, fix = texts
     return Check(
         id=id,
         title=title,

@@ -138,7 +138,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
     assert queue() == []
 
 
-def test_the_command_judges_what_it_collected(tmp_path: Path) -> None:
+def test_the_command_gives_the_result_of_what_it_collected(tmp_path: Path) -> None:
     """Ctrl-C included: its exit code is that of a program ended by it."""
     folder = job(tmp_path, f'cat {tmp_path}/nccl.log > "${{NCCL_DEBUG_FILE%/*}}/$$.log"')
     command = [sys.executable, "-m", "invoke", "job.run", str(folder), "--json"]

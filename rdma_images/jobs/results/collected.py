@@ -6,13 +6,13 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.jobs.results import asked, held, judge, nccl_tests_json, run_folder
+from rdma_images.jobs.results import asked, from_logs, held, nccl_tests_json, run_folder
 from rdma_images.jobs.results.model import Result
 
 NO_LOGS = (run_folder.RESULT.name, run_folder.PAGE, asked.NOTE.name)
 
 
-def judged(
+def of_logs(
     paths: Sequence[Path],
     tcp: Path | None = None,
     job: Path | None = None,
@@ -37,7 +37,7 @@ def judged(
     of_fabric, over_tcp = [log.absolute() for log in of_fabric], [log.absolute() for log in over_tcp]
     folders = [first.absolute()] if first.is_dir() else [log.parent for log in of_fabric]
     base = Path(os.path.commonpath([*folders, *(log.parent for log in over_tcp)]))
-    return judge.judge(of_fabric, found, over_tcp, base, held.held(found, instance, nodes))
+    return from_logs.result(of_fabric, found, over_tcp, base, held.held(found, instance, nodes))
 
 
 def result(path: Path) -> Result:
@@ -45,7 +45,7 @@ def result(path: Path) -> Result:
     if path.is_dir() and (path / run_folder.RESULT.name).is_file():
         return run_folder.load(path)
     is_result = path.suffix == ".json" and not nccl_tests_json.is_one(path)
-    return run_folder.load(path) if is_result else judged([path])
+    return run_folder.load(path) if is_result else of_logs([path])
 
 
 def logs(path: Path) -> tuple[Path, ...]:

@@ -74,4 +74,4 @@ def line(name: str, leg: Leg, collective: str) -> Line:
 def _about(result: Result) -> list[str]:
     """What ran where and when, as far as it is known."""
     where = f"{result.nodes} x {result.instance}" if result.instance and result.nodes else result.instance
-    return [one for one in (where, result.digest, f"judged {result.time}") if one]
+    return [one for one in (where, result.digest, f"logs read {result.time}") if one]

@@ -59,7 +59,7 @@ def stoppable() -> Iterator[Stop]:
 def follow(runner: Runner, stop: Stop, limit: float, say: Progress) -> Ended:
     """Look at the job until it ends or `limit` seconds are over; every change of its state is said."""
     begun = answered = time.monotonic()
-    state, told = State("waiting"), ""
+    state, last = State("waiting"), ""
     while True:
         try:
             state = runner.state()
@@ -68,9 +68,9 @@ def follow(runner: Runner, stop: Stop, limit: float, say: Progress) -> Ended:
         except CommandError as error:
             line = f"no answer, asking again: {str(error).splitlines()[0]}"
         now = time.monotonic()
-        if line != told:
+        if line != last:
             say(f"{_minutes(now - begun)} {line}")
-            told = line
+            last = line
         if state.phase in ("succeeded", "failed"):
             return Ended(state.phase, state.why)
         if now - answered > UNREACHABLE:

@@ -135,8 +135,8 @@ class _Session:
                 entry = replace(entry, left="removed")
             self._note(replace(entry, ended=_now(), how="not submitted", why=str(error)))
             about = trouble.fitting([str(error)], leg.job.fabric, self.known)
-            told = about or "\n" in str(error)
-            fix = "" if told else f"\n{shown(leg.files)}/README.md has the commands that show more"
+            explained = about or "\n" in str(error)
+            fix = "" if explained else f"\n{shown(leg.files)}/README.md has the commands that show more"
             raise EndedError(f"{leg.job.name} was not submitted: {error}{fix}", about=about) from None
 
     def _followed(self, runner: Runner) -> Ended:

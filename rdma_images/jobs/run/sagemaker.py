@@ -35,10 +35,10 @@ class SageMaker:
 
     def state(self) -> State:
         """The secondary status and its message."""
-        told = self._told()
-        status, second = told["TrainingJobStatus"], told.get("SecondaryStatus", "")
-        messages = [one.get("StatusMessage", "") for one in told.get("SecondaryStatusTransitions", ())]
-        why = plain(": ".join(filter(None, (second, told.get("FailureReason") or (messages or [""])[-1]))))
+        job = self._described()
+        status, second = job["TrainingJobStatus"], job.get("SecondaryStatus", "")
+        messages = [one.get("StatusMessage", "") for one in job.get("SecondaryStatusTransitions", ())]
+        why = plain(": ".join(filter(None, (second, job.get("FailureReason") or (messages or [""])[-1]))))
         if status in ENDED:
             return State(ENDED[status], "" if status == "Completed" else f"{status}: {why}")
         return State("waiting" if second in WAITING else "running", why)
@@ -55,15 +55,15 @@ class SageMaker:
     def delete(self) -> None:
         """Stop it; SageMaker keeps the record of a job and nothing of it runs on."""
         try:
-            told = self._told()
+            job = self._described()
         except CommandError as error:
             if "not found" in str(error) or "Could not find" in str(error):
                 return
             raise
-        if told["TrainingJobStatus"] == "InProgress":
+        if job["TrainingJobStatus"] == "InProgress":
             self._call("sagemaker", "stop-training-job", {"TrainingJobName": self._leg.name})
 
-    def _told(self) -> Answer:
+    def _described(self) -> Answer:
         return self._call("sagemaker", "describe-training-job", {"TrainingJobName": self._leg.name})
 
     def _lines(self, stream: str) -> Iterator[str]:

@@ -36,12 +36,12 @@ class Slurm:
     def state(self) -> State:
         """Slurm's state of the job with its reason, and which nodes cannot be used, and why."""
         try:
-            told = output(["scontrol", "show", "job", "--oneliner", self._id])
+            shown = output(["scontrol", "show", "job", "--oneliner", self._id])
         except CommandError as error:
             if "Invalid job id" not in str(error):
                 raise
             return self._of_accounting()
-        fields = dict(re.findall(r"(\w+)=(\S*)", told))
+        fields = dict(re.findall(r"(\w+)=(\S*)", shown))
         name, reason = fields["JobState"], fields.get("Reason", "").replace("_", " ")
         where = "" if fields.get("NodeList", "(null)") == "(null)" else f" on {fields['NodeList']}"
         if name in WAITING:

@@ -15,7 +15,7 @@ from rdma_images.jobs.results.model import Expected, Leg, Result
 NAMES = {"efa": "EFA", "one node": "one node, no network"}
 
 
-def judge(
+def result(
     logs: Sequence[Path],
     job: Asked | None,
     tcp: Sequence[Path] = (),
@@ -47,12 +47,12 @@ def judge(
     )
 
 
-def judge_run(folder: Path) -> Result:
+def of_run(folder: Path) -> Result:
     """The result of the run in `folder`. Raises RdmaImagesError where it has no logs."""
     logs = run_folder.logs(folder)
     if not logs:
         raise RdmaImagesError(f"{folder}: no logs/ with the logs of a run\ngive the folder of a run, or its logs")
-    return judge(logs, run_folder.job(folder), run_folder.logs(folder, "tcp"), folder)
+    return result(logs, run_folder.job(folder), run_folder.logs(folder, "tcp"), folder)
 
 
 def _sentence(found: Sequence[Leg], near: Expected) -> str:
