@@ -112,7 +112,10 @@ def _carried(kit: Kit, folder: str) -> bytes:
 def without_preloading(loader: bytes) -> bytes:
     """A loader that preloads no library whatever /etc/ld.so.preload says. Raises RdmaImagesError for an unknown one."""
     if loader.count(PRELOADED[0]) != 1:
-        raise RdmaImagesError("the loader of this Debian preloads libraries in a way that is not known here")
+        raise RdmaImagesError(
+            "the loader of this Debian preloads libraries in a way that is not known here\n"
+            "leave out --tier datapath on this machine"
+        )
     return loader.replace(*PRELOADED)
 
 

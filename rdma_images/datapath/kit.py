@@ -90,7 +90,10 @@ def _kernel(folder: Path, progress: Progress) -> Path:
         apt = unpacked.apt(packages.SUITE, unpacked.folder_of("apt", packages.SUITE))
         found = re.search(r"Depends: (linux-image-\S+)", apt.run("apt-cache", "depends", packages.KERNEL))
     if not found:
-        raise RdmaImagesError(f"{packages.KERNEL} of Debian {packages.SUITE} names no kernel: its archive has changed")
+        raise RdmaImagesError(
+            f"{packages.KERNEL} of Debian {packages.SUITE} names no kernel: its archive has changed\n"
+            "leave out --tier datapath until it names one again"
+        )
     return unpacked.fetch((found[1],), packages.SUITE, folder / "kernel")
 
 

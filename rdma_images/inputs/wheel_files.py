@@ -46,7 +46,8 @@ def bring(wheel: Wheel, index: str, job: Job) -> Path:
             forget(wheel)
             raise ChecksumError(
                 f"{wheel.file}: {address} is not the locked file: expected {wheel.size} bytes, sha256:{wheel.sha256}, "
-                f"found {found}; nothing was kept"
+                f"found {found}; nothing was kept\n"
+                "do not use the file: the index or mirror has another one"
             )
         part.replace(file)
     return file

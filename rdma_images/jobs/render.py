@@ -22,7 +22,10 @@ def files(launcher: str, context: Mapping[str, object]) -> dict[str, str]:
         (path.name for path in folder.glob(f"*{ENDING}")), key=lambda name: (name.startswith("README"), name)
     )
     if not names:
-        raise RefusedError(f"{folder}: no templates (*{ENDING}) for the launcher {launcher}")
+        raise RefusedError(
+            f"{folder}: no templates (*{ENDING}) for the launcher {launcher}\n"
+            "add a template for each file that the launcher submits"
+        )
     with templates.readable(f"launcher {launcher}"):
         made = {name.removesuffix(ENDING): _text(f"{launcher}/{name}", context) for name in names}
     return {name: text for name, text in made.items() if text.strip()}

@@ -7,6 +7,7 @@ from rdma_images.core.plain import plain
 from rdma_images.validate import probing, transport
 
 LIMIT = 600.0  # seconds: an all-reduce starts a process a GPU, each of which imports torch
+FIX = "check the name, and that python3 can be run there"
 
 
 def measure(host: str, tiers: tuple[str, ...]) -> Measured:
@@ -16,11 +17,11 @@ def measure(host: str, tiers: tuple[str, ...]) -> Measured:
         found = probing.probe(transport.host(host, LIMIT), names)
     except RuntimeError as error:  # testinfra's, with what ssh said
         said = getattr(error.args[0], "stderr", "").strip() if error.args else ""
-        raise RdmaImagesError(f"{host} cannot be reached: {plain(said or str(error))}") from None
+        raise RdmaImagesError(f"{host} cannot be reached: {plain(said or str(error))}\n{FIX}") from None
     if isinstance(found, str):
-        raise RdmaImagesError(f"{host} cannot be measured: {found}")
+        raise RdmaImagesError(f"{host} cannot be measured: {found}\n{FIX}")
     if set(names) <= set(found.lost):
-        raise RdmaImagesError(f"{host} cannot be measured: {found.missing[names[0]]}")
+        raise RdmaImagesError(f"{host} cannot be measured: {found.missing[names[0]]}\n{FIX}")
     missing = {name: f"{name} was not measured for {', '.join(tiers)}" for name in Measured.model_fields}
     unmeasured = {name: why for name, why in missing.items() if getattr(found, name, None) is None}
     return found.model_copy(update={"missing": {**unmeasured, **found.missing}})

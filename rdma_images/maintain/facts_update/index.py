@@ -89,7 +89,8 @@ class Index:
             raise RdmaImagesError(f"the package index has no {requirement}\nset an index that has it")
         if "No solution found" in done.stderr:
             return None
-        raise RdmaImagesError(f"{requirement}: {done.stderr.strip().removeprefix('error: ')}")
+        said = done.stderr.strip().removeprefix("error: ")
+        raise RdmaImagesError(f"{requirement}: {said}\ncheck package-index in mirrors.yaml, and try again")
 
 
 def _pins(text: str) -> dict[str, str]:
