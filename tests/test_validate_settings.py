@@ -1,5 +1,6 @@
 """The probe of settings, on files made for it and on this machine's loader."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,18 @@ from rdma_images.core.measurements import Measured
 from rdma_images.validate import probing, transport
 from rdma_images.validate.probes import loader, settings
 
+PACKAGES = "/opt/venv/lib/python3.12/site-packages"
 TEXTS = {
     "/etc/nccl.conf": "# NCCL_NET=Socket\nNCCL_DEBUG=INFO\nexport NCCL_ALGO=Ring\nHOME=/root\n",
     "/opt/amazon/efa/etc/libfabric.conf": "FI_PROVIDER=tcp\n",
     "/etc/profile.d/site.sh": "if true; then export NCCL_NET='Socket' # why\nfi\nFI_HMEM=system; NCCL_DEBUG=WARN\n"
     "setenv FI_HOOK perf\n",
+    "/root/.nccl.conf": "NCCL_DEBUG=INFO\r\n",
+    f"{PACKAGES}/sitecustomize.py": "import os\n"
+    "# os.environ['NCCL_ALGO'] = 'Ring'\n"
+    "os.environ['NCCL_IB_DISABLE'] = '1'; os.putenv('FI_HOOK', 'perf')\n"
+    "if os.environ['NCCL_NET'] == 'IB' or os.environ.get('NCCL_PROTO', 'LL'): os.environ.update(NCCL_DEBUG='WARN')\n",
+    f"{PACKAGES}/site.pth": "import os; os.environ.setdefault('FI_PROVIDER', 'tcp')\n",
     "/etc/environment": 'LD_LIBRARY_PATH="/opt/a:/opt/b"\necho NCCL_NET=IB\n',
 }
 
@@ -27,6 +35,11 @@ def test_what_files_set_is_found_with_its_line() -> None:
         ("/etc/profile.d/site.sh", 3, "FI_HMEM", "system", "shell"),
         ("/etc/profile.d/site.sh", 3, "NCCL_DEBUG", "WARN", "shell"),
         ("/etc/profile.d/site.sh", 4, "FI_HOOK", "perf", "shell"),
+        ("/root/.nccl.conf", 1, "NCCL_DEBUG", "INFO\r", "nccl"),
+        (f"{PACKAGES}/sitecustomize.py", 3, "NCCL_IB_DISABLE", "1", "python"),
+        (f"{PACKAGES}/sitecustomize.py", 3, "FI_HOOK", "perf", "python"),
+        (f"{PACKAGES}/sitecustomize.py", 4, "NCCL_DEBUG", "WARN", "python"),
+        (f"{PACKAGES}/site.pth", 1, "FI_PROVIDER", "tcp", "python"),
         ("/etc/environment", 1, "LD_LIBRARY_PATH", "/opt/a:/opt/b", "shell"),
     ]
 
@@ -50,9 +63,17 @@ def test_this_process_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     conf.write_text("NCCL_NET=Socket\n")
     monkeypatch.setenv("NCCL_CONF_FILE", str(conf))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    activated = tmp_path / "env" / "etc" / "conda" / "activate.d" / "site.sh"
+    activated.parent.mkdir(parents=True)
+    activated.write_text("export NCCL_NET=Socket\n")
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{tmp_path}/env/bin")
+    (tmp_path / "site.pth").write_text("import os; os.environ['NCCL_PROTO'] = 'LL'\n")
+    monkeypatch.syspath_prepend(tmp_path)
     found = settings.settings([str(script), "sh", "-c", "export FI_PROVIDER=tcp"])
     mine = [(one["file"], one["name"]) for one in found["assigned"]]
     assert (str(conf), "NCCL_NET") in mine
+    assert (str(activated), "NCCL_NET") in mine
+    assert (str(tmp_path / "site.pth"), "NCCL_PROTO") in mine
     assert (str(script), "NCCL_IB_DISABLE") in mine
     assert (settings.ENTRY, "FI_PROVIDER") in mine
     assert set(found["without_path"]) == set(settings.asked({})) - {"libcuda.so.1"}

@@ -56,6 +56,7 @@ def test_every_variable_with_an_effect_is_one_that_is_read(known: Variables) -> 
         ("NCCL_IB_DISABLED", "NCCL_IB_DISABLE"),
         ("NCCL_SOCKET_IF_NAME", "NCCL_SOCKET_IFNAME"),
         ("FI_PROVIDERS", "FI_PROVIDER"),
+        ("NCCL_OFI_PROTOCOL", "OFI_NCCL_PROTOCOL"),
         ("NCCL_IB_DISABLE", None),
         ("NCCL_HOME", None),
         ("PATH", None),

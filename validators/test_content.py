@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from rdma_images.core import paths, versions, yaml_file
-from rdma_images.core.case import Case, name_of, nccl_in_use
+from rdma_images.core.case import Case, cuda_in_use, name_of
 from rdma_images.core.measurements import Files, Libraries
 from rdma_images.core.yaml_file import Strict
 from rdma_images.facts import table as facts_table
@@ -18,6 +18,10 @@ CUDA = re.compile(
     r"(lib(?:cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse|nvJitLink|nvrtc)\.so\.\d+)(?:\.[\d.]+)?"
 )
 COMPAT = "docs.nvidia.com/deploy/cuda-compatibility: libcuda of a compat package is in place of the host's"
+NEWER = (
+    "NVIDIA/nvidia-docker, issue 1256, and NVIDIA-NeMo/labs-molt, pull request 44: error 803 where the host's driver "
+    "is newer; NVIDIA/libnvidia-container, issue 266: NVML fails where it is older"
+)
 DRIVER = re.compile(r"/libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
 TOOLKITS = ("/usr/local/cuda/", "/usr/local/cuda-")
 STUB_SIZE = 1 << 20  # bytes: the driver's libcuda is over 20 MiB, the toolkit's stub under 100 KiB
@@ -142,7 +146,7 @@ def test_cuda_stub(files: Files, libraries: Libraries, require: Requirement) -> 
 
 @pytest.mark.validator("cuda.compat", source=COMPAT)
 def test_compat(case: Case, libraries: Libraries, require: Requirement) -> None:
-    """A compat package's driver library that the loader finds is as new as the CUDA in use asks for."""
+    """A driver library of the image that the loader finds is as new as the CUDA in use asks for."""
     answer = libraries.resolved["libcuda.so.1"]
     match = DRIVER.search(answer.file) or pytest.skip("the image has no libcuda of a driver")
     cuda = cuda_in_use(case, libraries) or pytest.skip("nothing says which CUDA is in use")
@@ -157,11 +161,25 @@ def test_compat(case: Case, libraries: Libraries, require: Requirement) -> None:
     )
 
 
-def cuda_in_use(case: Case, libraries: Libraries) -> str:
-    """The CUDA of torch, else of the label, else of the NCCL that is in use; "" where nothing says."""
-    torch, nccl = case.measured.torch, nccl_in_use(case)
-    own = libraries.nccl[nccl[0]].cuda if nccl and nccl[0] in libraries.nccl else ""
-    return (torch.cuda if torch else "") or case.subject.label("component.cuda") or own
+@pytest.mark.validator("cuda.driver", source=NEWER, severity="warning")
+def test_cuda_driver(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+    """The loader finds no driver library that the image brings: it belongs to the driver of the host."""
+    answer = libraries.resolved["libcuda.so.1"]
+    about = files.libraries.get(answer.file)
+    match = DRIVER.search(answer.file) if about and about.size >= STUB_SIZE else None
+    row = facts_table.read("cuda.yaml", Cuda).majors.get(cuda_in_use(case, libraries).partition(".")[0])
+    if match and row and not versions.at_least(match.group(1), row.driver):
+        pytest.skip("it is too old as well: see cuda.compat")
+    folder = answer.path.rpartition("/")[0]
+    require(
+        not match,
+        expected="no libcuda.so.1 of a driver, as the runtime brings the host's",
+        found=f"{answer.file}, of driver {match.group(1)}" if match else "none",
+        fix=f"take {folder} off LD_LIBRARY_PATH and /etc/ld.so.conf.d, run ldconfig, and let the start of the image "
+        "add it only where the host's driver is older"
+        if "compat" in folder
+        else f"remove {answer.file} and {answer.path}, with the package of the driver that brings them",
+    )
 
 
 @pytest.mark.validator("size.budget", source="validators/budgets.yaml", severity="warning")

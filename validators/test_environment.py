@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.core.case import Case, name_of
+from rdma_images.core.case import Case, cuda_in_use, name_of
 from rdma_images.core.measurements import Libraries, Settings
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
@@ -25,6 +25,7 @@ SEARCH = "ld.so(8): LD_LIBRARY_PATH and LD_PRELOAD come before what the image's 
 
 
 FABRICS = re.compile(r"lib(?:nccl|fabric|ibverbs|efa|erdma|mlx|cuda|cudart)[-.\w]*")
+QUOTED = re.compile(r"[\"'].*|.*[\"']")
 MOUNTED = ("/proc/", "/sys/", "/dev/", "/run/", "/var/run/")
 OF_THE_RUNTIME = ("/usr/local/nvidia/lib", "/usr/local/cuda/compat/lib", "/usr/local/cuda/compat", "/usr/lib/wsl/")
 
@@ -93,15 +94,20 @@ def test_obsolete(case: Case, require: Requirement) -> None:
 
 @pytest.mark.validator("environment.misspelt", source=NAMES, severity="warning")
 def test_misspelt(case: Case, require: Requirement) -> None:
-    """No variable has a name that nothing reads, and that is nearly one that is read."""
+    """No variable has a name that nothing reads, and that is nearly one that is read, or quotes in its value."""
     known = variables()
-    every = [name for place in environments(case).values() for name in place]
-    found = {name: near for name in every if (near := known.meant(name))}
+    values = {name: value for place in environments(case).values() for name, value in place.items()}
+    meant = {name: near for name in values if (near := known.meant(name))}
+    quoted = [name for name, value in values.items() if name in known.names and QUOTED.fullmatch(value)]
+    found = [f"{name} is read by nothing: {near} is" for name, near in meant.items()]
+    found += [f"{name}={values[name]}: the quotes are a part of the value" for name in quoted]
+    fixes = [f"write {near} in place of {name}, or leave it out" for name, near in meant.items()]
+    fixes += [f"set {name} without quotes: a file of variables is not read by a shell" for name in quoted]
     require(
         not found,
-        expected="names that NCCL, aws-ofi-nccl, libfabric or rdma-core read",
-        found="; ".join(f"{name} is read by nothing: {near} is" for name, near in found.items()) or "no other name",
-        fix="; ".join(f"write {near} in place of {name}, or leave it out" for name, near in found.items()),
+        expected="names that NCCL, aws-ofi-nccl, libfabric or rdma-core read, and values without quotes",
+        found="; ".join(found) or "no other name, and no quotes",
+        fix="; ".join(fixes),
     )
 
 
@@ -185,15 +191,23 @@ def test_path(case: Case, settings: Settings, require: Requirement) -> None:
 
 @pytest.mark.validator("environment.gpus", source=RUNTIME, severity="warning")
 def test_gpus(case: Case, libraries: Libraries, require: Requirement) -> None:
-    """An image with NCCL says that it wants GPUs, as Enroot and NVIDIA's runtime ask."""
+    """An image with NCCL asks Enroot and NVIDIA's runtime for GPUs, and for no newer driver than it needs."""
     if not libraries.nccl:
         pytest.skip("the image has no NCCL")
-    value = case.subject.environment.get("NVIDIA_VISIBLE_DEVICES")
+    environment = case.subject.environment
+    value, asked = environment.get("NVIDIA_VISIBLE_DEVICES"), environment.get("NVIDIA_REQUIRE_CUDA", "")
+    cuda = cuda_in_use(case, libraries)
+    # One of the words that spaces separate has to hold; a newer minor version is compatible.
+    majors = [re.search(r"\bcuda>=(\d+)", word) for word in asked.split()]
+    newer = bool(cuda and majors) and all(m and int(m.group(1)) > int(cuda.partition(".")[0]) for m in majors)
+    found = f"NVIDIA_VISIBLE_DEVICES={value}" if value else "NVIDIA_VISIBLE_DEVICES is not set"
+    fix = "set NVIDIA_VISIBLE_DEVICES=all: without it Enroot mounts no GPU, and Docker only with --gpus"
     require(
-        bool(value),
-        expected="NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=compute,utility",
-        found=f"NVIDIA_VISIBLE_DEVICES={value}" if value else "NVIDIA_VISIBLE_DEVICES is not set",
-        fix="set NVIDIA_VISIBLE_DEVICES=all: without it Enroot mounts no GPU, and Docker only with --gpus",
+        bool(value) and not newer,
+        expected="NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        + (f", and a driver for CUDA {cuda}, which is in use" if newer else ""),
+        found=f"NVIDIA_REQUIRE_CUDA={asked}, and CUDA {cuda} is in use" if value and newer else found,
+        fix=f"set NVIDIA_REQUIRE_CUDA=cuda>={cuda}: NVIDIA's runtime refuses drivers that would do" if value else fix,
     )
 
 

@@ -11,6 +11,7 @@ from validators.settings import Told, in_files, told, variables
 
 READ = "facts/environment.yaml; NVIDIA/nccl src/misc/param.cc and ofiwg/libfabric src/var.c read these files"
 FORM = "NVIDIA/nccl src/misc/param.cc: all before the first = is the name, all after it the value, # only at the start"
+VERBATIM = ("nccl", "libfabric")  # who takes a line of its file as it stands
 
 
 def lines(found: list[Told]) -> str:
@@ -48,15 +49,17 @@ def test_readable(settings: Settings, require: Requirement) -> None:
     known = variables()
     found = []
     for one in settings.assigned:
-        if one.reader != "shell" and not re.fullmatch(r"\w+", one.name):
+        if one.reader in VERBATIM and not re.fullmatch(r"\w+", one.name):
             found.append(f"{one.file}:{one.line}: the name of the variable is {one.name!r}, which nothing reads")
-        elif one.reader != "shell" and re.fullmatch(r"([\"']).*\1|\s+.*|.*\s+", one.value):
+        elif one.reader in VERBATIM and one.value.endswith("\r"):
+            found.append(f"{one.file}:{one.line}: a carriage return is a part of the value of {one.name}")
+        elif one.reader in VERBATIM and re.fullmatch(r"([\"']).*\1|\s+.*|.*\s+", one.value):
             found.append(f"{one.file}:{one.line}: the value of {one.name} is {one.value!r}, quotes and spaces with it")
         elif near := known.meant(one.name):
             found.append(f"{one.file}:{one.line}: {one.name} is read by nothing: {near} is")
     require(
         not found,
-        expected="NAME=value, without export, quotes or spaces",
+        expected="NAME=value, without export, quotes or spaces, in lines as Unix ends them",
         found="; ".join(found) or "every line sets a variable",
-        fix="write the line as NAME=value, with the very name that is read",
+        fix="write the line as NAME=value, with the very name that is read; take carriage returns out with dos2unix",
     )

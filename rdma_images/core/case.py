@@ -132,6 +132,13 @@ def nccl_in_use(case: Case) -> tuple[str, str] | None:
     return (found, about.version) if about and not about.error else None
 
 
+def cuda_in_use(case: Case, libraries: Libraries) -> str:
+    """The CUDA of torch, else of the label, else of the NCCL that is in use; "" where nothing says."""
+    torch, nccl = case.measured.torch, nccl_in_use(case)
+    own = libraries.nccl[nccl[0]].cuda if nccl and nccl[0] in libraries.nccl else ""
+    return (torch.cuda if torch else "") or case.subject.label("component.cuda") or own
+
+
 def missing_in(libraries: Libraries, path: str) -> list[str]:
     """The names that nothing answers to when the loader maps `path`, without the driver's."""
     closure = libraries.closures.get(path)

@@ -162,7 +162,7 @@ class Setting(Value):
     line: Count
     name: str
     value: str
-    reader: str  # "nccl", "libfabric" or "shell"
+    reader: str  # "nccl", "libfabric", "python" or "shell"
 
 
 class Settings(Value):

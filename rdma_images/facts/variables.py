@@ -25,7 +25,12 @@ class Variables(FactsFile):
         return frozenset(name for library in self.libraries.values() for name in library.names)
 
     def meant(self, name: str) -> str | None:
-        """The variable that `name`, which nothing reads, is nearly; None where it is read, or near to none."""
+        """The variable that `name`, which nothing reads, is nearly; None where it is read, or near to none.
+
+        The same words in another order are near, too.
+        """
         if name in self.names or not name.startswith(OURS):
             return None
-        return next(iter(difflib.get_close_matches(name, self.names, n=1, cutoff=NEAR)), None)
+        words = sorted(name.split("_"))
+        swapped = [known for known in sorted(self.names) if sorted(known.split("_")) == words]
+        return next(iter([*swapped, *difflib.get_close_matches(name, self.names, n=1, cutoff=NEAR)]), None)

@@ -256,6 +256,14 @@ FAULTS = (
             "&& ln -s libcuda.so.470.57.02 libcuda.so.1",
         ),
     ),
+    Fault(
+        "cuda.driver",
+        "the driver's library of a package of the distribution",
+        (
+            f"RUN cd {LIB} && cp libnl-3.so.200 libcuda.so.999.43.02 && head -c 2M /dev/zero >> libcuda.so.999.43.02 "
+            "&& ln -s libcuda.so.999.43.02 libcuda.so.1",
+        ),
+    ),
     Fault("cuda.stub", "a stub of the driver's library", (f"RUN cp {LIB}/libnl-3.so.200 {LIB}/libcuda.so.1",)),
     Fault(
         "cuda.toolkit",

@@ -52,13 +52,13 @@ class File(Made):
     kind: Literal["file", "folder", "fifo", "device"] = "file"
     mode: str = ""
     owner: int = 0
-    size: int | None = None  # cut to this many bytes
+    size: int | None = None  # cut, or filled with zeros, to this many bytes
 
     def content(self) -> bytes:
         """The bytes of a regular file."""
         whole = elf_files.library(**self.library.model_dump()) if self.library else self.text.encode()
         whole = whole or bytes.fromhex(self.hex)
-        return whole if self.size is None else whole[: self.size]
+        return whole if self.size is None else whole[: self.size].ljust(self.size, b"\0")
 
 
 def _file(given: object) -> object:

@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rdma_images.validate.probes import libraries, loader
 
-NAME = r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_VISIBLE|LD)_\w+"
+NAME = r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_VISIBLE|LD|NVSHMEM|TORCH_NCCL)_\w+"
 OURS = re.compile(NAME)
 OF_NCCL = ("/etc/nccl.conf",)  # NVIDIA/nccl, src/misc/param.cc; also $NCCL_CONF_FILE, else ~/.nccl.conf
 # ofiwg/libfabric, src/var.c, below its build's sysconfdir; the EFA installer's prefix is /opt/amazon/efa.
 PREFIXES = ("/etc", "/usr/etc", "/usr/local/etc", "/opt/amazon/efa/etc")
 OF_LIBFABRIC = tuple("%s/libfabric.conf" % prefix for prefix in PREFIXES)
 OF_SHELLS = ("/etc/environment", "/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv", "/etc/zshenv")
-OF_HOME = (".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshenv", ".zshrc")
+# The last is of DeepSpeed, whose launcher exports each line of it to all nodes: deepspeed/launcher/runner.py.
+OF_HOME = (".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshenv", ".zshrc", ".deepspeed_env")
 PROFILES = "/etc/profile.d"
+ACTIVATED = "etc/conda/activate.d"  # of an environment of conda: what its activation reads
+OF_PYTHON = re.compile(r"(?:site|user)customize\.py|[^/]+\.pth")  # Python's library site runs them at each start
 ENTRY = "the entry point"
 PLACES = re.compile(  # all of them but what variables name
     r"/etc/(?:nccl\.conf|environment|profile|bash\.bashrc|bashrc|zshenv|zsh/zshenv|profile\.d/[^/]+\.sh)"
     r"|(?:/etc|/usr/etc|/usr/local/etc|/opt/amazon/efa/etc)/libfabric\.conf"
-    r"|(?:/root|/home/[^/]+)/\.(?:nccl\.conf|bashrc|bash_profile|bash_login|profile|zshenv|zshrc)"
+    r"|(?:/root|/home/[^/]+)/\.(?:nccl\.conf|bashrc|bash_profile|bash_login|profile|zshenv|zshrc|deepspeed_env)"
+    r"|.*/etc/conda/activate\.d/[^/]+\.sh"
+    r"|.*/(?:(?:site|user)customize\.py|(?:site|dist)-packages/[^/]+\.pth)"
 )
-NAMING = ("NCCL_CONF_FILE", "BASH_ENV", "ENV")  # variables that name such a file
-FILE_OF = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_CONF_FILE", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN")
+NAMING = ("NCCL_CONF_FILE", "BASH_ENV", "ENV", "DS_ENV_FILE")  # variables that name such a file
+OF_PLUGINS = ("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_GIN_PLUGIN")
+FILE_OF = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_CONF_FILE", "VLLM_NCCL_SO_PATH", *OF_PLUGINS)
 FILES_OF = ("LD_PRELOAD", "LD_LIBRARY_PATH", "FI_PROVIDER_PATH")
 VALUE = r"""(?:"[^"]*"|'[^']*'|[^;&"'\s])*"""
 BEFORE = r"(?:^|[;&]|\b(?:export|then|do|else|setenv|declare\s+-x|typeset\s+-x)\s)\s*"
 ASSIGNED = re.compile(BEFORE + "(%s)[= ](%s)" % (NAME, VALUE))
+SET_IN_PYTHON = re.compile(
+    r"""environ\s*\[\s*["'](%s)["']\s*\]\s*=(?!=)\s*["']([^"']*)["']""" % NAME
+    + r"""|(?:environ\s*\.\s*setdefault|putenv)\s*\(\s*["'](%s)["']\s*,\s*["']([^"']*)["']""" % NAME
+    + r"""|environ\s*\.\s*update\s*\(\W*?(%s)["']?\s*[:=]\s*["']([^"']*)["']""" % NAME
+)
 KEPT = 1 << 20  # characters of a file
 PROGRAM = "\x7fELF"
 MOST = 200  # settings
@@ -61,9 +73,25 @@ def places(environment: Mapping[str, str]) -> list[str]:
     homes = ["/root", *(os.path.join("/home", name) for name in sorted(_listed("/home"))[:20])]
     profiles = [os.path.join(PROFILES, name) for name in sorted(_listed(PROFILES)) if name.endswith(".sh")]
     named = [environment[name] for name in NAMING if environment.get(name, "").startswith("/")]
-    found = [*OF_NCCL, *OF_LIBFABRIC, *OF_SHELLS, *profiles, *named]
+    found = [*OF_NCCL, *OF_LIBFABRIC, *OF_SHELLS, *profiles, *activated(environment), *python_files(), *named]
     found += [os.path.join(home, name) for home in homes for name in (".nccl.conf", *OF_HOME)]
     return list(dict.fromkeys(found))
+
+
+def activated(environment: Mapping[str, str]) -> list[str]:
+    """What conda's activation reads, in each environment that is named or on the PATH."""
+    programs = [path for path in environment.get("PATH", "").split(":") if os.path.basename(path) == "bin"]
+    roots = [environment.get("CONDA_PREFIX", ""), *map(os.path.dirname, programs)]
+    folders = dict.fromkeys(os.path.join(root, ACTIVATED) for root in roots if root)
+    return [
+        os.path.join(folder, name) for folder in folders for name in sorted(_listed(folder)) if name.endswith(".sh")
+    ]
+
+
+def python_files() -> list[str]:
+    """What this Python runs at each start."""
+    folders = [folder for folder in dict.fromkeys(sys.path) if folder]
+    return [os.path.join(f, name) for f in folders for name in sorted(_listed(f)) if OF_PYTHON.fullmatch(name)]
 
 
 def scripts(entry: Sequence[str]) -> list[str]:
@@ -77,15 +105,17 @@ def shell_lines(entry: Sequence[str]) -> list[str]:
 
 
 def assigned(texts: Texts, environment: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Every setting of a variable of ours: its file, line, name and value; `reader` is "nccl", "libfabric" or "shell".
+    """Every setting of a variable of ours: its file, line, name and value.
 
-    NCCL takes a line of its file as it stands, so that a name can hold "export " or a space.
+    `reader` is "nccl", "libfabric", "python" or "shell". NCCL takes a line of its file as it stands, so that a name can
+    hold "export " or a space, and a value a carriage return.
     """
     found = []
     for path, text in texts:
         reader = _reader(path, environment)
-        for number, line in enumerate(text.splitlines(), 1):
-            for name, value in _shell(line) if reader == "shell" else _verbatim(line):
+        read = {"shell": _shell, "python": _python}.get(reader, _verbatim)
+        for number, line in enumerate(text.split("\n"), 1):
+            for name, value in read(line):
                 said = {"file": path, "line": number, "name": name, "value": value[:LONGEST], "reader": reader}
                 found.append(said)
     return found[:MOST]
@@ -115,6 +145,8 @@ def _without_path() -> dict[str, str]:
 def _reader(path: str, environment: Mapping[str, str]) -> str:
     if path == environment.get("NCCL_CONF_FILE") or path.endswith("nccl.conf"):
         return "nccl"
+    if path.endswith((".py", ".pth")):
+        return "python"
     return "libfabric" if path.endswith("libfabric.conf") else "shell"
 
 
@@ -129,6 +161,13 @@ def _shell(line: str) -> Iterator[tuple[str, str]]:
     """The variables of ours that a line of a shell's file sets."""
     for match in ASSIGNED.finditer(line.strip()):
         yield match.group(1), re.sub("[\"']", "", match.group(2))
+
+
+def _python(line: str) -> Iterator[tuple[str, str]]:
+    """The variables of ours that a line of Python sets."""
+    for match in () if line.lstrip().startswith("#") else SET_IN_PYTHON.finditer(line):
+        name, value = (group for group in match.groups() if group is not None)
+        yield name, value
 
 
 def _listed(folder: str) -> list[str]:
