@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rdma_images.core import paths
-from rdma_images.core.errors import RdmaImagesError, RefusedError, near
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine, docker_command
 from rdma_images.engine.found import too_old
 from rdma_images.registry.client import Repository
@@ -53,9 +53,7 @@ def options(
     layers: Repository | None = None,
 ) -> Options:
     """The options of the command line, checked. Raises RefusedError for an unknown compression."""
-    if compression not in bake.COMPRESSIONS:
-        raise RefusedError(f"--compression {compression}: unknown\n{near(compression, bake.COMPRESSIONS)}")
-    chosen: bake.Compression = "gzip" if compression == "gzip" else "zstd"
+    chosen = bake.compression(compression)
     return Options(rehearse, builder or None, chosen, tuple(cache_from or ()), tuple(cache_to or ()), layers)
 
 

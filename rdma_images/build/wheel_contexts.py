@@ -12,8 +12,8 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import Engine
 from rdma_images.inputs import sources
 from rdma_images.inputs.project import Project
-from rdma_images.layers import load, resident, store
-from rdma_images.layers.load import Wanted
+from rdma_images.layers import digests, load, resident, store
+from rdma_images.layers.load import Brought, Wanted
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe, recipe
 from rdma_images.registry import faults
@@ -22,9 +22,14 @@ from rdma_images.render import bake, wheel_layers
 
 @dataclass(frozen=True)
 class Provided:
-    """The contexts of each image by its id, the images of layers behind them, and how many steps ran meanwhile."""
+    """The contexts of each image by its id, the images of layers behind them, and how many steps ran meanwhile.
+
+    `blobs` are each image's layers, the digest with the size in bytes; `at` is the registry's repository that has them.
+    """
 
     contexts: dict[str, dict[str, str]] = field(default_factory=dict)
+    blobs: dict[str, dict[str, int]] = field(default_factory=dict)
+    at: str = ""
     refs: tuple[str, ...] = ()
     steps: int = 0
 
@@ -48,6 +53,7 @@ def provide(
     steps. Where layers are not `usable`, there are no contexts, and the Dockerfile's stages install the wheels. Raises
     RdmaImagesError for what cannot be made, and for a registry that does not answer.
     """
+    locked = digests.read()
     wanted = _wanted(orders, options.compression) if usable(engine, options) else {}
     images = list(dict.fromkeys(one for of in wanted.values() for one in of.values()))
     if not images:
@@ -57,32 +63,39 @@ def provide(
         bring = partial(load.load, engine=engine, progress=progress)
         work = {one: partial(bring, one) for one in images}
     else:
-        found = [resident.look(one, repository) for one in images]
+        found = [resident.look(one, repository, locked) for one in images]
         recipes = [recipe for one in found for recipe in one.missing]
         complete = partial(resident.complete, repository=repository, progress=progress)
         work = {one.wanted: partial(complete, one) for one in found}
     try:
-        refs, steps = _at_once(work, recipes, project, lambda: systems(list(wanted)), progress)
+        maker = Maker(recipes, *sources.index_for(project.mirrors), progress, locked)
+        brought, steps = _at_once(work, recipes, maker, lambda: systems(list(wanted)))
     except (faults.DeniedError, faults.UnauthorizedError) as error:
         progress(f"{error}: the wheels' layers are not sent there")
         return provide(orders, project, engine, replace(options, layers=None), systems, progress)
     contexts = {
-        image_id: {name: f"docker-image://{refs[one]}" for name, one in of.items()} for image_id, of in wanted.items()
+        image_id: {name: f"docker-image://{brought[one].ref}" for name, one in of.items()}
+        for image_id, of in wanted.items()
     }
-    return Provided(contexts, () if repository else tuple(refs.values()), steps)
+    blobs = {
+        image_id: {blob.digest: blob.size for one in of.values() for blob in brought[one].blobs}
+        for image_id, of in wanted.items()
+    }
+    if repository:
+        return Provided(contexts, blobs, repository.ref, steps=steps)
+    return Provided(contexts, blobs, refs=tuple(one.ref for one in brought.values()), steps=steps)
 
 
 def _at_once(
-    work: Mapping[Wanted, Callable[[Maker], str]],
+    work: Mapping[Wanted, Callable[[Maker], Brought]],
     recipes: Sequence[Recipe],
-    project: Project,
+    making: Maker,
     systems: Callable[[], int],
-    progress: Progress,
-) -> tuple[dict[Wanted, str], int]:
+) -> tuple[dict[Wanted, Brought], int]:
     """What `work` makes of each image of layers, and the number of steps that `systems` took meanwhile."""
     missing = any(store.find(recipe) is None for recipe in recipes)
     # The pool outside: what waits for a layer ends once the maker has.
-    with ThreadPoolExecutor(1) as pool, Maker(recipes, *sources.index_for(project.mirrors), progress) as maker:
+    with ThreadPoolExecutor(1) as pool, making as maker:
         running = pool.submit(lambda: {one: bring(maker) for one, bring in work.items()})
         steps = systems() if missing else 0
         return running.result(), steps

@@ -75,7 +75,14 @@ def sources(
 @verb(
     "lock --target efa-pytorch",
     "lock --all --upgrade",
-    help=CHOICE | REHEARSE | {"upgrade": "Resolve again, to the newest versions."},
+    "lock --target efa-pytorch --layers",
+    help=CHOICE
+    | REHEARSE
+    | {
+        "upgrade": "Resolve again, to the newest versions.",
+        "layers": "Also the digests of the wheels' layers; those that no build has made here are made.",
+        "compression": "With --layers, their compression: zstd (default) or gzip.",
+    },
     iterable=MANY,
 )
 def lock(
@@ -85,18 +92,26 @@ def lock(
     set: list[str] | None = None,
     rehearse: bool = False,
     upgrade: bool = False,
+    layers: bool = False,
+    compression: str = "zstd",
 ) -> None:
     """Pin every download by its digest, in locks/.
 
     Wheels, pulled bases and tarballs, as far as this machine reaches their sources.
     """
     from rdma_images.inputs import relock
+    from rdma_images.layers import lock as layers_lock
+    from rdma_images.render import bake
 
+    chosen = bake.compression(compression)
     here = project.load()
-    done = relock.relock(choice.images(here, target, all, set, rehearse), here.facts, here.mirrors, upgrade, progress)
+    images = choice.images(here, target, all, set, rehearse)
+    done = relock.relock(images, here.facts, here.mirrors, upgrade, progress)
     show(relock.table(done))
     if any(one.outcome == "failed" for one in done):
         raise Exit(code=1)
+    if layers:
+        show(relock.table([layers_lock.lock(images, here.mirrors, chosen, progress)]))
 
 
 @verb("render --target efa-pytorch --rehearse", help=CHOICE | REHEARSE, iterable=MANY)

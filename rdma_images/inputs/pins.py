@@ -12,7 +12,8 @@ from rdma_images.core import atomic, files, paths, yaml_file
 HEAD = "# Written by `invoke lock`; a change here is a change of what gets built.\n"
 
 
-def _digest(text: str) -> str:
+def check_digest(text: str) -> str:
+    """The digest as it is written in a lock. Raises ValueError for what is none."""
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", text):
         raise ValueError(f"{text!r} is no digest: write sha256: and 64 hexadecimal digits")
     return text
@@ -21,7 +22,7 @@ def _digest(text: str) -> str:
 class File(yaml_file.Strict):
     """locks/bases.yaml or locks/downloads.yaml: "sha256:…" by image reference, or by source."""
 
-    pins: dict[str, Annotated[str, AfterValidator(_digest)]] = Field(default_factory=dict)
+    pins: dict[str, Annotated[str, AfterValidator(check_digest)]] = Field(default_factory=dict)
 
 
 def bases(folder: Path | None = None) -> dict[str, str]:

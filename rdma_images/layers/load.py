@@ -54,8 +54,16 @@ class Wanted:
         return f"{REPOSITORY}:{self.tag}"
 
 
-def load(wanted: Wanted, maker: Maker, engine: Engine, progress: Progress = silent) -> str:
-    """Bring the layers into the engine as an image, and return its name.
+@dataclass(frozen=True)
+class Brought:
+    """An image of layers that is where a build takes it; `ref` in an engine or a registry."""
+
+    ref: str
+    blobs: tuple[Blob, ...]
+
+
+def load(wanted: Wanted, maker: Maker, engine: Engine, progress: Progress = silent) -> Brought:
+    """Bring the layers into the engine as an image.
 
     Only what none of the project's images there has is sent. Raises RdmaImagesError for what cannot be made, for two
     wheels with different contents for one path, and for an engine that does not take them.
@@ -78,7 +86,7 @@ def load(wanted: Wanted, maker: Maker, engine: Engine, progress: Progress = sile
             if unsent:
                 progress(f"the engine has {len(blobs)} of {len(wanted.recipes)} wheel layers, {_sizes(unsent)} sent")
     forget(engine, *steps)
-    return wanted.ref
+    return Brought(wanted.ref, tuple(layer.blob(wanted.part) for _, layer in layers))
 
 
 def forget(engine: Engine, *refs: str) -> None:

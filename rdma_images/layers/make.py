@@ -17,7 +17,8 @@ from rdma_images.inputs import wheel_files
 from rdma_images.inputs.download import Job
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Wheel
-from rdma_images.layers import store
+from rdma_images.layers import digests, store
+from rdma_images.layers.digests import Digests
 from rdma_images.layers.recipe import Recipe, devel_files
 from rdma_images.layers.store import Layer
 from rdma_images.layers.work import Work, work
@@ -31,8 +32,16 @@ NEEDED = 2  # bytes on the disk for a byte of a wheel: the wheel, and its layer
 class Maker:
     """Layers on their way: `ready` gives each as soon as it is there. To be used as a context manager."""
 
-    def __init__(self, recipes: Iterable[Recipe], index: str, mirrors: Mirrors, progress: Progress = silent) -> None:
+    def __init__(
+        self,
+        recipes: Iterable[Recipe],
+        index: str,
+        mirrors: Mirrors,
+        progress: Progress = silent,
+        locked: Digests = digests.NONE,
+    ) -> None:
         self._recipes = {recipe.key: recipe for recipe in recipes}
+        self._locked = locked
         self._index, self._mirrors, self._progress = index, mirrors, progress
         self._stop = threading.Event()
         self._stack = ExitStack()
@@ -44,7 +53,7 @@ class Maker:
         for recipe in self._recipes.values():
             if there := store.find(recipe):
                 self._ready[recipe.key] = Future()
-                self._ready[recipe.key].set_result(there)
+                self._ready[recipe.key].set_result(self._locked.check(recipe, there))
             else:
                 missing.append(recipe)
         if missing:
@@ -62,7 +71,7 @@ class Maker:
             store.trim()
 
     def ready(self, recipe: Recipe) -> Future[Layer]:
-        """The layer, or the RdmaImagesError why there is none."""
+        """The layer, or the RdmaImagesError why there is none, or why it is not the locked one."""
         return self._ready[recipe.key]
 
     def _begin(self, missing: Sequence[Recipe]) -> None:
@@ -108,4 +117,4 @@ class Maker:
             ) from None
         if len(recipe.wheels) == 1:  # a small one may be in another layer, too
             wheel_files.forget(recipe.wheels[0])
-        return layer
+        return self._locked.check(recipe, layer)

@@ -1,6 +1,7 @@
 """Layers in a registry: those that it has are not downloaded as wheels, made or sent; builders pull them from there.
 
-A layer is under a tag with its recipe's key, and an image of layers under one with the key of them all.
+A layer whose digest is locked is found by it, whoever brought it there. Any other is under a tag with its recipe's key.
+An image of layers is under a tag with the key of them all.
 """
 
 from dataclasses import dataclass
@@ -9,10 +10,11 @@ from functools import partial
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import megabytes
-from rdma_images.layers import store
+from rdma_images.layers import digests, store
 from rdma_images.layers.blob import Blob
+from rdma_images.layers.digests import Digests
 from rdma_images.layers.image import LayerImage, layer_image
-from rdma_images.layers.load import Wanted, check
+from rdma_images.layers.load import Brought, Wanted, check
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe
 from rdma_images.layers.store import Layer
@@ -36,10 +38,10 @@ class Resident:
         return () if self.whole else tuple(one for one in self.wanted.recipes if one.key not in self.blobs)
 
 
-def look(wanted: Wanted, repository: Repository) -> Resident:
+def look(wanted: Wanted, repository: Repository, locked: Digests = digests.NONE) -> Resident:
     """Ask a registry what it has.
 
-    Raises RdmaImagesError where it does not answer, or has another layer than is here.
+    Raises RdmaImagesError where it does not answer, or has another layer than is locked or here.
     """
     recipes = wanted.recipes
     image = _manifest(repository, wanted.tag)
@@ -48,21 +50,23 @@ def look(wanted: Wanted, repository: Repository) -> Resident:
         blobs = dict(zip((one.key for one in recipes), _blobs(repository, image, len(recipes)), strict=True))
     else:
         for recipe in recipes:
-            if found := _manifest(repository, _tag(recipe, wanted.part)):
-                (blobs[recipe.key],) = _blobs(repository, found, 1)
+            if found := _one(recipe, wanted.part, repository, locked):
+                blobs[recipe.key] = found
     for recipe in recipes:
-        here, there = store.find(recipe), blobs.get(recipe.key)
-        if here and there and here.blob(wanted.part) != there:
+        there, right, where = blobs.get(recipe.key), locked.blob(recipe, wanted.part), f"locks/{digests.NAME} has"
+        if right is None and (here := store.find(recipe)):
+            right, where = here.blob(wanted.part), "this machine made"
+        if there and right and there != right:
             raise RdmaImagesError(
-                f"{repository.ref}: {recipe.name} is {there.digest} there, but the same wheels made "
-                f"{here.blob(wanted.part).digest} here\nfind out who wrote it, and delete the tag "
-                f"{_tag(recipe, wanted.part)} there; or build without --cache-layers"
+                f"{repository.ref}: {recipe.name} is {there.digest} there, but of the same wheels {where} "
+                f"{right.digest}\nfind out who wrote it, and delete the tag "
+                f"{wanted.tag if image else _tag(recipe, wanted.part)} there; or build without --cache-layers"
             )
     return Resident(wanted, image.digest if image else None, blobs)
 
 
-def complete(found: Resident, maker: Maker, repository: Repository, progress: Progress = silent) -> str:
-    """Send what is missing, each layer as soon as it is made, and return the reference of the image of all.
+def complete(found: Resident, maker: Maker, repository: Repository, progress: Progress = silent) -> Brought:
+    """Send what is missing, each layer as soon as it is made; the image of all.
 
     Raises faults.PublishError where the registry does not take it, and RdmaImagesError for what cannot be made.
     """
@@ -83,7 +87,7 @@ def complete(found: Resident, maker: Maker, repository: Repository, progress: Pr
     new = sum(blobs[recipe.key].size for recipe in found.missing)
     there = sum(blob.size for blob in blobs.values()) - new
     progress(f"{repository.ref} had {megabytes(there)} of wheel layers; {megabytes(new)} were sent there")
-    return f"{repository.ref}@{digest}"
+    return Brought(f"{repository.ref}@{digest}", tuple(blobs[recipe.key] for recipe in found.wanted.recipes))
 
 
 def _send(recipe: Recipe, layer: Layer, wanted: Wanted, repository: Repository) -> None:
@@ -101,6 +105,15 @@ def _send(recipe: Recipe, layer: Layer, wanted: Wanted, repository: Repository) 
 def _put(repository: Repository, image: LayerImage, tag: str) -> None:
     repository.put_blob(image.config)
     repository.put_manifest(tag, image.manifest)
+
+
+def _one(recipe: Recipe, part: str, repository: Repository, locked: Digests) -> Blob | None:
+    """A layer that the registry has."""
+    if known := locked.blob(recipe, part):
+        return known if repository.has_blob(known.digest, known.size) else None
+    if found := _manifest(repository, _tag(recipe, part)):
+        return _blobs(repository, found, 1)[0]
+    return None
 
 
 def _manifest(repository: Repository, tag: str) -> Manifest | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.model import Image
 
 Compression = Literal["zstd", "gzip"]
@@ -24,6 +25,13 @@ SYSTEM, WHEELS, DEVEL = "system", "wheels", "devel-files"
 
 # Base system from a bootstrapped root file system: nothing but the files, so that its layer is the tar's own.
 BOOTSTRAP = "FROM scratch\nADD {tar} /\n"
+
+
+def compression(text: str) -> Compression:
+    """What `--compression` names. Raises RefusedError for what is none."""
+    if text not in COMPRESSIONS:
+        raise RefusedError(f"--compression {text}: unknown\n{near(text, COMPRESSIONS)}")
+    return "gzip" if text == "gzip" else "zstd"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,126 @@
+"""The digests of wheels' layers in locks/layers.yaml: by them a layer is found in any registry, and checked.
+
+`invoke lock --layers` writes them. Without its digest, a layer is not compared when it is made, and found in a registry
+by its tag alone.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import AfterValidator, Field
+
+from rdma_images.core import atomic, files, paths, yaml_file
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.inputs.pins import check_digest
+from rdma_images.layers import blob, store
+from rdma_images.layers.blob import Blob
+from rdma_images.layers.recipe import Recipe
+from rdma_images.layers.store import Layer
+
+NAME = "layers.yaml"
+HEAD = "# Written by `invoke lock --layers`; a change here is a change of the bytes of a layer.\n"
+
+Digest = Annotated[str, AfterValidator(check_digest)]
+
+
+class Part(yaml_file.Strict):
+    """The layer of a runtime image, or what a devel image has beside it; `size` in bytes, compressed."""
+
+    digest: Digest
+    diff_id: Digest
+    size: int
+
+
+class Entry(yaml_file.Strict):
+    """A layer. `wheels` and `coder` are for the reader: the recipe's key, under which it is, has both in it."""
+
+    wheels: str  # the file of the wheel, or how many there are
+    coder: str  # "zstd 1.5.7 level 2"
+    runtime: Part
+    devel: Part
+
+
+class File(yaml_file.Strict):
+    """locks/layers.yaml: layers by the keys of their recipes."""
+
+    layers: dict[str, Entry] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Digests:
+    """Layers whose digests are known, by the keys of their recipes."""
+
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+
+    def blob(self, recipe: Recipe, part: str) -> Blob | None:
+        """The layer of a recipe; None where it is not known."""
+        entry = self.entries.get(recipe.key)
+        if entry is None:
+            return None
+        known = entry.runtime if part == "runtime" else entry.devel
+        return Blob(blob.MEDIA_TYPES[recipe.compression], known.digest, known.diff_id, known.size)
+
+    def check(self, recipe: Recipe, layer: Layer) -> Layer:
+        """The layer that was made here. Raises RdmaImagesError where it is not what the lock says."""
+        for part in ("runtime", "devel"):
+            known, made = self.blob(recipe, part), layer.blob(part)
+            if known and known != made:
+                raise RdmaImagesError(
+                    f"{recipe.name} ({part}): this machine made {made.digest} of the wheels of which "
+                    f"{paths.shown(_own())} has {known.digest}\n"
+                    f"remove {store.folder(layer.key)} and build again; where that makes the same, find out with "
+                    f"another machine which is right, and remove {recipe.key} from the file if this one is"
+                )
+        return layer
+
+
+NONE = Digests()
+
+
+def read() -> Digests:
+    """What is locked: in the user's own locks/, and in those that the wheel brought. Raises RefusedError."""
+    return Digests({key: entry for folder in folders() for key, entry in _read(folder / NAME).items()})
+
+
+def folders() -> tuple[Path, ...]:
+    """The folders of locks: the one that the wheel brought, then the user's own; in a checkout they are the same."""
+    return tuple(dict.fromkeys((paths.DATA / "locks", paths.LOCKS)))
+
+
+def keep(made: Mapping[Recipe, Layer], needed: Collection[str]) -> None:
+    """Write down layers that were made, and forget those of the same compressions that nothing needs any more.
+
+    `needed` are the keys of the recipes of all locks.
+    """
+    known = _read(_own())
+    compressions = {recipe.compression for recipe in made}
+    stays = {
+        key: entry for key, entry in known.items() if key in needed or entry.coder.partition(" ")[0] not in compressions
+    }
+    after = stays | {recipe.key: _entry(recipe, layer) for recipe, layer in made.items()}
+    if after != known:
+        atomic.write(_own(), text(after))
+
+
+def text(entries: Mapping[str, Entry]) -> str:
+    """What is written of layers: the same have the same text."""
+    ordered = sorted(entries.items(), key=lambda one: (one[1].wheels, one[1].coder, one[0]))
+    body = {key: entry.model_dump(mode="json", by_alias=True) for key, entry in ordered}
+    return HEAD + yaml.safe_dump({"layers": body}, sort_keys=False, default_flow_style=None, width=1000)
+
+
+def _entry(recipe: Recipe, layer: Layer) -> Entry:
+    parts = [Part(digest=one.digest, diff_id=one.diff_id, size=one.size) for one in (layer.runtime, layer.devel)]
+    wheels = recipe.wheels[0].file if len(recipe.wheels) == 1 else f"{len(recipe.wheels)} wheels"
+    return Entry(wheels=wheels, coder=blob.coder(recipe.compression), runtime=parts[0], devel=parts[1])
+
+
+def _own() -> Path:
+    return paths.LOCKS / NAME
+
+
+def _read(file: Path) -> dict[str, Entry]:
+    return yaml_file.load(file, File).layers if files.is_there(file) else {}
