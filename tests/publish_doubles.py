@@ -52,6 +52,7 @@ class Store:
     """A registry in memory. `auth` is "none", "basic" or "bearer"; `referrers` whether it has that API.
 
     `failing` says of a digest or tag how many more questions about it are answered with 500; writing it repairs it.
+    A blob is in every repository, but those in `only_in` are in the one named there, until they are mounted.
     """
 
     def __init__(self, auth: str = "none", referrers: bool = True) -> None:
@@ -62,6 +63,8 @@ class Store:
         self.password, self.token = "secret", "token-1"
         self.tokens: list[dict[str, list[str]]] = []
         self.failing: dict[str, int] = {}
+        self.only_in: dict[str, str] = {}
+        self.mounts = True
 
     def handler(self) -> type[Handler]:
         store = self
@@ -80,7 +83,7 @@ class Store:
                     return self.answer(401, {"errors": [{"code": "UNAUTHORIZED"}]}, {"WWW-Authenticate": challenge})
                 return store.serve(self, url, body)
 
-            do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = handle_one
+            do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = handle_one
 
         return Registry
 
@@ -103,6 +106,12 @@ class Store:
             return request.answer(200, {})
         kind, reference = parts[-2], parts[-1]
         if "/blobs/uploads/" in url.path:
+            if request.command == "DELETE":
+                return request.answer(204)
+            mounted = parse_qs(url.query).get("mount", [""])[0]
+            if self.mounts and mounted in self.blobs:
+                assert parse_qs(url.query)["from"] == [self.only_in.pop(mounted)]
+                return request.answer(201)
             if request.command == "POST":
                 return request.answer(202, b"", {"Location": f"{url.path}1?_state=abc"})
             digest = parse_qs(url.query)["digest"][0]
@@ -113,7 +122,8 @@ class Store:
             self.failing[reference] -= 1
             return request.answer(500, {"errors": [{"code": "UNKNOWN", "message": "unknown error"}]})
         if kind == "blobs":
-            found = self.blobs.get(reference)
+            elsewhere = reference in self.only_in and not url.path.startswith(f"/v2/{self.only_in[reference]}/")
+            found = None if elsewhere else self.blobs.get(reference)
             return request.answer(200, found) if found is not None else self.missing(request)
         if kind == "referrers" and self.has_referrers:
             return request.answer(200, self.referrers(reference), {"Content-Type": INDEX})

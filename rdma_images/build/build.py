@@ -151,7 +151,9 @@ def _build(
         run_bake.run(bake.with_contexts(file, wheels.contexts), targets, of_target, engine, options)
     seconds = round(time.monotonic() - begun, 1)
     made_by = _programs(engine, options.builder)
-    made = {o.image.id: _record(o, supplies[o.image.id], engine, seconds, made_from, made_by) for o in orders}
+    # An image from another builder comes back in layers that it compressed itself.
+    given = wheel_contexts.Provided() if options.builder else wheels
+    made = {o.image.id: _record(o, supplies[o.image.id], engine, seconds, made_from, made_by, given) for o in orders}
     keep_history(made.values(), engine, options.builder, progress, wheels.steps)
     load.forget(engine, *wheels.refs)
     return made
@@ -197,6 +199,7 @@ def _record(
     seconds: float,
     made_from: labels.Revision,
     made_by: Mapping[str, str],
+    wheels: wheel_contexts.Provided,
 ) -> Build:
     """Write build.json, and remove the image that the new one replaces from the engine."""
     before = BUILD.usable(order.image.id)
@@ -219,6 +222,8 @@ def _record(
         seconds=seconds,
         revision=made_from.commit,
         builder=dict(made_by),
+        layers=wheels.blobs.get(order.image.id, {}),
+        layers_at=wheels.at,
     )
     BUILD.write(order.image.id, made)
     if before and before.digest != digest:

@@ -196,6 +196,8 @@ class Build:
     seconds: float
     revision: str = ""  # of the sources, as the image's label has it
     builder: dict[str, str] = field(default_factory=dict)  # program -> version, of those that built it
+    layers: dict[str, int] = field(default_factory=dict)  # digest -> bytes, of the wheels' layers that it was built on
+    layers_at: str = ""  # the repository that has these, "host/name"; empty where no registry was asked
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ class Item:
     tags: Tags
     passed: Passed
     measured: dict[str, str]  # component -> version, inside the image
+    beside: tuple[str, ...] = ()  # the other targets of the matrix, whose images may have the same layers
 
 
 def build_of(image: Image) -> Build:

@@ -57,6 +57,7 @@ def _item(
         tags=tags(image, whole, matrix, rehearsal=bool(build.rehearsal)),
         passed=passed,
         measured=confirm(image, report),
+        beside=tuple(sorted({one.target for one in whole} - {image.target})),
     )
 
 

@@ -1,7 +1,7 @@
 """One image from an engine to a repository, by docker's own push: watched, read back, and tried again."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -56,8 +56,11 @@ def push(
     pace: Pace,
     watch: Watch,
     say: Callable[[str], None],
+    mounted: Collection[str] = (),
 ) -> Pushed:
     """Push the image with manifest `digest` under `tag`, and read back what arrived.
+
+    `mounted` are the layers that were brought there from another repository of the registry before.
 
     docker writes the tag when every layer is there, so a push that dies leaves none. Layers that arrived are kept by
     the registry, and the next attempt sends the others. Raises ConflictError for an engine that would send
@@ -90,7 +93,7 @@ def push(
         return found
 
     manifest = faults.retry(look, pace.attempts, pace.first_wait, say=say)
-    return Pushed(manifest, _traffic(manifest, sending, time.monotonic() - started))
+    return Pushed(manifest, _traffic(manifest, sending, mounted, time.monotonic() - started))
 
 
 @dataclass
@@ -252,7 +255,7 @@ def _check_blobs(manifest: Manifest, repository: Repository) -> None:
                 raise faults.ConflictError(f"{repository.ref}: the registry lost {blob.digest}\npublish again")
 
 
-def _traffic(manifest: Manifest, sending: _Sending, seconds: float) -> Traffic:
+def _traffic(manifest: Manifest, sending: _Sending, mounted: Collection[str], seconds: float) -> Traffic:
     """The layers' bytes by what became of them; the last attempt calls present what an earlier one sent."""
     *earlier, last = sending.pushes
     sent_before = {layer.id for push in earlier for layer in push.layers.values() if layer.current}
@@ -265,5 +268,7 @@ def _traffic(manifest: Manifest, sending: _Sending, seconds: float) -> Traffic:
             state == "there" and (name in sent_before or f"blobs/{layer.digest}" in sending.repaired)
         ):
             state = "pushed"
+        if state == "there" and layer.digest in mounted:
+            state = "mounted"
         sums[state] += layer.size
     return Traffic(**sums, seconds=seconds)

@@ -12,6 +12,7 @@ from rdma_images.publish import from_engine, gate, keys, push
 from rdma_images.publish.attach import Artifact, Attached, IsTrusted, attach, fallback_tag, trust_all
 from rdma_images.publish.destination import Destination, unwanted
 from rdma_images.publish.item import Item, artifacts
+from rdma_images.publish.mount import mount
 from rdma_images.publish.moving import move
 from rdma_images.publish.progress import Watcher
 from rdma_images.publish.publication import PUBLICATION, Place
@@ -121,10 +122,10 @@ def _bring(item: Item, place: Destination, repository: Repository, publisher: Pu
     made = publisher.retry(lambda: place.kind.prepare(repository.name, item.tags.moving())).made
     for line in made:
         publisher.watcher.line(f"{place.name}: made {line}")
+    mounted = mount(item, place, repository, publisher.watcher.line)
     publisher.watcher.line(f"{place.name}: pushing {repository.ref}:{tag}")
-    arrived = push.push(
-        publisher.engine(), digest, repository, tag, publisher.pace, publisher.watcher.moved, publisher.watcher.line
-    )
+    engine, watcher = publisher.engine(), publisher.watcher
+    arrived = push.push(engine, digest, repository, tag, publisher.pace, watcher.moved, watcher.line, mounted)
     return Arrival(arrived.manifest, arrived.traffic, pushed=True, tag=tag, made=made)
 
 

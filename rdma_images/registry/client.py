@@ -208,9 +208,33 @@ class Repository:
         self.upload(self.begin_upload(digest), digest, raw)
         return digest
 
+    def mount(self, digest: str, source: "Repository") -> bool:
+        """Have a blob that `source`, a repository of the same registry, has; False where the registry does not do that.
+
+        Nothing is sent either way.
+        """
+        answer = self.connection.request(
+            "POST",
+            f"/v2/{self.name}/blobs/uploads/",
+            f"{self._scope(write=True)} {source._scope(write=False)}",
+            f"{self.ref}@{digest}",
+            ok=(201, 202),
+            params={"mount": digest, "from": source.name},
+        )
+        if answer.status_code == 201:
+            return True
+        with suppress(faults.PublishError):  # it waits for the bytes now, until it forgets it by itself
+            self.connection.request(
+                "DELETE", self._place(answer), self._scope(write=True), f"{self.ref}@{digest}", ok=(204,)
+            )
+        return False
+
     def begin_upload(self, digest: str) -> str:
         """Where the registry wants the blob `digest` to be sent; it takes it whether or not it has it."""
         begun = self._ask("POST", "blobs/uploads/", subject=digest, ok=(202,), write=True)
+        return self._place(begun)
+
+    def _place(self, begun: requests.Response) -> str:
         return str(requests.compat.urljoin(f"{self.connection.base}/v2/", begun.headers.get("Location", "")))
 
     def upload(self, place: str, digest: str, content: bytes | IO[bytes]) -> None:

@@ -65,7 +65,8 @@ class Connection:
     ) -> requests.Response:
         """The answer to a request below /v2/ (or to an address the registry named), when its status is in `ok`.
 
-        `scope` is the repository and actions the request needs, `subject` what errors call it. Raises a PublishError.
+        `scope` is the repository and actions the request needs, several with blanks between; `subject` is what errors
+        call it. Raises a PublishError.
         """
         url = path if path.startswith(("http://", "https://")) else f"{self.base}{path}"
         known = self._headers.get(scope)
@@ -138,7 +139,9 @@ class Connection:
                 answer = self._session().post(realm, data=form, auth=_keep, **self._how)
             else:
                 auth = (login.username, login.password) if login is not None else _keep
-                answer = self._session().get(realm, params=fields, auth=auth, **self._how)
+                # Several scopes are a parameter each here, and one with blanks in a form.
+                query = fields | {"scope": scope.split()}
+                answer = self._session().get(realm, params=query, auth=auth, **self._how)
         except requests.RequestException as error:
             raise faults.from_transport(realm.partition("//")[2].partition("/")[0] or self.host, error) from None
         if answer.status_code != 200:

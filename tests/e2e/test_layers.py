@@ -13,6 +13,7 @@ import pytest
 
 from rdma_images import engine
 from rdma_images.core import disk_space, paths
+from rdma_images.core.step_files import BUILD
 from rdma_images.engine import private
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.layers import store
@@ -82,6 +83,9 @@ def test_a_second_engine_takes_the_layers_from_a_registry(small: Small, tmp_path
         assert other.layers(ref)[: len(LARGE) + 1] == ours[: len(LARGE) + 1]
         assert not list(paths.state_folder().rglob("*.whl"))
         assert not store.root().exists()
+        noted = BUILD.read("test-small")
+        assert noted
+        assert (list(noted.layers), noted.layers_at) == (ours[: len(LARGE) + 1], place.ref)
     registry.kill()
 
 

@@ -14,8 +14,8 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Image
 from rdma_images.engine.model import Engine
 from rdma_images.plan import matrix
-from rdma_images.publish import join, publication, publish
-from rdma_images.publish.destination import destination
+from rdma_images.publish import from_engine, join, publication, publish
+from rdma_images.publish.destination import LAYERS, destination
 from rdma_images.publish.item import Item
 from rdma_images.publish.keys import Signer, Trust
 from rdma_images.publish.progress import Lines
@@ -28,6 +28,7 @@ from tests.e2e.publish_parts import (
     SUITE,
     USER,
     Registry,
+    SlowLink,
     Small,
     build_small,
     cosign_key,
@@ -113,6 +114,26 @@ def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
     assert placed(second).result == "there"
     assert not any(one.new for one in placed(second).attached)
     assert placed(second).tags == placed(first).tags
+
+
+def test_layers_that_lie_elsewhere_in_the_registry_are_not_sent(
+    registry: Registry, small: Small, publisher: tuple[Publisher, list[str]], engine: Engine
+) -> None:
+    image, entry = planned(), registry.entry()
+    beside = destination("local", entry).repository(LAYERS)
+    wheels = from_engine.manifest(engine, small.digest).layers()[:2]
+    for one in wheels:
+        with from_engine.blob(engine, small.digest, one.digest) as content:
+            beside.upload(beside.begin_upload(one.digest), one.digest, content)
+    made, report = green(image, small)
+    write_steps(image, dataclasses.replace(made, layers={one.digest: one.size for one in wheels}), report)
+    link = SlowLink(registry, rate=1 << 40, cut=1 << 40)
+    (outcome,) = publish.publish(items(image), {"local": link.entry()}, publisher[0])
+    link.close()
+    traffic = placed(outcome).traffic
+    assert traffic.mounted == sum(one.size for one in wheels)
+    assert traffic.pushed == placed(outcome).bytes - traffic.mounted
+    assert traffic.pushed < link.sent < traffic.pushed + 500_000
 
 
 def test_what_is_attached_can_be_verified_by_anybody_with_the_key(
