@@ -15,6 +15,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.model import Check
 from rdma_images.core.paths import PROJECT
 from rdma_images.core.report import SCHEMA, Report, from_plain
+from rdma_images.report import page as page_of
 from rdma_images.report.table import sum_of
 from tests.case_parts import recorded
 
@@ -111,7 +112,7 @@ def test_a_measurement_of_another_form_is_left_out_and_named(tmp_path: Path, pro
     assert getattr(found.facts.measured, probe) in (None, {}, ())
     if odd not in ([], {}):
         assert "another form" in found.facts.measured.missing[probe]
-    assert "nccl.single" in reports.page((found,))
+    assert "nccl.single" in page_of.page((found,))
 
 
 HOSTILE = "\x1b[2J\x1b]0;mine\x07\x9b31m\x00\u202egnp\nok  nccl.found  fine"
@@ -150,7 +151,7 @@ class Links(HTMLParser):
 
 
 def test_the_page_fetches_and_runs_nothing() -> None:
-    page = reports.page((report(PASSED, FAILED, WARNED, SKIPPED), report(PASSED)))
+    page = page_of.page((report(PASSED, FAILED, WARNED, SKIPPED), report(PASSED)))
     links = Links()
     links.feed(page)
     assert links.found == []
@@ -163,7 +164,7 @@ def test_the_page_fetches_and_runs_nothing() -> None:
 
 
 def test_the_page_shows_what_matters() -> None:
-    page = reports.page((report(PASSED, FAILED),))
+    page = page_of.page((report(PASSED, FAILED),))
     assert '<span class="chip failed">failed</span>' in page
     assert "A rehearsal, not an image to ship" in page
     assert "2.30.7 at /opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2" in page

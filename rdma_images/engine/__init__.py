@@ -1,16 +1,18 @@
 """The container engine: one that is there, or a private one of Debian's packages."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
-from rdma_images.engine import found, private
+from rdma_images.engine import daemon_api, found, private
 from rdma_images.engine.model import Engine
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
-__all__ = ["Engine", "client", "down", "ensure", "status"]
+__all__ = ["Engine", "client", "down", "ensure", "image_id", "status"]
 
 
 _api_versions: dict[str, str] = {}  # by host: a client that is not told asks each time
@@ -38,6 +40,15 @@ def ensure(progress: Progress = silent) -> Engine:
 def down(purge: bool = False, progress: Progress = silent) -> bool:
     """End the private engine, and remove all it kept with `purge`. Answers whether there was anything to do."""
     return private.down(purge, progress)
+
+
+def image_id(engine: Engine, ref: str) -> str:
+    """What identifies the image `ref`, asked of the engine's socket; "" where it has none, or does not say at once."""
+    kind, _, path = engine.host.partition("://")
+    try:
+        return str(daemon_api.get(Path(path), f"/images/{quote(ref, '/:@')}/json")["Id"]) if kind == "unix" else ""
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
 
 
 def client(engine: Engine) -> "DockerClient":

@@ -1,6 +1,6 @@
 """report.json and its page: written whole or not at all, read back as the Report they were."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +9,6 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.report import Report, as_plain, from_plain
 from rdma_images.core.step_files import StepFile
-from rdma_images.report import page
 
 
 def _encoded(report: Report) -> Mapping[str, object]:
@@ -29,7 +28,7 @@ def write(report: Report, folder: Path) -> Path:
     """Write report.json and report.html into `folder` and return the path of the first."""
     path = folder / REPORT.name
     REPORT.save(path, report)
-    atomic.write(folder / "report.html", page.page((report,)))
+    atomic.write(folder / "report.html", _page((report,)))
     return path
 
 
@@ -42,8 +41,14 @@ def write_page() -> Path:
     if not reports:
         raise RdmaImagesError(f"{paths.IMAGES} has no report\nrun `{COMMAND} validate` first")
     path = paths.BUILD / "report.html"
-    atomic.write(path, page.page(reports))
+    atomic.write(path, _page(reports))
     return path
+
+
+def _page(reports: Sequence[Report]) -> str:
+    from rdma_images.report import page  # it needs Jinja, which who reads a report should not wait for
+
+    return page.page(reports)
 
 
 def publish_kept(kept: Report, junit: Path, folder: Path) -> Report:

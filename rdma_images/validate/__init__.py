@@ -43,10 +43,9 @@ def validate(
     empty for a host. Raises RefusedError where that is not the image of `build`, RdmaImagesError where there is nothing
     to validate or nobody answers.
     """
-    from rdma_images import datapath, report
     from rdma_images import engine as engines
-    from rdma_images.validate import elsewhere, measuring, report_cache
-    from rdma_images.validate import subject as subjects
+    from rdma_images import report
+    from rdma_images.validate import report_cache
 
     tiers = tuple(dict.fromkeys(("static", *tiers))) if "datapath" in tiers else tiers
     started = time.monotonic()
@@ -54,19 +53,25 @@ def validate(
     if host or engine is None:
         if "datapath" in tiers:
             raise RefusedError("--tier datapath is for an image of an engine\nleave --host out")
+        from rdma_images.validate import elsewhere
+
         progress(f"validating {' on '.join(filter(None, (ref, host)))}")
         with waiting(progress, lambda: f"what {host or 'local://'} measures"):
             found = elsewhere.measure(host or "local://", tiers)
         about = elsewhere.subject(ref, host or "local://", found)
         return _report(about, found, image, build, tiers, folder, started, progress)
+    digest = engines.image_id(engine, ref) or _digest(engine, ref)
+    _require(ref, digest, build)
+    name = report_cache.key(ref, digest, suite.digest(), image, tiers)
+    if reuse and (known := report_cache.find(name, digest)):
+        progress(f"{ref} is up to date: this suite has validated it")
+        return report.publish_kept(*known, folder)
+    from rdma_images import datapath
+    from rdma_images.validate import measuring
+    from rdma_images.validate import subject as subjects
+
+    progress(f"validating {ref}")
     with closing(engines.client(engine)) as client:
-        digest = subjects.digest(client, ref)
-        _require(ref, digest, build)
-        name = report_cache.key(ref, digest, suite.digest(), image, tiers)
-        if reuse and (known := report_cache.find(name, digest)):
-            progress(f"{ref} is up to date: this suite has validated it")
-            return report.publish_kept(*known, folder)
-        progress(f"validating {ref}")
         with waiting(progress, lambda: "the engine to unpack the image"):
             about = subjects.subject(client, ref, digest)
         found = measuring.measure(client, engine, about, progress)
@@ -85,6 +90,15 @@ def folder_of(ref: str, image: Image | None = None, host: str | None = None) -> 
     """
     name = "@".join(filter(None, (image.id if image else ref, host)))
     return paths.image_folder("".join(c if c.isalnum() or c in "._-@" else "-" for c in name))
+
+
+def _digest(engine: "Engine", ref: str) -> str:
+    """What identifies the content of an image, asked of any engine. Raises RdmaImagesError where it has none."""
+    from rdma_images import engine as engines
+    from rdma_images.validate import subject as subjects
+
+    with closing(engines.client(engine)) as client:
+        return subjects.digest(client, ref)
 
 
 def _require(ref: str, digest: str, build: Build | None) -> None:

@@ -49,7 +49,6 @@ def validate_all(
     progress: Progress = silent,
 ) -> Iterator[Report]:
     """The report of each, as soon as it is ready; the files are written beside build.json. `host` needs no engine."""
-    from rdma_images import datapath
     from rdma_images.validate import validate
 
     def one(candidate: Candidate) -> Report:
@@ -58,12 +57,18 @@ def validate_all(
         )
 
     # Emulated machines wait for one another most of the time; everything else has the processor busy by itself.
-    at_once = min(len(candidates), datapath.at_once()) if "datapath" in tiers else 1
+    at_once = min(len(candidates), _at_once()) if "datapath" in tiers else 1
     if at_once == 1:
         yield from map(one, candidates)
         return
     with ThreadPoolExecutor(at_once) as pool:
         yield from pool.map(one, candidates)
+
+
+def _at_once() -> int:
+    from rdma_images import datapath  # which the other tiers need not wait for
+
+    return datapath.at_once()
 
 
 def _ours(image: Image) -> Candidate:

@@ -1,0 +1,81 @@
+"""A report that was kept: found by what the engine's socket says of the image, without what only measuring needs."""
+
+import json
+import socketserver
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from rdma_images import engine as engines
+from rdma_images.core import paths
+from rdma_images.core.report import Report
+from rdma_images.engine import Engine
+from rdma_images.validate import folder_of, report_cache, suite, validate
+
+REF, DIGEST = "lab/train:1", f"sha256:{1:064x}"
+
+
+class Daemon(BaseHTTPRequestHandler):
+    """A daemon that has one image."""
+
+    def address_string(self) -> str:
+        return "socket"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        known = self.path == f"/images/{REF}/json"
+        self.send_response(200 if known else 404)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps({"Id": DIGEST} if known else {"message": "no such image"}).encode())
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """An engine whose socket answers."""
+    place = tmp_path / "docker.sock"
+    with socketserver.UnixStreamServer(str(place), Daemon) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield Engine("lab", "found", f"unix://{place}", "28", "0.13", "containerd", "default")
+        server.shutdown()
+        thread.join()
+
+
+def test_an_engines_socket_says_what_an_image_is(engine: Engine) -> None:
+    assert engines.image_id(engine, REF) == DIGEST
+    assert engines.image_id(engine, "lab/other:1") == ""
+    assert engines.image_id(replace(engine, host="unix:///no/such/socket"), REF) == ""
+    assert engines.image_id(replace(engine, host="tcp://127.0.0.1:1"), REF) == ""
+
+
+def test_a_report_that_was_kept_answers(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    (tmp_path / "report.xml").write_text("<testsuites/>")
+    report = Report(REF, DIGEST, suite.digest(), None, (), "2026-11-22T10:00:00+00:00", 3.0, (), None)
+    report_cache.keep(report_cache.key(REF, DIGEST, suite.digest(), None, ("static",)), report, tmp_path / "report.xml")
+    said: list[str] = []
+    assert validate(REF, engine, progress=said.append) == replace(report, reused=True)
+    assert said == [f"{REF} is up to date: this suite has validated it"]
+    assert (folder_of(REF) / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "needless"),
+    [
+        ("rdma_images.validate.pytest_plugin", "docker jinja2 rich testinfra rdma_images.report rdma_images.datapath"),
+        ("rdma_images.validate.validation", "docker jinja2 testinfra rdma_images.datapath"),
+    ],
+)
+def test_nothing_needless_is_imported(module: str, needless: str) -> None:
+    code = f"import sys, {module}; print(*sorted(set({needless.split()!r}) & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
