@@ -148,6 +148,7 @@ AROUND = {
     "locking.py",
     "paths.py",
     "progress.py",
+    "repeating.py",
     "report.py",
     "step_files.py",
     "templates.py",

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import requests
 from rdma_images.core import atomic, http
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.progress import progress
+from rdma_images.core.repeating import repeating
 
 # What GitHub gives to a job with `id-token: write`. Source: docs.github.com, "OpenID Connect reference".
 URL, TOKEN = "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"
@@ -111,25 +111,17 @@ def _token(audience: str, environ: Mapping[str, str]) -> str:
 @contextmanager
 def _kept_fresh(files: Mapping[Cloud, Path], environ: Mapping[str, str], fresh: float) -> Iterator[None]:
     """Write the files again every `fresh` seconds for as long as the block runs."""
-    over = threading.Event()
 
-    def keep() -> None:
-        wait = fresh
-        while not over.wait(wait):
-            try:
-                _write(files, environ)
-                wait = fresh
-            except (RdmaImagesError, OSError) as error:  # the last token has some minutes left
-                progress(f"{error}: asked again in {AGAIN:.0f} s")
-                wait = AGAIN
+    def keep() -> float:
+        try:
+            _write(files, environ)
+        except (RdmaImagesError, OSError) as error:  # the last token has some minutes left
+            progress(f"{error}: asked again in {AGAIN:.0f} s")
+            return AGAIN
+        return fresh
 
-    thread = threading.Thread(target=keep)
-    thread.start()
-    try:
+    with repeating(keep, fresh):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def main(command: Sequence[str]) -> int:

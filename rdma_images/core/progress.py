@@ -1,10 +1,11 @@
 """Progress, one plain line at a time: on standard error, because standard output has the answer alone."""
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from rdma_images.core.repeating import repeating
 
 Progress = Callable[[str], None]
 """Takes one plain line of progress."""
@@ -21,19 +22,14 @@ WAIT = 20.0  # seconds after which it is said what is waited for, and then again
 @contextmanager
 def waiting(say: Progress, what: Callable[[], str], every: float = WAIT) -> Iterator[None]:
     """Say every `every` seconds, until the block ends, that `what()` is waited for."""
-    over, start = threading.Event(), time.monotonic()
+    start = time.monotonic()
 
-    def keep_saying() -> None:
-        while not over.wait(every):
-            say(f"waiting for {what()}, {time.monotonic() - start:.0f} s by now")
+    def keep_saying() -> float:
+        say(f"waiting for {what()}, {time.monotonic() - start:.0f} s by now")
+        return every
 
-    thread = threading.Thread(target=keep_saying, daemon=True)
-    thread.start()
-    try:
+    with repeating(keep_saying, every):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def silent(line: str) -> None:

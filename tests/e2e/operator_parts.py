@@ -5,11 +5,11 @@ It is Kubernetes' own Job: this API server crashes on objects of resources that 
 newer than a library of its time.
 """
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rdma_images.core.repeating import repeating
 from tests.e2e.kube_parts import Cluster
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -20,20 +20,14 @@ LABEL = "job-name"
 @contextmanager
 def operator(cluster: Cluster, runs: bool) -> Iterator[None]:
     """Work on the jobs meanwhile; with `runs`, pods that are bound run, and then the job has succeeded."""
-    over = threading.Event()
 
-    def work() -> None:
-        while not over.wait(0.2):
-            for job in cluster.get(JOBS)["items"]:
-                _work(cluster, job, runs)
+    def work() -> float:
+        for job in cluster.get(JOBS)["items"]:
+            _work(cluster, job, runs)
+        return 0.2
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
+    with repeating(work, 0.2):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _work(cluster: Cluster, job: Any, runs: bool) -> None:
