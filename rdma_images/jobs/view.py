@@ -54,7 +54,9 @@ def table(rows: Sequence[Mapping[str, object]]) -> RenderableType:
     """The launchers for people."""
     parts: list[RenderableType] = []
     for row in rows:
-        parts.append(Text.assemble("\n", (str(row["launcher"]), "bold"), f"  {row['summary']} ({row['version']})"))
+        version = f" ({row['version']})" if row["version"] else ""
+        gap = "\n" if parts else ""
+        parts.append(Text.assemble(gap, (str(row["launcher"]), "bold"), f"  {row['summary']}{version}"))
         parts.append(Text(f"  targets: {_words(row['targets'])}"))
         asked = Table(box=None, pad_edge=False, show_header=False)
         parameters = row["parameters"]
