@@ -1,4 +1,4 @@
-"""What a new user types, in a clean clone: the README's first command, its report, and the same command again."""
+"""What a new user types, in a clean clone: the README's first command, its report, and the wheel."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rdma_images import engine as engines
 from rdma_images.core import locking, paths
 
 pytestmark = pytest.mark.e2e
@@ -38,6 +39,7 @@ def typed(command: str, clone: Path) -> subprocess.Popen[str]:
     venv = clone.parent / "venv"
     path = f"{venv / 'bin'}:{os.environ['PATH']}"
     environ = {**os.environ, "VIRTUAL_ENV": str(venv), "PATH": path, "TMPDIR": str(clone.parent / "tmp")}
+    environ.pop("PYTHONPATH", None)  # what is installed in the environment must be enough
     return subprocess.Popen(
         ["bash", "-c", command],
         cwd=clone,
@@ -117,6 +119,24 @@ def test_an_interrupted_build_leaves_nothing_in_the_way(clone: Path) -> None:
     assert "efa1.46.0" in said(command, clone)
     # A second image of this size is for nobody.
     assert "removed rdma-images/efa-pytorch" in said("invoke engine.prune", clone)
+
+
+@pytest.mark.usefixtures("first")
+def test_the_wheel_builds_in_a_folder_of_ones_own(clone: Path) -> None:
+    # The last test: in this environment, the wheel takes the place of the clone's code.
+    outside = clone.parent / "outside"
+    wheel = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(outside / "dist")]
+    subprocess.run(wheel, cwd=clone, check=True, capture_output=True)
+    output = said(f"set -e\n{commands()[2]}", outside)
+    assert " passed" in output.splitlines()[-2]
+    build = json.loads((folder_of(outside / "images", "my-training") / "build.json").read_text(encoding="utf-8"))
+    report = json.loads((folder_of(outside / "images", "my-training") / "report.json").read_text(encoding="utf-8"))
+    assert report["rehearsal"] == build["rehearsal"]
+    assert {"nccl.single", "plugin.found"} <= {one["id"] for one in report["checks"] if one["outcome"] == "passed"}
+    assert str(clone.parent / "venv") in said("python -c 'import rdma_images; print(rdma_images.__file__)'", outside)
+    # Its layers are the other image's; its name is for nobody.
+    environ = engines.ensure().environ()
+    subprocess.run(["docker", "image", "rm", build["ref"]], env=environ, capture_output=True, check=True)
 
 
 def until(words: str, stream: Iterable[str]) -> Iterator[str]:

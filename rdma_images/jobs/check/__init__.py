@@ -1,7 +1,7 @@
 """What is wrong with jobs that exist, whoever wrote them: `invoke job.check`.
 
 Files are read into pieces, each the part of a job on one node (kubernetes.py, scripts.py, requests.py); rules relate a
-piece to what the facts know (rules.py).
+piece to what the facts know (rules/).
 """
 
 from collections.abc import Sequence

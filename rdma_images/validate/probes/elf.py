@@ -1,7 +1,7 @@
 """The parts of an ELF file that say what a library needs, what it offers and what it looks for.
 
-The file may have been made to do harm: it is mapped, never copied, and what it says is taken up to limits that no
-library of this world comes near.
+The file may have been made to do harm: it is mapped, never copied, and the limits on what is read of it are far above
+what any real library has.
 """
 
 from __future__ import annotations
