@@ -197,7 +197,25 @@ GROUP = "root:x:0:\napp:x:1000:\nrdma:x:110:other,app\n"
     ],
 )
 def test_the_images_user(said: str, number: int, groups: set[int]) -> None:
-    assert access.user(said, PASSWD, GROUP) == access.User(number, frozenset(groups))
+    found = access.user(said, PASSWD, GROUP)
+    assert found
+    assert (found.number, found.groups) == (number, frozenset(groups))
+
+
+def test_a_user_without_a_name_and_where_it_may_write() -> None:
+    named, nameless = access.user("app", PASSWD, GROUP), access.user("4711:1000", PASSWD, GROUP)
+    assert named
+    assert nameless
+    assert (named.named, nameless.named, access.ROOT.named) == (True, False, True)
+    owned = {"/tmp": access.Owned(0o1777, 0, 0), "/home/app": access.Owned(0o750, 1000, 1000)}
+    owned |= {
+        "/root": access.Owned(0o700, 0, 0),
+        "/srv": access.Owned(0o700, 0, 0),
+        "/srv/a": access.Owned(0o777, 0, 0),
+    }
+    assert [path for path in owned if access.may_write(path, named, owned)] == ["/tmp", "/home/app"]
+    assert [path for path in owned if access.may_write(path, nameless, owned)] == ["/tmp"]
+    assert all(access.may_write(path, access.ROOT, owned) for path in owned)
 
 
 def test_a_user_or_group_that_nobody_knows() -> None:

@@ -208,7 +208,13 @@ def test_a_tree_in_short(tmp_path: Path) -> None:
     (tmp_path / "libnccl.so").symlink_to("libnccl.so.2")
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
+    (tmp_path / "python3.12").touch()
+    (tmp_path / "python3.12").chmod(0o4755)
+    (tmp_path / "sudo").touch()
+    (tmp_path / "sudo").chmod(0o4755)
     found = tree.summary(tree.entries(str(tmp_path)), tree.small_file)
+    assert found["set_user_id"] == [str(tmp_path / "python3.12")]
+    assert found["user"] is None
     assert {Path(p).name: f["target"] for p, f in found["libraries"].items()} == {
         "libnccl.so.2": "",
         "libnccl.so": "libnccl.so.2",

@@ -21,6 +21,11 @@ TEXTS = {
     "os.environ['NCCL_IB_DISABLE'] = '1'; os.putenv('FI_HOOK', 'perf')\n"
     "if os.environ['NCCL_NET'] == 'IB' or os.environ.get('NCCL_PROTO', 'LL'): os.environ.update(NCCL_DEBUG='WARN')\n",
     f"{PACKAGES}/site.pth": "import os; os.environ.setdefault('FI_PROVIDER', 'tcp')\n",
+    "/etc/ld.so.preload": "# why\n/opt/a.so:/opt/b.so\n",
+    "/opt/amazon/openmpi/etc/openmpi-mca-params.conf": "# btl = x\npml = ucx  # why\n"
+    "mca_base_env_list = FI_PROVIDER=tcp;HOME=/x\n",
+    "/etc/security/limits.d/site.conf": "* hard memlock 64\n@staff soft memlock 64\nroot - memlock unlimited\n",
+    "/root/.bashrc": "ulimit -l 64; ulimit -Sl unlimited\nulimit -n 64 # ulimit -l 1\n",
     "/etc/environment": 'LD_LIBRARY_PATH="/opt/a:/opt/b"\necho NCCL_NET=IB\n',
 }
 
@@ -40,6 +45,14 @@ def test_what_files_set_is_found_with_its_line() -> None:
         (f"{PACKAGES}/sitecustomize.py", 3, "FI_HOOK", "perf", "python"),
         (f"{PACKAGES}/sitecustomize.py", 4, "NCCL_DEBUG", "WARN", "python"),
         (f"{PACKAGES}/site.pth", 1, "FI_PROVIDER", "tcp", "python"),
+        ("/etc/ld.so.preload", 2, "LD_PRELOAD", "/opt/a.so", "loader"),
+        ("/etc/ld.so.preload", 2, "LD_PRELOAD", "/opt/b.so", "loader"),
+        ("/opt/amazon/openmpi/etc/openmpi-mca-params.conf", 2, "OMPI_MCA_pml", "ucx", "mpi"),
+        ("/opt/amazon/openmpi/etc/openmpi-mca-params.conf", 3, "FI_PROVIDER", "tcp", "mpi"),
+        ("/etc/security/limits.d/site.conf", 1, "memlock", "64", "limits"),
+        ("/etc/security/limits.d/site.conf", 3, "memlock", "unlimited", "limits"),
+        ("/root/.bashrc", 1, "ulimit -l", "64", "shell"),
+        ("/root/.bashrc", 1, "ulimit -l", "unlimited", "shell"),
         ("/etc/environment", 1, "LD_LIBRARY_PATH", "/opt/a:/opt/b", "shell"),
     ]
 

@@ -74,11 +74,11 @@ def in_files(case: Case) -> dict[str, dict[str, str]]:
     """The variables that files of the image set, by file and line; without those that the environment sets first."""
     found = case.measured.settings.assigned if case.measured.settings else []
     environment = case.subject.environment
-    return {
-        f"{one.file}:{one.line}": {one.name: one.value}
-        for one in found
-        if one.reader not in OVERRIDDEN or one.name not in environment
-    }
+    by_line: dict[str, dict[str, str]] = {}
+    for one in found:
+        if one.reader not in OVERRIDDEN or one.name not in environment:
+            by_line.setdefault(f"{one.file}:{one.line}", {})[one.name] = one.value
+    return by_line
 
 
 def versions_of(case: Case) -> dict[str, str]:

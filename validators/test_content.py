@@ -22,6 +22,8 @@ NEWER = (
     "NVIDIA/nvidia-docker, issue 1256, and NVIDIA-NeMo/labs-molt, pull request 44: error 803 where the host's driver "
     "is newer; NVIDIA/libnvidia-container, issue 266: NVML fails where it is older"
 )
+OF_A_DRIVER = re.compile(r"lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler)\.so\.(\d{3,}(?:\.\d+)+)")
+ACCOUNT = "pytorch/pytorch, issue 140765: torch asks for the user's name and a cache; so do ssh, Triton and Open MPI"
 DRIVER = re.compile(r"/libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
 TOOLKITS = ("/usr/local/cuda/", "/usr/local/cuda-")
 STUB_SIZE = 1 << 20  # bytes: the driver's libcuda is over 20 MiB, the toolkit's stub under 100 KiB
@@ -161,24 +163,63 @@ def test_compat(case: Case, libraries: Libraries, require: Requirement) -> None:
     )
 
 
+def of_a_driver(case: Case, files: Files, libraries: Libraries) -> dict[str, str]:
+    """What the image holds of a driver, by path: its version, or "" for an empty file.
+
+    A compat package counts where the loader finds it. What a runtime mounts where there are devices does not count.
+    """
+    if case.measured.devices or case.measured.gpus:
+        return {}
+    found = {}
+    for path, about in files.libraries.items():
+        match = OF_A_DRIVER.fullmatch(name_of(path))
+        kept = "/stubs/" not in path and (path == libraries.resolved["libcuda.so.1"].file or "compat" not in path)
+        if match and kept and not about.target and (about.condition == "empty" or about.size >= STUB_SIZE):
+            found[path] = "" if about.condition == "empty" else match.group(1)
+    return found
+
+
 @pytest.mark.validator("cuda.driver", source=NEWER, severity="warning")
 def test_cuda_driver(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
-    """The loader finds no driver library that the image brings: it belongs to the driver of the host."""
-    answer = libraries.resolved["libcuda.so.1"]
-    about = files.libraries.get(answer.file)
-    match = DRIVER.search(answer.file) if about and about.size >= STUB_SIZE else None
+    """The image brings no library of a driver: the runtime mounts the host's."""
+    found = of_a_driver(case, files, libraries)
     row = facts_table.read("cuda.yaml", Cuda).majors.get(cuda_in_use(case, libraries).partition(".")[0])
-    if match and row and not versions.at_least(match.group(1), row.driver):
+    version = found.get(libraries.resolved["libcuda.so.1"].file)
+    if version and row and not versions.at_least(version, row.driver):
         pytest.skip("it is too old as well: see cuda.compat")
-    folder = answer.path.rpartition("/")[0]
+    compat = [path for path in found if "compat" in path]
+    folders = ", ".join(dict.fromkeys(path.rpartition("/")[0] for path in compat))
     require(
-        not match,
-        expected="no libcuda.so.1 of a driver, as the runtime brings the host's",
-        found=f"{answer.file}, of driver {match.group(1)}" if match else "none",
-        fix=f"take {folder} off LD_LIBRARY_PATH and /etc/ld.so.conf.d, run ldconfig, and let the start of the image "
+        not found,
+        expected="no libcuda or libnvidia-ml of a driver, as the runtime brings the host's",
+        found="; ".join(f"{path}, {f'of driver {of}' if of else 'empty'}" for path, of in found.items()) or "none",
+        fix=f"take {folders} off LD_LIBRARY_PATH and /etc/ld.so.conf.d, run ldconfig, and let the start of the image "
         "add it only where the host's driver is older"
-        if "compat" in folder
-        else f"remove {answer.file} and {answer.path}, with the package of the driver that brings them",
+        if compat
+        else f"remove {', '.join(found)} and the links to them, with the package that brings them; "
+        "empty ones are left where NVIDIA's runtime built the image: build it with runc",
+    )
+
+
+@pytest.mark.validator("user.account", source=ACCOUNT, severity="warning")
+def test_account(case: Case, files: Files, require: Requirement) -> None:
+    """The image's user has a name, a home and a /tmp to write to."""
+    user = files.user
+    if not user or not user.number:
+        pytest.skip("the image runs as root")
+    environment, name = case.subject.environment, case.subject.user
+    home = environment.get("HOME", "")
+    named = user.named or environment.get("USER") or environment.get("LOGNAME")
+    faults = {} if named else {f"{name} has no line in /etc/passwd": f"useradd --uid {user.number} with a name"}
+    if home and not user.may_write.get(home, True):
+        faults[f"HOME={home}, where {name} may not write"] = "set HOME to the user's own folder"
+    if not user.may_write.get("/tmp", True):
+        faults[f"/tmp, where {name} may not write"] = "chmod 1777 /tmp"
+    require(
+        not faults,
+        expected="a name, and the right to write to its home and /tmp",
+        found="; ".join(faults) or "all of it",
+        fix="; ".join(faults.values()),
     )
 
 

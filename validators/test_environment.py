@@ -25,6 +25,9 @@ SEARCH = "ld.so(8): LD_LIBRARY_PATH and LD_PRELOAD come before what the image's 
 
 
 FABRICS = re.compile(r"lib(?:nccl|fabric|ibverbs|efa|erdma|mlx|cuda|cudart)[-.\w]*")
+OPEN_MPI = re.compile(r"/(?:openmpi\d?|ompi)/bin/?$")
+SAY_FOLDERS = "take the folders out of LD_LIBRARY_PATH, or name those that hold the libraries"
+SAY_PREFIX = "leave OPAL_PREFIX out: mpirun looks there for its parts, and those of another Open MPI do not fit"
 QUOTED = re.compile(r"[\"'].*|.*[\"']")
 MOUNTED = ("/proc/", "/sys/", "/dev/", "/run/", "/var/run/")
 OF_THE_RUNTIME = ("/usr/local/nvidia/lib", "/usr/local/cuda/compat/lib", "/usr/local/cuda/compat", "/usr/lib/wsl/")
@@ -141,13 +144,25 @@ def test_loader(case: Case, libraries: Libraries, settings: Settings, require: R
         if without and (answer := libraries.resolved.get(name)) and answer.file not in ("", without)
     }
     preloaded = [path for path in _preloaded(case) if FABRICS.match(name_of(path))]
+    by_file = {
+        one.value: one.file for one in settings.assigned if one.reader == "loader" and FABRICS.match(name_of(one.value))
+    }
+    tree, found_by = case.measured.tree, settings.without_path.items()
+    needed = any((a := libraries.resolved.get(name)) and a.file and a.file != without for name, without in found_by)
+    secure = tree.files.set_user_id if tree and needed else []
     found = [
         f"{name} is {answer.file}, and {without} without LD_LIBRARY_PATH" for name, (answer, without) in other.items()
     ]
     found += [f"LD_PRELOAD={path}" for path in preloaded]
+    found += [f"{file} names {path}" for path, file in by_file.items()]
+    found += [f"{path} has a set-user-ID bit, and the loader gives it no LD_LIBRARY_PATH" for path in secure]
     folders = dict.fromkeys(str(PurePosixPath(answer.path).parent) for answer, _ in other.values())
     fixes = [f"take {', '.join(folders)} out of LD_LIBRARY_PATH, or put it last"] if folders else []
     fixes += [f"take {', '.join(preloaded)} out of LD_PRELOAD"] if preloaded else []
+    fixes += [f"take {', '.join(by_file)} out of {', '.join(set(by_file.values()))}"] if by_file else []
+    fixes += (
+        [f"chmod ug-s {' '.join(secure)}, or name the folders in /etc/ld.so.conf.d in place of it"] if secure else []
+    )
     require(
         not found,
         expected="the libraries that the loader finds without LD_LIBRARY_PATH, and none of the fabric's in LD_PRELOAD",
@@ -178,14 +193,19 @@ def test_files(case: Case, settings: Settings, require: Requirement) -> None:
 
 @pytest.mark.validator("environment.path", source=SEARCH, severity="warning")
 def test_path(case: Case, settings: Settings, require: Requirement) -> None:
-    """The folders of LD_LIBRARY_PATH are in the image, but for those that NVIDIA's runtime fills."""
+    """LD_LIBRARY_PATH names folders that are there, and OPAL_PREFIX the Open MPI that PATH has first."""
     folders = [f for f in case.subject.environment.get("LD_LIBRARY_PATH", "").split(":") if f in settings.absent]
     missing = [folder for folder in folders if not folder.startswith((*MOUNTED, *OF_THE_RUNTIME))]
+    faults = {f"LD_LIBRARY_PATH names {', '.join(missing)}, not there": SAY_FOLDERS} if missing else {}
+    prefix = case.subject.environment.get("OPAL_PREFIX", "").rstrip("/")
+    started_by = next(filter(OPEN_MPI.search, case.subject.environment.get("PATH", "").split(":")), "")
+    if prefix and started_by and started_by != f"{prefix}/bin":
+        faults[f"OPAL_PREFIX={prefix}, and PATH has {started_by} first"] = SAY_PREFIX
     require(
-        not missing,
-        expected="folders that are there",
-        found=f"LD_LIBRARY_PATH names {', '.join(missing)}, not there" if missing else "all are there",
-        fix=f"take {', '.join(missing)} out of LD_LIBRARY_PATH, or name the folder that holds the libraries",
+        not faults,
+        expected="folders that are there, and one Open MPI",
+        found="; ".join(faults) or "all are there",
+        fix="; ".join(faults.values()),
     )
 
 

@@ -14,6 +14,8 @@ MAPPED = "glibc elf/dl-load.c: what is for another machine is passed over, what 
 NOW = "NVIDIA/nccl src/os/linux.cc and src/misc/ibvsymbols.cc: dlopen with RTLD_NOW, so every symbol must be there"
 USER = "path_resolution(7): a file is read with the rights of the process, on every folder of the way"
 DRIVERS = "rdma-core libibverbs/dynamic_driver.c: dlopen with RTLD_NOW, and a warning of what does not load"
+BUNDLED = "kvcache-ai/Mooncake, pull request 2271, and ai-dynamo/nixl, pull request 1929: what two copies did"
+GRAFTED = re.compile(r"lib(?:fabric|efa|ibverbs|rdmacm)-[0-9a-f]{8}\.so.*")
 SHOWN = 4
 CANNOT_OPEN = re.compile(r"cannot open shared object file|: not in the image's")  # a missing library is told elsewhere
 # What a fault names, and what then helps.
@@ -103,6 +105,19 @@ def _once(faults: list[str]) -> list[str]:
     said = list(dict.fromkeys(re.sub(r"^[^:]*: (?=/)", "", fault) for fault in faults))
     versions = [fault for fault in said if "version `" in fault]
     return [fault for fault in versions or said if not any(fault != other and fault in other for other in said)]
+
+
+@pytest.mark.validator("libraries.bundled", source=BUNDLED, severity="warning", fabric="any")
+def test_bundled(files: Files, require: Requirement) -> None:
+    """No wheel brings a libfabric or libibverbs of its own, under the name that auditwheel gives it."""
+    found = [p for p, about in files.libraries.items() if GRAFTED.fullmatch(name_of(p)) and not about.target]
+    require(
+        not found,
+        expected="none: a process then has two, each with its own devices and providers",
+        found=", ".join(found[:SHOWN]) or "none",
+        fix="install a build of that wheel which takes the image's own library (auditwheel repair --exclude), or leave "
+        "it out where NCCL uses the fabric",
+    )
 
 
 @pytest.mark.validator("verbs.closure", source=DRIVERS, fabric="any")

@@ -6,6 +6,7 @@ from rdma_images.core import versions
 from rdma_images.core.case import Case, missing_in
 from rdma_images.core.measurements import Libraries, PluginFile
 from rdma_images.validate.pytest_plugin import Requirement
+from validators.conditions import broken
 from validators.in_use import names_tried, plugin_of, skip_if_broken
 
 SEARCH = "NVIDIA/nccl src/plugin/plugin_open.cc: the names it tries, and how NCCL_NET_PLUGIN is expanded"
@@ -18,6 +19,8 @@ PLATFORM = (
     "aws/aws-ofi-nccl src/platform-aws.c(pp), 1.6.0 to 1.21.1: its first message is in a plugin built with it alone"
 )
 FIRST_WITH_PLATFORMS = "1.6.0"
+OTHERS = "NVIDIA/nccl src/plugin/plugin_open.cc: the default names; issues 1992 and 2112: a profiler that ends training"
+BY_NAME = {"NCCL_TUNER_PLUGIN": "libnccl-tuner.so", "NCCL_PROFILER_PLUGIN": "libnccl-profiler.so"}
 NET, TUNER = "ncclNetPlugin_v", "ncclTunerPlugin_v"
 
 
@@ -134,6 +137,23 @@ def test_tuner(
         expected=f"one of v{', v'.join(map(str, wanted))}" if wanted else f"NCCL {nccl[1]} looks for no tuner",
         found=f"v{', v'.join(map(str, offered))}",
         fix="install an aws-ofi-nccl that is as new as this NCCL; without its tuner NCCL picks algorithms itself",
+    )
+
+
+@pytest.mark.validator("plugin.others", source=OTHERS, severity="warning", fabric="any")
+def test_others(case: Case, libraries: Libraries, require: Requirement) -> None:
+    """NCCL opens no tuner or profiler by its default name but aws-ofi-nccl's own."""
+    environment = case.subject.environment
+    unasked = [name for variable, name in BY_NAME.items() if not environment.get(variable)]
+    answers = {name: libraries.resolved[name].file for name in unasked if name in libraries.resolved}
+    own = [path for path, about in libraries.plugins.items() if about.project == "aws-ofi-nccl"]
+    found = [file for file in answers.values() if file and file not in own and not broken(case, file)]
+    require(
+        not found,
+        expected="the plugin's own tuner, and no profiler that nobody asked for",
+        found=", ".join(f"{file}, which NCCL opens without being asked" for file in found) or "no other",
+        fix=f"remove {', '.join(found)}, or give it a name of its own, which the job that wants it says in "
+        "NCCL_TUNER_PLUGIN or NCCL_PROFILER_PLUGIN",
     )
 
 

@@ -30,6 +30,14 @@ class LibraryFile(Value):
     closed: str = ""
 
 
+class FileUser(Value):
+    """The image's user: whether /etc/passwd names it, and whether it may write into /tmp, /root and homes."""
+
+    number: int
+    named: bool
+    may_write: dict[str, bool]
+
+
 class Files(Value):
     """The file tree in short. `sizes` are bytes by place, the largest only."""
 
@@ -39,6 +47,8 @@ class Files(Value):
     sizes: dict[str, Count]
     leftovers: Leftovers
     world_writable: list[str]
+    set_user_id: list[str] = Field(default_factory=list)  # programs of a job
+    user: FileUser | None = None
 
 
 class NcclFile(Value):
@@ -162,7 +172,7 @@ class Setting(Value):
     line: Count
     name: str
     value: str
-    reader: str  # "nccl", "libfabric", "python" or "shell"
+    reader: str  # see rdma_images/validate/probes/settings.py
 
 
 class Settings(Value):

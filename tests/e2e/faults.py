@@ -131,7 +131,18 @@ FAULTS = (
     Fault(
         "libraries.readable",
         "the plugin's folder is root's alone, and the image is not",
-        (f"RUN chmod 700 {OFI}", "USER 1000"),
+        (f"RUN chmod 700 {OFI} && echo 'u:x:1000:1000::/:/bin/sh' >> /etc/passwd", "USER 1000"),
+    ),
+    Fault(
+        "libraries.bundled",
+        "a wheel that brings a libfabric",
+        (f"RUN mkdir {S}/x.libs && cp {EFA}/lib/libfabric.so.1 {S}/x.libs/libfabric-0a1b2c3d.so.1",),
+    ),
+    Fault("user.account", "a user without a name", ("USER 4242",)),
+    Fault(
+        "plugin.others",
+        "a tuner of somebody else under NCCL's default name",
+        (f"RUN cp {LIB}/libnl-3.so.200 {LIB}/libnccl-tuner.so",),
     ),
     Fault(
         "libraries.load",

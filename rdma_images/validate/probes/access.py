@@ -16,10 +16,11 @@ class Owned(NamedTuple):
 
 
 class User(NamedTuple):
-    """A user by number, with all groups."""
+    """A user by number, with all groups; `named` says whether /etc/passwd has it."""
 
     number: int
     groups: frozenset[int]
+    named: bool = True
 
 
 ROOT = User(0, frozenset({0}))
@@ -42,9 +43,9 @@ def user(said: str, passwd: str, group: str) -> User | None:
         chosen = groups.get(group_name)
         if not chosen and not group_name.isdigit():
             return None
-        return User(number, frozenset({int(chosen[2]) if chosen else int(group_name)}))
+        return User(number, frozenset({int(chosen[2]) if chosen else int(group_name)}), bool(row))
     member_of = {int(r[2]) for r in groups.values() if row and row[0] in r[3].split(",")}
-    return User(number, frozenset({first, *member_of}))
+    return User(number, frozenset({first, *member_of}), bool(row))
 
 
 def _rows(text: str) -> Iterator[list[str]]:
@@ -62,6 +63,11 @@ def closed(path: str, who: User, owned: dict[str, Owned]) -> str:
         if folder in owned and not _may(owned[folder], who, stat.S_IXOTH):
             return folder
     return "" if path not in owned or _may(owned[path], who, stat.S_IROTH) else path
+
+
+def may_write(folder: str, who: User, owned: dict[str, Owned]) -> bool:
+    """Whether `who` may make files in `folder`."""
+    return not closed(folder + "/.", who, owned) and _may(owned[folder], who, stat.S_IWOTH)
 
 
 def _may(about: Owned, who: User, wanted: int) -> bool:

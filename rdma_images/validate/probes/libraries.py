@@ -40,7 +40,8 @@ PROJECTS = {
     "nccl-fastsocket": re.compile(rb"(?<=\0)FastSocket(?=\0)"),
 }
 OFI_ON_AWS = re.compile(rb"Configuring AWS-specific options")
-ASKED = ("libnccl.so.2", "libfabric.so.1", "libefa.so.1", "libibverbs.so.1", "libcuda.so.1", "libmlx5.so.1")
+OF_SYSTEM = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1", "libcuda.so.1", "libmlx5.so.1")
+ASKED = ("libnccl.so.2", "libnccl-profiler.so", *OF_SYSTEM)  # NCCL opens a profiler without being asked
 PROVIDER = re.compile(r"lib\w+-(?:rdmav\d+|fi)\.so")  # of libibverbs, and of libfabric
 NO_FILES = (*conditions.SPECIAL, "folder")
 TORCH = ("libtorch_cuda.so", "libtorch_python.so", "libc10_cuda.so")

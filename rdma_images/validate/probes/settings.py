@@ -10,7 +10,7 @@ from typing import Any
 
 from rdma_images.validate.probes import libraries, loader
 
-NAME = r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_VISIBLE|LD|NVSHMEM|TORCH_NCCL)_\w+"
+NAME = r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_VISIBLE|LD|NVSHMEM|TORCH_NCCL|OMPI_MCA)_\w+"
 OURS = re.compile(NAME)
 OF_NCCL = ("/etc/nccl.conf",)  # NVIDIA/nccl, src/misc/param.cc; also $NCCL_CONF_FILE, else ~/.nccl.conf
 # ofiwg/libfabric, src/var.c, below its build's sysconfdir; the EFA installer's prefix is /opt/amazon/efa.
@@ -18,8 +18,18 @@ PREFIXES = ("/etc", "/usr/etc", "/usr/local/etc", "/opt/amazon/efa/etc")
 OF_LIBFABRIC = tuple("%s/libfabric.conf" % prefix for prefix in PREFIXES)
 OF_SHELLS = ("/etc/environment", "/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv", "/etc/zshenv")
 # The last is of DeepSpeed, whose launcher exports each line of it to all nodes: deepspeed/launcher/runner.py.
+OF_LOADER = "/etc/ld.so.preload"
+# Open MPI's parameters: its prefix's etc, and ~/.openmpi; a parameter there is the variable OMPI_MCA_<name>.
+MPI_PREFIXES = (
+    "/etc/openmpi",
+    "/opt/amazon/openmpi/etc",
+    "/opt/amazon/openmpi5/etc",
+    "/opt/hpcx/ompi/etc",
+    "/usr/local/etc",
+)
+OF_MPI = tuple("%s/openmpi-mca-params.conf" % prefix for prefix in MPI_PREFIXES)
 OF_HOME = (".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshenv", ".zshrc", ".deepspeed_env")
-PROFILES = "/etc/profile.d"
+PROFILES, LIMITS = "/etc/profile.d", "/etc/security/limits.d"
 ACTIVATED = "etc/conda/activate.d"  # of an environment of conda: what its activation reads
 OF_PYTHON = re.compile(r"(?:site|user)customize\.py|[^/]+\.pth")  # Python's library site runs them at each start
 ENTRY = "the entry point"
@@ -27,6 +37,8 @@ PLACES = re.compile(  # all of them but what variables name
     r"/etc/(?:nccl\.conf|environment|profile|bash\.bashrc|bashrc|zshenv|zsh/zshenv|profile\.d/[^/]+\.sh)"
     r"|(?:/etc|/usr/etc|/usr/local/etc|/opt/amazon/efa/etc)/libfabric\.conf"
     r"|(?:/root|/home/[^/]+)/\.(?:nccl\.conf|bashrc|bash_profile|bash_login|profile|zshenv|zshrc|deepspeed_env)"
+    r"|/etc/ld\.so\.preload|.*/openmpi-mca-params\.conf|(?:/root|/home/[^/]+)/\.openmpi/mca-params\.conf"
+    r"|/etc/security/limits(?:\.conf|\.d/[^/]+\.conf)"
     r"|.*/etc/conda/activate\.d/[^/]+\.sh"
     r"|.*/(?:(?:site|user)customize\.py|(?:site|dist)-packages/[^/]+\.pth)"
 )
@@ -37,6 +49,8 @@ FILES_OF = ("LD_PRELOAD", "LD_LIBRARY_PATH", "FI_PROVIDER_PATH")
 VALUE = r"""(?:"[^"]*"|'[^']*'|[^;&"'\s])*"""
 BEFORE = r"(?:^|[;&]|\b(?:export|then|do|else|setenv|declare\s+-x|typeset\s+-x)\s)\s*"
 ASSIGNED = re.compile(BEFORE + "(%s)[= ](%s)" % (NAME, VALUE))
+LIMITED = re.compile(r"\bulimit\s+(?:-[HS]\s+)?(?:-[HS]?l[HS]?)\s+(\w+)")  # in a shell's file
+LIMIT = re.compile(r"\s*(?:\*|[\w.-]+)\s+(?:soft|hard|-)\s+memlock\s+(-?\w+)")  # limits.conf(5), no groups
 SET_IN_PYTHON = re.compile(
     r"""environ\s*\[\s*["'](%s)["']\s*\]\s*=(?!=)\s*["']([^"']*)["']""" % NAME
     + r"""|(?:environ\s*\.\s*setdefault|putenv)\s*\(\s*["'](%s)["']\s*,\s*["']([^"']*)["']""" % NAME
@@ -73,8 +87,11 @@ def places(environment: Mapping[str, str]) -> list[str]:
     homes = ["/root", *(os.path.join("/home", name) for name in sorted(_listed("/home"))[:20])]
     profiles = [os.path.join(PROFILES, name) for name in sorted(_listed(PROFILES)) if name.endswith(".sh")]
     named = [environment[name] for name in NAMING if environment.get(name, "").startswith("/")]
+    limits = [os.path.join(LIMITS, name) for name in sorted(_listed(LIMITS)) if name.endswith(".conf")]
     found = [*OF_NCCL, *OF_LIBFABRIC, *OF_SHELLS, *profiles, *activated(environment), *python_files(), *named]
-    found += [os.path.join(home, name) for home in homes for name in (".nccl.conf", *OF_HOME)]
+    found += [OF_LOADER, *OF_MPI, "/etc/security/limits.conf", *limits]
+    of_home = (".nccl.conf", ".openmpi/mca-params.conf", *OF_HOME)
+    found += [os.path.join(home, name) for home in homes for name in of_home]
     return list(dict.fromkeys(found))
 
 
@@ -107,13 +124,13 @@ def shell_lines(entry: Sequence[str]) -> list[str]:
 def assigned(texts: Texts, environment: Mapping[str, str]) -> list[dict[str, Any]]:
     """Every setting of a variable of ours: its file, line, name and value.
 
-    `reader` is "nccl", "libfabric", "python" or "shell". NCCL takes a line of its file as it stands, so that a name can
-    hold "export " or a space, and a value a carriage return.
+    `reader` is a word of READERS, or "nccl" or "libfabric". NCCL takes a line of its file as it stands, so that a name
+    can hold "export " or a space, and a value a carriage return.
     """
     found = []
     for path, text in texts:
         reader = _reader(path, environment)
-        read = {"shell": _shell, "python": _python}.get(reader, _verbatim)
+        read = READERS.get(reader, _verbatim)
         for number, line in enumerate(text.split("\n"), 1):
             for name, value in read(line):
                 said = {"file": path, "line": number, "name": name, "value": value[:LONGEST], "reader": reader}
@@ -147,6 +164,12 @@ def _reader(path: str, environment: Mapping[str, str]) -> str:
         return "nccl"
     if path.endswith((".py", ".pth")):
         return "python"
+    if path == OF_LOADER:
+        return "loader"
+    if path.endswith("mca-params.conf"):
+        return "mpi"
+    if path.startswith("/etc/security/"):
+        return "limits"
     return "libfabric" if path.endswith("libfabric.conf") else "shell"
 
 
@@ -161,6 +184,8 @@ def _shell(line: str) -> Iterator[tuple[str, str]]:
     """The variables of ours that a line of a shell's file sets."""
     for match in ASSIGNED.finditer(line.strip()):
         yield match.group(1), re.sub("[\"']", "", match.group(2))
+    for match in LIMITED.finditer(line.partition("#")[0]):
+        yield "ulimit -l", match.group(1)
 
 
 def _python(line: str) -> Iterator[tuple[str, str]]:
@@ -168,6 +193,33 @@ def _python(line: str) -> Iterator[tuple[str, str]]:
     for match in () if line.lstrip().startswith("#") else SET_IN_PYTHON.finditer(line):
         name, value = (group for group in match.groups() if group is not None)
         yield name, value
+
+
+def _preloaded(line: str) -> Iterator[tuple[str, str]]:
+    """The libraries in a line of /etc/ld.so.preload, as LD_PRELOAD would name them."""
+    for path in re.split(r"[:\s]+", line.partition("#")[0].strip()):
+        if path:
+            yield "LD_PRELOAD", path
+
+
+def _parameter(line: str) -> Iterator[tuple[str, str]]:
+    """A parameter of Open MPI, as the variable that sets it; those that it gives to all ranks."""
+    name, given, value = (part.strip() for part in line.partition("#")[0].partition("="))
+    if given and name == "mca_base_env_list":
+        for variable in value.split(";"):
+            yield from _verbatim(variable.strip())
+    elif given:
+        yield "OMPI_MCA_" + name, value
+
+
+def _limit(line: str) -> Iterator[tuple[str, str]]:
+    """A line of limits.conf about locked memory."""
+    match = LIMIT.match(line)
+    if match:
+        yield "memlock", match.group(1)
+
+
+READERS = {"shell": _shell, "python": _python, "loader": _preloaded, "mpi": _parameter, "limits": _limit}
 
 
 def _listed(folder: str) -> list[str]:

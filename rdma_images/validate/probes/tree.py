@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rdma_images.validate.probes import access, conditions, leftovers
 
 WANTED = re.compile(
-    r"""lib(?:nccl|nccom|fabric|efa|ibverbs|rdmacm|erdma|mlx[45]|cuda|cudart|cublas|cublasLt|cudnn|cufft|curand
+    r"""lib(?:nccl|nccom|fabric|efa|ibverbs|rdmacm|erdma|mlx[45]|cuda|nvidia-ml|nvidia-ptxjitcompiler|cudart|cublas|cublasLt|cudnn|cufft|curand
         |cusolver|cusparse|cusparseLt|nvJitLink|nvrtc|nvshmem_host|cupti|cufile)(?:[-_][\w.-]+)?\.so(?:\.[\d.]+)?
     | lib[\w]+-rdmav\d+\.so
     | lib[\w]+-fi\.so
@@ -22,6 +22,9 @@ WANTED = re.compile(
     re.VERBOSE,
 )
 SKIPPED = {"/proc", "/sys", "/dev"}
+OF_A_USER = re.compile(r"/tmp|/root|/home/[^/]+")  # folders that a user may need to write to
+# What a set-user-ID bit takes LD_LIBRARY_PATH from, see ld.so(8): what starts a job, or is one.
+STARTS = re.compile(r"python\d?(?:\.\d+)?|mpirun|mpiexec|orterun|orted|prterun|prted|\w+_perf")
 MOST = 200  # entries of a list that grows with the image
 
 
@@ -71,6 +74,8 @@ def summary(
 
     `who` returns the image's user, once all has been found; None where nobody asks what it may read.
 
+    `user` says of the image's user whether it has a name, and in which folders that it may need it may write.
+    `set_user_id` are the programs of a job that the loader starts without LD_LIBRARY_PATH.
     `libraries` are the files and links with a name that matters, by path, and what takes the place of such a file;
     `sizes` are bytes by place.
     """
@@ -78,6 +83,7 @@ def summary(
     sizes: dict[str, int] = {}
     left: dict[str, dict[str, str]] = {"secret": {}, "cache": {}, "temporary": {}}
     writable: list[str] = []
+    secure: list[str] = []
     owned: dict[str, access.Owned] = {}  # folders, and the files and links of `libraries`
     count = total = 0
     for entry in found:
@@ -95,6 +101,8 @@ def summary(
             }
             if not entry.target:
                 owned[entry.path] = access.Owned(entry.mode, entry.owner, entry.group)
+        if is_file and entry.mode & (stat.S_ISUID | stat.S_ISGID) and STARTS.fullmatch(name):
+            secure.append(entry.path)
         if open_to_all(entry.mode) and len(writable) < MOST:
             writable.append(entry.path)
         if is_file:
@@ -105,6 +113,7 @@ def summary(
     user = who()
     for path, about in libraries.items():
         about["closed"] = access.closed(path, user, owned) if user else ""
+    folders = {path: access.may_write(path, user, owned) for path in owned if user and OF_A_USER.fullmatch(path)}
     largest = dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:40])
     return {
         "count": count,
@@ -113,6 +122,8 @@ def summary(
         "sizes": largest,
         "leftovers": left,
         "world_writable": writable,
+        "set_user_id": secure[:MOST],
+        "user": {"number": user.number, "named": user.named, "may_write": folders} if user else None,
     }
 
 
