@@ -1,4 +1,4 @@
-"""The tasks around jobs; tasks.py assembles them."""
+"""The tasks for jobs and their clusters: job, job.run, job.check, job.attach, job.launchers and cluster."""
 
 import re
 import sys

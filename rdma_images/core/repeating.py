@@ -1,4 +1,4 @@
-"""Work that goes on beside a block."""
+"""Repeat work in a thread while a block runs."""
 
 import threading
 from collections.abc import Callable, Iterator

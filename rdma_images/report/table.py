@@ -6,7 +6,6 @@ from rich.text import Text
 
 from rdma_images.core.model import Check
 from rdma_images.core.report import Report
-from rdma_images.datapath.limits import verdict
 
 STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "skipped": "dim"}
 MARKS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "skipped": "skipped"}
@@ -19,6 +18,8 @@ def state(check: Check) -> str:
 
 def table(report: Report) -> RenderableType:
     """Every check in a line, what failed with its fix, and the counts."""
+    from rdma_images.datapath.limits import verdict  # here, because a report that is kept needs no emulator
+
     rows = Table(box=None, pad_edge=False, show_header=False)
     for column in ("state", "id", "what"):
         rows.add_column(column, overflow="fold")
