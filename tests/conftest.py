@@ -7,7 +7,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-APART = {  # modules with another real part than the shared engine
+ENGINE = "engine"
+APART = {  # modules with another real part than the shared engine's builds
     "test_datapath": "datapath",
     "test_engine": "another-engine",
     "test_job_run_kubernetes": "kubernetes",
@@ -17,19 +18,30 @@ APART = {  # modules with another real part than the shared engine
     "test_jobs_pairs": "slurm",
     "test_jobs_scheduler": "kubernetes",
     "test_jobs_slurm": "slurm",
+    "test_publish": "publish",
+    "test_publish_changes": "publish",
+    "test_publish_clouds": "publish",
     "test_publish_cosign": "cosign",
+    "test_publish_faults": "publish",
+    "test_publish_half_noted": "publish",
+    "test_publish_shards": "publish",
 }
 
 
+def part(nodeid: str) -> str:
+    """What a test shares with others: the engine that builds, another real part, or its module's fixtures."""
+    path = PurePath(nodeid.partition("::")[0])
+    return APART.get(path.stem, ENGINE) if "e2e" in path.parts else path.stem
+
+
 class ByPart(LoadScopeScheduling):
-    """Tests that share a real part are one worker's, one after the other; of the others those of a module.
+    """Tests that share a part are one worker's, one after the other.
 
     xdist's own groups by mark do nothing under pytest 9.2.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        path = PurePath(nodeid.partition("::")[0])
-        return APART.get(path.stem, "engine") if "e2e" in path.parts else path.stem
+        return part(nodeid)
 
 
 def pytest_configure() -> None:
@@ -44,9 +56,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     """Of several workers, one has the shared engine, and one any other module: what its tests share is made once."""
+    config.option.loadscopereorder = False  # the order of pytest_collection_modifyitems
     return ByPart(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The fast tests first: who broke something learns it in seconds."""
-    items.sort(key=lambda item: item.get_closest_marker("e2e") is not None)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The fast tests first: they tell in seconds. Of several workers, one builds from the beginning."""
+    parallel = hasattr(config, "workerinput")
+    items.sort(
+        key=lambda item: (
+            not (parallel and part(item.nodeid) == ENGINE),
+            item.get_closest_marker("e2e") is not None,
+        )
+    )

@@ -9,6 +9,8 @@ from invoke.exceptions import Exit
 from rdma_images.cli.base import verb
 from rdma_images.core import paths
 
+WORKERS = 3  # for two cores: many tests wait for a server, a scheduler or a container
+
 
 @verb(
     "test --unit",
@@ -25,9 +27,9 @@ from rdma_images.core import paths
 def run_tests(_: Context, unit: bool = False, exhaustive: bool = False, real: bool = False, k: str = "") -> None:
     """Run the tests, the fast ones first.
 
-    Then those with a real engine, wheels, registries and virtual machines. Two at a time, where they share no part.
+    Then those with a real engine, wheels, registries and virtual machines. Several at a time, where they share no part.
     """
-    command = [sys.executable, "-m", "pytest", "--numprocesses=2"]
+    command = [sys.executable, "-m", "pytest", f"--numprocesses={WORKERS}"]
     if real:
         command += ["-m", "real and not e2e" if unit else "real"]
     elif unit:

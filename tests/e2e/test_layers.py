@@ -3,10 +3,8 @@
 import re
 import shutil
 import subprocess
-import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,7 @@ from rdma_images.layers.recipe import recipe
 from rdma_images.publish.destination import layers_repository
 from rdma_images.render import wheel_layers
 from tests.e2e.layer_parts import Small, ran, standing, wheel
-from tests.e2e.publish_parts import Registry, registry_program
+from tests.e2e.publish_parts import Registry, registry_program, second_engine
 
 obstacle = private.obstacle()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]
@@ -46,17 +44,6 @@ def small() -> Small:
     return Small(running)
 
 
-@contextmanager
-def other_engine() -> Iterator[Small]:
-    """An engine that has seen nothing, with a state folder of its own, and so without a layer."""
-    folder = Path(tempfile.mkdtemp(prefix="lay-"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RDMA_IMAGES_STATE", str(folder))
-        yield Small(private.up())
-        engine.down(purge=True)
-    shutil.rmtree(folder)
-
-
 @pytest.fixture(autouse=True)
 def nothing_stays(small: Small) -> Iterator[None]:
     yield
@@ -69,7 +56,8 @@ def nothing_stays(small: Small) -> Iterator[None]:
 def test_a_layer_is_the_same_in_an_engine_that_saw_nothing(small: Small) -> None:
     number = len(LARGE) + 1  # and the small ones together
     ours = small.layers(small.build(small.order(wheels())))
-    with other_engine() as other:
+    with second_engine() as second:
+        other = Small(second)
         theirs = other.layers(other.build(other.order(wheels())))
     assert ours[:number] == theirs[:number]
 
@@ -78,7 +66,8 @@ def test_a_second_engine_takes_the_layers_from_a_registry(small: Small, tmp_path
     registry = Registry(registry_program(), tmp_path / "registry", password=False).start()
     place = layers_repository(f"{registry.host}/cache/layers")
     ours = small.layers(small.build(small.order(wheels()), layers=place))
-    with other_engine() as other:
+    with second_engine() as second:
+        other = Small(second)
         ref = other.build(other.order(wheels()), layers=place)
         assert other.layers(ref)[: len(LARGE) + 1] == ours[: len(LARGE) + 1]
         assert not list(paths.state_folder().rglob("*.whl"))
@@ -141,6 +130,7 @@ def test_the_stages_alone_make_the_same_files(small: Small) -> None:
     assert len(ours) > 30
 
 
+@pytest.mark.exhaustive
 def test_another_installer_runs_no_wheel(small: Small, capfd: pytest.CaptureFixture[str]) -> None:
     small.build(small.order(wheels()))
     capfd.readouterr()
