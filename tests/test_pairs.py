@@ -20,17 +20,23 @@ def named(count: int) -> list[str]:
 
 
 def found(
-    nodes: Sequence[str], slow: Mapping[str, float], links: Mapping[Pair, float], seed: int
+    nodes: Sequence[str],
+    slow: Mapping[str, float],
+    links: Mapping[Pair, float],
+    seed: int,
+    lost: Sequence[Pair] = (),
 ) -> tuple[Inference, int]:
-    """What the plan finds on a cluster of 400 GB/s with 3% of noise, and in how many rounds."""
+    """What the plan finds on 400 GB/s with 3% of noise, and in how many rounds; `lost` leave no log at first."""
     chance = random.Random(seed)
+    missing = set(lost)
     timings: dict[Pair, float] = {}
     rounds = 0
 
     def measure(pairs: Sequence[Pair]) -> None:
-        for one, other in pairs:
+        for one, other in (pair for pair in pairs if pair not in missing):
             share = min(slow.get(one, 1.0), slow.get(other, 1.0), links.get((one, other), 1.0))
             timings[one, other] = 400 * share * chance.gauss(1, 0.03)
+        missing.difference_update(pairs)
 
     for pairs in plan.first_rounds(nodes):
         measure(pairs)
@@ -81,6 +87,50 @@ def test_a_slow_node_and_a_slow_link_at_once() -> None:
     (first, second, *_) = plan.first_rounds(nodes)[0]
     known, rounds = found(nodes, {first[0]: 0.5}, {second: 0.6}, 1)
     assert (known.slow, known.links, rounds) == ((first[0],), (second,), 2)
+
+
+@pytest.mark.parametrize("count", SIZES)
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_nodes_whose_pair_left_no_log_are_tried_again_with_good_ones(count: int, bad: int) -> None:
+    nodes = named(count)
+    for seed in range(6):
+        chance = random.Random(seed)
+        rounds = plan.first_rounds(nodes)
+        slow = {node: chance.uniform(0.2, 0.7) for node in chance.sample(nodes, min(bad, count - 3))}
+        # One good pair has its log: without any there is nothing to compare with.
+        kept = next(pair for pairs in rounds for pair in pairs if not slow.keys() & set(pair))
+        lost = [pair for pairs in rounds for pair in pairs if pair != kept and chance.random() < 0.4]
+        known, _ = found(nodes, slow, {}, seed, lost)
+        assert (set(known.slow), known.suspects, known.unmeasured) == (set(slow), (), ()), seed
+
+
+def test_a_lost_log_takes_one_more_round() -> None:
+    nodes = named(64)
+    (lost, other, *_) = plan.first_rounds(nodes)[0]
+    timings = dict.fromkeys(plan.first_rounds(nodes)[0], 400.0)
+    del timings[lost]
+    again = plan.next_round(nodes, timings)
+    assert [len(set(pair) & set(lost)) for pair in again] == [1, 1]
+    assert len({node for pair in again for node in pair}) == 4
+    answer = view.proceed(nodes, timings, 0.0)
+    assert answer.sentence == f"no log has {lost[0]}, {lost[1]}: 1 more round at least"
+    known, rounds = found(nodes, {other[0]: 0.5}, {}, 1, [lost])
+    assert (known.slow, known.unmeasured, rounds) == ((other[0],), (), 2)
+
+
+def test_where_no_pair_left_a_log_all_are_measured_again() -> None:
+    nodes = named(8)
+    assert plan.next_round(nodes, {}) == plan.first_rounds(nodes)[0]
+    first, *others = plan.first_rounds(nodes)[0]
+    again = plan.next_round(nodes, {first: 0.0})
+    assert sorted(node for pair in again for node in pair) == sorted(node for pair in others for node in pair)
+
+
+def test_a_node_that_rests_in_the_only_round_is_measured_next() -> None:
+    nodes = named(9)
+    timings = dict.fromkeys(plan.first_rounds(nodes, 1)[0], 400.0)
+    (pair,) = plan.next_round(nodes, timings)
+    assert set(pair) & set(plan.infer(nodes, timings).unmeasured)
 
 
 def test_where_every_pair_is_alike_only_an_expectation_tells_that_all_are_slow() -> None:

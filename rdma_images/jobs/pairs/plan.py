@@ -22,7 +22,12 @@ class Inference:
     slow: tuple[str, ...]  # slow with two partners, one of them good, and fast with none
     links: tuple[Pair, ...]  # slow, and both of its nodes are good with others
     suspects: tuple[str, ...]  # in slow pairs alone, and not decided yet
-    unmeasured: tuple[str, ...]
+    unmeasured: tuple[str, ...]  # in no pair that left a log
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """The nodes that have to be measured again, each with a good one: suspects first."""
+        return (*self.suspects, *self.unmeasured)
 
 
 def first_rounds(nodes: Sequence[str], rounds: int = 0) -> tuple[Round, ...]:
@@ -87,12 +92,17 @@ def _reference(values: Iterable[float]) -> float:
 
 
 def next_round(nodes: Sequence[str], measured: Mapping[Pair, float], expected: float = 0.0) -> Round:
-    """The pairs that decide on suspects, each with a good node it has not met; empty where nothing can be decided."""
+    """The pairs that decide on suspects and on nodes without a log, each with a good node that it has not met.
+
+    Without a good node, those without a log are paired with each other. Empty where nothing can be decided.
+    """
     known = infer(nodes, measured, expected)
     order = {node: n for n, node in enumerate(nodes)}
+    if not known.good and len(known.unmeasured) > 1:
+        return next(_each_with_each(known.unmeasured))
     free = list(known.good)
     found: list[Pair] = []
-    for suspect in known.suspects:
+    for suspect in known.undecided:
         partner = next((one for one in free if _pair(suspect, one, order) not in measured), None)
         if partner:
             free.remove(partner)
@@ -101,7 +111,7 @@ def next_round(nodes: Sequence[str], measured: Mapping[Pair, float], expected: f
 
 
 def rounds_left(known: Inference) -> int:
-    """How many rounds the suspects need at least, each with another good node."""
-    if not known.suspects or not known.good:
+    """How many rounds the suspects and the nodes without a log need at least, each with another good node."""
+    if not known.undecided or not known.good:
         return 0
-    return -(-len(known.suspects) // len(known.good))
+    return -(-len(known.undecided) // len(known.good))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from rdma_images.jobs.pairs import measured, plan
 from rdma_images.jobs.pairs.plan import Inference, Pair, Round
 
+SHOWN = 8  # nodes without a log
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -36,12 +38,14 @@ def proceed(nodes: Sequence[str], found: Mapping[Pair, float], expected: float) 
     if known.suspects and not known.good:
         parts.append("every pair is slow: no good node to pair suspects with")
     elif known.suspects:
-        left = plan.rounds_left(known)
-        parts.append(f"{len(known.suspects)} suspects, {left} more round{'s' if left != 1 else ''} at least")
-    if not parts:
-        parts.append("no node is slow" if not known.unmeasured else "no node that was measured is slow")
+        parts.append(f"{len(known.suspects)} suspects")
     if known.unmeasured:
-        parts.append(f"not measured: {', '.join(known.unmeasured[:8])}")
+        more = " and more" if len(known.unmeasured) > SHOWN else ""
+        parts.append(f"no log has {', '.join(known.unmeasured[:SHOWN])}{more}")
+    if left := plan.rounds_left(known):
+        parts[-1] += f"{':' if known.unmeasured else ','} {left} more round{'s' if left != 1 else ''} at least"
+    if not parts:
+        parts.append("no node is slow")
     return Answer("; ".join(parts), (following,) if following else (), known)
 
 
