@@ -1,11 +1,13 @@
 """How long the verdict of a job takes: 512 ranks whose logs have 100 kB each, and one log of 200 MB. Prints seconds.
 
 Wall time and processor time of the whole process, and its peak of memory. The logs have the lines of real ones: those
-of NCCL's start, and channels to 97 peers, which are most of a large job's log.
+of NCCL's start, channels to 97 peers and inside the node, rings and trees, which are most of a large job's log, and
+calls of collectives, as with NCCL_DEBUG_SUBSYS=COLL.
 
 python benchmarks/results.py
 """
 
+import re
 import resource
 import subprocess
 import sys
@@ -36,30 +38,42 @@ def write(folder: Path) -> int:
     """A log for each rank; returns the bytes of all."""
     folder.mkdir()
     lines = REAL.read_text().split("\n")
-    start = [line for line in lines if line.startswith("vm:2543") and "Channel" not in line and "HOSTID" not in line]
+    start = [
+        line for line in lines if line.startswith("vm:2543:2543") and "Channel" not in line and "HOSTID" not in line
+    ]
     rows = [line for line in lines if "NCCL" not in line]
     for rank in range(RANKS):
         who = f"ip-10-0-{rank // GPUS}-1:{4000 + rank % GPUS}:{4000 + rank % GPUS}"
         said = [_of(line, who, rank) for line in start]
         size, n = sum(map(len, said)), 0
         while size < SMALL:
-            peer = (rank + n % 97) % RANKS
-            channel = f"Channel {n % 64:02}/0 : {rank}[{rank % GPUS}] -> {peer}[{peer % GPUS}] [send] via NET/Libfabric"
-            said.append(f"{who} [{rank % GPUS}] NCCL INFO {channel}/{n % GPUS}/GDRDMA")
+            said.append(f"{who} [{rank % GPUS}] NCCL INFO {_said(rank, n)}")
             size, n = size + len(said[-1]) + 1, n + 1
         (folder / f"{rank}.log").write_text("\n".join([*said, *(rows if rank == 0 else ())]) + "\n")
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
+def _said(rank: int, n: int) -> str:
+    """What a rank says, the line number `n`."""
+    gpu, peer, beside = rank % GPUS, (rank + n % 97) % RANKS, rank - rank % GPUS + n % GPUS
+    return (
+        f"Channel {n % 64:02}/0 : {rank}[{gpu}] -> {peer}[{peer % GPUS}] [send] via NET/Libfabric/{n % GPUS}/GDRDMA",
+        f"Channel {n % 64:02}/0 : {rank}[{gpu}] -> {beside}[{beside % GPUS}] via P2P/CUMEM",
+        f"Ring {n % 64:02} : {(rank - 1) % RANKS} -> {rank} -> {peer} comm 0x55{n:08x} nRanks {RANKS} busId 53000",
+        f"Trees [{n % 64}] {peer}/-1/-1->{rank}->{beside}",
+        f"AllReduce: opCount {n:x} sendbuff 0x7f{n << 12:010x} recvbuff 0x7f{n << 13:010x} count {n} datatype 7 op 0",
+    )[n % 5]
+
+
 def _of(line: str, who: str, rank: int) -> str:
     """A line of the real log, of another rank of a larger job on EFA."""
-    line = line.replace("vm:2543:2543", who).replace("rank 0", f"rank {rank}").replace("nranks 2", f"nranks {RANKS}")
+    line = re.sub(r"^vm:2543:\d+", who, line).replace("rank 0", f"rank {rank}").replace("nranks 2", f"nranks {RANKS}")
     line = line.replace("nRanks 2", f"nRanks {RANKS}").replace("nNodes 2", f"nNodes {RANKS // GPUS}")
     return line.replace("is tcp, fabric is 192.0.2.0/24 (found 1 nics)", "is efa, fabric is efa-direct (found 32 nics)")
 
 
 def say(what: str, folder: Path) -> None:
-    """Judge the logs in a process of their own, and print what it took."""
+    """Judge the logs in a process of their own, and print what that took."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(folder)], capture_output=True, text=True, check=True, cwd=REAL.parents[3]

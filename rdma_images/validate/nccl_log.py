@@ -3,11 +3,12 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from rdma_images.facts.nccl_logs import NcclLogs, Wording
+from rdma_images.validate.nccl_lines import COLOUR, USUAL, Channels, Kept, Shapes
 
 # What colours a line or moves a cursor, and whatever else a terminal would act on, tabs left out; half a character,
 # which JSON can write and no terminal can show.
@@ -27,18 +28,16 @@ CHANNEL = re.compile(
 # The device ends the network's name: without one the line was cut, and so may the name be. "(3)" is the rank that sends
 # in this one's stead.
 NET = re.compile(r"NET/(?P<network>[^/]*)(?P<whole>/\d+(?:\(\d+\))?(?P<gdr>/GDRDMA)?)?")
-# A channel over a network that fills its line, as most lines of a large job's log do.
-USUAL = re.compile(
-    r"NCCL INFO Channel \d+(?:/\d+)? : \d{1,6}\[\w+\] -> \d{1,6}\[\w+\] \[\w+\] "
-    r"via NET/(?P<network>[\w ]*\w)/(?P<device>\d+)(?:\(\d+\))?(?P<gdr>/GDRDMA)?(?:/Shared)?",
-    re.ASCII,
-)
+# The end of a log that was cut in a channel, perhaps before it says GPUDirect.
+CUT = re.compile(r" via NET/(?P<network>[^/\n]+)/\d+(?:\(\d+\))?(?:/(?!GDRDMA|Shared)[GDRM]*)?\Z")
 INSIDE = re.compile(r"(?:P2P|SHM)(?:/\w+)?")
 ANNOUNCED = re.compile(r"Using network (?P<network>.+?)\s*$", re.MULTILINE)
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (?P<provider>[\w;-]+)")
 DEVICES = re.compile(r"NET/IB : Using (?P<devices>[^;\n]*)")
 DEVICE = re.compile(r"\[\d+\] ?(?P<name>[\w.-]+):\d+/")  # in braces where NCCL merged several into one
 RANKS = re.compile(r" n[Rr]anks (?P<ranks>\d{1,6})\b(?: nNodes (?P<nodes>\d{1,6})\b)?")
+# What a line has in it that one of these expressions finds.
+MARKS = ("NCCL version ", "Using network ", "NET/OFI Selected ", "NET/IB : Using ", " nranks ", " nRanks ")
 
 
 @dataclass
@@ -68,19 +67,36 @@ class Reader:
     def __init__(self, wordings: NcclLogs) -> None:
         self._read = Read()
         self._wordings = wordings
-        of_nccl = (*wordings.causes.values(), *wordings.notes.values())
-        self._said = _patterns((*of_nccl, *wordings.crashes.values()))
-        self._beside = _patterns(wordings.crashes.values())  # in the lines of others
+        crashes = tuple(wordings.crashes.values())
+        rows = (*wordings.causes.values(), *wordings.notes.values(), *crashes)
+        self._shapes = Shapes(rows, MARKS)
+        self._said: dict[str, dict[str, None]] = {row.says: {} for row in rows}  # and the lines of NCCL's that say it
+        self._crashed: dict[str, dict[str, None]] = {row.says: {} for row in crashes}  # and the lines of others
+        self._beside = {row.beside: False for row in rows if row.beside}  # whether it was found
 
     def block(self, lines: Sequence[str]) -> None:
         """Read some lines of a log. More than one rank's message may be in a line."""
-        text = "\n".join(lines)
-        if not any(mark in text for mark in ("NCCL", "{", "\x1b")):
-            self._interpret((), lines)  # a training's own lines, the most of most logs
-            return
+        text = COLOUR.sub("", "\n".join(lines))
+        channels = Channels()
+        kept: list[Kept] = []
+        shapes = self._shapes.of(text)
+        for line, shape in zip(text.split("\n"), shapes, strict=True):
+            if shape.matters and not (shape is USUAL and channels.take(0, line)):
+                kept.append((line, shape))
+        self.sifted(text, kept, channels, any(shape.nccl for shape in set(shapes)))
+
+    def sifted(self, text: str, kept: Sequence[Kept], channels: Channels, is_nccl: bool) -> None:
+        """Read a text whose lines are sorted: those that can mean something, and the channels of the others.
+
+        `is_nccl` says whether any line is NCCL's.
+        """
+        self._channels(channels)
+        self._read.has_nccl_lines |= is_nccl and MESSAGE.search(text) is not None
+        for pattern, found in self._beside.items():
+            self._beside[pattern] = found or re.search(pattern, text) is not None
         messages: dict[str, None] = {}
         others: dict[str, None] = {}
-        for line, times in Counter(lines).items():
+        for line, times in Counter(line for line, _ in kept).items():
             for part in parts(line):
                 before, *said = MESSAGE.split(part) if "NCCL" in part else (part,)
                 if self._read.nccl is None and (version := VERSION.search(part)):
@@ -91,13 +107,22 @@ class Reader:
                 for message in said:
                     if not _channel(self._read, message[:LONGEST], times):
                         messages[message[:LONGEST]] = None
-        self._interpret(messages, others)
+        rows = None if any(shape.raw for _, shape in kept) else {row.says for _, shape in kept for row in shape.rows}
+        self._interpret(messages, others, rows)
 
-    def channels(self, network: str, gdr: bool, times: int) -> None:
-        """Note what so many USUAL lines say, for whoever reads them without `block`: that takes four times as long."""
-        self._read.has_nccl_lines = True
-        _note(self._read.networks, [network])
-        _count(self._read.channels, f"NET/{network}{'/GDRDMA' if gdr else ''}", times)
+    def is_cut(self, text: str) -> bool:
+        """Whether the text ends in a channel that may have been cut before it says GPUDirect, as others before do."""
+        cut = CUT.search(text, text.rfind("\n") + 1)
+        return cut is not None and f"NET/{cut['network']}/GDRDMA" in self._read.channels
+
+    def _channels(self, found: Channels) -> None:
+        """Note the channels of lines that say nothing else."""
+        for one in found.network.values():
+            _note(self._read.networks, [one.match["network"]])
+            _count(self._read.channels, f"NET/{one.match['network']}{one.match['gdr'] or ''}", one.times)
+        for one in found.node.values():
+            _count(self._read.channels, one.match["way"], one.times)
+            _between(self._read, one.match)
 
     def result(self) -> Read:
         """What the blocks say together."""
@@ -113,13 +138,18 @@ class Reader:
         found.crashes = self._meanings(self._wordings.crashes.values(), anywhere=True)
         return found
 
-    def _interpret(self, messages: Iterable[str], others: Iterable[str]) -> None:
-        """Note what the messages of a block tell, and keep those of its lines that have a meaning."""
+    def _interpret(self, messages: Iterable[str], others: Iterable[str], patterns: Container[str] | None) -> None:
+        """Note what the messages of a block tell, and keep those of its lines that have a meaning.
+
+        Of the wordings only `patterns` can be there; None: any.
+        """
         _add_messages(self._read, "\n".join(messages))
-        for patterns, lines in ((self._said, messages), (self._beside, others)):
+        for kept_by, lines in ((self._said, messages), (self._crashed, others)):
             text = "\n".join(lines)
-            for pattern, kept in patterns.items():
-                # A search in the whole text costs a fraction of one in each line, and mostly finds nothing.
+            for pattern, kept in kept_by.items():
+                if patterns is not None and pattern not in patterns:
+                    continue
+                # A search in the whole text costs a fraction of one in each line.
                 if len(kept) < MOST and re.search(pattern, text, re.MULTILINE):
                     found = (line for line in lines if re.search(pattern, line))
                     kept.update(dict.fromkeys(islice(found, MOST)))
@@ -129,16 +159,11 @@ class Reader:
         version = self._read.nccl
 
         def kept(pattern: str) -> Iterable[str]:
-            return chain(self._said[pattern], self._beside[pattern] if anywhere else ())
+            return chain(self._said[pattern], self._crashed[pattern] if anywhere else ())
 
-        fitting = (row for row in rows if row.fits(version) and (not row.beside or any(kept(row.beside))))
+        fitting = (row for row in rows if row.fits(version) and (not row.beside or self._beside[row.beside]))
         found = (row.meaning(line) for row in fitting for line in kept(row.says))
         return tuple(dict.fromkeys(meaning for meaning in found if meaning))
-
-
-def _patterns(rows: Iterable[Wording]) -> dict[str, dict[str, None]]:
-    """What the rows look for, and of each pattern the lines that were found, none yet."""
-    return {pattern: {} for row in rows for pattern in (row.says, row.beside) if pattern}
 
 
 def parts(line: str) -> Iterator[str]:
@@ -172,9 +197,14 @@ def _channel(found: Read, message: str, times: int) -> bool:
         _count(found.channels, f"NET/{name}{net.group('gdr') or ''}", times)
     elif inside := INSIDE.match(way):
         _count(found.channels, inside.group(), times)
-        found.senders.add(int(match.group("sender")))
-        found.receivers.add(int(match.group("receiver")))
+        _between(found, match)
     return True
+
+
+def _between(found: Read, channel: re.Match[str]) -> None:
+    """Note the ranks that a channel inside a node connects."""
+    found.senders.add(int(channel["sender"]))
+    found.receivers.add(int(channel["receiver"]))
 
 
 def _add_messages(found: Read, messages: str) -> None:

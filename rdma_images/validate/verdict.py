@@ -39,7 +39,12 @@ class Verdict:
 
 def verdict(path: Path) -> Verdict:
     """The verdict on the log at `path`, a file or a pipe. Raises RdmaImagesError where that cannot be read."""
-    return of_blocks(job_log.blocks(path), logs())
+    wordings = logs()
+    reader = Reader(wordings)
+    for _, text in job_log.pieces(path):
+        if not reader.is_cut(text):
+            reader.block(job_log.lines(text))
+    return of_read(reader.result(), wordings)
 
 
 def logs() -> NcclLogs:

@@ -69,7 +69,8 @@ def _network(name: LegName, said: Verdict, held: Held, read: Logs) -> Iterator[P
     elif said.network == "one node" and held.nodes in (None, 1):
         return
     elif said.network not in WANTED[held.fabric] or not said.good:
-        yield Problem(said.sentence, FIXES[held.fabric], where or tuple(chain(*read.processes.evidence.values()))[:4])
+        evidence = sorted(read.processes.evidence.items(), key=lambda one: one[0] not in said.sentence)
+        yield Problem(said.sentence, FIXES[held.fabric], where or tuple(chain(*(places for _, places in evidence)))[:4])
 
 
 def _ranks(found: Iterable[Node]) -> set[int]:

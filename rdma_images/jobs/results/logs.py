@@ -7,10 +7,11 @@ from pathlib import Path
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.jobs.results import nccl_tests_json
 from rdma_images.jobs.results.nccl_tests import Table
-from rdma_images.jobs.results.processes import Channel, Processes
+from rdma_images.jobs.results.processes import MARKS as OF_PROCESSES
+from rdma_images.jobs.results.processes import Processes
 from rdma_images.validate import job_log, nccl_log
+from rdma_images.validate.nccl_lines import COLOUR, USUAL, Channels, Kept, Shapes
 
-CHANNEL = "NCCL INFO Channel "
 MARKS = ("#", "busbw", "Test ")  # of lines that nccl-tests write outside a table
 
 
@@ -25,66 +26,61 @@ class Logs:
 
 def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> Logs:
     """What the logs say. Places are relative to `base`. Raises RdmaImagesError for what cannot be read."""
-    reader = nccl_log.Reader(wordings)
-    rows = (*wordings.causes.values(), *wordings.notes.values(), *wordings.slow.values())
-    processes = Processes(rows)
+    reader, processes = nccl_log.Reader(wordings), Processes()
+    rows = (*wordings.causes.values(), *wordings.notes.values(), *wordings.slow.values(), *wordings.crashes.values())
+    shapes = Shapes(rows, (*MARKS, *nccl_log.MARKS, *OF_PROCESSES))
     tables = []
     for path in logs:
         name = str(path.relative_to(base) if base and path.is_relative_to(base) else path)
         if nccl_tests_json.is_one(path):
             tables.append(nccl_tests_json.read(path, name))
             continue
-        log = _Log(name, reader, processes)
+        log = _Log(name, shapes, reader, processes)
         for number, text in job_log.pieces(path):
-            log.piece(number, text)
+            if not reader.is_cut(text):
+                log.piece(number, text)
         tables.append(log.table)
     return Logs(reader.result(), processes, tuple(tables))
-
-
-@dataclass
-class _Channel:
-    """Lines about one channel."""
-
-    key: Channel
-    where: str  # of the first
-    times: int = 1
 
 
 class _Log:
     """One log of text."""
 
-    def __init__(self, name: str, reader: nccl_log.Reader, processes: Processes) -> None:
-        self.name, self.reader, self.processes, self.table = name, reader, processes, Table()
+    def __init__(self, name: str, shapes: Shapes, reader: nccl_log.Reader, processes: Processes) -> None:
+        self.name, self.shapes, self.reader, self.processes, self.table = name, shapes, reader, processes, Table()
 
     def piece(self, number: int, text: str) -> None:
         """Read a piece of it, which begins in the line `number`."""
-        usual: dict[tuple[str, str], _Channel] = {}  # what stands before "NCCL", and from "via" on
-        others: list[tuple[int, str]] = []
-        for line in text.split("\n"):
-            at = line.find("NCCL ")
-            via = line.find(" via NET/", at) if at >= 0 else -1
-            # The whole expression for the first line of a kind alone: there are thousands of each.
-            if via > 0 and (known := usual.get((line[:at], line[via:]))) and line.startswith(CHANNEL, at):
-                known.times += 1
-            elif via > 0 and (found := nccl_log.USUAL.fullmatch(line, at)):
-                key = (found["network"], found["device"], found["gdr"] is not None)
-                usual[line[:at], line[via:]] = _Channel(key, f"{self.name}:{number}")
-            else:
-                others.append((number, line))
-                if at >= 0 or self.table.open or any(mark in line for mark in MARKS):
-                    self._line(line, f"{self.name}:{number}")
-            if via > 0 and self.table.open:
+        text = COLOUR.sub("", text).replace("\r\n", "\n")
+        channels = Channels()
+        kept: list[Kept] = []
+        shapes = self.shapes.of(text)
+        for line, shape in zip(text.split("\n"), shapes, strict=True):
+            if shape is USUAL and channels.take(number, line):
+                if self.table.open:
+                    self.table.beside(line)
+            elif shape.matters:
+                kept.append((line, shape))
+                where = f"{self.name}:{number}"
+                self.processes.meanings(shape.rows, line, where)
+                self._line(line, where)
+            elif self.table.open and shape.nccl:
                 self.table.beside(line)
+            elif self.table.open:
+                self._line(line, f"{self.name}:{number}")
             number += 1
-        for (before, _), one in usual.items():
-            self.reader.channels(one.key[0], one.key[2], one.times)
-            if process := self.processes.of(before):
-                process.channel(one.key, one.where, one.times)
-        self.processes.meanings(self.name, others)
-        self.reader.block(job_log.lines("\n".join(line for _, line in others)))
+        self._channels(channels)
+        self.reader.sifted(text, kept, channels, any(shape.nccl for shape in set(shapes)))
+
+    def _channels(self, found: Channels) -> None:
+        """Note the channels over a network of lines that say nothing else."""
+        for (who, _), one in found.network.items():
+            key = (one.match["network"], one.match["device"], one.match["gdr"] is not None)
+            if process := self.processes.of(who):
+                process.channel(key, f"{self.name}:{one.number}", one.times)
 
     def _line(self, line: str, where: str) -> None:
-        """Read a line that is not a usual one."""
+        """Read a line that says more than a channel."""
         for part in nccl_log.parts(line):
             before, *messages = nccl_log.MESSAGE.split(part[: job_log.LONGEST])
             if messages:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from rdma_images.facts.nccl_logs import Wording
@@ -11,7 +11,16 @@ from rdma_images.validate import nccl_log
 
 Channel = tuple[str, str, bool]  # network, device, GPUDirect
 
-MARKS = (" rank ", "NET/", "NCCL version", "NCCL_HOSTID")  # of the messages that are looked into
+# Of the messages that are looked into.
+MARKS = (
+    " rank ",
+    "NET/OFI Initializing ",
+    "NET/OFI Using ",
+    "NET/OFI Selected ",
+    "NET/IB",
+    "NCCL version",
+    "NCCL_HOSTID",
+)
 LARGEST = 1000  # different channels of a process
 EXAMPLES = 3  # lines that are named for one wording
 MOST = 20_000  # processes, or different prefixes of lines
@@ -54,11 +63,10 @@ class Process:
 class Processes:
     """Those of a job, and how large it said that it is."""
 
-    def __init__(self, wordings: Iterable[Wording] = ()) -> None:
+    def __init__(self) -> None:
         self.ranks = self.nodes = 0  # of the largest communicator
         self.found: dict[tuple[str, str], Process] = {}
         self.evidence: dict[str, list[str]] = {}  # a meaning -> the first lines that have it
-        self._wordings = tuple(wordings)
         self._prefixes: dict[str, Process | None] = {}
 
     def of(self, prefix: str) -> Process | None:
@@ -78,14 +86,10 @@ class Processes:
         """The ranks of a process in the job's largest communicator: a training has smaller ones beside it."""
         return process.communicators.get(self.ranks, {})
 
-    def meanings(self, name: str, lines: Sequence[tuple[int, str]]) -> None:
-        """Note where the wordings are found first, in numbered lines of the log called `name`."""
-        text = "\n".join(line for _, line in lines)
-        for row in self._wordings:
-            # A search in the whole text costs a fraction of one in each line, and mostly finds nothing.
-            if re.search(row.says, text, re.MULTILINE):
-                for number, line in lines:
-                    self._evidence(row.meaning(line), f"{name}:{number}")
+    def meanings(self, rows: Iterable[Wording], line: str, where: str) -> None:
+        """Note which of the wordings the line has."""
+        for row in rows:
+            self._evidence(row.meaning(line), where)
 
     def _evidence(self, meaning: str | None, where: str) -> None:
         """Keep the first lines of a meaning."""
@@ -96,7 +100,7 @@ class Processes:
 
     def message(self, process: Process | None, message: str, where: str) -> None:
         """Note what another line of NCCL's says."""
-        if process is None or not any(mark in message for mark in MARKS):
+        if process is None:
             return
         if match := CHANNEL.match(message):
             process.channel((match[1], match[2], match[3] is not None), where)

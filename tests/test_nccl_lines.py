@@ -1,0 +1,126 @@
+"""Which lines of a log are looked into: what they say is found, however many are like them but for their numbers."""
+
+from pathlib import Path
+
+import pytest
+
+from rdma_images.jobs.results import collected
+from rdma_images.validate import nccl_lines, verdict
+from rdma_images.validate.nccl_lines import FOREIGN, QUIET, USUAL, Channels, Shapes
+
+WORDINGS = verdict.logs()
+ROWS = (
+    *WORDINGS.causes.values(),
+    *WORDINGS.notes.values(),
+    *WORDINGS.slow.values(),
+    *WORDINGS.crashes.values(),
+)
+WHO = "vm:1:1 [0] NCCL INFO "
+CHANNEL = f"{WHO}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA"
+
+
+@pytest.mark.parametrize("says", sorted({row.says for row in ROWS}))
+def test_every_wording_begins_with_plain_text(says: str) -> None:
+    """Without it every line of a log would be looked into for this wording."""
+    (shape,) = Shapes([row for row in ROWS if row.says == says], ()).of("a line of something else")
+    assert shape is FOREIGN
+
+
+@pytest.mark.parametrize(
+    ("says", "line", "is_found"),
+    [
+        ("one two", "one two", True),
+        ("one 2a?", "one 2", True),
+        ("one|two", "two", True),
+        (r"one \(|two", "two", True),
+        (r"one (two|three)", "one four", True),
+        (r"one (two|three)", "three", False),
+        ("[Oo]ne", "anything", True),
+    ],
+)
+def test_a_line_that_may_have_a_wording_is_never_missed(says: str, line: str, is_found: bool) -> None:
+    row = ROWS[0].model_copy(update={"says": says})
+    (shape,) = Shapes([row], ()).of(line)
+    assert (shape.rows == (row,)) is is_found
+
+
+def test_lines_are_sorted_by_what_they_can_mean() -> None:
+    lines = [
+        "step 12 loss 0.3",
+        f"{WHO}opCount 1f sendbuff 0x7fab",
+        CHANNEL,
+        f"{WHO}Channel 00/16 : 0 1 2 3",
+        f"{WHO}NCCL_ALGO set by environment to Ring",
+        '{"log": "x"}',
+        "\x07bell",
+    ]
+    shapes = Shapes(ROWS, ()).of("\n".join(lines))
+    assert shapes[:4] == [FOREIGN, QUIET, USUAL, QUIET]
+    assert [row.why for row in shapes[4].rows] == [WORDINGS.slow["algorithm"].why]
+    assert all(shape.matters and shape.raw for shape in shapes[5:])
+
+
+def test_of_lines_alike_the_one_that_means_something_is_found(tmp_path: Path) -> None:
+    """Lines that differ in a number alone have one shape, and not one meaning."""
+    alike = [f"{WHO}NCCL_P2P_DISABLE set by environment to {n}" for n in (0, 0, 1)]
+    (tmp_path / "0.log").write_text("\n".join([*alike, CHANNEL, ""]))
+    (leg,) = collected.of_logs([tmp_path]).legs
+    assert leg.slow == {WORDINGS.slow["p2p"].why: ("0.log:3",)}
+
+
+def test_more_shapes_than_are_remembered_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl_lines, "MOST", 2)
+    shapes = Shapes(ROWS, ())
+    lines = ["u v", CHANNEL, f"{WHO}x", "y" * 5000, "z"]
+    assert [shapes.of("\n".join(lines)) for _ in range(2)] == [[FOREIGN, USUAL, QUIET, FOREIGN, FOREIGN]] * 2
+    assert len(shapes) <= 2
+
+
+@pytest.mark.parametrize(
+    ("line", "is_taken"),
+    [
+        (CHANNEL, True),
+        (f"2026-11-22T06:00:00.1Z {CHANNEL}", True),
+        (f"{WHO}Channel 03 : 0[1b000] -> 1[1c000] via P2P/IPC/read", True),
+        (f"{CHANNEL} {CHANNEL}", False),
+        (CHANNEL[:-3], False),
+        (f"{WHO}Channel 03 : 0[1b000] -> 1[1c000] via something", False),
+    ],
+)
+def test_a_channel_is_counted_only_where_it_fills_its_line(line: str, is_taken: bool) -> None:
+    channels = Channels()
+    assert [channels.take(n, line) for n in range(3)] == [is_taken] * 3
+    counted = [*channels.network.values(), *channels.node.values()]
+    assert [one.times for one in counted] == [3] * is_taken
+
+
+def test_lines_with_times_are_of_one_process() -> None:
+    channels = Channels()
+    assert all(channels.take(n, f"2026-11-22T06:00:0{n}Z {CHANNEL}") for n in range(9))
+    assert [one.times for one in channels.network.values()] == [9]
+
+
+def test_colours_of_a_launcher_hide_nothing(tmp_path: Path) -> None:
+    lines = [CHANNEL, f"{WHO}NCCL_ALGO set by environment to Ring", f"{WHO}comm 0x1 rank 0 nranks 16"]
+    (tmp_path / "0.log").write_text("".join(f"\x1b[36m(head, rank=0)\x1b[0m {line}\n" for line in lines))
+    (leg,) = collected.of_logs([tmp_path]).legs
+    assert leg.channels == {"NET/Libfabric/GDRDMA": 1}
+    assert "NCCL_ALGO=Ring leaves NCCL no choice of the algorithm" in leg.slow
+    assert [node.ranks for node in leg.nodes] == [(0,)]
+
+
+def test_a_log_that_is_cut_in_a_channel_does_not_deny_gpudirect(tmp_path: Path) -> None:
+    """Wherever a log of limited size ends, its last line says nothing about GPUDirect."""
+    path = tmp_path / "0.log"
+    for end in range(CHANNEL.index("NET/"), len(CHANNEL)):
+        path.write_text(f"{WHO}comm 0x1 rank 0 nranks 16\n{CHANNEL}\n{CHANNEL[:end]}")
+        (leg,) = collected.of_logs([path]).legs
+        assert [node.gpudirect.value for node in leg.nodes if node.gpudirect] == ["yes"]
+        assert {name for name in leg.channels if "GDRDMA" not in name} == set()
+        assert dict(verdict.verdict(path).channels) == dict(leg.channels)
+
+
+def test_the_last_channel_counts_where_no_other_says_gpudirect(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    path.write_text(CHANNEL.removesuffix("/GDRDMA"))
+    assert verdict.verdict(path).channels == {"NET/Libfabric": 1}
