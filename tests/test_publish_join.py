@@ -53,7 +53,7 @@ def put(there: Repository, image: Image, created: str = "2026-11-21T08:00:00Z") 
     return manifest
 
 
-def publish(there: Repository, image: Image, **more: str) -> Manifest:
+def publish(there: Repository, image: Image, rehearsal: tuple[str, ...] = (), **more: str) -> Manifest:
     """The same, and the publication of this machine that says so."""
     manifest = put(there, image, **more)
     ref = f"{there.ref}@{manifest.digest}"
@@ -70,7 +70,7 @@ def publish(there: Repository, image: Image, **more: str) -> Manifest:
             requires={},
             suite="sha256:2",
             allowed_red=(),
-            rehearsal=(),
+            rehearsal=rehearsal,
             places={"local": made},
         )
     )
@@ -81,6 +81,16 @@ def joined(images: list[Image], entry: Oci, signer: Signer | None = None) -> joi
     publisher = Publisher(lambda: pytest.fail("nothing is sent"), Lines(lambda _: None), signer, Pace(1))
     (outcome,) = join.join(images, matrix.load(), {"local": entry}, publisher)
     return outcome
+
+
+def test_the_index_of_a_rehearsal_says_so_in_its_tags(images: list[Image], place: tuple[Repository, Oci]) -> None:
+    there, entry = place
+    for image in images:
+        publish(there, image, ("efa-installer-1.50.0",) if image is images[1] else ())
+    outcome = joined(images, entry)
+    assert outcome.error == ""
+    assert outcome.tags == (f"{images[0].tag}-rehearsal", "2.15-rehearsal", "latest-rehearsal")
+    assert [there.head(tag) is None for tag in (images[0].tag, "2.15", "latest")] == [True] * 3
 
 
 def test_both_platforms_are_found_under_the_plain_tag_and_the_short_ones(

@@ -13,7 +13,7 @@ from rdma_images.publish.moving import move
 from rdma_images.publish.repair import digest_under
 from rdma_images.publish.send import Publisher
 from rdma_images.publish.signing import ImageSigner
-from rdma_images.publish.tags import Tags, own, tags
+from rdma_images.publish.tags import REHEARSAL, Tags, own, tags
 from rdma_images.registry import faults
 from rdma_images.registry.client import OCI_INDEX, Descriptor, Manifest, Repository, canonical
 from rdma_images.registry.registries import Registry
@@ -64,6 +64,8 @@ def join(
 
 def _join(target: str, tag: str, members: Members, place: Destination, publisher: Publisher) -> Joined:
     repository = place.repository(target)
+    ending = REHEARSAL if any(_is_rehearsal(image) for image, _ in members.values()) else ""
+    tag += ending
     index = _index(
         {
             platform: publisher.retry(partial(_member, image, its.full, place, repository, publisher))
@@ -79,9 +81,15 @@ def _join(target: str, tag: str, members: Members, place: Destination, publisher
             signing.sign((), publisher.retry)
     if publisher.retry(partial(digest_under, full, repository)) != index.digest:
         publisher.retry(partial(repository.put_manifest, full, index))
-    short = tuple(dict.fromkeys(name for _, its in members.values() for name in its.short))
+    short = tuple(dict.fromkeys(name + ending for _, its in members.values() for name in its.short))
     moved = publisher.retry(partial(move, short, index.digest, repository, publisher.watcher.line))
     return Joined(place.name, tag, f"{repository.ref}@{index.digest}", tuple(sorted(members)), (full, *moved))
+
+
+def _is_rehearsal(image: Image) -> bool:
+    """Whether stand-ins are in what was published of an image here."""
+    known = publication.PUBLICATION.usable(image.id)
+    return known is not None and bool(known.rehearsal)
 
 
 def _member(image: Image, tag: str, place: Destination, repository: Repository, publisher: Publisher) -> Manifest:
