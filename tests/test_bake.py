@@ -23,18 +23,18 @@ def file(image: Image) -> dict[str, dict[str, dict[str, object]]]:
         image=image,
         dockerfile=paths.image_folder(image.id) / "Dockerfile",
         ref="rdma-images/efa-pytorch:x",
-        contexts={"builder": "target:builder-debian13", "base": "target:base-debian13"},
+        contexts={"builder": "target:builder-debian13", "base": "target:base-debian13-arm64"},
         labels={"io.rdma-images.target": "efa-pytorch"},
         created=1_700_000_000,
     )
     tar = Path("/somewhere/debian13.tar")
-    helpers = [bake.bootstrapped(role, "debian13", tar) for role in ("base", "builder")]
+    helpers = [bake.bootstrapped("base", "debian13", tar, "linux/arm64"), bake.bootstrapped("builder", "debian13", tar)]
     return bake.bake_file([wanted], helpers)
 
 
 def test_only_images_are_asked_for(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
     assert file["group"]["default"]["targets"] == [bake.name_of(image.id)]
-    assert set(file["target"]) == {bake.name_of(image.id), "base-debian13", "builder-debian13"}
+    assert set(file["target"]) == {bake.name_of(image.id), "base-debian13-arm64", "builder-debian13"}
 
 
 def test_names_have_no_dots(file: dict[str, dict[str, dict[str, object]]]) -> None:
@@ -43,7 +43,7 @@ def test_names_have_no_dots(file: dict[str, dict[str, dict[str, object]]]) -> No
 
 def test_paths_of_the_project_are_relative(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
     assert file["target"][bake.name_of(image.id)]["context"] == f"build/images/{image.id}"
-    assert file["target"]["base-debian13"]["context"] == "/somewhere"
+    assert file["target"]["base-debian13-arm64"]["context"] == "/somewhere"
 
 
 def test_the_created_time_is_the_sources(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
@@ -51,7 +51,14 @@ def test_the_created_time_is_the_sources(file: dict[str, dict[str, dict[str, obj
 
 
 def test_a_base_is_the_tar_and_nothing_else(file: dict[str, dict[str, dict[str, object]]]) -> None:
-    assert file["target"]["base-debian13"]["dockerfile-inline"] == "FROM scratch\nADD debian13.tar /\n"
+    assert file["target"]["base-debian13-arm64"]["dockerfile-inline"] == "FROM scratch\nADD debian13.tar /\n"
+
+
+def test_a_base_is_of_the_images_platform_and_the_builder_of_the_machines_own(
+    file: dict[str, dict[str, dict[str, object]]],
+) -> None:
+    assert file["target"]["base-debian13-arm64"]["platforms"] == ["linux/arm64"]
+    assert "platforms" not in file["target"]["builder-debian13"]
 
 
 def test_a_variable_of_a_dockerfile_is_left_to_the_dockerfile() -> None:
@@ -62,7 +69,7 @@ def test_a_variable_of_a_dockerfile_is_left_to_the_dockerfile() -> None:
 
 
 def test_a_helper_leaves_no_image(file: dict[str, dict[str, dict[str, object]]]) -> None:
-    assert file["target"]["base-debian13"]["output"] == ["type=cacheonly"]
+    assert file["target"]["base-debian13-arm64"]["output"] == ["type=cacheonly"]
 
 
 def test_no_secret_is_in_the_file_that_is_kept(file: dict[str, dict[str, dict[str, object]]]) -> None:
@@ -73,7 +80,7 @@ def test_each_target_gets_its_own_secrets(file: dict[str, dict[str, dict[str, ob
     name = bake.name_of(image.id)
     secrets = {target: {"netrc": Path(f"/run/{target}/netrc")} for target in file["target"]}
     run = bake.run_file(file, secrets, {name: "type=image,name=x"})
-    assert run["target"]["base-debian13"] == {"secret": ["type=file,id=netrc,src=/run/base-debian13/netrc"]}
+    assert run["target"]["base-debian13-arm64"] == {"secret": ["type=file,id=netrc,src=/run/base-debian13-arm64/netrc"]}
     assert run["target"][name]["output"] == ["type=image,name=x"]
 
 

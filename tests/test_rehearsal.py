@@ -118,7 +118,7 @@ def test_a_mirror_is_asked_before_a_stand_in(project: Project) -> None:
 
 
 def contexts(folder: Path) -> Contexts:
-    return Contexts(KNOWN, lambda source: folder / source.id, lambda base: folder / f"{base}.tar")
+    return Contexts(KNOWN, lambda source: folder / source.id, lambda base, _: folder / f"{base}.tar")
 
 
 def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(project: Project, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_what_is_laid_over_a_base_is_laid_over_a_stand_in_alone(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (plain,) = rehearsal.with_stand_in_bases(planned("erdma-pytorch"), project)
-    assert contexts(tmp_path).of(plain, supplies(plain, project))["base"] == "target:base-debian13"
+    assert contexts(tmp_path).of(plain, supplies(plain, project))["base"] == "target:base-debian13-amd64"
     digest = f"sha256:{'a' * 64}"
     monkeypatch.setattr(reachable, "image", lambda *_: (True, "sha256:1"))
     monkeypatch.setattr(pins, "bases", lambda: {KNOWN.bases.bases[CUDA].image: digest})

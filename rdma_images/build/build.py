@@ -109,8 +109,8 @@ def _report_up_to_date(ready: Mapping[str, Build], progress: Progress) -> None:
 def bake_file(orders: Sequence[Order], project: Project, rehearse: bool) -> Path:
     """Write build/bake.json for `orders`, to read or to build by hand; downloads nothing."""
 
-    def made(base: str) -> Path:
-        known = bootstrap.known(base)
+    def made(base: str, platform: str) -> Path:
+        known = bootstrap.known(base, platform)
         return paths.state_folder() / "bases" / (known.tar if known else f"{base}.tar")
 
     def kept(source: Source) -> Path:
@@ -130,13 +130,17 @@ def _build(
 ) -> dict[str, Build]:
     """Check that every source answers, download, bake, and write each image's build.json."""
     begun = time.monotonic()
-    platforms.require((o.image.platform for o in orders), engine, options.builder)
+    platforms.require((o.image.platform for o in orders), engine, options.builder, progress)
     supplies = {o.image.id: preflight.supply(o.sources, project.mirrors, options.rehearse) for o in orders}
     everything = [one for several in supplies.values() for one in several]
     preflight.require(everything)
     space_needed.require(orders, engine, wheel_contexts.usable(engine, options))
     downloads = fetch(everything, project.mirrors, progress)
-    contexts = Contexts(project.facts, lambda source: downloads[source.id], lambda base: bootstrap.base(base, progress))
+
+    def bootstrapped(base: str, platform: str) -> Path:
+        return bootstrap.base(base, progress, platform=platform)
+
+    contexts = Contexts(project.facts, lambda source: downloads[source.id], bootstrapped)
     made_from = labels.revision()
     targets = _targets(orders, supplies, contexts, project, made_from)
     file = bake.bake_file(targets, list(contexts.helpers.values()))

@@ -7,6 +7,7 @@ from pathlib import Path
 from rdma_images.build import stand_ins
 from rdma_images.core.model import Image, Source, Supply
 from rdma_images.facts import Facts
+from rdma_images.inputs.sources import BUILD_PLATFORM
 from rdma_images.render.bake import HelperTarget, bootstrapped
 
 
@@ -16,7 +17,7 @@ class Contexts:
 
     facts: Facts
     download: Callable[[Source], Path]  # where the verified download of a source is, in a folder of its own
-    base_tar: Callable[[str], Path]  # where the tar of a bootstrapped base is
+    base_tar: Callable[[str, str], Path]  # where the tar of a bootstrapped base is, by its name and platform
     helpers: dict[str, HelperTarget] = field(default_factory=dict)
     # Helper target -> id of the image whose secrets it gets: the first image that uses it.
     users: dict[str, str] = field(default_factory=dict)
@@ -37,10 +38,12 @@ class Contexts:
     def _base(self, one: Supply, image: Image) -> str:
         if one.via not in ("bootstrap", "stand-in"):
             return one.address
-        tar = self.base_tar(one.address)
+        platform = one.source.extra["platform"]
+        tar = self.base_tar(one.address, platform)
         if one.via == "stand-in" and "laid-over" in one.source.extra:
             return self._add(stand_ins.base(one.source, image, self.facts, tar))
-        return self._add(bootstrapped(str(one.source.context), one.address, tar))
+        own = "" if platform == BUILD_PLATFORM else platform
+        return self._add(bootstrapped(str(one.source.context), one.address, tar, own))
 
     def _download(self, one: Supply, image: Image, base: str) -> str:
         if one.via == "stand-in":

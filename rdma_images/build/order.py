@@ -88,8 +88,8 @@ def _toolkit(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
 
 def _bases(wanted: Sequence[Source]) -> dict[str, str]:
     """Bootstrapped base -> its tar's name (which has the digest) on this machine."""
-    names = {source.extra["bootstrap"] for source in wanted if "bootstrap" in source.extra}
-    made = {name: bootstrap.known(name) for name in names}
+    named = {(one.extra["bootstrap"], one.extra["platform"]) for one in wanted if "bootstrap" in one.extra}
+    made = {bootstrap.key(*one): bootstrap.known(*one) for one in named}
     return {name: base.tar if base else "not made yet" for name, base in made.items()}
 
 

@@ -19,6 +19,7 @@ def stand_in(source: Source, image: Image, facts: Facts, base: str) -> HelperTar
     return HelperTarget(
         name=name_of(f"stand-in-{source.id}-{image.axes['base']}-{image.platform.rpartition('/')[2]}"),
         folder=_folder(source.component),
+        platform=image.platform,
         arguments=_arguments(image, facts),
         contexts={"base": base, SHARED: paths.shown(_folder(SHARED))},
     )
@@ -34,6 +35,7 @@ def base(source: Source, image: Image, facts: Facts, tar: Path) -> HelperTarget:
     return HelperTarget(
         name=name_of(f"stand-in-{source.id}-{image.platform.rpartition('/')[2]}"),
         folder=tar.parent,
+        platform=image.platform,
         inline=(laid_over / "Dockerfile").read_text(encoding="utf-8"),
         arguments={**_arguments(image, facts), "TAR": tar.name},
         contexts={LAID_OVER: paths.shown(laid_over)},

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from rdma_images.core import atomic, disk_space, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError, near
 from rdma_images.core.paths import state_folder
 from rdma_images.core.progress import Progress, silent
-from rdma_images.debian import host_apt, unpacked
+from rdma_images.debian import emulation, host_apt, unpacked
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ HOOKS = (
 class Base:
     """What was bootstrapped, written beside its tar."""
 
-    name: str  # "debian13"
+    name: str  # "debian13"; of a foreign platform "debian13-arm64"
     suite: str
     archive: str  # digest of the signed release files it was made from
     epoch: int  # seconds since 1970: the youngest of their dates, and the time of every younger file in the tar
@@ -74,27 +75,33 @@ class Base:
     tar: str  # the tar's file name
 
 
-def base(name: str, progress: Progress = silent, refresh: bool = False) -> Path:
-    """The tar of the root file system of `name` ("debian13").
+def base(name: str, progress: Progress = silent, refresh: bool = False, platform: str = "") -> Path:
+    """The tar of the root file system of `name` ("debian13"), for this host or a foreign `platform` ("linux/arm64").
 
     An existing tar is returned as it is; with `refresh`, only if the archive has not changed since. The tar has the
     essential packages, apt and ca-certificates (nothing in the image could use TLS without them), no documentation, and
     nothing of this host. Equal signed release files give equal bytes: mmdebstrap sets every time to theirs. Raises
-    RefusedError for an unknown name, RdmaImagesError where the archive is unreachable or fails verification.
+    RefusedError for an unknown name and for a platform that cannot be emulated, RdmaImagesError where the archive is
+    unreachable or fails verification.
     """
     if name not in SUITES:
         raise RefusedError(f"no base {name!r} can be bootstrapped\n{near(name, SUITES)}")
-    with locking.hold(f"base-{name}", f"bootstrapping {name}", progress):
-        made = known(name)
+    called = key(name, platform)
+    with locking.hold(f"base-{called}", f"bootstrapping {called}", progress):
+        made = known(name, platform)
         if made and not refresh:
             return folder() / made.tar
-        apt = unpacked.apt(SUITES[name].codename, unpacked.folder_of("apt", f"base-{name}"))
+        apt = unpacked.apt(SUITES[name].codename, unpacked.folder_of("apt", f"base-{called}"))
         tool = unpacked.fetch(["mmdebstrap"], TOOL_SUITE, unpacked.folder_of("packages", "mmdebstrap"), progress)
         if made and (made.archive, made.mmdebstrap) == (apt.state(), unpacked.fetched(tool)["mmdebstrap"]):
             return folder() / made.tar
-        disk_space.require(DISK_SPACE, f"bootstrapping {name}")
-        progress(f"bootstrapping {name} from Debian's archive")
-        return _bootstrap(name, apt, tool, progress)
+        disk_space.require(DISK_SPACE, f"bootstrapping {called}")
+        if emulation.is_foreign(platform):
+            emulation.ensure(platform, progress)
+            progress(f"bootstrapping {called} from Debian's archive, emulated: this takes minutes, once")
+        else:
+            progress(f"bootstrapping {called} from Debian's archive")
+        return _bootstrap(name, platform, apt, tool, progress)
 
 
 def folder() -> Path:
@@ -102,49 +109,72 @@ def folder() -> Path:
     return state_folder() / "bases"
 
 
-def known(name: str) -> Base | None:
-    """The last bootstrapped base `name`; None where its tar is gone or its recipe has changed."""
+def known(name: str, platform: str = "") -> Base | None:
+    """The last bootstrapped base `name` for a platform; None where its tar is gone or its recipe has changed."""
     try:
-        found = Base(**json.loads((folder() / f"{name}.json").read_text(encoding="utf-8")))
+        found = Base(**json.loads((folder() / f"{key(name, platform)}.json").read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    return found if found.recipe == _recipe(name) and (folder() / found.tar).exists() else None
+    return found if found.recipe == _recipe(name, platform) and (folder() / found.tar).exists() else None
 
 
-def _bootstrap(name: str, apt: unpacked.Apt, tool: Path, progress: Progress) -> Path:
+def key(name: str, platform: str) -> str:
+    """What a base is called in the state folder: "debian13", and of a foreign platform "debian13-arm64"."""
+    return f"{name}-{_architecture(platform)}" if emulation.is_foreign(platform) else name
+
+
+def _architecture(platform: str) -> str:
+    """Debian's name of a platform's architecture, which is Docker's, too."""
+    return platform.rpartition("/")[2]
+
+
+def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress: Progress) -> Path:
     """Make the tar in a work folder, then move it into place and write its record."""
-    work = folder() / f".{name}.new"
+    called = key(name, platform)
+    work = folder() / f".{called}.new"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
         epoch = _epoch(apt)
-        _mmdebstrap(apt, SUITES[name], tool, epoch, work, progress)
+        _mmdebstrap(apt, _options(name, platform), tool, epoch, work, progress)
         archive = apt.state()
         if (work / "archive").read_text(encoding="utf-8").split()[0] != archive:
-            raise RdmaImagesError(f"Debian's archive changed while {name} was made from it\nrun the command again")
-        recipe = _recipe(name)
-        tar = f"{name}-{archive[:12]}-{recipe[:8]}.tar"
+            raise RdmaImagesError(f"Debian's archive changed while {called} was made from it\nrun the command again")
+        recipe = _recipe(name, platform)
+        tar = f"{called}-{archive[:12]}-{recipe[:8]}.tar"
         (work / "root.tar").replace(folder() / tar)
-        made = Base(name, apt.suite, archive, epoch, recipe, unpacked.fetched(tool)["mmdebstrap"], tar)
-        atomic.write(folder() / f"{name}.json", json.dumps(asdict(made), indent=1))
+        made = Base(called, apt.suite, archive, epoch, recipe, unpacked.fetched(tool)["mmdebstrap"], tar)
+        atomic.write(folder() / f"{called}.json", json.dumps(asdict(made), indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return folder() / tar
 
 
-def _recipe(name: str) -> str:
+def _recipe(name: str, platform: str = "") -> str:
     """A digest of mmdebstrap's options for `name`."""
-    return unpacked.digest("\n".join((*SUITES[name].options, *OPTIONS, *DPKG_OPTIONS, *HOOKS)).encode())
+    return unpacked.digest("\n".join((*_options(name, platform), *OPTIONS, *DPKG_OPTIONS, *HOOKS)).encode())
 
 
-def _mmdebstrap(apt: unpacked.Apt, suite: Suite, tool: Path, epoch: int, work: Path, progress: Progress) -> None:
-    """Run mmdebstrap: root.tar, and the digest of the release files it used (`archive`), into `work`."""
+def _options(name: str, platform: str) -> tuple[str, ...]:
+    """mmdebstrap's options for one base alone. It would look for an emulator by the name of another package."""
+    if not emulation.is_foreign(platform):
+        return SUITES[name].options
+    return (*SUITES[name].options, f"--architectures={_architecture(platform)}", "--skip=check/qemu")
+
+
+def _mmdebstrap(
+    apt: unpacked.Apt, options: Sequence[str], tool: Path, epoch: int, work: Path, progress: Progress
+) -> None:
+    """Run mmdebstrap: root.tar, and the digest of the release files it used (`archive`), into `work`.
+
+    `options` are those of one base alone.
+    """
     default = _default_sources(apt.suite, progress).sources(apt.suite)
     (work / "default.sources").write_text(default, encoding="utf-8")
     (work / "network.conf").write_text(host_apt.acquire_settings(), encoding="utf-8")
     # In a mount namespace of its own: the mounts of a killed run end with it.
     argv = ["unshare", "--mount", str(tool / "usr/bin/mmdebstrap"), *OPTIONS, "--quiet"]
-    argv += [option.format(hooks=tool / "usr/share/mmdebstrap/hooks") for option in suite.options]
+    argv += [option.format(hooks=tool / "usr/share/mmdebstrap/hooks") for option in options]
     argv += [f"--aptopt={work / 'network.conf'}", *(f"--dpkgopt={option}" for option in DPKG_OPTIONS)]
     argv += [f"--customize-hook={hook}" for hook in HOOKS]
     argv += [apt.suite, str(work / "root.tar"), str(apt.sources)]

@@ -12,7 +12,7 @@ from rdma_images.core import atomic, locking
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
-from rdma_images.debian import bootstrap, host_apt, unpacked
+from rdma_images.debian import bootstrap, emulation, host_apt, unpacked
 from rdma_images.engine import daemon_api, daemons, docker_command
 from rdma_images.engine.found import store
 from rdma_images.engine.layout import Layout, layout, write_configuration
@@ -73,8 +73,8 @@ def up(progress: Progress = silent) -> Engine:
 
 
 def down(purge: bool = False, progress: Progress = silent) -> bool:
-    """End the private engine: no process, mount or socket stays. With `purge` its packages, images and cache go
-    too, and the bases and what else came from Debian's archive.
+    """End the private engine: no process, mount, socket or emulator stays. With `purge` its packages, images and cache
+    go too, and the bases and what else came from Debian's archive.
 
     Answers whether there was anything to end or remove. Raises RdmaImagesError where something cannot be ended.
     """
@@ -84,10 +84,11 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
         return False
     with locking.hold("engine", "ending the private engine", progress):
         ran = daemons.end(place)
+        emulated = emulation.drop()
         for folder in kept if purge else ():
             progress(f"removing {folder}")
             shutil.rmtree(folder)
-    return ran or purge
+    return ran or emulated or purge
 
 
 def _patiently(place: Layout, progress: Progress) -> Engine | None:

@@ -11,6 +11,7 @@ from rdma_images.core import disk_space, locking
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.sizes import readable
+from rdma_images.debian import emulation
 from rdma_images.engine import daemon_api, daemons, found, private
 from rdma_images.engine.layout import Layout, layout
 from rdma_images.engine.model import Engine
@@ -26,6 +27,7 @@ class Status:
     trouble: str = ""  # why there is none
     versions: Mapping[str, str] = field(default_factory=dict)  # by program
     pids: Mapping[str, int] = field(default_factory=dict)  # of the private engine's daemons
+    emulated: tuple[str, ...] = ()  # platforms whose programs run here until the private engine is ended
     folder: str = ""  # of the private engine
     folder_used: int | None = None
     disk_free: int | None = None
@@ -55,6 +57,7 @@ def status() -> Status:
         "folder": str(place.root),
         "folder_used": disk_space.used(place.root),
         "disk_free": disk_space.free(place.root),
+        "emulated": emulation.registered(),
         "locks": locking.holders(),
     }
     if private_one is None:
@@ -84,6 +87,8 @@ def table(seen: Status) -> Table:
         rows.add_row("versions", ", ".join(f"{name} {version}" for name, version in seen.versions.items()))
     if seen.pids:
         rows.add_row("processes", ", ".join(f"{name} {pid}" for name, pid in seen.pids.items()))
+    if seen.emulated:
+        rows.add_row("emulates", f"{', '.join(seen.emulated)}, until `{COMMAND} engine.down`")
     if seen.folder_used is not None:
         free = f", {_gb(seen.disk_free)} free there" if seen.disk_free is not None else ""
         rows.add_row("disk", f"{_gb(seen.folder_used)} in {seen.folder}{free}")

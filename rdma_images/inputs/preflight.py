@@ -192,7 +192,7 @@ def _asker(way: Way, source: Source, replaced: Mirrors) -> Callable[[], reachabl
         return lambda: (False, UNPINNED)
     if source.kind == "base":
         if via in ("bootstrap", "stand-in"):
-            return lambda: reachable.bootstrapped(address)
+            return lambda: reachable.bootstrapped(address, source.extra["platform"])
         return lambda: reachable.image(address.removeprefix(HELD), replaced)
     if source.kind == "apt":
         if not address:

@@ -1,6 +1,5 @@
 """One short question to one address: does it have the source, and how large is it."""
 
-import platform
 import shutil
 
 import requests
@@ -8,10 +7,9 @@ import requests
 from rdma_images.core import files, http
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.sizes import readable
-from rdma_images.debian import bootstrap, host_apt
+from rdma_images.debian import bootstrap, emulation, host_apt
 from rdma_images.inputs import web
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.sources import BUILD_PLATFORM
 from rdma_images.registry import client
 from rdma_images.registry import credentials as publish_secrets
 from rdma_images.registry import http as registry_http
@@ -81,9 +79,10 @@ def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
 
 
 def can_bootstrap(name: str, image_platform: str) -> bool:
-    """Whether this host can make the base from Debian's archive: it is Debian, has apt, and is of that platform."""
-    machine = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}.get(platform.machine())
-    if name not in bootstrap.SUITES or image_platform not in (machine, BUILD_PLATFORM) or not shutil.which("apt-get"):
+    """Whether this host can make the base from Debian's archive: it is Debian, has apt, and runs that platform."""
+    if name not in bootstrap.SUITES or not shutil.which("apt-get"):
+        return False
+    if emulation.is_foreign(image_platform) and emulation.obstacle(image_platform):
         return False
     try:
         host_apt.debian()
@@ -92,9 +91,9 @@ def can_bootstrap(name: str, image_platform: str) -> bool:
     return True
 
 
-def bootstrapped(name: str) -> Answer:
+def bootstrapped(name: str, image_platform: str) -> Answer:
     """A base made on this host: there already, or to be made from the archive, which is asked about as itself."""
-    made = bootstrap.known(name)
+    made = bootstrap.known(name, image_platform)
     return True, f"made before, {made.tar}" if made else "made from Debian's archive on this host"
 
 

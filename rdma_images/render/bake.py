@@ -52,6 +52,7 @@ class HelperTarget:
 
     name: str
     folder: Path
+    platform: str = ""  # of the images that take its files; without it, of the machine that builds
     inline: str | None = None  # the Dockerfile, where the folder has none
     arguments: Mapping[str, str] = field(default_factory=dict)
     contexts: Mapping[str, str] = field(default_factory=dict)
@@ -62,13 +63,15 @@ def name_of(image_id: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", image_id)
 
 
-def bootstrapped(context: str, base: str, tar: Path) -> HelperTarget:
+def bootstrapped(context: str, base: str, tar: Path, platform: str = "") -> HelperTarget:
     """The helper that makes a base from a root file system's tar, for the Dockerfiles' context of that name.
 
     One helper for each context, also where two are equal: buildx 0.13 does not support one target behind two contexts
     of a Dockerfile, and BuildKit does equal work once anyway.
     """
-    return HelperTarget(name=name_of(f"{context}-{base}"), folder=tar.parent, inline=BOOTSTRAP.format(tar=tar.name))
+    architecture = platform and f"-{platform.rpartition('/')[2]}"
+    name = name_of(f"{context}-{base}{architecture}")
+    return HelperTarget(name, tar.parent, platform, BOOTSTRAP.format(tar=tar.name))
 
 
 def bake_file(images: Sequence[ImageTarget], helpers: Sequence[HelperTarget]) -> dict[str, Any]:
@@ -164,6 +167,8 @@ def _helper(helper: HelperTarget) -> dict[str, Any]:
         "contexts": dict(helper.contexts),
         "output": ["type=cacheonly"],
     }
+    if helper.platform:
+        target["platforms"] = [helper.platform]
     if helper.inline is not None:
         target["dockerfile-inline"] = _literal(helper.inline)
     if helper.arguments:

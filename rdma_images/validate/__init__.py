@@ -67,10 +67,13 @@ def validate(
         progress(f"{ref} is up to date: this suite has validated it")
         return report.publish_kept(*known, folder)
     from rdma_images import datapath
+    from rdma_images.engine import platforms
     from rdma_images.validate import measuring
     from rdma_images.validate import subject as subjects
 
     progress(f"validating {ref}")
+    if image:  # someone else's is read out where its programs do not run
+        platforms.emulate(image.platform, engine, progress)
     with closing(engines.client(engine)) as client:
         with waiting(progress, lambda: "the engine to unpack the image"):
             about = subjects.subject(client, ref, digest)

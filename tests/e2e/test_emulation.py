@@ -1,0 +1,107 @@
+"""An image for another processor: built and validated by emulation, and joined with this machine's own."""
+
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdma_images import engine as engines
+from rdma_images.core.model import Image
+from rdma_images.debian import emulation
+from rdma_images.inputs import choice, project
+from rdma_images.plan import matrix
+from rdma_images.publish import gate, join, publish
+from rdma_images.publish.progress import Lines
+from rdma_images.publish.push import Pace
+from rdma_images.publish.send import Publisher
+from rdma_images.publish.verify import verify
+from rdma_images.registry.registries import Oci
+from rdma_images.report.files import REPORT
+from rdma_images.validate import suite
+from tests.e2e.publish_parts import PASSWORD, USER, Registry, placed, registry_program
+from tests.e2e.test_targets import built, run
+
+OTHER = next(name for name in emulation.MACHINES if emulation.is_foreign(name))
+obstacle = emulation.obstacle(OTHER)
+pytestmark = [pytest.mark.e2e, pytest.mark.exhaustive, pytest.mark.skipif(bool(obstacle), reason=str(obstacle))]
+
+PLATFORMS = sorted(emulation.MACHINES)
+PLUGIN = "aws-ofi-nccl=1.21.1"  # no EFA installer brings one for Debian on arm64
+
+
+def image(of: str) -> Image:
+    (found,) = choice.images(project.load(), ["efa-nccl-tests"], False, [f"platform={of}", PLUGIN], rehearse=True)
+    return found
+
+
+@pytest.fixture(scope="module")
+def refs() -> dict[str, str]:
+    """The name of the image in the engine by platform, each built and validated as a user does it."""
+    found = {}
+    for one in PLATFORMS:
+        told, _ = built("--target", "efa-nccl-tests", "--set", f"platform={one}", "--set", PLUGIN)
+        (made,) = told["builds"]
+        found[one] = made["ref"]
+    return found
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    monkeypatch.setenv("TEST_REGISTRY_USER", USER)
+    monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
+    made = Registry(registry_program(), tmp_path / "registry").start()
+    yield made
+    made.kill()
+
+
+def test_the_kernel_takes_the_registration_and_lets_go_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = emulation.formats()
+    if any(one.takes(emulation.MACHINES[OTHER]) for one in before):
+        pytest.skip(f"something runs programs of {OTHER} on this machine already, and is left alone")
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+    emulation.ensure(OTHER, print)
+    try:
+        assert emulation.registered() == (OTHER,)
+    finally:
+        assert emulation.drop() is True
+    assert emulation.formats() == before
+
+
+def test_its_programs_run_here_and_its_report_measured_them(refs: dict[str, str]) -> None:
+    machine = emulation.MACHINES[OTHER]
+    assert platform.machine() != machine
+    code, said = run(refs[OTHER], "uname -m; mpirun --allow-run-as-root -np 1 all_reduce_perf -b 8 -e 16")
+    assert code == 1  # a stand-in measures nothing, and says so
+    assert said.startswith(machine)
+    assert "rank 0 of 1, NCCL 23102, 0 GPUs: this image is a rehearsal" in said
+    report = REPORT.read(image(OTHER).id)
+    assert report
+    assert report.facts
+    assert report.facts.measured.system
+    assert report.facts.measured.system.machine == machine
+    passed = {check.id for check in report.checks if check.outcome == "passed"}
+    assert {"plugin.found", "plugin.closure", "libfabric.found"} <= passed
+
+
+@pytest.mark.usefixtures("refs")
+def test_both_platforms_are_joined_and_verified(registry: Registry) -> None:
+    entry: Oci = registry.entry()
+    images = [image(one) for one in PLATFORMS]
+    reports = [REPORT.read(one.id) for one in images]
+    uncommitted = any(report and gate._failed(report) for report in reports)
+    sender = Publisher(engine=engines.ensure, watcher=Lines(print), pace=Pace(3, 0.1, 5))
+    allowed = [gate.COMMITTED] if uncommitted else []
+    items = publish.items(images, images, matrix.load(), suite.digest(), allowed)
+    outcomes = publish.publish(items, {"local": entry}, sender)
+    assert [one.error for one in outcomes] == ["", ""]
+    (joined,) = join.join(images, matrix.load(), {"local": entry}, sender)
+    assert joined.error == ""
+    assert list(joined.platforms) == PLATFORMS
+    assert joined.tags[0].endswith("-debian13-rehearsal")
+
+    found = verify(f"{registry.host}/training/efa-nccl-tests:{joined.tags[0]}", entry, None)
+    wanted = [joined.ref, *(placed(one).ref for one in outcomes)]
+    assert [one.ref.partition("@")[2] for one in found] == [ref.partition("@")[2] for ref in wanted]
+    failed = {finding.what for one in found for finding in one.findings if finding.holds is False}
+    assert failed == {"rehearsal"}, "nothing else is wrong with them"
