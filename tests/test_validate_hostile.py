@@ -91,6 +91,12 @@ def test_a_python_that_does_not_start_costs_no_more_than_that(tmp_path: Path, mo
     assert time.monotonic() - started < 10
 
 
+def test_who_measures_says_how_long_a_probe_may_take() -> None:
+    found = probing.probe(transport.host("local://", 60), ("torch",), limit=0.001)
+    assert isinstance(found, Measured)
+    assert "took more than 0.001 s and was stopped" in found.missing["torch"]
+
+
 def test_a_variable_that_steers_python_is_named() -> None:
     said = {"lost": ["tree"], "missing": {"tree": "python3 ended with 1"}}
     given = case(**said)

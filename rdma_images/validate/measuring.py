@@ -1,5 +1,6 @@
 """Measure an image, whatever it is: with its own Python, else by its tools and its files."""
 
+import platform
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import cast
@@ -15,9 +16,11 @@ from rdma_images.engine import Engine, docker_command
 from rdma_images.validate import container, entry, image_layers, probing, readout, transport
 from rdma_images.validate.answers import lost
 from rdma_images.validate.probes import tools
+from rdma_images.validate.probes.measure import LIMIT
 
 PROBE_LIMIT = 100.0  # seconds for all probes of one image, each of which has a limit of its own
 FIRST_WORD = 20.0  # seconds for Python to start: a fraction of one on an idle machine
+EMULATED = 4.0  # times as long where the image's programs are emulated
 
 
 def measure(client: DockerClient, engine: Engine, subject: Subject, progress: Progress = silent) -> Measured:
@@ -43,8 +46,12 @@ def _inside(box: container.Sealed, engine: Engine, subject: Subject, doing: list
     """What is measured with the image's Python, else with its files; `doing` takes what is begun."""
     why, running = "nothing in the image can be started", box.running
     if running:
-        inside = transport.host(f"docker://{box.container.id}", PROBE_LIMIT, engine.environ(), FIRST_WORD)
-        found = probing.probe(inside, volumes=box.volumes, user=subject.user, entry=subject.entrypoint)
+        slower = EMULATED if subject.machine not in ("", platform.machine()) else 1.0
+        limits = (PROBE_LIMIT * slower, engine.environ(), FIRST_WORD * slower)
+        inside = transport.host(f"docker://{box.container.id}", *limits)
+        found = probing.probe(
+            inside, volumes=box.volumes, user=subject.user, entry=subject.entrypoint, limit=LIMIT * slower
+        )
         running = box.goes_on()
         if running and isinstance(found, Measured):
             return found

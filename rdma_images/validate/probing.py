@@ -14,7 +14,7 @@ from rdma_images.core.measurements import Measured, probes_of
 from rdma_images.core.paths import PROBES
 from rdma_images.validate import probes
 from rdma_images.validate.answers import lost, measured
-from rdma_images.validate.probes.measure import ENTRY, MARK, USER
+from rdma_images.validate.probes.measure import ENTRY, MARK, SECONDS, USER
 from rdma_images.validate.transport import NOT_FOUND, TIMED_OUT
 
 STATIC = probes_of("static")
@@ -61,16 +61,18 @@ def probe(
     volumes: tuple[str, ...] = (),
     user: str = "",
     entry: Sequence[str] = (),
+    limit: float | None = None,
 ) -> Measured | str:
     """What the probes `names` measure on `host`; a sentence saying why where no Python there can run them.
 
     `volumes` are folders of other file systems that belong to what is measured; `user` is the image's, and `entry` the
-    words of its entry point and command.
+    words of its entry point and command; `limit` is the seconds for one probe, where they are others than usual.
     Where there is a Python that should have, and brings no answer, all of it is lost.
     """
     reasons, failures = [], []
     for python in PYTHONS:
         about = [*([f"{USER}{user}"] if user else []), *(f"{ENTRY}{word}" for word in entry)]
+        about += [f"{SECONDS}{limit:g}"] if limit else []
         words = (payload(), *names, *volumes, *about)
         result = host.run(f"{python} -c{' %s' * len(words)}", *words)
         _, mark, answers = result.stdout_bytes.partition(MARK.encode())

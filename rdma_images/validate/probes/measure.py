@@ -19,6 +19,7 @@ from rdma_images.validate.probes import devices, gpus, libraries, packages, pyto
 MARK = "rdma-images-measured:"
 USER = "user="  # before the image's user, among the words of the command line
 ENTRY = "entry="  # before each word of its entry point and command
+SECONDS = "limit="  # before the seconds for one probe, where they are others than LIMIT
 LIMIT = 90  # seconds for one probe
 WITH_GPUS = 400  # seconds where an all-reduce is among them
 
@@ -122,12 +123,13 @@ def _answer(data: bytes, pid: int, late: bool, limit: float, seconds: float) -> 
 def main() -> None:
     """Measure the probes named on the command line, and print MARK and the JSON.
 
-    Words that begin with "/" are volumes of the tree, one that begins with "user=" is the image's user, and those that
-    begin with "entry=" are its entry point and command.
+    Words that begin with "/" are volumes of the tree, one that begins with "user=" is the image's user, those that
+    begin with "entry=" are its entry point and command, and one with "limit=" has the seconds for one probe.
     """
-    names = [word for word in sys.argv[1:] if not word.startswith(("/", USER, ENTRY))]
+    names = [word for word in sys.argv[1:] if not word.startswith(("/", USER, ENTRY, SECONDS))]
     volumes = [word for word in sys.argv[1:] if word.startswith("/")]
     user = next((word[len(USER) :] for word in sys.argv[1:] if word.startswith(USER)), "")
     entry = [word[len(ENTRY) :] for word in sys.argv[1:] if word.startswith(ENTRY)]
-    found = measure(names, WITH_GPUS if "gpus" in names else LIMIT, volumes, user, entry)
+    limits = [float(word[len(SECONDS) :]) for word in sys.argv[1:] if word.startswith(SECONDS)]
+    found = measure(names, WITH_GPUS if "gpus" in names else (*limits, LIMIT)[0], volumes, user, entry)
     sys.stdout.write(MARK + json.dumps(found) + "\n")
