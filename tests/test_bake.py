@@ -17,6 +17,11 @@ def image() -> Image:
     return plan.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
 
 
+@pytest.fixture(autouse=True)
+def amd64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rdma_images.debian.emulation.platform.machine", lambda: "x86_64")
+
+
 @pytest.fixture
 def file(image: Image) -> dict[str, dict[str, dict[str, object]]]:
     wanted = bake.ImageTarget(
@@ -54,11 +59,12 @@ def test_a_base_is_the_tar_and_nothing_else(file: dict[str, dict[str, dict[str, 
     assert file["target"]["base-debian13-arm64"]["dockerfile-inline"] == "FROM scratch\nADD debian13.tar /\n"
 
 
-def test_a_base_is_of_the_images_platform_and_the_builder_of_the_machines_own(
-    file: dict[str, dict[str, dict[str, object]]],
-) -> None:
+def test_a_base_of_a_foreign_platform_says_so(file: dict[str, dict[str, dict[str, object]]]) -> None:
     assert file["target"]["base-debian13-arm64"]["platforms"] == ["linux/arm64"]
     assert "platforms" not in file["target"]["builder-debian13"]
+    own = bake.bootstrapped("base", "debian13", Path("/somewhere/debian13.tar"), "linux/amd64")
+    assert own.name == "base-debian13"
+    assert "platforms" not in bake.bake_file([], [own])["target"][own.name]
 
 
 def test_a_variable_of_a_dockerfile_is_left_to_the_dockerfile() -> None:

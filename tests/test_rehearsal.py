@@ -139,7 +139,7 @@ def test_what_is_laid_over_a_base_is_laid_over_a_stand_in_alone(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (plain,) = rehearsal.with_stand_in_bases(planned("erdma-pytorch"), project)
-    assert contexts(tmp_path).of(plain, supplies(plain, project))["base"] == "target:base-debian13-amd64"
+    assert contexts(tmp_path).of(plain, supplies(plain, project))["base"] == "target:base-debian13"
     digest = f"sha256:{'a' * 64}"
     monkeypatch.setattr(reachable, "image", lambda *_: (True, "sha256:1"))
     monkeypatch.setattr(pins, "bases", lambda: {KNOWN.bases.bases[CUDA].image: digest})

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.model import Image
+from rdma_images.debian import emulation
 
 Compression = Literal["zstd", "gzip"]
 
@@ -52,7 +53,7 @@ class HelperTarget:
 
     name: str
     folder: Path
-    platform: str = ""  # of the images that take its files; without it, of the machine that builds
+    platform: str = ""  # of the images that take its files; written where it is not this machine's own
     inline: str | None = None  # the Dockerfile, where the folder has none
     arguments: Mapping[str, str] = field(default_factory=dict)
     contexts: Mapping[str, str] = field(default_factory=dict)
@@ -69,7 +70,7 @@ def bootstrapped(context: str, base: str, tar: Path, platform: str = "") -> Help
     One helper for each context, also where two are equal: buildx 0.13 does not support one target behind two contexts
     of a Dockerfile, and BuildKit does equal work once anyway.
     """
-    architecture = platform and f"-{platform.rpartition('/')[2]}"
+    architecture = f"-{platform.rpartition('/')[2]}" if emulation.is_foreign(platform) else ""
     name = name_of(f"{context}-{base}{architecture}")
     return HelperTarget(name, tar.parent, platform, BOOTSTRAP.format(tar=tar.name))
 
@@ -167,7 +168,7 @@ def _helper(helper: HelperTarget) -> dict[str, Any]:
         "contexts": dict(helper.contexts),
         "output": ["type=cacheonly"],
     }
-    if helper.platform:
+    if emulation.is_foreign(helper.platform):
         target["platforms"] = [helper.platform]
     if helper.inline is not None:
         target["dockerfile-inline"] = _literal(helper.inline)
