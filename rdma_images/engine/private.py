@@ -81,7 +81,7 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
     place = layout()
     kept = [folder for folder in (place.root, bootstrap.folder(), unpacked.folder_of()) if folder.exists()]
     if not kept:
-        return False
+        return emulation.drop()  # it may have outlived a state folder that was removed by hand
     with locking.hold("engine", "ending the private engine", progress):
         ran = daemons.end(place)
         emulated = emulation.drop()
