@@ -66,6 +66,11 @@ def test_tasks_and_their_options_exist(path: Path) -> None:
         assert given <= {option.replace("-", "_") for option in options}, (name, given)
 
 
+@pytest.mark.parametrize("path", sorted((PROJECT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_a_page_says_for_whom_it_is(path: Path) -> None:
+    assert re.search(r"\b[Ff]or those wh", page(path)[:700])
+
+
 def test_the_templates_of_issues_are_forms() -> None:
     for path in (PROJECT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
         form = yaml.safe_load(page(path))

@@ -10,7 +10,8 @@ from rdma_images.jobs.results.model import Result
 
 HEAD = """# Troubleshooting
 
-This page lists what goes wrong with jobs, the command that shows it, and what that command prints on a healthy system.
+This page is for those whose job does not start, fails or is slow. It lists what goes wrong with jobs, the command that
+shows it, and what that command prints on a healthy system.
 `invoke job.run` and `invoke job.result` print the entry that fits the message of a scheduler or a job.
 "Reported by" names validators of [docs/validators.md](validators.md) (`invoke validate`, with `--tier device` or
 `--tier gpu` on a node), rules of `invoke job.check` ([docs/jobs.md](jobs.md)), and `job.result`, the verdict on a job's
