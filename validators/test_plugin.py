@@ -5,9 +5,12 @@ import pytest
 from rdma_images.core import versions
 from rdma_images.core.case import Case, missing_in
 from rdma_images.core.measurements import Libraries, PluginFile
+from rdma_images.facts import table as facts_table
+from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
 from validators.in_use import names_tried, plugin_of, skip_if_broken
+from validators.settings import versions_of
 
 SEARCH = "NVIDIA/nccl src/plugin/plugin_open.cc: the names it tries, and how NCCL_NET_PLUGIN is expanded"
 SYMBOLS = "the symbols libnccl.so.2 looks for (its read-only data) and those the plugin exports (its dynamic symbols)"
@@ -18,6 +21,7 @@ EFA = "/opt/amazon/efa/"
 PLATFORM = (
     "aws/aws-ofi-nccl src/platform-aws.c(pp), 1.6.0 to 1.21.1: its first message is in a plugin built with it alone"
 )
+BROKEN = "facts/aws-ofi-nccl.yaml: faults, and releases that are broken, each with its source"
 FIRST_WITH_PLATFORMS = "1.6.0"
 OTHERS = "NVIDIA/nccl src/plugin/plugin_open.cc: the default names; issues 1992 and 2112: a profiler that ends training"
 BY_NAME = {"NCCL_TUNER_PLUGIN": "libnccl-tuner.so", "NCCL_PROFILER_PLUGIN": "libnccl-profiler.so"}
@@ -59,9 +63,11 @@ def test_project(
     environment = case.subject.environment
     if fabric == "erdma" and environment.get("NCCL_NET", "").upper() == "IB":
         pytest.skip("NCCL_NET=IB: NCCL uses its own, whatever plugin it opens")
-    if not about.project:
+    stranger = fabric == "efa" and not any(name.startswith("libfabric.so") for name in about.needed)
+    named = any("/" in word for word in environment.get("NCCL_NET_PLUGIN", "").split(","))
+    if not about.project and (not stranger or about.error or named):
         pytest.skip(f"{path} does not say whose plugin it is")
-    found = f"{about.project} at {path}"
+    found = f"{about.project or 'one that asks for no libfabric'} at {path}"
     require(
         about.project in KNOWS[fabric],
         expected=f"{' or '.join(KNOWS[fabric])}" if fabric == "efa" else "no plugin that takes NCCL off eRDMA",
@@ -85,6 +91,27 @@ def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: R
         expected="the newest aws-ofi-nccl of the image",
         found=f"{about.version} at {path} comes first" + (f", before {', '.join(newer)}" if newer else ""),
         fix=f"remove {path}, or take its folder off LD_LIBRARY_PATH and /etc/ld.so.conf.d and run ldconfig",
+    )
+
+
+@pytest.mark.validator("plugin.broken", source=BROKEN, severity="warning", fabric="efa")
+def test_broken(case: Case, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement) -> None:
+    """No version is known not to work: of the plugin, or of the EFA installer beside this NCCL."""
+    known = facts_table.read("aws-ofi-nccl.yaml", Plugin)
+    in_image = {**versions_of(case), "aws-ofi-nccl": plugin[1].version}
+    found = [(row, of) for row in known.faults if (of := in_image.get(row.of)) and row.speaks_of(of, nccl[1])]
+    said = [f"{row.of} {of} with NCCL {nccl[1]}: {row.why} [{known.cite(row)}]" for row, of in found]
+    fixes = [row.fix for row, _ in found]
+    release, installer = known.releases.get(plugin[1].version), in_image.get("efa-installer")
+    first = release.broken_from_installer if release else None
+    if release and release.broken and not (first and installer and not versions.at_least(installer, first)):
+        said.append(f"aws-ofi-nccl {plugin[1].version}: {release.broken} [{known.cite(release, 'broken')}]")
+        fixes.append("install a later aws-ofi-nccl")
+    require(
+        not said,
+        expected="versions of which no such fault is known",
+        found="; ".join(said) or f"none is known of {plugin[1].version or 'this plugin'}",
+        fix="; ".join(fixes),
     )
 
 

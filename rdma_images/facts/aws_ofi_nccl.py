@@ -1,7 +1,9 @@
 """What is known about aws-ofi-nccl, the plugin through which NCCL uses libfabric."""
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
+from rdma_images.core.versions import at_least
 from rdma_images.core.yaml_file import Path_
 from rdma_images.facts.origin import FactsFile, Row, Span, Version, VersionUrl
 
@@ -60,8 +62,25 @@ class Tarball(Span):
     url: VersionUrl
 
 
+class KnownFault(Span):
+    """What does not work in some versions of the component `of`, by itself or beside some versions of NCCL."""
+
+    of: Literal["aws-ofi-nccl", "efa-installer"]
+    nccl_since: Version | None = None
+    nccl_before: Version | None = None
+    why: str
+    fix: str
+
+    def speaks_of(self, version: str, nccl: str) -> bool:
+        """Whether it is so for this version of the component, beside this NCCL."""
+        begun = self.nccl_since is None or at_least(nccl, self.nccl_since)
+        return self.holds(version) and begun and not (self.nccl_before and at_least(nccl, self.nccl_before))
+
+
 class Plugin(FactsFile):
     """facts/aws-ofi-nccl.yaml."""
+
+    faults: tuple[KnownFault, ...]
 
     releases: dict[Version, PluginRelease]
     net_names: tuple[NetName, ...]
