@@ -6,6 +6,7 @@ The test plays the operator, the scheduler and the kubelet: it gives a step for 
 import json
 import re
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ class Store:
         self.objects: dict[tuple[str, str], Object] = {}
         self.logs: dict[str, str] = {}
         self.steps: list[Step] = []
+        self.followed: set[str] = set()  # pods whose whole log a client that follows it has
         self.refuses: str = ""  # a message with which every creation is refused
 
     def put(self, kind: str, name: str, /, **fields: Any) -> Object:
@@ -93,6 +95,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not path:
             return self._discovery()
         kind, name = path["kind"], path["name"]
+        if path["sub"] and asked.get("follow") == ["true"]:
+            return self._follow(name)
         if path["sub"]:
             return self._send(200, self.store.logs.get(name, "").encode(), "text/plain")
         group = "/".join(filter(None, (path["group"], path["version"])))
@@ -101,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
             found = self.store.objects.get((kind, name))
             made = {"apiVersion": group, "kind": names[kind], **(found or {})}
             return self._json(200, made) if found else self._missing(kind, name)
-        if kind == "pods" and self.store.steps:
+        if kind == "pods" and self.store.steps and "limit" in asked:  # of `kubectl get`, not of `kubectl logs`
             try:
                 self.store.steps.pop(0)(self.store)
             except ConnectionError:
@@ -133,6 +137,20 @@ class _Handler(BaseHTTPRequestHandler):
             200,
             {"kind": "Status", "apiVersion": "v1", "status": "Success", "details": {"uid": gone["metadata"]["uid"]}},
         )
+
+    def _follow(self, name: str) -> None:
+        """The log of a pod as it grows, until the pod runs no more."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.end_headers()
+        sent = 0
+        while (pod := self.store.objects.get(("pods", name))) and pod["status"].get("phase") == "Running":
+            text = self.store.logs.get(name, "")
+            self.wfile.write(text[sent:].encode())
+            self.wfile.flush()
+            sent = len(text)
+            self.store.followed.add(name)
+            time.sleep(0.02)
 
     def _asked(self) -> tuple[Any, dict[str, list[str]]]:
         parts = urlsplit(self.path)

@@ -1,6 +1,7 @@
 """`invoke job.run` with Debian's kubectl, against an API whose operator, scheduler and kubelets the test plays."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,32 @@ def test_a_drained_node_and_a_killed_rank_are_failures(store: kube_api.Store, tm
     (first / "..").joinpath(first.name).rename(tmp_path / "first")
     second = start(folder, [])
     assert "pod j-0 on node failed: OOMKilled with exit code 137" in record.load(second)[0].why
+    assert not [key for key in store.objects if key[0] != "events"]
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_what_an_evicted_pod_printed_is_kept(store: kube_api.Store, tmp_path: Path, is_gone: bool) -> None:
+    """Its kubelet removes its containers, and their logs: what it printed is there only while it runs."""
+    message = "The node was low on resource: ephemeral-storage. "
+
+    def evicted(store: kube_api.Store) -> None:
+        until = time.monotonic() + 30
+        while not {"j-0", "j-1"} <= store.followed and time.monotonic() < until:
+            time.sleep(0.02)
+        store.logs["j-1"] = "unable to retrieve container logs for containerd://5f1c"
+        store.pod("j-1", LABELS, phase="Failed", reason="Evicted", message=message)
+        if is_gone:
+            del store.objects["pods", "j-1"]
+            store.warns("j-1", "Evicted", message)
+
+    store.steps = [pods("Running"), evicted]
+    here = start(job(tmp_path), [])
+    assert {path.name: path.read_text() for path in (here / "logs").iterdir()} == {
+        "j-0.log": "the log of j-0\n",
+        "j-1.log": "the log of j-1\n",
+    }
+    expected = "pod j-1 was deleted while it ran" if is_gone else "pod j-1 on node failed"
+    assert f"{expected}: Evicted: {message.strip()}" in record.load(here)[0].why
     assert not [key for key in store.objects if key[0] != "events"]
 
 

@@ -11,6 +11,7 @@ import yaml
 from rdma_images.core.plain import plain
 from rdma_images.jobs.run.command import output
 from rdma_images.jobs.run.model import CommandError, Leg, Phase, State
+from rdma_images.jobs.run.streams import Streams
 
 LABEL = "rdma-images.run"
 GONE = 2  # looks in a row at which a pod that ran is missing, before the job has lost it
@@ -26,6 +27,7 @@ class Kubernetes:
         self._leg = leg
         self._ran: dict[str, str] = {}  # uid of each pod that ran, and its name
         self._missed = 0
+        self._streams = Streams(leg.logs)
 
     def submit(self) -> None:
         """Create what the manifest says: an object of somebody else's with the same name is an error."""
@@ -53,23 +55,34 @@ class Kubernetes:
         if len(pods) < self._leg.job.nodes:
             said = self._events(self._name) or "nothing"
             return State("waiting", f"{len(pods)} of {self._leg.job.nodes} pods are there; events of the job: {said}")
+        self._streams.follow(frozenset(pod["metadata"]["uid"] for pod in pods), self._program, self._selector)
         return State("running", f"{len(pods)} pods run")
 
     def collect(self) -> None:
-        """The log of each pod that has one; what one pod's kubelet does not give is no reason to miss the others'."""
+        """The log of each pod that has one; what one pod's kubelet does not give is no reason to miss the others'.
+
+        A log that is gone or shorter by now is as its pod printed it while it ran.
+        """
+        try:
+            problems = list(self._collected())
+        finally:
+            self._streams.keep()
+        if problems:
+            raise CommandError("; ".join(problems))
+
+    def _collected(self) -> Iterator[str]:
+        """Write the log of each pod; what did not work."""
         begun = [pod["metadata"]["name"] for pod in self._pods() if pod["status"].get("phase") != "Pending"]
-        problems = []
         for name in begun:
             to = self._leg.logs / f"{name}.log"
             try:
                 output([*self._program, "logs", name, "--all-containers", "--tail=-1"], limit=300, to=to)
             except CommandError as error:
-                problems.append(str(error))
-        if problems:
-            raise CommandError("; ".join(problems))
+                yield str(error)
 
     def delete(self) -> None:
         """What has the tag, and with it what it owns."""
+        self._streams.stop()
         kinds = ",".join(sorted({_resource(one) for one in self._objects()}))
         tagged = (kinds, "-l", f"{LABEL}={self._leg.tag}")
         self._kubectl("delete", *tagged, "--ignore-not-found", "--cascade=foreground", "--wait=false")
@@ -84,6 +97,11 @@ class Kubernetes:
     def _name(self) -> str:
         """The job's name in the cluster."""
         return self._leg.job.name
+
+    @property
+    def _selector(self) -> str:
+        """The labels of the job's pods."""
+        return self._leg.run.pods.format(name=self._name)
 
     @cached_property
     def _program(self) -> list[str]:
@@ -111,7 +129,7 @@ class Kubernetes:
         return objects
 
     def _pods(self) -> list[Object]:
-        pods: list[Object] = self._get("pods", "-l", self._leg.run.pods.format(name=self._name))["items"]
+        pods: list[Object] = self._get("pods", "-l", self._selector)["items"]
         return pods
 
     def _lost(self, pods: list[Object]) -> str:
@@ -158,6 +176,7 @@ class Arena(Kubernetes):
 
     def delete(self) -> None:
         """arena's own: it knows what belongs to the job. Where the job is not there, it says so."""
+        self._streams.stop()
         try:
             output(["arena", "delete", self._name, "-n", self._leg.job.parameters["namespace"]], limit=180)
         except CommandError as error:

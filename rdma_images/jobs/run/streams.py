@@ -1,0 +1,93 @@
+"""What pods print while they run: an evicted pod takes its log with it, and kubelets keep the end of long ones."""
+
+import contextlib
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from rdma_images.jobs.run.command import start
+
+FOLDER = ".streamed"  # in the folder of logs
+MOST = 1000  # pods
+AGAIN = 30.0  # seconds until a program that ended, as where the network broke, is started again
+NO_LOG = b"unable to retrieve container logs for "  # what kubelets give in place of a log that is gone
+PREFIX = re.compile(rb"\[pod/(?P<pod>[a-z0-9.-]{1,253})/[^\]/]{1,253}\] ")
+
+
+class Streams:
+    """One kubectl follows all pods; another takes its place where pods were started after it."""
+
+    def __init__(self, logs: Path) -> None:
+        """`logs` is the folder with a file for each pod."""
+        self._logs = logs
+        self._folder = logs / FOLDER
+        self._process: subprocess.Popen[str] | None = None
+        self._pods: frozenset[str] = frozenset()
+        self._count = 0
+        self._begun = 0.0
+
+    def follow(self, pods: frozenset[str], program: Sequence[str], selector: str) -> None:
+        """Follow the running `pods`, by their uids, which `selector` finds."""
+        ended = self._process is not None and self._process.poll() is not None
+        again = ended and time.monotonic() > self._begun + AGAIN
+        if len(pods) > MOST or (pods <= self._pods and not again):
+            return
+        self.stop()
+        self._folder.mkdir(exist_ok=True)
+        self._count += 1
+        self._begun = time.monotonic()
+        words = ["logs", "-f", "-l", selector, "--all-containers", "--prefix", "--ignore-errors", "--tail=-1"]
+        self._process = start(
+            [*program, *words, f"--max-log-requests={MOST * 4}"],
+            None,
+            self._folder / str(self._count),
+            errors=subprocess.DEVNULL,
+        )
+        self._pods = pods
+
+    def stop(self) -> None:
+        """End the program."""
+        if self._process:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait()
+            self._process = None
+
+    def keep(self) -> None:
+        """Put what a pod printed in the place of a collected log that has less, or that is missing."""
+        self.stop()
+        for number in range(1, self._count + 1):
+            for path in _by_pod(self._folder / str(number)):
+                collected = self._logs / path.name
+                if path.stat().st_size > _size(collected):
+                    path.replace(collected)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._count = 0
+
+
+def _size(log: Path) -> int:
+    """How many bytes of log a file has: none where it is missing, or says that the log is gone."""
+    if not log.exists():
+        return 0
+    with log.open("rb") as file:
+        return 0 if file.read(len(NO_LOG)) == NO_LOG else log.stat().st_size
+
+
+def _by_pod(stream: Path) -> list[Path]:
+    """A log for each pod, of a stream in which every line begins with the name of its pod."""
+    to = stream.with_name(f"{stream.name}.pods")
+    to.mkdir()
+    with contextlib.ExitStack() as stack:
+        found: dict[Path, BinaryIO] = {}
+        for line in stack.enter_context(stream.open("rb")):
+            if match := PREFIX.match(line):
+                path = to / f"{match['pod'].decode()}.log"
+                if path not in found and len(found) < MOST:
+                    found[path] = stack.enter_context(path.open("wb"))
+                if path in found:
+                    found[path].write(line[match.end() :])
+    return list(found)
