@@ -57,8 +57,11 @@ def _inside(box: container.Sealed, engine: Engine, subject: Subject, doing: list
             return found
         why = str(found) if running else "its container ended as soon as it had started"
     doing.append("the image's files, which are read out")
-    taken = readout.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), subject)
-    runs = _tool_runs(str(box.container.id), engine) if running else None
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        started = pool.submit(_tool_runs, str(box.container.id), engine) if running else None
+        taken = readout.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), subject)
+        doing.append("the fabric's tools in it")
+    runs = started.result() if started else None
     missing = {"torch": f"torch was not imported: {why}"} | ({} if runs else {"tools": why})
     return taken.model_copy(update={"tools": runs, "missing": taken.missing | missing})
 

@@ -154,12 +154,12 @@ def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, taken: T
             raise ValueError(f"the records of its packages take more than {KEPT_IN_ALL} bytes")
         _save(archive, member, taken.root / path.lstrip("/"))
     elif SHARED.fullmatch(path) and member.size <= LIBRARY_LIMIT:
-        with tempfile.TemporaryDirectory(dir=taken.root) as folder:
-            file = Path(folder) / "library"
-            _save(archive, member, file)
-            if condition := conditions.of_path(str(file), machine):
-                taken.conditions[path] = condition
-            _read_library(path, str(file), taken)
+        file = taken.root.with_name("library")  # beside the root, where no path of the image leads
+        _save(archive, member, file)
+        if condition := conditions.of_path(str(file), machine):
+            taken.conditions[path] = condition
+        _read_library(path, str(file), taken)
+        file.unlink()
     elif leftovers.may_hold_secret(path, member.size) and (content := archive.extractfile(member)):
         taken.last = path, content.read()
 
