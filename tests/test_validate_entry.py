@@ -57,7 +57,7 @@ def test_an_entry_point_that_starts_nothing_else_is_a_reason(program: str, why: 
 
 
 def test_an_entry_point_that_sleeps_is_a_reason() -> None:
-    assert entry.not_started(transport.TIMED_OUT, b"") == "the entry point did not start another command in 10 s"
+    assert "did not start another command in 10 s" in entry.not_started(transport.TIMED_OUT, b"")
 
 
 @pytest.mark.parametrize("words", [["/bin/sh", "-c"], ["bash", "-lc"], ["/usr/bin/env", "A=b"], ["env"]])

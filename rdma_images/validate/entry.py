@@ -63,6 +63,6 @@ def changed(found: dict[str, str], own: dict[str, str]) -> Entry:
 def not_started(rc: int, err: bytes) -> str:
     """Why nothing is known of an entry point that did not start the command."""
     if rc == transport.TIMED_OUT:
-        return f"the entry point did not start another command in {LIMIT:g} s"
-    said = "".join(err.decode("utf-8", "replace").strip().splitlines()[-1:])[:200]
+        return f"the entry point did not start another command in {LIMIT:g} s, or did not stop printing"
+    said = "".join(err.decode("utf-8", "replace").strip().splitlines()[-1:])[-200:]
     return f"the entry point ended with {rc} and started no other command{': ' if said else ''}{plain(said)}"

@@ -188,21 +188,22 @@ def test_nothing_of_the_image_reaches_out_or_stays() -> None:
     try:
         about = subject.subject(client, validated.good_image())
         with container.sealed(client, about.digest) as box:
-            assert box.container.id
-            inspected = client.api.inspect_container(box.container.id)
-            host = inspected["HostConfig"]
-            assert host["NetworkMode"] == "none"
-            assert not host["Binds"]
-            assert not inspected["Mounts"]
-            assert host["CapDrop"] == ["ALL"]
-            assert host["ReadonlyRootfs"]
+            with container.entered(client, about.digest, ["true"], box) as entered:
+                for one in (box.container, entered):
+                    inspected = client.api.inspect_container(str(one.id))
+                    host = inspected["HostConfig"]
+                    assert host["NetworkMode"] == "none"
+                    assert not host["Binds"]
+                    assert not inspected["Mounts"]
+                    assert host["CapDrop"] == ["ALL"]
+                    assert host["ReadonlyRootfs"]
             code, _ = box.container.exec_run(["sh", "-c", "echo > /etc/planted"])
             assert code != 0
             _, out = box.container.exec_run(["cat", "/proc/net/dev"])
             assert isinstance(out, bytes)
             assert [line.split(":")[0].strip() for line in out.decode().splitlines()[2:]] == ["lo"]
         ids = [c.id for c in client.containers.list(all=True, filters={"label": f"{container.LABEL}={about.digest}"})]
-        assert box.container.id not in ids
+        assert not {box.container.id, entered.id} & set(ids)
     finally:
         client.close()
 
