@@ -12,6 +12,7 @@ from rdma_images.facts.environment import Effect, Environment
 from rdma_images.facts.variables import Variables
 
 ENTRY = "set by the entry point"
+SEALED = ("", "lo")  # what an entry point that looks for interfaces and GPUs finds where it was started
 OVERRIDDEN = ("nccl", "libfabric")  # whose files set only what the environment does not
 
 
@@ -58,8 +59,9 @@ def environments(case: Case) -> dict[str, dict[str, str]]:
     """The image's environment, at the place "", and what its entry point sets, without what its script shows."""
     entry, settings = case.measured.entry, case.measured.settings
     shown = {(one.name, one.value) for one in (settings.assigned if settings else []) if one.reader == "shell"}
-    given = entry.given.items() if entry else ()
-    return {"": case.subject.environment, ENTRY: {name: value for name, value in given if (name, value) not in shown}}
+    given = {name: value for name, value in (entry.given.items() if entry else ()) if value not in SEALED}
+    own = {name: value for name, value in given.items() if (name, value) not in shown}
+    return {"": case.subject.environment, ENTRY: own}
 
 
 def started(case: Case) -> dict[str, str]:
