@@ -10,11 +10,12 @@ from rdma_images import engine
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs import evidence
 from rdma_images.jobs.results.model import Expected, Result
-from rdma_images.publish import progress, statement
+from rdma_images.publish import progress, statement, verify
 from rdma_images.publish.attach import attachments, content_of
 from rdma_images.publish.attachment_checks import check_attachment
 from rdma_images.publish.send import Publisher
-from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
+from rdma_images.registry import registries
+from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, digest_of
 from rdma_images.registry.http import Connection
 from tests.publish_doubles import Store, served
 
@@ -86,6 +87,56 @@ def test_verify_says_what_was_measured_and_of_what(image: str) -> None:
     assert moved.holds is False
     (strange,) = check_attachment(statement.RESULTS, b'{"predicateType": 1, "predicate": []}', IMAGE.digest, ())
     assert strange.detail.startswith("cannot be read")
+
+
+@pytest.fixture(name="index")
+def _index(image: str) -> tuple[Repository, Manifest, dict[str, str]]:
+    """An index over two images, in the same repository: its digest, and theirs by architecture."""
+    host, _, name = image.partition("/")
+    repository = Repository(Connection(host, lambda: None), name.partition("@")[0])
+    listed, members = [], {}
+    for architecture in ("amd64", "arm64"):
+        body = canonical({"os": "linux", "architecture": architecture, "config": {}})
+        repository.put_blob(body)
+        config = Descriptor("application/vnd.oci.image.config.v1+json", digest_of(body), len(body))
+        one = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "config": config.as_json(), "layers": []}))
+        repository.put_manifest(one.digest, one)
+        members[architecture] = one.digest
+        platform = {"os": "linux", "architecture": architecture}
+        listed.append({**one.descriptor.as_json(), "platform": platform})
+    made = Manifest(OCI_INDEX, canonical({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": listed}))
+    repository.put_manifest(made.digest, made)
+    return repository, made, members
+
+
+def jobs_of(ref: str) -> dict[str, list[str]]:
+    """The jobs' results that `invoke verify` shows of each manifest, by its digest."""
+    found = verify.verify(ref, registries.known().of_host(ref.partition("/")[0]), None)
+    shown = {one.ref.partition("@")[2]: [f.detail for f in one.findings if f.what == "job result"] for one in found}
+    assert not any(f.holds is False for one in found for f in one.findings if f.what == "job result")
+    return {digest: details for digest, details in shown.items() if details}
+
+
+def test_a_result_of_an_index_is_found_from_it_and_from_the_image_that_ran(
+    index: tuple[Repository, Manifest, dict[str, str]],
+) -> None:
+    repository, made, members = index
+    ref = f"{repository.ref}@{made.digest}"
+    result = replace(GOOD, digest=made.digest)
+    evidence.publish(result, ref, publisher())
+    assert jobs_of(ref).keys() == {made.digest, members["amd64"]}
+    assert jobs_of(f"{repository.ref}@{members['amd64']}").keys() == {members["amd64"]}
+    assert jobs_of(f"{repository.ref}@{members['arm64']}") == {}
+    assert evidence.fetch(ref) == (result,)
+
+
+def test_a_result_of_one_image_is_found_from_the_index(index: tuple[Repository, Manifest, dict[str, str]]) -> None:
+    repository, made, members = index
+    result = replace(GOOD, digest=members["arm64"])
+    evidence.publish(result, f"{repository.ref}@{members['arm64']}", publisher())
+    ref = f"{repository.ref}@{made.digest}"
+    assert jobs_of(ref).keys() == {members["arm64"]}
+    assert evidence.one(ref) == result
 
 
 def test_what_is_no_evidence_is_not_attached(image: str) -> None:

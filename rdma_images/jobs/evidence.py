@@ -1,10 +1,14 @@
 """What jobs measured, attached to the image that they ran: one statement with the last result of each job."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
+from rdma_images.facts import table
+from rdma_images.facts.instances import Instances
 from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.model import Result
 from rdma_images.publish import statement
@@ -25,7 +29,7 @@ from rdma_images.publish.send import Publisher
 from rdma_images.publish.signing import ImageSigner
 from rdma_images.publish.verify import open_verifier
 from rdma_images.registry import faults, registries
-from rdma_images.registry.client import Repository, canonical, digest_of
+from rdma_images.registry.client import Manifest, Repository, canonical, digest_of
 from rdma_images.registry.reference import parse
 
 TITLE = "job-results.json"
@@ -34,7 +38,8 @@ TITLE = "job-results.json"
 def publish(result: Result, image: str, publisher: Publisher) -> Attached:
     """Attach a result to `image`, "host/repository@sha256:…", signed where `publisher` has a signer.
 
-    Results of other jobs that are attached, and that the same signer signed, go with it: there is one statement.
+    Results of other jobs that are attached, and that the same signer signed, go with it: there is one statement. Where
+    `image` is an index, the image of the nodes' architecture gets the same, so that it is found from both.
     Raises RefusedError for a result that is not good or is of another image, a PublishError where the registry refuses.
     """
     if result.exit_code:
@@ -47,29 +52,65 @@ def publish(result: Result, image: str, publisher: Publisher) -> Attached:
         raise RefusedError(
             f"{result.job} ran {result.digest}, and {image} is {manifest.digest}\nname the image that it ran"
         )
+    attached = _publish(result, manifest, place, repository, publisher)
+    for one in _run(result, manifest, repository) if manifest.members() else ():
+        _publish(result, one, place, repository, publisher)
+    return attached
+
+
+def _run(result: Result, index: Manifest, repository: Repository) -> Iterator[Manifest]:
+    """What the nodes of the job ran of an index: the image of their architecture."""
+    try:
+        architecture = table.read("instances.yaml", Instances).find(result.instance).architecture
+    except RefusedError:  # a type that no fact knows
+        return
+    for one in index.members():
+        if one.platform.get("architecture") == architecture:
+            yield repository.manifest(one.digest)
+
+
+def _publish(
+    result: Result, manifest: Manifest, place: Destination, repository: Repository, publisher: Publisher
+) -> Attached:
+    """Attach the result to one manifest, beside those of other jobs."""
     signing = (
         ImageSigner(publisher.signer, place, repository, manifest.digest, publisher.watcher.line)
         if publisher.signer
         else None
     )
     others = _newest(repository, manifest.digest, signing.is_trusted if signing else trust_all)
-    kept = [one for one in others if (one.job, one.instance, one.nodes) != (result.job, result.instance, result.nodes)]
-    artifact = _artifact(repository.name, manifest.digest, [*kept, result])
+    kept = [one for one in others if _key(one) != _key(result)]
+    here = replace(result, digest=manifest.digest)
+    artifact = _artifact(repository.name, manifest.digest, [*kept, here])
     (attached,) = publisher.retry(lambda: attach([artifact], manifest.descriptor, repository))
     if signing:
         signing.attest([artifact], publisher.retry)
     return attached
 
 
+def _key(result: Result) -> tuple[str, str, int | None]:
+    """What two results must have alike for the later to replace the earlier."""
+    return result.job, result.instance, result.nodes
+
+
 def fetch(image: str, trust: Trust | None = None, say: Progress = silent) -> tuple[Result, ...]:
-    """The results that are attached to `image`; with `trust`, those that it signed. Raises RefusedError for none."""
+    """The results that are attached to `image`, or to an image of that index; with `trust`, those that it signed.
+
+    Raises RefusedError for none.
+    """
     _, repository = _open(image)
-    digest = repository.manifest(parse(image).selector).digest
+    manifest = repository.manifest(parse(image).selector)
     verifier = open_verifier(repository, trust, say)
-    ref = f"{repository.ref}@{digest}"
-    found = _newest(
-        repository, digest, lambda _, one: verifier is None or verifier.attested(ref, statement.RESULTS, one.content)
-    )
+    ref = f"{repository.ref}@{manifest.digest}"
+
+    def newest(digest: str) -> tuple[Result, ...]:
+        of = f"{repository.ref}@{digest}"
+        return _newest(
+            repository, digest, lambda _, one: verifier is None or verifier.attested(of, statement.RESULTS, one.content)
+        )
+
+    every = [*newest(manifest.digest), *(one for member in manifest.members() for one in newest(member.digest))]
+    found = tuple({_key(one): one for one in reversed(every)}.values())[::-1]
     if not found:
         signed = f" signed by {trust}" if trust else ""
         raise RefusedError(f"{ref} has no job results{signed}\n{COMMAND} job.attach adds those of a run")

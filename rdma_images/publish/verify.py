@@ -78,13 +78,17 @@ def verify(ref: str, registry: Registry, trust: Trust | None, progress: Progress
 def _index(
     repository: Repository, index: Manifest, images: Mapping[str, Manifest], verifier: Verifier | None
 ) -> Verification:
-    """Whether the list itself is signed, lists anything, and calls each image by the platform that it is of."""
+    """Whether the list itself is signed, lists anything, and calls each image by its platform; and jobs' results."""
     listed = [(one.digest, _platform(one.platform)) for one in index.members()]
     real = {digest: _platform(repository.config(manifest)) for digest, manifest in images.items()}
     wrong = [f"{digest} as {said}, but it is {real[digest]}" for digest, said in listed if said != real[digest]]
     detail = "; ".join(wrong) or ", ".join(said for _, said in listed) or "none: the index lists no image"
     platforms = Finding("platforms", bool(listed) and not wrong, detail)
-    return Verification(f"{repository.ref}@{index.digest}", (_signature(repository, index.digest, verifier), platforms))
+    ref = f"{repository.ref}@{index.digest}"
+    files, unreadable = _chosen(repository, index.digest, verifier)
+    results = _attachment(statement.RESULTS, files.get(statement.RESULTS), index.digest, verifier, ref)
+    signature = _signature(repository, index.digest, verifier)
+    return Verification(ref, (signature, platforms, *unreadable, *results))
 
 
 def _platform(body: Mapping[str, Any]) -> str:
@@ -100,13 +104,24 @@ def image(repository: Repository, manifest: Manifest, reference: str, verifier: 
     findings = [_signature(repository, digest, verifier), *_tag(reference, repository.config(manifest)), *unreadable]
     allowed = allowed_red(files.get(statement.REPORT))
     for form in NAMES:
-        content = files.get(form)
-        if form in OPTIONAL and content is None:
-            continue
-        findings += check_attachment(form, content, digest, allowed)
-        if verifier is not None and content is not None:
-            findings.append(_signed(form, content, ref, verifier))
+        findings += _attachment(form, files.get(form), digest, verifier, ref, allowed)
     return Verification(ref, tuple(findings))
+
+
+def _attachment(
+    form: str,
+    content: bytes | None,
+    digest: str,
+    verifier: Verifier | None,
+    ref: str,
+    allowed: frozenset[str] = frozenset(),
+) -> Iterator[Finding]:
+    """What there is to find on the attachment of one form; nothing on an optional one that is not there."""
+    if form in OPTIONAL and content is None:
+        return
+    yield from check_attachment(form, content, digest, allowed)
+    if verifier is not None and content is not None:
+        yield _signed(form, content, ref, verifier)
 
 
 def _chosen(
