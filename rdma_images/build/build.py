@@ -155,9 +155,7 @@ def _build(
         run_bake.run(bake.with_contexts(file, wheels.contexts), targets, of_target, engine, options)
     seconds = round(time.monotonic() - begun, 1)
     made_by = _programs(engine, options.builder)
-    # An image from another builder comes back in layers that it compressed itself.
-    given = wheel_contexts.Provided() if options.builder else wheels
-    made = {o.image.id: _record(o, supplies[o.image.id], engine, seconds, made_from, made_by, given) for o in orders}
+    made = {o.image.id: _record(o, supplies[o.image.id], engine, seconds, made_from, made_by, wheels) for o in orders}
     keep_history(made.values(), engine, options.builder, progress, wheels.steps)
     load.forget(engine, *wheels.refs)
     return made

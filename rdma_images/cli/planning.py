@@ -108,10 +108,10 @@ def lock(
     images = choice.images(here, target, all, set, rehearse)
     done = relock.relock(images, here.facts, here.mirrors, upgrade, progress)
     show(relock.table(done))
-    if any(one.outcome == "failed" for one in done):
-        raise Exit(code=1)
     if layers:
         show(relock.table([layers_lock.lock(images, here.mirrors, chosen, progress)]))
+    if any(one.outcome == "failed" for one in done):
+        raise Exit(code=1)
 
 
 @verb("render --target efa-pytorch --rehearse", help=CHOICE | REHEARSE, iterable=MANY)

@@ -118,11 +118,15 @@ def run_file(
 def output(ref: str, store: str, builder: str | None, compression: Compression) -> str:
     """The output of an image: the engine's own store, under `ref`.
 
-    For the classic store, and from another builder, it is a docker archive, whose layers are compressed only by a push.
+    From another builder it comes as an archive, for the containerd store with the layers as they will be pushed: those
+    of wheels that the builder took from a registry keep their digests. Without the compression's name they would be in
+    Docker's media types, and the engine refuses such an archive ("mismatched image rootfs and manifest layers"). For
+    the classic store it is a docker archive, whose layers are compressed only by a push.
     """
-    if store == "containerd" and not builder:
-        return f"type=image,name={ref},unpack=true,{COMPRESSIONS[compression]}"
-    return f"type=docker,name={ref}"
+    if store != "containerd":
+        return f"type=docker,name={ref}"
+    kind = "type=docker" if builder else "type=image,unpack=true"
+    return f"{kind},name={ref},{COMPRESSIONS[compression]}"
 
 
 def network_file(bake: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,12 +14,16 @@ from rdma_images.core import disk_space, paths
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import private
 from rdma_images.inputs.wheels import Wheel
-from rdma_images.layers import store
-from rdma_images.layers.recipe import recipe
+from rdma_images.layers import resident, store
+from rdma_images.layers.load import Wanted
+from rdma_images.layers.make import Maker
+from rdma_images.layers.recipe import Recipe, recipe
 from rdma_images.publish.destination import layers_repository
-from rdma_images.render import wheel_layers
+from rdma_images.render import bake, wheel_layers
+from tests import layer_wheels
 from tests.e2e.layer_parts import Small, ran, standing, wheel
 from tests.e2e.publish_parts import Registry, registry_program, second_engine
+from tests.test_layers_store import MIRRORS
 
 obstacle = private.obstacle()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]
@@ -76,6 +80,30 @@ def test_a_second_engine_takes_the_layers_from_a_registry(small: Small, tmp_path
         assert noted
         assert (list(noted.layers), noted.layers_at) == (ours[: len(LARGE) + 1], place.ref)
     registry.kill()
+
+
+def test_layers_come_back_from_another_builder_as_they_were(small: Small, tmp_path: Path) -> None:
+    registry = Registry(registry_program(), tmp_path / "registry", password=False).start()
+    file = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": uuid.uuid4().bytes})
+    made = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
+    place = layers_repository(f"{registry.host}/cache/layers")
+    with Maker([made], layer_wheels.index(tmp_path / "index", file), MIRRORS) as maker:
+        wanted = Wanted((made,), "runtime", "linux/amd64")
+        brought = resident.complete(resident.look(wanted, place), maker, place)
+    (tmp_path / "Dockerfile").write_text("FROM wheels\nCOPY Dockerfile /\n")
+    ref, archive = "rdma-images-test/returned:small", tmp_path / "image.tar"
+    for command in (
+        [
+            *("docker", "buildx", "build", "--quiet", "--provenance=false", str(tmp_path)),
+            f"--build-context=wheels=docker-image://{brought.ref}",
+            f"--output={bake.output(ref, 'containerd', 'far', 'zstd')},dest={archive}",
+        ],
+        ["docker", "image", "load", "--input", str(archive)],
+    ):
+        subprocess.run(command, env=small.engine.environ(), check=True, capture_output=True)
+    registry.kill()
+    assert small.layers(ref)[0] == brought.blobs[0].digest
+    subprocess.run(["docker", "image", "rm", ref], env=small.engine.environ(), check=True, capture_output=True)
 
 
 @pytest.mark.exhaustive
