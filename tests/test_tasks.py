@@ -136,6 +136,12 @@ def test_compiled_modules_are_kept_as_python_is_told(asked: str, kept: bool, tmp
     assert bool(list(tmp_path.rglob("rdma_images/plan/view.*.pyc"))) == kept
 
 
+def test_the_list_of_tasks_and_completion_import_no_facts() -> None:
+    script = "import sys, tasks; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=paths.PROJECT, capture_output=True, text=True, check=True)
+    assert {"pydantic", "rich", "rdma_images.facts"}.isdisjoint(done.stdout.split())
+
+
 def test_a_plan_imports_only_what_it_needs() -> None:
     script = (
         "import sys; from tasks import ns; ns['plan'].body(None, all=True, json=True); "

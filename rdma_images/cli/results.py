@@ -10,7 +10,6 @@ from invoke.exceptions import Exit
 from rdma_images.cli.base import show, verb
 from rdma_images.cli.jobs import after_dashes
 from rdma_images.cli.options import JSON
-from rdma_images.facts import Facts
 
 
 @verb(
@@ -45,6 +44,7 @@ def job_result(
     nccl-tests' rows, text or JSON, with any launcher's prefix. Exit code 0: the job ran as it should; 1: it did not;
     3: the logs do not say.
     """
+    from rdma_images.facts import Facts
     from rdma_images.jobs import trouble
     from rdma_images.jobs.results import collected, run_folder, view
 

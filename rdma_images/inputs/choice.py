@@ -6,8 +6,6 @@ from dataclasses import replace
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Image, Plan
 from rdma_images.inputs.project import Project
-from rdma_images.plan import plan as planning
-from rdma_images.plan import view
 
 
 class RefusedPlanError(RefusedError):
@@ -20,6 +18,8 @@ class RefusedPlanError(RefusedError):
 
     def details(self) -> object:
         """Each refusal with its rules, reasons and sources, and the nearest combination that works."""
+        from rdma_images.plan import view
+
         return view.refusals(self.plan)
 
 
@@ -48,6 +48,8 @@ def plan(
     rehearse: bool = False,
 ) -> Plan:
     """The plan of the chosen images; with `rehearse`, on bases that this machine can reach or make."""
+    from rdma_images.plan import plan as planning  # here, for the same reason as in project.py
+
     answer = planning.plan(project.matrix, project.facts, targets or (), everything, changes(pairs))
     if not rehearse:
         return answer

@@ -1,24 +1,24 @@
-"""The files that every step reads: the matrix, the facts, and the mirrors of this machine."""
+"""The files that every step reads: the matrix, the facts, and the mirrors of this machine.
+
+The command line imports this for every task: what reads the files takes 0.1 s, and is imported when they are read.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from rdma_images import facts
-from rdma_images.facts import Facts
-from rdma_images.plan import matrix
-from rdma_images.plan.matrix import Matrix
-
 if TYPE_CHECKING:
+    from rdma_images.facts import Facts
     from rdma_images.inputs.mirrors import Mirrors
+    from rdma_images.plan.matrix import Matrix
 
 
 @dataclass(frozen=True)
 class Project:
     """The project's own files and the user's mirrors. Mirrors are read when they are first asked for."""
 
-    matrix: Matrix
-    facts: Facts
+    matrix: "Matrix"
+    facts: "Facts"
 
     @cached_property
     def mirrors(self) -> "Mirrors":
@@ -33,4 +33,7 @@ def load() -> Project:
 
     Raises RefusedError with file and line for what cannot be read.
     """
+    from rdma_images import facts
+    from rdma_images.plan import matrix
+
     return Project(matrix.load(), facts.load())
