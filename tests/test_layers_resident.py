@@ -13,7 +13,7 @@ from rdma_images.layers.load import Wanted
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe
 from rdma_images.publish.destination import layers_repository
-from rdma_images.registry.client import Repository
+from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
 from tests import layer_wheels
 from tests.publish_doubles import Store, served
 from tests.test_layers_store import MIRRORS
@@ -79,6 +79,24 @@ def test_only_what_a_registry_lacks_is_made_and_sent(
     assert made is not None
     sent = [path for method, path in registry.asked if method == "PUT" and "/blobs/" in path]
     assert len(sent) == 3  # a layer, its config, and the config of both
+
+
+def test_an_image_of_layers_with_settings_of_its_own_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Repository
+) -> None:
+    """What is built on it would inherit them, from whoever may push there."""
+    asked, index = recipes(tmp_path / "wheels")
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "one"))
+    good = brought(asked, index, repository, [])
+    wanted = Wanted(asked, "runtime", "linux/amd64")
+    there = repository.manifest(wanted.tag)
+    config = repository.config(there)
+    config["config"]["Env"] = ["LD_PRELOAD=/opt/venv/site-packages/one/x.so"]
+    digest = repository.put_blob(raw := canonical(config))
+    changed = there.body["config"] | {"digest": digest, "size": len(raw)}
+    repository.put_manifest(wanted.tag, Manifest(OCI_MANIFEST, canonical(there.body | {"config": changed})))
+    assert brought(asked, index, repository, []) == good
+    assert repository.manifest(wanted.tag).digest == there.digest
 
 
 def test_a_registry_with_other_bytes_is_not_believed(

@@ -4,6 +4,7 @@ A layer whose digest is locked is found by it, whoever brought it there. Any oth
 An image of layers is under a tag with the key of them all.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -62,7 +63,9 @@ def look(wanted: Wanted, repository: Repository, locked: Digests = digests.NONE)
                 f"{right.digest}\nfind out who wrote it, and delete the tag "
                 f"{wanted.tag if image else _tag(recipe, wanted.part)} there; or build without --cache-layers"
             )
-    return Resident(wanted, image.digest if image else None, blobs)
+    # Only an image that is ours to the byte: settings in its config would be those of what is built on it.
+    is_ours = image is not None and _whole(wanted, blobs).manifest.digest == image.digest
+    return Resident(wanted, image.digest if image and is_ours else None, blobs)
 
 
 def complete(found: Resident, maker: Maker, repository: Repository, progress: Progress = silent) -> Brought:
@@ -77,9 +80,7 @@ def complete(found: Resident, maker: Maker, repository: Repository, progress: Pr
             blobs[recipe.key] = layer.blob(wanted.part)
             faults.retry(partial(_send, recipe, layer, wanted, repository), ATTEMPTS, FIRST_WAIT, say=progress)
         check([here for recipe in wanted.recipes if (here := store.find(recipe))])
-        whole = layer_image(
-            [(one.title, blobs[one.key]) for one in wanted.recipes], wanted.platform, wanted.compression
-        )
+        whole = _whole(wanted, blobs)
         faults.retry(partial(_put, repository, whole, wanted.tag), ATTEMPTS, FIRST_WAIT, say=progress)
         digest = whole.manifest.digest
     else:
@@ -88,6 +89,10 @@ def complete(found: Resident, maker: Maker, repository: Repository, progress: Pr
     there = sum(blob.size for blob in blobs.values()) - new
     progress(f"{repository.ref} had {megabytes(there)} of wheel layers; {megabytes(new)} were sent there")
     return Brought(f"{repository.ref}@{digest}", tuple(blobs[recipe.key] for recipe in found.wanted.recipes))
+
+
+def _whole(wanted: Wanted, blobs: Mapping[str, Blob]) -> LayerImage:
+    return layer_image([(one.title, blobs[one.key]) for one in wanted.recipes], wanted.platform, wanted.compression)
 
 
 def _send(recipe: Recipe, layer: Layer, wanted: Wanted, repository: Repository) -> None:
