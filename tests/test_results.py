@@ -34,4 +34,4 @@ def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> 
     made = from_logs.of_run(run)
     assert (made.job, made.digest, made.nodes) == (job.name, job.image.partition("@")[2], 2)
     assert [leg.name for leg in made.legs] == ["fabric", "tcp"]
-    assert asked.load(tmp_path).ranks == 16
+    assert folder.read(asked.NOTE, tmp_path).ranks == 16

@@ -6,14 +6,16 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.step_files import step_file
+from rdma_images.core.step_files import StepFile, step_file
 from rdma_images.jobs.model import Job
 
 JOB = step_file("job.json", "job", Job)  # written by `note`, which says more
 NOTE = JOB.name
+Form = TypeVar("Form")  # of job.json: all of it, or the part that somebody reads
 
 
 def place(name: str, out: str) -> Path:
@@ -45,11 +47,17 @@ def write(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def load(folder: Path) -> Job:
-    """The job in a folder. Raises RdmaImagesError for a folder that holds none."""
-    found = JOB.load(folder / JOB.name)
+    """The job in a folder. Raises RefusedError for a folder that holds none."""
+    return read(JOB, folder / JOB.name)
+
+
+def read(form: StepFile[Form], path: Path) -> Form:
+    """What job.json, or the one in the folder at `path`, says in one of its forms. Raises RefusedError for none."""
+    note = path / NOTE if path.is_dir() else path
+    found = form.load(note)
     if found is None:
         raise RefusedError(
-            f"{folder} is not the folder of a job: it has no {JOB.name}\n"
+            f"{note.parent} is not the folder of a job: it has no {note.name}\n"
             f"name a folder that `{paths.COMMAND} job` wrote, as build/jobs/<name>"
         )
     return found

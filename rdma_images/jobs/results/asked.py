@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.model import Fabric
 from rdma_images.core.step_files import step_file
 from rdma_images.jobs import folder
@@ -32,11 +30,3 @@ class Asked:
 
 
 NOTE = step_file(folder.NOTE, "job", Asked)
-
-
-def load(path: Path) -> Asked:
-    """What job.json, or the one in the folder at `path`, asks for. Raises RdmaImagesError where there is none."""
-    found = NOTE.load(path / NOTE.name if path.is_dir() else path)
-    if found is None:
-        raise RdmaImagesError(f"{path}: no job here\ngive the folder of a job, or its job.json")
-    return found

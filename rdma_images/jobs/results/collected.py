@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.jobs import folder
 from rdma_images.jobs.results import asked, from_logs, held, nccl_tests_json, run_folder
 from rdma_images.jobs.results.model import Result
 
@@ -27,7 +28,7 @@ def of_logs(
     first = paths[0]
     if len(paths) == 1 and first.name == run_folder.RESULT.name:
         return run_folder.load(first)
-    found = asked.load(job) if job else run_folder.job(first) if first.is_dir() else None
+    found = folder.read(asked.NOTE, job) if job else run_folder.job(first) if first.is_dir() else None
     if found and (instance or nodes):
         raise RefusedError(
             f"job.json of {found.name} has its instance type and nodes\nleave out --instance and --nodes"

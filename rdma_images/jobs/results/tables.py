@@ -97,7 +97,7 @@ def rows(result: Result) -> Table:
         )
         for one in speed.lines(result)
     ]
-    return Table("Sizes", heads, lines, range(1, 5 if over else 3))
+    return Table("Sizes", heads, lines, range(1, 6 if over else 4))
 
 
 def ranges(numbers: Iterable[int]) -> str:
