@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images import components
+from rdma_images import components, facts
 from rdma_images.core.paths import PROJECT
 
 RECIPE = PROJECT / "tests" / "data" / "adding-a-component"
@@ -75,6 +75,10 @@ def test_the_name_of_a_component_is_written_where_it_is_defined_and_nowhere_else
     defining = {module for module in found if module.startswith(("components/", "facts/"))}
     assert len(defining - {"facts/nccl_logs.py"}) == 1
     assert not [module for module in found if not module.startswith(NAMED)]
+
+
+def test_faults_in_the_facts_are_of_components() -> None:
+    assert {row.of for row in facts.load().plugin.faults} <= components.BY_NAME.keys()
 
 
 def test_what_decides_a_component_comes_before_it() -> None:

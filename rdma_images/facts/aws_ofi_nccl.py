@@ -1,7 +1,6 @@
 """What is known about aws-ofi-nccl, the plugin through which NCCL uses libfabric."""
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from rdma_images.core.versions import at_least
 from rdma_images.core.yaml_file import Path_
@@ -65,7 +64,7 @@ class Tarball(Span):
 class KnownFault(Span):
     """What does not work in some versions of the component `of`, by itself or beside some versions of NCCL."""
 
-    of: Literal["aws-ofi-nccl", "efa-installer"]
+    of: str
     nccl_since: Version | None = None
     nccl_before: Version | None = None
     why: str
