@@ -187,6 +187,30 @@ def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_job_that_is_written_again_keeps_its_runs_and_what_others_wrote(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    request = jobs.request("mpijob", "efa", "mpirun")
+    make.make(request, jobs.here(), str(out))
+    run = out / "runs" / "20261122T060000Z" / "logs"
+    run.mkdir(parents=True)
+    (run / "0.log").write_text("a log")
+    (out / "notes.txt").write_text("mine")
+    make.make(jobs.request("trainjob", "efa", "mpirun"), jobs.here(), str(out))
+    assert {path.name for path in out.iterdir()} == {"README.md", "job.json", "trainjob.yaml", "runs", "notes.txt"}
+    assert ((run / "0.log").read_text(), (out / "notes.txt").read_text()) == ("a log", "mine")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    make.make(jobs.request("mpijob", "efa", "mpirun"), jobs.here(), str(out))
+    (out / "trainjob.yaml").write_text("mine")
+    with pytest.raises(RefusedError, match=r"trainjob.yaml is not of the job .*\nrename it"):
+        make.make(jobs.request("trainjob", "efa", "mpirun"), jobs.here(), str(out))
+    assert {path.name for path in out.iterdir()} == {"README.md", "job.json", "mpijob.yaml", "trainjob.yaml"}
+    assert (out / "trainjob.yaml").read_text() == "mine"
+
+
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(RefusedError, match="that no job wrote"):

@@ -29,11 +29,18 @@ def place(name: str, out: str) -> Path:
 
 
 def write(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write the files into a new folder that takes the place of `folder`; scripts are executable."""
+    """Write the files into a new folder that takes the place of `folder`; scripts are executable.
+
+    What the job that was there did not write, as its runs, is in the new one, too. Raises RefusedError for a file of
+    somebody else that one of the files would replace.
+    """
+    others = _others(folder)
+    if taken := sorted(others & texts.keys()):
+        raise RefusedError(f"{folder / taken[0]} is not of the job in this folder, and would be replaced\nrename it")
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    made, before = beside / "made", beside / "before"
     try:
-        made, before = beside / "made", beside / "before"
         made.mkdir()
         for name, text in texts.items():
             path = made / name
@@ -42,8 +49,25 @@ def write(folder: Path, texts: Mapping[str, str]) -> None:
         if folder.exists():
             folder.rename(before)
         made.rename(folder)
-    finally:
-        shutil.rmtree(beside)
+        for name in others:
+            (before / name).rename(folder / name)
+    except BaseException:
+        if not before.exists():  # else it may have what nobody can write again
+            shutil.rmtree(beside)
+        raise
+    shutil.rmtree(beside)
+
+
+def _others(folder: Path) -> set[str]:
+    """The names in a folder that the job or cluster there did not write."""
+    if not folder.is_dir():
+        return set()
+    names = {path.name for path in folder.iterdir()}
+    try:
+        written = json.loads((folder / NOTE).read_text(encoding="utf-8"))["files"]
+        return names - {NOTE, *written}
+    except (OSError, ValueError, KeyError, TypeError):
+        return names - {NOTE}
 
 
 def load(folder: Path) -> Job:
