@@ -122,6 +122,7 @@ def test_a_kernel_that_does_not_take_it_is_told(registry: Path) -> None:
 def test_what_is_foreign_is_bootstrapped_where_it_can_be_emulated(
     platform: str, foreign: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("rdma_images.inputs.reachable.shutil.which", lambda name: f"/usr/bin/{name}")
     assert emulation.is_foreign(platform) is foreign
     assert bootstrap.key("debian13", platform) == ("debian13-arm64" if foreign else "debian13")
     assert reachable.can_bootstrap("debian13", platform)
