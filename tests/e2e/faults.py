@@ -165,7 +165,10 @@ FAULTS = (
     Fault(
         "plugin.broken",
         "a release that hangs in a broadcast",
-        (f"RUN sed -i 's/aws-ofi-nccl 1\\.21\\.1/aws-ofi-nccl 1.18.0/' {OFI}/lib/libnccl-net-ofi.so",),
+        (
+            f"RUN sed -i 's/aws-ofi-nccl 1\\.21\\.1/aws-ofi-nccl 1.18.0/' {OFI}/lib/libnccl-net-ofi.so",
+            f"{LABEL}component.aws-ofi-nccl=1.18.0",
+        ),
     ),
     Fault("plugin.found", "the plugin's link removed", (f"RUN rm {OFI}/lib/libnccl-net.so",)),
     Fault(
