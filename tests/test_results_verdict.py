@@ -233,6 +233,20 @@ def test_the_table_of_the_sky_pilot_documentation(tmp_path: Path) -> None:
     assert said == ["-", "1.0", "1.3", "2.8", "8.9", "18.5", "18.7"]
 
 
+def test_ranks_and_devices_of_a_node_name_their_lines(tmp_path: Path) -> None:
+    parts.write(tmp_path / "logs")
+
+    def line(where: str) -> str:
+        name, _, number = where.rpartition(":")
+        return (tmp_path / name).read_text().split("\n")[int(number) - 1]
+
+    for node in collected.of_logs([tmp_path]).legs[0].nodes:
+        ranks = zip(node.ranks, node.ranks_where, strict=True)
+        assert [f" rank {rank} " in line(where) for rank, where in ranks] == [True] * 8
+        assert node.used == 8
+        assert [f"via NET/Libfabric/{n}/" in line(where) for n, where in enumerate(node.used_where)] == [True] * 8
+
+
 def test_no_secret_of_the_environment_is_kept(tmp_path: Path) -> None:
     logs = parts.write(tmp_path / "logs")
     written = json.loads((DATA / "2.19.6-socket.json").read_text())

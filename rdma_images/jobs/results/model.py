@@ -68,6 +68,8 @@ class Node:
     nccl: Read | None = None  # version
     gpudirect: Read | None = None  # "yes", "no", "3 of 8 channels"
     mtu: Read | None = None  # bytes, of libibverbs
+    ranks_where: tuple[str, ...] = ()  # a line of each rank
+    used_where: tuple[str, ...] = ()  # the first channel over each device
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.jobs.results.held import COMPONENTS, Held
@@ -20,31 +21,34 @@ def nodes(processes: Processes, held: Held, wordings: NcclLogs) -> tuple[Node, .
         name = f"{process.host} ({process.hostid})" if process.hostid else process.host
         groups.setdefault(name, []).append(process)
     found = [
-        _node(name, group, [rank for process in group for rank in processes.ranks_of(process)], held, wordings)
+        _node(name, group, dict(chain(*(processes.ranks_of(process).items() for process in group))), held, wordings)
         for name, group in groups.items()
     ]
     return tuple(sorted(found, key=lambda node: (node.ranks or (1 << 30,), node.name)))
 
 
-def _node(name: str, group: Sequence[Process], ranks: Iterable[int], held: Held, wordings: NcclLogs) -> Node:
-    """What the processes of a node say; of values that differ, the one that is worst."""
+def _node(name: str, group: Sequence[Process], ranks: Mapping[int, str], held: Held, wordings: NcclLogs) -> Node:
+    """What the processes of a node say; of values that differ, the one that is worst. `ranks` have their places."""
     said = {key: _values(group, key) for key in ("nccl", "plugin", "libfabric", "provider", "adapters", "mtu")}
     adapters = min(said["adapters"], key=lambda read: int(read.value), default=None)
     providers = sorted(said["provider"], key=lambda read: read.value.startswith("efa"))
     devices = next((process.devices for process in group if process.devices), ())
+    used = _used(group, wordings)
     return Node(
         name=name,
-        ranks=tuple(sorted(set(ranks))),
+        ranks=tuple(sorted(ranks)),
         expected=held.adapters,
         adapters=adapters,
         devices=devices,
-        used=_used(group, wordings),
+        used=len(used) or None,
         provider=next(iter(providers), None),
         plugin=next(iter(said["plugin"]), None),
         libfabric=next(iter(said["libfabric"]), None),
         nccl=next(iter(said["nccl"]), None),
         gpudirect=_gpudirect(group),
         mtu=next((Read(str(MTU.get(read.value, read.value)), read.where) for read in said["mtu"]), None),
+        ranks_where=tuple(ranks[rank] for rank in sorted(ranks)),
+        used_where=tuple(used[key] for key in sorted(used, key=lambda key: (key[0], int(key[1])))),
     )
 
 
@@ -57,12 +61,15 @@ def _values(group: Iterable[Process], key: str) -> list[Read]:
     return list(found.values())
 
 
-def _used(group: Iterable[Process], wordings: NcclLogs) -> int | None:
-    """How many devices the channels use; None where no channel over RDMA is in the log."""
-    keys = {
-        (network, device) for one in group for network, device, _ in one.channels if wordings.over(network) != "tcp"
-    }
-    return len(keys) or None
+def _used(group: Iterable[Process], wordings: NcclLogs) -> dict[tuple[str, str], str]:
+    """The devices that channels over RDMA use, each with the place of its first channel."""
+    found: dict[tuple[str, str], str] = {}
+    for process in group:
+        for channel, place in process.places.items():
+            network, device, _ = channel
+            if wordings.over(network) != "tcp":
+                found.setdefault((network, device), place)
+    return found
 
 
 def _gpudirect(group: Iterable[Process]) -> Read | None:
