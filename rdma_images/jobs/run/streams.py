@@ -3,7 +3,6 @@
 import contextlib
 import re
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import BinaryIO
 from rdma_images.jobs.run.command import start
 
 FOLDER = ".streamed"  # in the folder of logs
-MOST = 1000  # pods
+MOST = 500  # pods: a log of each is open at the same time, and a process may often have 1024 files
 AGAIN = 30.0  # seconds until a program that ended, as where the network broke, is started again
 NO_LOG = b"unable to retrieve container logs for "  # what kubelets give in place of a log that is gone
 PREFIX = re.compile(rb"\[pod/(?P<pod>[a-z0-9.-]{1,253})/[^\]/]{1,253}\] ")
@@ -53,7 +52,7 @@ class Streams:
     def stop(self) -> None:
         """End the program."""
         if self._process:
-            self._process.send_signal(signal.SIGTERM)
+            self._process.kill()
             self._process.wait()
             self._process = None
 
