@@ -6,7 +6,7 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.jobs import folder
-from rdma_images.jobs.results import asked, from_logs, run_folder
+from rdma_images.jobs.results import asked, collected, from_logs, run_folder
 from tests import job_parts
 
 LOGS = Path(__file__).parent / "data" / "nccl-logs"
@@ -35,3 +35,12 @@ def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> 
     assert (made.job, made.digest, made.nodes) == (job.name, job.image.partition("@")[2], 2)
     assert [leg.name for leg in made.legs] == ["fabric", "tcp"]
     assert folder.read(asked.NOTE, tmp_path).ranks == 16
+
+
+def test_the_files_of_a_job_are_no_logs(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(folder.note(job_parts.job("slurm", "efa", "mpirun"), {"job.sbatch": ""}))
+    (tmp_path / "job.sbatch").write_text("#!/bin/bash\n")
+    with pytest.raises(RdmaImagesError, match="no logs in this folder\ngive the folder of a run"):
+        collected.logs(tmp_path)
+    (tmp_path / "0.log").write_text("x")
+    assert collected.logs(tmp_path) == (tmp_path / "0.log",)

@@ -60,14 +60,16 @@ def write(folder: Path, texts: Mapping[str, str]) -> None:
 
 def _others(folder: Path) -> set[str]:
     """The names in a folder that the job or cluster there did not write."""
-    if not folder.is_dir():
-        return set()
-    names = {path.name for path in folder.iterdir()}
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    return names - written(folder)
+
+
+def written(folder: Path) -> set[str]:
+    """The names of the files that a job or cluster wrote into the folder, by its job.json."""
     try:
-        written = json.loads((folder / NOTE).read_text(encoding="utf-8"))["files"]
-        return names - {NOTE, *written}
+        return {NOTE, *json.loads((folder / NOTE).read_text(encoding="utf-8"))["files"]}
     except (OSError, ValueError, KeyError, TypeError):
-        return names - {NOTE}
+        return {NOTE}
 
 
 def load(folder: Path) -> Job:

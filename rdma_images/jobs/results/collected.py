@@ -10,7 +10,7 @@ from rdma_images.jobs import folder
 from rdma_images.jobs.results import asked, from_logs, held, nccl_tests_json, run_folder
 from rdma_images.jobs.results.model import Result
 
-NO_LOGS = (run_folder.RESULT.name, run_folder.PAGE, asked.NOTE.name)
+NO_LOGS = (run_folder.RESULT.name, run_folder.PAGE)
 
 
 def of_logs(
@@ -53,8 +53,9 @@ def logs(path: Path) -> tuple[Path, ...]:
     """The logs at `path`: itself, or what is in it or in its logs/. Raises RdmaImagesError where there is none."""
     if not path.is_dir():
         return (path,)
+    no_logs = {*NO_LOGS, *folder.written(path)}
     found = run_folder.logs(path) or tuple(
-        one for one in files.entries(path) if one.is_file() and one.name not in NO_LOGS
+        one for one in files.entries(path) if one.is_file() and one.name not in no_logs
     )
     if not found:
         raise RdmaImagesError(f"{path}: no logs in this folder\ngive the folder of a run, or its logs")
