@@ -18,13 +18,17 @@ PLANT = "mkdir -p /opt/planted && echo /opt/planted > /etc/ld.so.conf.d/000-plan
 
 @dataclass(frozen=True)
 class Fault:
-    """`steps` are added to the good image; `needs` are files of the build context by name; `tag` is of the image."""
+    """`steps` are added to the good image; `needs` are files of the build context by name; `tag` is of the image.
+
+    `besides` are other validators that rightly report the same fault.
+    """
 
     validator: str
     what: str
     steps: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     tag: str = ""
+    besides: tuple[str, ...] = ()
     planned: dict[str, str] = field(default_factory=dict)  # components of the plan that the image does not have
 
 
@@ -55,6 +59,7 @@ FAULTS = (
             "RUN echo /opt/planted/libnccl.so.2 > /etc/ld.so.preload",
         ),
         ("other",),
+        besides=("environment.loader",),
     ),
     Fault(
         "nccl.version",
