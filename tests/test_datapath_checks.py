@@ -169,6 +169,22 @@ def test_the_control_over_tcp_must_not_touch_the_adapter() -> None:
     assert "the control went through the RDMA adapter" in exchange._fault(exchanges.TCP, OK, OK, 3)
 
 
+def test_an_exchange_is_repeated_once_where_a_guest_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine stops an emulated guest for longer than an adapter sends again."""
+    lost = Answer(1, "Failed status transport retry counter exceeded (12) for wr_id 2")
+    for ends, outcome in (
+        ([(OK, lost), (OK, OK)], "passed"),
+        ([(Answer(137, ""), OK), (OK, OK)], "passed"),
+        ([(OK, lost), (OK, lost)], "failed"),
+        ([(OK, Answer(0, "invalid data in page 0")), (OK, OK)], "failed"),  # never excused
+        ([(OK, Answer(1, "Unable to find the device")), (OK, OK)], "failed"),
+    ):
+        left, sent = iter(ends), iter(range(0, 100, 10))
+        monkeypatch.setattr(exchange, "_both", lambda _lab, _exchange, left=left: next(left))
+        monkeypatch.setattr(exchange, "packets", lambda _guest, sent=sent: next(sent))
+        assert exchange.perform(lab(), exchanges.RC).outcome == outcome
+
+
 def step(subject: Subject) -> Any:
     return dict(steps.EXCHANGES)[subject]
 
