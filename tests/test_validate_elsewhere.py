@@ -112,11 +112,14 @@ def test_what_is_run_follows_from_the_image_and_the_machine(
 
 
 def test_what_takes_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
     def slow(*_: object) -> Measured:
-        time.sleep(0.3)
+        until = time.monotonic() + 20
+        while not said and time.monotonic() < until:
+            time.sleep(0.01)
         raise RdmaImagesError("not reached")
 
-    said: list[str] = []
     monkeypatch.setattr(elsewhere, "measure", slow)
     monkeypatch.setattr("rdma_images.validate.waiting", functools.partial(progress.waiting, every=0.1))
     with pytest.raises(RdmaImagesError, match="not reached"):
