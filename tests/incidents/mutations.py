@@ -41,7 +41,8 @@ OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 Failed = frozenset[tuple[str, str, str]]  # the case, the check that fails for it, and what it says
 MESSAGES = ("expected", "found", "fix")  # arguments of `require`: they decide nothing
-TESTS = sorted(str(path) for path in (PROJECT / "tests").glob("test_validators*.py"))
+NAMED = ("test_validators*.py", "test_validate_entry.py")
+TESTS = sorted(str(path) for name in NAMED for path in (PROJECT / "tests").glob(name))
 
 
 class Mutation(NamedTuple):
@@ -186,6 +187,7 @@ def mutated(mutation: Mutation) -> Iterator[None]:
         del sys.modules[name]
     try:
         changed = ModuleType(f"validators.{mutation.module}")
+        changed.__file__ = str(VALIDATORS / f"{mutation.module}.py")  # where pytest looks for the module that it takes
         sys.modules[changed.__name__] = changed
         setattr(importlib.import_module("validators"), mutation.module, changed)
         exec(compile(ast.fix_missing_locations(mutation.tree), changed.__name__, "exec"), vars(changed))
@@ -197,7 +199,10 @@ def mutated(mutation: Mutation) -> Iterator[None]:
 
 
 def survivors(names: list[str]) -> Iterator[tuple[Mutation, bool]]:
-    """Each mutation of the modules, and whether it survives: every case fails as it did, and the tests pass."""
+    """Each mutation of the modules, and whether it survives: every case fails as it did, and the tests pass.
+
+    Raises RuntimeError where the tests fail without a mutation: they would tell nothing.
+    """
     cases = {name: run.case_of(name, case.image) for name, case in incidents().items()}
     cases |= {f"{name}, fixed": run.case_of(name, case.fixed) for name, case in incidents().items() if case.fixed}
     cases |= {"efa-pytorch": Case.model_validate_json(REAL.read_bytes())}
@@ -208,6 +213,9 @@ def survivors(names: list[str]) -> Iterator[tuple[Mutation, bool]]:
         for module in names or sources:
             asked = users(module, sources)
             before = suite.failed(asked)
+            with mutated(Mutation(module, "", "", "", ast.parse(sources[module]))):
+                if not _tests_pass():
+                    raise RuntimeError(f"tests fail with {module} as it is: {' '.join(TESTS)}")
             for mutation in mutations(module, sources[module]):
                 with mutated(mutation):
                     survives = suite.failed(asked) == before
