@@ -1,15 +1,22 @@
 """What an entry point sets for the process that it starts: what is asked, what is read, what is unknown."""
 
+import io
 import os
 import subprocess
 import sys
+import tarfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from docker.errors import APIError, NotFound
+from docker.models.containers import Container
 
 from rdma_images.core.case import Case
 from rdma_images.core.measurements import Entry, Measured, Settings, readable
 from rdma_images.validate import entry, transport
+from rdma_images.validate.probes import settings
 from tests import suite_here
 
 CASE = Path(__file__).parent / "data" / "cases" / "efa-pytorch.json"
@@ -91,6 +98,54 @@ def test_the_process_that_is_started_is_judged() -> None:
     assert checks["environment.loader"].found == "LD_PRELOAD=/opt/libefa.so.1"
     assert checks["environment.refusal"].outcome == "failed"
     assert checks["environment.refusal"].found == "NCCL_NET=Libfabric"
+
+
+class Files:
+    """An engine's answers about the files of a container: the text at a path, or the path that a link leads to."""
+
+    def __init__(self, texts: dict[str, bytes], links: dict[str, str]) -> None:
+        self.texts, self.links = texts, links
+
+    def get_archive(self, path: str) -> tuple[Iterator[bytes], dict[str, Any]]:
+        if path.endswith("/refused"):
+            raise APIError("500 Server Error")
+        if path not in self.texts and path not in self.links:
+            raise NotFound("404 Client Error")
+        written, content = io.BytesIO(), self.texts.get(path)
+        with tarfile.open(fileobj=written, mode="w") as archive:
+            member = tarfile.TarInfo(path.rpartition("/")[2])
+            member.type, member.size = (tarfile.REGTYPE, len(content)) if content else (tarfile.DIRTYPE, 0)
+            archive.addfile(member, io.BytesIO(content or b""))
+        return iter([written.getvalue()]), {"linkTarget": self.links.get(path, "")}
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/opt/a.conf", "NCCL_NET=Socket\n"),
+        ("/opt/link.conf", "NCCL_NET=Socket\n"),
+        ("/opt/dangling.conf", None),
+        ("/opt/absent.conf", None),
+        ("/opt", ""),
+        ("/opt/refused", ""),
+    ],
+)
+def test_a_file_of_the_image_is_read_through_the_engine(path: str, text: str | None) -> None:
+    links = {"/opt/link.conf": "/opt/a.conf", "/opt/dangling.conf": "/opt/gone.conf"}
+    files = Files({"/opt/a.conf": b"NCCL_NET=Socket\n", "/opt": b""}, links)
+    assert entry.text_in(cast(Container, files), path) == text
+
+
+def test_what_files_of_the_entry_points_choice_set_is_added_once() -> None:
+    files = {"/opt/nccl.settings": "NCCL_IB_DISABLE=1\n", "/opt/lib": "", "/opt/program": "\x7fELF NCCL_NET=IB\n"}
+    given = {"NCCL_CONF_FILE": "/opt/nccl.settings", "NCCL_TOPO_FILE": "/no/topo.xml", "BASH_ENV": "/opt/program"}
+    given |= {"LD_LIBRARY_PATH": "/opt/lib:/no/lib", "LD_PRELOAD": ("/no/lib.so:" * 40)[: settings.LONGEST]}
+    known = entry.with_files(Settings(assigned=[], absent=["/no/lib"]), given, files.get)
+    assert [(one.file, one.line, one.name, one.reader) for one in known.assigned] == [
+        ("/opt/nccl.settings", 1, "NCCL_IB_DISABLE", "nccl")
+    ]
+    assert known.absent == ["/no/lib", "/no/topo.xml"]
+    assert entry.with_files(known, given, files.get) == known
 
 
 def test_what_another_version_says_of_an_entry_point_is_left_out() -> None:

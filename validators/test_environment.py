@@ -30,6 +30,7 @@ SAY_FOLDERS = "take the folders out of LD_LIBRARY_PATH, or name those that hold 
 SAY_PREFIX = "leave OPAL_PREFIX out: mpirun looks there for its parts, and those of another Open MPI do not fit"
 QUOTED = re.compile(r"[\"'].*|.*[\"']")
 MOUNTED = ("/proc/", "/sys/", "/dev/", "/run/", "/var/run/")
+SCRATCH = ("/tmp/", "/var/tmp/")  # where what sets a variable at a start may also write the file
 OF_THE_RUNTIME = ("/usr/local/nvidia/lib", "/usr/local/cuda/compat/lib", "/usr/local/cuda/compat", "/usr/lib/wsl/")
 
 
@@ -175,13 +176,17 @@ def test_loader(case: Case, libraries: Libraries, settings: Settings, require: R
 def test_files(case: Case, settings: Settings, require: Requirement) -> None:
     """The files that variables name are in the image."""
     missing = [path for path in settings.absent if not path.startswith(MOUNTED)]
-    environment = case.subject.environment
-    named = [(name, environment[name]) for name in (*FILE_OF, "LD_PRELOAD") if environment.get(name)]
-    found = [f"{name}={value} is not there" for name, value in named if any(path in value for path in missing)]
+    unwritten = [path for path in missing if not path.startswith(SCRATCH)]
+    found = [
+        f"{place}{': ' if place else ''}{name}={value} is not there"
+        for place, values in environments(case).items()
+        for name in (*FILE_OF, "LD_PRELOAD")
+        if (value := values.get(name, "")) and any(path in value for path in (unwritten if place else missing))
+    ]
     found += [
         f"{one.file}:{one.line}: {one.name}={one.value} is not there"
         for one in settings.assigned
-        if one.name in (*FILE_OF, "LD_PRELOAD") and any(path in one.value for path in missing)
+        if one.name in (*FILE_OF, "LD_PRELOAD") and any(path in one.value for path in unwritten)
     ]
     require(
         not found,
@@ -194,7 +199,8 @@ def test_files(case: Case, settings: Settings, require: Requirement) -> None:
 @pytest.mark.validator("environment.path", source=SEARCH, severity="warning")
 def test_path(case: Case, settings: Settings, require: Requirement) -> None:
     """LD_LIBRARY_PATH names folders that are there, and OPAL_PREFIX the Open MPI that PATH has first."""
-    folders = [f for f in case.subject.environment.get("LD_LIBRARY_PATH", "").split(":") if f in settings.absent]
+    said = ":".join(place.get("LD_LIBRARY_PATH", "") for place in environments(case).values()).split(":")
+    folders = dict.fromkeys(folder for folder in said if folder in settings.absent)
     missing = [folder for folder in folders if not folder.startswith((*MOUNTED, *OF_THE_RUNTIME))]
     faults = {f"LD_LIBRARY_PATH names {', '.join(missing)}, not there": SAY_FOLDERS} if missing else {}
     prefix = case.subject.environment.get("OPAL_PREFIX", "").rstrip("/")

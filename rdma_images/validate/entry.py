@@ -1,14 +1,19 @@
 """What the image's own entry point sets for the process that it starts: a program does not show it as a script does."""
 
+import io
 import re
+import tarfile
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from docker import DockerClient
-from docker.errors import DockerException
+from docker.errors import APIError, DockerException, NotFound
+from docker.models.containers import Container
 
 from rdma_images.core.case import Subject
-from rdma_images.core.measurements import Entry
+from rdma_images.core.measurements import Entry, Setting, Settings
 from rdma_images.core.plain import plain
+from rdma_images.core.stream import Chunks
 from rdma_images.engine import Engine, docker_command
 from rdma_images.validate import container, transport
 from rdma_images.validate.probes import settings
@@ -17,6 +22,7 @@ LIMIT = 10.0  # seconds for the entry point to start what it is given
 # The process prints its own words around its environment: they part it from all that the entry point prints.
 PRINTS = ("cat", "/proc/self/cmdline", "/proc/self/environ", "/proc/self/cmdline")
 AROUND = "".join(f"{word}\0" for word in PRINTS[1:]).encode()
+OF_FILES = {*settings.NAMING, *settings.FILE_OF}  # variables that name files, whatever they begin with
 
 
 def measure(client: DockerClient, engine: Engine, subject: Subject, box: container.Sealed) -> Entry | str:
@@ -55,7 +61,7 @@ def printed(out: bytes) -> dict[str, str] | None:
 
 def changed(found: dict[str, str], own: dict[str, str]) -> Entry:
     """What differs between the environment `found` and the image's `own`, of the variables that concern the fabric."""
-    ours = {name for name in {**found, **own} if settings.OURS.fullmatch(name)}
+    ours = {name for name in {**found, **own} if settings.OURS.fullmatch(name) or name in OF_FILES}
     given = {name: found[name][: settings.LONGEST] for name in ours & set(found) if found[name] != own.get(name)}
     return Entry(given=dict(sorted(given.items())[: settings.MOST]), removed=sorted(ours & set(own) - set(found)))
 
@@ -66,3 +72,38 @@ def not_started(rc: int, err: bytes) -> str:
         return f"the entry point did not start another command in {LIMIT:g} s, or did not stop printing"
     said = "".join(err.decode("utf-8", "replace").strip().splitlines()[-1:])[-200:]
     return f"the entry point ended with {rc} and started no other command{': ' if said else ''}{plain(said)}"
+
+
+def with_files(found: Settings, given: Mapping[str, str], read: Callable[[str], str | None]) -> Settings:
+    """`found`, and what it would hold if the image's environment had the variables `given` by the entry point.
+
+    `read` gives the beginning of a file of the image, None where nothing is there.
+    """
+    known = {one.file for one in found.assigned}
+    paths = {path for name in settings.NAMING if (path := given.get(name, "")).startswith("/") and path not in known}
+    texts = [(path, text) for path in sorted(paths) if (text := read(path)) and not text.startswith(settings.PROGRAM)]
+    more = settings.assigned(texts, given)
+    whole = {name: value for name, value in given.items() if len(value) < settings.LONGEST}
+    absent = settings.absent(whole, more, lambda path: read(path) is not None)
+    return found.model_copy(
+        update={
+            "assigned": [*found.assigned, *map(Setting.model_validate, more)][: settings.MOST],
+            "absent": list(dict.fromkeys((*found.absent, *absent))),
+        }
+    )
+
+
+def text_in(container: Container, path: str) -> str | None:
+    """The beginning of the file at `path`, "" where that is none; None where nothing is there, or behind a link."""
+    try:
+        content, about = container.get_archive(path)
+        if about and about["linkTarget"]:
+            content, _ = container.get_archive(about["linkTarget"])
+    except NotFound:
+        return None
+    except APIError:  # the engine knows the path, and cannot hand it out
+        return ""
+    with tarfile.open(fileobj=io.BufferedReader(Chunks(content)), mode="r|") as archive:
+        member = archive.next()
+        file = archive.extractfile(member) if member and member.isreg() else None
+        return file.read(settings.KEPT).decode("utf-8", "replace") if file else ""

@@ -1,7 +1,8 @@
 """Measure an image, whatever it is: with its own Python, else by its tools and its files."""
 
+import functools
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import cast
 
@@ -37,7 +38,7 @@ def measure(client: DockerClient, engine: Engine, subject: Subject, progress: Pr
             doing.append("what the image's own Python measures in it")
             found = _inside(box, engine, subject, doing)
             doing.append(f"its entry point, for at most {entry.LIMIT:g} s")
-            found = _with_entry(found, starting.result())
+            found = _with_entry(found, starting.result(), functools.partial(entry.text_in, box.container))
         doing.append("its layers, each of which is read once")
         return _with_layers(found, reading)
 
@@ -84,10 +85,14 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
     return found
 
 
-def _with_entry(found: Measured, answer: Entry | str) -> Measured:
-    """What was found with what its entry point sets: an entry point that starts nothing else is no fault."""
+def _with_entry(found: Measured, answer: Entry | str, read: Callable[[str], str | None]) -> Measured:
+    """What was found with what its entry point sets: an entry point that starts nothing else is no fault.
+
+    `read` gives what the image has at a path, see entry.with_files.
+    """
     if isinstance(answer, Entry):
-        return found.model_copy(update={"entry": answer})
+        more = entry.with_files(found.settings, answer.given, read) if found.settings else None
+        return found.model_copy(update={"entry": answer, "settings": more})
     return found.model_copy(update={"missing": {**found.missing, "entry": answer}})
 
 

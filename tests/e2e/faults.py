@@ -1,5 +1,6 @@
 """Real faults, each a small image made from a good one, and the one validator that must tell it."""
 
+import base64
 from dataclasses import dataclass, field
 
 S = "/opt/venv/site-packages"
@@ -42,6 +43,13 @@ def rename(plugin_symbol: str, keep_one_as: str, file: str = f"{OFI}/lib/libnccl
         "open(p,'wb').write(d)"
     )
     return f'RUN python3 -c "{code}"'
+
+
+def decoded_at_the_start(line: str) -> tuple[str, str]:
+    """Steps for an entry point whose script does not show the line of shell that it runs."""
+    encoded = base64.b64encode(f"{line}\n".encode()).decode()
+    script = f'#!/bin/sh\\neval "$(echo {encoded} | base64 -d)"\\nexec "$@"\\n'
+    return f"RUN printf '{script}' > /opt/start && chmod 755 /opt/start", 'ENTRYPOINT ["/opt/start"]'
 
 
 FAULTS = (
@@ -302,11 +310,7 @@ FAULTS = (
     Fault(
         "environment.harmful",
         "an entry point that decodes the settings that it exports",
-        (
-            'RUN printf \'#!/bin/sh\\neval "$(echo ZXhwb3J0IE5DQ0xfUFJPVE89c2ltcGxlCg== | base64 -d)"\\nexec "$@"\\n\' '
-            "> /opt/start && chmod 755 /opt/start",
-            'ENTRYPOINT ["/opt/start"]',
-        ),
+        decoded_at_the_start("export NCCL_PROTO=simple"),
     ),
     Fault("environment.slow", "NCCL_PXN_DISABLE set", ("ENV NCCL_PXN_DISABLE=1",)),
     Fault("environment.misspelt", "a variable that nothing reads", ("ENV NCCL_IB_DISABLED=1",)),
@@ -315,6 +319,11 @@ FAULTS = (
     Fault("environment.loader", "a library of the fabric in LD_PRELOAD", (f"ENV LD_PRELOAD={LIB}/libefa.so.1",)),
     Fault("environment.path", "a folder that is not there", ("ENV LD_LIBRARY_PATH=/opt/absent/lib",)),
     Fault("environment.files", "a file that is not there", ("ENV NCCL_CONF_FILE=/etc/absent.conf",)),
+    Fault(
+        "environment.files",
+        "an entry point that decodes the name of a file that is not there",
+        decoded_at_the_start("export NCCL_TOPO_FILE=/etc/absent.xml"),
+    ),
     Fault("environment.gpus", "NVIDIA_VISIBLE_DEVICES emptied", ("ENV NVIDIA_VISIBLE_DEVICES=",)),
     Fault("settings.harmful", "an interface left out in nccl.conf", (f"{CONF} NCCL_SOCKET_IFNAME=^docker0",)),
     Fault("settings.slow", "NCCL_PXN_DISABLE in nccl.conf", (f"{CONF} NCCL_PXN_DISABLE=1",)),

@@ -155,6 +155,11 @@ class Image(Made):
                 archive.addfile(entry, io.BytesIO(content))
         return written.getvalue()
 
+    def text(self, path: str) -> str | None:
+        """What is in the file at a path that is no link; None where nothing is there."""
+        file = self.files.get(path)
+        return file.content().decode("utf-8", "replace") if file else None
+
     def _contents(self) -> Iterator[tuple[str, File, bytes]]:
         yield "/etc/ld.so.cache", File(), self.cache if self.cache is not None else self.loader_cache()
         for path, file in sorted(self.files.items()):

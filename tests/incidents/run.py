@@ -14,7 +14,7 @@ from rdma_images.core.case import Case
 from rdma_images.core.measurements import Entry
 from rdma_images.core.model import Check
 from rdma_images.core.paths import VALIDATORS
-from rdma_images.validate import fabric, readout
+from rdma_images.validate import entry, fabric, readout
 from rdma_images.validate.answers import measured
 from rdma_images.validate.pytest_plugin import CHECKS
 from tests.incidents.case import Incident, Told
@@ -45,8 +45,9 @@ def case_of(name: str, image: Image) -> Case:
         said = readout.answers(io.BytesIO(image.tar()), Path(folder), subject)
     found = measured(said, readout.PROBES)
     missing = {"torch": "torch was not imported", "tools": "nothing of the image was started"}
-    entry = Entry(given=image.started) if image.started else None
-    found = found.model_copy(update={"entry": entry, "missing": {**found.missing, **missing}})
+    started = Entry(given=image.started) if image.started else None
+    known = found.settings and entry.with_files(found.settings, image.started, image.text)
+    found = found.model_copy(update={"entry": started, "settings": known, "missing": {**found.missing, **missing}})
     return Case(subject=subject, expected=fabric.expected(subject, found, None), measured=found)
 
 
