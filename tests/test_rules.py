@@ -88,6 +88,28 @@ REFUSED = [
         },
         "for CUDA 13 alone",
     ),
+    (
+        EFA,
+        {"base": "ubuntu24.04", "efa_installer": "1.47.0"},
+        "plugin-fault",
+        {"aws-ofi-nccl": "1.18.0", "nccl": "2.30.7"},
+        "aws-ofi-nccl 1.18.0 with NCCL 2.30.7: a large broadcast between nodes hangs",
+    ),
+    (
+        EFA,
+        {"base": "ubuntu22.04", "efa_installer": "1.43.1", "pytorch": "2.3.1"},
+        "plugin-fault",
+        {"aws-ofi-nccl": "1.16.2", "nccl": "2.20.5"},
+        "aws-ofi-nccl 1.16.2 with NCCL 2.20.5: on p4d NCCL ends",
+    ),
+    (EFA, {"base": "ubuntu22.04", "efa_installer": "1.43.1", "pytorch": "2.8.0"}, None, {}, ""),
+    (
+        EFA,
+        {"base": "ubuntu22.04", "efa_installer": "1.28.0", "aws_ofi_nccl": "1.9.1", "pytorch": "2.3.1"},
+        "installer-fault",
+        {"efa-installer": "1.28.0", "nccl": "2.20.5"},
+        "efa-installer 1.28.0 with NCCL 2.20.5: libfabric cannot register the GPUs' memory",
+    ),
     (EFA, {"variant": "devel"}, None, {}, ""),
     (EFA, {"variant": "devel", "pytorch": "2.10.0"}, "devel-compiler", {"variant": "devel", "cuda": "12.8"}, "CUDA 13"),
     (TESTS, {}, None, {}, ""),
@@ -205,7 +227,7 @@ def test_ngc_mode_is_switched_off_where_the_base_would_switch_it_on() -> None:
     known = facts_with(efa=KNOWN.efa.model_copy(update={"flags": flags}))
     assert broken(EFA, KNOWN, **nvidia) == {}
     assert "with --disable-ngc, and NCCL then uses TCP" in broken(EFA, known, **nvidia)["ngc-trap"].reason
-    assert broken(EFA, known, **nvidia, efa_installer="1.47.0") == {}
+    assert broken(EFA, known, **nvidia, efa_installer="1.46.0") == {}
     assert broken(EFA, known) == {}
 
 

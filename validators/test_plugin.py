@@ -98,9 +98,9 @@ def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: R
 def test_broken(case: Case, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement) -> None:
     """No version is known not to work: of the plugin, or of the EFA installer beside this NCCL."""
     known = facts_table.read("aws-ofi-nccl.yaml", Plugin)
-    in_image = {**versions_of(case), "aws-ofi-nccl": plugin[1].version}
-    found = [(row, of) for row in known.faults if (of := in_image.get(row.of)) and row.speaks_of(of, nccl[1])]
-    said = [f"{row.of} {of} with NCCL {nccl[1]}: {row.why} [{known.cite(row)}]" for row, of in found]
+    in_image = {**versions_of(case), "aws-ofi-nccl": plugin[1].version, "nccl": nccl[1]}
+    found = [(row, text) for row in known.faults if (text := row.said(in_image))]
+    said = [f"{text} [{known.cite(row)}]" for row, text in found]
     fixes = [row.fix for row, _ in found]
     release, installer = known.releases.get(plugin[1].version), in_image.get("efa-installer")
     first = release.broken_from_installer if release else None

@@ -1,6 +1,6 @@
 """What is known about aws-ofi-nccl, the plugin through which NCCL uses libfabric."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rdma_images.core.versions import at_least
 from rdma_images.core.yaml_file import Path_
@@ -70,10 +70,14 @@ class KnownFault(Span):
     why: str
     fix: str
 
-    def speaks_of(self, version: str, nccl: str) -> bool:
-        """Whether it is so for this version of the component, beside this NCCL."""
+    def said(self, versions: Mapping[str, str]) -> str:
+        """What it says of these versions by component; "" where it is not about them."""
+        version, nccl = versions.get(self.of), versions.get("nccl")
+        if not version or not nccl or not self.holds(version):
+            return ""
         begun = self.nccl_since is None or at_least(nccl, self.nccl_since)
-        return self.holds(version) and begun and not (self.nccl_before and at_least(nccl, self.nccl_before))
+        ended = self.nccl_before is not None and at_least(nccl, self.nccl_before)
+        return f"{self.of} {version} with NCCL {nccl}: {self.why}" if begun and not ended else ""
 
 
 class Plugin(FactsFile):

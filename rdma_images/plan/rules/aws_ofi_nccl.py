@@ -3,7 +3,7 @@
 from rdma_images.core import versions
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.rules.rule import Reason, Unknown, rule
+from rdma_images.plan.rules.rule import Reason, Unknown, known_fault, rule
 
 
 @rule("plugin-abi", "aws-ofi-nccl", "nccl")
@@ -70,3 +70,9 @@ def not_broken(candidate: Candidate, facts: Facts) -> Reason | None:
     if plugin.broken_from_installer and not versions.at_least(installer, plugin.broken_from_installer):
         return None
     return Reason(f"aws-ofi-nccl {candidate['aws-ofi-nccl']}: {plugin.broken}", facts.plugin.cite(plugin, "broken"))
+
+
+@rule("plugin-fault", "aws-ofi-nccl", "nccl")
+def works_with_nccl(candidate: Candidate, facts: Facts) -> Reason | None:
+    """The plugin version is not one that is known not to work beside this NCCL."""
+    return known_fault("aws-ofi-nccl", candidate, facts)

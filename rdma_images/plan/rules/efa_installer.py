@@ -2,7 +2,7 @@
 
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.rules.rule import Reason, rule
+from rdma_images.plan.rules.rule import Reason, known_fault, rule
 
 
 @rule("installer-base", "efa-installer", "base")
@@ -57,3 +57,9 @@ def stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reason | None:
         f"with {' '.join(missing)}, and NCCL then uses TCP without an error"
     )
     return Reason(text, facts.efa.cite(trap))
+
+
+@rule("installer-fault", "efa-installer", "nccl")
+def works_with_nccl(candidate: Candidate, facts: Facts) -> Reason | None:
+    """The installer's libfabric is not one that is known not to work beside this NCCL."""
+    return known_fault("efa-installer", candidate, facts)

@@ -71,3 +71,9 @@ class Rule:
 def rule(identity: str, *relates: str) -> Callable[[Test], Rule]:
     """Make a function a rule: @rule("nccl-pin", "nccl", "pytorch")."""
     return lambda test: Rule(identity, relates, test)
+
+
+def known_fault(of: str, candidate: Candidate, facts: Facts) -> Reason | None:
+    """What is known not to work in the candidate's version of the component `of` beside its NCCL."""
+    said = ((row, row.said(candidate.versions)) for row in facts.plugin.faults if row.of == of)
+    return next((Reason(text, facts.plugin.cite(row)) for row, text in said if text), None)
