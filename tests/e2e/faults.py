@@ -322,7 +322,7 @@ FAULTS = (
     Fault(
         "environment.files",
         "an entry point that decodes the name of a file that is not there",
-        decoded_at_the_start("export NCCL_TOPO_FILE=/etc/absent.xml"),
+        decoded_at_the_start("export NCCL_CONF_FILE=/etc/absent.conf"),
     ),
     Fault("environment.gpus", "NVIDIA_VISIBLE_DEVICES emptied", ("ENV NVIDIA_VISIBLE_DEVICES=",)),
     Fault("settings.harmful", "an interface left out in nccl.conf", (f"{CONF} NCCL_SOCKET_IFNAME=^docker0",)),
