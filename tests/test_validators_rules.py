@@ -235,22 +235,32 @@ def erdma(**changes: Any) -> Devices:
 GOOD = [
     (devices_suite.test_nodes, (machine(), "efa")),
     (devices_suite.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(15)]), "efa")),
+    (devices_suite.test_nodes, (machine(rdma={}), "efa")),
+    (devices_suite.test_nodes, (erdma(instance="ebmgn7ex.32xlarge", nodes=["uverbs0", "uverbs1"]), "erdma")),
     (devices_suite.test_efa_domains, (machine(),)),
     (devices_suite.test_memlock, (machine(),)),
     (devices_suite.test_huge_pages, (machine(),)),
     (devices_suite.test_gpudirect, (machine(), "efa")),
     (devices_suite.test_erdma_port, (erdma(),)),
+    (devices_suite.test_erdma_port, (erdma(device={"driver": ""}),)),
     (devices_suite.test_compat_mode, (erdma(),)),
     (devices_suite.test_mtu, (erdma(),)),
+    (devices_suite.test_mtu, (erdma(device={"mtu": 1400}),)),
+    (devices_suite.test_gpudirect, (erdma(modules=[]), "erdma")),
+    (devices_suite.test_gpudirect, (erdma(modules=["nvidia", "nvidia_peermem"], nvidia_module=""), "erdma")),
     (devices_suite.test_gpudirect, (erdma(), "erdma")),
 ]
 BAD = [
     (devices_suite.test_nodes, (machine(nodes=["uverbs0"]), "efa"), "16 on p5en.48xlarge"),
+    (devices_suite.test_nodes, (machine(nodes=[]), "efa"), "16 on p5en.48xlarge"),
+    (devices_suite.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(17)]), "efa"), "16 on p5en.48xlarge"),
     (devices_suite.test_efa_domains, (machine(efa_domains=["rdmap0s0-rdm"]),), "one for each"),
     (devices_suite.test_memlock, (machine(memlock=65536),), "unlimited"),
     (devices_suite.test_huge_pages, (machine(huge_pages={"total": 10, "free": 0, "bytes": 2097152}),), "at least one"),
     (devices_suite.test_erdma_port, (erdma(device={"state": "1: DOWN"}),), "PORT_ACTIVE"),
     (devices_suite.test_erdma_port, (erdma(shown="No IB devices found"),), "PORT_ACTIVE"),
+    (devices_suite.test_erdma_port, (erdma(shown="hca_id:\terdma_1\n\tstate: PORT_ACTIVE (4)\n"),), "PORT_ACTIVE"),
+    (devices_suite.test_erdma_port, (erdma(shown="hca_id:\terdma_0\n\tstate: PORT_DOWN (1)\n"),), "PORT_ACTIVE"),
     (devices_suite.test_compat_mode, (erdma(compat_mode="N"),), "Y in"),
     (devices_suite.test_mtu, (erdma(device={"mtu": 1500}),), "8500"),
     (
@@ -258,11 +268,14 @@ BAD = [
         (erdma(nvidia_module="NVIDIA UNIX x86_64 Kernel Module"), "erdma"),
         "nvidia_peermem",
     ),
+    (devices_suite.test_gpudirect, (erdma(device={"p2p": "NA"}, nvidia_module=""), "erdma"), "nvidia_peermem"),
 ]
 ABSENT = [
     (devices_suite.test_nodes, (machine(rdma={}, nodes=[]), "efa")),
     (devices_suite.test_nodes, (machine(instance="unheard-of"), "efa")),
+    (devices_suite.test_nodes, (machine(), "erdma")),
     (devices_suite.test_efa_domains, (machine(rdma={}),)),
+    (devices_suite.test_efa_domains, (erdma(),)),
     (devices_suite.test_compat_mode, (machine(),)),
     (devices_suite.test_mtu, (erdma(device={"mtu": 0}),)),
     (devices_suite.test_gpudirect, (machine(modules=[], nvidia_module=""), "efa")),
@@ -273,9 +286,19 @@ def name(value: Any) -> str:
     return getattr(value, "__name__", "")
 
 
+def passed(validator: Any, *given: Any) -> str:
+    """What a validator finds where it passes: one that is skipped does not."""
+    require = Requirement()
+    try:
+        validator(*given, require)
+    except pytest.skip.Exception as skipped:
+        pytest.fail(f"skipped: {skipped}")
+    return require.found
+
+
 @pytest.mark.parametrize(("validator", "given"), GOOD, ids=name)
 def test_devices_as_they_should_be(validator: Any, given: tuple[Any, ...]) -> None:
-    validator(*given, Requirement())
+    assert passed(validator, *given)
 
 
 @pytest.mark.parametrize(("validator", "given", "expected"), BAD, ids=name)
@@ -327,29 +350,25 @@ def elsewhere(**changes: Any) -> Gpus:
 
 
 def test_real_gpus() -> None:
-    gpus_suite.test_visible(gpus(), Requirement())
-    gpus_suite.test_peers(gpus(), Requirement())
-    require = Requirement()
-    gpus_suite.test_all_reduce(gpus(), require)
-    assert require.found.startswith("0 wrong elements; 4 MiB at")
+    assert passed(gpus_suite.test_visible, gpus()) == "2: NVIDIA H200, NVIDIA H200"
+    assert passed(gpus_suite.test_peers, gpus())
+    assert passed(gpus_suite.test_all_reduce, gpus()).startswith("0 wrong elements; 4 MiB at")
     with pytest.raises(pytest.skip.Exception, match="no device of EFA"):
         gpus_suite.test_network(gpus(), "efa", Requirement())
 
 
 def test_the_real_plugin_works_between_two_nodes_without_efa() -> None:
-    require = Requirement()
-    gpus_suite.test_plugin(gpus(), require)
-    assert require.found.startswith(
+    found = passed(gpus_suite.test_plugin, gpus())
+    assert found.startswith(
         "loaded as v11, aws-ofi-nccl 1.21.1 with libfabric 2.6, provider tcp, 32 regions of memory registered "
         "(73 MiB), 8 channels over libfabric between 2 nodes; 0 wrong elements; 4 MiB at"
     )
-    assert require.found.endswith("in the place of EFA, for which the machine has no device")
+    assert found.endswith("in the place of EFA, for which the machine has no device")
 
 
 def test_the_real_image_refuses_where_there_is_no_efa() -> None:
-    require = Requirement()
-    gpus_suite.test_refusal(gpus(), "efa", require)
-    assert require.found.startswith("exit codes [1, 1]; no data; NCCL did not start: NCCL_NET names a network")
+    found = passed(gpus_suite.test_refusal, gpus(), "efa")
+    assert found.startswith("exit codes [1, 1]; no data; NCCL did not start: NCCL_NET names a network")
 
 
 def test_gpus_at_fault() -> None:
@@ -360,6 +379,8 @@ def test_gpus_at_fault() -> None:
             gpus_suite.test_all_reduce(changed("default", **broken), Requirement())
     with pytest.raises(UnmetError):
         gpus_suite.test_peers(changed("default", log=(LOGS / "net-socket.log").read_text()), Requirement())
+    with pytest.raises(pytest.skip.Exception, match="no GPU is seen"):
+        gpus_suite.test_visible(gpus(count=0, names=[]), Requirement())
     with pytest.raises(UnmetError):
         gpus_suite.test_visible(gpus(names=["NVIDIA H200", "NVIDIA L40S"]), Requirement())
 
@@ -404,6 +425,12 @@ def test_with_an_efa_the_network_is_checked_and_nothing_is_refused() -> None:
         gpus_suite.test_plugin(with_device, Requirement())
     with pytest.raises(pytest.skip.Exception, match="nothing to refuse"):
         gpus_suite.test_refusal(with_device, "efa", Requirement())
+    # The real log, as it would be where the plugin selects EFA.
+    log = (LOGS / "gpu-two-nodes.log").read_text().replace("Selected provider is tcp", "Selected provider is efa")
+    runs = changed("two-nodes", log=log).runs
+    over_efa = Gpus.model_validate({**with_device.model_dump(), "runs": {n: r.model_dump() for n, r in runs.items()}})
+    assert "EFA" in passed(gpus_suite.test_network, over_efa, "efa")
+    assert "in the place of" not in passed(gpus_suite.test_plugin, over_efa)
 
 
 def test_an_image_that_allows_a_fallback_is_held_to_no_refusal() -> None:

@@ -92,7 +92,7 @@ def test_huge_pages(devices: Devices, require: Requirement) -> None:
     of_fabric(devices, "efa")
     pages = devices.huge_pages
     require(
-        pages.total > 0 and pages.free > 0,
+        pages.free > 0,
         expected="at least one free",
         found=f"{pages.free} of {pages.total} free, {pages.bytes} bytes each",
         fix="set vm.nr_hugepages on the host, or FI_EFA_USE_HUGE_PAGE=0 in jobs whose data loaders fork",
