@@ -131,6 +131,7 @@ FAULTS = (
             f"RUN rm -r {S}/torch {S}/torch-* {NCCL} {S}/nvidia_nccl_cu13-*",
             f"COPY gin {S}",
             f'{LABEL}fabric=erdma {LABEL[6:]}component.nccl=2.28.9 {LABEL[6:]}component.pytorch=""',
+            "ENV NCCL_NET=IB FI_PROVIDER=",
         ),
         ("gin",),
         tag="erdma",

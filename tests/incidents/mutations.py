@@ -76,9 +76,11 @@ def mutations(module: str, source: str) -> Iterator[Mutation]:
 
 
 def _message(node: ast.AST) -> Iterator[ast.AST]:
-    """All that makes up the messages of a call of `require`."""
+    """All that makes up the messages of a call of `require`, or of `pytest.skip`."""
     if isinstance(node, ast.keyword) and node.arg in MESSAGES:
         yield from ast.walk(node.value)
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.skip":
+        yield from (part for word in node.args for part in ast.walk(word))
 
 
 def _changes(node: ast.AST) -> list[Callable[[ast.AST], None]]:
