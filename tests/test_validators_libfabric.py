@@ -52,12 +52,12 @@ def test_the_real_image_passes() -> None:
 @pytest.mark.parametrize(
     ("run", "check", "outcome"),
     [
-        ({"fi_info --version": {"rc": 1}}, "libfabric.fi-info", "failed"),
+        ({"fi_info --version": {"rc": 1}}, "libfabric.fi-info", f"failed: {TOOL} ended with 1: libfabric api: 2.1"),
         ({"fi_info --version": {"rc": 1}}, "libfabric.efa", "skipped: fi_info does not run"),
         ({"fi_info --version": {"out": "2.1.0\n"}}, "libfabric.fi-info", "failed"),
         ({"fi_info -p efa": {"rc": 0, "err": ""}}, "libfabric.device", "passed"),
         ({"fi_info -p efa": {"err": "fi_getinfo: -61"}}, "libfabric.device", "failed"),
-        ({"fi_info -p efa": {"rc": 1}}, "libfabric.device", "failed"),
+        ({"fi_info -p efa": {"rc": 1}}, "libfabric.device", f"failed: {TOOL} ended with 1: fi_getinfo: -61 (No data"),
         ({"fi_info -l": {"out": "xefa:\ntcp:\n"}}, "libfabric.efa", "failed: xefa, tcp"),
     ],
 )

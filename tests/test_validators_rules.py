@@ -47,6 +47,18 @@ def test_a_good_case_and_its_junit(tmp_path: Path) -> None:
     assert {p.get("value") for p in root.iter("property") if p.get("name") == "id"} == {c.id for c in checks}
 
 
+def test_what_the_good_case_has_nothing_of_is_skipped_and_all_else_passes() -> None:
+    """It was measured before files of settings were, and on no other driver, toolkit or user than root."""
+    skipped = {check.id: check.reason for check in suite_here.checks(case()).values() if check.outcome != "passed"}
+    unmeasured = {name for name, reason in skipped.items() if reason == "settings was not measured"}
+    assert skipped.keys() - unmeasured == {
+        "cuda.compat", "cuda.toolkit", "erdma.nccl", "label.architectures", "label.libfabric", "label.rdma-core",
+        "libfabric.providers", "nccl.environment", "nccl.matrix", "plugin.newest", "plugin.project", "sagemaker.train",
+        "user.account", "verbs.others",
+    }  # fmt: skip
+    assert {name.partition(".")[0] for name in unmeasured} == {"environment", "settings"}
+
+
 def test_a_broken_case_has_expected_found_and_fix(tmp_path: Path) -> None:
     environment = REFUSES | {"NCCL_VERSION": "2.18.3-1", "NCCL_PROTO": "simple", "REGISTRY_TOKEN": "not-to-be-shown"}
     checks = suite.run(case(environment=environment), ("static", "device"), tmp_path / "report.xml")
