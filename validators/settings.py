@@ -72,13 +72,16 @@ def started(case: Case) -> dict[str, str]:
     return {**{name: value for name, value in own.items() if name not in entry.removed}, **entry.given}
 
 
-def in_files(case: Case) -> dict[str, dict[str, str]]:
-    """The variables that files of the image set, by file and line; without those that the environment sets first."""
+def in_files(case: Case, launchers: bool = False) -> dict[str, dict[str, str]]:
+    """The variables that files of the image set, by file and line; without those that the environment sets first.
+
+    What only a script would hand to a job that it starts is apart: `launchers` asks for that.
+    """
     found = case.measured.settings.assigned if case.measured.settings else []
     environment = case.subject.environment
     by_line: dict[str, dict[str, str]] = {}
     for one in found:
-        if one.reader not in OVERRIDDEN or one.name not in environment:
+        if (one.reader == "launcher") is launchers and (one.reader not in OVERRIDDEN or one.name not in environment):
             by_line.setdefault(f"{one.file}:{one.line}", {})[one.name] = one.value
     return by_line
 

@@ -24,6 +24,7 @@ NEWER = (
 )
 OF_A_DRIVER = re.compile(r"lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler)\.so\.(\d{3,}(?:\.\d+)+)")
 ACCOUNT = "pytorch/pytorch, issue 140765: torch asks for the user's name and a cache; so do ssh, Triton and Open MPI"
+LOCKED = "NVIDIA/nvidia-container-toolkit, issue 2037: IPC_LOCK is inert for a user that is not root, as was measured"
 DRIVER = re.compile(r"/libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
 TOOLKITS = ("/usr/local/cuda/", "/usr/local/cuda-")
 STUB_SIZE = 1 << 20  # bytes: the driver's libcuda is over 20 MiB, the toolkit's stub under 100 KiB
@@ -220,6 +221,18 @@ def test_account(case: Case, files: Files, require: Requirement) -> None:
         expected="a name, and the right to write to its home and /tmp",
         found="; ".join(faults) or "all of it",
         fix="; ".join(faults.values()),
+    )
+
+
+@pytest.mark.validator("user.memlock", source=LOCKED, severity="warning", fabric="any")
+def test_memlock(case: Case, files: Files, require: Requirement) -> None:
+    """The image's user may lock the memory that a fabric registers, where a pod is given IPC_LOCK."""
+    name = case.subject.user
+    require(
+        not (files.user and files.user.number),
+        expected="root, whom the capability IPC_LOCK frees from the limit memlock",
+        found=f"{name}, for whom IPC_LOCK has no effect: the host has to raise memlock" if name else "root",
+        fix="raise memlock (docker run --ulimit memlock=-1, LimitMEMLOCK of containerd), or run it as root",
     )
 
 

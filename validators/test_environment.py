@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from rdma_images.core.case import Case, cuda_in_use, name_of
-from rdma_images.core.measurements import Libraries, Settings
+from rdma_images.core.measurements import Files, Libraries, Settings
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.running import Running
@@ -14,7 +14,8 @@ from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.probes import leftovers
 from rdma_images.validate.probes.settings import FILE_OF
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.settings import ENTRY, Told, environments, started, told, variables
+from validators.in_use import file_of
+from validators.settings import ENTRY, Told, environments, in_files, started, table, told, variables, versions_of
 
 FACTS = "facts/environment.yaml, each variable with its source"
 NAMES = "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core"
@@ -96,6 +97,26 @@ def test_obsolete(case: Case, require: Requirement) -> None:
     )
 
 
+@pytest.mark.validator("environment.needed", source=FACTS, severity="warning", fabric="any")
+def test_needed(case: Case, require: Requirement) -> None:
+    """What these versions need to be told is set somewhere: in the environment, by the entry point or in a file."""
+    known, versions = table(), versions_of(case)
+    places = [*environments(case).values(), *in_files(case).values(), *in_files(case, launchers=True).values()]
+    given = {name for place in places for name in place}
+    rows = [row for row in known.needed.values() if row.fabric == case.expected.fabric and row.of in versions]
+    missing = [row for row in rows if row.holds(versions[row.of]) and row.name not in given]
+    require(
+        not missing,
+        expected=", ".join(f"{row.name}={row.value}" for row in missing) or "nothing: these versions know it",
+        found="; ".join(
+            f"{row.name} is not set, and {row.of} is {versions[row.of]}: {row.why} [{known.cite(row)}]"
+            for row in missing
+        )
+        or "nothing is missing",
+        fix="; ".join(f"set {row.name}={row.value}, or install {row.of} {row.before} or later" for row in missing),
+    )
+
+
 @pytest.mark.validator("environment.misspelt", source=NAMES, severity="warning")
 def test_misspelt(case: Case, require: Requirement) -> None:
     """No variable has a name that nothing reads, and that is nearly one that is read, or quotes in its value."""
@@ -137,14 +158,15 @@ def test_refusal(case: Case, require: Requirement) -> None:
 
 
 @pytest.mark.validator("environment.loader", source=SEARCH)
-def test_loader(case: Case, libraries: Libraries, settings: Settings, require: Requirement) -> None:
+def test_loader(case: Case, files: Files, libraries: Libraries, settings: Settings, require: Requirement) -> None:
     """LD_LIBRARY_PATH and LD_PRELOAD put no other library in the place of the fabric's."""
     other = {
         name: (answer, without)
         for name, without in settings.without_path.items()
         if without and (answer := libraries.resolved.get(name)) and answer.file not in ("", without)
     }
-    preloaded = [path for path in _preloaded(case) if FABRICS.match(name_of(path))]
+    mapped = {answer.file for name, answer in libraries.resolved.items() if name not in other}
+    preloaded = [p for p in _preloaded(case) if FABRICS.match(name_of(p)) and file_of(files, p) not in mapped]
     by_file = {
         one.value: one.file for one in settings.assigned if one.reader == "loader" and FABRICS.match(name_of(one.value))
     }

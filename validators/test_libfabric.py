@@ -5,8 +5,10 @@ import re
 import pytest
 
 from rdma_images.core.case import Case, missing_in, name_of
-from rdma_images.core.measurements import Files, Libraries
+from rdma_images.core.measurements import Files, Libraries, Packages
 from rdma_images.core.probe_value import ToolRun
+from rdma_images.facts import table as facts_table
+from rdma_images.facts.efa_installer import Efa
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import FABRIC, skip_if_broken
 from validators.toolruns import started, summary
@@ -14,6 +16,7 @@ from validators.toolruns import started, summary
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
 OPENS = "ofiwg/libfabric src/fabric.c: every *-fi.so in FI_PROVIDER_PATH, else in the folder libfabric beside it"
 PROVIDER = re.compile(r".*-fi\.so")
+BROUGHT = "facts/efa-installer.yaml; ai-dynamo/dynamo, pull request 12000: transfers over EFA with upstream's timed out"
 FI_INFO = "fi_info(1)"
 NO_DATA = 61  # what fi_info ends with where a provider has no device
 
@@ -73,6 +76,26 @@ def test_libfabric_single(case: Case, libraries: Libraries, require: Requirement
         expected="one file",
         found=", ".join(found),
         fix=f"remove {', '.join(spare)} or the package that brings it",
+    )
+
+
+@pytest.mark.validator("libfabric.version", source=BROUGHT, severity="warning", fabric="efa")
+def test_libfabric_version(case: Case, libraries: Libraries, packages: Packages, require: Requirement) -> None:
+    """The libfabric under /opt/amazon/efa is the one that the EFA installer brought."""
+    if case.stands_in("efa-installer"):
+        pytest.skip("a stand-in took the place of the EFA installer")
+    row = facts_table.read("efa-installer.yaml", Efa).releases.get(packages.efa_installer)
+    brought = (row and row.libfabric) or pytest.skip("it is not known which libfabric the EFA installer brought")
+    found = {path: said for path, said in libraries.libfabric.items() if said and path.startswith("/opt/amazon/efa/")}
+    if not found:
+        pytest.skip("no libfabric under /opt/amazon/efa says its version")
+    other = {path: version for path, version in found.items() if version != brought}
+    require(
+        not other,
+        expected=f"{brought}, of the EFA installer {packages.efa_installer}",
+        found="; ".join(f"{path} is libfabric {version}" for path, version in (other or found).items()),
+        fix="run the EFA installer last, and build no other libfabric into its folder: AWS tests its plugin, NIXL and "
+        "rdma-core with its own",
     )
 
 

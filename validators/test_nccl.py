@@ -131,10 +131,11 @@ def test_wheels(case: Case, require: Requirement) -> None:
 
 @pytest.mark.validator("nccl.loader", source=LOADER)
 def test_loader(libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
-    """A program that asks the loader for NCCL gets the same file as torch."""
+    """A program that asks the loader for NCCL gets the same file as torch, or another of the same build."""
     answer = libraries.resolved["libnccl.so.2"]
+    own, other = (libraries.nccl.get(path) for path in (nccl[0], answer.file))
     require(
-        not answer.file or answer.file == nccl[0],
+        not answer.file or answer.file == nccl[0] or bool(own and other and own.banner == other.banner),
         expected=f"{nccl[0]}, or nothing",
         found=answer.file or "nothing: only torch finds its own",
         fix="remove the other library, its ld.so.conf.d entry (then run ldconfig), or its folder from LD_LIBRARY_PATH",
@@ -204,7 +205,7 @@ def test_header(libraries: Libraries, nccl: tuple[str, str], require: Requiremen
     )
 
 
-@pytest.mark.validator("nccl.environment", source=DECLARED)
+@pytest.mark.validator("nccl.environment", source=DECLARED, severity="warning")
 def test_environment(case: Case, nccl: tuple[str, str], require: Requirement) -> None:
     """NCCL_VERSION in the environment, where it is set, is the NCCL in use."""
     said = case.subject.environment.get("NCCL_VERSION") or pytest.skip("NCCL_VERSION is not set")

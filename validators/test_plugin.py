@@ -3,7 +3,7 @@
 import pytest
 
 from rdma_images.core import versions
-from rdma_images.core.case import Case, missing_in
+from rdma_images.core.case import Case, missing_in, name_of
 from rdma_images.core.measurements import Libraries, PluginFile
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
@@ -23,6 +23,7 @@ PLATFORM = (
 )
 BROKEN = "facts/aws-ofi-nccl.yaml: faults, and releases that are broken, each with its source"
 FIRST_WITH_PLATFORMS = "1.6.0"
+OWN_TUNER = "libnccl-ofi-tuner.so"  # before aws-ofi-nccl 1.16.0, see facts/aws-ofi-nccl.yaml, files
 OTHERS = "NVIDIA/nccl src/plugin/plugin_open.cc: the default names; issues 1992 and 2112: a profiler that ends training"
 BY_NAME = {"NCCL_TUNER_PLUGIN": "libnccl-tuner.so", "NCCL_PROFILER_PLUGIN": "libnccl-profiler.so"}
 NET, TUNER = "ncclNetPlugin_v", "ncclTunerPlugin_v"
@@ -99,7 +100,7 @@ def test_broken(case: Case, plugin: tuple[str, PluginFile], nccl: tuple[str, str
     """No version is known not to work: of the plugin, or of the EFA installer beside this NCCL."""
     known = facts_table.read("aws-ofi-nccl.yaml", Plugin)
     in_image = {**versions_of(case), "aws-ofi-nccl": plugin[1].version, "nccl": nccl[1]}
-    found = [(row, text) for row in known.faults if (text := row.said(in_image))]
+    found = [(row, text) for row in known.faults if (text := row.said(in_image, case.subject.machine))]
     said = [f"{text} [{known.cite(row)}]" for row, text in found]
     fixes = [row.fix for row, _ in found]
     release, installer = known.releases.get(plugin[1].version), in_image.get("efa-installer")
@@ -152,13 +153,22 @@ def test_platform(plugin: tuple[str, PluginFile], require: Requirement) -> None:
 
 @pytest.mark.validator("plugin.tuner", source=SYMBOLS, severity="warning", fabric="efa")
 def test_tuner(
-    libraries: Libraries, nccl: tuple[str, str], plugin: tuple[str, PluginFile], require: Requirement
+    case: Case, libraries: Libraries, nccl: tuple[str, str], plugin: tuple[str, PluginFile], require: Requirement
 ) -> None:
     """The plugin's tuner, where it has one, is one that this NCCL understands."""
     wanted = libraries.nccl[nccl[0]].looks_for.get(TUNER, [])
     offered = plugin[1].exports.get(TUNER, [])
-    if not offered:
+    apart = [p for p, one in libraries.plugins.items() if set(wanted) & set(one.exports.get(TUNER, []))]
+    asked = case.subject.environment.get("NCCL_TUNER_PLUGIN")
+    beside = [path for path in apart if name_of(path) == OWN_TUNER and not offered and not asked]
+    if not offered and not beside:
         pytest.skip("the plugin exports no tuner: see plugin.platform")
+    require(
+        not beside,
+        expected=f"NCCL_TUNER_PLUGIN={beside[0] if beside else ''}, as the tuner is a library of its own",
+        found=f"NCCL_TUNER_PLUGIN is not set, and NCCL does not open {', '.join(beside)}",
+        fix=f"set NCCL_TUNER_PLUGIN={beside[0] if beside else ''}, or install aws-ofi-nccl 1.16 or later",
+    )
     require(
         bool(set(wanted) & set(offered)),
         expected=f"one of v{', v'.join(map(str, wanted))}" if wanted else f"NCCL {nccl[1]} looks for no tuner",

@@ -11,6 +11,9 @@ from validators.settings import Told, in_files, told, variables
 
 READ = "facts/environment.yaml; NVIDIA/nccl src/misc/param.cc and ofiwg/libfabric src/var.c read these files"
 FORM = "NVIDIA/nccl src/misc/param.cc: all before the first = is the name, all after it the value, # only at the start"
+HANDED = "facts/environment.yaml; scripts, and modules of SageMaker's launcher, set variables for what they start"
+# A script has its reason for others: it may be for one machine.
+CHOOSING = ("NCCL_NET", "NCCL_NET_PLUGIN", "FI_PROVIDER", "NCCL_IB_DISABLE", "NVSHMEM_REMOTE_TRANSPORT")
 VERBATIM = ("nccl", "libfabric")  # who takes a line of its file as it stands
 
 
@@ -43,12 +46,25 @@ def test_slow(case: Case, settings: Settings, require: Requirement) -> None:
     )
 
 
+@pytest.mark.validator("settings.launchers", source=HANDED, severity="warning")
+def test_launchers(case: Case, settings: Settings, require: Requirement) -> None:
+    """No script that may start a job hands it another network than the fabric's."""
+    found = [one for one in told(case, "harmful", in_files(case, launchers=True)) if one.name in CHOOSING]
+    read = {one.file for one in settings.assigned if one.reader == "launcher"}
+    require(
+        not found,
+        expected=f"none of {', '.join(CHOOSING)} that takes the fabric away",
+        found="; ".join(map(str, found)) or f"none in {len(read)} scripts that set variables",
+        fix=f"remove {lines(found)}, or start the job with another script",
+    )
+
+
 @pytest.mark.validator("settings.readable", source=FORM, severity="warning")
 def test_readable(settings: Settings, require: Requirement) -> None:
     """Every line of nccl.conf and libfabric.conf sets a variable that is read."""
     known = variables()
     found = []
-    for one in settings.assigned:
+    for one in (one for one in settings.assigned if one.reader != "launcher"):
         if one.reader in VERBATIM and not re.fullmatch(r"\w+", one.name):
             found.append(f"{one.file}:{one.line}: the name of the variable is {one.name!r}, which nothing reads")
         elif one.reader in VERBATIM and one.value.endswith("\r"):

@@ -8,9 +8,19 @@ import pytest
 from rdma_images.core.case import Case, name_of
 from rdma_images.core.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import PROVIDER, folder_of, looked_for, opened_in, providers_of
+from validators.in_use import (
+    PROVIDER,
+    VERBS,
+    folder_of,
+    looked_for,
+    opened_in,
+    opened_providers,
+    providers_of,
+    skip_if_broken,
+)
 from validators.toolruns import started, summary
 
+OPENED = "NVIDIA/nccl src/misc/ibvsymbols.cc: dlopen of libibverbs.so.1, and sockets without it"
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
 DEVINFO = "ibv_devinfo(1); without a device it ends with 255"
 PROVIDERS = "rdma-core: libibverbs opens lib<driver>-rdmav<ABI>.so, named in /etc/libibverbs.d"
@@ -74,6 +84,29 @@ def test_verbs_loader(case: Case, files: Files, libraries: Libraries, fabric: st
         expected=" and ".join(" or ".join(paths) for paths in intended.values()),
         found=", ".join(other) or "the same, for all that need them",
         fix=f"remove {', '.join(other)}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
+    )
+
+
+@pytest.mark.validator("verbs.usable", source=OPENED, severity="warning")
+def test_usable(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+    """NCCL's own network for RDMA finds libibverbs with a provider, in an image that is for neither fabric."""
+    if case.expected.fabric:
+        pytest.skip("see verbs.provider and libfabric.closure")
+    file = libraries.resolved[VERBS].file
+    brings = any(name_of(path).startswith("libtorch_cuda.so") for path in files.libraries)
+    if not file and not libraries.nccl and not brings:
+        pytest.skip("the image has neither NCCL nor libibverbs")
+    skip_if_broken(case, libraries, VERBS)
+    read = {word for word in looked_for(libraries) if word.endswith("/libibverbs.d")} or {"/etc/libibverbs.d"}
+    providers = opened_providers(files, libraries)
+    driver = any(name_of(path).endswith(".driver") for path in files.libraries)
+    without = f"{file} opens no provider: none lies in {' or '.join(sorted(opened_in(libraries))) or 'its folder'}, or "
+    without += f"nothing is announced in {' or '.join(sorted(read))}"
+    require(
+        bool(file and providers and driver),
+        expected="libibverbs.so.1 with a provider: without it NCCL takes TCP on every RDMA network but EFA",
+        found=(", ".join(providers) if providers and driver else without) if file else "no libibverbs.so.1",
+        fix="install libibverbs1 and ibverbs-providers (rpm: libibverbs and rdma-core), or the fabric's own packages",
     )
 
 

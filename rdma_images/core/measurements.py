@@ -106,7 +106,8 @@ class Closure(Value):
 class Libraries(Value):
     """The fabric's libraries. `method` says who resolved the names: the image's loader, or its cache read out.
 
-    `gpu_code` are the architectures that each program of nccl-tests holds code for.
+    `gpu_code` are the architectures that each program of nccl-tests holds code for, `libfabric` the version that each
+    libfabric says of itself, "" where it does not.
     """
 
     nccl: dict[str, NcclFile]
@@ -116,6 +117,7 @@ class Libraries(Value):
     resolved: dict[str, Resolved]
     closures: dict[str, Closure]
     verbs_looks_for: dict[str, list[str]]
+    libfabric: dict[str, str] = Field(default_factory=dict)
     method: str
 
 

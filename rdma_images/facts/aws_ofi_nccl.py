@@ -62,20 +62,23 @@ class Tarball(Span):
 
 
 class KnownFault(Span):
-    """What does not work in some versions of the component `of`, by itself or beside some versions of NCCL."""
+    """What does not work in some versions of the component `of`: alone, on a machine, or beside NCCL or the plugin."""
 
     of: str
     nccl_since: Version | None = None
     nccl_before: Version | None = None
+    plugin_since: Version | None = None
+    machine: str | None = None  # as ELF files call it
     why: str
     fix: str
 
-    def said(self, versions: Mapping[str, str]) -> str:
-        """What it says of these versions by component; "" where it is not about them."""
+    def said(self, versions: Mapping[str, str], machine: str = "") -> str:
+        """What it says of these versions by component, on this machine; "" where it is not about them."""
         version, nccl = versions.get(self.of), versions.get("nccl")
-        if not version or not nccl or not self.holds(version):
+        if not version or not nccl or not self.holds(version) or self.machine not in (None, machine):
             return ""
         begun = self.nccl_since is None or at_least(nccl, self.nccl_since)
+        begun &= self.plugin_since is None or at_least(versions.get("aws-ofi-nccl") or "0", self.plugin_since)
         ended = self.nccl_before is not None and at_least(nccl, self.nccl_before)
         return f"{self.of} {version} with NCCL {nccl}: {self.why}" if begun and not ended else ""
 

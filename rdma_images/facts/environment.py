@@ -36,7 +36,18 @@ class Variable(Span):
         return version is None or self.holds(version)
 
 
+class Needed(Span):
+    """A variable that some versions of the component `of` need, and to what it is set."""
+
+    name: str
+    value: str
+    fabric: Fabric
+    of: str
+    why: str
+
+
 class Environment(FactsFile):
     """facts/environment.yaml."""
 
     variables: dict[str, Variable]
+    needed: dict[str, Needed]

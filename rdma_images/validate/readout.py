@@ -27,7 +27,10 @@ from rdma_images.validate.probes import conditions, elf, leftovers, libraries, m
 SHARED = re.compile(r".*\.so(\.[\w.]+)?")
 KEPT = re.compile(  # small files that are read where they lie
     r"/var/lib/dpkg/status(?:\.d/.+)?|/etc/ld\.so\.cache|/(?:etc|usr/lib)/os-release|.*\.dist-info/METADATA|.*/nccl\.h"
-    r"|/opt/amazon/efa_installed_packages|/etc/(?:passwd|group)|" + settings.PLACES.pattern
+    r"|/opt/amazon/efa_installed_packages|/etc/(?:passwd|group)|"
+    + settings.PLACES.pattern
+    + "|"
+    + settings.LAUNCHERS.pattern
 )
 KEPT_LIMIT = 32 * CHUNK
 KEPT_IN_ALL = 512 * CHUNK
@@ -63,6 +66,7 @@ class Taken:
     nccl: dict[str, dict[str, Any]] = field(default_factory=dict)
     plugins: dict[str, dict[str, Any]] = field(default_factory=dict)
     verbs: dict[str, list[str]] = field(default_factory=dict)
+    libfabric: dict[str, str] = field(default_factory=dict)
 
 
 def read_out(export: Iterable[bytes], subject: Subject, memory: int = MEMORY) -> Measured:
@@ -175,6 +179,8 @@ def _read_library(path: str, file: str, taken: Taken) -> None:
         taken.plugins[path] = libraries.about_plugin(file)
     elif name.startswith("libibverbs.so"):
         taken.verbs[path] = _words(file, libraries.VERBS)
+    elif libraries.LIBFABRIC.fullmatch(name):
+        taken.libfabric[path] = libraries.libfabric_version(file)
 
 
 def _words(file: str, pattern: re.Pattern[bytes]) -> list[str]:
@@ -214,7 +220,8 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
         name: _resolved(tree_of, name, asked_by) for name in libraries.plugin_names(named, subject.environment)
     }
     closed = {r["file"] for r in resolved.values() if r["file"]} | set(taken.nccl) | set(taken.plugins)
-    closed |= set(libraries.real_files(found, libraries.FABRIC) + libraries.real_files(found, libraries.PROVIDER))
+    opened = (libraries.FABRIC, libraries.PROVIDER, libraries.TRANSPORT)
+    closed |= {path for name in opened for path in libraries.real_files(found, name)}
     at = {str(taken.root / p.lstrip("/")): p for p in libraries.real_files(found, libraries.HEADER)}
     return {
         "nccl": taken.nccl,
@@ -223,6 +230,7 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
         "resolved": resolved,
         "closures": {path: _closure(tree_of, path, taken.linkings) for path in sorted(closed)},
         "verbs_looks_for": taken.verbs,
+        "libfabric": taken.libfabric,
         "method": METHOD,
     }
 
@@ -249,13 +257,15 @@ def _settings(taken: Taken, subject: Subject) -> dict[str, Any]:
     texts = [(path, _kept(taken, path).decode("utf-8", "replace")) for path in known]
     texts += [(settings.ENTRY, line) for line in settings.shell_lines(subject.entrypoint)]
     found = settings.assigned([one for one in texts if not one[1].startswith(settings.PROGRAM)], environment)
+    starting = sorted(path for path in taken.files if settings.LAUNCHERS.fullmatch(path) and path not in known)
+    started = [(path, _kept(taken, path).decode("utf-8", "replace")) for path in starting[: settings.MOST_SCRIPTS]]
 
     def there(path: str) -> bool:
         real = without.real(path)
         return real in taken.files or any(file.startswith(f"{real}/") for file in taken.files)
 
     return {
-        "assigned": found,
+        "assigned": found + settings.assigned(started, environment, "launcher"),
         "absent": settings.absent(environment, found, there),
         "without_path": {name: without.find(name) for name in settings.asked(environment) if name != "libcuda.so.1"}
         if environment.get("LD_LIBRARY_PATH")

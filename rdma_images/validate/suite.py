@@ -42,6 +42,7 @@ INPUTS = (
     "facts/erdma.yaml",
     "facts/instances.yaml",
     "facts/nccl-logs.yaml",
+    "facts/packages.yaml",
     "facts/running.yaml",
     "facts/variables.yaml",
 )

@@ -75,5 +75,6 @@ def rule(identity: str, *relates: str) -> Callable[[Test], Rule]:
 
 def known_fault(of: str, candidate: Candidate, facts: Facts) -> Reason | None:
     """What is known not to work in the candidate's version of the component `of` beside its NCCL."""
-    said = ((row, row.said(candidate.versions)) for row in facts.plugin.faults if row.of == of)
+    versions = {name: candidate[name] for name in (of, "nccl")}
+    said = ((row, row.said(versions)) for row in facts.plugin.faults if row.of == of)
     return next((Reason(text, facts.plugin.cite(row)) for row, text in said if text), None)

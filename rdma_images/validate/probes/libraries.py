@@ -43,6 +43,14 @@ OFI_ON_AWS = re.compile(rb"Configuring AWS-specific options")
 OF_SYSTEM = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1", "libcuda.so.1", "libmlx5.so.1")
 ASKED = ("libnccl.so.2", "libnccl-profiler.so", *OF_SYSTEM)  # NCCL opens a profiler without being asked
 PROVIDER = re.compile(r"lib\w+-(?:rdmav\d+|fi)\.so")  # of libibverbs, and of libfabric
+# What opens a network without NCCL: NIXL's backends, UCX's modules for RDMA, NVSHMEM's transport for libfabric.
+TRANSPORT = re.compile(
+    r"lib(?:plugin_(?:LIBFABRIC|UCX)|uct_(?:ib|ib_\w+|rdmacm|cuda_gdrcopy)|tensorrt_llm_nixl_wrapper)(?:-[0-9a-f]{8})?"
+    r"\.so(?:\.[\d.]+)?|nvshmem_transport_libfabric\.so(?:\.[\d.]+)?"
+)
+LIBFABRIC = re.compile(r"libfabric\.so(\.\d+)*")
+# What fi_tostr() says of itself, ofiwg/libfabric src/fi_tostr.c: "2.4.0amzn1.0" in AWS's builds.
+LIBFABRIC_VERSION = re.compile(rb"(?<=\0)\d+\.\d+\.\d+(?:amzn[\d.]+|rc\d+)?(?=\0)")
 NO_FILES = (*conditions.SPECIAL, "folder")
 TORCH = ("libtorch_cuda.so", "libtorch_python.so", "libc10_cuda.so")
 
@@ -62,7 +70,8 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     ours = [r["file"] for n, r in resolved.items() if r["file"] and n != "libcuda.so.1"]
     plugins = real_files(files, PLUGIN)
     tools_found = [path for path in map(tools.found, ("fi_info", "ibv_devinfo")) if path]
-    closed = ours + real_files(files, FABRIC) + nccls + plugins + real_files(files, PROVIDER) + tools_found
+    opened = real_files(files, PROVIDER) + real_files(files, TRANSPORT)
+    closed = ours + real_files(files, FABRIC) + nccls + plugins + opened + tools_found
     closures = {path: loaders.closure(path) for path in dict.fromkeys(closed)}
     closures.update({path: loaders.closure(path, bound=False) for path in torch_libraries()})
     return {
@@ -73,6 +82,7 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "resolved": resolved,
         "closures": closures,
         "verbs_looks_for": verbs_looks_for(files),
+        "libfabric": {path: libfabric_version(path) for path in real_files(files, LIBFABRIC)},
         "method": "the image's loader",
     }
 
@@ -217,6 +227,15 @@ def verbs_looks_for(files: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
         except (OSError, ValueError):
             found[path] = []
     return found
+
+
+def libfabric_version(path: str) -> str:
+    """The version that the libfabric at `path` says of itself; "" where it says none, or several."""
+    try:
+        found = elf.words(path, LIBFABRIC_VERSION)
+    except (OSError, elf.NotElf):
+        return ""
+    return found[0] if len(found) == 1 else ""
 
 
 def torch_libraries() -> list[str]:

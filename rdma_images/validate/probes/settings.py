@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import sys
@@ -42,6 +43,11 @@ PLACES = re.compile(  # all of them but what variables name
     r"|.*/etc/conda/activate\.d/[^/]+\.sh"
     r"|.*/(?:(?:site|user)customize\.py|(?:site|dist)-packages/[^/]+\.pth)"
 )
+# What may start a job: scripts in the folders where images keep them, and the modules of SageMaker's launchers.
+LAUNCHERS = re.compile(
+    r"/(?:(?:opt|workspace|app|home|root|usr/local/bin|docker-entrypoint\.d)/(?:[^/]+/){0,2})?[^/]+\.(?:sh|bash|env)"
+    r"|.*-packages/sagemaker_training/\w+\.py"
+)
 NAMING = ("NCCL_CONF_FILE", "BASH_ENV", "ENV", "DS_ENV_FILE")  # variables that name such a file
 OF_PLUGINS = ("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_GIN_PLUGIN")
 FILE_OF = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_CONF_FILE", "VLLM_NCCL_SO_PATH", *OF_PLUGINS)
@@ -49,6 +55,8 @@ FILES_OF = ("LD_PRELOAD", "LD_LIBRARY_PATH", "FI_PROVIDER_PATH")
 VALUE = r"""(?:"[^"]*"|'[^']*'|[^;&"'\s])*"""
 BEFORE = r"(?:^|[;&]|\b(?:export|then|do|else|setenv|declare\s+-x|typeset\s+-x)\s)\s*"
 ASSIGNED = re.compile(BEFORE + "(%s)[= ](%s)" % (NAME, VALUE))
+# As a script hands one to a job: env NAME=value, mpirun -x NAME=value, "NAME=value" in a list of words.
+HANDED = re.compile(r"(?:^|[\s\"'])(%s)=((?:[^\s\"',;&$()\]]|\"[^\"]*\"|'[^']*')+)" % NAME)
 LIMITED = re.compile(r"\bulimit\s+(?:-[HS]\s+)?(?:-[HS]?l[HS]?)\s+(\w+)")  # in a shell's file
 LIMIT = re.compile(r"\s*(?:\*|[\w.-]+)\s+(?:soft|hard|-)\s+memlock\s+(-?\w+)")  # limits.conf(5), no groups
 SET_IN_PYTHON = re.compile(
@@ -59,6 +67,7 @@ SET_IN_PYTHON = re.compile(
 KEPT = 1 << 20  # characters of a file
 PROGRAM = "\x7fELF"
 MOST = 200  # settings
+MOST_SCRIPTS = 300
 LONGEST = 300  # characters of a value
 
 Texts = Iterable[tuple[str, str]]  # path and text
@@ -75,8 +84,9 @@ def settings(entry: Sequence[str] = ()) -> dict[str, Any]:
     read = [(path, text) for path in known if (text := _text(path)) is not None]
     read += [(ENTRY, line) for line in shell_lines(entry)]
     found = assigned(read, environment)
+    started = [(path, text) for path in launchers() if path not in known and (text := _text(path)) is not None]
     return {
-        "assigned": found,
+        "assigned": found + assigned(started, environment, "launcher"),
         "absent": absent(environment, found, os.path.exists),
         "without_path": _without_path() if environment.get("LD_LIBRARY_PATH") else {},
     }
@@ -111,6 +121,16 @@ def python_files() -> list[str]:
     return [os.path.join(f, name) for f in folders for name in sorted(_listed(f)) if OF_PYTHON.fullmatch(name)]
 
 
+def launchers() -> list[str]:
+    """The files of LAUNCHERS."""
+    roots = ("/", "/opt", "/workspace", "/app", "/home", "/root", "/usr/local/bin", "/docker-entrypoint.d")
+    below = [os.path.join(root, "*" * bool(depth), "*" * (depth > 1)) for root in roots[1:] for depth in range(3)]
+    folders = [folder for pattern in ("/", *below) for folder in glob.glob(pattern)]
+    folders += [os.path.join(folder, "sagemaker_training") for folder in sys.path]
+    found = [os.path.join(folder.rstrip("/") or "/", name) for folder in folders for name in sorted(_listed(folder))]
+    return [path for path in dict.fromkeys(found) if LAUNCHERS.fullmatch(path)][:MOST_SCRIPTS]
+
+
 def scripts(entry: Sequence[str]) -> list[str]:
     """The files that an entry point names."""
     return [word for word in entry if word.startswith("/")]
@@ -121,15 +141,16 @@ def shell_lines(entry: Sequence[str]) -> list[str]:
     return [text for flag, text in zip(entry, entry[1:]) if re.fullmatch(r"-[a-z]*c", flag)]
 
 
-def assigned(texts: Texts, environment: Mapping[str, str]) -> list[dict[str, Any]]:
+def assigned(texts: Texts, environment: Mapping[str, str], reader_of: str = "") -> list[dict[str, Any]]:
     """Every setting of a variable of ours: its file, line, name and value.
 
     `reader` is a word of READERS, or "nccl" or "libfabric". NCCL takes a line of its file as it stands, so that a name
-    can hold "export " or a space, and a value a carriage return.
+    can hold "export " or a space, and a value a carriage return. `reader_of` is that of all these texts, where it is
+    not their paths that say it.
     """
     found = []
     for path, text in texts:
-        reader = _reader(path, environment)
+        reader = reader_of or _reader(path, environment)
         read = READERS.get(reader, _verbatim)
         for number, line in enumerate(text.split("\n"), 1):
             for name, value in read(line):
@@ -188,6 +209,13 @@ def _shell(line: str) -> Iterator[tuple[str, str]]:
         yield "ulimit -l", match.group(1)
 
 
+def _handed(line: str) -> Iterator[tuple[str, str]]:
+    """The variables of ours that a line of a script sets, or hands to what it starts."""
+    if not line.lstrip().startswith("#"):
+        found = {match.group(1): re.sub("[\"']", "", match.group(2)) for match in HANDED.finditer(line)}
+        yield from {**found, **dict(_shell(line)), **dict(_python(line))}.items()
+
+
 def _python(line: str) -> Iterator[tuple[str, str]]:
     """The variables of ours that a line of Python sets."""
     for match in () if line.lstrip().startswith("#") else SET_IN_PYTHON.finditer(line):
@@ -219,7 +247,14 @@ def _limit(line: str) -> Iterator[tuple[str, str]]:
         yield "memlock", match.group(1)
 
 
-READERS = {"shell": _shell, "python": _python, "loader": _preloaded, "mpi": _parameter, "limits": _limit}
+READERS = {
+    "shell": _shell,
+    "python": _python,
+    "loader": _preloaded,
+    "mpi": _parameter,
+    "limits": _limit,
+    "launcher": _handed,
+}
 
 
 def _listed(folder: str) -> list[str]:
