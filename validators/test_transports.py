@@ -43,12 +43,13 @@ def refused(answer: Closure) -> list[str]:
 def test_load(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What opens a network beside NCCL can be loaded, with all that it needs."""
     mine = transports(case, files) or pytest.skip("nothing but NCCL opens a network")
-    faults = {path: f"{path} lacks {', '.join(lacks)}" for path in mine if (lacks := missing_in(libraries, path))}
+    lacks = {path: list(dict.fromkeys(missing)) for path in mine if (missing := missing_in(libraries, path))}
+    faults = {path: f"{path} lacks {', '.join(names)}" for path, names in lacks.items()}
     for path in mine:
         said = refused(closure(libraries, path))
         faults |= {path: f"{path}: {said[0]}"} if said and path not in faults else {}
         faults |= {path: reason.found} if (reason := broken(case, path)) else {}
-    lacking = dict.fromkeys(name for path in faults for name in missing_in(libraries, path))
+    lacking = dict.fromkeys(name for names in lacks.values() for name in names)
     require(
         not faults,
         expected="no backend or module that is given up when it is opened",

