@@ -200,6 +200,13 @@ ERDMA_2_20 = {"nccl": "2.20.5"}
         ("efa", EFA_2_30, "FI_HMEM=system;cuda", []),
         ("efa", EFA_2_30, "NCCL_SOCKET_IFNAME=^docker0", ["harmful"]),
         ("efa", EFA_2_30, "NCCL_SOCKET_IFNAME=lo", ["harmful"]),
+        ("efa", EFA_2_30, "NCCL_SOCKET_IFNAME=^lo,docker,eth", ["harmful"]),
+        ("efa", EFA_2_30, "NCCL_SOCKET_IFNAME=^=lo,eth0", ["harmful"]),
+        ("efa", EFA_2_30, "NCCL_SOCKET_IFNAME=^lo,eth1", []),
+        ("efa", EFA_2_30, "NCCL_SOCKET_IFNAME=^lo,ens6", []),
+        ("efa", EFA_2_30, "NCCL_GIN_TYPE=2", ["harmful"]),
+        ("efa", EFA_2_30 | {"aws-ofi-nccl": "1.21.1"}, "NCCL_GIN_TYPE=2", []),
+        ("efa", EFA_2_30, "NCCL_GIN_ENABLE=0", []),
         ("efa", EFA_2_30, "NVIDIA_DRIVER_CAPABILITIES=all", []),
         ("efa", EFA_2_30, "NVIDIA_DRIVER_CAPABILITIES=compute", ["harmful"]),
         ("erdma", EFA_2_30, "NCCL_IB_GID_INDEX=-1", []),
@@ -210,6 +217,21 @@ def test_what_a_variable_does(fabric: str, components: dict[str, str], setting: 
     table = yaml_file.load(paths.FACTS / "environment.yaml", Environment)
     environment = dict([setting.split("=", 1)])
     assert [v.effect for v in table.variables.values() if v.speaks_of(environment, fabric, components)] == effects
+
+
+@pytest.mark.parametrize(
+    ("installer", "plugin", "on", "told"),
+    [
+        ("1.48.0", "1.20.0", "aarch64", ["on GB200"]),
+        ("1.48.0", "1.20.0", "x86_64", []),
+        ("1.49.0", "1.20.0", "aarch64", []),
+        ("1.49.0", "1.21.0", "x86_64", ["GIN goes"]),
+        ("1.50.0", "1.21.1", "aarch64", []),
+    ],
+)
+def test_what_an_installer_lacks(known: facts.Facts, installer: str, plugin: str, on: str, told: list[str]) -> None:
+    rows = [row for row in known.plugin.faults if row.of == "efa-installer"]
+    assert [row.why[:8] for row in rows if row.speaks_of(installer, "2.30.7", plugin, on)] == told
 
 
 def test_no_job_is_advised_what_an_image_must_not_set(known: facts.Facts) -> None:

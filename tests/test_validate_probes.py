@@ -27,12 +27,29 @@ from rdma_images.validate.probes import (
     tools,
     tree,
 )
+from tests.incidents import elf_files
 
 
 def libc() -> str:
     file = loader.resolved("libc.so.6")["file"]
     assert isinstance(file, str)
     return file
+
+
+@pytest.mark.parametrize(
+    ("words", "version"),
+    [
+        (["1.2.3.4", "2.4.0amzn1.0", "2.4"], "2.4.0amzn1.0"),
+        (["2.1.0"], "2.1.0"),
+        (["2.1.0rc2"], "2.1.0rc2"),
+        (["2.1.0", "2.4.0"], ""),
+        ([], ""),
+    ],
+)
+def test_the_version_that_a_libfabric_says(tmp_path: Path, words: list[str], version: str) -> None:
+    path = tmp_path / "libfabric.so.1"
+    path.write_bytes(elf_files.library(words=words))
+    assert libraries.libfabric_version(str(path)) == version
 
 
 def test_an_elf_file_says_what_it_is() -> None:

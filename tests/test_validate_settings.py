@@ -57,6 +57,43 @@ def test_what_files_set_is_found_with_its_line() -> None:
     ]
 
 
+def test_what_a_script_hands_to_a_job() -> None:
+    text = (
+        "# NCCL_NET=IB\n"
+        "  echo run with NCCL_NET=IB\n"
+        "export NCCL_NET=Socket\n"
+        "mpirun -x FI_PROVIDER=tcp -x NCCL_DEBUG -n 2 env NCCL_IB_DISABLE='1' python\n"
+        'words = ["-x", "NCCL_ALGO=Ring", f"NCCL_PROTO={given}"]\n'
+        'if [ "$NCCL_NET" = IB ]; then NCCL_PROTO=$GIVEN; fi\n'
+        'os.environ["NCCL_NET_PLUGIN"] = "none"\n'
+    )
+    found = settings.assigned([("/opt/train.sh", text)], {}, "launcher")
+    assert [(one["line"], one["name"], one["value"], one["reader"]) for one in found] == [
+        (3, "NCCL_NET", "Socket", "launcher"),
+        (4, "FI_PROVIDER", "tcp", "launcher"),
+        (4, "NCCL_IB_DISABLE", "1", "launcher"),
+        (5, "NCCL_ALGO", "Ring", "launcher"),
+        (7, "NCCL_NET_PLUGIN", "none", "launcher"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "read"),
+    [
+        ("/run.sh", True),
+        ("/opt/start.sh", True),
+        ("/opt/one/two/start.env", True),
+        ("/opt/one/two/three/start.sh", False),
+        ("/usr/share/start.sh", False),
+        ("/usr/local/bin/start.bash", True),
+        (f"{PACKAGES}/sagemaker_training/mpi.py", True),
+        (f"{PACKAGES}/torch/mpi.py", False),
+    ],
+)
+def test_where_scripts_that_start_jobs_lie(path: str, read: bool) -> None:
+    assert bool(settings.LAUNCHERS.fullmatch(path)) == read
+
+
 def test_files_that_variables_name_and_that_are_not_there(tmp_path: Path) -> None:
     there = tmp_path / "topology.xml"
     there.touch()

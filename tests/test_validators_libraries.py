@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.case import Case
-from rdma_images.core.measurements import Libraries
+from rdma_images.core.measurements import Closure, Libraries
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
-from validators import in_use, test_libraries
+from validators import in_use, test_libraries, test_transports
 
 CASE = Case.model_validate_json((Path(__file__).parent / "data" / "cases" / "efa-pytorch.json").read_bytes())
 LIBFABRIC = "libfabric.so.1"
@@ -88,3 +88,9 @@ def test_the_plugin_is_the_first_that_opens() -> None:
     assert plugin({"a.so": "undefined symbol", "b.so": ""}) == "/opt/b.so"
     assert plugin({"a.so": "undefined symbol", "b.so": "cut"}) == "/opt/a.so"
     assert plugin({}) is None
+
+
+def test_a_symbol_of_what_a_process_loads_first_is_no_fault_of_a_module() -> None:
+    needed = {"libefa.so.1": "/opt/libefa.so.1", "libc.so.6": "/lib/libc.so.6"}
+    faults = ["undefined symbol: ucs_log (/opt/a.so)", "undefined symbol: efadv_wc (/opt/a.so)", "/opt/a.so: cut"]
+    assert test_transports.refused(Closure(libraries=needed, faults=faults)) == faults[1:]

@@ -56,7 +56,11 @@ VALUE = r"""(?:"[^"]*"|'[^']*'|[^;&"'\s])*"""
 BEFORE = r"(?:^|[;&]|\b(?:export|then|do|else|setenv|declare\s+-x|typeset\s+-x)\s)\s*"
 ASSIGNED = re.compile(BEFORE + "(%s)[= ](%s)" % (NAME, VALUE))
 # As a script hands one to a job: env NAME=value, mpirun -x NAME=value, "NAME=value" in a list of words.
-HANDED = re.compile(r"(?:^|[\s\"'])(%s)=((?:[^\s\"',;&$()\]]|\"[^\"]*\"|'[^']*')+)" % NAME)
+HANDED = re.compile(
+    r"""["'](%s)=([^"'${}%%]+)["']"""
+    r"""|(?:^|\s)(%s)=("[^"$]*"|'[^']*'|[^\s"',;&$(){}%%\]]+)(?=[\s"',;&)\]]|$)""" % (NAME, NAME)
+)
+SAID = re.compile(r"\s*(?:#|echo\b|printf\b)")  # by a script, and not done
 LIMITED = re.compile(r"\bulimit\s+(?:-[HS]\s+)?(?:-[HS]?l[HS]?)\s+(\w+)")  # in a shell's file
 LIMIT = re.compile(r"\s*(?:\*|[\w.-]+)\s+(?:soft|hard|-)\s+memlock\s+(-?\w+)")  # limits.conf(5), no groups
 SET_IN_PYTHON = re.compile(
@@ -211,9 +215,11 @@ def _shell(line: str) -> Iterator[tuple[str, str]]:
 
 def _handed(line: str) -> Iterator[tuple[str, str]]:
     """The variables of ours that a line of a script sets, or hands to what it starts."""
-    if not line.lstrip().startswith("#"):
-        found = {match.group(1): re.sub("[\"']", "", match.group(2)) for match in HANDED.finditer(line)}
-        yield from {**found, **dict(_shell(line)), **dict(_python(line))}.items()
+    if not SAID.match(line):
+        words = [match.group(1, 2) if match.group(1) else match.group(3, 4) for match in HANDED.finditer(line)]
+        found = {name: value.strip("\"'") for name, value in words}
+        found.update({name: value for name, value in _shell(line) if "$" not in value})
+        yield from {**found, **dict(_python(line))}.items()
 
 
 def _python(line: str) -> Iterator[tuple[str, str]]:
