@@ -231,7 +231,8 @@ def test_what_a_variable_does(fabric: str, components: dict[str, str], setting: 
 )
 def test_what_an_installer_lacks(known: facts.Facts, installer: str, plugin: str, on: str, told: list[str]) -> None:
     rows = [row for row in known.plugin.faults if row.of == "efa-installer"]
-    assert [row.why[:8] for row in rows if row.speaks_of(installer, "2.30.7", plugin, on)] == told
+    versions = {"nccl": "2.30.7", "aws-ofi-nccl": plugin}
+    assert [row.why[:8] for row in rows if row.said(versions | {"efa-installer": installer}, on)] == told
 
 
 def test_no_job_is_advised_what_an_image_must_not_set(known: facts.Facts) -> None:

@@ -21,6 +21,7 @@ OPENS = (
 OWN = "ai-dynamo/dynamo, issue 6671; ld.so(8): LD_LIBRARY_PATH comes before the run path of a library"
 BACKENDS = "ai-dynamo/dynamo, issue 4185, and ai-dynamo/nixl, issue 909: UCX over EFA emulates what libfabric does"
 NVSHMEM = "nvshmem_transport_libfabric"  # torch's wheels bring it, whatever the network
+OF_FABRIC = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1")
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 LIBRARY = re.compile(r"lib([a-z]{3,})[-\w]*\.so")
 SHOWN = 4
@@ -39,14 +40,23 @@ def refused(answer: Closure) -> list[str]:
     return [f for f, match in symbols.items() if not match or any(stem in match.group(1) for stem in stems)]
 
 
+def told_elsewhere(case: Case, libraries: Libraries) -> set[str]:
+    """What the fabric's own libraries lack, which the checks of the fabric tell: names, and the loader's words."""
+    answers = {name: libraries.resolved[name].file for name in OF_FABRIC} if case.expected.fabric == "efa" else {}
+    found = [file for file in answers.values() if file]
+    lacks = {name for file in found for name in (*missing_in(libraries, file), *closure(libraries, file).faults)}
+    return lacks | {name for name, file in answers.items() if not file}
+
+
 @pytest.mark.validator("transports.load", source=OPENS, severity="warning")
 def test_load(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What opens a network beside NCCL can be loaded, with all that it needs."""
     mine = transports(case, files) or pytest.skip("nothing but NCCL opens a network")
-    lacks = {path: list(dict.fromkeys(missing)) for path in mine if (missing := missing_in(libraries, path))}
-    faults = {path: f"{path} lacks {', '.join(names)}" for path, names in lacks.items()}
+    elsewhere = told_elsewhere(case, libraries)
+    lacks = {path: [n for n in dict.fromkeys(missing_in(libraries, path)) if n not in elsewhere] for path in mine}
+    faults = {path: f"{path} lacks {', '.join(names)}" for path, names in lacks.items() if names}
     for path in mine:
-        said = refused(closure(libraries, path))
+        said = [words for words in refused(closure(libraries, path)) if words not in elsewhere]
         faults |= {path: f"{path}: {said[0]}"} if said and path not in faults else {}
         faults |= {path: reason.found} if (reason := broken(case, path)) else {}
     lacking = dict.fromkeys(name for names in lacks.values() for name in names)
