@@ -330,7 +330,7 @@ FAULTS = (
     Fault(
         "verbs.others",
         "a driver is announced that is not installed",
-        ("RUN echo 'driver ipathverbs' > /etc/libibverbs.d/ipathverbs.driver",),
+        ("RUN echo 'driver absentverbs' > /etc/libibverbs.d/absentverbs.driver",),
     ),
     Fault(
         "cuda.compat",
