@@ -94,3 +94,14 @@ def test_a_symbol_of_what_a_process_loads_first_is_no_fault_of_a_module() -> Non
     needed = {"libefa.so.1": "/opt/libefa.so.1", "libc.so.6": "/lib/libc.so.6"}
     faults = ["undefined symbol: ucs_log (/opt/a.so)", "undefined symbol: efadv_wc (/opt/a.so)", "/opt/a.so: cut"]
     assert test_transports.refused(Closure(libraries=needed, faults=faults)) == faults[1:]
+
+
+@pytest.mark.parametrize(("fabric", "counts"), [("efa", True), ("erdma", False), (None, False)])
+def test_the_transport_of_nvshmem_counts_where_it_has_libfabric(fabric: str | None, counts: bool) -> None:
+    path = "/opt/venv/site-packages/nvidia/nvshmem/lib/nvshmem_transport_libfabric.so.6"
+    data = CASE.model_dump()
+    data["expected"]["fabric"] = fabric
+    data["measured"]["tree"]["files"]["libraries"][path] = {"size": 1, "target": ""}
+    case = Case.model_validate(data)
+    assert case.measured.tree
+    assert test_transports.transports(case, case.measured.tree.files) == [path] * counts
