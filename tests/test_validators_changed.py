@@ -77,6 +77,9 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("label.libfabric", {"labels": {REHEARSAL: None}, "measured": {"tools": None}}, "skipped: fi_info did not"),
     ("label.rdma-core", {"labels": {REHEARSAL: None}, "dpkg": {"libibverbs1": "64.0-1"}}, "passed"),
     ("label.rdma-core", {"labels": {REHEARSAL: None}, "dpkg": {"libibverbs1": None}}, "skipped: no package manager"),
+    ("label.cudnn", {"files": {"/opt/libcudnn.so.9": FILE}}, "passed"),
+    ("label.cudnn", {"files": {"/opt/libcudnn.so.9": FILE}, "wheels": {"nvidia-cudnn-cu13": None}}, "skipped: no"),
+    ("label.cudnn", {"wheels": {"nvidia-cudnn-cu13": None}}, "failed: nothing"),
     ("measured.complete", {"measured": {"lost": ["packages"]}}, "failed: packages: no reason is known"),
     (
         "measured.complete",
@@ -96,6 +99,8 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("nccl.packages", {"dpkg": {"libnccl2": "2.30.7-1+cuda13.2"}}, "failed: libnccl2"),
     ("nccl.packages", {"dpkg": {"libnccl2": "2.30.7-1+cuda13.2"}, "wheels": {"nvidia-nccl-cu13": None}}, "passed"),
     ("nccl.packages", {"dpkg": {"libnccl2": "2.29.7-1+cuda13.2"}, "wheels": {"nvidia-nccl-cu13": None}}, "failed"),
+    ("plugin.found", {"environment": {"NCCL_NET_PLUGIN": "libgone.so"}}, "failed: no libgone.so;"),
+    ("plugin.found", {"environment": {"NCCL_NET_PLUGIN": "gone"}}, "failed: no gone and no libnccl-net-gone.so;"),
     ("torch.imports", {"measured": NO_TORCH}, "failed: it crashed"),
     ("torch.imports", {"measured": NO_TORCH, "wheels": {"torch": None}}, "skipped: the image has no torch"),
     ("torch.imports", {"measured": NO_TORCH, "closures": {TORCH: LACKS}}, "skipped: libraries that torch needs"),

@@ -49,8 +49,7 @@ def names(found: list[Told]) -> str:
 
 def said(case: Case, found: list[Told]) -> str:
     """The variables as a finding says them; without any, also that those of the entry point are not known."""
-    known = case.measured.entry or not case.subject.entrypoint
-    why = "" if known else case.measured.missing.get("entry", "")
+    why = case.measured.missing.get("entry", "")
     return "; ".join(map(str, found)) or f"none{f' ({why})' if why else ''}"
 
 
