@@ -1,11 +1,14 @@
 """What all tests share."""
 
 import signal
-from pathlib import PurePath
+from collections.abc import Generator
+from pathlib import Path, PurePath
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+
+from rdma_images.core.paths import VALIDATORS
 
 ENGINE = "engine"
 APART = {  # modules with another real part than the shared engine's builds
@@ -47,6 +50,17 @@ class ByPart(LoadScopeScheduling):
 def pytest_configure() -> None:
     """A shell's background job ignores SIGINT, and all that it starts does: the tests of Ctrl-C would press in vain."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A validator that a test calls and that is skipped fails the test: it would be skipped with it, unseen."""
+    report = yield
+    if report.skipped and call.excinfo and any(VALIDATORS in Path(one.path).parents for one in call.excinfo.traceback):
+        report.outcome, report.longrepr = "failed", f"a validator was skipped: {call.excinfo.value}"
+    return report
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

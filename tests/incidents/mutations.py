@@ -192,7 +192,7 @@ def mutated(mutation: Mutation) -> Iterator[None]:
         changed.__file__ = str(VALIDATORS / f"{mutation.module}.py")  # where pytest looks for the module that it takes
         sys.modules[changed.__name__] = changed
         setattr(importlib.import_module("validators"), mutation.module, changed)
-        exec(compile(ast.fix_missing_locations(mutation.tree), changed.__name__, "exec"), vars(changed))
+        exec(compile(ast.fix_missing_locations(mutation.tree), changed.__file__, "exec"), vars(changed))
         yield
     finally:
         for name in [name for name in sys.modules if name.startswith(("validators", "tests.test_"))]:
