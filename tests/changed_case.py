@@ -32,6 +32,7 @@ def _places(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
     subject, measured = data["subject"], data["measured"]
     tree = measured.get("tree") or {"files": {}, "libraries": {}}
     return {
+        "subject": subject,
         "environment": subject["environment"],
         "labels": subject["labels"],
         "planned": data["expected"]["components"],

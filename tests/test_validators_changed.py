@@ -20,7 +20,7 @@ DEVICES: dict[str, Any] = {
     "tools": {"fi_info -p efa": TOOL, "ibv_devinfo": TOOL},
 }  # fmt: skip
 NONE = "Failed to get IB devices list: Function not implemented"
-REHEARSAL = "io.rdma-images.rehearsal"
+REHEARSAL, CUDA = "io.rdma-images.rehearsal", "io.rdma-images.component.cuda"
 
 
 def settings(*assigned: tuple[str, str, str], absent: Any = (), without_path: Any = ()) -> Changes:
@@ -34,6 +34,11 @@ def settings(*assigned: tuple[str, str, str], absent: Any = (), without_path: An
 
 def loads(name: str, target: str) -> Changes:
     return {name: {"libraries": {"libcudart.so.13": target}}}
+
+
+def nvcc(release: str) -> Changes:
+    """What a compiler on the PATH says, where no label says which CUDA the image has."""
+    return {"nvcc --version": {**TOOL, "path": "/usr/bin/nvcc", "out": f"Cuda compilation tools, release {release}, V"}}
 
 
 CASES: list[tuple[str, dict[str, Changes], str]] = [
@@ -138,6 +143,10 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
         },
         "passed",
     ),  # verbs.closure reports it
+    ("cuda.toolkit", {"tools": nvcc("13.2"), "labels": {CUDA: None}}, "passed"),
+    ("cuda.toolkit", {"tools": nvcc("12.8"), "labels": {CUDA: None}}, "failed: /usr/bin/nvcc, 12.8"),
+    ("cuda.toolkit", {"tools": nvcc("12.8"), "labels": {CUDA: None}, "measured": NO_TORCH}, "passed"),
+    ("label.tag", {"subject": {"ref": "x/efa-pytorch:cu12.8"}}, "failed: cuda 12.8"),
     ("environment.loader", {"measured": settings(("LD_PRELOAD", "/opt/libjemalloc.so.2", "loader"))}, "passed"),
     ("environment.loader", {"measured": settings(("FI_X", "/opt/libefa.so.1", "shell"))}, "passed"),
     ("environment.loader", {"measured": settings(("LD_PRELOAD", "/opt/libefa.so.1", "loader"))}, "failed: /etc/a"),

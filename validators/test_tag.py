@@ -46,7 +46,7 @@ def measured_in(case: Case) -> dict[str, str]:
     system, tree = case.measured.system, case.measured.tree
     nccl = nccl_in_use(case)
     plugin = plugin_of(case, tree.libraries, nccl[0]) if tree and nccl else None
-    about = tree.libraries.plugins.get(plugin) if tree and plugin else None
+    about = tree.libraries.plugins.get(plugin or "") if tree else None
     found = {
         "pytorch": torch.version.partition("+")[0] if torch else "",
         "cuda": (torch.cuda or "") if torch else "",
