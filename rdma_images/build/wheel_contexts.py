@@ -1,6 +1,6 @@
-"""The layers of the images' wheels in the engine, made while BuildKit builds all that is not a wheel."""
+"""The layers of the images' wheels in the engine, made and sent while BuildKit builds all that is not a wheel."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -49,9 +49,9 @@ def provide(
 ) -> Provided:
     """Bring the wheels' layers of all images to where the build takes them: into the engine, or a registry.
 
-    While layers are made, `systems` builds the rest of the images whose ids it gets, and answers the number of its
-    steps. Where layers are not `usable`, there are no contexts, and the Dockerfile's stages install the wheels. Raises
-    RdmaImagesError for what cannot be made, and for a registry that does not answer.
+    While layers are made or sent, `systems` builds the rest of the images whose ids it gets, and answers the number of
+    its steps. Where layers are not `usable`, there are no contexts, and the Dockerfile's stages install the wheels.
+    Raises RdmaImagesError for what cannot be made, and for a registry that does not answer.
     """
     locked = digests.read()
     wanted = _wanted(orders, options.compression) if usable(engine, options) else {}
@@ -60,16 +60,19 @@ def provide(
         return Provided()
     if (repository := options.layers) is None:
         recipes = [recipe for one in images for recipe in one.recipes]
-        bring = partial(load.load, engine=engine, progress=progress)
+        there = load.diff_ids(engine, options.compression)
+        bring = partial(load.load, engine=engine, there=there, progress=progress)
         work = {one: partial(bring, one) for one in images}
+        is_long = any(_is_new(recipe, one.part, there) for one in images for recipe in one.recipes)
     else:
         found = [resident.look(one, repository, locked) for one in images]
         recipes = [recipe for one in found for recipe in one.missing]
         complete = partial(resident.complete, repository=repository, progress=progress)
         work = {one.wanted: partial(complete, one) for one in found}
+        is_long = bool(recipes)
     try:
         maker = Maker(recipes, *sources.index_for(project.mirrors), progress, locked)
-        brought, steps = _at_once(work, recipes, maker, lambda: systems(list(wanted)))
+        brought, steps = _at_once(work, maker, (lambda: systems(list(wanted))) if is_long else None)
     except (faults.DeniedError, faults.UnauthorizedError) as error:
         progress(f"{error}: the wheels' layers are not sent there")
         return provide(orders, project, engine, replace(options, layers=None), systems, progress)
@@ -87,18 +90,20 @@ def provide(
 
 
 def _at_once(
-    work: Mapping[Wanted, Callable[[Maker], Brought]],
-    recipes: Sequence[Recipe],
-    making: Maker,
-    systems: Callable[[], int],
+    work: Mapping[Wanted, Callable[[Maker], Brought]], making: Maker, systems: Callable[[], int] | None
 ) -> tuple[dict[Wanted, Brought], int]:
     """What `work` makes of each image of layers, and the number of steps that `systems` took meanwhile."""
-    missing = any(store.find(recipe) is None for recipe in recipes)
     # The pool outside: what waits for a layer ends once the maker has.
     with ThreadPoolExecutor(1) as pool, making as maker:
         running = pool.submit(lambda: {one: bring(maker) for one, bring in work.items()})
-        steps = systems() if missing else 0
+        steps = systems() if systems else 0
         return running.result(), steps
+
+
+def _is_new(recipe: Recipe, part: str, there: Collection[str]) -> bool:
+    """Whether a layer is yet to be made, or to be sent to the engine that has `there`."""
+    made = store.find(recipe)
+    return made is None or made.blob(part).diff_id not in there
 
 
 def _wanted(orders: Sequence[Order], compression: bake.Compression) -> dict[str, dict[str, Wanted]]:

@@ -62,13 +62,13 @@ class Brought:
     blobs: tuple[Blob, ...]
 
 
-def load(wanted: Wanted, maker: Maker, engine: Engine, progress: Progress = silent) -> Brought:
+def load(wanted: Wanted, maker: Maker, engine: Engine, there: set[str], progress: Progress = silent) -> Brought:
     """Bring the layers into the engine as an image.
 
-    Only what none of the project's images there has is sent. Raises RdmaImagesError for what cannot be made, for two
-    wheels with different contents for one path, and for an engine that does not take them.
+    Only those are sent that are not `there`, the diff ids of what the engine has, and are added to it. Raises
+    RdmaImagesError for what cannot be made, for two wheels with different contents for one path, and for an engine that
+    does not take them.
     """
-    there = _there(engine, wanted.compression)
     layers: list[tuple[Recipe, Layer]] = []
     steps: list[str] = []
     for batch in _batches(wanted.recipes, maker):
@@ -81,7 +81,7 @@ def load(wanted: Wanted, maker: Maker, engine: Engine, progress: Progress = sile
         if unsent or last:
             name = wanted.ref if last else f"{wanted.ref}-{len(layers)}"
             _send(layer_image(blobs, wanted.platform, wanted.compression), name, unsent, wanted.part, engine)
-            there |= {blob.diff_id for _, blob in unsent}
+            there.update(blob.diff_id for _, blob in unsent)
             steps += [] if last else [name]
             if unsent:
                 progress(f"the engine has {len(blobs)} of {len(wanted.recipes)} wheel layers, {_sizes(unsent)} sent")
@@ -105,7 +105,7 @@ def _batches(recipes: Sequence[Recipe], maker: Maker) -> Iterator[list[tuple[Rec
         yield batch
 
 
-def _there(engine: Engine, compression: Compression) -> set[str]:
+def diff_ids(engine: Engine, compression: Compression) -> set[str]:
     """The layers of images in the engine whose blobs are what would be sent, by diff id.
 
     Not those that an image of the other compression has, too: of such BuildKit may have made a blob of its own.

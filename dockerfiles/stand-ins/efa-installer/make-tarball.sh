@@ -72,6 +72,10 @@ new_package efa-profile "$EFA_INSTALLER+standin" libc6 "where the loader finds E
 echo /opt/amazon/efa/lib > "$work/etc/ld.so.conf.d/efa.conf"
 pack
 
+# hwloc to compile with: installed, libhwloc-dev would bring Perl and autoconf.
+for deb in /debs-dev/libhwloc*.deb; do dpkg-deb --extract "$deb" /tmp/hwloc; done
+export CPATH=/tmp/hwloc/usr/include LIBRARY_PATH="/tmp/hwloc/usr/lib/$(uname -m)-linux-gnu"
+
 # plugin_package NAME SYMLINK: the plugin; the NGC variant of newer installers has no libnccl-net.so, which is the trap.
 plugin_package() {
     new_package "$1" "$AWS_OFI_NCCL+standin" "libfabric1-aws, libhwloc15" "NCCL plugin that refuses to start (stand-in)"
