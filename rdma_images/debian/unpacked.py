@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,15 +33,25 @@ class Apt:
     def run(self, *arguments: str, cwd: Path | None = None) -> str:
         """The output of an apt program; RdmaImagesError with apt's own errors when it fails."""
         environ = {**os.environ, "APT_CONFIG": str(self.folder / "apt.conf"), "LC_ALL": "C.UTF-8"}
-        done = subprocess.run(arguments, cwd=cwd or self.folder, env=environ, capture_output=True, text=True)
-        if done.returncode:
+        pipe = subprocess.PIPE
+        running = subprocess.Popen(
+            arguments, cwd=cwd or self.folder, env=environ, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        )
+        try:
+            output, errors = running.communicate()
+        except BaseException:
+            # apt's methods are processes of their own, and would write on. This waits for all that hold the pipes.
+            os.killpg(running.pid, signal.SIGKILL)
+            running.communicate()
+            raise
+        if running.returncode:
             # The first error is the cause, the others follow from it.
-            said = [line[3:] for line in done.stderr.splitlines() if line.startswith("E: ")] or [done.stderr.strip()]
+            said = [line[3:] for line in errors.splitlines() if line.startswith("E: ")] or [errors.strip()]
             raise RdmaImagesError(
                 f"{' '.join(arguments[:2])} for Debian {self.suite} failed: {said[0]}\n"
                 f"correct this host's apt sources or network settings; apt's files are in {self.folder}"
             )
-        return done.stdout
+        return output
 
     def releases(self) -> list[Path]:
         """The signed release files of the lists at hand."""
@@ -96,7 +107,8 @@ def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress 
             shutil.rmtree(folder, ignore_errors=True)
             beside.rename(folder)
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            if beside.exists():
+                shutil.rmtree(beside)
     return folder
 
 

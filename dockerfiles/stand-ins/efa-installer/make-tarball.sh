@@ -74,7 +74,8 @@ pack
 
 # hwloc to compile with: installed, libhwloc-dev would bring Perl and autoconf.
 for deb in /debs-dev/libhwloc*.deb; do dpkg-deb --extract "$deb" /tmp/hwloc; done
-export CPATH=/tmp/hwloc/usr/include LIBRARY_PATH="/tmp/hwloc/usr/lib/$(uname -m)-linux-gnu"
+triplet=$(uname -m)-linux-gnu
+export CPATH="/tmp/hwloc/usr/include:/tmp/hwloc/usr/include/$triplet" LIBRARY_PATH="/tmp/hwloc/usr/lib/$triplet"
 
 # plugin_package NAME SYMLINK: the plugin; the NGC variant of newer installers has no libnccl-net.so, which is the trap.
 plugin_package() {
