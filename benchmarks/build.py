@@ -1,6 +1,6 @@
 """Builds compared, ours with the baseline of build_baseline.py, on this machine and in the same engine.
 
-python benchmarks/build.py [--only cold,next,pull,kept,floor,six,nothing] [--ways baseline,ours] [--runs N]
+python benchmarks/build.py [--only cold,next,pull,kept,resident,floor,six,nothing] [--ways baseline,ours] [--runs N]
                            [--folder FOLDER] [--wheels triton,...]
 
 Writes docs/performance.json, docs/performance.md and docs/performance.svg; what is not measured in this run stays as it
@@ -38,14 +38,15 @@ OLD, NEW = "2.14.0", "2.14.1"  # torch and its next patch
 BASE = "base=ubuntu22.04"
 FABRICS = (TARGET, "erdma-pytorch")
 SIX = [(target, torch) for torch in (NEW, OLD, "2.13.0") for target in FABRICS]
-MEASURES = ("cold", "next", "pull", "kept", "floor", "six", "nothing")
+MEASURES = ("cold", "next", "pull", "kept", "resident", "floor", "six", "nothing")
 SIZES = ("unpacked", "wheels unpacked", "compressed", "engine's disk", "to push")
-UNITS = dict.fromkeys(SIZES, "GB") | {"to push of the whole": ""}
+UNITS = dict.fromkeys(SIZES, "GB") | {"to push of the whole": "", "wheel layers made then": ""}
 ROWS = {
     "cold": ("cold", "cold, of it export", "cold, of it unpacking", *build_page.PROCESSOR, *SIZES[:-1]),
     "next": ("next torch", "to push", "to push of the whole"),
     "pull": ("push", "pull"),
     "kept": ("cold with kept layers",),
+    "resident": ("cold with the registry's layers", "wheel layers made then"),
 }
 INVOKE = [sys.executable, "-m", "invoke"]
 GB = 1e9
@@ -114,6 +115,8 @@ def builds(room: Lab, asked: argparse.Namespace, results: Results) -> None:
                 measure_pull(room, way, NEW if "next" in asked.only else OLD, results)
             if "kept" in asked.only and way == "ours":
                 measure_kept(room, results)
+            if "resident" in asked.only and way == "ours":
+                measure_resident(room, results)
             results.save()
 
 
@@ -202,6 +205,19 @@ def measure_kept(room: Lab, results: Results) -> None:
     room.empty(layers=False)
     run = room.time("ours-kept", command("ours", OLD))
     results.rows["cold with kept layers"].add("ours", run.seconds, run.load)
+
+
+def measure_resident(room: Lab, results: Results) -> None:
+    """Build in an empty engine with no layer on the machine, from the layers that another build sent to a registry."""
+    with tempfile.TemporaryDirectory(dir=room.folder) as folder, registry(Path(folder)) as host:
+        build = [*command("ours", OLD), "--cache-layers", f"{host}/benchmark/layers"]
+        room.empty(layers=False)
+        room.time("ours-sends", build)
+        room.empty()
+        run = room.time("ours-resident", build)
+        log = (room.folder / "ours-resident.log").read_text(encoding="utf-8")
+    results.rows["cold with the registry's layers"].add("ours", run.seconds, run.load)
+    results.rows["wheel layers made then"].add("ours", sum(map(int, re.findall(r"making (\d+) layers", log))), run.load)
 
 
 def nothing_to_do(runs: int, results: Results) -> None:
