@@ -28,6 +28,7 @@ BUILDX = {
 # pull request 2666. 0.29 was tried and has --allow; 0.13 does not know that option.
 GRANTS = (0, 17)
 
+SYSTEMS = "rdma-images/systems"  # in an engine, while they are made
 IMAGE = "{image}"  # in the address of a cache: replaced by the image's id
 _DONE = re.compile(rb"^#(\d+) DONE")  # in plain progress, a step that ran
 
@@ -93,10 +94,17 @@ def run_systems(
 ) -> int:
     """Build the systems of the images `ids`, and answer how many steps of that no cache had.
 
-    Nothing is exported. Raises RdmaImagesError where it fails.
+    No image comes of it; the engine's own builder compresses their layers, too. Raises RdmaImagesError where it fails.
     """
     targets = bake.systems(file, ids)
-    outputs = dict.fromkeys(targets["group"]["default"]["targets"], "type=cacheonly")
+    refs = {name: f"{SYSTEMS}:{name[:128]}" for name in targets["group"]["default"]["targets"]}
+    is_kept = engine.store == "containerd" and not options.builder  # what is compressed now
+    outputs = {
+        name: f"type=image,unpack=false,name={ref},{bake.COMPRESSIONS[options.compression]}"
+        if is_kept
+        else "type=cacheonly"
+        for name, ref in refs.items()
+    }
     with _command(targets, secret_files, outputs, engine, options) as (command, more):
         command += ["--progress", "plain", *_cache_from(ids, options)]
         started = docker_command.start(
@@ -109,6 +117,8 @@ def run_systems(
                 ran |= set(_DONE.findall(line))
     if running.returncode:
         raise _failed(ids)
+    if is_kept:  # the builder's cache keeps the layers
+        docker_command.run(engine, "image", "rm", *refs.values())
     return len(ran)
 
 

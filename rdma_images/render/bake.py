@@ -11,6 +11,7 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.model import Image
 from rdma_images.debian import emulation
+from rdma_images.engine.prune import LAYERS
 
 Compression = Literal["zstd", "gzip"]
 
@@ -21,8 +22,8 @@ COMPRESSIONS: dict[Compression, str] = {
     "gzip": "compression=gzip,force-compression=true,oci-mediatypes=true",
 }
 
-# Stages of a Dockerfile: all but the wheels; and the two that contexts of these names replace.
-SYSTEM, WHEELS, DEVEL = "system", "wheels", "devel-files"
+# Stages of a Dockerfile: the layer of all but the wheels; and the two that contexts of these names replace.
+SYSTEM, WHEELS, DEVEL = "system-layer", "wheels", "devel-files"
 
 # Base system from a bootstrapped root file system: nothing but the files, so that its layer is the tar's own.
 BOOTSTRAP = "FROM scratch\nADD {tar} /\n"
@@ -88,7 +89,7 @@ def bake_file(images: Sequence[ImageTarget], helpers: Sequence[HelperTarget]) ->
 def systems(bake: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
     """The same file, with the systems of the images `ids` in their place: all but the wheels and what needs them."""
     names = [name_of(image_id) for image_id in ids]
-    own = {name: {**bake["target"][name], "target": SYSTEM, "tags": []} for name in names}
+    own = {name: {**bake["target"][name], "target": SYSTEM, "tags": [], "labels": {LAYERS: SYSTEM}} for name in names}
     return {"group": {"default": {"targets": names}}, "target": {**_helpers(bake), **own}}
 
 

@@ -248,6 +248,10 @@ COPY --link --from=wheel-torch /layer/ /
 # Everything that is not a wheel: built while the wheels' layers are made.
 FROM with-efa-installer AS system
 
+# The same as a layer. No other stage needs it: `invoke build` has the image's upper layer copied and compressed meanwhile.
+FROM scratch AS system-layer
+COPY --link --from=system / /
+
 # The wheels lie below the system and the fabric: an engine unpacks again whatever is above a change, so that a new EFA
 # installer or base is 0.2 GB to a node that has the image, and not every wheel once more.
 FROM wheels AS with-wheels
