@@ -28,7 +28,6 @@ BUILDX = {
 # pull request 2666. 0.29 was tried and has --allow; 0.13 does not know that option.
 GRANTS = (0, 17)
 
-SYSTEMS = "rdma-images/systems"  # in an engine, while they are made
 IMAGE = "{image}"  # in the address of a cache: replaced by the image's id
 _DONE = re.compile(rb"^#(\d+) DONE")  # in plain progress, a step that ran
 
@@ -97,14 +96,10 @@ def run_systems(
     No image comes of it; the engine's own builder compresses their layers, too. Raises RdmaImagesError where it fails.
     """
     targets = bake.systems(file, ids)
-    refs = {name: f"{SYSTEMS}:{name[:128]}" for name in targets["group"]["default"]["targets"]}
-    is_kept = engine.store == "containerd" and not options.builder  # what is compressed now
-    outputs = {
-        name: f"type=image,unpack=false,name={ref},{bake.COMPRESSIONS[options.compression]}"
-        if is_kept
-        else "type=cacheonly"
-        for name, ref in refs.items()
-    }
+    early = "type=cacheonly"
+    if engine.store == "containerd" and not options.builder:  # what it compresses now, its cache has for the image
+        early = f"type=image,store=false,{bake.COMPRESSIONS[options.compression]}"
+    outputs = dict.fromkeys(targets["group"]["default"]["targets"], early)
     with _command(targets, secret_files, outputs, engine, options) as (command, more):
         command += ["--progress", "plain", *_cache_from(ids, options)]
         started = docker_command.start(
@@ -117,8 +112,6 @@ def run_systems(
                 ran |= set(_DONE.findall(line))
     if running.returncode:
         raise _failed(ids)
-    if is_kept:  # the builder's cache keeps the layers
-        docker_command.run(engine, "image", "rm", *refs.values())
     return len(ran)
 
 

@@ -11,7 +11,6 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.model import Image
 from rdma_images.debian import emulation
-from rdma_images.engine.prune import LAYERS
 
 Compression = Literal["zstd", "gzip"]
 
@@ -89,7 +88,7 @@ def bake_file(images: Sequence[ImageTarget], helpers: Sequence[HelperTarget]) ->
 def systems(bake: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
     """The same file, with the systems of the images `ids` in their place: all but the wheels and what needs them."""
     names = [name_of(image_id) for image_id in ids]
-    own = {name: {**bake["target"][name], "target": SYSTEM, "tags": [], "labels": {LAYERS: SYSTEM}} for name in names}
+    own = {name: {**bake["target"][name], "target": SYSTEM, "tags": []} for name in names}
     return {"group": {"default": {"targets": names}}, "target": {**_helpers(bake), **own}}
 
 
