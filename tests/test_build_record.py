@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 from rdma_images import facts
-from rdma_images.build import build, run_bake
+from rdma_images.build import build, missing, run_bake
 from rdma_images.build.order import Order
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
@@ -57,14 +57,14 @@ def order(image_id: str) -> Order:
 
 
 def test_the_engines_own_buildkit_is_dockers(engine: Callable[..., model.Engine]) -> None:
-    assert build._programs(engine(), None) == {"buildx": "0.24", "docker": "28.2"}
+    assert missing._programs(engine(), None) == {"buildx": "0.24", "docker": "28.2"}
 
 
 @pytest.mark.parametrize(("said", "version"), [(INSPECTED, "v0.12.5 and v0.13.2"), ("", "unknown")])
 def test_a_named_builder_has_a_buildkit_version_and_no_docker_version(
     said: str, version: str, engine: Callable[..., model.Engine]
 ) -> None:
-    assert build._programs(engine(said), "team") == {"buildx": "0.24", "buildkit": version}
+    assert missing._programs(engine(said), "team") == {"buildx": "0.24", "buildkit": version}
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine, docker_command
 from rdma_images.engine.found import too_old
-from rdma_images.registry.client import Repository
 from rdma_images.render import bake
+
+if TYPE_CHECKING:  # a build without a registry need not wait for an HTTP client
+    from rdma_images.registry.client import Repository
 
 BUILDX = {
     # buildx after 0.20 asks before a bake file reads outside the project. Our bake files do, on purpose.
@@ -41,7 +43,7 @@ class Options:
     compression: bake.Compression = "zstd"
     cache_from: tuple[str, ...] = ()  # registry caches, in buildx's notation, with IMAGE for the image's id
     cache_to: tuple[str, ...] = ()
-    layers: Repository | None = None  # which has the wheels' layers, or gets them
+    layers: "Repository | None" = None  # which has the wheels' layers, or gets them
 
 
 def options(
@@ -50,7 +52,7 @@ def options(
     compression: str,
     cache_from: Sequence[str] | None,
     cache_to: Sequence[str] | None,
-    layers: Repository | None = None,
+    layers: "Repository | None" = None,
 ) -> Options:
     """The options of the command line, checked. Raises RefusedError for an unknown compression."""
     chosen = bake.compression(compression)

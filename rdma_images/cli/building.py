@@ -58,11 +58,14 @@ def build(
     from rdma_images import engine
     from rdma_images import report as reporting
     from rdma_images.build import build, order, run_bake, summary
-    from rdma_images.publish.destination import layers_repository
     from rdma_images.validate import validation
 
     here = project.load()
-    layers = layers_repository(cache_layers) if cache_layers else None
+    layers = None
+    if cache_layers:
+        from rdma_images.publish.destination import layers_repository
+
+        layers = layers_repository(cache_layers)
     options = run_bake.options(rehearse, builder, compression, cache_from, cache_to, layers)
     images = choice.images(here, target, all, set, rehearse)
     orders = [order.order(image, here, rehearse, options.compression, progress) for image in images]

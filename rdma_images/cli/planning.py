@@ -126,9 +126,9 @@ def render(
 
     Prints the path of each image's Dockerfile and of build/bake.json, which is for all of them.
     """
-    from rdma_images.build import build, order
+    from rdma_images.build import missing, order
 
     here = project.load()
     images = choice.images(here, target, all, set, rehearse)
     orders = [order.order(image, here, rehearse, progress=progress) for image in images]
-    show(*(str(one.dockerfile) for one in orders), str(build.bake_file(orders, here, rehearse)))
+    show(*(str(one.dockerfile) for one in orders), str(missing.bake_file(orders, here, rehearse)))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images.build import build
+from rdma_images.build import missing
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Image
@@ -90,7 +90,7 @@ def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
     image = planned()
     write_steps(image, *green(image, small))
     sender, _ = publisher
-    build.keep_history([green(image, small)[0]], sender.engine(), None)
+    missing.keep_history([green(image, small)[0]], sender.engine(), None)
     (first,) = publish.publish(items(image), {"local": registry.entry()}, sender)
     assert first.error == ""
     assert placed(first).result == "pushed"
@@ -149,7 +149,7 @@ def test_what_is_attached_can_be_verified_by_anybody_with_the_key(
     image = planned()
     write_steps(image, *green(image, small))
     sender, _ = publisher
-    build.keep_history([green(image, small)[0]], sender.engine(), None)
+    missing.keep_history([green(image, small)[0]], sender.engine(), None)
     sender = dataclasses.replace(sender, signer=Signer(str(private)))
     (outcome,) = publish.publish(items(image), {"local": registry.entry()}, sender)
     assert outcome.error == ""

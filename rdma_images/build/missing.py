@@ -1,0 +1,185 @@
+"""Build images that are not up to date: what they need, one bake call for all, and each one's build.json."""
+
+import re
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rdma_images.build import run_bake, space_needed, wheel_contexts
+from rdma_images.build.build import digests_of, ref
+from rdma_images.build.build_secrets import secrets
+from rdma_images.build.contexts import Contexts
+from rdma_images.build.order import Order
+from rdma_images.build.run_bake import Options
+from rdma_images.core import atomic, paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.model import Build, Source, Supply
+from rdma_images.core.progress import Progress, silent
+from rdma_images.core.step_files import BUILD, HISTORY
+from rdma_images.debian import bootstrap
+from rdma_images.engine import Engine, docker_command, platforms
+from rdma_images.inputs import preflight, store
+from rdma_images.inputs.fetch import fetch
+from rdma_images.inputs.project import Project
+from rdma_images.layers import load
+from rdma_images.render import bake, labels
+
+# One line for each node of a builder. buildx before 0.13 writes "Buildkit:".
+_BUILDKIT = re.compile(r"^build ?kit(?: version)?:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
+
+
+def build(
+    orders: Sequence[Order], project: Project, engine: Engine, options: Options, progress: Progress
+) -> dict[str, Build]:
+    """Check that every source answers, download, bake, and write each image's build.json.
+
+    Raises what build.build does.
+    """
+    begun = time.monotonic()
+    platforms.require((o.image.platform for o in orders), engine, options.builder, progress)
+    supplies = {o.image.id: preflight.supply(o.sources, project.mirrors, options.rehearse) for o in orders}
+    everything = [one for several in supplies.values() for one in several]
+    preflight.require(everything)
+    space_needed.require(orders, engine, wheel_contexts.usable(engine, options))
+    downloads = fetch(everything, project.mirrors, progress)
+
+    def bootstrapped(base: str, platform: str) -> Path:
+        return bootstrap.base(base, progress, platform=platform)
+
+    contexts = Contexts(project.facts, lambda source: downloads[source.id], bootstrapped)
+    made_from = labels.revision()
+    targets = _targets(orders, supplies, contexts, project, made_from)
+    file = bake.bake_file(targets, list(contexts.helpers.values()))
+    with ExitStack() as stack:
+        files = {i: stack.enter_context(secrets(several, project.mirrors)) for i, several in supplies.items()}
+        of_target = {bake.name_of(i): files[i] for i in files} | {h: files[i] for h, i in contexts.users.items()}
+
+        def systems(ids: Sequence[str]) -> int:
+            return run_bake.run_systems(file, ids, of_target, engine, options)
+
+        wheels = wheel_contexts.provide(orders, project, engine, options, systems, progress)
+        run_bake.run(bake.with_contexts(file, wheels.contexts), targets, of_target, engine, options)
+    seconds = round(time.monotonic() - begun, 1)
+    made_by = _programs(engine, options.builder)
+    made = {o.image.id: _record(o, supplies[o.image.id], engine, seconds, made_from, made_by, wheels) for o in orders}
+    keep_history(made.values(), engine, options.builder, progress, wheels.steps)
+    load.forget(engine, *wheels.refs)
+    return made
+
+
+def bake_file(orders: Sequence[Order], project: Project, rehearse: bool) -> Path:
+    """Write build/bake.json for `orders`, to read or to build by hand; downloads nothing."""
+
+    def made(base: str, platform: str) -> Path:
+        known = bootstrap.known(base, platform)
+        return paths.state_folder() / "bases" / (known.tar if known else f"{base}.tar")
+
+    def kept(source: Source) -> Path:
+        file = store.kept(source)
+        return file.parent if file else store.root() / source.id
+
+    supplies = {o.image.id: preflight.supply(o.sources, project.mirrors, rehearse) for o in orders}
+    contexts = Contexts(project.facts, kept, made)
+    targets = _targets(orders, supplies, contexts, project, labels.revision())
+    path = paths.BUILD / "bake.json"
+    atomic.write(path, bake.text(bake.bake_file(targets, list(contexts.helpers.values()))))
+    return path
+
+
+def keep_history(
+    made: Collection[Build], engine: Engine, builder: str | None, progress: Progress = silent, before: int = 0
+) -> None:
+    """Write buildkit.json for each image: BuildKit's own record of its build, which BuildKit deletes after some days.
+
+    `before` steps of it ran in this build before the one that is recorded, whose cache they seem to come from.
+    Where the builder does not answer, `progress` gets the reason and no buildkit.json is written.
+    """
+    from rdma_images.engine import history  # here, because importing gRPC takes 0.2 s
+
+    try:
+        found = history.provenances(engine, {one.digest for one in made}, builder or "")
+    except RdmaImagesError as error:
+        found = {}
+        progress(f"{error}\nthe provenance will have this project's record of the build only")
+    for one in made:
+        if record := found.get(one.digest):
+            HISTORY.write(one.image_id, replace(record, cached=max(0, record.cached - before)))
+        else:
+            HISTORY.path(one.image_id).unlink(missing_ok=True)
+
+
+def _targets(
+    orders: Sequence[Order],
+    supplies: Mapping[str, Sequence[Supply]],
+    contexts: Contexts,
+    project: Project,
+    made_from: labels.Revision,
+) -> list[bake.ImageTarget]:
+    """The images of the bake file."""
+    targets = []
+    for o in orders:
+        stood_in = preflight.rehearsed(supplies[o.image.id])
+        targets.append(
+            bake.ImageTarget(
+                image=o.image,
+                dockerfile=o.dockerfile,
+                ref=ref(o.image, stood_in),
+                contexts=contexts.of(o.image, supplies[o.image.id]),
+                labels=labels.labels(o.image, project.matrix.target(o.image.target).summary, made_from, stood_in),
+                created=made_from.time,
+            )
+        )
+    return targets
+
+
+def _programs(engine: Engine, builder: str | None) -> dict[str, str]:
+    """Program -> version, of those that built. The engine's BuildKit is part of Docker; buildx knows a builder's."""
+    if not builder:
+        return {"buildx": engine.buildx, "docker": engine.version}
+    output = docker_command.run(engine, "buildx", "inspect", builder).stdout
+    found = sorted(set(_BUILDKIT.findall(output)))
+    return {"buildx": engine.buildx, "buildkit": " and ".join(found) or "unknown"}
+
+
+def _record(
+    order: Order,
+    supplies: Sequence[Supply],
+    engine: Engine,
+    seconds: float,
+    made_from: labels.Revision,
+    made_by: Mapping[str, str],
+    wheels: wheel_contexts.Provided,
+) -> Build:
+    """Write build.json, and remove the image that the new one replaces from the engine."""
+    before = BUILD.usable(order.image.id)
+    stood_in = preflight.rehearsed(supplies)
+    name = ref(order.image, stood_in)
+    digest = digests_of([name], engine).get(name)
+    if digest is None:
+        raise RdmaImagesError(
+            f"{name} was built, but the engine {engine.name} does not have it\n"
+            "check the free space on the engine's disk"
+        )
+    finished = datetime.now(UTC).isoformat(timespec="seconds")
+    made = Build(
+        image_id=order.image.id,
+        ref=name,
+        digest=digest,
+        inputs=order.inputs,
+        rehearsal=stood_in,
+        finished=finished,
+        seconds=seconds,
+        revision=made_from.commit,
+        builder=dict(made_by),
+        layers=wheels.blobs.get(order.image.id, {}),
+        layers_at=wheels.at,
+    )
+    BUILD.write(order.image.id, made)
+    if before and before.digest != digest:
+        # As long as the replaced image exists, its layers stay on the disk. Docker refuses to remove one that is in
+        # use or has another name: then somebody wants it, and it stays.
+        docker_command.run(engine, "image", "rm", before.digest)
+    return made
