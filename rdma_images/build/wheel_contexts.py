@@ -9,7 +9,7 @@ from rdma_images.build.order import Order
 from rdma_images.build.run_bake import Options
 from rdma_images.components.base import BaseDetails
 from rdma_images.core.progress import Progress, silent
-from rdma_images.engine import Engine
+from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import sources
 from rdma_images.inputs.project import Project
 from rdma_images.layers import digests, load, resident, store
@@ -36,7 +36,7 @@ class Provided:
 
 def usable(engine: Engine, options: Options) -> bool:
     """Whether layers can be handed over: by a registry, or to an engine that keeps them as they are and builds."""
-    return options.layers is not None or (engine.store == "containerd" and not options.builder)
+    return options.layers is not None or _is_loadable(engine, options)
 
 
 def provide(
@@ -58,9 +58,10 @@ def provide(
     images = list(dict.fromkeys(one for of in wanted.values() for one in of.values()))
     if not images:
         return Provided()
+    there = load.diff_ids(engine, options.compression) if _is_loadable(engine, options) else None
     if (repository := options.layers) is None:
+        there = there or set()
         recipes = [recipe for one in images for recipe in one.recipes]
-        there = load.diff_ids(engine, options.compression)
         bring = partial(load.load, engine=engine, there=there, progress=progress)
         work = {one: partial(bring, one) for one in images}
         is_long = any(_is_new(recipe, one.part, there) for one in images for recipe in one.recipes)
@@ -69,7 +70,9 @@ def provide(
         recipes = [recipe for one in found for recipe in one.missing]
         complete = partial(resident.complete, repository=repository, progress=progress)
         work = {one.wanted: partial(complete, one) for one in found}
-        is_long = bool(recipes)
+        new = [one for one in found if there is not None and not one.diff_ids <= there]
+        work |= {one.wanted: partial(_pulled, work[one.wanted], engine=engine) for one in new}
+        is_long = bool(recipes or new)
     try:
         maker = Maker(recipes, *sources.index_for(project.mirrors), progress, locked)
         brought, steps = _at_once(work, maker, (lambda: systems(list(wanted))) if is_long else None)
@@ -84,9 +87,9 @@ def provide(
         image_id: {blob.digest: blob.size for one in of.values() for blob in brought[one].blobs}
         for image_id, of in wanted.items()
     }
-    if repository:
-        return Provided(contexts, blobs, repository.ref, steps=steps)
-    return Provided(contexts, blobs, refs=tuple(one.ref for one in brought.values()), steps=steps)
+    in_engine = {one.wanted for one in new} if repository else set(brought)
+    refs = tuple(brought[one].ref for one in images if one in in_engine)
+    return Provided(contexts, blobs, repository.ref if repository else "", refs, steps)
 
 
 def _at_once(
@@ -98,6 +101,18 @@ def _at_once(
         running = pool.submit(lambda: {one: bring(maker) for one, bring in work.items()})
         steps = systems() if systems else 0
         return running.result(), steps
+
+
+def _is_loadable(engine: Engine, options: Options) -> bool:
+    """Whether the engine that builds keeps layers as it gets them."""
+    return engine.store == "containerd" and not options.builder
+
+
+def _pulled(complete: Callable[[Maker], Brought], maker: Maker, engine: Engine) -> Brought:
+    """An image of layers that is in its registry and in the engine: BuildKit would pull it after all other steps."""
+    brought = complete(maker)
+    docker_command.output(engine, "pull", "--quiet", brought.ref)
+    return brought
 
 
 def _is_new(recipe: Recipe, part: str, there: Collection[str]) -> bool:

@@ -38,6 +38,11 @@ class Resident:
         """The layers that are to be made."""
         return () if self.whole else tuple(one for one in self.wanted.recipes if one.key not in self.blobs)
 
+    @property
+    def diff_ids(self) -> set[str]:
+        """The diff ids of the layers that it has."""
+        return {blob.diff_id for blob in self.blobs.values()}
+
 
 def look(wanted: Wanted, repository: Repository, locked: Digests = digests.NONE) -> Resident:
     """Ask a registry what it has.
