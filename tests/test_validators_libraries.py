@@ -1,14 +1,15 @@
 """What the validators of libraries make of the real loader's answers, where an incident's files could not show them."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from rdma_images.core.case import Case
-from rdma_images.core.measurements import Closure, Libraries
+from rdma_images.core.measurements import Closure, Libraries, Settings
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
-from validators import in_use, test_libraries, test_transports
+from validators import in_use, test_environment, test_libraries, test_transports
 
 CASE = Case.model_validate_json((Path(__file__).parent / "data" / "cases" / "efa-pytorch.json").read_bytes())
 LIBFABRIC = "libfabric.so.1"
@@ -105,3 +106,18 @@ def test_the_transport_of_nvshmem_counts_where_it_has_libfabric(fabric: str | No
     case = Case.model_validate(data)
     assert case.measured.tree
     assert test_transports.transports(case, case.measured.tree.files) == [path] * counts
+
+
+@pytest.mark.parametrize(("folder", "told"), [("", True), ("/opt/planted/", False), ("/usr/lib:/opt/planted", True)])
+def test_a_preloaded_library_is_told_where_nothing_else_leads_to_it(folder: str, told: bool) -> None:
+    path = "/opt/planted/libefa.so.1"
+    data = CASE.model_dump()
+    data["subject"]["environment"] |= {"LD_PRELOAD": path, "LD_LIBRARY_PATH": folder}
+    tree = data["measured"]["tree"]
+    tree["files"]["libraries"] |= {name: {"size": 1, "target": ""} for name in (path, "/usr/lib/libefa.so.1")}
+    tree["libraries"]["resolved"]["libefa.so.1"] |= {"path": path, "file": path}
+    case = Case.model_validate(data)
+    assert case.measured.tree
+    unset = Settings(assigned=[], absent=[], without_path={})
+    with pytest.raises(UnmetError, match=f"LD_PRELOAD={path}") if told else nullcontext():
+        test_environment.test_loader(case, case.measured.tree.libraries, unset, Requirement())
