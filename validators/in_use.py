@@ -9,6 +9,7 @@ import pytest
 from rdma_images.core.case import Case, name_of, nccl_in_use
 from rdma_images.core.measurements import Closure, Files, Libraries
 from validators.conditions import Broken, broken, broken_named
+from validators.settings import started
 
 PROVIDER = re.compile(r"lib(\w+)-rdmav(\d+)\.so")  # of libibverbs: the driver's name, and the ABI
 LIBFABRICS = re.compile(r"lib(\w+)-fi\.so")  # providers of libfabric in files of their own
@@ -18,7 +19,9 @@ VERBS, FABRIC, EFA, NCCL = "libibverbs.so.1", "libfabric.so.1", "libefa.so.1", "
 def names_tried(case: Case, libraries: Libraries, nccl: str) -> list[str]:
     """The file names that this NCCL opens for a network plugin, in its order."""
     default = next((n for n in libraries.nccl[nccl].file_names if n.startswith("libnccl-net")), "libnccl-net.so")
-    words = [w for w in case.subject.environment.get("NCCL_NET_PLUGIN", "").split(",") if w]
+    words = [w for w in started(case).get("NCCL_NET_PLUGIN", "").split(",") if w]
+    if [word.lower() for word in words] == ["none"]:
+        return ["none"]
     expanded = [name for w in words for name in ([w] if "/" in w or w.endswith(".so") else [w, f"libnccl-net-{w}.so"])]
     return expanded or [default]
 

@@ -10,7 +10,7 @@ from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
 from validators.in_use import names_tried, plugin_of, skip_if_broken
-from validators.settings import versions_of
+from validators.settings import started, versions_of
 
 SEARCH = "NVIDIA/nccl src/plugin/plugin_open.cc: the names it tries, and how NCCL_NET_PLUGIN is expanded"
 SYMBOLS = "the symbols libnccl.so.2 looks for (its read-only data) and those the plugin exports (its dynamic symbols)"
@@ -43,8 +43,10 @@ def plugin(case: Case, libraries: Libraries, nccl: tuple[str, str]) -> tuple[str
 def test_found(case: Case, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """The loader finds a network plugin under a name that NCCL tries."""
     names = names_tried(case, libraries, nccl[0])
+    if names == ["none"]:
+        pytest.skip("NCCL_NET_PLUGIN=none: see environment.harmful")
     skip_if_broken(case, libraries, *names)
-    path = None if names == ["none"] else plugin_of(case, libraries, nccl[0])
+    path = plugin_of(case, libraries, nccl[0])
     there = ", ".join(libraries.plugins) or "no plugin is in the image"
     require(
         path is not None,
@@ -100,7 +102,8 @@ def test_broken(case: Case, plugin: tuple[str, PluginFile], nccl: tuple[str, str
     """No version is known not to work: of the plugin, or of the EFA installer beside this NCCL."""
     known = facts_table.read("aws-ofi-nccl.yaml", Plugin)
     in_image = {**versions_of(case), "aws-ofi-nccl": plugin[1].version, "nccl": nccl[1]}
-    found = [(row, text) for row in known.faults if (text := row.said(in_image, case.subject.machine))]
+    environment = started(case)
+    found = [(row, text) for row in known.faults if (text := row.said(in_image, case.subject.machine, environment))]
     said = [f"{text} [{known.cite(row)}]" for row, text in found]
     fixes = [row.fix for row, _ in found]
     release, installer = known.releases.get(plugin[1].version), in_image.get("efa-installer")
@@ -198,18 +201,20 @@ def test_others(case: Case, libraries: Libraries, require: Requirement) -> None:
     "plugin.closure", source="ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map", fabric="efa"
 )
 def test_closure(case: Case, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement) -> None:
-    """Every library that the plugin needs is found."""
+    """Every library that the plugin needs or opens by its name is found."""
     fabrics = case.libraries_named("libfabric.so")
     # What libfabric itself lacks has a check of its own.
     reported = {name for path in fabrics for name in missing_in(libraries, path)}
     reported |= set() if fabrics else {"libfabric.so.1"}
     missing = [name for name in missing_in(libraries, plugin[0]) if name not in reported]
+    missing += [n for n in plugin[1].opens if (answer := libraries.resolved.get(n)) and not answer.file]
     skip_if_broken(case, libraries, *missing)
     require(
         not missing,
         expected="nothing missing",
         found=f"missing: {', '.join(missing)}" if missing else f"{len(libraries.closures[plugin[0]].libraries)} found",
-        fix=f"install what brings {', '.join(missing)}: NCCL falls back to TCP when its plugin cannot be opened",
+        fix=f"install what brings {', '.join(missing)}, in a folder that the loader knows (a link by that very name "
+        "is enough): NCCL falls back to TCP when its plugin cannot be opened",
     )
 
 

@@ -75,7 +75,7 @@ class PluginFile(Value):
     """A network or tuner plugin: its version if it is an aws-ofi-nccl, the ABIs it exports by kind, what it needs.
 
     `aws_platform` is whether an aws-ofi-nccl was built with the AWS platform, None for another plugin. `project` is
-    whose plugin it is by its own strings, "" where they do not say.
+    whose plugin it is by its own strings, "" where they do not say. `opens` are libraries that it opens by their names.
     """
 
     error: str = ""
@@ -84,6 +84,7 @@ class PluginFile(Value):
     aws_platform: bool | None = None
     exports: dict[str, list[int]] = Field(default_factory=dict)
     needed: list[str] = Field(default_factory=list)
+    opens: list[str] = Field(default_factory=list)
 
 
 class Resolved(Value):

@@ -69,12 +69,16 @@ class KnownFault(Span):
     nccl_before: Version | None = None
     plugin_since: Version | None = None
     machine: str | None = None  # as ELF files call it
+    unless: str | None = None  # "NAME=value", a variable that avoids it
     why: str
     fix: str
 
-    def said(self, versions: Mapping[str, str], machine: str = "") -> str:
+    def said(self, versions: Mapping[str, str], machine: str = "", environment: Mapping[str, str] | None = None) -> str:
         """What it says of these versions by component, on this machine; "" where it is not about them."""
         version, nccl = versions.get(self.of), versions.get("nccl")
+        name, _, value = (self.unless or "").partition("=")
+        if name and (environment or {}).get(name) == value:
+            return ""
         if not version or not nccl or not self.holds(version) or self.machine not in (None, machine):
             return ""
         begun = self.nccl_since is None or at_least(nccl, self.nccl_since)

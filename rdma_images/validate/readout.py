@@ -219,7 +219,10 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
     resolved |= {
         name: _resolved(tree_of, name, asked_by) for name in libraries.plugin_names(named, subject.environment)
     }
+    opening = {name: path for path, about in taken.plugins.items() for name in about.get("opens", ())}
     closed = {r["file"] for r in resolved.values() if r["file"]} | set(taken.nccl) | set(taken.plugins)
+    resolved |= {name: _resolved(tree_of, name, path) for name, path in opening.items()}
+    closed |= {path for path in taken.shared if "/torch/lib/" in path and name_of(path) in libraries.TORCH}
     opened = (libraries.FABRIC, libraries.PROVIDER, libraries.TRANSPORT)
     closed |= {path for name in opened for path in libraries.real_files(found, name)}
     at = {str(taken.root / p.lstrip("/")): p for p in libraries.real_files(found, libraries.HEADER)}

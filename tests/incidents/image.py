@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from rdma_images.core.case import Subject
-from rdma_images.validate.ldcache import DEFAULT, ENTRY, HEADER, MAGIC
+from rdma_images.validate.ldcache import DEFAULT, ENTRY, HEADER, MAGIC, ReadOut
 from tests.incidents import elf_files
 
 Value = TypeVar("Value")
@@ -114,11 +114,13 @@ class Image(Made):
         """What ldconfig would make of the folders that /etc/ld.so.conf.d and the loader itself name."""
         lines = [f.text.splitlines() for p, f in sorted(self.files.items()) if p.startswith("/etc/ld.so.conf.d/")]
         folders = dict.fromkeys([line for text in lines for line in text if line.startswith("/")] + [*DEFAULT])
+        links = ReadOut({}, {path: file.link for path, file in self.files.items() if file.link is not None})
+        real = {folder: links.real(folder) if folder not in DEFAULT else folder for folder in folders}
         found = {
             posixpath.join(folder, name): name
             for folder in folders
             for path in sorted(self.files)
-            if posixpath.dirname(path) == folder and ".so" in (name := posixpath.basename(path))
+            if posixpath.dirname(path) == real[folder] and ".so" in (name := posixpath.basename(path))
         }
         return _cache(found)
 

@@ -40,6 +40,9 @@ PROJECTS = {
     "nccl-fastsocket": re.compile(rb"(?<=\0)FastSocket(?=\0)"),
 }
 OFI_ON_AWS = re.compile(rb"Configuring AWS-specific options")
+# What a plugin opens by its name, after the message of each that does: src/nccl_ofi_cuda.c(pp), 1.5.0 to 1.22.0. Those
+# of configure's --enable-cudart-dynamic do, and all before it had the switch; the others have no such message.
+OPENS = {"libcudart.so": re.compile(rb"Failed to find CUDA Runtime library")}
 OF_SYSTEM = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1", "libcuda.so.1", "libmlx5.so.1")
 ASKED = ("libnccl.so.2", "libnccl-profiler.so", *OF_SYSTEM)  # NCCL opens a profiler without being asked
 PROVIDER = re.compile(r"lib\w+-(?:rdmav\d+|fi)\.so")  # of libibverbs, and of libfabric
@@ -52,7 +55,7 @@ LIBFABRIC = re.compile(r"libfabric\.so(\.\d+)*")
 # What fi_tostr() says of itself, ofiwg/libfabric src/fi_tostr.c: "2.4.0amzn1.0" in AWS's builds.
 LIBFABRIC_VERSION = re.compile(rb"(?<=\0)\d+\.\d+\.\d+(?:amzn[\d.]+|rc\d+)?(?=\0)")
 NO_FILES = (*conditions.SPECIAL, "folder")
-TORCH = ("libtorch_cuda.so", "libtorch_python.so", "libc10_cuda.so")
+TORCH = ("libtorch_cuda.so", "libtorch_cuda_cpp.so", "libtorch_python.so", "libc10_cuda.so", "libtorch_global_deps.so")
 
 
 def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -68,15 +71,17 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     resolved = {name: loaders.resolved(name) for name in ASKED}
     resolved.update({name: loaders.resolved(name, asked_by) for name in plugin_names(named, os.environ)})
     ours = [r["file"] for n, r in resolved.items() if r["file"] and n != "libcuda.so.1"]
-    plugins = real_files(files, PLUGIN)
+    plugins = {path: _unless(files[path]["condition"], about_plugin, path) for path in real_files(files, PLUGIN)}
+    opening = {name: path for path, about in plugins.items() for name in about.get("opens", ())}
+    resolved.update({name: loaders.resolved(name, path) for name, path in opening.items()})
     tools_found = [path for path in map(tools.found, ("fi_info", "ibv_devinfo")) if path]
     opened = real_files(files, PROVIDER) + real_files(files, TRANSPORT)
-    closed = ours + real_files(files, FABRIC) + nccls + plugins + opened + tools_found
+    closed = ours + real_files(files, FABRIC) + nccls + list(plugins) + opened + tools_found
     closures = {path: loaders.closure(path) for path in dict.fromkeys(closed)}
     closures.update({path: loaders.closure(path, bound=False) for path in torch_libraries()})
     return {
         "nccl": {path: _unless(files[path]["condition"], about_nccl, path) for path in nccls},
-        "plugins": {path: _unless(files[path]["condition"], about_plugin, path) for path in plugins},
+        "plugins": plugins,
         "gpu_code": {path: gpu_code(path) for path in real_files(files, PROGRAM)},
         "headers": headers(real_files(files, HEADER)),
         "resolved": resolved,
@@ -188,6 +193,7 @@ def about_plugin(path: str) -> dict[str, Any]:
         names = elf.exported(path, EXPORTED)
         banners = [banner.split()[-1] for banner in elf.words(path, OFI_BANNER)]
         on_aws = elf.words(path, OFI_ON_AWS)
+        opens = [name for name, said in OPENS.items() if elf.words(path, said)]
         others = (name for name, said in PROJECTS.items() if elf.words(path, said))
         project = "aws-ofi-nccl" if banners else next(others, "")
     except (OSError, elf.NotElf) as error:
@@ -199,6 +205,7 @@ def about_plugin(path: str) -> dict[str, Any]:
         "aws_platform": bool(on_aws) if banners else None,
         "exports": {kind: elf.numbers(names, kind) for kind in ABIS if elf.numbers(names, kind)},
         "needed": about["needed"],
+        "opens": opens,
     }
 
 
