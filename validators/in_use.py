@@ -1,6 +1,5 @@
 """Which of an image's libraries a job uses: those that NCCL opens, what they need, and the fabric's verbs providers."""
 
-import posixpath
 import re
 from pathlib import PurePosixPath
 
@@ -80,16 +79,6 @@ def roots(case: Case, files: Files, libraries: Libraries) -> list[str]:
     found += [libraries.resolved[name].file for name in names if libraries.resolved[name].file]
     found += [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
     return list(dict.fromkeys(found))
-
-
-def file_of(files: Files, path: str) -> str:
-    """The file behind a library's links."""
-    for _ in files.libraries:
-        about = files.libraries.get(path)
-        if not about or not about.target:
-            break
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), about.target))
-    return path
 
 
 def closure(libraries: Libraries, path: str) -> Closure:

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.core.case import Case, cuda_in_use, name_of
+from rdma_images.core.case import Case, cuda_in_use, file_of, name_of, same_nccl
 from rdma_images.core.measurements import Libraries, Settings
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
@@ -15,7 +15,6 @@ from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.probes import leftovers
 from rdma_images.validate.probes.settings import FILE_OF
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import file_of
 from validators.settings import ENTRY, Told, environments, in_files, started, table, told, variables, versions_of
 
 FACTS = "facts/environment.yaml, each variable with its source"
@@ -164,6 +163,7 @@ def test_loader(case: Case, libraries: Libraries, settings: Settings, require: R
         name: (answer, without)
         for name, without in settings.without_path.items()
         if without and (answer := libraries.resolved.get(name)) and answer.file not in ("", without)
+        if not same_nccl(libraries, answer.file, without)
     }
     preloaded = [p for p in _preloaded(case) if FABRICS.match(name_of(p)) and not _found_anyway(case, p, set(other))]
     by_file = {

@@ -5,8 +5,19 @@ import re
 import pytest
 from packaging.version import Version
 
-from rdma_images.core.case import Case, mapped_nccl, missing_in, nccl_wheels, wheel_nccl
-from rdma_images.core.measurements import Libraries, Packages, Torch
+from rdma_images.core import versions
+from rdma_images.core.case import (
+    Case,
+    mapped_nccl,
+    missing_in,
+    name_of,
+    nccl_in_use,
+    nccl_wheels,
+    preloaded_nccl,
+    same_nccl,
+    wheel_nccl,
+)
+from rdma_images.core.measurements import Files, Libraries, Packages, Torch
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.erdma import Erdma
 from rdma_images.validate.pytest_plugin import Requirement
@@ -15,6 +26,7 @@ from validators.in_use import NCCL, skip_if_broken
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
 PIP = "the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13 install the same file, nvidia/nccl/lib/libnccl.so.2"
 COMPILED = "torch/cuda/nccl.py: version() is a constant of the build, and does not notice what was loaded"
+CUDA = re.compile(r"lib(?:cuda|cudart|cublas|cudnn|torch_cuda)[-_.\d\w]*\.so[.\d]*|\w+_perf")
 DECLARED = "an image says of itself what is in it, and nothing else"
 
 
@@ -24,29 +36,39 @@ def plain(version: str) -> str:
     return match.group(1) if match else version
 
 
+def uses_gpus(case: Case, files: Files, libraries: Libraries) -> bool:
+    """Whether the image asks for GPUs, has a library of CUDA, a program of nccl-tests, or what asks for NCCL."""
+    asked = case.subject.environment.get("NVIDIA_VISIBLE_DEVICES", "")
+    cuda = any(CUDA.fullmatch(name_of(path)) for path in files.libraries)
+    return bool(asked) or cuda or any(NCCL in about.missing for about in libraries.closures.values())
+
+
 @pytest.mark.validator("nccl.found", source="a training image without NCCL cannot use a fabric", fabric="any")
-def test_found(case: Case, libraries: Libraries, require: Requirement) -> None:
-    """A libnccl.so.2 is in the image."""
+def test_found(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+    """A libnccl.so.2 is in the image, or NCCL in torch's own library, where anything in it uses GPUs."""
     skip_if_broken(case, libraries, NCCL)
+    if not libraries.nccl and not uses_gpus(case, files, libraries):
+        pytest.skip("nothing in the image uses GPUs")
     require(
         any(not about.error for about in libraries.nccl.values()),
         expected="at least one libnccl.so.2",
-        found=", ".join(libraries.nccl) or "none in the whole file system",
+        found=", ".join(libraries.nccl) or f"no {NCCL} in the whole file system",
         fix="install torch with its NCCL wheel, or the wheel nvidia-nccl-cu13 (cu12 for CUDA 12)",
     )
 
 
 @pytest.mark.validator("nccl.loaded", source=LOADER)
 def test_loaded(case: Case, libraries: Libraries, require: Requirement) -> None:
-    """A process that imports torch maps the NCCL that was installed with it."""
+    """A process that imports torch maps the NCCL that was installed with it, or that the image's LD_PRELOAD names."""
     wheel, mapped = wheel_nccl(libraries), mapped_nccl(case)
     if not case.measured.torch:
         pytest.skip(case.measured.missing["torch"])
     if not wheel:
         pytest.skip("no NCCL wheel is installed: torch takes what the loader finds")
+    wanted = preloaded_nccl(case) or wheel
     require(
-        mapped is not None and mapped.path == wheel,
-        expected=wheel,
+        mapped is not None and mapped.path == wanted,
+        expected=wanted,
         found=f"{mapped.path} (NCCL {mapped.version})" if mapped else "no libnccl is mapped after import torch",
         fix="remove the other libnccl, and what puts it first: LD_PRELOAD, /etc/ld.so.preload or LD_LIBRARY_PATH",
     )
@@ -129,27 +151,31 @@ def test_wheels(case: Case, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("nccl.loader", source=LOADER)
+@pytest.mark.validator("nccl.loader", source=LOADER, severity="warning")
 def test_loader(libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """A program that asks the loader for NCCL gets the same file as torch, or another of the same build."""
     answer = libraries.resolved["libnccl.so.2"]
-    own, other = (libraries.nccl.get(path) for path in (nccl[0], answer.file))
     require(
-        not answer.file or answer.file == nccl[0] or bool(own and other and own.banner == other.banner),
+        answer.file in ("", nccl[0]) or same_nccl(libraries, nccl[0], answer.file),
         expected=f"{nccl[0]}, or nothing",
         found=answer.file or "nothing: only torch finds its own",
         fix="remove the other library, its ld.so.conf.d entry (then run ldconfig), or its folder from LD_LIBRARY_PATH",
     )
 
 
-@pytest.mark.validator("nccl.single", source="two libraries of one name: which one is loaded depends on who asks first")
+@pytest.mark.validator(
+    "nccl.single",
+    source="two libraries of one name: which one is loaded depends on who asks first",
+    severity="warning",
+)
 def test_single(case: Case, libraries: Libraries, require: Requirement) -> None:
     """No libnccl is in the image but what torch or the loader takes."""
     if not libraries.nccl:
         pytest.skip("the image has no NCCL")
     mapped, wheel = mapped_nccl(case), wheel_nccl(libraries)
+    in_use = nccl_in_use(case)
     # A copy that is loaded, or that the loader finds, has a check of its own.
-    checked = {mapped.path if mapped else None, wheel, libraries.resolved["libnccl.so.2"].file}
+    checked = {mapped and mapped.path, wheel, in_use and in_use[0], libraries.resolved["libnccl.so.2"].file}
     spare = [path for path in libraries.nccl if path not in checked]
     known = len(libraries.nccl) > len(spare)
     require(
@@ -244,12 +270,17 @@ def test_tag(case: Case, nccl: tuple[str, str], require: Requirement) -> None:
 
 @pytest.mark.validator("erdma.nccl", source="facts/erdma.yaml", fabric="erdma")
 def test_on_erdma(nccl: tuple[str, str], require: Requirement) -> None:
-    """The NCCL in use starts on an eRDMA device."""
+    """The NCCL in use starts on an eRDMA device, and is no older than Alibaba asks for."""
     table = facts_table.read("erdma.yaml", Erdma)
-    broken = table.broken_nccl.get(nccl[1])
+    broken, least = table.broken_nccl.get(nccl[1]), table.minimum
+    if not versions.at_least(nccl[1], least.nccl):
+        said, fix = f"older than {least.nccl} [{table.cite(least)}]", f"install NCCL {least.nccl} or later"
+    else:
+        said = f"{broken.why} [{table.cite(broken)}]" if broken else ""
+        fix = f"install {broken.fixed} or later over torch's pin" if broken else ""
     require(
-        broken is None,
-        expected=f"none of {', '.join(table.broken_nccl)}",
-        found=f"{nccl[1]}: {broken.why} [{table.cite(broken)}]" if broken else nccl[1],
-        fix=f"install {broken.fixed} or later over torch's pin" if broken else "",
+        not said,
+        expected=f"{least.nccl} or later, and none of {', '.join(table.broken_nccl)}",
+        found=f"{nccl[1]}: {said}" if said else nccl[1],
+        fix=fix,
     )

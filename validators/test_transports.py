@@ -5,14 +5,14 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.core.case import Case, missing_in, name_of
+from rdma_images.core.case import Case, file_of, missing_in, name_of
 from rdma_images.core.measurements import Closure, Files, Libraries, Packages
 from rdma_images.facts import packages as facts_packages
 from rdma_images.facts import table as facts_table
 from rdma_images.validate.probes.libraries import TRANSPORT
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
-from validators.in_use import closure, file_of, folder_of
+from validators.in_use import closure, folder_of
 
 KNOWN = "facts/packages.yaml, each row with its source"
 OPENS = (

@@ -1,12 +1,13 @@
 """All that is known of one image when its validators run: what is expected, what the engine says, what was measured."""
 
+import posixpath
 import re
 from pathlib import PurePosixPath
 from typing import Literal
 
 from pydantic import Field
 
-from rdma_images.core.measurements import Libraries, MappedNccl, Measured
+from rdma_images.core.measurements import Files, Libraries, MappedNccl, Measured
 from rdma_images.core.model import LABEL_PREFIX
 from rdma_images.core.plain import plain
 from rdma_images.core.probe_value import Value
@@ -112,6 +113,12 @@ def wheel_nccl(libraries: Libraries) -> str | None:
     return next((path for path, about in libraries.nccl.items() if path.endswith(WHEEL) and not about.error), None)
 
 
+def same_nccl(libraries: Libraries, one: str, other: str) -> bool:
+    """Whether both files are NCCL, of one version and CUDA."""
+    found = [about.banner for path in (one, other) if (about := libraries.nccl.get(path))]
+    return len(found) == 2 and found[0] == found[1]
+
+
 def nccl_wheels(case: Case) -> dict[str, str]:
     """The NCCL wheels that are installed: name -> version."""
     packages = case.measured.packages
@@ -119,17 +126,38 @@ def nccl_wheels(case: Case) -> dict[str, str]:
     return {name: version for folder in folders for name, version in folder.items() if NCCL_WHEEL.fullmatch(name)}
 
 
+def file_of(files: Files, path: str) -> str:
+    """The file behind a library's links."""
+    for _ in files.libraries:
+        about = files.libraries.get(path)
+        if not about or not about.target:
+            break
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), about.target))
+    return path
+
+
+def preloaded_nccl(case: Case) -> str | None:
+    """The libnccl that LD_PRELOAD of the image names, which every process takes; None where it names none."""
+    tree, words = case.measured.tree, re.split(r"[:\s]+", case.subject.environment.get("LD_PRELOAD", ""))
+    files = [file_of(tree.files, word) for word in words] if tree else []
+    return next((file for file in files if tree and file in tree.libraries.nccl), None)
+
+
 def nccl_in_use(case: Case) -> tuple[str, str] | None:
-    """Path and version of the NCCL that a training process will use: torch's, else the wheel's, else the loader's."""
+    """Path and version of the NCCL that a training process will use.
+
+    It is torch's, else a preloaded one, the wheel's, the loader's; else, as of conda, the only one that is there.
+    """
     mapped = mapped_nccl(case)
     if mapped:
         return mapped.path, mapped.version
     tree = case.measured.tree
     if not tree:
         return None
-    found = wheel_nccl(tree.libraries) or tree.libraries.resolved["libnccl.so.2"].file
-    about = tree.libraries.nccl.get(found)
-    return (found, about.version) if about and not about.error else None
+    whole = [path for path, about in tree.libraries.nccl.items() if not about.error]
+    found = preloaded_nccl(case) or wheel_nccl(tree.libraries) or tree.libraries.resolved["libnccl.so.2"].file
+    found = found or (whole[0] if len(whole) == 1 else "")
+    return (found, tree.libraries.nccl[found].version) if found in whole else None
 
 
 def cuda_in_use(case: Case, libraries: Libraries) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from rdma_images.core.case import Case, mapped_nccl, nccl_in_use, nccl_wheels, wheel_nccl
+from rdma_images.core.case import Case, mapped_nccl, nccl_in_use, nccl_wheels, preloaded_nccl, wheel_nccl
 from rdma_images.core.machine import Devices, Gpus
 from rdma_images.core.measurements import Files, Libraries, Packages, Settings, System, Torch
 from rdma_images.core.model import Check
@@ -203,9 +203,9 @@ def nccl(case: Case) -> tuple[str, str]:
         pytest.skip("the image has no NCCL")
     mapped, tree, wheels = mapped_nccl(case), case.measured.tree, nccl_wheels(case)
     wheel = wheel_nccl(tree.libraries) if tree else None
-    if mapped and wheel and mapped.path != wheel:
+    if mapped and wheel and mapped.path not in (wheel, preloaded_nccl(case)):
         pytest.skip("another NCCL is loaded than the one installed: see nccl.loaded")
-    if wheel and wheels and found[1] not in wheels.values():
+    if found[0] == wheel and wheels and found[1] not in wheels.values():
         pytest.skip("the installed NCCL is not the one its wheel says: see nccl.version")
     if not found[1]:
         pytest.skip(f"{found[0]} names no version: it may be damaged")

@@ -64,6 +64,7 @@ class Taken:
     files: set[str] = field(default_factory=set)
     links: dict[str, str] = field(default_factory=dict)
     nccl: dict[str, dict[str, Any]] = field(default_factory=dict)
+    in_torch: dict[str, dict[str, Any]] = field(default_factory=dict)  # the NCCL that a libtorch_cuda has in itself
     plugins: dict[str, dict[str, Any]] = field(default_factory=dict)
     verbs: dict[str, list[str]] = field(default_factory=dict)
     libfabric: dict[str, str] = field(default_factory=dict)
@@ -175,6 +176,8 @@ def _read_library(path: str, file: str, taken: Taken) -> None:
         taken.linkings[path] = linking.of(file, Path(file).stat().st_size)
     if libraries.NCCL.fullmatch(name):
         taken.nccl[path] = libraries.about_nccl(file)
+    elif libraries.TORCH_CUDA.fullmatch(name) and not libraries.needs_nccl(file):
+        taken.in_torch[path] = libraries.about_nccl(file)
     elif libraries.PLUGIN.fullmatch(name):
         taken.plugins[path] = libraries.about_plugin(file)
     elif name.startswith("libibverbs.so"):
@@ -208,6 +211,7 @@ def _small(taken: Taken, path: str) -> bytes:
 def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[str, Any]:
     """The same as the probe of that name, with the loader's part worked out here."""
     found = files["libraries"]
+    taken.nccl = taken.nccl or {path: about for path, about in taken.in_torch.items() if about.get("banner")}
     tree_of = _read_out(taken, subject)
     for path, about in found.items():
         about["condition"] = _condition(tree_of, taken, path) if ".so" in name_of(path) else ""

@@ -55,6 +55,7 @@ LIBFABRIC = re.compile(r"libfabric\.so(\.\d+)*")
 # What fi_tostr() says of itself, ofiwg/libfabric src/fi_tostr.c: "2.4.0amzn1.0" in AWS's builds.
 LIBFABRIC_VERSION = re.compile(rb"(?<=\0)\d+\.\d+\.\d+(?:amzn[\d.]+|rc\d+)?(?=\0)")
 NO_FILES = (*conditions.SPECIAL, "folder")
+TORCH_CUDA = re.compile(r"libtorch_cuda(?:_cpp)?\.so")
 TORCH = ("libtorch_cuda.so", "libtorch_cuda_cpp.so", "libtorch_python.so", "libc10_cuda.so", "libtorch_global_deps.so")
 
 
@@ -64,7 +65,9 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     The conditions of `files` are noted in them.
     """
     noted_conditions(files)
-    nccls = real_files(files, NCCL)
+    about_nccls = {path: _unless(files[path]["condition"], about_nccl, path) for path in real_files(files, NCCL)}
+    about_nccls = about_nccls or nccl_in_torch(files)
+    nccls = list(about_nccls)
     asked_by = next((path for path in nccls if not files[path]["condition"]), None)
     named = [os.path.basename(p) for p in real_files(files, PLUGIN) + links(files, PLUGIN)]
     loaders = Loaders(files)
@@ -77,10 +80,10 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     tools_found = [path for path in map(tools.found, ("fi_info", "ibv_devinfo")) if path]
     opened = real_files(files, PROVIDER) + real_files(files, TRANSPORT)
     closed = ours + real_files(files, FABRIC) + nccls + list(plugins) + opened + tools_found
-    closures = {path: loaders.closure(path) for path in dict.fromkeys(closed)}
+    closures = {path: loaders.closure(path, binds(path)) for path in dict.fromkeys(closed)}
     closures.update({path: loaders.closure(path, bound=False) for path in torch_libraries()})
     return {
-        "nccl": {path: _unless(files[path]["condition"], about_nccl, path) for path in nccls},
+        "nccl": about_nccls,
         "plugins": plugins,
         "gpu_code": {path: gpu_code(path) for path in real_files(files, PROGRAM)},
         "headers": headers(real_files(files, HEADER)),
@@ -147,6 +150,25 @@ def real_files(files: dict[str, dict[str, Any]], name: re.Pattern[str]) -> list[
         for p, about in files.items()
         if not about["target"] and about.get("condition") not in NO_FILES and name.fullmatch(os.path.basename(p))
     )
+
+
+def binds(path: str) -> bool:
+    """Whether the loader is asked for every symbol of `path`: not for torch's, which takes long."""
+    return not TORCH_CUDA.fullmatch(os.path.basename(path))
+
+
+def nccl_in_torch(files: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The libtorch_cuda that has NCCL in itself, as those of conda and of torch 1: {path: about it}."""
+    found = {path: about_nccl(path) for path in real_files(files, TORCH_CUDA) if not needs_nccl(path)}
+    return {path: about for path, about in found.items() if about.get("banner")}
+
+
+def needs_nccl(path: str) -> bool:
+    """Whether a library takes NCCL from outside, or cannot be read."""
+    try:
+        return "libnccl.so.2" in elf.library(path)["needed"]
+    except (OSError, elf.NotElf):
+        return True
 
 
 def links(files: dict[str, dict[str, Any]], name: re.Pattern[str]) -> list[str]:
