@@ -177,7 +177,9 @@ ERDMA_2_20 = {"nccl": "2.20.5"}
     ("fabric", "components", "setting", "effects"),
     [
         ("efa", EFA_2_30, "NCCL_TUNER_PLUGIN=libnccl-net-ofi.so", ["obsolete"]),
-        ("efa", EFA_2_30, "NCCL_TUNER_PLUGIN=/opt/aws-ofi-nccl/install/lib/libnccl-ofi-tuner.so", ["harmful"]),
+        ("efa", EFA_2_30, "NCCL_TUNER_PLUGIN=/opt/aws-ofi-nccl/install/lib/libnccl-ofi-tuner.so", []),
+        ("efa", {**EFA_2_30, "nccl": "2.27.3"}, "NCCL_TUNER_PLUGIN=/opt/ofi/lib/libnccl-ofi-tuner.so", ["harmful"]),
+        ("efa", {**EFA_2_30, "nccl": "2.21.5"}, "NCCL_TUNER_PLUGIN=/opt/ofi/lib/libnccl-ofi-tuner.so", []),
         ("efa", EFA_2_30, "NCCL_SOCKET_IFNAME=eth0", ["harmful"]),
         ("efa", EFA_2_30, "NCCL_SOCKET_IFNAME=^lo,docker,veth,eni,pod-id-link0", []),
         ("efa", EFA_2_30, "FI_EFA_SET_CUDA_SYNC_MEMOPS=0", ["obsolete"]),
