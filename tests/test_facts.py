@@ -237,6 +237,13 @@ def test_what_an_installer_lacks(known: facts.Facts, installer: str, plugin: str
     assert [row.why[:8] for row in rows if row.said(versions | {"efa-installer": installer}, on)] == told
 
 
+def test_a_variable_avoids_what_an_installer_lacks(known: facts.Facts) -> None:
+    (row,) = [row for row in known.plugin.faults if row.unless]
+    versions = {"efa-installer": "1.28.0", "nccl": "2.19.3"}
+    said = [row.said(versions, "", {"FI_EFA_SET_CUDA_SYNC_MEMOPS": value}) for value in ("", "1", "0")]
+    assert [bool(text) for text in said] == [True, True, False]
+
+
 def test_no_job_is_advised_what_an_image_must_not_set(known: facts.Facts) -> None:
     table = yaml_file.load(paths.FACTS / "environment.yaml", Environment)
     for advised in known.running.variables.values():

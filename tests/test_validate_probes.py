@@ -116,6 +116,29 @@ def test_a_plugin_says_its_version(tmp_path: Path, says: str, version: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("says", "opens"), [("Failed to find CUDA Runtime library: %s", ["libcudart.so"]), ("libcudart.so", [])]
+)
+def test_a_plugin_shows_what_it_opens_by_name(tmp_path: Path, says: str, opens: list[str]) -> None:
+    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
+    source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
+    source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "{says}"; }}\n')
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
+    assert libraries.about_plugin(str(plugin))["opens"] == opens
+
+
+def test_nccl_inside_torch_is_found_where_torch_asks_for_no_other(tmp_path: Path) -> None:
+    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
+    source, nccl, torch = tmp_path / "a.c", tmp_path / "libnccl.so.2", tmp_path / "libtorch_cuda.so"
+    source.write_text('const char *banner(void) { return "NCCL version 2.10.3+cuda11.3"; }\n')
+    files = {str(torch): {"target": "", "condition": ""}}
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", torch, source], check=True)
+    assert libraries.nccl_in_torch(files)[str(torch)]["banner"] == "2.10.3+cuda11.3"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", nccl, source, "-Wl,-soname,libnccl.so.2"], check=True)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", torch, source, "-Wl,--no-as-needed", nccl], check=True)
+    assert libraries.nccl_in_torch(files) == {}
+
+
+@pytest.mark.parametrize(
     ("says", "platform"),
     [
         ("aws-ofi-nccl 1.21.1", False),

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rdma_images.core.case import Case
+from rdma_images.core.case import WHEEL, Case, nccl_in_use
 from rdma_images.core.measurements import Closure, Libraries, Settings
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
-from validators import in_use, test_environment, test_libraries, test_transports
+from validators import in_use, test_environment, test_libraries, test_nccl, test_transports
 
 CASE = Case.model_validate_json((Path(__file__).parent / "data" / "cases" / "efa-pytorch.json").read_bytes())
 LIBFABRIC = "libfabric.so.1"
@@ -121,3 +122,37 @@ def test_a_preloaded_library_is_told_where_nothing_else_leads_to_it(folder: str,
     unset = Settings(assigned=[], absent=[], without_path={})
     with pytest.raises(UnmetError, match=f"LD_PRELOAD={path}") if told else nullcontext():
         test_environment.test_loader(case, case.measured.tree.libraries, unset, Requirement())
+
+
+@pytest.mark.parametrize("preload", ["/opt/nccl/libnccl.so.2", "/opt/nccl/libnccl.so", ""])
+def test_an_nccl_that_the_image_preloads_is_the_one_in_use(preload: str) -> None:
+    data = CASE.model_dump()
+    libraries, files = data["measured"]["tree"]["libraries"], data["measured"]["tree"]["files"]["libraries"]
+    other, (wheel,) = "/opt/nccl/libnccl.so.2", [path for path in libraries["nccl"] if path.endswith(WHEEL)]
+    libraries["nccl"][other] = {**libraries["nccl"][wheel], "banner": "2.99.1+cuda13.0"}
+    files[other], files["/opt/nccl/libnccl.so"] = files[wheel], {"size": 1, "target": "libnccl.so.2"}
+    data["subject"]["environment"]["LD_PRELOAD"] = preload
+    data["measured"]["torch"]["nccl"] = [{"path": other, "version": "2.99.1"}]
+    case = Case.model_validate(data)
+    tree = case.measured.tree
+    assert tree
+    asked = partial(test_nccl.test_loaded, case, tree.libraries, Requirement())
+    if preload:
+        asked()
+    else:
+        with pytest.raises(UnmetError, match=other):
+            asked()
+    without_torch = case.model_copy(update={"measured": case.measured.model_copy(update={"torch": None})})
+    assert nccl_in_use(without_torch) == ((other, "2.99.1") if preload else (wheel, tree.libraries.nccl[wheel].version))
+
+
+def test_an_nccl_that_only_conda_has_is_in_use_and_of_several_none() -> None:
+    data = CASE.model_dump()
+    libraries = data["measured"]["tree"]["libraries"]
+    about = next(iter(libraries["nccl"].values()))
+    data["measured"]["torch"], libraries["nccl"] = None, {"/opt/conda/lib/libnccl.so.2": about}
+    libraries["resolved"]["libnccl.so.2"] = {}
+    version = about["banner"].partition("+")[0]
+    assert nccl_in_use(Case.model_validate(data)) == ("/opt/conda/lib/libnccl.so.2", version)
+    libraries["nccl"]["/opt/nccl/lib/libnccl.so.2"] = about
+    assert nccl_in_use(Case.model_validate(data)) is None
