@@ -156,3 +156,15 @@ def test_an_nccl_that_only_conda_has_is_in_use_and_of_several_none() -> None:
     assert nccl_in_use(Case.model_validate(data)) == ("/opt/conda/lib/libnccl.so.2", version)
     libraries["nccl"]["/opt/nccl/lib/libnccl.so.2"] = about
     assert nccl_in_use(Case.model_validate(data)) is None
+
+
+def test_a_module_of_python_lacks_nothing_that_python_has_loaded_before() -> None:
+    tree = CASE.measured.tree
+    assert tree
+    missing = ["libtorch.so", "libnccl.so.2", "libcurl.so.4"]
+    modules = [f"/opt/venv/site-packages/mooncake/{name}" for name in ("engine.so", "mooncake_client")]
+    closures = dict.fromkeys((*modules, "/opt/libuct_ib.so.0"), Closure(missing=missing))
+    libraries = tree.libraries.model_copy(update={"closures": closures})
+    for path in modules:
+        assert test_transports.lacking_in(tree.files, libraries, path) == ["libcurl.so.4"]
+    assert test_transports.lacking_in(tree.files, libraries, "/opt/libuct_ib.so.0") == missing

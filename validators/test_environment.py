@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from rdma_images.core.case import Case, cuda_in_use, file_of, name_of, same_nccl
-from rdma_images.core.measurements import Libraries, Settings
+from rdma_images.core.measurements import Files, Libraries, Settings
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.running import Running
@@ -28,6 +28,8 @@ SEARCH = "ld.so(8): LD_LIBRARY_PATH and LD_PRELOAD come before what the image's 
 FABRICS = re.compile(r"lib(?:nccl|fabric|ibverbs|efa|erdma|mlx|cuda|cudart)[-.\w]*")
 OPEN_MPI = re.compile(r"/(?:openmpi\d?|ompi)/bin/?$")
 SAY_FOLDERS = "take the folders out of LD_LIBRARY_PATH, or name those that hold the libraries"
+AGENT = ("OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm", "PRTE_MCA_plm_ssh_agent", "PRTE_MCA_plm")
+SAY_SSH = "install openssh-client where mpirun starts other hosts itself; srun and kubectl need none"
 SAY_PREFIX = "leave OPAL_PREFIX out: mpirun looks there for its parts, and those of another Open MPI do not fit"
 QUOTED = re.compile(r"[\"'].*|.*[\"']")
 MOUNTED = ("/proc/", "/sys/", "/dev/", "/run/", "/var/run/")
@@ -164,6 +166,7 @@ def test_loader(case: Case, libraries: Libraries, settings: Settings, require: R
         for name, without in settings.without_path.items()
         if without and (answer := libraries.resolved.get(name)) and answer.file not in ("", without)
         if not same_nccl(libraries, answer.file, without)
+        if not (_ofi(libraries, answer.file) and _ofi(libraries, without))
     }
     preloaded = [p for p in _preloaded(case) if FABRICS.match(name_of(p)) and not _found_anyway(case, p, set(other))]
     by_file = {
@@ -193,6 +196,11 @@ def test_loader(case: Case, libraries: Libraries, settings: Settings, require: R
     )
 
 
+def _ofi(libraries: Libraries, path: str) -> bool:
+    """Whether it is an aws-ofi-nccl: one may take the place of another, and plugin.newest tells an older one."""
+    return path in libraries.plugins and libraries.plugins[path].project == "aws-ofi-nccl"
+
+
 @pytest.mark.validator("environment.files", source=FILES)
 def test_files(case: Case, settings: Settings, require: Requirement) -> None:
     """The files that variables name are in the image."""
@@ -218,8 +226,8 @@ def test_files(case: Case, settings: Settings, require: Requirement) -> None:
 
 
 @pytest.mark.validator("environment.path", source=SEARCH, severity="warning")
-def test_path(case: Case, settings: Settings, require: Requirement) -> None:
-    """LD_LIBRARY_PATH names folders that are there, and OPAL_PREFIX the Open MPI that PATH has first."""
+def test_path(case: Case, files: Files, settings: Settings, require: Requirement) -> None:
+    """LD_LIBRARY_PATH names folders that are there, OPAL_PREFIX the Open MPI that PATH has, and mpirun has its ssh."""
     said = ":".join(place.get("LD_LIBRARY_PATH", "") for place in environments(case).values()).split(":")
     folders = dict.fromkeys(folder for folder in said if folder in settings.absent)
     missing = [folder for folder in folders if not folder.startswith((*MOUNTED, *OF_THE_RUNTIME))]
@@ -228,9 +236,16 @@ def test_path(case: Case, settings: Settings, require: Requirement) -> None:
     started_by = next(filter(OPEN_MPI.search, case.subject.environment.get("PATH", "").split(":")), "")
     if prefix and started_by and started_by != f"{prefix}/bin":
         faults[f"OPAL_PREFIX={prefix}, and PATH has {started_by} first"] = SAY_PREFIX
+    programs = {name_of(path): path for path in files.libraries}
+    if (
+        "mpirun" in programs
+        and not {"ssh", "rsh"} & programs.keys()
+        and not any(map(case.subject.environment.get, AGENT))
+    ):
+        faults[f"{programs['mpirun']} is there, and neither ssh nor rsh"] = SAY_SSH
     require(
         not faults,
-        expected="folders that are there, and one Open MPI",
+        expected="folders that are there, and one Open MPI with what it starts other hosts with",
         found="; ".join(faults) or "all are there",
         fix="; ".join(faults.values()),
     )

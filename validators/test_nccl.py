@@ -158,9 +158,17 @@ def test_loader(libraries: Libraries, nccl: tuple[str, str], require: Requiremen
     require(
         answer.file in ("", nccl[0]) or same_nccl(libraries, nccl[0], answer.file),
         expected=f"{nccl[0]}, or nothing",
-        found=answer.file or "nothing: only torch finds its own",
+        found=f"{answer.file}{_builds(libraries, answer.file, nccl[0])}"
+        if answer.file
+        else "nothing: only torch finds its own",
         fix="remove the other library, its ld.so.conf.d entry (then run ldconfig), or its folder from LD_LIBRARY_PATH",
     )
+
+
+def _builds(libraries: Libraries, *paths: str) -> str:
+    """What two files say of their builds; "" where one does not."""
+    said = [about.banner for path in paths if (about := libraries.nccl.get(path)) and about.banner]
+    return f", which is {said[0]}: the other is {said[1]}" if len(set(said)) == 2 else ""
 
 
 @pytest.mark.validator(

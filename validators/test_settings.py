@@ -5,15 +5,16 @@ import re
 import pytest
 
 from rdma_images.core.case import Case
-from rdma_images.core.measurements import Settings
+from rdma_images.core.measurements import Setting, Settings
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.settings import Told, in_files, told, variables
+from validators.settings import Told, in_files, started, told, variables
 
 READ = "facts/environment.yaml; NVIDIA/nccl src/misc/param.cc and ofiwg/libfabric src/var.c read these files"
 FORM = "NVIDIA/nccl src/misc/param.cc: all before the first = is the name, all after it the value, # only at the start"
 HANDED = "facts/environment.yaml; scripts, and modules of SageMaker's launcher, set variables for what they start"
 # A script has its reason for others: it may be for one machine.
 CHOOSING = ("NCCL_NET", "NCCL_NET_PLUGIN", "FI_PROVIDER", "NCCL_IB_DISABLE", "NVSHMEM_REMOTE_TRANSPORT")
+INTERACTIVE = re.compile(r"/etc/bash\.bashrc|/etc/bashrc|.*/\.(?:bash|zsh)rc")  # bash(1), INVOCATION
 VERBATIM = ("nccl", "libfabric")  # who takes a line of its file as it stands
 
 
@@ -60,8 +61,8 @@ def test_launchers(case: Case, settings: Settings, require: Requirement) -> None
 
 
 @pytest.mark.validator("settings.readable", source=FORM, severity="warning")
-def test_readable(settings: Settings, require: Requirement) -> None:
-    """Every line of nccl.conf and libfabric.conf sets a variable that is read."""
+def test_readable(case: Case, settings: Settings, require: Requirement) -> None:
+    """Every line of nccl.conf, libfabric.conf and of an interactive shell sets a variable that a job reads."""
     known = variables()
     found = []
     for one in (one for one in settings.assigned if one.reader != "launcher"):
@@ -73,9 +74,21 @@ def test_readable(settings: Settings, require: Requirement) -> None:
             found.append(f"{one.file}:{one.line}: the value of {one.name} is {one.value!r}, quotes and spaces with it")
         elif near := known.meant(one.name):
             found.append(f"{one.file}:{one.line}: {one.name} is read by nothing: {near} is")
+        elif INTERACTIVE.search(one.file) and not _given(case, one):
+            found.append(f"{one.file}:{one.line}: {one.name} is for shells with a prompt: a job does not get it")
     require(
         not found,
-        expected="NAME=value, without export, quotes or spaces, in lines as Unix ends them",
+        expected="NAME=value, without export, quotes or spaces, in lines as Unix ends them, where a job reads it",
         found="; ".join(found) or "every line sets a variable",
-        fix="write the line as NAME=value, with the very name that is read; take carriage returns out with dos2unix",
+        fix="write the line as NAME=value, with the very name that is read; take carriage returns out with dos2unix; "
+        "set what is in .bashrc in the image's environment (ENV) in place of it",
     )
+
+
+def _given(case: Case, one: Setting) -> bool:
+    """Whether the image's environment has what a shell's file sets, or hands it to shells without a prompt, too."""
+    environment = started(case)
+    if one.file in (environment.get("BASH_ENV"), environment.get("ENV")):
+        return True
+    words = [word for word in re.split(r"[:\s]+", one.value) if word and "$" not in word]
+    return all(word in re.split(r"[:\s]+", environment.get(one.name, "")) for word in words)

@@ -9,6 +9,7 @@ from rdma_images.core.measurements import Libraries, Packages
 from rdma_images.validate.pytest_plugin import Requirement
 
 LOADER = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
+CALLED = re.compile(r"undefined symbol: nccl")
 CUDA_WHEEL = re.compile(r"nvidia-[a-z-]+-cu(\d+)")
 
 
@@ -24,6 +25,16 @@ def missing_for_torch(libraries: Libraries) -> list[str]:
     return sorted(missing - reported - (set() if libraries.nccl else {"libnccl.so.2"}))
 
 
+def undefined_for_torch(libraries: Libraries) -> list[str]:
+    """What torch calls and the NCCL that it gets does not have, where that was read: see linking.faults."""
+    return [
+        fault
+        for path in torch_libraries(libraries)
+        for fault in libraries.closures[path].faults
+        if CALLED.search(fault)
+    ]
+
+
 def nccl_at_fault(libraries: Libraries) -> bool:
     """Whether torch cannot be imported because of NCCL: it is not there, or it lacks a library."""
     return not libraries.nccl or any(missing_in(libraries, path) for path in libraries.nccl)
@@ -31,14 +42,16 @@ def nccl_at_fault(libraries: Libraries) -> bool:
 
 @pytest.mark.validator("torch.closure", source=LOADER)
 def test_closure(libraries: Libraries, require: Requirement) -> None:
-    """Every library that torch needs is found."""
+    """Every library that torch needs is found, with what it calls of NCCL."""
     paths = torch_libraries(libraries) or pytest.skip("the image has no torch with CUDA")
-    missing = missing_for_torch(libraries)
+    missing, undefined = missing_for_torch(libraries), undefined_for_torch(libraries)
+    found = f"missing: {', '.join(missing)}" if missing else "; ".join(undefined)
     require(
-        not missing,
+        not found,
         expected="nothing missing but the driver's libcuda.so.1",
-        found=f"missing: {', '.join(missing)}" if missing else f"complete for {len(paths)} libraries",
-        fix=f"install the wheels that torch requires (pip check names them): {', '.join(missing)}",
+        found=found or f"complete for {len(paths)} libraries",
+        fix="install the wheels that torch requires (pip check names them)"
+        + (f": {', '.join(missing)}" if missing else ", its NCCL last"),
     )
 
 
@@ -49,7 +62,7 @@ def test_imports(case: Case, libraries: Libraries, packages: Packages, require: 
     torch, why = case.measured.torch, case.measured.missing.get("torch", "")
     if not installed and not torch:
         pytest.skip("the image has no torch")
-    if not torch and missing_for_torch(libraries):
+    if not torch and (missing_for_torch(libraries) or undefined_for_torch(libraries)):
         pytest.skip("libraries that torch needs are missing: see torch.closure")
     if not torch and torch_libraries(libraries) and nccl_at_fault(libraries):
         pytest.skip("NCCL is missing or lacks a library: see nccl.found or nccl.closure")

@@ -9,8 +9,11 @@ from rdma_images.core.case import Case, name_of
 from rdma_images.core.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import (
+    EFA,
+    FABRIC,
     PROVIDER,
     VERBS,
+    closure,
     folder_of,
     looked_for,
     opened_in,
@@ -75,9 +78,9 @@ def test_verbs_loader(case: Case, files: Files, libraries: Libraries, fabric: st
     if not intended:
         pytest.skip("the provider stands alone: there is no library beside it")
     got = {name: {libraries.resolved[name].file} for name in intended}
-    for closure in libraries.closures.values():
-        for name in intended.keys() & closure.libraries.keys():
-            got[name].add(closure.libraries[name])
+    for one in libraries.closures.values():
+        for name in intended.keys() & one.libraries.keys():
+            got[name].add(one.libraries[name])
     other = sorted(p for name, found in got.items() for p in found if p and p not in intended[name])
     require(
         not other,
@@ -102,6 +105,9 @@ def test_usable(case: Case, files: Files, libraries: Libraries, require: Require
     driver = any(name_of(path).endswith(".driver") for path in files.libraries)
     without = f"{file} opens no provider: none lies in {' or '.join(sorted(opened_in(libraries))) or 'its folder'}, or "
     without += f"nothing is announced in {' or '.join(sorted(read))}"
+    fabric = libraries.resolved[FABRIC].file
+    with_efa = EFA in closure(libraries, fabric).libraries or EFA in closure(libraries, fabric).missing
+    without += f"; and {fabric} has no EFA: it needs no libefa.so.1" if fabric and not with_efa else ""
     require(
         bool(file and providers and driver),
         expected="libibverbs.so.1 with a provider: without it NCCL takes TCP on every RDMA network but EFA",
@@ -122,7 +128,9 @@ def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> Non
     require(
         not other,
         expected=f"every provider ends with {' or '.join(sorted(wanted))}",
-        found=", ".join(other) if other else f"all {len(providers)} do",
+        found=f"{', '.join(other)}: libibverbs opens those that end with {' or '.join(sorted(wanted))}"
+        if other
+        else f"all {len(providers)} do",
         fix="install libibverbs and its providers from one source: a provider of another ABI is never opened",
     )
 

@@ -5,10 +5,15 @@ from rdma_images.facts.origin import FactsFile, Span
 
 
 class PackageFault(Span):
-    """What some versions of a package do on a fabric; `of` are the names under which it is installed."""
+    """What some versions of a package do on a fabric; `of` are the names under which it is installed.
+
+    A build whose `modules`, a folder of site-packages, need the library `unless_needs` does not have the fault.
+    """
 
     of: tuple[str, ...]
     fabric: Fabric
+    modules: str = ""
+    unless_needs: str = ""
     why: str
     fix: str
 

@@ -158,7 +158,7 @@ def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, taken: T
         if taken.kept > KEPT_IN_ALL:
             raise ValueError(f"the records of its packages take more than {KEPT_IN_ALL} bytes")
         _save(archive, member, taken.root / path.lstrip("/"))
-    elif SHARED.fullmatch(path) and member.size <= LIBRARY_LIMIT:
+    elif (SHARED.fullmatch(path) or tree.EXTENSION.fullmatch(path)) and member.size <= LIBRARY_LIMIT:
         file = taken.root.with_name("library")  # beside the root, where no path of the image leads
         _save(archive, member, file)
         if condition := conditions.of_path(str(file), machine):
@@ -227,8 +227,8 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
     closed = {r["file"] for r in resolved.values() if r["file"]} | set(taken.nccl) | set(taken.plugins)
     resolved |= {name: _resolved(tree_of, name, path) for name, path in opening.items()}
     closed |= {path for path in taken.shared if "/torch/lib/" in path and name_of(path) in libraries.TORCH}
-    opened = (libraries.FABRIC, libraries.PROVIDER, libraries.TRANSPORT)
-    closed |= {path for name in opened for path in libraries.real_files(found, name)}
+    opened = (libraries.FABRIC, libraries.PROVIDER)
+    closed |= set(libraries.transports(found)) | {path for name in opened for path in libraries.real_files(found, name)}
     at = {str(taken.root / p.lstrip("/")): p for p in libraries.real_files(found, libraries.HEADER)}
     return {
         "nccl": taken.nccl,

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Mapping
 
-from rdma_images.validate.probes import conditions, elf, fatbin, loader, tools
+from rdma_images.validate.probes import conditions, elf, fatbin, loader, tools, tree
 
 NCCL = re.compile(r"libnccl\.so(\.\d+)*")
 PLUGIN = re.compile(r"libnc(?:cl|com)-(?:net|tuner|ofi|env)[\w.-]*\.so(\.\d+)*|libnccl-net\.so")
@@ -78,7 +78,7 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     opening = {name: path for path, about in plugins.items() for name in about.get("opens", ())}
     resolved.update({name: loaders.resolved(name, path) for name, path in opening.items()})
     tools_found = [path for path in map(tools.found, ("fi_info", "ibv_devinfo")) if path]
-    opened = real_files(files, PROVIDER) + real_files(files, TRANSPORT)
+    opened = real_files(files, PROVIDER) + transports(files)
     closed = ours + real_files(files, FABRIC) + nccls + list(plugins) + opened + tools_found
     closures = {path: loaders.closure(path, binds(path)) for path in dict.fromkeys(closed)}
     closures.update({path: loaders.closure(path, bound=False) for path in torch_libraries()})
@@ -145,16 +145,25 @@ def gpu_code(path: str) -> list[str]:
 
 def real_files(files: dict[str, dict[str, Any]], name: re.Pattern[str]) -> list[str]:
     """The regular files (not links) among `files` whose name matches."""
-    return sorted(
-        p
-        for p, about in files.items()
-        if not about["target"] and about.get("condition") not in NO_FILES and name.fullmatch(os.path.basename(p))
-    )
+    return sorted(p for p, about in files.items() if is_file(about) and name.fullmatch(os.path.basename(p)))
+
+
+def transports(files: dict[str, dict[str, Any]]) -> list[str]:
+    """The regular files among `files` that open a network without NCCL, and modules of Python that call NCCL."""
+    return real_files(files, TRANSPORT) + sorted(p for p in files if tree.EXTENSION.fullmatch(p) and is_file(files[p]))
+
+
+def is_file(about: dict[str, Any]) -> bool:
+    """Whether it is a regular file."""
+    return not about["target"] and about.get("condition") not in NO_FILES
 
 
 def binds(path: str) -> bool:
     """Whether the loader is asked for every symbol of `path`: not for torch's, which takes long."""
-    return not TORCH_CUDA.fullmatch(os.path.basename(path))
+    try:
+        return not any(name.startswith("libtorch") for name in (os.path.basename(path), *elf.library(path)["needed"]))
+    except (OSError, elf.NotElf):
+        return True
 
 
 def nccl_in_torch(files: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -29,8 +29,11 @@ LATE = "opening it took more than %d s" % LIMIT
 MOST_FAULTS = 20
 UNDEFINED = re.compile(r"(?:undefined symbol: |Error relocating )")
 MISSING = re.compile(r"cannot open shared object file|Error loading shared library")  # glibc's words, and musl's
-# Messages after which the loader continues: about a library without versions, a weak one, or one from a variable.
-HARMLESS = re.compile(r"no version information available|weak version `|^ERROR: ld\.so: object .* from LD_PRELOAD")
+# Messages after which the loader continues: about a library without versions, a weak one, or one from a variable; and
+# about what a module of Python finds in the Python that imports it.
+HARMLESS = re.compile(
+    r"no version information available|weak version `|undefined symbol: _?Py|^ERROR: ld\.so: object .* from LD_PRELOAD"
+)
 LINE = re.compile(r"\s*(?P<name>\S+)(?: => (?P<path>not found|\S+))?(?: \(0x[0-9a-f]+\))?$")
 
 

@@ -15,14 +15,18 @@ WANTED = re.compile(
         |cusolver|cusparse|cusparseLt|nvJitLink|nvrtc|nvshmem_host|cupti|cufile)(?:[-_][\w.-]+)?\.so(?:\.[\d.]+)?
     | lib[\w]+-rdmav\d+\.so
     | lib[\w]+-fi\.so
-    | lib(?:plugin_[A-Z]\w*|nixl|uct_\w+|tensorrt_llm_nixl_wrapper|torch_cuda(?:_cpp)?)(?:-[0-9a-f]{8})?
+    | lib(?:plugin_[A-Z]\w*|nixl|uc[pst]|uct_\w+|tensorrt_llm_nixl_wrapper|torch_cuda(?:_cpp)?)(?:-[0-9a-f]{8})?
         \.so(?:\.[\d.]+)?
     | nvshmem_transport_libfabric\.so(?:\.[\d.]+)?
     | nccl\.h
     | \w+_perf
-    | eadm
+    | eadm | mpirun | ssh | rsh
     | [\w-]+\.driver""",
     re.VERBOSE,
+)
+# Modules and programs of Python packages that open a network by themselves, or call NCCL.
+EXTENSION = re.compile(
+    r".*-packages/(?:mooncake/(?:[\w.-]+\.so|mooncake_\w+)|deep_ep_cpp[\w.-]*\.so|cupy_backends/cuda/libs/nccl\.[\w.-]*so)"
 )
 SKIPPED = {"/proc", "/sys", "/dev"}
 OF_A_USER = re.compile(r"/tmp|/root|/home/[^/]+")  # folders that a user may need to write to
@@ -95,7 +99,8 @@ def summary(
             owned[entry.path] = access.Owned(entry.mode, entry.owner, entry.group)
         name = os.path.basename(entry.path)
         is_file = stat.S_ISREG(entry.mode)
-        if (not stat.S_ISDIR(entry.mode) or ".so" in name) and WANTED.fullmatch(name):
+        wanted = WANTED.fullmatch(name) or EXTENSION.fullmatch(entry.path)
+        if (not stat.S_ISDIR(entry.mode) or ".so" in name) and wanted:
             libraries[entry.path] = {
                 "size": entry.size,
                 "target": entry.target,
