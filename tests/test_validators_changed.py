@@ -32,6 +32,11 @@ def settings(*assigned: tuple[str, str, str], absent: Any = (), without_path: An
     return {"settings": {"assigned": lines, "absent": list(absent), "without_path": dict(without_path)}}
 
 
+def programs(*paths: str) -> dict[str, Changes]:
+    """Programs of the image, of which no file sets a variable."""
+    return {"measured": settings(), "files": dict.fromkeys(paths, FILE)}
+
+
 def loads(name: str, target: str) -> Changes:
     return {name: {"libraries": {"libcudart.so.13": target}}}
 
@@ -169,6 +174,14 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
         "environment.files",
         {"measured": settings(("NCCL_TOPO_FILE", "/opt/gone.xml", "shell"), absent=["/opt/gone.xml"])},
         "failed: /etc/a:1: NCCL_TOPO_FILE=/opt/gone.xml is not there",
+    ),
+    ("environment.path", programs("/opt/amazon/openmpi/bin/mpirun"), "passed"),  # of the EFA installer
+    ("environment.path", programs("/usr/bin/mpirun"), "failed: /usr/bin/mpirun is there, and neither ssh nor rsh"),
+    ("environment.path", programs("/usr/bin/mpirun", "/usr/bin/ssh"), "passed"),
+    (
+        "environment.path",
+        {**programs("/usr/bin/mpirun"), "environment": {"OMPI_MCA_plm_rsh_agent": "/etc/mpi/kubexec.sh"}},
+        "passed",
     ),
 ]  # fmt: skip
 

@@ -29,6 +29,7 @@ FABRICS = re.compile(r"lib(?:nccl|fabric|ibverbs|efa|erdma|mlx|cuda|cudart)[-.\w
 OPEN_MPI = re.compile(r"/(?:openmpi\d?|ompi)/bin/?$")
 SAY_FOLDERS = "take the folders out of LD_LIBRARY_PATH, or name those that hold the libraries"
 AGENT = ("OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm", "PRTE_MCA_plm_ssh_agent", "PRTE_MCA_plm")
+BROUGHT = "/opt/amazon/"  # the EFA installer brings an Open MPI that nobody may ask for
 SAY_SSH = "install openssh-client where mpirun starts other hosts itself; srun and kubectl need none"
 SAY_PREFIX = "leave OPAL_PREFIX out: mpirun looks there for its parts, and those of another Open MPI do not fit"
 QUOTED = re.compile(r"[\"'].*|.*[\"']")
@@ -236,7 +237,7 @@ def test_path(case: Case, files: Files, settings: Settings, require: Requirement
     started_by = next(filter(OPEN_MPI.search, case.subject.environment.get("PATH", "").split(":")), "")
     if prefix and started_by and started_by != f"{prefix}/bin":
         faults[f"OPAL_PREFIX={prefix}, and PATH has {started_by} first"] = SAY_PREFIX
-    programs = {name_of(path): path for path in files.libraries}
+    programs = {name_of(path): path for path in files.libraries if not path.startswith(BROUGHT)}
     if (
         "mpirun" in programs
         and not {"ssh", "rsh"} & programs.keys()
