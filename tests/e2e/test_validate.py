@@ -100,7 +100,8 @@ def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
         "verbs.suffix",
         "nccl.single",
     } <= passed
-    assert validated.failed(report) == set()
+    # The stand-in's libfabric is Debian's, and the label that says so was not copied.
+    assert validated.failed(report) == {"libfabric.version"}
 
 
 @pytest.mark.parametrize(
@@ -316,7 +317,8 @@ def test_a_name_may_be_any_bytes() -> None:
 
 def test_an_image_with_python_and_no_shell(context: Path) -> None:
     ref = validated.good_image()
-    steps = f'FROM {ref}\nRUN ["python3", "-c", "import os, glob; [os.remove(p) for p in glob.glob(\'/bin/*sh\')]"]\n'
+    shells = "import os; [os.remove(f'/bin/{name}') for name in ('sh', 'bash', 'dash', 'rbash')]"
+    steps = f'FROM {ref}\nRUN ["python3", "-c", "{shells}"]\n'
     report = of("", context, base=steps)
     assert found(report).measured.torch
     assert validated.failed(report) <= {"libfabric.device"}
