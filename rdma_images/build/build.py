@@ -40,9 +40,8 @@ def build(
             ready = _up_to_date(orders, engine)
             _report_up_to_date(ready, progress)
             if missing := [o for o in orders if o.image.id not in ready]:
-                from rdma_images.build import (
-                    missing as making,
-                )  # here: its imports take as long as having nothing to do
+                # Here, because its imports take as long as having nothing to do.
+                from rdma_images.build import missing as making
 
                 ready |= making.build(missing, project, engine, options, progress)
     return tuple(ready[o.image.id] for o in orders)

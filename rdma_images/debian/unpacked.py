@@ -1,5 +1,6 @@
 """Packages of Debian, any suite, unpacked into a folder: verified by apt, installed nowhere."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -41,7 +42,8 @@ class Apt:
             output, errors = running.communicate()
         except BaseException:
             # apt's methods are processes of their own, and would write on. This waits for all that hold the pipes.
-            os.killpg(running.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # all had ended by themselves
+                os.killpg(running.pid, signal.SIGKILL)
             running.communicate()
             raise
         if running.returncode:
