@@ -1,9 +1,10 @@
-"""Load layers into an engine, each as soon as it is made: the engine unpacks it while those above are still made."""
+"""Bring layers into an engine, each as soon as it is made: it is unpacked there while those above are still made."""
 
 import json
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import docker
@@ -14,9 +15,11 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import megabytes
 from rdma_images.engine import Engine, docker_command
 from rdma_images.engine.prune import LAYERS
+from rdma_images.layers import store
 from rdma_images.layers.blob import CHUNK, Blob, coder
 from rdma_images.layers.image import LayerImage, key_of, layer_image
 from rdma_images.layers.make import Maker
+from rdma_images.layers.pull import pull
 from rdma_images.layers.recipe import Recipe
 from rdma_images.layers.store import Layer
 from rdma_images.layers.work import collision
@@ -80,7 +83,16 @@ def load(wanted: Wanted, maker: Maker, engine: Engine, there: set[str], progress
             check([layer for _, layer in layers])
         if unsent or last:
             name = wanted.ref if last else f"{wanted.ref}-{len(layers)}"
-            _send(layer_image(blobs, wanted.platform, wanted.compression), name, unsent, wanted.part, engine)
+            image = layer_image(blobs, wanted.platform, wanted.compression)
+            files = {blob.digest: layer.file(wanted.part) for layer, blob in unsent}
+            try:
+                if engine.kind == "private":
+                    pull(image, name, wanted.platform, files, engine)
+                else:
+                    _send(image, name, files, engine)
+            except RdmaImagesError:
+                store.require_whole(layer for layer, _ in unsent)
+                raise
             there.update(blob.diff_id for _, blob in unsent)
             steps += [] if last else [name]
             if unsent:
@@ -132,27 +144,28 @@ def check(layers: Sequence[Layer]) -> None:
                 raise collision(path, first, wheel)
 
 
-def _send(image: LayerImage, ref: str, blobs: Sequence[tuple[Layer, Blob]], part: str, engine: Engine) -> None:
-    """`docker load` of an image, of which the engine has all layers but `blobs`."""
+def _send(image: LayerImage, ref: str, blobs: Mapping[str, Path], engine: Engine) -> None:
+    """`docker load` of an image, of which the engine has all layers but `blobs`: digest -> file."""
     client = docker.DockerClient(base_url=engine.host, timeout=SECONDS)
     try:
         # An iterator is sent in its own pieces; a file would be read in pieces of 16 kB.
-        client.images.load(cast("SupportsRead[bytes]", _archive(image, ref, blobs, part)))
+        client.images.load(cast("SupportsRead[bytes]", _archive(image, ref, blobs)))
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
         raise RdmaImagesError(f"the engine {engine.name} does not take the wheels' layers: {error}") from None
     finally:
         client.close()
 
 
-def _archive(image: LayerImage, ref: str, blobs: Sequence[tuple[Layer, Blob]], part: str) -> Iterator[bytes]:
+def _archive(image: LayerImage, ref: str, blobs: Mapping[str, Path]) -> Iterator[bytes]:
     """An OCI image layout in a tar, a piece at a time."""
     yield from _member("oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
-    for layer, blob in blobs:
-        yield _header(_path(blob.digest), blob.size)
-        with layer.file(part).open("rb") as file:
+    for digest, path in blobs.items():
+        size = path.stat().st_size
+        yield _header(_path(digest), size)
+        with path.open("rb") as file:
             while data := file.read(CHUNK):
                 yield data
-        yield bytes(-blob.size % tarfile.BLOCKSIZE)
+        yield bytes(-size % tarfile.BLOCKSIZE)
     yield from _member(_path(image.descriptor.digest), image.config)
     yield from _member(_path(image.manifest.digest), image.manifest.raw)
     named = image.manifest.descriptor.as_json() | {

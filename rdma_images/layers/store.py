@@ -1,9 +1,10 @@
 """Finished layers, by recipe: <state>/layers/<key>/, complete or absent. The least recently used is removed first."""
 
+import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +83,20 @@ def made(recipe: Recipe, make: Callable[[Path], None], progress: Progress = sile
         if there is None:
             raise RdmaImagesError(f"{folder(recipe.key)}: the layer that was made there cannot be read\nremove it")
         return there
+
+
+def require_whole(layers: Iterable[Layer]) -> None:
+    """Remove the first of `layers` whose bytes are not what its digests say, and raise RdmaImagesError for it."""
+    for layer in layers:
+        for part in ("runtime", "devel"):
+            with layer.file(part).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+            if f"sha256:{found}" != layer.blob(part).digest:
+                shutil.rmtree(folder(layer.key), ignore_errors=True)
+                raise RdmaImagesError(
+                    f"{layer.file(part)}: this layer was damaged since it was made, and is removed\n"
+                    "build again: it is made anew; see with `dmesg` whether the disk fails"
+                )
 
 
 def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:

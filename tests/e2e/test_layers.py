@@ -1,20 +1,26 @@
 """A wheel is a layer, the same everywhere; and a change runs what depends on it, and nothing else."""
 
+import errno
+import os
 import re
 import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from rdma_images import engine
 from rdma_images.core import disk_space, paths
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.step_files import BUILD
-from rdma_images.engine import private
+from rdma_images.engine import Engine, private
+from rdma_images.engine.layout import layout
 from rdma_images.inputs.wheels import Wheel
-from rdma_images.layers import resident, store
+from rdma_images.layers import load, pull, resident, store
 from rdma_images.layers.load import Wanted
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe, recipe
@@ -104,6 +110,81 @@ def test_layers_come_back_from_another_builder_as_they_were(small: Small, tmp_pa
     registry.kill()
     assert small.layers(ref)[0] == brought.blobs[0].digest
     subprocess.run(["docker", "image", "rm", ref], env=small.engine.environ(), check=True, capture_output=True)
+
+
+@dataclass(frozen=True)
+class New:
+    """A layer that no engine has, and how it comes there."""
+
+    wanted: Wanted
+    index: str
+
+    @property
+    def file(self) -> Path:
+        made = store.find(self.wanted.recipes[0])
+        assert made
+        return made.file(self.wanted.part)
+
+    def make(self) -> None:
+        with self.maker() as maker:
+            maker.ready(self.wanted.recipes[0]).result()
+
+    def maker(self) -> Maker:
+        return Maker(self.wanted.recipes, self.index, MIRRORS)
+
+    def brought_to(self, engine: Engine) -> str:
+        """The digest of the layer, with which the engine got it and keeps it."""
+        with self.maker() as maker:
+            brought = load.load(self.wanted, maker, engine, set())
+        assert Small(engine).layers(brought.ref) == [brought.blobs[0].digest]
+        load.forget(engine, brought.ref)
+        return brought.blobs[0].digest
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Iterator[New]:
+    file = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": uuid.uuid4().bytes})
+    recipe = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
+    found = New(Wanted((recipe,), "runtime", "linux/amd64"), layer_wheels.index(tmp_path / "index", file))
+    found.make()
+    yield found
+    shutil.rmtree(store.folder(recipe.key), ignore_errors=True)
+
+
+def test_the_private_engine_keeps_the_layer_s_own_file(small: Small, new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[str] = []
+
+    def forgotten(_: Engine, *refs: str) -> None:
+        kept.extend(refs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(load, "forget", forgotten)
+        digest = new.brought_to(small.engine)
+    assert new.file.samefile(pull.blob_file(layout(), digest))
+    load.forget(small.engine, *kept)
+
+
+@pytest.mark.parametrize("kind", ["private", "found"])
+def test_an_engine_that_cannot_be_given_the_file_reads_it(
+    small: Small, new: New, monkeypatch: pytest.MonkeyPatch, kind: Literal["private", "found"]
+) -> None:
+    def refuse(*_: Path) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(os, "link", refuse)
+    new.brought_to(replace(small.engine, kind=kind))
+
+
+@pytest.mark.parametrize("kind", ["private", "found"])
+def test_a_damaged_layer_is_told_and_made_anew(small: Small, new: New, kind: Literal["private", "found"]) -> None:
+    engine = replace(small.engine, kind=kind)
+    content = bytearray(new.file.read_bytes())
+    content[len(content) // 2] ^= 1
+    new.file.write_bytes(content)
+    with pytest.raises(RdmaImagesError, match="runtime: this layer was damaged since it was made, and is removed"):
+        new.brought_to(engine)
+    assert store.find(new.wanted.recipes[0]) is None
+    new.brought_to(engine)
 
 
 @pytest.mark.exhaustive

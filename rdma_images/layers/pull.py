@@ -1,0 +1,122 @@
+"""Layers into the private engine, which pulls them from this process and finds their files in its store already.
+
+containerd takes a file that has the name and size of a blob for that blob: nothing is sent, copied or hashed again,
+and the layers are unpacked as any image's. Where a file cannot be linked there, the engine reads it from here.
+"""
+
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.engine import Engine, docker_command
+from rdma_images.engine.layout import Layout, layout
+from rdma_images.layers.image import LayerImage
+from rdma_images.registry.client import OCI_MANIFEST
+
+HANDSHAKE = b"\x16"  # the first byte of TLS
+POLL = 0.01  # seconds after which the registry sees that it is to end
+
+
+def pull(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], engine: Engine) -> None:
+    """Have the private engine pull an image as `ref`, of which it has all layers but `blobs`: digest -> file.
+
+    Raises RdmaImagesError where it does not take them.
+    """
+    linked = [to for digest, file in blobs.items() if _link(file, to := blob_file(layout(), digest))]
+    with _registry(image, blobs) as host:
+        pulled = f"{host}/{ref}"
+        try:
+            docker_command.output(engine, "pull", "--quiet", "--platform", platform, pulled)
+        except RdmaImagesError:
+            for file in linked:  # one of them may be damaged, and containerd would use it again
+                file.unlink(missing_ok=True)
+            raise
+    docker_command.output(engine, "tag", pulled, ref)
+    docker_command.output(engine, "image", "rm", pulled)
+
+
+def blob_file(place: Layout, digest: str) -> Path:
+    """Where the private engine's containerd keeps a blob."""
+    return place.data / "containerd" / "io.containerd.content.v1.content" / "blobs" / digest.replace(":", "/")
+
+
+def _link(file: Path, to: Path) -> bool:
+    """Give a file a second name; False where something has that name, or it would be in another file system."""
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        os.link(file, to)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _registry(image: LayerImage, blobs: Mapping[str, Path]) -> Iterator[str]:
+    """The host and port of a registry on the loopback interface that has this one image, by whatever name."""
+
+    class Handler(_Handler):
+        manifest = image.manifest.raw
+        digest = image.manifest.digest
+        contents: ClassVar = {image.descriptor.digest: image.config, **blobs}
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(POLL,), daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """What pulling an image asks of a registry."""
+
+    protocol_version = "HTTP/1.1"
+    manifest: bytes
+    digest: str  # of the manifest
+    contents: ClassVar[Mapping[str, bytes | Path]]  # by digest
+
+    def handle(self) -> None:
+        """Answer a TLS handshake, with which docker begins, as a server that speaks only HTTP."""
+        if self.connection.recv(1, socket.MSG_PEEK) == HANDSHAKE:
+            self.wfile.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        else:
+            super().handle()
+
+    def do_GET(self) -> None:
+        """The manifest, a blob, or that this is a registry."""
+        kind, name = self.path.split("/")[-2:]
+        if kind == "manifests":
+            self._answer(self.manifest, {"Content-Type": OCI_MANIFEST, "Docker-Content-Digest": self.digest})
+        elif name in self.contents:
+            self._answer(self.contents[name], {"Content-Type": "application/octet-stream"})
+        else:
+            self._answer(b"", {}, HTTPStatus.OK if self.path == "/v2/" else HTTPStatus.NOT_FOUND)
+
+    do_HEAD = do_GET
+
+    def _answer(self, body: bytes | Path, headers: Mapping[str, str], status: HTTPStatus = HTTPStatus.OK) -> None:
+        size = len(body) if isinstance(body, bytes) else body.stat().st_size
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(size)}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        if isinstance(body, bytes):
+            self.wfile.write(body)
+        else:
+            with body.open("rb") as file:
+                shutil.copyfileobj(file, self.wfile)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is logged."""
