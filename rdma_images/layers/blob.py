@@ -15,7 +15,7 @@ import zstandard
 from rdma_images.layers.tree import Entry, chunks
 from rdma_images.render.bake import Compression
 
-CHUNK = 1 << 20  # bytes
+CHUNK = 1 << 18  # bytes
 TIME = 315532800  # 1980-01-01, the earliest time that a wheel can hold
 LINKED = 64 * 1024  # bytes: equal files from this size on are one file with several names
 # Measured with torch's wheels: level 2 is twice as fast as 3 for 1.6% more bytes.
