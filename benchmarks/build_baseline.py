@@ -47,7 +47,7 @@ def main() -> None:
     atomic.write(theirs.dockerfile, text)
     build.build(
         # Without wheels of its own: pip installs them, and no layers are to be made of them.
-        [replace(theirs, inputs=f"baseline {ours.inputs}", lock=ours.lock.model_copy(update={"wheels": ()}))],
+        [replace(theirs, others=f"baseline {ours.others}", lock=ours.lock.model_copy(update={"wheels": ()}))],
         here,
         engine.ensure(),
         run_bake.Options(rehearse=True, compression="gzip"),

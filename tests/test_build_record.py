@@ -15,6 +15,7 @@ from rdma_images.build.order import Order
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Build
+from rdma_images.debian import bootstrap
 from rdma_images.engine import Engine, model
 from rdma_images.inputs import lock, project
 from rdma_images.inputs.wheels import Lock
@@ -86,12 +87,41 @@ def test_an_image_of_uncommitted_files_is_built_again_after_the_commit(
 ) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(labels, "revision", lambda: labels.Revision(now, 0, None))
-    made = Build("efa-1", "rdma-images/efa:1", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0, then)
-    file = paths.image_folder("efa-1") / "build.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps(asdict(made)))
+    made = built(order("efa-1"), then)
     there = build._up_to_date([order("efa-1")], engine(f"{made.digest} {made.ref}\n"))
     assert there == ({} if again else {"efa-1": made})
+
+
+def built(made_of: Order, revision: str) -> Build:
+    """The record of a build, as that build leaves it."""
+    made = Build(
+        image_id=made_of.image.id,
+        ref="rdma-images/efa:1",
+        digest="sha256:1",
+        inputs=made_of.inputs,
+        rehearsal=(),
+        finished="2026-11-21T08:00:00+00:00",
+        seconds=1.0,
+        revision=revision,
+    )
+    file = paths.image_folder(made_of.image.id) / "build.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(asdict(made)))
+    return made
+
+
+def test_the_first_build_of_a_machine_which_makes_the_base_is_up_to_date_after_it(
+    engine: Callable[..., model.Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    monkeypatch.setattr(labels, "revision", lambda: labels.Revision("", 0, None))
+    first = dataclasses.replace(order("efa-1"), bases=frozenset({("debian13", "linux/amd64")}))
+    base = bootstrap.Base("debian13", "trixie", "", 0, "", "", "debian13-1.tar")
+    monkeypatch.setattr(bootstrap, "known", lambda *_: base)
+    made = built(first, "")
+    assert build._up_to_date([first], engine(f"{made.digest} {made.ref}\n")) == {"efa-1": made}
+    monkeypatch.setattr(bootstrap, "known", lambda *_: dataclasses.replace(base, tar="debian13-2.tar"))
+    assert not build._up_to_date([first], engine(f"{made.digest} {made.ref}\n"))
 
 
 def test_two_images_cannot_share_one_cache_address(engine: Callable[..., model.Engine]) -> None:

@@ -25,12 +25,19 @@ from rdma_images.render.bake import Compression
 
 @dataclass(frozen=True)
 class Order:
-    """An image and its inputs. Equal `inputs` make equal bytes, so that image need not be built again."""
+    """An image and its inputs: `bases` to bootstrap, by name and platform, and `others`, the digest of the rest."""
 
     image: Image
     lock: Lock
     facts: Facts = field(repr=False)
-    inputs: str  # "sha256:…"
+    others: str
+    bases: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def inputs(self) -> str:
+        """The digest of all inputs; with equal ones an image need not be built again. A build may make a base first."""
+        made = {bootstrap.key(*one): bootstrap.known(*one) for one in self.bases}
+        return _digest({"others": self.others, "bases": {name: base.tar for name, base in made.items() if base}})
 
     @cached_property
     def sources(self) -> tuple[Source, ...]:
@@ -57,7 +64,6 @@ def order(
     made_of = {
         "dockerfile": dockerfile,
         "pins": {source.id: source.pin for source in wanted},
-        "bases": _bases(wanted),
         "platform": image.platform,
         "settings": {setting.what: setting.value for setting in image.settings},
         "compression": compression,
@@ -66,8 +72,12 @@ def order(
     }
     plan.write(image)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)
-    digest = sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
-    return Order(image, wheels, project.facts, f"sha256:{digest}")
+    bases = frozenset((one.extra["bootstrap"], one.extra["platform"]) for one in wanted if "bootstrap" in one.extra)
+    return Order(image, wheels, project.facts, _digest(made_of), bases)
+
+
+def _digest(inputs: object) -> str:
+    return f"sha256:{sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()}"
 
 
 def _locked(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
@@ -84,13 +94,6 @@ def _toolkit(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
     except lock.NotLockedError:
         progress(f"locking the compilers of {image.id}")
         return lock.lock_toolkit(image, mirrors)
-
-
-def _bases(wanted: Sequence[Source]) -> dict[str, str]:
-    """Bootstrapped base -> its tar's name (which has the digest) on this machine."""
-    named = {(one.extra["bootstrap"], one.extra["platform"]) for one in wanted if "bootstrap" in one.extra}
-    made = {bootstrap.key(*one): bootstrap.known(*one) for one in named}
-    return {name: base.tar if base else "not made yet" for name, base in made.items()}
 
 
 def _replaceable(wanted: Sequence[Source]) -> set[str]:

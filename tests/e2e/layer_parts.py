@@ -59,7 +59,7 @@ class Small:
         none = Lock(asked=whole.lock.asked, wheels=())
         image = replace(image, id=f"test-{name}", tag=f"test-{name}")
         atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfiles.render(image, few, none, lock.tools()))
-        return replace(whole, image=image, lock=few, inputs=f"test {next(numbers)}")
+        return replace(whole, image=image, lock=few, others=f"test {next(numbers)}")
 
     def build(
         self,
@@ -75,7 +75,7 @@ class Small:
 
     def build_by_stages(self, made: Order) -> str:
         """Build it as where no layers can be handed over: in an engine with Docker's classic store, say."""
-        return replace(self, engine=replace(self.engine, store="classic")).build(replace(made, inputs="by stages"))
+        return replace(self, engine=replace(self.engine, store="classic")).build(replace(made, others="by stages"))
 
     def files(self, ref: str) -> dict[str, tuple[int, str]]:
         """The files of /opt/venv: mode and digest by path."""
