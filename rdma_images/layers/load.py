@@ -19,7 +19,7 @@ from rdma_images.layers import store
 from rdma_images.layers.blob import CHUNK, Blob, coder
 from rdma_images.layers.image import LayerImage, key_of, layer_image
 from rdma_images.layers.make import Maker
-from rdma_images.layers.pull import pull
+from rdma_images.layers.pull import pull, refused
 from rdma_images.layers.recipe import Recipe
 from rdma_images.layers.store import Layer
 from rdma_images.layers.work import collision
@@ -86,17 +86,15 @@ def load(wanted: Wanted, maker: Maker, engine: Engine, there: set[str], progress
             image = layer_image(blobs, wanted.platform, wanted.compression)
             files = {blob.digest: layer.file(wanted.part) for layer, blob in unsent}
             try:
-                if engine.kind == "private":
-                    pull(image, name, wanted.platform, files, engine)
-                else:
-                    _send(image, name, files, engine)
+                give = pull if engine.kind == "private" else _send
+                give(image, name, wanted.platform, files, engine)
             except RdmaImagesError:
                 store.require_whole(layer for layer, _ in unsent)
                 raise
             there.update(blob.diff_id for _, blob in unsent)
             steps += [] if last else [name]
             if unsent:
-                progress(f"the engine has {len(blobs)} of {len(wanted.recipes)} wheel layers, {_sizes(unsent)} sent")
+                progress(f"the engine has {len(blobs)} of {len(wanted.recipes)} wheel layers, {_sizes(unsent)} new")
     forget(engine, *steps)
     return Brought(wanted.ref, tuple(layer.blob(wanted.part) for _, layer in layers))
 
@@ -144,14 +142,14 @@ def check(layers: Sequence[Layer]) -> None:
                 raise collision(path, first, wheel)
 
 
-def _send(image: LayerImage, ref: str, blobs: Mapping[str, Path], engine: Engine) -> None:
+def _send(image: LayerImage, ref: str, _platform: str, blobs: Mapping[str, Path], engine: Engine) -> None:
     """`docker load` of an image, of which the engine has all layers but `blobs`: digest -> file."""
     client = docker.DockerClient(base_url=engine.host, timeout=SECONDS)
     try:
         # An iterator is sent in its own pieces; a file would be read in pieces of 16 kB.
         client.images.load(cast("SupportsRead[bytes]", _archive(image, ref, blobs)))
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-        raise RdmaImagesError(f"the engine {engine.name} does not take the wheels' layers: {error}") from None
+        raise refused(engine, str(error)) from None
     finally:
         client.close()
 

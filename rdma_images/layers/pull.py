@@ -33,14 +33,21 @@ def pull(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], 
     linked = [to for digest, file in blobs.items() if _link(file, to := blob_file(layout(), digest))]
     with _registry(image, blobs) as host:
         pulled = f"{host}/{ref}"
-        try:
-            docker_command.output(engine, "pull", "--quiet", "--platform", platform, pulled)
-        except RdmaImagesError:
-            for file in linked:  # one of them may be damaged, and containerd would use it again
-                file.unlink(missing_ok=True)
-            raise
+        done = docker_command.run(engine, "pull", "--quiet", "--platform", platform, pulled)
+    if done.returncode:
+        for file in linked:  # one of them may be damaged, and containerd would use it again
+            file.unlink(missing_ok=True)
+        raise refused(engine, done.stderr.strip())
     docker_command.output(engine, "tag", pulled, ref)
     docker_command.output(engine, "image", "rm", pulled)
+
+
+def refused(engine: Engine, why: str) -> RdmaImagesError:
+    """The error for an engine that does not take layers."""
+    return RdmaImagesError(
+        f"the engine {engine.name} does not take the wheels' layers: {why}\n"
+        "see that its disk has free space, and with `docker info` that it answers; then build again"
+    )
 
 
 def blob_file(place: Layout, digest: str) -> Path:
