@@ -53,11 +53,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the validators of the tiers asked for, and with them those of any tier."""
-    tiers = config.getoption("--tiers").split(",")
-    asked = [item for item in items if _marked(item)["tier"] in tiers]
-    kept = [item for item in items if item in asked or (asked and _marked(item)["tier"] == "any")]
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = kept
+    tiers = set(config.getoption("--tiers").split(","))
+    if any(_marked(item)["tier"] in tiers for item in items):
+        tiers.add("any")
+    config.hook.pytest_deselected(items=[item for item in items if _marked(item)["tier"] not in tiers])
+    items[:] = [item for item in items if _marked(item)["tier"] in tiers]
 
 
 @pytest.hookimpl(wrapper=True)
