@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from rdma_images.core.case import Case
-from tests import case_parts, suite_here
+from tests import case_parts, validators_called
 
 Changes = dict[str, Any]  # by name: a dictionary changes the known one, None takes the name away
 
@@ -24,7 +24,7 @@ def changed(**changes: Changes) -> Case:
 
 def said(check: str, **changes: Changes) -> str:
     """What becomes of a check for the changed case: "passed", or the outcome with its words."""
-    found = suite_here.checks(changed(**changes))[check]
+    (found,) = validators_called.checks(changed(**changes), {check})
     return found.outcome if found.outcome == "passed" else f"{found.outcome}: {found.reason or found.found}"
 
 

@@ -7,22 +7,19 @@ import ast
 import copy
 import functools
 import importlib
-import inspect
 import io
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from types import ModuleType
 from typing import NamedTuple
 
 import pytest
-from _pytest.fixtures import FixtureFunctionDefinition
 
 from rdma_images.core.case import Case
 from rdma_images.core.paths import PROJECT, VALIDATORS
 from rdma_images.facts import table
-from rdma_images.validate import pytest_plugin
-from rdma_images.validate.pytest_plugin import Requirement
+from tests import validators_called
 from tests.incidents import run
 from tests.incidents.case import incidents
 
@@ -115,70 +112,14 @@ def _function_around(tree: ast.Module, node: ast.AST) -> str:
     return next((one.name for one in functions if node in ast.walk(one)), "")
 
 
-class Suite:
-    """The static validators, called without pytest, for many cases again and again."""
-
-    def __init__(self, cases: Mapping[str, Case]) -> None:
-        self.cases = cases
-
-    def failed(self, names: Iterable[str]) -> Failed:
-        """Each case with each check of the modules that fails for it."""
-        modules = [importlib.import_module(f"validators.{name}") for name in names]
-        return frozenset(
-            (name, check, said)
-            for module in modules
-            for check, marks, validator in _validators(module)
-            for name, case in self.cases.items()
-            if (said := _failure(module, validator, marks, case))
-        )
-
-
-def _validators(module: ModuleType) -> Iterator[tuple[str, Mapping[str, object], Callable[..., None]]]:
-    for name, function in vars(module).items():
-        for mark in getattr(function, "pytestmark", []) if name.startswith("test_") else []:
-            if mark.name == "validator" and mark.kwargs.get("tier", "static") in ("static", "any"):
-                yield mark.args[0], {**mark.kwargs, "uses": _used(function)}, function
-
-
-def _used(function: Callable[..., None]) -> tuple[str, ...]:
-    marks = getattr(function, "pytestmark", [])
-    return tuple(name for mark in marks if mark.name == "usefixtures" for name in mark.args)
-
-
-def _failure(module: ModuleType, validator: Callable[..., None], marks: Mapping[str, object], case: Case) -> str:
-    """What a validator says where it fails for a case, else ""; what it raises beside a skip is a failure, too."""
-    wanted, meant = marks.get("fabric"), case.expected.fabric
-    if wanted and (meant is None or wanted not in ("any", meant)):
-        return ""
-    try:
-        for name in _arguments(marks):
-            _given(module, name, case)
-        validator(**{name: _given(module, name, case) for name in _parameters(validator)})
-    except pytest.skip.Exception:
-        return ""
-    except Exception as error:
-        return str(error) or type(error).__name__
-    return ""
-
-
-def _arguments(marks: Mapping[str, object]) -> tuple[str, ...]:
-    used = marks["uses"]
-    return used if isinstance(used, tuple) else ()
-
-
-def _given(module: ModuleType, name: str, case: Case) -> object:
-    """What a fixture would give: of the validators' own plugin, or of the module."""
-    if name in ("case", "require"):
-        return case if name == "case" else Requirement()
-    fixture = getattr(module, name, None) or getattr(pytest_plugin, name)
-    assert isinstance(fixture, FixtureFunctionDefinition), name
-    function = fixture._get_wrapped_function()
-    return function(**{other: _given(module, other, case) for other in _parameters(function)})
-
-
-@functools.cache
-def _parameters(function: Callable[..., object]) -> tuple[str, ...]:
-    return tuple(inspect.signature(function).parameters)
+def failed(cases: Mapping[str, Case], modules: Collection[str]) -> Failed:
+    """Each case with each check of the modules that fails for it."""
+    return frozenset(
+        (name, check.id, f"{check.expected}\n{check.found}\n{check.fix}")
+        for name, case in cases.items()
+        for check in validators_called.checks(case, modules=modules)
+        if check.outcome == "failed"
+    )
 
 
 @contextmanager
@@ -208,19 +149,18 @@ def survivors(names: list[str]) -> Iterator[tuple[Mutation, bool]]:
     cases = {name: run.case_of(name, case.image) for name, case in incidents().items()}
     cases |= {f"{name}, fixed": run.case_of(name, case.fixed) for name, case in incidents().items() if case.fixed}
     cases |= {"efa-pytorch": Case.model_validate_json(REAL.read_bytes())}
-    suite = Suite(cases)
     sources = {path.stem: path.read_text(encoding="utf-8") for path in sorted(VALIDATORS.glob("*.py"))}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table, "read", functools.cache(table.read))  # facts are the same for every mutation
         for module in names or sources:
             asked = users(module, sources)
-            before = suite.failed(asked)
+            before = failed(cases, asked)
             with mutated(Mutation(module, "", "", "", ast.parse(sources[module]))):
                 if not _tests_pass():
                     raise RuntimeError(f"tests fail with {module} as it is: {' '.join(TESTS)}")
             for mutation in mutations(module, sources[module]):
                 with mutated(mutation):
-                    survives = suite.failed(asked) == before
+                    survives = failed(cases, asked) == before
                     yield mutation, survives and _tests_pass()
 
 

@@ -1,10 +1,9 @@
-"""Run the static validators over images made of data, all in one session, and compare with what must be reported."""
+"""Run the static validators over images made of data, and compare with what must be reported."""
 
+import functools
 import io
 import tempfile
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import redirect_stdout
-from os import devnull
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,17 +12,12 @@ import pytest
 from rdma_images.core.case import Case
 from rdma_images.core.measurements import Entry
 from rdma_images.core.model import Check
-from rdma_images.core.paths import VALIDATORS
+from rdma_images.facts import table
 from rdma_images.validate import entry, fabric, readout
 from rdma_images.validate.answers import measured
-from rdma_images.validate.pytest_plugin import CHECKS
+from tests import validators_called
 from tests.incidents.case import Incident, Told
 from tests.incidents.image import Image
-
-UNUSED = ("unraisableexception", "threadexception", "logging", "cacheprovider", "testinfra", "warnings", "doctest")
-OPTIONS = ("-q", "--no-header", "-o", "addopts=", "-p", "rdma_images.validate.pytest_plugin", "--tb=no", "--no-summary")
-WITHOUT = tuple(word for name in UNUSED for word in ("-p", f"no:{name}"))
-ALONE = ("-c", devnull, "--rootdir", str(VALIDATORS.parent))
 
 
 class Outcome(NamedTuple):
@@ -51,60 +45,14 @@ def case_of(name: str, image: Image) -> Case:
     return Case(subject=subject, expected=fabric.expected(subject, found, None), measured=found)
 
 
-class _Cases:
-    """A pytest plugin that gives every validator each case in turn, and notes which check is of which.
-
-    Of an image that was fixed only the validators `of` it are run.
-    """
-
-    def __init__(self, cases: Iterable[Case], of: Mapping[str, set[str]]) -> None:
-        self.cases, self.of = list(cases), of
-        self.checks: dict[str, list[Check]] = {case.subject.ref: [] for case in self.cases}
-
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        marker = metafunc.definition.get_closest_marker("validator")
-        cases = [case for case in self.cases if marker and self._asked(marker, case)]
-        metafunc.parametrize("case", cases, ids=[case.subject.ref for case in cases], scope="session")
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Function]) -> None:
-        # Of a validator that nobody is asked pytest makes one item without a case.
-        items[:] = [item for item in items if isinstance(item.callspec.params["case"], Case)]
-
-    def _asked(self, validator: pytest.Mark, case: Case) -> bool:
-        """Whether the validator is one of those to run on the case: the others would be skipped."""
-        only = self.of.get(case.subject.ref)
-        tier, meant = validator.kwargs.get("tier", "static"), validator.kwargs.get("fabric")
-        for_it = meant in (None, case.expected.fabric) or (meant == "any" and case.expected.fabric is not None)
-        return tier == "static" and for_it and (only is None or validator.args[0] in only)
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Function) -> Generator[None, object, object]:
-        known = item.config.stash[CHECKS]
-        before = len(known)
-        done = yield
-        self.checks[_of(item)] += known[before:]
-        return done
-
-
-def _of(item: pytest.Function) -> str:
-    """The image that a validator is given."""
-    case = item.callspec.params["case"]
-    assert isinstance(case, Case)
-    return case.subject.ref
-
-
 def checks(images: Mapping[str, Image], of: Mapping[str, set[str]] | None = None) -> dict[str, list[Check]]:
-    """What the static validators say of each image; `of` names the only ones to ask of some.
-
-    Raises RuntimeError where they could not run.
-    """
-    given = _Cases((case_of(name, image) for name, image in images.items()), of or {})
-    said = io.StringIO()
-    with redirect_stdout(said):
-        code = pytest.main([str(VALIDATORS), *OPTIONS, *WITHOUT, *ALONE], plugins=[given])
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        raise RuntimeError(f"the validators ended with {code}: {said.getvalue()[-2000:]}")
-    return given.checks
+    """What the static validators say of each image; `of` names the only ones to ask of some."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "read", functools.cache(table.read))  # facts are the same for every image
+        return {
+            name: validators_called.checks(case_of(name, image), of.get(name) if of else None)
+            for name, image in images.items()
+        }
 
 
 def outcomes(incidents: Mapping[str, Incident]) -> dict[str, Outcome]:
