@@ -36,7 +36,7 @@ def described(*images: Image) -> str:
     [
         ("efa-pytorch", {}, EFA, ON_TCP),
         ("efa-pytorch", {"base": "ubuntu24.04", "aws_ofi_nccl": "1.20.0"}, EFA, ON_TCP),
-        ("efa-pytorch", {"aws_ofi_nccl": "1.11.0"}, EFA | {"NCCL_NET": "AWS Libfabric"}, ON_TCP),
+        ("efa-pytorch", {"aws_ofi_nccl": "1.11.1"}, EFA | {"NCCL_NET": "AWS Libfabric"}, ON_TCP),
         ("erdma-pytorch", {}, {"NCCL_NET": "IB"}, "--env=NCCL_NET=Socket"),
         ("efa-nccl-tests", {}, EFA, ON_TCP),
     ],

@@ -171,15 +171,31 @@ def test_a_pattern_that_is_none(tmp_path: Path, row: str, sentence: str) -> None
 
 EFA_2_30 = {"nccl": "2.30.7", "aws-ofi-nccl": "1.20.0", "efa-installer": "1.47.0"}
 ERDMA_2_20 = {"nccl": "2.20.5"}
+TUNER = "/opt/aws-ofi-nccl/install/lib/libnccl-ofi-tuner.so"
 
 
 @pytest.mark.parametrize(
     ("fabric", "components", "setting", "effects"),
     [
         ("efa", EFA_2_30, "NCCL_TUNER_PLUGIN=libnccl-net-ofi.so", ["obsolete"]),
-        ("efa", EFA_2_30, "NCCL_TUNER_PLUGIN=/opt/aws-ofi-nccl/install/lib/libnccl-ofi-tuner.so", []),
-        ("efa", {**EFA_2_30, "nccl": "2.27.3"}, "NCCL_TUNER_PLUGIN=/opt/ofi/lib/libnccl-ofi-tuner.so", ["harmful"]),
-        ("efa", {**EFA_2_30, "nccl": "2.21.5"}, "NCCL_TUNER_PLUGIN=/opt/ofi/lib/libnccl-ofi-tuner.so", []),
+        ("efa", EFA_2_30, f"NCCL_TUNER_PLUGIN={TUNER}", ["obsolete"]),
+        ("efa", EFA_2_30, "NCCL_TUNER_PLUGIN=/opt/mine/libnccl-tuner-mine.so", []),
+        ("efa", {**EFA_2_30, "nccl": "2.20.5"}, f"NCCL_TUNER_PLUGIN={TUNER}", []),
+        ("efa", {**EFA_2_30, "aws-ofi-nccl": "1.15.0"}, f"NCCL_TUNER_PLUGIN={TUNER}", []),
+        ("efa", {**EFA_2_30, "nccl": "2.27.3"}, f"NCCL_TUNER_PLUGIN={TUNER}", ["obsolete", "harmful"]),
+        ("efa", EFA_2_30, "NCCL_MIN_NCHANNELS=17", ["slow"]),
+        ("efa", EFA_2_30, "NCCL_MIN_NCHANNELS=100", ["slow"]),
+        ("efa", EFA_2_30, "NCCL_MIN_NCHANNELS=16", []),
+        ("efa", EFA_2_30, "CUDA_LAUNCH_BLOCKING=1", ["slow"]),
+        ("efa", EFA_2_30, "CUDA_LAUNCH_BLOCKING=0", []),
+        ("efa", EFA_2_30, "OFI_NCCL_DISABLE_DMABUF=0", []),
+        ("efa", EFA_2_30 | {"aws-ofi-nccl": "1.13.2"}, "OFI_NCCL_DISABLE_DMABUF=false", ["slow"]),
+        ("efa", EFA_2_30 | {"aws-ofi-nccl": "1.13.2"}, "OFI_NCCL_DISABLE_DMABUF=1", []),
+        ("erdma", EFA_2_30, "NCCL_IB_HCA==erdma", ["harmful"]),
+        ("erdma", EFA_2_30, "NCCL_IB_HCA==erdma_0,erdma_1", []),
+        ("erdma", EFA_2_30, "NCCL_IB_HCA==bond0", ["harmful"]),
+        ("erdma", EFA_2_30, "NCCL_IB_ROCE_VERSION_NUM=1", ["obsolete"]),
+        ("erdma", EFA_2_30, "NCCL_IB_ROCE_VERSION_NUM=2", []),
         ("efa", EFA_2_30, "NCCL_SOCKET_IFNAME=eth0", ["harmful"]),
         ("efa", EFA_2_30, "NCCL_SOCKET_IFNAME=^lo,docker,veth,eni,pod-id-link0", []),
         ("efa", EFA_2_30, "FI_EFA_SET_CUDA_SYNC_MEMOPS=0", ["obsolete"]),
@@ -242,6 +258,43 @@ def test_a_variable_avoids_what_an_installer_lacks(known: facts.Facts) -> None:
     versions = {"efa-installer": "1.28.0", "nccl": "2.19.3"}
     said = [row.said(versions, "", {"FI_EFA_SET_CUDA_SYNC_MEMOPS": value}) for value in ("", "1", "0")]
     assert [bool(text) for text in said] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "nccl", "environment", "told"),
+    [
+        ("1.7.0", "2.18.5", {}, "on p5"),
+        ("1.7.3", "2.18.5", {}, ""),
+        ("1.8.0", "2.18.5", {}, "counts"),
+        ("1.8.1", "2.18.5", {}, ""),
+        ("1.9.1", "2.20.5", {"NCCL_TUNER_PLUGIN": TUNER}, "its tuner"),
+        ("1.9.1", "2.20.5", {"NCCL_TUNER_PLUGIN": ""}, ""),
+        ("1.9.1", "2.21.5", {"NCCL_TUNER_PLUGIN": TUNER}, ""),
+        ("1.9.2", "2.20.5", {"NCCL_TUNER_PLUGIN": TUNER}, ""),
+        ("1.10.0", "2.21.5", {}, "segmentation"),
+        ("1.11.0", "2.21.5", {}, ""),
+        ("1.13.0", "2.23.4", {}, "small messages"),
+        ("1.13.2", "2.23.4", {}, ""),
+        ("1.19.1", "2.29.7", {"OFI_NCCL_EAGER_MAX_SIZE": "-1"}, "several receives"),
+        ("1.19.1", "2.29.7", {"OFI_NCCL_EAGER_MAX_SIZE": "8192"}, ""),
+        ("1.19.1", "2.29.7", {}, ""),
+        ("1.19.0", "2.29.7", {"OFI_NCCL_EAGER_MAX_SIZE": "-1"}, ""),
+        ("1.17.3", "2.19.4", {}, "NCCL 2.19.4: between"),
+        ("1.17.3", "2.20.3", {}, ""),
+    ],
+)
+def test_what_release_notes_say_was_wrong(
+    known: facts.Facts, plugin: str, nccl: str, environment: dict[str, str], told: str
+) -> None:
+    said = [row.said({"aws-ofi-nccl": plugin, "nccl": nccl}, "x86_64", environment) for row in known.plugin.faults]
+    found = [text for text in said if text]
+    assert len(found) == bool(told)
+    assert told in "".join(found)
+
+
+@pytest.mark.parametrize(("plugin", "least"), [("1.7.4", []), ("1.8.0", ["1.18.0"]), ("1.21.1", ["1.22.0"])])
+def test_the_libfabric_that_a_plugin_asks_for(known: facts.Facts, plugin: str, least: list[str]) -> None:
+    assert [row.libfabric for row in known.plugin.asks if row.holds(plugin)] == least
 
 
 def test_no_job_is_advised_what_an_image_must_not_set(known: facts.Facts) -> None:

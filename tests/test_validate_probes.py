@@ -126,6 +126,16 @@ def test_a_plugin_shows_what_it_opens_by_name(tmp_path: Path, says: str, opens: 
     assert libraries.about_plugin(str(plugin))["opens"] == opens
 
 
+@pytest.mark.parametrize(("says", "opens"), [("Failed to dlopen libcudart.so", ["libcudart.so"]), ("libcudart.so", [])])
+def test_a_libfabric_shows_what_it_opens_by_name(tmp_path: Path, says: str, opens: list[str]) -> None:
+    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
+    source, fabric = tmp_path / "a.c", tmp_path / "libfabric.so.1.29.0"
+    source.write_text(f'const char *fi_getinfo(void) {{ return "{says}"; }}\n')
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", fabric, source], check=True)
+    assert libraries.libfabric_opens(str(fabric)) == opens
+    assert libraries.libfabric_opens(str(source)) == []
+
+
 def test_nccl_inside_torch_is_found_where_torch_asks_for_no_other(tmp_path: Path) -> None:
     compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
     source, nccl, torch = tmp_path / "a.c", tmp_path / "libnccl.so.2", tmp_path / "libtorch_cuda.so"

@@ -10,7 +10,9 @@ from rdma_images.core.case import Case
 from rdma_images.core.measurements import Libraries, Packages, Tree
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from validators import test_labels as labels_suite
+from validators import test_libfabric as libfabric_suite
 from validators import test_nccl as nccl_suite
+from validators import test_plugin as plugin_suite
 from validators import test_verbs as verbs_suite
 
 GOOD = (Path(__file__).parent / "data" / "cases" / "efa-pytorch.json").read_text()
@@ -44,6 +46,10 @@ def labels(**values: str) -> list[Change]:
 
 def file(path: str, about: dict[str, Any] | None) -> Change:
     return ("measured", "tree", "files", "libraries", path), about
+
+
+def variable(name: str, value: str) -> Change:
+    return ("subject", "environment", name), value
 
 
 def library(*steps: str, value: Any) -> Change:
@@ -157,6 +163,7 @@ def test_nccl_is_for_the_images_cuda(changes: list[Change], found: str) -> None:
 GONE = file(f"{LIB}/{PROVIDER}", None)
 OF_LIB64 = library("verbs_looks_for", value={"x": ["-rdmav34.so", "/lib64/libibverbs/lib%s-rdmav34.so"]})
 SILENT = library("verbs_looks_for", value={})
+UNSAID = file("/etc/libibverbs.d/efa.driver", None)
 
 
 @pytest.mark.parametrize(
@@ -169,11 +176,129 @@ SILENT = library("verbs_looks_for", value={})
         ([GONE, OF_LIB64, file(f"/usr/lib64/{PROVIDER}", FILE)], True),  # /lib64 is a link
         ([GONE, OF_LIB64, file(f"/opt/{PROVIDER}", FILE)], False),
         ([GONE, SILENT, file(f"/opt/{PROVIDER}", FILE)], True),  # nothing says where libibverbs looks
+        ([UNSAID, variable("IBV_DRIVERS", "mlx5;efa")], True),
+        ([UNSAID, variable("RDMAV_DRIVERS", "/usr/lib/libibverbs/libefa")], True),
+        ([UNSAID, variable("IBV_DRIVERS", "mlx5")], False),
+        ([UNSAID, variable("IBV_DRIVERS", "efa"), variable("RDMAV_DRIVERS", "")], False),  # the other is not read
+        ([GONE, variable("IBV_DRIVERS", "efa")], False),
     ],
 )
 def test_the_provider_lies_where_libibverbs_looks(changes: list[Change], holds: bool) -> None:
-    tree, libraries, _ = parts(edited(*changes))
-    assert bool(broken(verbs_suite.test_provider, tree.files, libraries, "efa")) != holds
+    case = edited(*changes)
+    tree, libraries, _ = parts(case)
+    assert bool(broken(verbs_suite.test_provider, case, tree.files, libraries, "efa")) != holds
+
+
+OPENS = library("opens", value={FABRIC: ["libcudart.so"]})
+CUDART = {"path": "/usr/lib/libcudart.so", "file": "/usr/lib/libcudart.so.13", "error": ""}
+NOT_THERE = library("resolved", "libcudart.so", value={"path": "", "file": "", "error": "it is not there"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ([], ""),
+        ([OPENS, NOT_THERE], f"{FABRIC} opens libcudart.so"),
+        ([OPENS, library("resolved", "libcudart.so", value=CUDART)], ""),
+        ([OPENS, NOT_THERE, library("nccl", value={})], ""),  # nothing uses GPUs over it
+        ([OPENS, NOT_THERE, library("plugins", PLUGIN, "opens", value=["libcudart.so"])], ""),  # told by plugin.closure
+        ([library("opens", value={"/opt/other/libfabric.so.1.9.0": ["libcudart.so"]}), NOT_THERE], ""),
+        (
+            [OPENS, NOT_THERE, library("closures", FABRIC, "missing", value=["libpsm2.so.2"])],
+            "missing: libpsm2.so.2; /opt/amazon",
+        ),
+    ],
+)
+def test_libfabric_finds_what_it_opens_for_the_gpus(changes: list[Change], found: str) -> None:
+    case = edited(*changes)
+    said = broken(libfabric_suite.test_libfabric_closure, case, parts(case)[1])
+    assert said.startswith(found)
+    assert bool(said) == bool(found)
+
+
+def efa(installer: str, rdma_core: int, libfabric: str = "") -> list[Change]:
+    """An image that this EFA installer made, with files of this rdma-core, and with this `libfabric`, if any."""
+    named = {"libefa.so.1": f"libefa.so.1.3.{rdma_core}.0", "libibverbs.so.1": f"libibverbs.so.1.14.{rdma_core}.0"}
+    files = [library("resolved", name, "file", value=f"{LIB}/{file}") for name, file in named.items()]
+    says = library("libfabric", value={FABRIC: libfabric})
+    return [*labels(rehearsal=""), (("measured", "packages", "efa_installer"), installer), *files, says]
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        (efa("1.46.0", 60), ""),
+        (efa("1.46.0", 61), ""),
+        (efa("1.46.0", 59), f"{LIB}/libefa.so.1.3.59.0 is of rdma-core 59, older than the installer's; {LIB}/libibv"),
+        (efa("1.46.0", 60, libfabric="2.3.1amzn4.0"), ""),
+        (efa("1.46.0", 60, libfabric="2.3.1"), f"{FABRIC} is libfabric 2.3.1"),
+        (efa("1.46.0", 59, libfabric="2.3.1"), f"{FABRIC} is libfabric 2.3.1; {LIB}/libefa"),
+        (efa("1.46.0", 59, libfabric="2.3.1amzn4.0"), f"{LIB}/libefa"),
+        (efa("1.22.1", 43, libfabric="1.17.1amzn1.0"), ""),  # the changelog leaves AWS's word out
+        (efa("1.22.1", 43, libfabric="1.18.0"), f"{FABRIC} is libfabric 1.18.0"),
+        (efa("1.48.0", 59, libfabric="2.4.0amzn1.0"), ""),  # of which it is not known what it brought
+        (efa("1.48.0", 59, libfabric="2.4.0"), f"{FABRIC} is libfabric 2.4.0"),
+    ],
+)
+def test_libfabric_and_rdma_core_are_the_installers(changes: list[Change], found: str) -> None:
+    case = edited(*changes)
+    _, libraries, packages = parts(case)
+    said = broken(libfabric_suite.test_libfabric_version, case, libraries, packages)
+    assert said.startswith(found)
+    assert bool(said) == bool(found)
+
+
+@pytest.mark.parametrize("changes", [efa("1.48.0", 59), efa("1.19.0", 30, libfabric="1.16.0")])
+def test_an_installer_of_which_nothing_is_known_is_compared_with_nothing(changes: list[Change]) -> None:
+    case = edited(*changes)
+    with pytest.raises(pytest.skip.Exception, match="it is not known which"):
+        libfabric_suite.test_libfabric_version(case, *parts(case)[1:], Requirement())
+
+
+@pytest.mark.parametrize(
+    ("plugin", "libfabric", "told"),
+    [
+        ("1.8.1", "1.17.1amzn1.0", True),
+        ("1.8.1", "1.18.0", False),
+        ("1.7.4", "1.17.1", False),
+        ("1.13.0", "1.21.0amzn1.0", True),
+        ("1.13.0", "1.22.0amzn1.0", False),
+        ("1.21.1", "", False),
+        ("", "1.17.1", False),
+    ],
+)
+def test_libfabric_is_as_new_as_the_plugin_asks(plugin: str, libfabric: str, told: bool) -> None:
+    says = library("libfabric", value={FABRIC: libfabric})
+    case = edited(says, library("plugins", PLUGIN, "version", value=plugin))
+    libraries = parts(case)[1]
+    said = broken(plugin_suite.test_libfabric, case, libraries, (PLUGIN, libraries.plugins[PLUGIN]))
+    assert said.startswith(f"libfabric {libfabric} at {FABRIC}: aws-ofi-nccl {plugin} asks for") == told
+    assert bool(said) == told
+
+
+RENAMED, FULL = file(NCCL, None), f"{LIB}/libnccl.so.2.23.4"
+ELSEWHERE = library("nccl", value={FULL: {"banner": "2.23.4+cuda12.2"}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ([], ""),
+        ([RENAMED, ELSEWHERE, file(FULL, FILE)], f"{FULL}, and no link libnccl.so.2"),
+        ([RENAMED, ELSEWHERE, file(FULL, FILE), file(f"{LIB}/libnccl.so.2", FILE)], ""),
+        ([RENAMED, ELSEWHERE, file(FULL, FILE), file(f"{LIB}/libnccl.so", FILE)], ""),
+        ([RENAMED, ELSEWHERE, file(FULL, FILE), variable("VLLM_NCCL_SO_PATH", FULL)], ""),
+        ([RENAMED, ELSEWHERE, file(FULL, FILE), variable("LD_PRELOAD", f"/a:{FULL}")], ""),
+        ([RENAMED, library("nccl", value={"/opt/libtorch_cuda.so": {"banner": "2.10.3"}})], ""),
+        ([RENAMED, library("nccl", value={})], "no libnccl.so.2 in the whole file system"),
+    ],
+)
+def test_nccl_has_the_name_by_which_it_is_asked_for(changes: list[Change], found: str) -> None:
+    case = edited(*changes)
+    tree, libraries, _ = parts(case)
+    said = broken(nccl_suite.test_found, case, tree.files, libraries)
+    assert said.startswith(found)
+    assert bool(said) == bool(found)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from rdma_images.core.case import Case, nccl_in_use
 from rdma_images.facts import table as facts_table
-from rdma_images.facts.environment import Effect, Environment
+from rdma_images.facts.environment import Effect, Environment, Variable
 from rdma_images.facts.variables import Variables
 
 ENTRY = "set by the entry point"
@@ -35,6 +35,7 @@ class Told(NamedTuple):
     name: str
     value: str
     why: str
+    newer: str = ""  # what may be installed in place of leaving it out
 
     def __str__(self) -> str:
         """As a finding says it."""
@@ -48,11 +49,21 @@ def told(case: Case, effect: Effect, where: Mapping[str, Mapping[str, str]]) -> 
     known, versions = table(), versions_of(case)
     rows = [row for row in known.variables.values() if row.effect == effect]
     return [
-        Told(place, row.name, values[row.name], f"{row.why} [{known.cite(row)}]")
+        Told(place, row.name, values[row.name], f"{_because(row, versions)} [{known.cite(row)}]", _newer(row, versions))
         for place, values in where.items()
         for row in rows
         if row.speaks_of(values, case.expected.fabric, versions)
     ]
+
+
+def _newer(row: Variable, versions: Mapping[str, str]) -> str:
+    """The component and version with which the row is not so any more; "" where there is none."""
+    return f"{row.of} {row.before} or later" if row.before and row.of in versions else ""
+
+
+def _because(row: Variable, versions: Mapping[str, str]) -> str:
+    """Why not, with the version that it is about where a newer one would do."""
+    return f"{row.why}; {row.of} is {versions[str(row.of)]}" if _newer(row, versions) else row.why
 
 
 def environments(case: Case) -> dict[str, dict[str, str]]:
@@ -97,6 +108,7 @@ def _versions(case: Case) -> Iterator[tuple[str, str]]:
         if ".component." in name:
             yield name.rpartition("component.")[2], value
     tree, nccl, packages = case.measured.tree, nccl_in_use(case), case.measured.packages
+    yield from (wheel for folder in (packages.wheels.values() if packages else ()) for wheel in folder.items())
     yield from (("aws-ofi-nccl", about.version) for about in (tree.libraries.plugins.values() if tree else ()))
     yield "nccl", nccl[1] if nccl else ""
     yield "efa-installer", packages.efa_installer if packages else ""

@@ -60,7 +60,9 @@ def left_out(found: list[Told]) -> str:
     """What to change, by where the variables are set."""
     places = {"": "out of the image", ENTRY: "out of what its entry point sets (seen where there is no device or GPU)"}
     by_place = {place: [one for one in found if one.where == place] for place in places}
-    return "; ".join(f"leave {names(some)} {places[place]}" for place, some in by_place.items() if some)
+    fixes = [f"leave {names(some)} {places[place]}" for place, some in by_place.items() if some]
+    fixes += [f"or install {newer}" for newer in dict.fromkeys(one.newer for one in found if one.newer)]
+    return "; ".join(fixes)
 
 
 @pytest.mark.validator("environment.harmful", source=FACTS)
@@ -115,7 +117,10 @@ def test_needed(case: Case, require: Requirement) -> None:
             for row in missing
         )
         or "nothing is missing",
-        fix="; ".join(f"set {row.name}={row.value}, or install {row.of} {row.before} or later" for row in missing),
+        fix="; ".join(
+            f"set {row.name}={row.value}" + (f", or install {row.of} {row.before} or later" if row.before else "")
+            for row in missing
+        ),
     )
 
 

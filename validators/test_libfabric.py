@@ -11,13 +11,16 @@ from rdma_images.core.probe_value import ToolRun
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.efa_installer import Efa
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import FABRIC, skip_if_broken
+from validators.in_use import EFA, FABRIC, VERBS, skip_if_broken
 from validators.toolruns import started, summary
 
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
+BY_NAME = "ofiwg/libfabric src/hmem_cuda.c; awslabs/awsome-distributed-ai, the Dockerfile of nvidia-isaac-lab"
 OPENS = "ofiwg/libfabric src/fabric.c: every *-fi.so in FI_PROVIDER_PATH, else in the folder libfabric beside it"
 PROVIDER = re.compile(r".*-fi\.so")
 BROUGHT = "facts/efa-installer.yaml; ai-dynamo/dynamo, pull request 12000: transfers over EFA with upstream's timed out"
+OF_AWS = "a version with amzn in it"
+OF_RDMA_CORE = re.compile(r"\.so\.\d+\.\d+\.(\d+)(?:\.\d+)?$")  # rdma-core CMakeLists.txt: PACKAGE_VERSION comes last
 OWN_BUILDS = "1.40.0"  # since which each EFA installer of the facts brings a libfabric called ...amzn...
 FI_INFO = "fi_info(1)"
 NO_DATA = 61  # what fi_info ends with where a provider has no device
@@ -45,17 +48,28 @@ def test_libfabric_found(case: Case, libraries: Libraries, require: Requirement)
     )
 
 
-@pytest.mark.validator("libfabric.closure", source=LOADER, fabric="efa")
+@pytest.mark.validator("libfabric.closure", source=f"{LOADER}; {BY_NAME}", fabric="efa")
 def test_libfabric_closure(case: Case, libraries: Libraries, require: Requirement) -> None:
-    """Every library that libfabric needs is found."""
+    """Every library that libfabric needs, or opens by its name for the GPUs that NCCL uses, is found."""
     found = libraries.resolved[FABRIC].file or pytest.skip("the loader finds no libfabric: see libfabric.found")
     missing = missing_in(libraries, found)
     skip_if_broken(case, libraries, FABRIC, *missing)
+    told = {name for about in libraries.plugins.values() for name in about.opens}  # by plugin.closure
+    opened = [name for name in libraries.opens.get(found, ()) if libraries.nccl and not libraries.resolved[name].file]
+    opened = [name for name in opened if name not in told]
+    said = [f"missing: {', '.join(missing)}"] if missing else []
+    said += [f"{found} opens {name} by this name for the GPUs' memory, and there is none" for name in opened]
+    fixes = [f"install what brings {', '.join(missing)} (rdma-core's libraries come with the EFA installer)"]
+    fixes = (fixes if missing else []) + [
+        f"link {name} to the image's {name}.<number>, in a folder that the loader knows, and run ldconfig: without it "
+        "libfabric does not know the GPUs' memory, and the plugin does not start on p4d and later"
+        for name in opened
+    ]
     require(
-        not missing,
+        not missing and not opened,
         expected="nothing missing",
-        found=f"missing: {', '.join(missing)}" if missing else f"complete for {found}",
-        fix=f"install what brings {', '.join(missing)} (rdma-core's libraries come with the EFA installer)",
+        found="; ".join(said) or f"complete for {found}",
+        fix="; ".join(fixes),
     )
 
 
@@ -83,25 +97,43 @@ def test_libfabric_single(case: Case, libraries: Libraries, require: Requirement
 
 @pytest.mark.validator("libfabric.version", source=BROUGHT, severity="warning", fabric="efa")
 def test_libfabric_version(case: Case, libraries: Libraries, packages: Packages, require: Requirement) -> None:
-    """The libfabric under /opt/amazon/efa is the one that the EFA installer brought."""
+    """The libfabric under /opt/amazon/efa is the EFA installer's, and no libefa or libibverbs is older than its own."""
     if case.stands_in("efa-installer"):
         pytest.skip("a stand-in took the place of the EFA installer")
     installer = packages.efa_installer or pytest.skip("the image does not say which EFA installer made it")
     row = facts_table.read("efa-installer.yaml", Efa).releases.get(installer)
     brought = row.libfabric if row else None
-    if not brought and not versions.at_least(installer, OWN_BUILDS):
-        pytest.skip("it is not known which libfabric the EFA installer brought")
+    own = brought or (OF_AWS if versions.at_least(installer, OWN_BUILDS) else "")
     found = {path: said for path, said in libraries.libfabric.items() if said and path.startswith("/opt/amazon/efa/")}
-    if not found:
-        pytest.skip("no libfabric under /opt/amazon/efa says its version")
-    other = {p: version for p, version in found.items() if (version != brought if brought else "amzn" not in version)}
+    other = {p: version for p, version in found.items() if own and not _is_own(version, brought)}
+    verbs, rdma_core = _rdma_core(libraries), row.rdma_core if row else None
+    older = [p for p, at in verbs.items() if rdma_core and at < versions.major(rdma_core)]
+    if not (found and own) and not (verbs and rdma_core):
+        pytest.skip("it is not known which libfabric and rdma-core the EFA installer brought, or which are there")
+    said = [f"{path} is libfabric {version}" for path, version in (other if older else other or found).items()]
+    said += [f"{path} is of rdma-core {verbs[path]}, older than the installer's" for path in older]
+    wanted = [own, *([f"rdma-core {rdma_core} or later"] if older else [])]
     require(
-        not other,
-        expected=f"{brought or 'a version with amzn in it'}, of the EFA installer {installer}",
-        found="; ".join(f"{path} is libfabric {version}" for path, version in (other or found).items()),
+        not other and not older,
+        expected=f"{' and '.join(filter(None, wanted))}, of the EFA installer {installer}",
+        found="; ".join(said) or f"rdma-core {', '.join(map(str, verbs.values()))}",
         fix="run the EFA installer last, and build no other libfabric into its folder: AWS tests its plugin, NIXL and "
-        "rdma-core with its own",
+        "rdma-core with its own"
+        if other
+        else "remove what brings it (the base's MOFED, or the distribution's rdma-core), then run the EFA installer: "
+        "an older libefa says less of the device, and the plugin then chooses a slower protocol than other ranks",
     )
+
+
+def _is_own(version: str, brought: str | None) -> bool:
+    """Whether a libfabric of this version is the one that was brought, or, where that is not known, one of AWS's."""
+    return "amzn" in version if not brought else version == brought or version.startswith(f"{brought}amzn")
+
+
+def _rdma_core(libraries: Libraries) -> dict[str, int]:
+    """The major version of the rdma-core that libefa and libibverbs are of, by path, as their file names say it."""
+    files = [libraries.resolved[name].file for name in (EFA, VERBS)]
+    return {file: int(match.group(1)) for file in files if (match := OF_RDMA_CORE.search(file))}
 
 
 @pytest.mark.validator("libfabric.providers", source=OPENS, severity="warning", fabric="efa")

@@ -1,6 +1,7 @@
 """Which NCCL is in the image, and whether everything that names a version agrees with it."""
 
 import re
+from pathlib import PurePosixPath
 
 import pytest
 from packaging.version import Version
@@ -27,6 +28,7 @@ LOADER = "ld.so(8): the order in which the dynamic loader searches"
 PIP = "the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13 install the same file, nvidia/nccl/lib/libnccl.so.2"
 COMPILED = "torch/cuda/nccl.py: version() is a constant of the build, and does not notice what was loaded"
 CUDA = re.compile(r"lib(?:cuda|cudart|cublas|cudnn|torch_cuda)[-_.\d\w]*\.so[.\d]*|\w+_perf")
+TORCHS = "libtorch_cuda"  # that has NCCL in itself
 DECLARED = "an image says of itself what is in it, and nothing else"
 
 
@@ -45,16 +47,31 @@ def uses_gpus(case: Case, files: Files, libraries: Libraries) -> bool:
 
 @pytest.mark.validator("nccl.found", source="a training image without NCCL cannot use a fabric", fabric="any")
 def test_found(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
-    """A libnccl.so.2 is in the image, or NCCL in torch's own library, where anything in it uses GPUs."""
+    """A libnccl.so.2, by that name, is in the image, or NCCL in torch's own library, where anything in it uses GPUs."""
     skip_if_broken(case, libraries, NCCL)
     if not libraries.nccl and not uses_gpus(case, files, libraries):
         pytest.skip("nothing in the image uses GPUs")
+    nameless = _without_its_name(case, files, libraries)
     require(
-        any(not about.error for about in libraries.nccl.values()),
-        expected="at least one libnccl.so.2",
-        found=", ".join(libraries.nccl) or f"no {NCCL} in the whole file system",
-        fix="install torch with its NCCL wheel, or the wheel nvidia-nccl-cu13 (cu12 for CUDA 12)",
+        any(not about.error for about in libraries.nccl.values()) and not nameless,
+        expected=f"at least one {NCCL}",
+        found=f"{nameless}, and no link {NCCL} to it, which is what programs ask for"
+        if nameless
+        else ", ".join(libraries.nccl) or f"no {NCCL} in the whole file system",
+        fix=f"ln -s {name_of(nameless)} {PurePosixPath(nameless).parent}/{NCCL}, or run ldconfig after the copy: "
+        "NCCL's links have to be copied, too"
+        if nameless
+        else "install torch with its NCCL wheel, or the wheel nvidia-nccl-cu13 (cu12 for CUDA 12)",
     )
+
+
+def _without_its_name(case: Case, files: Files, libraries: Libraries) -> str:
+    """A libnccl, where none has a name by which a program or a variable asks for it; "" where one has."""
+    words = [word for value in case.subject.environment.values() for word in re.split(r"[:\s]+", value)]
+    whole = [path for path, about in libraries.nccl.items() if not about.error]
+    asked = {NCCL, "libnccl.so", *map(name_of, words)}
+    known = any(name_of(path) in asked for path in files.libraries) or any(TORCHS in path for path in whole)
+    return "" if known or not whole else whole[0]
 
 
 @pytest.mark.validator("nccl.loaded", source=LOADER)

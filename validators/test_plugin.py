@@ -99,7 +99,7 @@ def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: R
 
 @pytest.mark.validator("plugin.broken", source=BROKEN, severity="warning", fabric="efa")
 def test_broken(case: Case, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement) -> None:
-    """No version is known not to work: of the plugin, or of the EFA installer beside this NCCL."""
+    """No version is known not to work: of the plugin, of NCCL, or of the EFA installer beside this NCCL."""
     known = facts_table.read("aws-ofi-nccl.yaml", Plugin)
     in_image = {**versions_of(case), "aws-ofi-nccl": plugin[1].version, "nccl": nccl[1]}
     environment = started(case)
@@ -161,6 +161,8 @@ def test_tuner(
     """The plugin's tuner, where it has one, is one that this NCCL understands."""
     wanted = libraries.nccl[nccl[0]].looks_for.get(TUNER, [])
     offered = plugin[1].exports.get(TUNER, [])
+    named = _named(case, libraries)
+    offered = libraries.plugins[named].exports.get(TUNER, []) if named else offered
     apart = [p for p, one in libraries.plugins.items() if set(wanted) & set(one.exports.get(TUNER, []))]
     asked = case.subject.environment.get("NCCL_TUNER_PLUGIN")
     beside = [path for path in apart if name_of(path) == OWN_TUNER and not offered and not asked]
@@ -175,8 +177,18 @@ def test_tuner(
     require(
         bool(set(wanted) & set(offered)),
         expected=f"one of v{', v'.join(map(str, wanted))}" if wanted else f"NCCL {nccl[1]} looks for no tuner",
-        found=f"v{', v'.join(map(str, offered))}",
+        found=f"v{', v'.join(map(str, offered))}" + (f" of the tuner {named}" if named else ""),
         fix="install an aws-ofi-nccl that is as new as this NCCL; without its tuner NCCL picks algorithms itself",
+    )
+
+
+def _named(case: Case, libraries: Libraries) -> str:
+    """The file of a tuner that NCCL_TUNER_PLUGIN names; "" where it names none that is in the image."""
+    word = started(case).get("NCCL_TUNER_PLUGIN", "")
+    names = [word, f"libnccl-tuner-{word}.so"] if word else []
+    files = [libraries.resolved[name].file for name in names if name in libraries.resolved]
+    return next(
+        (file for file in files if file in libraries.plugins and libraries.plugins[file].exports.get(TUNER)), ""
     )
 
 
@@ -219,11 +231,25 @@ def test_closure(case: Case, libraries: Libraries, plugin: tuple[str, PluginFile
 
 
 @pytest.mark.validator(
-    "plugin.libfabric", source="the EFA installer puts its libfabric under /opt/amazon/efa", fabric="efa"
+    "plugin.libfabric",
+    source="the EFA installer puts its libfabric under /opt/amazon/efa; facts/aws-ofi-nccl.yaml, asks",
+    fabric="efa",
 )
 def test_libfabric(case: Case, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement) -> None:
-    """The plugin gets the libfabric that was installed for EFA."""
+    """The plugin gets the libfabric that was installed for EFA, and one that is new enough for it."""
     got = libraries.closures[plugin[0]].libraries.get("libfabric.so.1", "")
+    known, version = facts_table.read("aws-ofi-nccl.yaml", Plugin), libraries.libfabric.get(got, "")
+    rows = [row for row in known.asks if plugin[1].version and row.holds(plugin[1].version)]
+    row = next((row for row in rows if version and not versions.at_least(version, row.libfabric)), None)
+    require(
+        row is None,
+        expected=f"libfabric {row.libfabric} or later" if row else "",
+        found=f"libfabric {version} at {got}: aws-ofi-nccl {plugin[1].version} asks for {row.libfabric} over EFA and "
+        f"ends without it: NCCL then takes TCP [{known.cite(row)}]"
+        if row
+        else "",
+        fix="run a later EFA installer: with the plugin it brings the libfabric that belongs to it",
+    )
     intended = [path for path in case.libraries_named("libfabric.so") if path.startswith(EFA)]
     if not intended or not got:
         pytest.skip("no libfabric is under /opt/amazon/efa" if got else "there is no libfabric: see libfabric.found")

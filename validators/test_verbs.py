@@ -21,6 +21,7 @@ from validators.in_use import (
     providers_of,
     skip_if_broken,
 )
+from validators.settings import started as environment_of
 from validators.toolruns import started, summary
 
 OPENED = "NVIDIA/nccl src/misc/ibvsymbols.cc: dlopen of libibverbs.so.1, and sockets without it"
@@ -43,6 +44,13 @@ def test_ibv_devinfo(case: Case, libraries: Libraries, require: Requirement) -> 
     )
 
 
+def drivers_named(case: Case) -> list[str]:
+    """The drivers that the image's variables have libibverbs load, whatever is announced in /etc/libibverbs.d."""
+    environment = environment_of(case)
+    said = environment.get("RDMAV_DRIVERS", environment.get("IBV_DRIVERS", ""))
+    return [name_of(word).removeprefix("lib") for word in re.split("[:;]", said) if word]
+
+
 def homes(files: Files, libraries: Libraries, fabric: str) -> set[str]:
     """The folders of the rdma-core whose provider of the fabric libibverbs opens."""
     folders = {folder_of(path) for path in providers_of(files, fabric)} & opened_in(libraries)
@@ -50,16 +58,17 @@ def homes(files: Files, libraries: Libraries, fabric: str) -> set[str]:
 
 
 @pytest.mark.validator("verbs.provider", source=PROVIDERS, fabric="any")
-def test_provider(files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
-    """The verbs provider of the image's fabric lies where libibverbs opens it, and is announced where it reads."""
+def test_provider(case: Case, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
+    """The verbs provider of the image's fabric lies where libibverbs opens it, and a file or variable announces it."""
     opened, provider = opened_in(libraries), providers_of(files, fabric)
     read = {word for word in looked_for(libraries) if word.endswith("/libibverbs.d")}
     driver = [p for p in files.libraries if name_of(p) == f"{fabric}.driver"]
     missing = [f"no lib{fabric}-rdmav<ABI>.so"] if not provider else []
-    missing += [f"no {fabric}.driver"] if not driver else []
+    named = fabric in drivers_named(case)
+    missing += [f"no {fabric}.driver"] if not driver and not named else []
     require(
         any(not opened or folder_of(p) in opened for p in provider)
-        and any(str(PurePosixPath(p).parent) in (read or {"/etc/libibverbs.d"}) for p in driver),
+        and (named or any(str(PurePosixPath(p).parent) in (read or {"/etc/libibverbs.d"}) for p in driver)),
         expected=f"lib{fabric}-rdmav<ABI>.so in {' or '.join(sorted(opened)) or 'any folder'}, "
         f"and {fabric}.driver in {' or '.join(sorted(read)) or '/etc/libibverbs.d'}",
         found=", ".join(provider + driver + missing),
@@ -102,7 +111,7 @@ def test_usable(case: Case, files: Files, libraries: Libraries, require: Require
     skip_if_broken(case, libraries, VERBS)
     read = {word for word in looked_for(libraries) if word.endswith("/libibverbs.d")} or {"/etc/libibverbs.d"}
     providers = opened_providers(files, libraries)
-    driver = any(name_of(path).endswith(".driver") for path in files.libraries)
+    driver = any(name_of(path).endswith(".driver") for path in files.libraries) or bool(drivers_named(case))
     without = f"{file} opens no provider: none lies in {' or '.join(sorted(opened_in(libraries))) or 'its folder'}, or "
     without += f"nothing is announced in {' or '.join(sorted(read))}"
     fabric = libraries.resolved[FABRIC].file

@@ -108,7 +108,7 @@ class Libraries(Value):
     """The fabric's libraries. `method` says who resolved the names: the image's loader, or its cache read out.
 
     `gpu_code` are the architectures that each program of nccl-tests holds code for, `libfabric` the version that each
-    libfabric says of itself, "" where it does not.
+    libfabric says of itself, "" where it does not, and `opens` what a libfabric opens by its name.
     """
 
     nccl: dict[str, NcclFile]
@@ -119,6 +119,7 @@ class Libraries(Value):
     closures: dict[str, Closure]
     verbs_looks_for: dict[str, list[str]]
     libfabric: dict[str, str] = Field(default_factory=dict)
+    opens: dict[str, list[str]] = Field(default_factory=dict)
     method: str
 
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from rdma_images.core.model import Fabric
-from rdma_images.facts.origin import FactsFile, Pattern, Span
+from rdma_images.core.versions import at_least
+from rdma_images.facts.origin import FactsFile, Pattern, Span, Version
 
 Effect = Literal["harmful", "slow", "obsolete"]  # see facts/environment.yaml
 
@@ -19,6 +20,7 @@ class Variable(Span):
     effect: Effect
     why: str
     of: str | None = None
+    nccl_since: Version | None = None  # the first NCCL for which it is so, whatever `of` is
     image_only: bool = False  # a job may have its reason to set it
 
     def speaks_of(self, environment: Mapping[str, str], fabric: str | None, versions: Mapping[str, str]) -> bool:
@@ -32,8 +34,9 @@ class Variable(Span):
             return False
         if not value if self.value is None else not re.fullmatch(self.value, value):
             return False
-        version = versions.get(self.of or "")
-        return version is None or self.holds(version)
+        version, nccl = versions.get(self.of or ""), versions.get("nccl")
+        begun = self.nccl_since is None or nccl is None or at_least(nccl, self.nccl_since)
+        return begun and (version is None or self.holds(version))
 
 
 class Needed(Span):

@@ -68,6 +68,7 @@ class Taken:
     plugins: dict[str, dict[str, Any]] = field(default_factory=dict)
     verbs: dict[str, list[str]] = field(default_factory=dict)
     libfabric: dict[str, str] = field(default_factory=dict)
+    opens: dict[str, list[str]] = field(default_factory=dict)  # of libfabrics that open any
 
 
 def read_out(export: Iterable[bytes], subject: Subject, memory: int = MEMORY) -> Measured:
@@ -184,6 +185,7 @@ def _read_library(path: str, file: str, taken: Taken) -> None:
         taken.verbs[path] = _words(file, libraries.VERBS)
     elif libraries.LIBFABRIC.fullmatch(name):
         taken.libfabric[path] = libraries.libfabric_version(file)
+        taken.opens |= {path: names} if (names := libraries.libfabric_opens(file)) else {}
 
 
 def _words(file: str, pattern: re.Pattern[bytes]) -> list[str]:
@@ -223,7 +225,8 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
     resolved |= {
         name: _resolved(tree_of, name, asked_by) for name in libraries.plugin_names(named, subject.environment)
     }
-    opening = {name: path for path, about in taken.plugins.items() for name in about.get("opens", ())}
+    opening = {name: path for path, names in taken.opens.items() for name in names}
+    opening |= {name: path for path, about in taken.plugins.items() for name in about.get("opens", ())}
     closed = {r["file"] for r in resolved.values() if r["file"]} | set(taken.nccl) | set(taken.plugins)
     resolved |= {name: _resolved(tree_of, name, path) for name, path in opening.items()}
     closed |= {path for path in taken.shared if "/torch/lib/" in path and name_of(path) in libraries.TORCH}
@@ -238,6 +241,7 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
         "closures": {path: _closure(tree_of, path, taken.linkings) for path in sorted(closed)},
         "verbs_looks_for": taken.verbs,
         "libfabric": taken.libfabric,
+        "opens": taken.opens,
         "method": METHOD,
     }
 

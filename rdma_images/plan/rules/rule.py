@@ -76,5 +76,5 @@ def rule(identity: str, *relates: str) -> Callable[[Test], Rule]:
 def known_fault(of: str, candidate: Candidate, facts: Facts) -> Reason | None:
     """What is known not to work in the candidate's version of the component `of` beside its NCCL."""
     versions = {name: candidate[name] for name in (of, "nccl")}
-    said = ((row, row.said(versions)) for row in facts.plugin.faults if row.of == of)
+    said = ((row, row.said(versions)) for row in facts.plugin.faults if row.of == of and row.refuses)
     return next((Reason(text, facts.plugin.cite(row)) for row, text in said if text), None)

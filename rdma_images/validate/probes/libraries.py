@@ -43,6 +43,8 @@ OFI_ON_AWS = re.compile(rb"Configuring AWS-specific options")
 # What a plugin opens by its name, after the message of each that does: src/nccl_ofi_cuda.c(pp), 1.5.0 to 1.22.0. Those
 # of configure's --enable-cudart-dynamic do, and all before it had the switch; the others have no such message.
 OPENS = {"libcudart.so": re.compile(rb"Failed to find CUDA Runtime library")}
+# The same of a libfabric that was configured with --enable-cuda-dlopen, as AWS's is: src/hmem_cuda.c, 1.11 to 2.6.0.
+FABRIC_OPENS = {"libcudart.so": re.compile(rb"Failed to dlopen libcudart\.so")}
 OF_SYSTEM = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1", "libcuda.so.1", "libmlx5.so.1")
 ASKED = ("libnccl.so.2", "libnccl-profiler.so", *OF_SYSTEM)  # NCCL opens a profiler without being asked
 PROVIDER = re.compile(r"lib\w+-(?:rdmav\d+|fi)\.so")  # of libibverbs, and of libfabric
@@ -75,7 +77,9 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     resolved.update({name: loaders.resolved(name, asked_by) for name in plugin_names(named, os.environ)})
     ours = [r["file"] for n, r in resolved.items() if r["file"] and n != "libcuda.so.1"]
     plugins = {path: _unless(files[path]["condition"], about_plugin, path) for path in real_files(files, PLUGIN)}
-    opening = {name: path for path, about in plugins.items() for name in about.get("opens", ())}
+    opens = {path: libfabric_opens(path) for path in real_files(files, LIBFABRIC)}
+    opening = {name: path for path, names in opens.items() for name in names}
+    opening.update({name: path for path, about in plugins.items() for name in about.get("opens", ())})
     resolved.update({name: loaders.resolved(name, path) for name, path in opening.items()})
     tools_found = [path for path in map(tools.found, ("fi_info", "ibv_devinfo")) if path]
     opened = real_files(files, PROVIDER) + transports(files)
@@ -91,6 +95,7 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "closures": closures,
         "verbs_looks_for": verbs_looks_for(files),
         "libfabric": {path: libfabric_version(path) for path in real_files(files, LIBFABRIC)},
+        "opens": {path: names for path, names in opens.items() if names},
         "method": "the image's loader",
     }
 
@@ -274,6 +279,14 @@ def libfabric_version(path: str) -> str:
     except (OSError, elf.NotElf):
         return ""
     return found[0] if len(found) == 1 else ""
+
+
+def libfabric_opens(path: str) -> list[str]:
+    """The libraries that the libfabric at `path` opens by their names."""
+    try:
+        return [name for name, said in FABRIC_OPENS.items() if elf.words(path, said)]
+    except (OSError, elf.NotElf):
+        return []
 
 
 def torch_libraries() -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rdma_images.validate.probes import libraries, loader
 
-NAME = r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_VISIBLE|LD|NVSHMEM|TORCH_NCCL|OMPI_MCA)_\w+"
+NAME = r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_(?:VISIBLE|LAUNCH)|LD|NVSHMEM|TORCH_NCCL|OMPI_MCA)_\w+"
 OURS = re.compile(NAME)
 OF_NCCL = ("/etc/nccl.conf",)  # NVIDIA/nccl, src/misc/param.cc; also $NCCL_CONF_FILE, else ~/.nccl.conf
 # ofiwg/libfabric, src/var.c, below its build's sysconfdir; the EFA installer's prefix is /opt/amazon/efa.
