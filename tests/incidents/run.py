@@ -19,6 +19,8 @@ from tests import validators_called
 from tests.incidents.case import Incident, Told
 from tests.incidents.image import Image
 
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # to delete folders on a disk takes longer than to read them
+
 
 class Outcome(NamedTuple):
     """What became of a case: whether its cause was `told`, the errors `beside` it, and what failed after the `fix`."""
@@ -35,7 +37,7 @@ class Outcome(NamedTuple):
 def case_of(name: str, image: Image) -> Case:
     """All that is known of the image without an engine: read out, nothing of it started."""
     subject = image.subject(name)
-    with tempfile.TemporaryDirectory(prefix="rdma-images-incident-") as folder:
+    with tempfile.TemporaryDirectory(prefix="rdma-images-incident-", dir=MEMORY) as folder:
         said = readout.answers(io.BytesIO(image.tar()), Path(folder), subject)
     found = measured(said, readout.PROBES)
     missing = {"torch": "torch was not imported", "tools": "nothing of the image was started"}
