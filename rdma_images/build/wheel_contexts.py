@@ -16,7 +16,9 @@ from rdma_images.layers import digests, load, resident, store
 from rdma_images.layers.load import Brought, Wanted
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe, recipe
+from rdma_images.layers.resident import Resident
 from rdma_images.registry import faults
+from rdma_images.registry.client import Repository
 from rdma_images.render import bake, wheel_layers
 
 
@@ -60,22 +62,12 @@ def provide(
         return Provided()
     there = load.diff_ids(engine, options.compression) if _is_loadable(engine, options) else None
     if (repository := options.layers) is None:
-        there = there or set()
-        recipes = [recipe for one in images for recipe in one.recipes]
-        bring = partial(load.load, engine=engine, there=there, progress=progress)
-        work = {one: partial(bring, one) for one in images}
-        is_long = any(_is_new(recipe, one.part, there) for one in images for recipe in one.recipes)
+        work = _loads(images, there or set(), engine, progress)
     else:
-        found = [resident.look(one, repository, locked) for one in images]
-        recipes = [recipe for one in found for recipe in one.missing]
-        complete = partial(resident.complete, repository=repository, progress=progress)
-        work = {one.wanted: partial(complete, one) for one in found}
-        new = [one for one in found if there is not None and not one.diff_ids <= there]
-        work |= {one.wanted: partial(_pulled, work[one.wanted], engine=engine) for one in new}
-        is_long = bool(recipes or new)
+        work = _pulls([resident.look(one, repository, locked) for one in images], repository, there, engine, progress)
     try:
-        maker = Maker(recipes, *sources.index_for(project.mirrors), progress, locked)
-        brought, steps = _at_once(work, maker, (lambda: systems(list(wanted))) if is_long else None)
+        maker = Maker(work.recipes, *sources.index_for(project.mirrors), progress, locked)
+        brought, steps = _at_once(work.of, maker, (lambda: systems(list(wanted))) if work.is_long else None)
     except (faults.DeniedError, faults.UnauthorizedError) as error:
         progress(f"{error}: the wheels' layers are not sent there")
         return provide(orders, project, engine, replace(options, layers=None), systems, progress)
@@ -87,9 +79,38 @@ def provide(
         image_id: {blob.digest: blob.size for one in of.values() for blob in brought[one].blobs}
         for image_id, of in wanted.items()
     }
-    in_engine = {one.wanted for one in new} if repository else set(brought)
-    refs = tuple(brought[one].ref for one in images if one in in_engine)
+    refs = tuple(brought[one].ref for one in images if one in work.in_engine)
     return Provided(contexts, blobs, repository.ref if repository else "", refs, steps)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """How each image of layers is brought, of which layers to make; `in_engine` are the images that the engine gets."""
+
+    of: Mapping[Wanted, Callable[[Maker], Brought]]
+    recipes: Sequence[Recipe]
+    in_engine: Collection[Wanted]
+    is_long: bool  # so that the rest of the images is built meanwhile
+
+
+def _loads(images: Sequence[Wanted], there: set[str], engine: Engine, progress: Progress) -> _Work:
+    """The layers into the engine, which has those `there`, by diff id."""
+    recipes = [recipe for one in images for recipe in one.recipes]
+    bring = partial(load.load, engine=engine, there=there, progress=progress)
+    is_long = any(_is_new(recipe, one.part, there) for one in images for recipe in one.recipes)
+    return _Work({one: partial(bring, one) for one in images}, recipes, images, is_long)
+
+
+def _pulls(
+    found: Sequence[Resident], repository: Repository, there: set[str] | None, engine: Engine, progress: Progress
+) -> _Work:
+    """The layers into a registry, and from there into the engine, where it has not all; `there` is None for none."""
+    recipes = [recipe for one in found for recipe in one.missing]
+    complete = partial(resident.complete, repository=repository, progress=progress)
+    work: dict[Wanted, Callable[[Maker], Brought]] = {one.wanted: partial(complete, one) for one in found}
+    new = [one.wanted for one in found if there is not None and not one.diff_ids <= there]
+    work |= {one: partial(_pulled, work[one], engine=engine) for one in new}
+    return _Work(work, recipes, new, bool(recipes or new))
 
 
 def _at_once(
