@@ -22,6 +22,8 @@ OPENS = (
 OWN = "ai-dynamo/dynamo, issue 6671; ld.so(8): LD_LIBRARY_PATH comes before the run path of a library"
 BACKENDS = "ai-dynamo/dynamo, issue 4185, and ai-dynamo/nixl, issue 909: UCX over EFA emulates what libfabric does"
 NVSHMEM = "nvshmem_transport_libfabric"  # torch's wheels bring it, whatever the network
+MELLANOX = "libuct_ib_mlx5"  # UCX's modules for hardware that is on neither fabric
+WHEELS = "-packages/"  # in the path of what pip or apt has installed for Python
 OF_FABRIC = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1")
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 OF_PYTHON = re.compile(r"lib(?:torch|c10|python)")  # what imports a module has them
@@ -37,15 +39,16 @@ def transports(case: Case, files: Files) -> list[str]:
     """The libraries that open the image's network by themselves."""
     named = [p for p in files.libraries if TRANSPORT.fullmatch(name_of(p)) or EXTENSION.fullmatch(p)]
     mine = [path for path in named if not files.libraries[path].target]
-    return [p for p in mine if case.expected.fabric == "efa" or not name_of(p).startswith(NVSHMEM)]
+    idle = (*(() if case.expected.fabric == "efa" else (NVSHMEM,)), *((MELLANOX,) if case.expected.fabric else ()))
+    return [path for path in mine if not name_of(path).startswith(idle)]
 
 
 def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
-    """What `path` needs and nothing answers to; without what Python has loaded before it loads a module."""
+    """What `path` needs and nothing answers to; in a wheel without what Python has loaded before."""
     missing = list(dict.fromkeys(missing_in(libraries, path)))
-    if not EXTENSION.fullmatch(path):
+    if WHEELS not in path:
         return missing
-    brought = {name_of(p) for p in files.libraries if "-packages/" in p}
+    brought = {name_of(p) for p in files.libraries if WHEELS in p}
     return [name for name in missing if name not in brought and not OF_PYTHON.match(name)]
 
 
@@ -73,7 +76,7 @@ def test_load(case: Case, files: Files, libraries: Libraries, require: Requireme
     faults = {path: f"{path} lacks {', '.join(names)}" for path, names in lacks.items() if names}
     for path in mine:
         said = [words for words in refused(closure(libraries, path)) if words not in elsewhere]
-        faults |= {path: f"{path}: {said[0]}"} if said and path not in faults else {}
+        faults |= {path: f"{path}: {said[0].removeprefix(f'{path}: ')}"} if said and path not in faults else {}
         faults |= {path: reason.found} if ".so" in path and (reason := broken(case, path)) else {}
     lacking = dict.fromkeys(name for names in lacks.values() for name in names)
     require(

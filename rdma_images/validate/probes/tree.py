@@ -15,8 +15,8 @@ WANTED = re.compile(
         |cusolver|cusparse|cusparseLt|nvJitLink|nvrtc|nvshmem_host|cupti|cufile)(?:[-_][\w.-]+)?\.so(?:\.[\d.]+)?
     | lib[\w]+-rdmav\d+\.so
     | lib[\w]+-fi\.so
-    | lib(?:plugin_[A-Z]\w*|nixl|uc[pst]|uct_\w+|tensorrt_llm_nixl_wrapper|torch_cuda(?:_cpp)?)(?:-[0-9a-f]{8})?
-        \.so(?:\.[\d.]+)?
+    | lib(?:plugin_[A-Z]\w*|nixl(?:_\w+)?|serdes|uc[pst]|uct_\w+|tensorrt_llm_nixl_wrapper|torch_cuda(?:_cpp)?)
+        (?:-[0-9a-f]{8})?\.so(?:\.[\d.]+)?
     | nvshmem_transport_libfabric\.so(?:\.[\d.]+)?
     | nccl\.h
     | \w+_perf
