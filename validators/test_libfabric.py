@@ -110,13 +110,14 @@ def test_libfabric_version(case: Case, libraries: Libraries, packages: Packages,
     older = [p for p, at in verbs.items() if rdma_core and at < versions.major(rdma_core)]
     if not (found and own) and not (verbs and rdma_core):
         pytest.skip("it is not known which libfabric and rdma-core the EFA installer brought, or which are there")
-    said = [f"{path} is libfabric {version}" for path, version in (other if older else other or found).items()]
+    said = [f"{path} is libfabric {version}" for path, version in other.items()]
     said += [f"{path} is of rdma-core {verbs[path]}, older than the installer's" for path in older]
     wanted = [own, *([f"rdma-core {rdma_core} or later"] if older else [])]
     require(
         not other and not older,
         expected=f"{' and '.join(filter(None, wanted))}, of the EFA installer {installer}",
-        found="; ".join(said) or f"rdma-core {', '.join(map(str, verbs.values()))}",
+        found="; ".join(said)
+        or ", ".join([*found.values(), *(f"rdma-core {at}" for at in dict.fromkeys(verbs.values()))]),
         fix="run the EFA installer last, and build no other libfabric into its folder: AWS tests its plugin, NIXL and "
         "rdma-core with its own"
         if other
