@@ -45,7 +45,7 @@ def refused(folder: Path, name: str, old: str, new: str) -> str:
         ("cuda.yaml", "read: 2026-11-21", "read: someday", "valid date"),
         ("nccl.yaml", "  2.32.3:", "  abc:", "'abc' is not a version"),
         ("efa-installer.yaml", "libfabric: 2.7.0amzn2.0", "libfabric: newest", "'newest' is not a version"),
-        ("cuda.yaml", "12: {driver: 525", "13: {driver: 525", "'13' is written twice"),
+        ("cuda.yaml", "  12:\n", "  13:\n", "'13' is written twice"),
         (
             "bases.yaml",
             "sources:\n",

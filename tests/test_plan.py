@@ -11,6 +11,7 @@ from rich.console import Console
 
 from rdma_images import components, facts
 from rdma_images.components.aws_ofi_nccl import PluginDetails
+from rdma_images.components.efa_installer import InstallerDetails
 from rdma_images.components.nccl import NcclDetails
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
@@ -25,6 +26,22 @@ OURS = matrix.load()
 def planned(*targets: str, everything: bool = False, **changes: str) -> Plan:
     changes = {axis.replace("_", "-"): value for axis, value in changes.items()}
     return plan.plan(OURS, KNOWN, targets, everything, changes)
+
+
+@pytest.mark.parametrize(
+    ("target", "change", "packages", "library"),
+    [
+        ("efa-nccl-tests", "cuda=13.0", ("nvidia-cuda-runtime==13.0.*",), "nvidia/cu13/lib/libcudart.so.13"),
+        ("efa-pytorch", "pytorch=2.15.0", ("numpy",), "nvidia/cu13/lib/libcudart.so.13"),
+        ("efa-pytorch", "pytorch=2.10.0", ("numpy",), "nvidia/cuda_runtime/lib/libcudart.so.12"),
+    ],
+)
+def test_libfabric_finds_cudas_runtime(target: str, change: str, packages: tuple[str, ...], library: str) -> None:
+    axis, _, value = change.partition("=")
+    (image,) = plan.plan(OURS, KNOWN, [target], changes={axis: value}).images
+    installer = image.components["efa-installer"].details
+    assert isinstance(installer, InstallerDetails)
+    assert (image.python_packages, installer.cuda_runtime) == (packages, library)
 
 
 def test_default_row() -> None:

@@ -25,6 +25,11 @@ class CudaDetails(Details):
         return self.bin or ()
 
 
+def runtime(version: str, facts: Facts) -> str:
+    """The wheel of the runtime for a CUDA version ("13.0"), its newest patch."""
+    return f"{facts.cuda.majors[str(versions.major(version))].runtime}=={version}.*"
+
+
 def toolkit(version: str, facts: Facts) -> tuple[str, ...]:
     """The wheels of the toolkit for a CUDA version ("13.0"), its newest patch; empty where there are none."""
     return tuple(f"{wheel}=={version}.*" for wheel in facts.cuda.majors[str(versions.major(version))].toolkit)

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rdma_images.components import base, paths
+from rdma_images.components import base, cuda, paths, pytorch
 from rdma_images.components.definition import Axis, Brought, Combination, Definition, Option, ordered
 from rdma_images.components.source import download
+from rdma_images.core import versions
 from rdma_images.core.model import Details, Fabric, Image, Source
 from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
@@ -16,11 +17,12 @@ PLUGIN_PACKAGE = "libnccl-ofi"
 
 @dataclass(frozen=True)
 class InstallerDetails(Details):
-    """How efa_installer.sh is called, and what is left of what it installs."""
+    """How efa_installer.sh is called, what is left of what it installs, and what it has to find."""
 
     flags: tuple[Option, ...]
     bin: tuple[str, ...]
     without: str  # its package that is removed again; empty where none is
+    cuda_runtime: str  # the file that libfabric opens as libcudart.so, below site-packages; empty without CUDA
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -43,6 +45,13 @@ def brings_plugin(combination: Combination, facts: Facts) -> bool:
     )
 
 
+def python_packages(combination: Combination, facts: Facts) -> tuple[str, ...]:
+    """CUDA's runtime where no torch brings it: libfabric opens it, and knows no GPU's memory without it."""
+    if NAME not in combination or cuda.NAME not in combination or pytorch.NAME in combination:
+        return ()
+    return (cuda.runtime(combination[cuda.NAME], facts),)
+
+
 def _details(combination: Combination, facts: Facts) -> InstallerDetails:
     version = combination[NAME]
     replaced = PLUGIN in combination and not brings_plugin(combination, facts)
@@ -50,6 +59,9 @@ def _details(combination: Combination, facts: Facts) -> InstallerDetails:
         flags=tuple(Option(known.flag, known.why) for known in facts.efa.flags if known.holds(version)),
         bin=("/opt/amazon/efa/bin", f"{paths.OPEN_MPI}/bin"),
         without=PLUGIN_PACKAGE if replaced else "",
+        cuda_runtime=facts.cuda.majors[str(versions.major(combination[cuda.NAME]))].library
+        if cuda.NAME in combination
+        else "",
     )
 
 

@@ -7,6 +7,8 @@ class Major(Row):
     """What a CUDA major asks of the host, and what compiles for it."""
 
     driver: Version  # oldest NVIDIA driver that runs it
+    runtime: str  # the wheel of CUDA's runtime
+    library: str  # the file of it that programs load, below site-packages
     toolkit: tuple[str, ...] = ()  # the wheels that compile for it; empty where there is no complete set
     capabilities: tuple[Version, ...] = ()  # compute capabilities that its compiler has real code for, where known
 

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from rdma_images import components
+from rdma_images.components import efa_installer
 from rdma_images.components.cuda import toolkit
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Image, Plan, Refusal
@@ -96,7 +97,7 @@ def _image(made: Candidate, target: Target, facts: Facts) -> Image:
         platform="linux/arm64" if made["platform"] == "linux/arm64" else "linux/amd64",
         axes=made.axes,
         components={name: detailed[name] for name in parts},
-        python_packages=target.python_packages + devel,
+        python_packages=target.python_packages + efa_installer.python_packages(made, facts) + devel,
         source_packages=target.source_packages,
         debian_packages=target.debian_packages,
         requirements=tuple(need for one in there for need in one.requirements(made, facts)),
