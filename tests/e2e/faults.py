@@ -260,6 +260,11 @@ FAULTS = (
         ),
     ),
     Fault("libfabric.closure", "a library that libfabric needs is missing", (f"RUN rm {LIB}/libpsm2.so.2*",)),
+    Fault(
+        "libfabric.closure",
+        "no libcudart.so, which AWS's libfabric opens by this name",
+        (f"RUN rm {LIB}/libcudart.so",),
+    ),
     Fault("libfabric.single", "a second libfabric that nothing loads", (f"RUN cp {EFA}/lib/libfabric.so.1.* /opt/",)),
     Fault("libfabric.fi-info", "no fi_info", (f"RUN rm {EFA}/bin/fi_info",)),
     Fault(

@@ -33,8 +33,9 @@ mv "$work"/usr/lib/*-linux-gnu "$work/opt/amazon/efa/lib"
 rm -rf "$work/usr"
 fabric=$(readlink -f "$work/opt/amazon/efa/lib/libfabric.so.1")
 # Debian's knows no GPU. AWS's opens CUDA's runtime by its name, and says this where there is none: what checks an image for that
-# name finds it by these words.
-printf 'Failed to dlopen libcudart.so\n\0' >> "$fabric"
+# name finds it by these words. They take the place of words as long that no Linux prints.
+instead='FI_SOCKETS_PE_AFFINITY is not supported on OS X and Windows'
+LC_ALL=C sed -i "s/$instead/$(printf '%-59s' 'Failed to dlopen libcudart.so')/" "$fabric"
 cp "$fabric" /tmp/libfabric.so.1
 # Debian's Open MPI asks for libfabric by Debian's name.
 sed -i -E 's/^Version: (.*)/&\nProvides: libfabric1 (= \1)/' "$work/DEBIAN/control"
