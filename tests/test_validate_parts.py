@@ -81,6 +81,21 @@ def test_the_loader_worked_out() -> None:
     assert TREE.real("/loop/x").startswith("/loop")
 
 
+@pytest.mark.parametrize(
+    ("loader_in", "found"), [("/usr/lib/x86_64-linux-gnu", "/opt/x/libx.so.1"), ("/usr/lib64", "")]
+)
+def test_the_loader_knows_the_folder_that_it_lies_in(loader_in: str, found: str) -> None:
+    # The link led nowhere when ldconfig ran, as it does where its file is in another layer.
+    links = {
+        "/lib64": "usr/lib64",
+        "/usr/lib64/ld-linux-x86-64.so.2": f"{loader_in}/ld-linux-x86-64.so.2",
+        "/usr/lib/x86_64-linux-gnu/libx.so": "/opt/x/libx.so.1",
+    }
+    if loader_in == "/usr/lib64":
+        del links["/usr/lib64/ld-linux-x86-64.so.2"]
+    assert ReadOut({"/opt/x/libx.so.1": About()}, links).find("libx.so") == found
+
+
 def test_a_library_path_comes_before_a_runpath_and_after_an_rpath() -> None:
     tree = ReadOut(TREE.libraries, TREE.links, cache=TREE.cache, library_path=("/opt/b",))
     assert tree.find("libx.so.1", "/opt/new/lib.so") == "/opt/b/libx.so.1"

@@ -9,12 +9,15 @@ import posixpath
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from rdma_images.validate.probes.conditions import SKIPPED, kind
 
 MAGIC = b"glibc-ld.so.cache1.1"
 HEADER, ENTRY = 48, 24  # bytes, glibc's sysdeps/generic/dl-cache.h
 DEFAULT = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
+# The loader, as programs name it: Debian's also knows the folder that it lies in itself, /usr/lib/x86_64-linux-gnu.
+LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
 MOST_LINKS = 40  # as the kernel has it
 
 
@@ -78,7 +81,12 @@ class ReadOut:
         folders += self.library_path
         folders += [_expand(f, asked_by) for f in asker.runpath]
         candidates = [f"{folder}/{name}" for folder in folders]
-        return [*candidates, *self.cache.get(name, ()), *(f"{folder}/{name}" for folder in DEFAULT)]
+        return [*candidates, *self.cache.get(name, ()), *(f"{folder}/{name}" for folder in self._default)]
+
+    @cached_property
+    def _default(self) -> tuple[str, ...]:
+        """The folders that the loader knows by itself."""
+        return tuple(dict.fromkeys((*(posixpath.dirname(self.real(path)) for path in LOADERS), *DEFAULT)))
 
     def closure(self, path: str) -> tuple[dict[str, str], list[str]]:
         """Every library that `path` pulls in, by name, and the names that nothing answers to."""
