@@ -190,7 +190,6 @@ def test_the_provider_lies_where_libibverbs_looks(changes: list[Change], holds: 
 
 
 OPENS = library("opens", value={FABRIC: ["libcudart.so"]})
-CUDART = {"path": "/usr/lib/libcudart.so", "file": "/usr/lib/libcudart.so.13", "error": ""}
 NOT_THERE = library("resolved", "libcudart.so", value={"path": "", "file": "", "error": "it is not there"})
 
 
@@ -199,7 +198,6 @@ NOT_THERE = library("resolved", "libcudart.so", value={"path": "", "file": "", "
     [
         ([], ""),
         ([OPENS, NOT_THERE], f"{FABRIC} opens libcudart.so"),
-        ([OPENS, library("resolved", "libcudart.so", value=CUDART)], ""),
         ([OPENS, NOT_THERE, library("nccl", value={})], ""),  # nothing uses GPUs over it
         ([OPENS, NOT_THERE, library("plugins", PLUGIN, "opens", value=["libcudart.so"])], ""),  # told by plugin.closure
         ([library("opens", value={"/opt/other/libfabric.so.1.9.0": ["libcudart.so"]}), NOT_THERE], ""),

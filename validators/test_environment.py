@@ -61,7 +61,10 @@ def left_out(found: list[Told]) -> str:
     places = {"": "out of the image", ENTRY: "out of what its entry point sets (seen where there is no device or GPU)"}
     by_place = {place: [one for one in found if one.where == place] for place in places}
     fixes = [f"leave {names(some)} {places[place]}" for place, some in by_place.items() if some]
-    fixes += [f"or install {newer}" for newer in dict.fromkeys(one.newer for one in found if one.newer)]
+    newer = {one.newer: [other for other in found if other.newer == one.newer] for one in found if one.newer}
+    fixes += [
+        f"or install {version}{f' for {names(of)}' if len(of) < len(found) else ''}" for version, of in newer.items()
+    ]
     return "; ".join(fixes)
 
 

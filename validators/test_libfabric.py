@@ -11,7 +11,7 @@ from rdma_images.core.probe_value import ToolRun
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.efa_installer import Efa
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import EFA, FABRIC, VERBS, skip_if_broken
+from validators.in_use import EFA, FABRIC, VERBS, plugin_of, skip_if_broken
 from validators.toolruns import started, summary
 
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
@@ -54,15 +54,16 @@ def test_libfabric_closure(case: Case, libraries: Libraries, require: Requiremen
     found = libraries.resolved[FABRIC].file or pytest.skip("the loader finds no libfabric: see libfabric.found")
     missing = missing_in(libraries, found)
     skip_if_broken(case, libraries, FABRIC, *missing)
-    told = {name for about in libraries.plugins.values() for name in about.opens}  # by plugin.closure
-    opened = [name for name in libraries.opens.get(found, ()) if libraries.nccl and not libraries.resolved[name].file]
-    opened = [name for name in opened if name not in told]
+    plugins = {path for nccl in libraries.nccl if (path := plugin_of(case, libraries, nccl)) in libraries.plugins}
+    told = {name for path in plugins for name in libraries.plugins[path].opens if not libraries.resolved[name].file}
+    opened = [name for name in libraries.opens.get(found, ()) if libraries.nccl and name not in told]
     said = [f"missing: {', '.join(missing)}"] if missing else []
     said += [f"{found} opens {name} by this name for the GPUs' memory, and there is none" for name in opened]
     fixes = [f"install what brings {', '.join(missing)} (rdma-core's libraries come with the EFA installer)"]
     fixes = (fixes if missing else []) + [
         f"link {name} to the image's {name}.<number>, in a folder that the loader knows, and run ldconfig: without it "
-        "libfabric does not know the GPUs' memory, and the plugin does not start on p4d and later"
+        "libfabric does not know the GPUs' memory, and the plugin does not start on p4d.24xlarge, p5.48xlarge and "
+        "others that require GPUDirect"
         for name in opened
     ]
     require(
@@ -112,7 +113,7 @@ def test_libfabric_version(case: Case, libraries: Libraries, packages: Packages,
         pytest.skip("it is not known which libfabric and rdma-core the EFA installer brought, or which are there")
     said = [f"{path} is libfabric {version}" for path, version in other.items()]
     said += [f"{path} is of rdma-core {verbs[path]}, older than the installer's" for path in older]
-    wanted = [own, *([f"rdma-core {rdma_core} or later"] if older else [])]
+    wanted = [own if found else "", f"rdma-core {rdma_core} or later" if verbs and rdma_core else ""]
     require(
         not other and not older,
         expected=f"{' and '.join(filter(None, wanted))}, of the EFA installer {installer}",

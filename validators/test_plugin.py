@@ -245,7 +245,7 @@ def test_libfabric(case: Case, libraries: Libraries, plugin: tuple[str, PluginFi
         row is None,
         expected=f"libfabric {row.libfabric} or later" if row else "",
         found=f"libfabric {version} at {got}: aws-ofi-nccl {plugin[1].version} asks for {row.libfabric} over EFA and "
-        f"ends without it: NCCL then takes TCP [{known.cite(row)}]"
+        f"ends without it: NCCL then takes TCP, or does not start where NCCL_NET names the plugin [{known.cite(row)}]"
         if row
         else "",
         fix="run a later EFA installer: with the plugin it brings the libfabric that belongs to it",

@@ -108,7 +108,7 @@ class Libraries(Value):
     """The fabric's libraries. `method` says who resolved the names: the image's loader, or its cache read out.
 
     `gpu_code` are the architectures that each program of nccl-tests holds code for, `libfabric` the version that each
-    libfabric says of itself, "" where it does not, and `opens` what a libfabric opens by its name.
+    libfabric says of itself, "" where it does not, and `opens` what a libfabric opens by its name and does not find.
     """
 
     nccl: dict[str, NcclFile]

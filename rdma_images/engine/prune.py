@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rdma_images.engine import Engine, docker_command
 
 LABEL = "io.rdma-images.image-id"
-# Of an image of wheels' layers, which a build leaves behind only where it fails, and of what is built on it.
+# Of an image of wheels' layers, which a build leaves behind where it fails or is ended, and of what is built on it.
 LAYERS = "io.rdma-images.layers"
 
 
@@ -30,8 +30,9 @@ def superfluous(engine: Engine, wanted: Collection[str]) -> tuple[Found, ...]:
         return ()
     inspected = json.loads(docker_command.output(engine, "image", "inspect", *dict.fromkeys(digests)))
     found = [
-        Found(image["Id"], next(iter(image["RepoTags"] or ()), ""), image["Config"]["Labels"].get(LABEL, ""))
+        Found(image["Id"], name, image["Config"]["Labels"].get(LABEL, ""))
         for image in inspected
+        for name in image["RepoTags"] or [""]
     ]
     return tuple(one for one in found if not one.ref or one.image_id not in wanted)
 

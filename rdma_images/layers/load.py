@@ -19,7 +19,7 @@ from rdma_images.layers import store
 from rdma_images.layers.blob import CHUNK, Blob, coder
 from rdma_images.layers.image import LayerImage, key_of, layer_image
 from rdma_images.layers.make import Maker
-from rdma_images.layers.pull import pull, refused
+from rdma_images.layers.pull import pull, refused, take_back
 from rdma_images.layers.recipe import Recipe
 from rdma_images.layers.store import Layer
 from rdma_images.layers.work import collision
@@ -68,7 +68,7 @@ class Brought:
 def load(wanted: Wanted, maker: Maker, engine: Engine, there: set[str], progress: Progress = silent) -> Brought:
     """Bring the layers into the engine as an image.
 
-    Only those are sent that are not `there`, the diff ids of what the engine has, and are added to it. Raises
+    Only those are brought that are not `there`, the diff ids of what the engine has, and are added to it. Raises
     RdmaImagesError for what cannot be made, for two wheels with different contents for one path, and for an engine that
     does not take them.
     """
@@ -89,7 +89,9 @@ def load(wanted: Wanted, maker: Maker, engine: Engine, there: set[str], progress
                 give = pull if engine.kind == "private" else _send
                 give(image, name, wanted.platform, files, engine)
             except RdmaImagesError:
-                store.require_whole(layer for layer, _ in unsent)
+                if damaged := store.damaged((layer for layer, _ in unsent), wanted.part):
+                    take_back(damaged.blob(wanted.part).digest)
+                    raise store.remove(damaged, wanted.part) from None
                 raise
             there.update(blob.diff_id for _, blob in unsent)
             steps += [] if last else [name]

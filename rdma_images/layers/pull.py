@@ -9,7 +9,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,16 +30,18 @@ def pull(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], 
 
     Raises RdmaImagesError where it does not take them.
     """
-    linked = [to for digest, file in blobs.items() if _link(file, to := blob_file(layout(), digest))]
+    for digest, file in blobs.items():
+        _link(file, blob_file(layout(), digest))
     with _registry(image, blobs) as host:
         pulled = f"{host}/{ref}"
-        done = docker_command.run(engine, "pull", "--quiet", "--platform", platform, pulled)
+        unsigned = {"DOCKER_CONTENT_TRUST": "0"}  # the digests are this process's own
+        done = docker_command.run(engine, "pull", "--quiet", "--platform", platform, pulled, more=unsigned)
     if done.returncode:
-        for file in linked:  # one of them may be damaged, and containerd would use it again
-            file.unlink(missing_ok=True)
         raise refused(engine, done.stderr.strip())
-    docker_command.output(engine, "tag", pulled, ref)
-    docker_command.output(engine, "image", "rm", pulled)
+    try:
+        docker_command.output(engine, "tag", pulled, ref)
+    finally:
+        docker_command.run(engine, "image", "rm", pulled)
 
 
 def refused(engine: Engine, why: str) -> RdmaImagesError:
@@ -55,14 +57,16 @@ def blob_file(place: Layout, digest: str) -> Path:
     return place.data / "containerd" / "io.containerd.content.v1.content" / "blobs" / digest.replace(":", "/")
 
 
-def _link(file: Path, to: Path) -> bool:
-    """Give a file a second name; False where something has that name, or it would be in another file system."""
-    try:
+def take_back(digest: str) -> None:
+    """Remove the link to a file that is not what its digest says: containerd would take it for the blob again."""
+    blob_file(layout(), digest).unlink(missing_ok=True)
+
+
+def _link(file: Path, to: Path) -> None:
+    """Give a file a second name, unless it has it, or that name would be in another file system."""
+    with suppress(OSError):
         to.parent.mkdir(parents=True, exist_ok=True)
         os.link(file, to)
-    except OSError:
-        return False
-    return True
 
 
 @contextmanager
@@ -74,7 +78,7 @@ def _registry(image: LayerImage, blobs: Mapping[str, Path]) -> Iterator[str]:
         digest = image.manifest.digest
         contents: ClassVar = {image.descriptor.digest: image.config, **blobs}
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with _Server(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(POLL,), daemon=True)
         thread.start()
         try:
@@ -84,10 +88,18 @@ def _registry(image: LayerImage, blobs: Mapping[str, Path]) -> Iterator[str]:
             thread.join()
 
 
+class _Server(ThreadingHTTPServer):
+    """Says nothing of a connection that docker ends: docker says why it could not pull."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Nothing."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     """What pulling an image asks of a registry."""
 
     protocol_version = "HTTP/1.1"
+    timeout = 60  # seconds without a request, after which a connection is ended
     manifest: bytes
     digest: str  # of the manifest
     contents: ClassVar[Mapping[str, bytes | Path]]  # by digest

@@ -85,18 +85,26 @@ def made(recipe: Recipe, make: Callable[[Path], None], progress: Progress = sile
         return there
 
 
-def require_whole(layers: Iterable[Layer]) -> None:
-    """Remove the first of `layers` whose bytes are not what its digests say, and raise RdmaImagesError for it."""
+def damaged(layers: Iterable[Layer], part: str) -> Layer | None:
+    """The first of `layers` whose bytes of the part runtime or devel are not what its digest says, or are gone."""
     for layer in layers:
-        for part in ("runtime", "devel"):
+        try:
             with layer.file(part).open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
-            if f"sha256:{found}" != layer.blob(part).digest:
-                shutil.rmtree(folder(layer.key), ignore_errors=True)
-                raise RdmaImagesError(
-                    f"{layer.file(part)}: this layer was damaged since it was made, and is removed\n"
-                    "build again: it is made anew; see with `dmesg` whether the disk fails"
-                )
+        except OSError:
+            found = ""
+        if f"sha256:{found}" != layer.blob(part).digest:
+            return layer
+    return None
+
+
+def remove(layer: Layer, part: str) -> RdmaImagesError:
+    """Remove a layer of which a part is damaged; the error that says so."""
+    shutil.rmtree(folder(layer.key), ignore_errors=True)
+    return RdmaImagesError(
+        f"{layer.file(part)}: this layer was damaged since it was made, and is removed\n"
+        "build again: it is made anew; see with `dmesg` whether the disk fails"
+    )
 
 
 def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:

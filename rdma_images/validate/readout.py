@@ -225,11 +225,11 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
     resolved |= {
         name: _resolved(tree_of, name, asked_by) for name in libraries.plugin_names(named, subject.environment)
     }
-    opening = {name: path for path, names in taken.opens.items() for name in names}
-    opening |= {name: path for path, about in taken.plugins.items() for name in about.get("opens", ())}
+    opening = {name: path for path, about in taken.plugins.items() for name in about.get("opens", ())}
     closed = {r["file"] for r in resolved.values() if r["file"]} | set(taken.nccl) | set(taken.plugins)
     resolved |= {name: _resolved(tree_of, name, path) for name, path in opening.items()}
     closed |= {path for path in taken.shared if "/torch/lib/" in path and name_of(path) in libraries.TORCH}
+    opens = {path: [n for n in names if not tree_of.find(n, path)] for path, names in taken.opens.items()}
     opened = (libraries.FABRIC, libraries.PROVIDER)
     closed |= set(libraries.transports(found)) | {path for name in opened for path in libraries.real_files(found, name)}
     at = {str(taken.root / p.lstrip("/")): p for p in libraries.real_files(found, libraries.HEADER)}
@@ -241,7 +241,7 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
         "closures": {path: _closure(tree_of, path, taken.linkings) for path in sorted(closed)},
         "verbs_looks_for": taken.verbs,
         "libfabric": taken.libfabric,
-        "opens": taken.opens,
+        "opens": {path: names for path, names in opens.items() if names},
         "method": METHOD,
     }
 

@@ -78,8 +78,8 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     ours = [r["file"] for n, r in resolved.items() if r["file"] and n != "libcuda.so.1"]
     plugins = {path: _unless(files[path]["condition"], about_plugin, path) for path in real_files(files, PLUGIN)}
     opens = {path: libfabric_opens(path) for path in real_files(files, LIBFABRIC)}
-    opening = {name: path for path, names in opens.items() for name in names}
-    opening.update({name: path for path, about in plugins.items() for name in about.get("opens", ())})
+    opens = {path: [n for n in names if not loaders.resolved(n, path)["file"]] for path, names in opens.items()}
+    opening = {name: path for path, about in plugins.items() for name in about.get("opens", ())}
     resolved.update({name: loaders.resolved(name, path) for name, path in opening.items()})
     tools_found = [path for path in map(tools.found, ("fi_info", "ibv_devinfo")) if path]
     opened = real_files(files, PROVIDER) + transports(files)
