@@ -222,7 +222,12 @@ def test_a_source_that_is_no_archive(configured: Callable[..., Path], tmp_path: 
         sagemaker_job.find_source(job(configured, sagemaker_submit_directory=str(place)))
 
 
-def test_an_archive_writes_nowhere_else(configured: Callable[..., Path], source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("filters", [True, False])
+def test_an_archive_writes_nowhere_else(
+    configured: Callable[..., Path], source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filters: bool
+) -> None:
+    if not filters:
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
     place = tmp_path / "sourcedir.tar.gz"
     with tarfile.open(place, "w:gz") as tar:
         tar.add(source / "job.py", "../outside.py")

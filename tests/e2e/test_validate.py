@@ -81,6 +81,8 @@ def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
     libraries = "/opt/amazon /etc/ld.so.conf.d /etc/ld.so.cache /etc/libibverbs.d /usr/lib/x86_64-linux-gnu"
     steps = "".join(f"COPY --from=good {path} {path}\n" for path in libraries.split())
     steps += "COPY --from=good /opt/venv/site-packages/nvidia/nccl /opt/venv/site-packages/nvidia/nccl\n"
+    runtime = "/opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13"
+    steps += f"COPY --from=good {runtime} {runtime}\n"
     steps += "COPY --from=good /usr/bin/ibv_devinfo /usr/bin/\n"
     steps += "ENV PATH=/opt/amazon/efa/bin:/usr/bin:/bin NVIDIA_VISIBLE_DEVICES=all\n"
     base = f"FROM {ref} AS good\nFROM scratch AS base\nADD base.tar /\nFROM base\n"

@@ -1,6 +1,7 @@
 """SageMaker: boto3 where it is installed, else the command `aws`. The training job's name is this run's alone."""
 
 import json
+import shutil
 import tarfile
 from collections.abc import Iterator
 from typing import Any
@@ -91,9 +92,9 @@ class SageMaker:
             output(["aws", "s3", "cp", f"s3://{bucket}/{key}", packed, "--region", self._region], limit=600)
         with tarfile.open(packed) as tar:
             for member in tar:
-                if member.isfile() and member.name.endswith(".log"):
-                    member.name = member.name.rpartition("/")[2]
-                    tar.extract(member, self._leg.logs, filter="data")
+                if member.name.endswith(".log") and (content := tar.extractfile(member)):
+                    with (self._leg.logs / member.name.rpartition("/")[2]).open("wb") as log:
+                        shutil.copyfileobj(content, log)
         packed.unlink()
 
     @property

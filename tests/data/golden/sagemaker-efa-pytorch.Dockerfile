@@ -426,13 +426,26 @@ def find_source(job: Job) -> Path:
         code.mkdir(parents=True, exist_ok=True)
         try:
             with tarfile.open(archive) as tar:
-                tar.extractall(code, filter="data")
+                unpack(tar, code)
         except (OSError, tarfile.TarError) as error:
             raise JobError(
                 f"sagemaker_submit_directory {named} cannot be unpacked: {error}.\n"
                 "Name a folder, or a tar.gz with the source."
             ) from None
     return code
+
+
+def unpack(tar: tarfile.TarFile, to: Path) -> None:
+    """Unpack an archive into a folder, and nothing outside of it. Raises tarfile.TarError for what would be."""
+    if hasattr(tarfile, "data_filter"):
+        tar.extractall(to, filter="data")
+        return
+    # Debian 12's Python has no filters: files and folders alone are taken.
+    for member in tar:
+        is_inside = (to / member.name).resolve().is_relative_to(to.resolve())
+        if not is_inside or not (member.isfile() or member.isdir()):
+            raise tarfile.TarError(f"{member.name} is no file inside")
+        tar.extract(member, to)
 
 
 def download(url: str, folder: Path) -> Path:
