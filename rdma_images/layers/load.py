@@ -90,7 +90,7 @@ def load(wanted: Wanted, maker: Maker, engine: Engine, there: set[str], progress
                 give(image, name, wanted.platform, files, engine)
             except RdmaImagesError:
                 if damaged := store.damaged((layer for layer, _ in unsent), wanted.part):
-                    take_back(damaged.blob(wanted.part).digest)
+                    take_back(damaged.file(wanted.part), damaged.blob(wanted.part).digest)
                     raise store.remove(damaged, wanted.part) from None
                 raise
             there.update(blob.diff_id for _, blob in unsent)

@@ -57,9 +57,11 @@ def blob_file(place: Layout, digest: str) -> Path:
     return place.data / "containerd" / "io.containerd.content.v1.content" / "blobs" / digest.replace(":", "/")
 
 
-def take_back(digest: str) -> None:
+def take_back(file: Path, digest: str) -> None:
     """Remove the link to a file that is not what its digest says: containerd would take it for the blob again."""
-    blob_file(layout(), digest).unlink(missing_ok=True)
+    with suppress(OSError):
+        if (link := blob_file(layout(), digest)).samefile(file):
+            link.unlink()
 
 
 def _link(file: Path, to: Path) -> None:

@@ -189,6 +189,15 @@ def test_a_damaged_layer_is_told_and_made_anew(small: Small, new: New, kind: Lit
     new.brought_to(engine)
 
 
+def test_a_blob_of_the_engine_s_own_is_not_taken_back(new: New) -> None:
+    digest = f"sha256:{uuid.uuid4().hex}"
+    own = pull.blob_file(layout(), digest)
+    own.write_bytes(b"another file")
+    pull.take_back(new.file, digest)
+    assert own.exists()
+    own.unlink()
+
+
 @pytest.mark.exhaustive
 def test_a_layer_is_the_same_on_another_base_with_another_python(small: Small) -> None:
     every_python = [wheel(name, OLD, "debian13") for name in (*LARGE, "jinja2")]
