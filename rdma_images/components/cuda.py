@@ -30,6 +30,11 @@ def runtime(version: str, facts: Facts) -> str:
     return f"{facts.cuda.majors[str(versions.major(version))].runtime}=={version}.*"
 
 
+def library(version: str, facts: Facts) -> str:
+    """The file of that wheel that programs load, below site-packages."""
+    return facts.cuda.majors[str(versions.major(version))].library
+
+
 def toolkit(version: str, facts: Facts) -> tuple[str, ...]:
     """The wheels of the toolkit for a CUDA version ("13.0"), its newest patch; empty where there are none."""
     return tuple(f"{wheel}=={version}.*" for wheel in facts.cuda.majors[str(versions.major(version))].toolkit)

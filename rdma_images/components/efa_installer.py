@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from rdma_images.components import base, cuda, paths, pytorch
 from rdma_images.components.definition import Axis, Brought, Combination, Definition, Option, ordered
 from rdma_images.components.source import download
-from rdma_images.core import versions
 from rdma_images.core.model import Details, Fabric, Image, Source
 from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
@@ -59,9 +58,7 @@ def _details(combination: Combination, facts: Facts) -> InstallerDetails:
         flags=tuple(Option(known.flag, known.why) for known in facts.efa.flags if known.holds(version)),
         bin=("/opt/amazon/efa/bin", f"{paths.OPEN_MPI}/bin"),
         without=PLUGIN_PACKAGE if replaced else "",
-        cuda_runtime=facts.cuda.majors[str(versions.major(combination[cuda.NAME]))].library
-        if cuda.NAME in combination
-        else "",
+        cuda_runtime=cuda.library(combination[cuda.NAME], facts) if cuda.NAME in combination else "",
     )
 
 

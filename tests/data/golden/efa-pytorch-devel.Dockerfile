@@ -214,8 +214,9 @@ cd /tmp/aws-efa-installer
 ldconfig
 rm -rf /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache
 SH
-# AWS's libfabric opens CUDA's runtime by the name libcudart.so, which is in no wheel: without it libfabric does not know the
-# GPUs' memory, and the plugin ends where it requires GPUDirect, as on p5.48xlarge. The loader finds the link in the system's own folder.
+# AWS's libfabric opens CUDA's runtime by the name libcudart.so, which is in no wheel: without it libfabric does not know
+# the GPUs' memory, and the plugin ends where it requires GPUDirect, as on p5.48xlarge. The loader finds the link in the
+# system's own folder.
 RUN ln -sf /opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13 /usr/lib/$(uname -m)-linux-gnu/libcudart.so
 
 # nvidia-nccl-cu13 2.30.7: 250 MB to download.
