@@ -1,4 +1,4 @@
-"""What `invoke clean` finds in an engine."""
+"""What `invoke engine.prune` finds in an engine."""
 
 import json
 
