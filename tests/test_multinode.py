@@ -44,10 +44,21 @@ def test_what_a_node_measures_is_read_back_from_any_log(said: list[str]) -> None
     assert one.lost == ()
 
 
+def test_two_nodes_of_one_name_are_not_mixed(said: list[str]) -> None:
+    """Two ranks on one machine, or containers that are all called localhost: each is whole, and one counts."""
+    again = subprocess.run(in_job.command(TIERS), capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(said) > 1
+    mixed = [line for both in zip(said, again, strict=False) for line in both]
+    for lines in (mixed, [*mixed, *said[1:]], [said[0], *again]):
+        (found,) = in_job.read(lines, TIERS).values()
+        assert found.lost == ()
+        assert found.devices
+
+
 def test_what_came_in_part_is_lost(said: list[str]) -> None:
     (found,) = in_job.read(said[1:], TIERS).values()
     assert "not whole in the job's logs" in found.missing["devices"]
-    assert in_job.read(["rdma-images-node x 1/1 AAAA", "rdma-images-node x 1/1"], TIERS)["x"].lost
+    assert in_job.read(["rdma-images-node x 0 1/1 AAAA", "rdma-images-node x 0 1/1"], TIERS)["x"].lost
     assert in_job.read(["nothing of the kind"], TIERS) == {}
 
 

@@ -18,7 +18,7 @@ from rdma_images.validate.probes.measure import MARK
 
 WIDTH = 800  # characters of a line: a launcher that puts its own words before lines breaks long ones
 MOST = 64 << 20  # bytes of one node's answers, unpacked
-PART = re.compile(r"rdma-images-node (\S+) (\d+)/(\d+) ([A-Za-z0-9+/=]+)")
+PART = re.compile(r"rdma-images-node (\S+) ([0-9a-f]+) (\d+)/(\d+) ([A-Za-z0-9+/=]+)")
 # One process of a node measures it. The ranks' files of NCCL's logs are the job's, and would take the log of a probe's
 # own all-reduce. One line, for launchers that write a command into YAML as it is.
 ONE = (
@@ -31,8 +31,9 @@ import base64, socket, subprocess, sys, zlib
 done = subprocess.run([sys.executable, "-c", PROBES, *NAMES], stdout=subprocess.PIPE)
 said = base64.b64encode(zlib.compress(done.stdout, 9)).decode()
 parts = [said[n : n + {WIDTH}] for n in range(0, len(said), {WIDTH})]
+which = "%08x" % zlib.crc32(said.encode())
 for n, part in enumerate(parts, 1):
-    print("rdma-images-node", socket.gethostname(), "%d/%d" % (n, len(parts)), part, flush=True)
+    print("rdma-images-node", socket.gethostname(), which, "%d/%d" % (n, len(parts)), part, flush=True)
 """
 
 
@@ -44,15 +45,20 @@ def command(tiers: Sequence[str]) -> tuple[str, ...]:
 
 
 def read(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, Measured]:
-    """What the nodes measured, by their names, off the lines of the job's logs. What came in part is lost."""
-    parts: dict[str, dict[int, str]] = {}
-    whole: dict[str, int] = {}
+    """What the nodes measured, by their names, off the lines of the job's logs. What came in part is lost.
+
+    Several processes may have measured under one name, as after a restart: the last whole answer counts.
+    """
+    parts: dict[tuple[str, str, int], dict[int, str]] = {}  # by node, answer and how many there are
     for line in lines:
         if found := PART.search(line):
-            node = plain(found[1])
-            parts.setdefault(node, {})[int(found[2])] = found[4]
-            whole[node] = int(found[3])
-    return {node: _answers(parts[node], whole[node], probes_of(*tiers)) for node in sorted(parts)}
+            parts.setdefault((plain(found[1]), found[2], int(found[4])), {})[int(found[3])] = found[5]
+    nodes: dict[str, Measured] = {}
+    for (node, _, whole), some in parts.items():
+        said = _answers(some, whole, probes_of(*tiers))
+        if not said.lost or node not in nodes:
+            nodes[node] = said
+    return dict(sorted(nodes.items()))
 
 
 def _answers(parts: Mapping[int, str], whole: int, names: tuple[str, ...]) -> Measured:
