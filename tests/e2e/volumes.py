@@ -1,0 +1,24 @@
+"""Volumes that containers leave behind, in an engine that other tests use meanwhile."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from docker import DockerClient
+
+WAIT = 10  # seconds: a container of another test may go, and its volume a moment after it
+
+
+@contextmanager
+def none_stays(client: DockerClient) -> Iterator[None]:
+    """Fails where containers that end in its body leave a volume that no container has."""
+    before = _unused(client)
+    yield
+    end = time.monotonic() + WAIT
+    while (left := _unused(client) - before) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not left
+
+
+def _unused(client: DockerClient) -> set[str | None]:
+    return {volume.id for volume in client.volumes.list(filters={"dangling": True})}
