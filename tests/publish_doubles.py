@@ -4,10 +4,12 @@ Alibaba's and Azure's control planes. They record what they were asked."""
 import base64
 import hashlib
 import json
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 
@@ -34,10 +36,18 @@ class Handler(BaseHTTPRequestHandler):
         return
 
 
+class Server(ThreadingHTTPServer):
+    """Prints nothing of a client that leaves in the middle."""
+
+    def handle_error(self, *given: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(*given)
+
+
 @contextmanager
 def served(handler: type[Handler]) -> Iterator[str]:
     """The handler on a free port; yields "127.0.0.1:port"."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = Server(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:

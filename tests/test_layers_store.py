@@ -45,8 +45,13 @@ def recipe(*wheels: Path) -> Recipe:
     return Recipe("wheel-thing", tuple(map(layer_wheels.locked, wheels)), "zstd")
 
 
+RUNTIME, DEVEL = b"abc", b"d"
+SIZE = len(RUNTIME + DEVEL)
+
+
 def fill(into: Path) -> None:
-    (into / "runtime").write_bytes(b"abc")
+    (into / "runtime").write_bytes(RUNTIME)
+    (into / "devel").write_bytes(DEVEL)
     work.describe(into, BLOB, BLOB, {})
 
 
@@ -130,11 +135,20 @@ def test_the_layers_that_nobody_used_go_first(tmp_path: Path) -> None:
         store.made(one, fill)
         used = now - 1_000_000 * (1 + number)
         os.utime(store.folder(one.key) / work.CARD, (used, used))
-    one_size = sum(file.stat().st_size for file in store.folder(asked[0].key).iterdir())
     store.find(asked[2])  # used now
-    assert store.trim(2 * one_size, now) == (asked[1].key,)
+    assert store.trim(2 * SIZE, now) == (asked[1].key,)
     assert store.trim(0, now) == (asked[0].key,)
     assert store.find(asked[2]) is not None
+
+
+def test_a_layer_that_the_engine_has_too_is_kept(tmp_path: Path) -> None:
+    one = recipe(layer_wheels.make(tmp_path))
+    linked = store.made(one, fill).file("runtime")
+    os.utime(store.folder(one.key) / work.CARD, (0, 0))
+    (tmp_path / "engine's").hardlink_to(linked)
+    assert not store.trim(0)
+    (tmp_path / "engine's").unlink()
+    assert store.trim(0) == (one.key,)
 
 
 def test_a_truncated_wheel_is_not_taken(tmp_path: Path, state: Path) -> None:

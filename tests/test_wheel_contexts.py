@@ -1,7 +1,10 @@
 """The rest of an image is built while its wheels' layers are brought, and not before them where they are there."""
 
+import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -9,6 +12,7 @@ from rdma_images import facts
 from rdma_images.build import wheel_contexts
 from rdma_images.build.order import Order
 from rdma_images.build.run_bake import Options
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import lock, project
 from rdma_images.inputs.wheels import Lock
@@ -17,9 +21,11 @@ from rdma_images.layers.load import Brought, Wanted
 from rdma_images.layers.recipe import recipe
 from rdma_images.layers.resident import Resident
 from rdma_images.publish.destination import layers_repository
+from rdma_images.registry.client import CHUNK
 from rdma_images.render import wheel_layers
 from tests import layer_wheels
 from tests.images import planned
+from tests.publish_doubles import Handler, served
 from tests.test_layers_store import BLOB, fill
 
 ENGINE = Engine("private", "private", "unix:///x", "28.2", "0.24", "containerd", "host")
@@ -38,7 +44,7 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Order:
     return Order(image, wheels, facts.load(), "sha256:1")
 
 
-def built_meanwhile(order: Order, options: Options) -> list[str]:
+def built_meanwhile(order: Order, options: Options, engine: Engine = ENGINE) -> list[str]:
     """The images whose rest is built while their layers are brought."""
     built: list[str] = []
 
@@ -46,7 +52,7 @@ def built_meanwhile(order: Order, options: Options) -> list[str]:
         built.extend(ids)
         return len(ids)
 
-    found = wheel_contexts.provide([order], project.load(), ENGINE, options, systems)
+    found = wheel_contexts.provide([order], project.load(), engine, options, systems)
     assert found.steps == len(built)
     assert list(found.contexts[order.image.id].values()) == [f"docker-image://{REF}"]
     return built
@@ -62,22 +68,98 @@ def test_layers_that_were_made_before_go_to_the_engine_meanwhile(
 
 
 @pytest.mark.parametrize(
-    ("there", "builder", "pulled"), [(set(), None, True), ({BLOB.diff_id}, None, False), (set(), "far", False)]
+    ("kind", "there", "builder", "taken"),
+    [
+        ("found", set(), None, ["pull"]),
+        ("private", set(), None, ["files"]),
+        ("private", {BLOB.diff_id}, None, []),
+        ("found", set(), "far", []),
+    ],
 )
-def test_layers_of_a_registry_are_pulled_meanwhile(
-    order: Order, monkeypatch: pytest.MonkeyPatch, there: set[str], builder: str | None, pulled: bool
+def test_layers_of_a_registry_come_meanwhile(
+    order: Order,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Literal["private", "found"],
+    there: set[str],
+    builder: str | None,
+    taken: list[str],
 ) -> None:
-    asked: list[tuple[str, ...]] = []
+    asked: list[str] = []
 
     def found(wanted: Wanted, *_: object) -> Resident:
         return Resident(wanted, "sha256:3", {one.key: BLOB for one in wanted.recipes})
 
     def docker(_: Engine, *arguments: str) -> str:
-        asked.append(arguments)
+        assert arguments == ("pull", "--quiet", REF)
+        asked.append("pull")
         return ""
 
+    def files(*_: object) -> Brought:
+        asked.append("files")
+        return Brought(REF, (BLOB,))
+
     monkeypatch.setattr(load, "diff_ids", lambda *_: there)
+    monkeypatch.setattr(load, "load", files)
     monkeypatch.setattr(resident, "look", found)
     monkeypatch.setattr(docker_command, "output", docker)
-    built = built_meanwhile(order, Options(layers=REGISTRY, builder=builder))
-    assert (built, asked) == (([order.image.id], [("pull", "--quiet", REF)]) if pulled else ([], []))
+    built = built_meanwhile(order, Options(layers=REGISTRY, builder=builder), replace(ENGINE, kind=kind))
+    assert (built, asked) == ([order.image.id] if taken else [], taken)
+
+
+@pytest.fixture
+def resident_order(order: Order, monkeypatch: pytest.MonkeyPatch) -> Order:
+    """The same where a registry has the layer, of another digest; the private engine has none, and takes any."""
+
+    def look(wanted: Wanted, *_: object) -> Resident:
+        return Resident(wanted, "sha256:3", {one.key: replace(BLOB, digest="sha256:4") for one in wanted.recipes})
+
+    def take(wanted: Wanted, source: load.Source, *_: object, **__: object) -> Brought:
+        return Brought(REF, tuple(source.ready(one).result().blob("runtime") for one in wanted.recipes))
+
+    monkeypatch.setattr(load, "diff_ids", lambda *_: set())
+    monkeypatch.setattr(load, "load", take)
+    monkeypatch.setattr(resident, "look", look)
+    return order
+
+
+def test_what_fails_meanwhile_ends_the_downloads(resident_order: Order) -> None:
+    """The registry sends a layer without an end."""
+    asked = threading.Event()
+    ended = threading.Event()
+
+    class Endless(Handler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.close_connection = True
+            asked.set()
+            while not ended.wait(0.01):
+                self.wfile.write(bytes(CHUNK))
+
+    late = threading.Timer(15, ended.set)
+    late.daemon = True
+
+    def systems(_: Sequence[str]) -> int:
+        assert asked.wait(30)
+        late.start()
+        raise RdmaImagesError("no space left")
+
+    with served(Endless) as host:
+        options = Options(layers=layers_repository(f"{host}/layers"))
+        with pytest.raises(RdmaImagesError, match="no space left"):
+            wheel_contexts.provide([resident_order], project.load(), ENGINE, options, systems)
+    assert not ended.is_set()
+
+
+def test_layers_that_may_not_be_downloaded_are_made_here(resident_order: Order) -> None:
+    class Closed(Handler):
+        def do_GET(self) -> None:
+            self.answer(403)
+
+    said: list[str] = []
+    with served(Closed) as host:
+        options = Options(layers=layers_repository(f"{host}/layers"))
+        found = wheel_contexts.provide([resident_order], project.load(), ENGINE, options, len, said.append)
+    assert found.blobs[resident_order.image.id] == {BLOB.digest: BLOB.size}
+    (why,) = [line for line in said if "denies access" in line]
+    assert why.endswith("sha256:4; the wheels' layers are brought without this registry")

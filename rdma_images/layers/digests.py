@@ -17,7 +17,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inputs.pins import check_digest
 from rdma_images.layers import blob, store
 from rdma_images.layers.blob import Blob
-from rdma_images.layers.recipe import Recipe
+from rdma_images.layers.recipe import Recipe, coder
 from rdma_images.layers.store import Layer
 
 NAME = "layers.yaml"
@@ -115,7 +115,7 @@ def text(entries: Mapping[str, Entry]) -> str:
 def _entry(recipe: Recipe, layer: Layer) -> Entry:
     parts = [Part(digest=one.digest, diff_id=one.diff_id, size=one.size) for one in (layer.runtime, layer.devel)]
     wheels = recipe.wheels[0].file if len(recipe.wheels) == 1 else f"{len(recipe.wheels)} wheels"
-    return Entry(wheels=wheels, coder=blob.coder(recipe.compression), runtime=parts[0], devel=parts[1])
+    return Entry(wheels=wheels, coder=coder(recipe.compression), runtime=parts[0], devel=parts[1])
 
 
 def _own() -> Path:

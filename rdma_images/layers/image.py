@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rdma_images.engine.prune import LAYERS
-from rdma_images.layers.blob import Blob, coder
-from rdma_images.layers.recipe import Recipe
+from rdma_images.layers.blob import Blob
+from rdma_images.layers.recipe import Recipe, coder
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, canonical
 from rdma_images.render.bake import Compression
 

@@ -5,7 +5,7 @@ import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import docker
 import requests
@@ -16,11 +16,10 @@ from rdma_images.core.sizes import megabytes
 from rdma_images.engine import Engine, docker_command
 from rdma_images.engine.prune import LAYERS
 from rdma_images.layers import store
-from rdma_images.layers.blob import CHUNK, Blob, coder
+from rdma_images.layers.blob import CHUNK, Blob
 from rdma_images.layers.image import LayerImage, key_of, layer_image
-from rdma_images.layers.make import Maker
 from rdma_images.layers.pull import pull, refused, take_back
-from rdma_images.layers.recipe import Recipe
+from rdma_images.layers.recipe import Recipe, coder
 from rdma_images.layers.store import Layer
 from rdma_images.layers.work import collision
 from rdma_images.registry.client import OCI_INDEX
@@ -65,22 +64,52 @@ class Brought:
     blobs: tuple[Blob, ...]
 
 
-def load(wanted: Wanted, maker: Maker, engine: Engine, there: set[str], progress: Progress = silent) -> Brought:
+class File(Protocol):
+    """A layer of which this machine has the bytes, by the part runtime or devel."""
+
+    def blob(self, part: str) -> Blob:
+        """What it is."""
+
+    def file(self, part: str) -> Path:
+        """Where the bytes are."""
+
+    def discard(self, part: str) -> RdmaImagesError:
+        """Remove the bytes, which are not what `blob` says; the error that says so."""
+
+
+class Coming(Protocol):
+    """A layer on its way, a Future of any File."""
+
+    def done(self) -> bool:
+        """Whether `result` answers at once."""
+
+    def result(self) -> File:
+        """The layer, or the error why there is none."""
+
+
+class Source(Protocol):
+    """Where layers come from."""
+
+    def ready(self, recipe: Recipe) -> Coming:
+        """A layer, as soon as its bytes are here, or the RdmaImagesError why they are not."""
+
+
+def load(wanted: Wanted, source: Source, engine: Engine, there: set[str], progress: Progress = silent) -> Brought:
     """Bring the layers into the engine as an image.
 
     Only those are brought that are not `there`, the diff ids of what the engine has, and are added to it. Raises
-    RdmaImagesError for what cannot be made, for two wheels with different contents for one path, and for an engine that
+    RdmaImagesError for what cannot be had, for two wheels with different contents for one path, and for an engine that
     does not take them.
     """
-    layers: list[tuple[Recipe, Layer]] = []
+    layers: list[tuple[Recipe, File]] = []
     steps: list[str] = []
-    for batch in _batches(wanted.recipes, maker):
+    for batch in _batches(wanted.recipes, source):
         layers += batch
         blobs = [(recipe.title, layer.blob(wanted.part)) for recipe, layer in layers]
         unsent = [(layer, b) for _, layer in batch if (b := layer.blob(wanted.part)).diff_id not in there]
         last = len(layers) == len(wanted.recipes)
         if last:
-            check([layer for _, layer in layers])
+            check([here for recipe in wanted.recipes if (here := store.find(recipe))])
         if unsent or last:
             name = wanted.ref if last else f"{wanted.ref}-{len(layers)}"
             image = layer_image(blobs, wanted.platform, wanted.compression)
@@ -89,9 +118,9 @@ def load(wanted: Wanted, maker: Maker, engine: Engine, there: set[str], progress
                 give = pull if engine.kind == "private" else _send
                 give(image, name, wanted.platform, files, engine)
             except RdmaImagesError:
-                if damaged := store.damaged((layer for layer, _ in unsent), wanted.part):
+                if damaged := next((layer for layer, b in unsent if not b.is_in(layer.file(wanted.part))), None):
                     take_back(damaged.file(wanted.part), damaged.blob(wanted.part).digest)
-                    raise store.remove(damaged, wanted.part) from None
+                    raise damaged.discard(wanted.part) from None
                 raise
             there.update(blob.diff_id for _, blob in unsent)
             steps += [] if last else [name]
@@ -107,13 +136,13 @@ def forget(engine: Engine, *refs: str) -> None:
         docker_command.run(engine, "image", "rm", *refs)
 
 
-def _batches(recipes: Sequence[Recipe], maker: Maker) -> Iterator[list[tuple[Recipe, Layer]]]:
+def _batches(recipes: Sequence[Recipe], source: Source) -> Iterator[list[tuple[Recipe, File]]]:
     """The layers from the lowest on: those that are ready together at once."""
     waiting = list(recipes)
     while waiting:
-        batch = [(waiting[0], maker.ready(waiting.pop(0)).result())]
-        while waiting and maker.ready(waiting[0]).done():
-            batch.append((waiting[0], maker.ready(waiting.pop(0)).result()))
+        batch = [(waiting[0], source.ready(waiting.pop(0)).result())]
+        while waiting and source.ready(waiting[0]).done():
+            batch.append((waiting[0], source.ready(waiting.pop(0)).result()))
         yield batch
 
 
@@ -194,5 +223,5 @@ def _path(digest: str) -> str:
     return f"blobs/{digest.replace(':', '/')}"
 
 
-def _sizes(blobs: Sequence[tuple[Layer, Blob]]) -> str:
+def _sizes(blobs: Sequence[tuple[File, Blob]]) -> str:
     return megabytes(sum(blob.size for _, blob in blobs))

@@ -30,7 +30,10 @@ NEEDED = 2  # bytes on the disk for a byte of a wheel: the wheel, and its layer
 
 
 class Maker:
-    """Layers on their way: `ready` gives each as soon as it is there. To be used as a context manager."""
+    """Layers on their way: `ready` gives each as soon as it is there. To be used as a context manager.
+
+    `stop` is set once nothing more is needed.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class Maker:
         self._recipes = {recipe.key: recipe for recipe in recipes}
         self._locked = locked
         self._index, self._mirrors, self._progress = index, mirrors, progress
-        self._stop = threading.Event()
+        self.stop = threading.Event()
         self._stack = ExitStack()
         self._ready: dict[str, Future[Layer]] = {}
 
@@ -62,7 +65,7 @@ class Maker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """End what is not needed any more, and remove wheels and layers that are not."""
-        self._stop.set()
+        self.stop.set()
         self._stack.close()
         if error is None:
             for recipe in self._recipes.values():
@@ -91,9 +94,9 @@ class Maker:
             self._ready[recipe.key] = waiters.submit(self._made, recipe, files_of, makers)
 
     def _bring(self, wheel: Wheel) -> Path:
-        if self._stop.is_set():
+        if self.stop.is_set():
             raise RdmaImagesError(f"{wheel.file}: stopped")
-        job = Job(wheel.file, self._mirrors, self._progress, self._stop)
+        job = Job(wheel.file, self._mirrors, self._progress, self.stop)
         return wheel_files.bring(wheel, self._index, job)
 
     def _made(self, recipe: Recipe, brought: Sequence[Future[Path]], makers: ProcessPoolExecutor) -> Layer:

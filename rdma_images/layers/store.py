@@ -1,10 +1,9 @@
 """Finished layers, by recipe: <state>/layers/<key>/, complete or absent. The least recently used is removed first."""
 
-import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +32,14 @@ class Layer:
     def file(self, part: str) -> Path:
         """Where the bytes of the part runtime or devel are."""
         return folder(self.key) / part
+
+    def discard(self, part: str) -> RdmaImagesError:
+        """Remove the layer, of which a part is damaged; the error that says so."""
+        shutil.rmtree(folder(self.key), ignore_errors=True)
+        return RdmaImagesError(
+            f"{self.file(part)}: this layer was damaged since it was made, and is removed\n"
+            "build again: it is made anew; see with `dmesg` whether the disk fails"
+        )
 
     def paths(self) -> dict[str, tuple[str, str]]:
         """Path -> the content's digest, and the wheel that it is from."""
@@ -85,50 +92,32 @@ def made(recipe: Recipe, make: Callable[[Path], None], progress: Progress = sile
         return there
 
 
-def damaged(layers: Iterable[Layer], part: str) -> Layer | None:
-    """The first of `layers` whose bytes of the part runtime or devel are not what its digest says, or are gone."""
-    for layer in layers:
-        try:
-            with layer.file(part).open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError:
-            found = ""
-        if f"sha256:{found}" != layer.blob(part).digest:
-            return layer
-    return None
-
-
-def remove(layer: Layer, part: str) -> RdmaImagesError:
-    """Remove a layer of which a part is damaged; the error that says so."""
-    shutil.rmtree(folder(layer.key), ignore_errors=True)
-    return RdmaImagesError(
-        f"{layer.file(part)}: this layer was damaged since it was made, and is removed\n"
-        "build again: it is made anew; see with `dmesg` whether the disk fails"
-    )
-
-
 def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
     """Remove the layers whose last use is longest ago while all take more than `limit` bytes; the keys removed.
 
-    What was used within the last hour stays.
+    What was used within the last hour stays. A file that the private engine has as well takes no space of its own. A
+    layer that is half or more such files stays, too: it would be made again, and little would be free.
     """
     limit = disk_space.layers_limit(root()) if limit is None else limit
     now = time.time() if now is None else now
     with locking.hold("layers-trim", "removing layers that are not used"):
         there = sorted(_there(), key=lambda one: one[1])
-        total = sum(size for _, _, size in there)
+        total = sum(own for _, _, own, _ in there)
         removed = []
-        for place, used, size in there:
+        for place, used, own, whole in there:
             if total <= limit or now - used < IN_USE:
                 break
+            if 2 * own <= whole:
+                continue
             shutil.rmtree(place, ignore_errors=True)
             removed.append(place.name)
-            total -= size
+            total -= own
     return tuple(removed)
 
 
-def _there() -> Iterator[tuple[Path, float, int]]:
-    """The folder of each layer, when it was used last, and its bytes."""
+def _there() -> Iterator[tuple[Path, float, int, int]]:
+    """The folder of each layer, when it was used last, the bytes that are free without it, and those of its blobs."""
     for card in root().glob(f"[0-9a-f]*/{CARD}"):
-        size = sum(file.stat().st_size for file in card.parent.iterdir())
-        yield card.parent, card.stat().st_mtime, size
+        blobs = [file.stat() for file in card.parent.iterdir() if file.name in ("runtime", "devel")]
+        own = sum(blob.st_size for blob in blobs if blob.st_nlink == 1)
+        yield card.parent, card.stat().st_mtime, own, sum(blob.st_size for blob in blobs)

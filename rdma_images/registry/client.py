@@ -3,14 +3,17 @@
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 import requests
 from pydantic import TypeAdapter, ValidationError
 
+from rdma_images.core import files
 from rdma_images.registry import faults
 from rdma_images.registry.documents import document
 from rdma_images.registry.http import Connection
@@ -20,6 +23,7 @@ OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 MANIFESTS = ", ".join((OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_INDEX))
+CHUNK = 1 << 20  # bytes of a blob that is read into a file
 # A digest becomes part of an address: one with a slash in it would lead elsewhere.
 _DIGEST = re.compile(r"[a-z0-9+._-]+:[A-Za-z0-9=_-]+")
 
@@ -198,6 +202,29 @@ class Repository:
         if digest_of(raw) != digest:
             raise faults.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
         return raw
+
+    def save(self, digest: str, file: Path, stop: threading.Event) -> None:
+        """Write a blob to a file, checked against the digest; setting `stop` ends it with a PublishError."""
+        plain = {"Accept-Encoding": "identity"}
+        found = hashlib.sha256()
+        stopped = faults.PublishError(f"{self.ref}@{digest}: stopped, because something else failed")
+        if stop.is_set():
+            raise stopped
+        with (
+            self._ask("GET", f"blobs/{digest}", subject=digest, headers=plain, stream=True) as answer,
+            files.as_file_error(file),
+            file.open("wb") as to,
+        ):
+            try:
+                for piece in answer.iter_content(CHUNK):
+                    found.update(piece)
+                    to.write(piece)
+                    if stop.is_set():
+                        raise stopped
+            except requests.RequestException as error:
+                raise faults.from_transport(self.connection.host, error) from None
+        if f"sha256:{found.hexdigest()}" != digest:
+            raise faults.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
 
     def put_blob(self, raw: bytes) -> str:
         """Store a small blob and return its digest; nothing is sent when it is there."""

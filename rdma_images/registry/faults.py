@@ -152,7 +152,7 @@ def retry(
     first_wait: float = 1.0,
     longest_wait: float = 30.0,
     say: Callable[[str], None] = lambda _: None,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], object] = time.sleep,
 ) -> Result:
     """What `action` returns, tried again after faults that may heal.
 

@@ -4,11 +4,16 @@ import hashlib
 import io
 import json
 import re
+import shutil
 import subprocess
 import tarfile
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 
 import docker
 
@@ -18,12 +23,14 @@ from rdma_images.core import atomic, paths
 from rdma_images.core.progress import progress
 from rdma_images.core.stream import Chunks
 from rdma_images.engine import Engine
+from rdma_images.engine.layout import layout
 from rdma_images.inputs import choice, lock, project
 from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock, Wheel
 from rdma_images.registry.client import Repository
 from rdma_images.render import dockerfiles
 from rdma_images.render.bake import Compression
+from tests import real_parts
 from tests.changed_facts import facts_with
 
 numbers = count()
@@ -67,9 +74,10 @@ class Small:
         here: Project | None = None,
         layers: Repository | None = None,
         compression: Compression = "zstd",
+        builder: str | None = None,
     ) -> str:
         """Build it; returns its name in the engine."""
-        options = run_bake.Options(rehearse=True, layers=layers, compression=compression)
+        options = run_bake.Options(rehearse=True, layers=layers, compression=compression, builder=builder)
         (done,) = build.build([made], here or project.load(), self.engine, options, progress)
         return done.ref
 
@@ -108,6 +116,53 @@ class Small:
             found = json.loads(blobs["blobs/" + found["digest"].replace(":", "/")])
             found = found["manifests"][0] if "manifests" in found else found
         return [layer["digest"] for layer in found["layers"]]
+
+
+BUILDKITD = """\
+root = "{folder}/root"
+[grpc]
+  address = ["unix://{folder}/socket"]
+[otel]
+  socketPath = "{folder}/otel"
+[cdi]
+  disabled = true
+[worker.oci]
+  enabled = true
+  snapshotter = "overlayfs"
+  networkMode = "host"
+[worker.containerd]
+  enabled = false
+[registry."{registry}"]
+  http = true
+"""
+
+
+@contextmanager
+def remote_builder(engine: Engine, registry: str) -> Iterator[str]:
+    """A buildkitd that shares nothing with the engine but that registry, as a builder of buildx; its name."""
+    folder = Path(tempfile.mkdtemp(prefix="rdma-images-"))  # pytest's own folders are too deep for a socket's path
+    (folder / "settings").write_text(BUILDKITD.format(folder=folder, registry=registry))
+    environ = engine.environ()
+    path = f"{layout().program('runc').parent}:{environ['PATH']}"
+    program = real_parts.program("buildkitd")
+    assert program
+    with (folder / "log").open("w") as log:
+        command = [str(program), "--config", str(folder / "settings")]
+        process = subprocess.Popen(command, env={**environ, "PATH": path}, stdout=log, stderr=log)
+    try:
+        while not (folder / "socket").exists():
+            assert process.poll() is None, (folder / "log").read_text()
+            time.sleep(0.05)
+        create = ["docker", "buildx", "create", "--name", folder.name, "--driver", "remote", f"unix://{folder}/socket"]
+        subprocess.run(create, env=environ, check=True, capture_output=True)
+        yield folder.name
+    finally:
+        subprocess.run(["docker", "buildx", "rm", folder.name], env=environ, capture_output=True)
+        process.terminate()
+        process.wait()
+        for group in Path("/sys/fs/cgroup").glob("*/buildkit"):  # which it leaves empty
+            group.rmdir()
+        shutil.rmtree(folder)
 
 
 def ran(log: str) -> set[str]:

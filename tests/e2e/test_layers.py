@@ -26,8 +26,8 @@ from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe, recipe
 from rdma_images.publish.destination import layers_repository
 from rdma_images.render import bake, wheel_layers
-from tests import layer_wheels
-from tests.e2e.layer_parts import Small, ran, standing, wheel
+from tests import layer_wheels, real_parts
+from tests.e2e.layer_parts import Small, ran, remote_builder, standing, wheel
 from tests.e2e.publish_parts import Registry, registry_program, second_engine
 from tests.test_layers_store import MIRRORS
 
@@ -85,6 +85,23 @@ def test_a_second_engine_takes_the_layers_from_a_registry(small: Small, tmp_path
         noted = BUILD.read("test-small")
         assert noted
         assert (list(noted.layers), noted.layers_at) == (ours[: len(LARGE) + 1], place.ref)
+    registry.kill()
+
+
+@pytest.mark.real
+@pytest.mark.skipif(not real_parts.program("buildkitd"), reason=f"{real_parts.VARIABLE} has no buildkitd")
+def test_a_remote_builder_gets_no_wheel(small: Small, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    registry = Registry(registry_program(), tmp_path / "registry", password=False).start()
+    place = layers_repository(f"{registry.host}/cache/layers")
+    ours = small.layers(small.build(small.order(wheels()), layers=place))
+    number = len(LARGE) + 1
+    with remote_builder(small.engine, registry.host) as builder:
+        capfd.readouterr()
+        theirs = small.layers(small.build(small.order(wheels()), layers=place, builder=builder))
+    log = capfd.readouterr().err
+    assert ours[:number] == theirs[:number]
+    assert "with-efa-installer 1/2" in ran(log)
+    assert not [step for step in ran(log) if step.startswith("wheel")]
     registry.kill()
 
 

@@ -1,0 +1,151 @@
+"""Layers of a registry become files, checked, for the time in which an engine takes them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from rdma_images.core import disk_space, paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.layers import resident, store
+from rdma_images.layers.fetch import Fetched, fetching
+from rdma_images.layers.load import Brought, Wanted
+from rdma_images.layers.make import Maker
+from rdma_images.publish.destination import layers_repository
+from rdma_images.registry import faults
+from rdma_images.registry.client import Repository
+from tests.publish_doubles import Store, served
+from tests.test_layers_resident import recipes
+from tests.test_layers_store import MIRRORS
+
+
+@pytest.fixture
+def registry() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def repository(registry: Store) -> Iterator[Repository]:
+    with served(registry.handler()) as host:
+        yield layers_repository(f"{host}/team/layers")
+
+
+def another_sends(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Repository
+) -> tuple[Wanted, Brought]:
+    """An image of two layers that another machine made and sent."""
+    asked, index = recipes(tmp_path / "wheels")
+    wanted = Wanted(asked, part, "linux/amd64")
+    with monkeypatch.context() as other:
+        other.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
+        with Maker(asked, index, MIRRORS) as maker:
+            brought = resident.complete(resident.look(wanted, repository), maker, repository)
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    return wanted, brought
+
+
+@pytest.fixture
+def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Repository) -> tuple[Wanted, Brought]:
+    return another_sends("runtime", tmp_path, monkeypatch, repository)
+
+
+def test_the_files_are_there_while_they_are_needed(
+    registry: Store, repository: Repository, sent: tuple[Wanted, Brought]
+) -> None:
+    wanted, brought = sent
+    with fetching(wanted, brought, repository, set(), Event()) as source:
+        for recipe, blob in zip(wanted.recipes, brought.blobs, strict=True):
+            layer = source.ready(recipe).result()
+            assert layer.blob("runtime") == blob
+            assert layer.file("runtime").read_bytes() == registry.blobs[blob.digest]
+    assert not list(paths.state_folder().iterdir())
+
+
+def test_what_the_engine_or_this_machine_has_is_not_downloaded(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    registry: Store,
+    repository: Repository,
+    sent: tuple[Wanted, Brought],
+) -> None:
+    wanted, brought = sent
+    registry.asked.clear()
+    with fetching(wanted, brought, repository, {blob.diff_id for blob in brought.blobs}, Event()):
+        pass
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
+    with fetching(wanted, brought, repository, set(), Event()) as source:
+        assert [source.ready(one).result() for one in wanted.recipes] == [store.find(one) for one in wanted.recipes]
+    assert not registry.asked
+
+
+def test_equal_layers_are_one_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository
+) -> None:
+    """What has a file's bytes in the engine's store is its second name: written again, both would be cut off."""
+    wanted, brought = another_sends("devel", tmp_path, monkeypatch, repository)
+    (digest,) = {blob.digest for blob in brought.blobs}
+    registry.asked.clear()
+    with fetching(wanted, brought, repository, set(), Event()) as source:
+        one, two = (source.ready(recipe).result().file("devel") for recipe in wanted.recipes)
+        assert one == two
+    assert [path.rpartition("/")[2] for _, path in registry.asked] == [digest]
+
+
+def test_nothing_is_downloaded_after_a_stop(
+    registry: Store, repository: Repository, sent: tuple[Wanted, Brought]
+) -> None:
+    registry.asked.clear()
+    with Maker((), "", MIRRORS) as maker:
+        pass
+    with fetching(*sent, repository, set(), maker.stop) as source, pytest.raises(faults.PublishError, match="stopped"):
+        source.ready(sent[0].recipes[0]).result()
+    assert not registry.asked
+
+
+def test_an_error_ends_the_downloads(repository: Repository, sent: tuple[Wanted, Brought]) -> None:
+    stop = Event()
+    with pytest.raises(ZeroDivisionError), fetching(*sent, repository, set(), stop):
+        raise ZeroDivisionError
+    assert stop.is_set()
+
+
+def test_a_disk_without_space_is_told_before_a_download(
+    monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository, sent: tuple[Wanted, Brought]
+) -> None:
+    registry.asked.clear()
+    monkeypatch.setattr(disk_space, "free", lambda _: 1)
+    with (
+        pytest.raises(RdmaImagesError, match=f"downloading wheels' layers from {repository.ref} needs"),
+        fetching(*sent, repository, set(), Event()),
+    ):
+        pass
+    assert not registry.asked
+
+
+def test_other_bytes_than_the_digest_s_are_refused(
+    registry: Store, repository: Repository, sent: tuple[Wanted, Brought]
+) -> None:
+    wanted, brought = sent
+    digest = brought.blobs[1].digest
+    registry.blobs[digest] = registry.blobs[digest][::-1]
+    with fetching(wanted, brought, repository, set(), Event()) as source:
+        source.ready(wanted.recipes[0]).result()
+        with pytest.raises(faults.ConflictError, match=f"other bytes than {digest}"):
+            source.ready(wanted.recipes[1]).result()
+
+
+def test_what_a_killed_build_left_is_removed(repository: Repository, sent: tuple[Wanted, Brought]) -> None:
+    left = paths.state_folder() / "fetched" / "half"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"x")
+    with fetching(*sent, repository, set(), Event()):
+        assert not left.exists()
+
+
+def test_a_file_that_has_changed_is_told_and_removed(tmp_path: Path, sent: tuple[Wanted, Brought]) -> None:
+    layer = Fetched(sent[1].blobs[0], tmp_path / "file")
+    layer.path.write_bytes(b"x")
+    assert not layer.what.is_in(layer.path)
+    assert "damaged since it was downloaded" in str(layer.discard("runtime"))
+    assert not layer.path.exists()
