@@ -10,7 +10,8 @@ from rdma_images.ci import locked
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Image
-from rdma_images.inputs import lock, pins, reachable
+from rdma_images.debian import bootstrap
+from rdma_images.inputs import lock, pins
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.plan import matrix, plan
 from rdma_images.registry import reference
@@ -33,7 +34,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(params=[True, False], ids=["Debian host", "another host"])
 def host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(reachable, "can_bootstrap", lambda *_: request.param)
+    monkeypatch.setattr(bootstrap, "is_possible", lambda *_: request.param)
     bootstraps: bool = request.param
     return bootstraps
 

@@ -6,7 +6,6 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.debian import bootstrap, emulation, host_apt, unpacked
-from rdma_images.inputs import reachable
 from rdma_images.inputs.sources import BUILD_PLATFORM
 
 ARM = "linux/arm64"
@@ -122,12 +121,12 @@ def test_a_kernel_that_does_not_take_it_is_told(registry: Path) -> None:
 def test_what_is_foreign_is_bootstrapped_where_it_can_be_emulated(
     platform: str, foreign: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdma_images.inputs.reachable.shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("rdma_images.debian.bootstrap.shutil.which", lambda name: f"/usr/bin/{name}")
     assert emulation.is_foreign(platform) is foreign
     assert bootstrap.key("debian13", platform) == ("debian13-arm64" if foreign else "debian13")
-    assert reachable.can_bootstrap("debian13", platform)
+    assert bootstrap.is_possible("debian13", platform)
     monkeypatch.setattr(emulation, "obstacle", lambda _: "it cannot")
-    assert reachable.can_bootstrap("debian13", platform) is not foreign
+    assert bootstrap.is_possible("debian13", platform) is not foreign
 
 
 def _no_debian() -> None:

@@ -12,6 +12,7 @@ from rdma_images.build.contexts import Contexts
 from rdma_images.components.base import BaseDetails
 from rdma_images.core import paths
 from rdma_images.core.model import Image, Supply
+from rdma_images.debian import bootstrap
 from rdma_images.inputs import mirrors, pins, preflight, reachable, rehearsal, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.project import Project
@@ -25,7 +26,7 @@ CUDA = "cuda13.2.1-devel-ubuntu24.04"
 @pytest.fixture
 def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
     """A machine that can bootstrap Debian, and reaches nothing but its archive."""
-    monkeypatch.setattr(reachable, "can_bootstrap", lambda name, *_: name.startswith("debian"))
+    monkeypatch.setattr(bootstrap, "is_possible", lambda name, *_: name.startswith("debian"))
     monkeypatch.setattr(reachable, "image", lambda *_: (False, "no route to host"))
     monkeypatch.setattr(reachable, "download", lambda *_: (False, "no route to host"))
     monkeypatch.setattr(reachable, "index", lambda *_: (True, "200"))
@@ -73,7 +74,7 @@ def test_a_base_in_reach_stays(project: Project, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_base_that_cannot_be_made_here_stays_missing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachable, "can_bootstrap", lambda *_: False)
+    monkeypatch.setattr(bootstrap, "is_possible", lambda *_: False)
     (before,) = planned("erdma-pytorch")
     assert rehearsal.with_stand_in_bases([before], project) == (before,)
     with pytest.raises(preflight.UnreachableError, match=r"base-ubuntu22\.04"):

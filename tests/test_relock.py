@@ -10,6 +10,7 @@ import pytest
 from rdma_images import facts
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.model import Component, Image
+from rdma_images.debian import bootstrap
 from rdma_images.inputs import download, lock, pins, reachable, relock, resolve
 from rdma_images.inputs.mirrors import Mirrors, plain
 from rdma_images.inputs.wheels import Asked, Lock, Wheel
@@ -119,9 +120,9 @@ def test_what_is_out_of_reach_stops_nothing_else(locks: Path, site: Site) -> Non
 def test_a_base_that_this_host_bootstraps_may_be_out_of_reach(
     locks: Path, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reachable, "can_bootstrap", lambda name, _: name == "debian13")
+    monkeypatch.setattr(bootstrap, "is_possible", lambda name, _: name == "debian13")
     assert outcomes(site, image())["docker.io/library/debian:trixie-slim"] == "not needed"
-    monkeypatch.setattr(reachable, "can_bootstrap", lambda *_: False)
+    monkeypatch.setattr(bootstrap, "is_possible", lambda *_: False)
     assert outcomes(site, image())["docker.io/library/debian:trixie-slim"] == "failed"
     assert not (locks / "bases.yaml").exists()
 

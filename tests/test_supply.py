@@ -15,7 +15,7 @@ from rdma_images.components.aws_ofi_nccl import PluginDetails
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.model import UNPINNED, Component, Image, Source, Supply
-from rdma_images.debian import host_apt
+from rdma_images.debian import bootstrap, host_apt
 from rdma_images.inputs import preflight, reachable, sources, store
 from rdma_images.inputs.mirrors import Mirrors, plain
 from tests.images import image
@@ -207,7 +207,7 @@ def of_image(made: Image, **addresses: str) -> dict[tuple[str, str | None], Supp
 
 
 def test_an_efa_image_on_debian(debian_host: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachable, "can_bootstrap", lambda *_: True)
+    monkeypatch.setattr(bootstrap, "is_possible", lambda *_: True)
     found = of_image(image(), index=f"{debian_host.address}/simple")
     assert {key: one.via for key, one in found.items()} == {
         ("base-debian13", "base"): "bootstrap",

@@ -9,7 +9,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Build, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD
-from rdma_images.engine import Engine, docker_command
+from rdma_images.engine import Engine, docker_command, image_id
 from rdma_images.inputs.project import Project
 from rdma_images.render import labels
 
@@ -73,9 +73,14 @@ def _report_up_to_date(ready: Mapping[str, Build], progress: Progress) -> None:
 
 def digests_of(names: Sequence[str], engine: Engine) -> dict[str, str]:
     """Name -> id, of those images that the engine has (with the containerd store an id is the manifest's digest)."""
-    if not names:
-        return {}
-    # Where one is missing the command fails, but still prints the others.
+    found: dict[str, str] = {}
+    for name in names:
+        if not (digest := image_id(engine, name)):
+            break  # it may be there all the same, of an engine that is slow
+        found[name] = digest
+    if len(found) == len(names):
+        return found
+    # Not every engine has a socket to ask. Where an image is missing the command fails, but still prints the others.
     done = docker_command.run(engine, "image", "inspect", "--format", "{{.Id}}{{range .RepoTags}} {{.}}{{end}}", *names)
     lines = filter(None, map(str.split, done.stdout.splitlines()))
     return {name: digest for digest, *tags in lines for name in tags}

@@ -72,7 +72,7 @@ def image_folder(image_id: str) -> Path:
 
 
 def state_folder() -> Path:
-    """Downloads, bootstrapped bases and the private engine, kept between runs and checkouts.
+    """Downloads, bootstrapped bases, compiled templates and the private engine, kept between runs and checkouts.
 
     RDMA_IMAGES_STATE names it; otherwise it is rdma-images under the XDG state home. Raises RdmaImagesError for a user
     without a home folder.

@@ -65,6 +65,13 @@ class StepFile(Generic[Form]):
         """Write it to `path`."""
         atomic.write(path, self.text(value))
 
+    def holds(self, path: Path, value: Form) -> bool:
+        """Whether the file at `path` has what would be written of `value`."""
+        try:
+            return bool(pydantic_core.from_json(path.read_bytes()) == self.encode(value))
+        except (OSError, ValueError):
+            return False
+
     def text(self, value: Form) -> str:
         """What is written of a value."""
         return json.dumps(self.encode(value), indent=2) + "\n"

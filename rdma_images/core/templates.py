@@ -1,24 +1,58 @@
 """Jinja2 as every template of the project is filled in: no variable undefined, no lines left over from tags."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
+from typing import TypedDict
 
 import jinja2
+from jinja2.bccache import Bucket
 
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import state_folder
+
+
+class _Options(TypedDict):
+    """How a template is compiled, and so a part of the name under which what is compiled is kept."""
+
+    trim_blocks: bool
+    lstrip_blocks: bool
+    keep_trailing_newline: bool
+    autoescape: bool
+
+
+class _Compiled(jinja2.FileSystemBytecodeCache):
+    """Templates as Jinja has compiled them, kept between runs: to compile those of all targets takes 0.07 s."""
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Take one, where that is possible: to unpickle what is damaged may raise anything."""
+        with suppress(Exception):
+            super().load_bytecode(bucket)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep one, where that is possible."""
+        with suppress(OSError):
+            Path(self.directory).mkdir(parents=True, exist_ok=True)
+            super().dump_bytecode(bucket)
 
 
 def environment(folders: Iterable[Path], escape: bool = False) -> jinja2.Environment:
     """What finds templates in `folders`, the first that has one; `escape` is for what a browser reads."""
+    options = _Options(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=escape)
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(list(folders)),
         undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=escape,
+        bytecode_cache=_compiled(options),
+        **options,
     )
+
+
+def _compiled(options: _Options) -> _Compiled | None:
+    made_with = sha256(f"{jinja2.__version__} {sorted(options.items())}".encode()).hexdigest()[:12]
+    with suppress(RdmaImagesError):  # a user without a home folder has nothing kept
+        return _Compiled(str(state_folder() / "templates"), f"%s-{made_with}")
+    return None
 
 
 @contextmanager

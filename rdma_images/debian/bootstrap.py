@@ -75,6 +75,19 @@ class Base:
     tar: str  # the tar's file name
 
 
+def is_possible(name: str, platform: str) -> bool:
+    """Whether this host can make the base from Debian's archive: it is Debian, has apt, and runs that platform."""
+    if name not in SUITES or not shutil.which("apt-get"):
+        return False
+    if emulation.is_foreign(platform) and emulation.obstacle(platform):
+        return False
+    try:
+        host_apt.debian()
+    except RdmaImagesError:
+        return False
+    return True
+
+
 def base(name: str, progress: Progress = silent, refresh: bool = False, platform: str = "") -> Path:
     """The tar of the root file system of `name` ("debian13"), for this host or a foreign `platform` ("linux/arm64").
 

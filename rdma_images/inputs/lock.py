@@ -14,7 +14,7 @@ from rdma_images.core import atomic, files, paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.model import Image, Platform
 from rdma_images.core.paths import COMMAND
-from rdma_images.inputs import mirrors, resolve, sources
+from rdma_images.inputs import mirrors, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Asked, Lock, Tool
 
@@ -165,6 +165,9 @@ def tools_path(platform: Platform, folder: Path | None = None) -> Path:
 
 def _resolve(question: Asked, replaced: Mirrors | None) -> Lock:
     """The answer of the package index that builds use too: the one in mirrors.yaml, else this machine's own."""
+    # Here, because its imports take as long as having nothing to do.
+    from rdma_images.inputs import resolve
+
     return resolve.resolve(question, *sources.index_for(replaced or mirrors.load()))
 
 

@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.table import Table
 from rich.text import Text
@@ -15,10 +15,14 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import UNPINNED, Source, Supply
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.sizes import readable
-from rdma_images.inputs import reachable, store
+from rdma_images.debian import bootstrap
+from rdma_images.inputs import store
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.sources import COMPONENTS
 from rdma_images.registry.reference import with_registry
+
+if TYPE_CHECKING:
+    from rdma_images.inputs.reachable import Answer
 
 DEADLINE = 6.0  # seconds for all answers together: to connect, to answer, and a slow name server
 Via = Literal["upstream", "mirror", "stand-in", "bootstrap", "cache"]
@@ -85,7 +89,7 @@ def has_stand_in(source: Source) -> bool:
     """Whether a rehearsal can replace this source: a base by another base, all else by what BuildKit makes."""
     if source.kind == "base":
         base = source.extra.get("stand-in")
-        return base is not None and reachable.can_bootstrap(base, source.extra["platform"])
+        return base is not None and bootstrap.is_possible(base, source.extra["platform"])
     return "stand-in" in source.extra or paths.find(f"dockerfiles/stand-ins/{source.component}").is_dir()
 
 
@@ -128,7 +132,7 @@ def _way_of_base(source: Source, mirror: str | None) -> Way:
     name = source.extra.get("bootstrap", "")
     if name and name == source.extra.get("stand-in"):
         return "stand-in", name
-    if name and not mirror and reachable.can_bootstrap(name, source.extra["platform"]):
+    if name and not mirror and bootstrap.is_possible(name, source.extra["platform"]):
         return "bootstrap", name
     address = HELD + with_registry(mirror or source.upstream)
     digest = source.extra["digest"]
@@ -158,7 +162,7 @@ def _ask_all(ways: Sequence[tuple[Way, Source]], replaced: Mirrors) -> Answers:
     answers: Answers = {}
     failed: list[Exception] = []
 
-    def one(question: Question, asker: Callable[[], reachable.Answer]) -> None:
+    def one(question: Question, asker: "Callable[[], Answer]") -> None:
         begun = time.monotonic()
         try:
             found, said = asker()
@@ -182,7 +186,7 @@ def _ask_all(ways: Sequence[tuple[Way, Source]], replaced: Mirrors) -> Answers:
     return {question: answers.get(question, late) for question in questions}
 
 
-def _asker(way: Way, source: Source, replaced: Mirrors) -> Callable[[], reachable.Answer]:
+def _asker(way: Way, source: Source, replaced: Mirrors) -> "Callable[[], Answer]":
     """The request that shows whether a source is reachable."""
     via, address = way
     if via == "cache":
@@ -190,9 +194,12 @@ def _asker(way: Way, source: Source, replaced: Mirrors) -> Callable[[], reachabl
         return lambda: (True, f"verified before, {readable(size.stat().st_size) if size else ''}")
     if not _has_pin(way, source):
         return lambda: (False, UNPINNED)
+    if source.kind == "base" and via in ("bootstrap", "stand-in"):
+        return lambda: _bootstrapped(address, source.extra["platform"])
+    # Here, because its imports take as long as having nothing to do.
+    from rdma_images.inputs import reachable
+
     if source.kind == "base":
-        if via in ("bootstrap", "stand-in"):
-            return lambda: reachable.bootstrapped(address, source.extra["platform"])
         return lambda: reachable.image(address.removeprefix(HELD), replaced)
     if source.kind == "apt":
         if not address:
@@ -201,6 +208,12 @@ def _asker(way: Way, source: Source, replaced: Mirrors) -> Callable[[], reachabl
     if source.kind == "index":
         return lambda: reachable.index(address, PROJECT_ASKED_FOR, replaced)
     return lambda: reachable.download(address, replaced)
+
+
+def _bootstrapped(name: str, image_platform: str) -> "Answer":
+    """A base made on this host: there already, or to be made from the archive, which is asked about as itself."""
+    made = bootstrap.known(name, image_platform)
+    return True, f"made before, {made.tar}" if made else "made from Debian's archive on this host"
 
 
 def _pair(source: Source) -> str:

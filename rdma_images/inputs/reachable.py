@@ -1,13 +1,10 @@
 """One short question to one address: does it have the source, and how large is it."""
 
-import shutil
-
 import requests
 
 from rdma_images.core import files, http
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.sizes import readable
-from rdma_images.debian import bootstrap, emulation, host_apt
 from rdma_images.inputs import web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.registry import client
@@ -76,25 +73,6 @@ def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
         patience=PATIENCE,
     )
     return client.Repository(connection, asked.repository).head(asked.selector)
-
-
-def can_bootstrap(name: str, image_platform: str) -> bool:
-    """Whether this host can make the base from Debian's archive: it is Debian, has apt, and runs that platform."""
-    if name not in bootstrap.SUITES or not shutil.which("apt-get"):
-        return False
-    if emulation.is_foreign(image_platform) and emulation.obstacle(image_platform):
-        return False
-    try:
-        host_apt.debian()
-    except RdmaImagesError:
-        return False
-    return True
-
-
-def bootstrapped(name: str, image_platform: str) -> Answer:
-    """A base made on this host: there already, or to be made from the archive, which is asked about as itself."""
-    made = bootstrap.known(name, image_platform)
-    return True, f"made before, {made.tar}" if made else "made from Debian's archive on this host"
 
 
 def _first_byte(address: str, mirrors: Mirrors) -> Answer:

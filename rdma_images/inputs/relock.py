@@ -12,6 +12,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.model import UNPINNED, Image, Platform, Source
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import readable
+from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import fetch, lock, pins, reachable, sources
 from rdma_images.inputs.mirrors import Mirrors
@@ -120,7 +121,7 @@ def _base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) 
     except RdmaImagesError as error:
         digest, why = None, str(error)
     if digest is None:
-        if reachable.can_bootstrap(source.extra.get("bootstrap", ""), source.extra["platform"]):
+        if bootstrap.is_possible(source.extra.get("bootstrap", ""), source.extra["platform"]):
             return Locked(source.upstream, "not needed", f"bootstrapped on this host; {why}")
         return Locked(source.upstream, "failed", why)
     pins.keep("bases.yaml", {source.upstream: digest})

@@ -1,18 +1,24 @@
-"""What decides a layer's bytes, known before anything of it is there."""
+"""What decides a layer's bytes, known before anything of it is there, and without what makes it."""
 
 import hashlib
 import json
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
+
+import zstandard
 
 from rdma_images.core import paths
 from rdma_images.inputs.wheels import Wheel
-from rdma_images.layers import blob, tree
 from rdma_images.render.bake import Compression
 from rdma_images.render.wheel_layers import Layer
 
 EDITION = 1  # of this code: to be raised when it makes other bytes of the same
+PREFIX = "opt/venv"  # where a wheel is installed
+# Measured with torch's wheels: level 2 is twice as fast as 3 for 1.6% more bytes.
+LEVELS: Mapping[Compression, int] = {"zstd": 2, "gzip": 6}
 
 
 @dataclass(frozen=True)
@@ -30,9 +36,9 @@ class Recipe:
             "edition": EDITION,
             "wheels": sorted((wheel.file, wheel.sha256) for wheel in self.wheels),
             "devel files": devel_files(),
-            "prefix": tree.PREFIX,
-            "installer": version("installer"),
-            "compression": blob.coder(self.compression),
+            "prefix": PREFIX,
+            "installer": _installer(),
+            "compression": coder(self.compression),
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
@@ -48,9 +54,21 @@ class Recipe:
         return f"wheel {named[0]}" if len(named) == 1 else f"{len(named)} wheels: {', '.join(named)}"
 
 
+@cache
+def _installer() -> str:
+    """The version of what lays a wheel out; asking once for each layer took 0.02 s."""
+    return version("installer")
+
+
 def recipe(layer: Layer, compression: Compression) -> Recipe:
     """How to make a layer of an image."""
     return Recipe(layer.stage, layer.wheels, compression)
+
+
+def coder(compression: Compression) -> str:
+    """What decides the bytes of a blob beside its files: the library, its version and the level."""
+    versions = {"zstd": ".".join(map(str, zstandard.ZSTD_VERSION)), "gzip": zlib.ZLIB_RUNTIME_VERSION}
+    return f"{compression} {versions[compression]} level {LEVELS[compression]}"
 
 
 def devel_files() -> str:

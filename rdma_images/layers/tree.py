@@ -26,8 +26,8 @@ from installer.utils import Scheme, construct_record_file, fix_shebang
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.sizes import readable
+from rdma_images.layers.recipe import PREFIX
 
-PREFIX = "opt/venv"
 SITE = f"{PREFIX}/site-packages"
 PYTHON = "/opt/venv/bin/python"
 # Python finds site-packages as lib/python3.x/site-packages, a link to it, and RECORD's paths are relative to that name.
