@@ -47,3 +47,9 @@ def member(tarball: Path, name: str) -> str:
         content = archive.extractfile(found) if found else None
         assert content, f"{tarball.name} has no {name}"
         return content.read().decode()
+
+
+def program(name: str) -> Path | None:
+    """A vendor's program of that name; None where it is not there."""
+    file = Path(os.environ.get(VARIABLE) or os.devnull) / name
+    return file if os.access(file, os.X_OK) else None

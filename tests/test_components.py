@@ -77,8 +77,12 @@ def test_the_name_of_a_component_is_written_where_it_is_defined_and_nowhere_else
     assert not [module for module in found if not module.startswith(NAMED)]
 
 
-def test_faults_in_the_facts_are_of_components() -> None:
-    assert {row.of for row in facts.load().plugin.faults} <= components.BY_NAME.keys()
+def test_faults_in_the_facts_are_of_what_has_a_version() -> None:
+    """Of components, for which a plan can be refused, and of what is only measured in an image."""
+    rows = facts.load().faults.faults
+    measured = {"torch", "gdrcopy", "deep-ep"}
+    assert {row.of for row in rows} <= components.BY_NAME.keys() | measured
+    assert not [row for row in rows if row.of in measured and row.refuses]
 
 
 def test_what_decides_a_component_comes_before_it() -> None:

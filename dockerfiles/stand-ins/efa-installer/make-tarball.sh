@@ -58,6 +58,12 @@ ln -s "/usr/lib/$(uname -m)-linux-gnu/libmpi.so.40" "$mpi/lib/libmpi.so"
 rm -rf "$work/usr" "$work"/DEBIAN/p*
 pack
 
+# Debian 13's UCX, which its Open MPI needs, is linked with AMD's ROCm: LLVM and 240 MB that no image with EFA has.
+repackage /debs-dev/libucx0_*.deb libucx0 ''
+rm -f "$work"/usr/lib/*/ucx/*rocm*
+sed -i -E '/^Depends:/s/(libamdhip64|libhsa-runtime64)[^,]*, //g' "$work/DEBIAN/control"
+pack
+
 repackage /debs/libfabric-bin_*.deb libfabric-aws-bin libfabric1-aws
 mkdir -p "$work/opt/amazon/efa"
 mv "$work/usr/bin" "$work/opt/amazon/efa/bin"
@@ -76,17 +82,14 @@ new_package efa-profile "$EFA_INSTALLER+standin" libc6 "where the loader finds E
 echo /opt/amazon/efa/lib > "$work/etc/ld.so.conf.d/efa.conf"
 pack
 
-# hwloc to compile with: installed, libhwloc-dev would bring Perl and autoconf.
-for deb in /debs-dev/libhwloc*.deb; do dpkg-deb --extract "$deb" /tmp/hwloc; done
-triplet=$(uname -m)-linux-gnu
-export CPATH="/tmp/hwloc/usr/include:/tmp/hwloc/usr/include/$triplet" LIBRARY_PATH="/tmp/hwloc/usr/lib/$triplet"
+dpkg-deb --extract /debs-dev/libhwloc15_*.deb /tmp/hwloc
 
 # plugin_package NAME SYMLINK: the plugin; the NGC variant of newer installers has no libnccl-net.so, which is the trap.
 plugin_package() {
     new_package "$1" "$AWS_OFI_NCCL+standin" "libfabric1-aws, libhwloc15" "NCCL plugin that refuses to start (stand-in)"
     lib=$work/opt/amazon/ofi-nccl/$PLUGIN_LIBDIR
     mkdir -p "$lib"
-    PLATFORMS=AWS compile_plugin "$lib/libnccl-net-ofi.so" /tmp/libfabric.so.1
+    CC=tcc PLATFORMS=AWS compile_plugin "$lib/libnccl-net-ofi.so" /tmp/libfabric.so.1 /tmp/hwloc/usr/lib/*/libhwloc.so.15
     if [ -n "$2" ]; then ln -s libnccl-net-ofi.so "$lib/libnccl-net.so"; fi
     for tuner in libnccl-ofi-tuner.so libnccl-tuner-ofi.so; do ln -s libnccl-net-ofi.so "$lib/$tuner"; done
     echo "/opt/amazon/ofi-nccl/$PLUGIN_LIBDIR" > "$work/etc/ld.so.conf.d/100_ofinccl.conf"

@@ -20,7 +20,7 @@ for deb in /debs/*.deb; do
     work=$(mktemp -d)
     dpkg-deb --raw-extract "$deb" "$work"
     sed -i -E 's/^Version: (.*)/Version: \1+standin/' "$work/DEBIAN/control"
-    dpkg-deb --build --root-owner-group "$work" "$out/pool" > /dev/null
+    dpkg-deb --build -Znone --root-owner-group "$work" "$out/pool" > /dev/null
 done
 
 cd "$out"

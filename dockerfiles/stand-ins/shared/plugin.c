@@ -1,9 +1,12 @@
 /* A stand-in for aws-ofi-nccl: the symbols that NCCL looks for, and an init that fails with a clear message, so that no
- * program can take it for the real plugin. It needs libfabric and hwloc, as the real one does. */
-#include <hwloc.h>
-#include <stdio.h>
-
+ * program can take it for the real plugin. It needs libfabric and hwloc, as the real one does. It includes no headers: with
+ * them, the packages to compile it with would be five times as many. */
+typedef struct _IO_FILE FILE;
+extern FILE *stderr;
+extern int fputs(const char *text, FILE *to);
+extern int fprintf(FILE *to, const char *format, ...);
 extern unsigned int fi_version(void);
+extern unsigned int hwloc_get_api_version(void);
 
 enum { ncclSystemError = 2 };
 
