@@ -13,6 +13,7 @@ from rdma_images.facts.bases import Bases
 from rdma_images.facts.cuda import Cuda
 from rdma_images.facts.efa_installer import Efa
 from rdma_images.facts.erdma import Erdma
+from rdma_images.facts.faults import Faults
 from rdma_images.facts.gpus import Gpus
 from rdma_images.facts.instances import Instances
 from rdma_images.facts.nccl import Nccl
@@ -66,6 +67,11 @@ class Facts:
     def plugin(self) -> Plugin:
         """The NCCL plugin's releases and plugin interfaces."""
         return table.read(f"{aws_ofi_nccl.NAME}.yaml", Plugin, self._folder)
+
+    @cached_property
+    def faults(self) -> Faults:
+        """What does not work in some versions of a component."""
+        return table.read("faults.yaml", Faults, self._folder)
 
     @cached_property
     def erdma(self) -> Erdma:

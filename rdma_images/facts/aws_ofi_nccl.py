@@ -1,8 +1,7 @@
 """What is known about aws-ofi-nccl, the plugin through which NCCL uses libfabric."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from rdma_images.core.versions import at_least
 from rdma_images.core.yaml_file import Path_
 from rdma_images.facts.origin import FactsFile, Row, Span, Version, VersionUrl
 
@@ -17,8 +16,6 @@ class PluginRelease(Row):
     tested_nccl: tuple[Version, ...] = ()
     net: int | None = None  # the newest net ABI version known to be exported; older ones are too
     sha512: str | None = None  # of the release tarball, the one that has `configure`
-    broken: str | None = None  # why not to take it
-    broken_from_installer: Version | None = None  # broken with this EFA installer and newer ones only
 
 
 class NetName(Span):
@@ -61,52 +58,24 @@ class Tarball(Span):
     url: VersionUrl
 
 
+class Topology(Span):
+    """A topology file of the plugin with processors without `arch`, and what happens where NCCL takes it so."""
+
+    file: str
+    why: str
+
+
 class Asked(Span):
     """The oldest libfabric with which some versions of the plugin take the provider efa."""
 
     libfabric: Version
 
 
-class KnownFault(Span):
-    """What does not work in some versions of the component `of`: alone, on a machine, or beside NCCL or the plugin."""
-
-    of: str
-    nccl_since: Version | None = None
-    nccl_before: Version | None = None
-    plugin_since: Version | None = None
-    machine: str | None = None  # as ELF files call it
-    unless: str | None = None  # "NAME=value", a variable that avoids it
-    only_with: str | None = None  # "NAME=value", or "NAME" for any value: a variable without which it is not so
-    refuses: bool = True  # whether a plan is refused for it
-    why: str
-    fix: str
-
-    def said(self, versions: Mapping[str, str], machine: str = "", environment: Mapping[str, str] | None = None) -> str:
-        """What it says of these versions by component, on this machine; "" where it is not about them."""
-        version, nccl = versions.get(self.of), versions.get("nccl")
-        if _is_set(self.unless, environment) or (self.only_with and not _is_set(self.only_with, environment)):
-            return ""
-        if not version or not nccl or not self.holds(version) or self.machine not in (None, machine):
-            return ""
-        begun = self.nccl_since is None or at_least(nccl, self.nccl_since)
-        begun &= self.plugin_since is None or at_least(versions.get("aws-ofi-nccl") or "0", self.plugin_since)
-        ended = self.nccl_before is not None and at_least(nccl, self.nccl_before)
-        subject = f"NCCL {nccl}" if self.of == "nccl" else f"{self.of} {version} with NCCL {nccl}"
-        return f"{subject}: {self.why}" if begun and not ended else ""
-
-
-def _is_set(variable: str | None, environment: Mapping[str, str] | None) -> bool:
-    """Whether `variable`, "NAME=value" or "NAME" for any value but an empty one, is set."""
-    name, _, value = (variable or "").partition("=")
-    found = (environment or {}).get(name)
-    return found == value if value else bool(found)
-
-
 class Plugin(FactsFile):
     """facts/aws-ofi-nccl.yaml."""
 
-    faults: tuple[KnownFault, ...]
     asks: tuple[Asked, ...]
+    topologies: tuple[Topology, ...]
     releases: dict[Version, PluginRelease]
     net_names: tuple[NetName, ...]
     files: tuple[InstalledFile, ...]

@@ -22,6 +22,7 @@ class Variable(Span):
     of: str | None = None
     nccl_since: Version | None = None  # the first NCCL for which it is so, whatever `of` is
     image_only: bool = False  # a job may have its reason to set it
+    known_only: bool = False  # not so of a version of `of` that is not known
 
     def speaks_of(self, environment: Mapping[str, str], fabric: str | None, versions: Mapping[str, str]) -> bool:
         """Whether the row holds for an image of `fabric` with these components and this environment.
@@ -36,7 +37,7 @@ class Variable(Span):
             return False
         version, nccl = versions.get(self.of or ""), versions.get("nccl")
         begun = self.nccl_since is None or nccl is None or at_least(nccl, self.nccl_since)
-        return begun and (version is None or self.holds(version))
+        return begun and (self.holds(version) if version else not self.known_only)
 
 
 class Needed(Span):

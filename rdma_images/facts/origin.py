@@ -59,16 +59,20 @@ class Row(Strict):
     sources: dict[str, str] = Field(default_factory=dict)
 
 
-class Span(Row):
-    """Something that is so for a range of versions."""
+class Range(Strict):
+    """A range of versions."""
 
-    since: Version | None = None  # the first version of which it is true
-    before: Version | None = None  # the first version of which it is not true any more
+    since: Version | None = None  # the first version of it
+    before: Version | None = None  # the first version after it
 
     def holds(self, version: str) -> bool:
-        """Whether it is so for `version`."""
+        """Whether `version` is one of them."""
         begun = self.since is None or versions.at_least(version, self.since)
         return begun and (self.before is None or not versions.at_least(version, self.before))
+
+
+class Span(Row, Range):
+    """Something that is so for a range of versions."""
 
 
 class FactsFile(Document):

@@ -41,6 +41,7 @@ INPUTS = (
     "facts/efa-installer.yaml",
     "facts/environment.yaml",
     "facts/erdma.yaml",
+    "facts/faults.yaml",
     "facts/instances.yaml",
     "facts/nccl-logs.yaml",
     "facts/packages.yaml",

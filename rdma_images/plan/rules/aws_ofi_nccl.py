@@ -62,14 +62,9 @@ def made_for_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
 
 
 @rule("plugin-broken", "aws-ofi-nccl", "efa-installer")
-def not_broken(candidate: Candidate, facts: Facts) -> Reason | None:
-    """The plugin version is not one that its own makers advise against."""
-    plugin, installer = facts.plugin.releases[candidate["aws-ofi-nccl"]], candidate["efa-installer"]
-    if plugin.broken is None:
-        return None
-    if plugin.broken_from_installer and not versions.at_least(installer, plugin.broken_from_installer):
-        return None
-    return Reason(f"aws-ofi-nccl {candidate['aws-ofi-nccl']}: {plugin.broken}", facts.plugin.cite(plugin, "broken"))
+def works_with_installer(candidate: Candidate, facts: Facts) -> Reason | None:
+    """The plugin version is not one that is known not to work beside this EFA installer."""
+    return known_fault("aws-ofi-nccl", candidate, facts, "efa-installer")
 
 
 @rule("plugin-fault", "aws-ofi-nccl", "nccl")

@@ -73,8 +73,10 @@ def rule(identity: str, *relates: str) -> Callable[[Test], Rule]:
     return lambda test: Rule(identity, relates, test)
 
 
-def known_fault(of: str, candidate: Candidate, facts: Facts) -> Reason | None:
-    """What is known not to work in the candidate's version of the component `of` beside its NCCL."""
-    versions = {name: candidate[name] for name in (of, "nccl")}
-    said = ((row, row.said(versions)) for row in facts.plugin.faults if row.of == of and row.refuses)
-    return next((Reason(text, facts.plugin.cite(row)) for row, text in said if text), None)
+def known_fault(of: str, candidate: Candidate, facts: Facts, beside: str = "nccl") -> Reason | None:
+    """What is known not to work in the candidate's version of the component `of` beside that of another."""
+    versions = {name: candidate[name] for name in (of, beside)}
+    rows = [row for row in facts.faults.faults if row.of == of and row.refuses]
+    rows = [row for row in rows if beside in row.beside or (beside == "nccl" and not row.beside)]
+    said = ((row, row.said(versions)) for row in rows)
+    return next((Reason(text, facts.faults.cite(row)) for row, text in said if text), None)

@@ -1,0 +1,75 @@
+"""What is known not to work in some versions of a component."""
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from rdma_images.core.model import Fabric
+from rdma_images.facts.origin import FactsFile, Range, Span
+
+
+class Fault(Span):
+    """What does not work in some versions of something, and the variables that decide whether it is so."""
+
+    unless: str | None = None  # "NAME=value", or "NAME" for any value: a variable that avoids it
+    only_with: str | None = None  # "NAME=value", or "NAME" for any value: a variable without which it is not so
+    why: str
+    fix: str
+
+    def is_avoided(self, environment: Mapping[str, str] | None) -> bool:
+        """Whether it is not so with these variables."""
+        return _is_set(self.unless, environment) or bool(self.only_with and not _is_set(self.only_with, environment))
+
+
+class KnownFault(Fault):
+    """What does not work in some versions of the component `of`: alone, on a machine, or beside other components."""
+
+    of: str
+    fabric: Fabric | None = None
+    beside: dict[str, Range] = Field(default_factory=dict)  # the versions of other components with which it is so
+    machine: str | None = None  # as ELF files call it
+    without: str | None = None  # a library, by its name: it is so where the loader finds none
+    refuses: bool = True  # whether a plan is refused for it
+
+    def said(
+        self,
+        versions: Mapping[str, str],
+        machine: str = "",
+        environment: Mapping[str, str] | None = None,
+        fabric: str | None = None,
+    ) -> str:
+        """What it says of these versions by component, on this machine and fabric; "" where it is not about them."""
+        about = self.holds_for(versions, machine, environment, fabric)
+        return f"{self.subject(versions)}: {self.why}" if about else ""
+
+    def holds_for(
+        self,
+        versions: Mapping[str, str],
+        machine: str = "",
+        environment: Mapping[str, str] | None = None,
+        fabric: str | None = None,
+    ) -> bool:
+        """Whether it is so for these versions by component, on this machine and fabric."""
+        if self.is_avoided(environment) or self.fabric not in (None, fabric) or self.machine not in (None, machine):
+            return False
+        spans = {self.of: self, **self.beside}
+        return all(versions.get(name) and span.holds(versions[name]) for name, span in spans.items())
+
+    def subject(self, versions: Mapping[str, str]) -> str:
+        """The versions that it is about, and NCCL's: "aws-ofi-nccl 1.9.1 with NCCL 2.20.5"."""
+        others = [name for name in dict.fromkeys(["nccl", *self.beside]) if name != self.of and name in versions]
+        shown = [f"{'NCCL' if name == 'nccl' else name} {versions[name]}" for name in (self.of, *others)]
+        return f"{shown[0]}{' with ' if others else ''}{' and '.join(shown[1:])}"
+
+
+def _is_set(variable: str | None, environment: Mapping[str, str] | None) -> bool:
+    """Whether `variable`, "NAME=value" or "NAME" for any value but an empty one, is set."""
+    name, _, value = (variable or "").partition("=")
+    found = (environment or {}).get(name)
+    return found == value if value else bool(found)
+
+
+class Faults(FactsFile):
+    """facts/faults.yaml."""
+
+    faults: tuple[KnownFault, ...]
