@@ -86,12 +86,16 @@ def test_what_is_not_known_of_an_entry_point_is_no_fault() -> None:
 
 def test_the_process_that_is_started_is_judged() -> None:
     case = Case.model_validate_json(CASE.read_bytes())
-    given = {"NCCL_PXN_DISABLE": "1", "FI_EFA_FORK_SAFE": "1", "NCCL_IB_DISABLED": "1", "NCCL_PROTO": "simple"}
+    given = {"NCCL_PXN_DISABLE": "1", "FI_EFA_FORK_SAFE": "1", "NCCL_IB_DISABLED": "1", "NCCL_P2P_DISABLE": "1"}
     started = Entry(given={**given, "LD_PRELOAD": "/opt/libefa.so.1"}, removed=["FI_PROVIDER"])
     also = {"entry": started, "settings": Settings(assigned=[], absent=[])}
     case = case.model_copy(update={"measured": case.measured.model_copy(update=also)})
     checks = suite_here.checks(case)
-    for check, name in (("harmful", "NCCL_PROTO"), ("slow", "NCCL_PXN_DISABLE"), ("obsolete", "FI_EFA_FORK_SAFE")):
+    for check, name in (
+        ("harmful", "NCCL_P2P_DISABLE"),
+        ("slow", "NCCL_PXN_DISABLE"),
+        ("obsolete", "FI_EFA_FORK_SAFE"),
+    ):
         assert checks[f"environment.{check}"].found.startswith(f"set by the entry point: {name}=")
         assert f"leave {name} out of what its entry point sets" in checks[f"environment.{check}"].fix
     assert "NCCL_IB_DISABLED" in checks["environment.misspelt"].found

@@ -5,11 +5,13 @@ import shutil
 import socket
 import struct
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rdma_images.validate import linking
+from rdma_images.validate.ldcache import About, ReadOut
 from rdma_images.validate.probes import access, conditions, libraries, loader, tree
 
 OLD, NEW = "EFA_1.0 { global: efa_a; local: *; };", "EFA_1.4 { global: efa_b; } EFA_1.0;"
@@ -78,6 +80,38 @@ def test_symbols_are_not_looked_for_where_a_library_is_missing_or_large(
     efa.unlink()
     assert loader.closure(str(plugin))["missing"] == [efa.name]
     assert not loader.closure(str(plugin))["faults"]
+
+
+def test_of_a_large_library_the_symbols_of_nccl_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nccl = compiled(tmp_path, "libnccl.so.2", "int ncclAllReduce(void) { return 0; }")
+    code = "int ncclAllReduce(void); int ncclDevCommDestroy(void); int gone(void);"
+    code += "int f(void) { return ncclAllReduce() + ncclDevCommDestroy() + gone(); }"
+    torch = compiled(tmp_path, "libtorch_cuda.so", code, str(nccl), "-Wl,--unresolved-symbols=ignore-all")
+    told = [f"undefined symbol: {name} ({torch})" for name in ("gone", "ncclDevCommDestroy")]
+    assert computed(torch, libnccl_so_2=nccl) == told
+    monkeypatch.setattr(linking, "MOST_SIZE", 1)
+    assert computed(torch, libnccl_so_2=nccl) == told[1:]
+    assert linking.faults(str(torch), {"libnccl.so.2": str(nccl)}, {str(torch): linking.of(str(torch), 2)}) == []
+
+
+def test_what_is_preloaded_is_taken_for_its_soname(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("own", "first"):
+        (tmp_path / folder).mkdir()
+    own, first = (
+        compiled(tmp_path / folder, name, "int a(void) { return 0; }", "-Wl,-soname,libown.so.2")
+        for folder, name in (("own", "libown.so.2"), ("first", "libfirst.so"))
+    )
+    code, origin = "int a(void); int b(void) { return a(); }", "-Wl,--disable-new-dtags,-rpath,$ORIGIN/own"
+    asker = compiled(tmp_path, "libasks.so", code, str(own), origin)
+    tree = ReadOut({str(asker): About(("libown.so.2",), ("$ORIGIN/own",)), str(own): About(), str(first): About()}, {})
+    assert tree.closure(str(asker)) == ({"libown.so.2": str(own)}, [])
+    assert loader.closure(str(asker))["libraries"]["libown.so.2"] == str(own)
+    monkeypatch.setenv("LD_PRELOAD", str(first))
+    asked = loader.closure(str(asker))["libraries"]
+    assert str(own) not in asked.values()
+    assert str(first) in asked.values()
+    tree = replace(tree, preloaded={"libown.so.2": str(first)})
+    assert tree.closure(str(asker)) == ({"libown.so.2": str(first)}, [])
 
 
 def header(machine: int = 62, size: int = 2, order: int = 1, kind: int = 3, table: int = 0) -> bytes:

@@ -115,6 +115,14 @@ def test_a_plugin_says_its_version(tmp_path: Path, says: str, version: str) -> N
     assert (about["version"], about["exports"]) == (version, {"ncclNetPlugin_v": [8]})
 
 
+def test_a_plugin_that_has_its_words_in_its_data(tmp_path: Path) -> None:
+    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
+    source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
+    source.write_text('char word[] = "NET/OFI Initializing aws-ofi-nccl 1.21.1";\n')
+    subprocess.run([compiler, "-shared", "-fPIC", "-nostdlib", "-o", plugin, source], check=True)
+    assert libraries.about_plugin(str(plugin))["version"] == "1.21.1"
+
+
 @pytest.mark.parametrize(
     ("says", "opens"), [("Failed to find CUDA Runtime library: %s", ["libcudart.so"]), ("libcudart.so", [])]
 )
@@ -164,6 +172,28 @@ def test_a_plugin_shows_its_platform(tmp_path: Path, says: str, platform: bool |
     source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "NET/OFI Initializing {says}"; }}\n')
     subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
     assert libraries.about_plugin(str(plugin))["aws_platform"] is platform
+
+
+@pytest.mark.parametrize(("banner", "files"), [("aws-ofi-nccl 1.7.3-aws", 2), ("another plugin", 0)])
+def test_a_plugin_shows_its_topology_files(tmp_path: Path, banner: str, files: int) -> None:
+    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
+    source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
+    words = [banner, "/opt/ofi/share/aws-ofi-nccl/xml", "p4d-24xl-topo.xml", "p5.48xl-topo.xml", "%s/%s"]
+    source.write_text("".join(f'const char word{number}[] = "{word}";\n' for number, word in enumerate(words)))
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
+    found = libraries.about_plugin(str(plugin))["topologies"]
+    assert found == [f"/opt/ofi/share/aws-ofi-nccl/xml/{name}" for name in words[2:4]][:files]
+
+
+def test_what_is_wrong_with_a_topology_file(tmp_path: Path) -> None:
+    whole, bare, folder = tmp_path / "whole", tmp_path / "bare", tmp_path / "folder"
+    whole.write_text('<system version="1">\n<cpu numaid="0"\n arch="x86_64" vendor="AuthenticAMD">\n</cpu></system>')
+    bare.write_text('<system><cpu numaid="0" arch="x86_64"></cpu><cpu numaid="1"></cpu></system>')
+    folder.mkdir()
+    paths = [str(path) for path in (whole, bare, folder, tmp_path / "none")]
+    assert libraries.topology_faults(paths, libraries.text_of) == dict(
+        zip(paths[1:], ("no arch", "absent", "absent"), strict=True)
+    )
 
 
 def test_where_libibverbs_looks(tmp_path: Path) -> None:

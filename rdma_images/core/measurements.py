@@ -75,7 +75,8 @@ class PluginFile(Value):
     """A network or tuner plugin: its version if it is an aws-ofi-nccl, the ABIs it exports by kind, what it needs.
 
     `aws_platform` is whether an aws-ofi-nccl was built with the AWS platform, None for another plugin. `project` is
-    whose plugin it is by its own strings, "" where they do not say. `opens` are libraries that it opens by their names.
+    whose plugin it is by its own strings, "" where they do not say. `opens` are libraries that it opens by their names,
+    and `topologies` the files that it gives to NCCL, each on an instance type.
     """
 
     error: str = ""
@@ -85,6 +86,7 @@ class PluginFile(Value):
     exports: dict[str, list[int]] = Field(default_factory=dict)
     needed: list[str] = Field(default_factory=list)
     opens: list[str] = Field(default_factory=list)
+    topologies: list[str] = Field(default_factory=list)
 
 
 class Resolved(Value):
@@ -109,6 +111,7 @@ class Libraries(Value):
 
     `gpu_code` are the architectures that each program of nccl-tests holds code for, `libfabric` the version that each
     libfabric says of itself, "" where it does not, and `opens` what a libfabric opens by its name and does not find.
+    `topologies` are the plugins' topology files that NCCL cannot use: "absent", or "no arch" of a processor.
     """
 
     nccl: dict[str, NcclFile]
@@ -120,6 +123,7 @@ class Libraries(Value):
     verbs_looks_for: dict[str, list[str]]
     libfabric: dict[str, str] = Field(default_factory=dict)
     opens: dict[str, list[str]] = Field(default_factory=dict)
+    topologies: dict[str, str] = Field(default_factory=dict)
     method: str
 
 
@@ -156,6 +160,11 @@ class Packages(Value):
     rpm: dict[str, str]
     efa_installer: str = ""
 
+    @property
+    def installed(self) -> list[tuple[str, str]]:
+        """Each wheel and its version, once for every folder that it is in."""
+        return [wheel for folder in self.wheels.values() for wheel in folder.items()]
+
 
 class System(Value):
     """The system the probes found themselves in."""
@@ -179,14 +188,24 @@ class Setting(Value):
     reader: str  # see rdma_images/validate/probes/settings.py
 
 
+class Python(Value):
+    """A Python on PATH: the folder there, its names in it, and the folders of packages that it imports from."""
+
+    path: str
+    names: list[str]
+    folders: list[str]
+
+
 class Settings(Value):
     """What sets variables beside the environment, and the paths in variables that are not there.
 
+    `pythons` are those on PATH, in its order; none where what starts in the image may choose another.
     `without_path` is what the loader would find without LD_LIBRARY_PATH, by name; empty where that is not set.
     """
 
     assigned: list[Setting]
     absent: list[str]
+    pythons: list[Python] = Field(default_factory=list)
     without_path: dict[str, str] = Field(default_factory=dict)
 
 

@@ -1,7 +1,7 @@
 """What the dynamic loader would find, computed from files that were exported from an image: see ld.so(8).
 
 For images without Python. Where there is one, probes/loader.py asks the image's own loader, whose answer counts:
-it knows its build's default folders, its hardware's subfolders and /etc/ld.so.preload, which are not computed here.
+it knows its build's default folders and its hardware's subfolders, which are not computed here.
 Asking it needs a process inside, and an image without Python may hold nothing that could start one.
 """
 
@@ -39,6 +39,7 @@ class ReadOut:
     conditions: Mapping[str, str] = field(default_factory=dict)  # of real files that are no library of the machine
     cache: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     library_path: tuple[str, ...] = ()  # LD_LIBRARY_PATH
+    preloaded: Mapping[str, str] = field(default_factory=dict)  # by the name that a library then gets it for
 
     def real(self, path: str) -> str:
         """`path` with every link on the way followed; a loop of links ends where it stands."""
@@ -89,7 +90,10 @@ class ReadOut:
         return tuple(dict.fromkeys((*(posixpath.dirname(self.real(path)) for path in LOADERS), *DEFAULT)))
 
     def closure(self, path: str) -> tuple[dict[str, str], list[str]]:
-        """Every library that `path` pulls in, by name, and the names that nothing answers to."""
+        """Every library that `path` pulls in, by name, and the names that nothing answers to.
+
+        What is preloaded is there under its soname before anything is searched for.
+        """
         found: dict[str, str] = {}
         missing: list[str] = []
         todo = [(name, path) for name in self.libraries.get(path, About()).needed]
@@ -97,7 +101,7 @@ class ReadOut:
             name, asker = todo.pop(0)
             if name in found or name in missing:
                 continue
-            real = self.find(name, asker)
+            real = self.preloaded.get(name) or self.find(name, asker)
             if real:
                 found[name] = real
                 todo += [(needed, real) for needed in self.libraries.get(real, About()).needed]

@@ -13,20 +13,22 @@ from rdma_images.validate.probes import elf
 VERDEF, VERNEED, DYNSYM = 0x6FFFFFFD, 0x6FFFFFFE, 11  # section types, elf.h
 WEAK_VERSION, WEAK_SYMBOL, LOCAL_SYMBOL = 2, 2, 0
 MOST_VERSIONS = 4096  # of one library: libc has some 50
-MOST_SIZE = 64 << 20  # bytes of a library whose symbols are read
+MOST_SIZE = 64 << 20  # bytes of a library all of whose symbols are read
+OF_NCCL = b"nccl"  # how those begin that are read of any
 
 
 @dataclass(frozen=True)
 class Linking:
     """`wants` are versions by the library that must define them, `defines` a library's own; symbols are plain names.
 
-    `undefined` and `defined` are None where there are too many to look at.
+    Of a library that is not read as a `whole` the symbols are NCCL's alone.
     """
 
     wants: Mapping[str, tuple[str, ...]]
     defines: frozenset[str]
-    undefined: frozenset[str] | None
-    defined: frozenset[str] | None
+    undefined: frozenset[str]
+    defined: frozenset[str]
+    whole: bool = True
 
 
 def of(path: str, size: int) -> Linking:
@@ -37,12 +39,13 @@ def of(path: str, size: int) -> Linking:
         for library, version in _wanted(data, sections):
             wants.setdefault(library, []).append(version)
         defines = frozenset(_defined_versions(data, sections))
-        symbols = list(_symbols(data, sections)) if size <= MOST_SIZE else None
+        symbols = list(_symbols(data, sections, b"" if size <= MOST_SIZE else OF_NCCL))
     return Linking(
         {library: tuple(versions) for library, versions in wants.items()},
         defines,
-        None if symbols is None else frozenset(name for name, defined, weak in symbols if not defined and not weak),
-        None if symbols is None else frozenset(name for name, defined, _ in symbols if defined),
+        frozenset(name for name, defined, weak in symbols if not defined and not weak),
+        frozenset(name for name, defined, _ in symbols if defined),
+        size <= MOST_SIZE,
     )
 
 
@@ -64,13 +67,13 @@ def faults(path: str, found: Mapping[str, str], linkings: Mapping[str, Linking])
 
 
 def _undefined(path: str, mapped: list[str], linkings: Mapping[str, Linking]) -> list[str]:
-    """The symbols of `path` that nothing defines; none where the symbols of a library were not read."""
-    own = linkings[path].undefined if path in linkings else None
-    offered = [linkings[file].defined if file in linkings else None for file in mapped]
-    if own is None or None in offered:
+    """The symbols of `path` that nothing defines: of NCCL's alone where not all of a library were read."""
+    if not linkings.keys() >= set(mapped):
         return []
-    missing = own.difference(*(names for names in offered if names is not None))
-    return [f"undefined symbol: {name} ({path})" for name in sorted(missing)]
+    read = [linkings[file] for file in mapped]
+    missing = read[0].undefined.difference(*(one.defined for one in read))
+    known = "" if all(one.whole for one in read) else OF_NCCL.decode()
+    return [f"undefined symbol: {name} ({path})" for name in sorted(missing) if name.startswith(known)]
 
 
 def _wanted(data: Any, sections: list[elf.Section]) -> Iterator[tuple[str, str]]:
@@ -101,11 +104,12 @@ def _chain(data: Any, start: int, form: str, following: int) -> Iterator[tuple[i
     raise ValueError("versions beyond measure")
 
 
-def _symbols(data: Any, sections: list[elf.Section]) -> Iterator[tuple[str, bool, bool]]:
-    """Each global symbol: its name, whether it is defined here, whether it is weak."""
+def _symbols(data: Any, sections: list[elf.Section], begin: bytes) -> Iterator[tuple[str, bool, bool]]:
+    """Each global symbol whose name begins so: its name, whether it is defined here, whether it is weak."""
     for section in (one for one in sections if one.kind == DYNSYM):
         strings = sections[section.link].offset
-        for at in elf.rows(section, elf.SYMBOL, elf.MOST_SYMBOLS):
-            name, info, _, defined_in = struct.unpack_from("<IBBH", data, at)
-            if name and info >> 4 != LOCAL_SYMBOL:
-                yield elf.text(data, strings + name), bool(defined_in), info >> 4 == WEAK_SYMBOL
+        for row in elf.rows(section, elf.SYMBOL, elf.MOST_SYMBOLS):
+            name, info, _, defined_in = struct.unpack_from("<IBBH", data, row)
+            at = strings + name
+            if name and info >> 4 != LOCAL_SYMBOL and data[at : at + len(begin)] == begin:
+                yield elf.text(data, at), bool(defined_in), info >> 4 == WEAK_SYMBOL

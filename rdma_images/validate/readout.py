@@ -9,7 +9,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -22,12 +22,24 @@ from rdma_images.core.stream import CHUNK
 from rdma_images.validate import linking, transport
 from rdma_images.validate.answers import lost, measured
 from rdma_images.validate.ldcache import About, ReadOut, cache
-from rdma_images.validate.probes import conditions, elf, leftovers, libraries, measure, packages, settings, system, tree
+from rdma_images.validate.probes import (
+    conditions,
+    elf,
+    leftovers,
+    libraries,
+    measure,
+    packages,
+    pythons,
+    settings,
+    system,
+    tree,
+)
 
 SHARED = re.compile(r".*\.so(\.[\w.]+)?")
 KEPT = re.compile(  # small files that are read where they lie
     r"/var/lib/dpkg/status(?:\.d/.+)?|/etc/ld\.so\.cache|/(?:etc|usr/lib)/os-release|.*\.dist-info/METADATA|.*/nccl\.h"
-    r"|/opt/amazon/efa_installed_packages|/etc/(?:passwd|group)|"
+    r"|.*/[\w.-]+-topo\.xml"
+    r"|/opt/amazon/efa_installed_packages|/etc/(?:passwd|group)|.*/pyvenv\.cfg|"
     + settings.PLACES.pattern
     + "|"
     + settings.LAUNCHERS.pattern
@@ -232,6 +244,11 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
     opens = {path: [n for n in names if not tree_of.find(n, path)] for path, names in taken.opens.items()}
     opened = (libraries.FABRIC, libraries.PROVIDER)
     closed |= set(libraries.transports(found)) | {path for name in opened for path in libraries.real_files(found, name)}
+    preloaded = _preloads(taken, subject)
+    resolved |= {word: _resolved(tree_of, word, "") for word in preloaded}
+    closed |= {file for word in preloaded if (file := resolved[word]["file"])}
+    closed |= set(libraries.modules(found, lambda path: taken.shared.get(path, {"needed": []})["needed"]))
+    topologies = [path for about in taken.plugins.values() for path in about.get("topologies", ())]
     at = {str(taken.root / p.lstrip("/")): p for p in libraries.real_files(found, libraries.HEADER)}
     return {
         "nccl": taken.nccl,
@@ -242,6 +259,7 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
         "verbs_looks_for": taken.verbs,
         "libfabric": taken.libfabric,
         "opens": {path: names for path, names in opens.items() if names},
+        "topologies": libraries.topology_faults(topologies, lambda path: _text(tree_of, taken, path)),
         "method": METHOD,
     }
 
@@ -249,7 +267,7 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
 def _read_out(taken: Taken, subject: Subject, library_path: str | None = None) -> ReadOut:
     """What decides what the loader finds; `library_path` takes the place of the image's LD_LIBRARY_PATH."""
     folders = subject.environment.get("LD_LIBRARY_PATH", "") if library_path is None else library_path
-    return ReadOut(
+    found = ReadOut(
         libraries={
             path: About(tuple(about["needed"]), tuple(about["rpath"]), tuple(about["runpath"]))
             for path, about in taken.shared.items()
@@ -259,6 +277,16 @@ def _read_out(taken: Taken, subject: Subject, library_path: str | None = None) -
         cache=cache(_kept(taken, "/etc/ld.so.cache")),
         library_path=tuple(filter(None, folders.split(":"))),
     )
+    files = [file for word in _preloads(taken, subject) if (file := found.find(word)) in taken.shared]
+    return replace(found, preloaded={taken.shared[file]["soname"] or name_of(file): file for file in files[::-1]})
+
+
+def _preloads(taken: Taken, subject: Subject) -> list[str]:
+    """What the loader maps before all else, by path or name: LD_PRELOAD, then /etc/ld.so.preload; see ld.so(8)."""
+    lines = _kept(taken, settings.OF_LOADER).decode("utf-8", "replace").splitlines()
+    words = re.split(r"[:\s]+", subject.environment.get("LD_PRELOAD", ""))
+    words += [word for line in lines for word in re.split(r"[:\s]+", line.partition("#")[0])]
+    return list(dict.fromkeys(filter(None, words)))
 
 
 def _settings(taken: Taken, subject: Subject) -> dict[str, Any]:
@@ -278,10 +306,26 @@ def _settings(taken: Taken, subject: Subject) -> dict[str, Any]:
     return {
         "assigned": found + settings.assigned(started, environment, "launcher"),
         "absent": settings.absent(environment, found, there),
+        "pythons": []
+        if pythons.activated(settings.of_shells(texts), subject.entrypoint)
+        else _pythons(environment.get("PATH", ""), taken, without),
         "without_path": {name: without.find(name) for name in settings.asked(environment) if name != "libcuda.so.1"}
         if environment.get("LD_LIBRARY_PATH")
         else {},
     }
+
+
+def _pythons(path: str, taken: Taken, tree_of: ReadOut) -> list[dict[str, Any]]:
+    """The Pythons on PATH, see pythons.on_path."""
+    cut = (file.partition("-packages/") for file in taken.files)
+    folders = sorted({f"{before}-packages" for before, inside, _ in cut if inside})
+    of_tree = pythons.Tree(
+        tree_of.real,
+        lambda file: tree_of.real(file) in taken.files,
+        lambda file: _kept(taken, file).decode("utf-8", "replace"),
+        lambda prefix: [one for one in folders if one.startswith(f"{prefix}/lib")],
+    )
+    return pythons.on_path(path, of_tree)
 
 
 def _condition(tree_of: ReadOut, taken: Taken, path: str) -> str:
@@ -307,6 +351,12 @@ def _closure(tree_of: ReadOut, path: str, linkings: dict[str, linking.Linking]) 
     if not faults and not missing:
         faults = linking.faults(path, found, linkings)
     return {"libraries": found, "missing": missing, "faults": faults, "error": ""}
+
+
+def _text(tree_of: ReadOut, taken: Taken, path: str) -> str | None:
+    """What is in a small file, with links followed; None where there is none."""
+    real = tree_of.real(path)
+    return _kept(taken, real).decode("utf-8", "replace") if real in taken.files else None
 
 
 def _kept(taken: Taken, path: str) -> bytes:

@@ -79,11 +79,13 @@ def exported(path: str, pattern: Pattern[bytes]) -> list[str]:
 def words(path: str, pattern: Pattern[bytes]) -> list[str]:
     """Every distinct match of `pattern` in the read-only data of the ELF file at `path`, sorted.
 
+    Where it has none, in its data: tcc puts constants there.
     Raises as `library` does.
     """
     found: set[bytes] = set()
     with opened(path) as data:
-        for part in [section for section in sections_of(data, path) if section.name == ".rodata"][:1]:
+        parts = {section.name: section for section in sections_of(data, path) if section.name in (".rodata", ".data")}
+        for part in [parts[name] for name in (".rodata", ".data") if name in parts][:1]:
             for match in pattern.finditer(data, part.offset, part.offset + part.size):
                 _keep(match, found)
     return sorted(word.decode("ascii", "replace") for word in found)

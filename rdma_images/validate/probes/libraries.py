@@ -40,13 +40,20 @@ PROJECTS = {
     "nccl-fastsocket": re.compile(rb"(?<=\0)FastSocket(?=\0)"),
 }
 OFI_ON_AWS = re.compile(rb"Configuring AWS-specific options")
+# Where a plugin for AWS looks for the topology of an instance type, and the files that it gives NCCL: XML_DIR and
+# `.topology` in src/platform-aws.c(pp), 1.7.0 to 1.21.1.
+XML_FOLDER = re.compile(rb"/[\w.+/-]{1,200}/xml(?=\0)")
+XML_FILE = re.compile(rb"[\w.-]{1,60}-topo\.xml(?=\0)")
+XML_KEPT = 1 << 20  # characters: the longest has some 6,000
+PROCESSOR = re.compile(r"<cpu\b[^>]*>")
 # What a plugin opens by its name, after the message of each that does: src/nccl_ofi_cuda.c(pp), 1.5.0 to 1.22.0. Those
 # of configure's --enable-cudart-dynamic do, and all before it had the switch; the others have no such message.
 OPENS = {"libcudart.so": re.compile(rb"Failed to find CUDA Runtime library")}
 # The same of a libfabric that was configured with --enable-cuda-dlopen, as AWS's is: src/hmem_cuda.c, 1.11 to 2.6.0.
 FABRIC_OPENS = {"libcudart.so": re.compile(rb"Failed to dlopen libcudart\.so")}
 OF_SYSTEM = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1", "libcuda.so.1", "libmlx5.so.1")
-ASKED = ("libnccl.so.2", "libnccl-profiler.so", *OF_SYSTEM)  # NCCL opens a profiler without being asked
+# NCCL opens a profiler without being asked, and the plugin GDRCopy by this name: src/nccl_ofi_gdrcopy.cpp, from 1.18.0.
+ASKED = ("libnccl.so.2", "libnccl-profiler.so", "libgdrapi.so", *OF_SYSTEM)
 PROVIDER = re.compile(r"lib\w+-(?:rdmav\d+|fi)\.so")  # of libibverbs, and of libfabric
 # What opens a network without NCCL: NIXL's backends, UCX's modules for RDMA, NVSHMEM's transport for libfabric.
 TRANSPORT = re.compile(
@@ -57,6 +64,8 @@ LIBFABRIC = re.compile(r"libfabric\.so(\.\d+)*")
 # What fi_tostr() says of itself, ofiwg/libfabric src/fi_tostr.c: "2.4.0amzn1.0" in AWS's builds.
 LIBFABRIC_VERSION = re.compile(rb"(?<=\0)\d+\.\d+\.\d+(?:amzn[\d.]+|rc\d+)?(?=\0)")
 NO_FILES = (*conditions.SPECIAL, "folder")
+NEEDS_CUDA = re.compile(r"lib(?:cudart|c10_cuda|torch_cuda)\.so")
+MOST_MODULES = 100
 TORCH_CUDA = re.compile(r"libtorch_cuda(?:_cpp)?\.so")
 TORCH = ("libtorch_cuda.so", "libtorch_cuda_cpp.so", "libtorch_python.so", "libc10_cuda.so", "libtorch_global_deps.so")
 
@@ -81,11 +90,13 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     opens = {path: [n for n in names if not loaders.resolved(n, path)["file"]] for path, names in opens.items()}
     opening = {name: path for path, about in plugins.items() for name in about.get("opens", ())}
     resolved.update({name: loaders.resolved(name, path) for name, path in opening.items()})
+    topologies = [path for about in plugins.values() for path in about.get("topologies", ())]
     tools_found = [path for path in map(tools.found, ("fi_info", "ibv_devinfo")) if path]
     opened = real_files(files, PROVIDER) + transports(files)
     closed = ours + real_files(files, FABRIC) + nccls + list(plugins) + opened + tools_found
     closures = {path: loaders.closure(path, binds(path)) for path in dict.fromkeys(closed)}
-    closures.update({path: loaders.closure(path, bound=False) for path in torch_libraries()})
+    unbound = torch_libraries() + modules(files, needed)
+    closures.update({path: loaders.closure(path, bound=False) for path in unbound})
     return {
         "nccl": about_nccls,
         "plugins": plugins,
@@ -96,6 +107,7 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "verbs_looks_for": verbs_looks_for(files),
         "libfabric": {path: libfabric_version(path) for path in real_files(files, LIBFABRIC)},
         "opens": {path: names for path, names in opens.items() if names},
+        "topologies": topology_faults(topologies, text_of),
         "method": "the image's loader",
     }
 
@@ -155,7 +167,26 @@ def real_files(files: dict[str, dict[str, Any]], name: re.Pattern[str]) -> list[
 
 def transports(files: dict[str, dict[str, Any]]) -> list[str]:
     """The regular files among `files` that open a network without NCCL, and modules of Python that call NCCL."""
-    return real_files(files, TRANSPORT) + sorted(p for p in files if tree.EXTENSION.fullmatch(p) and is_file(files[p]))
+    return real_files(files, TRANSPORT) + real_paths(files, tree.EXTENSION)
+
+
+def real_paths(files: dict[str, dict[str, Any]], path: re.Pattern[str]) -> list[str]:
+    """The regular files (not links) among `files` whose whole path matches."""
+    return sorted(p for p, about in files.items() if path.fullmatch(p) and is_file(about))
+
+
+def modules(files: dict[str, dict[str, Any]], needed: Callable[[str], list[str]]) -> list[str]:
+    """The modules of Python among `files` that need CUDA's runtime or torch; `needed` are the names of a path."""
+    named = set(real_paths(files, tree.MODULE)).difference(real_paths(files, tree.EXTENSION))
+    return [path for path in sorted(named) if any(map(NEEDS_CUDA.match, needed(path)))][:MOST_MODULES]
+
+
+def needed(path: str) -> list[str]:
+    """What a library names as needed; nothing where it cannot be read."""
+    try:
+        return list(elf.library(path)["needed"])
+    except (OSError, elf.NotElf):
+        return []
 
 
 def is_file(about: dict[str, Any]) -> bool:
@@ -230,6 +261,8 @@ def about_plugin(path: str) -> dict[str, Any]:
         banners = [banner.split()[-1] for banner in elf.words(path, OFI_BANNER)]
         on_aws = elf.words(path, OFI_ON_AWS)
         opens = [name for name, said in OPENS.items() if elf.words(path, said)]
+        files = elf.words(path, XML_FILE)
+        topologies = [f"{folder}/{name}" for folder in elf.words(path, XML_FOLDER) for name in files]
         others = (name for name, said in PROJECTS.items() if elf.words(path, said))
         project = "aws-ofi-nccl" if banners else next(others, "")
     except (OSError, elf.NotElf) as error:
@@ -242,7 +275,32 @@ def about_plugin(path: str) -> dict[str, Any]:
         "exports": {kind: elf.numbers(names, kind) for kind in ABIS if elf.numbers(names, kind)},
         "needed": about["needed"],
         "opens": opens,
+        "topologies": topologies if banners else [],
     }
+
+
+def topology_fault(text: str | None) -> str:
+    """Why NCCL cannot use a topology file: "absent" without a text, "no arch" of a processor; "" where it can."""
+    if text is None:
+        return "absent"
+    return "" if all(" arch=" in processor for processor in PROCESSOR.findall(text)) else "no arch"
+
+
+def topology_faults(paths: list[str], text: Callable[[str], str | None]) -> dict[str, str]:
+    """Those of `paths` that are no topology files for NCCL, and why; `text` reads a file, None where there is none."""
+    faults = {path: topology_fault(text(path)) for path in paths}
+    return {path: fault for path, fault in faults.items() if fault}
+
+
+def text_of(path: str) -> str | None:
+    """What is in a regular file; None where there is none that can be read."""
+    try:
+        if not os.path.isfile(path):
+            return None
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(XML_KEPT)
+    except OSError:
+        return None
 
 
 def headers(paths: list[str]) -> dict[str, str]:

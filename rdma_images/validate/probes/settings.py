@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rdma_images.validate.probes import libraries, loader
+from rdma_images.validate.probes import libraries, loader, pythons
 
 NAME = r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_(?:VISIBLE|LAUNCH)|LD|NVSHMEM|TORCH_NCCL|OMPI_MCA)_\w+"
 OURS = re.compile(NAME)
@@ -92,6 +92,7 @@ def settings(entry: Sequence[str] = ()) -> dict[str, Any]:
     return {
         "assigned": found + assigned(started, environment, "launcher"),
         "absent": absent(environment, found, os.path.exists),
+        "pythons": [] if pythons.activated(of_shells(read), entry) else pythons.here(environment.get("PATH", "")),
         "without_path": _without_path() if environment.get("LD_LIBRARY_PATH") else {},
     }
 
@@ -133,6 +134,11 @@ def launchers() -> list[str]:
     folders += [os.path.join(folder, "sagemaker_training") for folder in sys.path]
     found = [os.path.join(folder.rstrip("/") or "/", name) for folder in folders for name in sorted(_listed(folder))]
     return [path for path in dict.fromkeys(found) if LAUNCHERS.fullmatch(path)][:MOST_SCRIPTS]
+
+
+def of_shells(texts: Texts) -> list[tuple[str, str]]:
+    """Those that shells read, and what the entry point runs."""
+    return [(path, text) for path, text in texts if _reader(path, {}) == "shell"]
 
 
 def scripts(entry: Sequence[str]) -> list[str]:

@@ -12,21 +12,28 @@ from rdma_images.validate.probes import access, conditions, leftovers
 
 WANTED = re.compile(
     r"""lib(?:nccl|nccom|fabric|efa|ibverbs|rdmacm|erdma|mlx[45]|cuda|nvidia-ml|nvidia-ptxjitcompiler|cudart|cublas|cublasLt|cudnn|cufft|curand
-        |cusolver|cusparse|cusparseLt|nvJitLink|nvrtc|nvshmem_host|cupti|cufile)(?:[-_][\w.-]+)?\.so(?:\.[\d.]+)?
+        |cusolver|cusparse|cusparseLt|nvJitLink|nvrtc|nvshmem_host|cupti|cufile|gdrapi)(?:[-_][\w.-]+)?\.so(?:\.[\d.]+)?
     | lib[\w]+-rdmav\d+\.so
     | lib[\w]+-fi\.so
     | lib(?:plugin_[A-Z]\w*|nixl(?:_\w+)?|serdes|uc[pst]|uct_\w+|tensorrt_llm_nixl_wrapper|torch_cuda(?:_cpp)?)
         (?:-[0-9a-f]{8})?\.so(?:\.[\d.]+)?
     | nvshmem_transport_libfabric\.so(?:\.[\d.]+)?
+    | libpython3\.\d+\.so(?:\.[\d.]+)?
     | nccl\.h
     | \w+_perf
     | eadm | mpirun | ssh | rsh
     | [\w-]+\.driver""",
     re.VERBOSE,
 )
-# Modules and programs of Python packages that open a network by themselves, or call NCCL.
+# Modules and programs of Python packages that open a network by themselves, or call NCCL or MPI.
 EXTENSION = re.compile(
-    r".*-packages/(?:mooncake/(?:[\w.-]+\.so|mooncake_\w+)|deep_ep_cpp[\w.-]*\.so|cupy_backends/cuda/libs/nccl\.[\w.-]*so)"
+    r".*-packages/(?:mooncake/(?:[\w.-]+\.so|mooncake_\w+)|deep_ep_cpp[\w.-]*\.so|uccl/ep[\w.-]*\.so"
+    r"|cupy_backends/cuda/libs/nccl\.[\w.-]*so|horovod/torch/mpi_lib[\w.-]*\.so|mpi4py/MPI\.cpython[\w.-]*so)"
+)
+# Modules of Python packages that may be compiled for one CUDA or torch, by the names that such modules have.
+MODULE = re.compile(
+    r".*-packages/(?!torch/)(?:\w+/){0,4}(?:\w*(?:_cuda|_cpp|_torch|_backend|_ops)|(?:\w*_)?C(?:_\w+)?|_qattn\w*|cumem_allocator)"
+    r"(?:\.cpython-[\w-]+|\.abi3)?\.so"
 )
 SKIPPED = {"/proc", "/sys", "/dev"}
 OF_A_USER = re.compile(r"/tmp|/root|/home/[^/]+")  # folders that a user may need to write to
@@ -99,7 +106,7 @@ def summary(
             owned[entry.path] = access.Owned(entry.mode, entry.owner, entry.group)
         name = os.path.basename(entry.path)
         is_file = stat.S_ISREG(entry.mode)
-        wanted = WANTED.fullmatch(name) or EXTENSION.fullmatch(entry.path)
+        wanted = WANTED.fullmatch(name) or EXTENSION.fullmatch(entry.path) or MODULE.fullmatch(entry.path)
         if (not stat.S_ISDIR(entry.mode) or ".so" in name) and wanted:
             libraries[entry.path] = {
                 "size": entry.size,

@@ -1,0 +1,83 @@
+"""The Pythons on PATH, on this machine and in folders made for it; modules of Python that are compiled for CUDA."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdma_images.validate.probes import libraries, pythons, tree
+
+
+def test_this_python_is_found_with_its_packages() -> None:
+    own = Path(sys.prefix)
+    (found,) = pythons.here(str(own / "bin"))
+    assert found["path"] == str(own / "bin")
+    assert set(found["names"]) <= {"python", "python3"}
+    assert set(found["folders"]) & {str(Path(folder).resolve()) for folder in sys.path}
+
+
+def made(root: Path, prefix: str, *versions: str) -> Path:
+    """A folder of programs, python3 a link to the first of these versions, each with its folder of packages."""
+    programs = root / prefix / "bin"
+    programs.mkdir(parents=True)
+    for version in versions:
+        (programs / f"python{version}").touch()
+        (root / prefix / "lib" / f"python{version}" / "site-packages").mkdir(parents=True)
+    (programs / "python3").symlink_to(f"python{versions[0]}")
+    return programs
+
+
+def test_a_python_has_the_packages_of_its_own_version(tmp_path: Path) -> None:
+    programs = made(tmp_path, "own", "3.11", "3.12")
+    own = str(tmp_path / "own/lib/python3.11/site-packages")
+    found = {"path": str(programs), "names": ["python3"], "folders": [own]}
+    assert pythons.here(f"relative:{programs}:{programs}/:{tmp_path}/none") == [found]
+    (programs / "python3").unlink()
+    assert pythons.here(str(programs)) == []
+    (programs / "python").touch()
+    every = [str(tmp_path / f"own/lib/python{version}/site-packages") for version in ("3.11", "3.12")]
+    assert pythons.here(str(programs)) == [{"path": str(programs), "names": ["python"], "folders": every}]
+
+
+@pytest.mark.parametrize(("says", "both"), [("= true", True), (" = True  ", True), ("= false", False), ("", False)])
+def test_a_virtual_environment_says_whether_it_has_the_packages_of_its_base(
+    tmp_path: Path, says: str, both: bool
+) -> None:
+    base = made(tmp_path, "base", "3.11")
+    programs = made(tmp_path, "own", "3.11")
+    (programs / "python3").unlink()
+    (programs / "python3").symlink_to(base / "python3")
+    (tmp_path / "own/pyvenv.cfg").write_text(f"home = {base}\ninclude-system-site-packages {says}\n")
+    folders = [str(tmp_path / place / "lib/python3.11/site-packages") for place in ("own", "base")]
+    assert pythons.here(str(programs))[0]["folders"] == folders[: 1 + both]
+
+
+@pytest.mark.parametrize(
+    ("name", "asks", "read"),
+    [
+        ("flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so", "libcudart.so.12", True),
+        ("vllm/_moe_C.abi3.so", "libtorch_cuda.so", True),
+        ("sgl_kernel/sm90/common_ops.abi3.so", "libc10_cuda.so", True),
+        ("transformer_engine_torch.cpython-312-x86_64-linux-gnu.so", "libcudart.so.13", True),
+        ("xformers/_C.so", "libcudart.so.12", True),
+        ("yaml/_yaml_C.so", "libyaml.so.0", False),
+        ("numpy/_core/_multiarray_umath.cpython-312-x86_64-linux-gnu.so", "libcudart.so.12", False),
+        ("torch/_C.cpython-312-x86_64-linux-gnu.so", "libcudart.so.12", False),
+        ("deep_ep_cpp.so", "libcudart.so.12", False),
+    ],
+)
+def test_modules_that_are_compiled_for_cuda(name: str, asks: str, read: bool) -> None:
+    path = f"/opt/venv/lib/python3.12/site-packages/{name}"
+    files: dict[str, dict[str, Any]] = {
+        path: {"size": 1, "target": "", "condition": ""},
+        f"/link-packages/{name}": {"target": path},
+    }
+    assert libraries.modules(files, lambda _: [asks]) == [path] * read
+    assert bool(tree.MODULE.fullmatch(path)) is (read or name.startswith(("yaml", "deep_ep")))
+
+
+def test_what_a_library_needs(tmp_path: Path) -> None:
+    (tmp_path / "text.so").write_text("no library")
+    assert libraries.needed(str(tmp_path / "text.so")) == libraries.needed(str(tmp_path / "gone.so")) == []
+    assert "libc.so.6" in libraries.needed(str(Path(sys.executable).resolve()))
