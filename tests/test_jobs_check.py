@@ -123,7 +123,7 @@ def test_nothing_is_wrong_with_what_is_right(tmp_path: Path, text: str) -> None:
         (WORKER, "backoffLimit: 0", "backoffLimit: 20", "measurement.retries"),
         (WORKER, f"@sha256:{'5e' * 32}", ":latest", "image.tag"),
         (WORKER, "- name: NCCL_DEBUG\n", "- name: NCCL_DEBUGG\n", "environment.misspelt"),
-        (WORKER, "- name: NCCL_DEBUG\n", "- name: NCCL_PROTO\n", "environment.harmful"),
+        (WORKER, "- name: NCCL_DEBUG\n", "- name: NCCL_PROTO\n", "environment.slow"),
         (WORKER, "- name: NCCL_DEBUG\n", "- name: NCCL_BUFFSIZE\n", "environment.obsolete"),
         (WORKER, "- name: NCCL_DEBUG\n", "- name: LD_LIBRARY_PATH\n", "environment.library-path"),
         (TRAIN_JOB, "", "", "trainjob.resources"),
@@ -182,6 +182,14 @@ def test_a_plugin_is_looked_up_in_the_images_report(tmp_path: Path, variable: st
     assert all(told in one for one in what)
 
 
+def test_what_old_releases_refuse_is_no_fault_of_a_job(tmp_path: Path) -> None:
+    """The image's versions are not known here."""
+    debug = '- name: NCCL_DEBUG\n                  value: "INFO"\n'
+    assert debug in WORKER
+    text = WORKER.replace(debug, debug.replace("NCCL_DEBUG", "OFI_NCCL_PROTOCOL").replace("INFO", "rdma"))
+    assert "environment.harmful" not in {one.rule for one in found(tmp_path, text)}
+
+
 @pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize("old", ["-x NCCL_DEBUG \\\n", "- /etc/mpi/hostfile\n"])
 def test_what_mpirun_sets_is_read_as_well(tmp_path: Path, old: str) -> None:
@@ -203,7 +211,7 @@ def test_a_plugin_of_an_image_without_a_report_is_not_checked(tmp_path: Path) ->
         (SBATCH, "job.sbatch", "export NCCL_DEBUG=INFO", "export NCCL_DEBUG=INFO NCCL_NET=Socket", "tcp.override"),
         (ARENA, "submit.sh", "--device=aliyun/erdma=1", "--rdma", "arena.rdma"),
         (SAGEMAKER, "request.json", '"VpcConfig"', '"NoVpcConfig"', "sagemaker.vpc"),
-        (SAGEMAKER, "request.json", '"NCCL_DEBUG":', '"NCCL_PROTO":', "environment.harmful"),
+        (SAGEMAKER, "request.json", '"NCCL_DEBUG":', '"NCCL_PROTO":', "environment.slow"),
     ],
 )
 def test_a_fault_in_a_script_or_a_request(tmp_path: Path, text: str, name: str, old: str, new: str, rule: str) -> None:

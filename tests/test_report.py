@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from rdma_images import report as reports
+from rdma_images.core.case import Expected
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.model import Check
 from rdma_images.core.paths import PROJECT
@@ -188,6 +189,13 @@ def test_the_table() -> None:
 def test_the_table_says_that_a_report_was_kept() -> None:
     assert "kept from" not in sum_of(report(PASSED))
     assert "kept from 2026-11-21T09:00:00+00:00" in sum_of(replace(report(PASSED), reused=True))
+
+
+def test_the_sum_says_that_an_image_is_for_neither_fabric() -> None:
+    said = replace(report(PASSED), facts=CASE.model_copy(update={"expected": Expected(fabric=None, because="no sign")}))
+    assert sum_of(said).endswith("; not checked for EFA or eRDMA: no sign")
+    assert "EFA" not in sum_of(report(PASSED))
+    assert "EFA" not in sum_of(replace(report(PASSED), facts=None))
 
 
 def test_a_warning_alone_passes() -> None:

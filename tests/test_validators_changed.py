@@ -12,6 +12,8 @@ NCCL, TORCH = f"{S}/nvidia/nccl/lib/libnccl.so.2", "/opt/venv/lib/python3.13/sit
 FILE, LACKS = {"size": 1, "target": ""}, {"missing": ["libgone.so.9"]}
 LARGE = {"size": 2 << 20, "target": ""}
 NO_TORCH = {"torch": None, "missing": {"torch": "it crashed"}}
+NOT_STARTED = {"torch": None, "missing": dict.fromkeys(("torch", "tools"), "nothing can be started")}
+ELSEWHERE = {"platform": "linux/riscv64"}
 TOOL = {"path": "/usr/bin/ibv_devinfo", "rc": 0, "out": "", "err": "", "timed_out": False, "seconds": 0.0}
 THE_SAME = {"libibverbs.so.1": f"{LIB}/libibverbs.so.1.14.56.1"}
 DEVICES: dict[str, Any] = {
@@ -113,6 +115,13 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("plugin.found", {"environment": {"NCCL_NET_PLUGIN": "gone"}}, "failed: no gone and no libnccl-net-gone.so;"),
     ("torch.imports", {"measured": NO_TORCH}, "failed: it crashed"),
     ("torch.imports", {"measured": NO_TORCH, "wheels": {"torch": None}}, "skipped: the image has no torch"),
+    ("torch.imports", {"measured": NOT_STARTED}, "failed: nothing can be started"),
+    (
+        "torch.imports",
+        {"subject": ELSEWHERE, "measured": NOT_STARTED},
+        "skipped: nothing can be started, on a machine of another architecture",
+    ),
+    ("torch.imports", {"subject": ELSEWHERE, "measured": NO_TORCH}, "failed: it crashed"),  # in an emulator
     ("torch.imports", {"measured": NO_TORCH, "closures": {TORCH: LACKS}}, "skipped: libraries that torch needs"),
     ("torch.imports", {"measured": NO_TORCH, "closures": {NCCL: LACKS}}, "skipped: NCCL is missing or lacks"),
     ("torch.imports", {"closures": {TORCH: LACKS}}, "passed"),

@@ -1,12 +1,13 @@
 """What single validators make of the good case with other labels, libraries or packages."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rdma_images.core.case import Case
+from rdma_images.core.case import Case, Expected
 from rdma_images.core.measurements import Libraries, Packages, Tree
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from validators import test_labels as labels_suite
@@ -61,6 +62,138 @@ def parts(of: Case) -> tuple[Tree, Libraries, Packages]:
     assert tree
     assert packages
     return tree, tree.libraries, packages
+
+
+XML = "/opt/amazon/ofi-nccl/share/aws-ofi-nccl/xml"
+P5, G5 = f"{XML}/p5.48xl-topo.xml", f"{XML}/g5.48xl-topo.xml"
+NO_PLUGIN = library("plugins", value={})
+ERDMA = (("measured", "tree", "files", "libraries", f"{LIB}/libibverbs/liberdma-rdmav34.so"), FILE)
+
+
+def for_neither(of: Case) -> Case:
+    """The same without a sign of a fabric."""
+    return of.model_copy(update={"expected": Expected(fabric=None, because="no sign")})
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ([library("topologies", value={})], ""),
+        ([library("topologies", value={G5: "no arch"})], ""),  # the plugin's own, and nobody's report names it
+        ([library("topologies", value={P5: "no arch"})], f"{P5} has processors without arch"),
+        ([library("topologies", value={P5: "absent", G5: "absent"})], f"{P5}, {G5} not there"),
+        ([library("topologies", value={P5: "absent", G5: "no arch"})], f"{P5} not there, which {PLUGIN}"),
+    ],
+)
+def test_the_plugins_topology_files(changes: list[Change], found: str) -> None:
+    case = edited(library("plugins", PLUGIN, "topologies", value=[P5, G5]), *changes)
+    libraries = parts(case)[1]
+    said = broken(plugin_suite.test_topology, case, libraries, (PLUGIN, libraries.plugins[PLUGIN]))
+    assert said.startswith(found)
+    assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ({"path": PLUGIN, "file": PLUGIN, "error": ""}, ""),
+        ({"path": PLUGIN, "file": PLUGIN, "error": "libcuda.so.1: cannot open shared object file"}, ""),
+        ({"path": FABRIC, "file": FABRIC, "error": ""}, f"the next takes {FABRIC}"),
+        ({"path": "", "file": "", "error": ""}, "finds no libnccl-net.so, and takes TCP"),
+    ],
+)
+def test_the_plugin_of_an_nccl_that_forgets_its_name(answer: dict[str, str], found: str) -> None:
+    """Where there is no GPU the loader refuses a plugin for its libcuda, by whatever name."""
+    case = edited(variable("NCCL_NET_PLUGIN", "ofi"), library("resolved", "libnccl-net.so", value=answer))
+    libraries = parts(case)[1]
+    of = (PLUGIN, libraries.plugins[PLUGIN])
+    said = broken(plugin_suite.test_reopened, case, libraries, of, (NCCL, "2.28.9"))
+    assert found in said
+    assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ([], "names no topology file"),
+        (
+            [
+                library("plugins", PLUGIN, "topologies", value=[P5]),
+                library("topologies", value={P5: "absent"}),
+                (("subject", "environment", "NCCL_TOPO_FILE"), "/opt/mine.xml"),
+            ],
+            "NCCL_TOPO_FILE is set",
+        ),
+    ],
+)
+def test_topology_files_that_nobody_takes(changes: list[Change], reason: str) -> None:
+    case = edited(*changes)
+    libraries = parts(case)[1]
+    with pytest.raises(pytest.skip.Exception, match=reason):
+        plugin_suite.test_topology(case, libraries, (PLUGIN, libraries.plugins[PLUGIN]), Requirement())
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        (
+            [NO_PLUGIN],
+            "no libnccl-net.so for EFA and no liberdma for eRDMA: on instances with EFA or eRDMA NCCL",
+        ),
+        (
+            [NO_PLUGIN, ERDMA],
+            "no libnccl-net.so for EFA: on instances with EFA NCCL",
+        ),
+        ([library("plugins", PLUGIN, "project", value="nccl-rdma-sharp-plugins")], "no libnccl-net.so for EFA"),
+        ([library("plugins", PLUGIN, "project", value="uccl-efa")], ""),
+    ],
+)
+def test_an_image_that_is_for_neither_fabric(changes: list[Change], found: str) -> None:
+    case = for_neither(edited(*changes))
+    tree, libraries, _ = parts(case)
+    said = broken(plugin_suite.test_fabric, case, tree.files, libraries)
+    assert said.startswith(found)
+    assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "found"),
+    [
+        ([NO_PLUGIN], "or rdma-core with eRDMA's provider", "no libnccl-net.so"),
+        ([NO_PLUGIN, ERDMA], "or the label of an image for eRDMA", "no libnccl-net.so"),  # it has the provider
+        ([library("plugins", PLUGIN, "project", value="uccl-efa")], "or rdma-core with", PLUGIN),
+    ],
+)
+def test_what_an_image_for_neither_fabric_should_have(changes: list[Change], expected: str, found: str) -> None:
+    case, require = for_neither(edited(*changes)), Requirement()
+    tree, libraries, _ = parts(case)
+    with suppress(UnmetError):
+        plugin_suite.test_fabric(case, tree.files, libraries, require)
+    assert expected in require.expected
+    assert require.found.startswith(found)
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (edited(), "see plugin.found"),
+        (for_neither(edited((("subject", "labels", "io.rdma-images.fabric"), "none"))), "it is for neither"),
+        (
+            for_neither(
+                edited(
+                    library("nccl", value={}),
+                    library("gpu_code", value={}),
+                    (("measured", "tree", "files", "libraries"), {}),
+                )
+            ),
+            "nothing in the image uses NCCL",
+        ),
+    ],
+)
+def test_an_image_that_needs_no_fabric(case: Case, reason: str) -> None:
+    tree, libraries, _ = parts(case)
+    with pytest.raises(pytest.skip.Exception, match=reason):
+        plugin_suite.test_fabric(case, tree.files, libraries, Requirement())
 
 
 def broken(validator: Any, *given: Any) -> str:

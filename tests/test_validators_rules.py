@@ -53,9 +53,9 @@ def test_what_the_good_case_has_nothing_of_is_skipped_and_all_else_passes() -> N
     unmeasured = {name for name, reason in skipped.items() if reason == "settings was not measured"}
     assert skipped.keys() - unmeasured == {
         "cuda.compat", "cuda.toolkit", "erdma.nccl", "label.architectures", "label.libfabric", "label.rdma-core",
-        "libfabric.providers", "libfabric.version", "nccl.environment", "nccl.matrix", "plugin.newest",
-        "plugin.project", "sagemaker.train", "transports.backends", "transports.load", "transports.own", "user.account",
-        "verbs.others", "verbs.usable",
+        "libfabric.providers", "libfabric.version", "nccl.environment", "nccl.fabric", "nccl.matrix", "plugin.newest",
+        "plugin.project", "plugin.reopened", "plugin.topology", "sagemaker.train", "transports.backends",
+        "transports.load", "transports.own", "user.account", "verbs.others", "verbs.usable",
     }  # fmt: skip
     assert {name.partition(".")[0] for name in unmeasured} == {"environment", "settings"}
 
@@ -64,7 +64,7 @@ def test_a_broken_case_has_expected_found_and_fix(tmp_path: Path) -> None:
     environment = REFUSES | {"NCCL_VERSION": "2.18.3-1", "NCCL_PROTO": "simple", "REGISTRY_TOKEN": "not-to-be-shown"}
     checks = suite.run(case(environment=environment), ("static", "device"), tmp_path / "report.xml")
     failed = {c.id: c for c in checks if c.outcome == "failed"}
-    assert set(failed) == {"nccl.environment", "environment.harmful", "environment.secret"}
+    assert set(failed) == {"nccl.environment", "environment.slow", "environment.secret"}
     assert failed["nccl.environment"].found == "NCCL_VERSION=2.18.3-1"
     assert all(c.expected and c.fix for c in failed.values())
     assert "not-to-be-shown" not in (tmp_path / "report.xml").read_text()
@@ -131,9 +131,9 @@ def test_the_toolkit_is_found_and_of_the_images_cuda(
 @pytest.mark.parametrize(
     ("plugin", "outcome", "words"),
     [
-        ({"aws_platform": True, "version": "1.21.1"}, "passed", "with it"),
-        ({"aws_platform": False, "version": "1.21.1"}, "failed", "libnccl-net-ofi.so without it"),
-        ({"aws_platform": False, "version": ""}, "failed", "without it"),  # of a git revision
+        ({"aws_platform": True, "version": "1.21.1"}, "passed", "with the AWS platform"),
+        ({"aws_platform": False, "version": "1.21.1"}, "failed", "libnccl-net-ofi.so without the AWS platform"),
+        ({"aws_platform": False, "version": ""}, "failed", "without the AWS platform"),  # of a git revision
         ({"aws_platform": False, "version": "1.5.0"}, "skipped", "has no platforms"),
         ({"aws_platform": None}, "skipped", "is no aws-ofi-nccl"),
     ],

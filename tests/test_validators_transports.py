@@ -38,3 +38,55 @@ def test_nixl_finds_what_python_has_loaded_before(without: str, lacking: str) ->
     (check,) = [one for one in run.checks({"nixl": image})["nixl"] if one.id == "transports.load"]
     assert check.outcome == ("failed" if lacking else "passed")
     assert lacking in check.found
+
+
+def what_is_said(check: str, change: dict[str, object]) -> str:
+    """What a check finds in the base image for EFA with a change; "" where it finds nothing."""
+    image = base("efa").changed(Change.model_validate(change))
+    (found,) = [one for one in run.checks({"image": image})["image"] if one.id == check]
+    return found.found if found.outcome == "failed" else ""
+
+
+UCT = {"library": {"soname": "libuct.so.0"}}
+VERBS = {"library": {"soname": "libuct_ib.so.0", "needed": ["libibverbs.so.1"]}}
+
+
+@pytest.mark.parametrize("folder", [f"{SITE}/nixl_cu12.libs", "/usr/lib/x86_64-linux-gnu"])
+def test_modules_of_ucx_that_are_copies(folder: str) -> None:
+    """In a wheel they are two modules; elsewhere UCX opens them by the ending of its own libraries, their soname."""
+    names = ("libuct_ib.so", "libuct_ib.so.0", "libuct_ib.so.0.0.0")
+    files = {f"{folder}/libuct.so.0": UCT, **{f"{folder}/ucx/{name}": VERBS for name in names}}
+    said = what_is_said("transports.backends", {"files": files})
+    assert ("are files of their own" in said) is ("-packages/" in folder)
+
+
+def test_what_horovod_gets_from_its_framework() -> None:
+    needed = ["libmpi.so.40", "libtensorflow_framework.so.2"]
+    module = {"library": {"needed": needed}}
+    site = {f"{SITE}/horovod/{one}/mpi_lib.cpython-312-x86_64-linux-gnu.so": module for one in ("tensorflow", "torch")}
+    assert what_is_said("transports.load", {"files": site}) == (
+        f"{SITE}/horovod/torch/mpi_lib.cpython-312-x86_64-linux-gnu.so lacks libmpi.so.40"
+    )
+
+
+@pytest.mark.parametrize(
+    ("package", "left"), [("mooncake_transfer_engine-0.3.10", ""), ("other-0.3.10", "FI_EFA_USE_DEVICE_RDMA=1")]
+)
+def test_a_variable_that_a_package_asks_for_is_not_left_over(package: str, left: str) -> None:
+    name, _, version = package.partition("-")
+    metadata = {
+        f"{SITE}/{package}.dist-info/METADATA": {"text": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"}
+    }
+    said = what_is_said("environment.obsolete", {"env": {"FI_EFA_USE_DEVICE_RDMA": "1"}, "files": metadata})
+    assert said.startswith(left)
+    assert bool(said) == bool(left)
+
+
+def test_a_build_without_the_module_does_not_have_its_fault() -> None:
+    metadata = {
+        f"{SITE}/uccl-0.1.1.dist-info/METADATA": {"text": "Metadata-Version: 2.1\nName: uccl\nVersion: 0.1.1\n"}
+    }
+    p2p = {f"{SITE}/uccl/p2p.cpython-312-x86_64-linux-gnu.so": {"library": {"needed": ["libibverbs.so.1"]}}}
+    ep = {f"{SITE}/uccl/ep.cpython-312-x86_64-linux-gnu.so": {"library": {"needed": ["libibverbs.so.1"]}}}
+    assert what_is_said("packages.broken", {"files": {**metadata, **p2p}}) == ""
+    assert "built without EFA" in what_is_said("packages.broken", {"files": {**metadata, **ep}})

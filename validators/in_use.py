@@ -49,6 +49,12 @@ def providers_of(files: Files, fabric: str) -> list[str]:
     return [p for p in files.libraries if (m := PROVIDER.fullmatch(name_of(p))) and m.group(1) == fabric]
 
 
+def loads_nccl(files: Files, libraries: Libraries) -> bool:
+    """Whether a program of the image can use NCCL: it is there, or in torch, or in a program of nccl-tests."""
+    torch = any(name_of(path).startswith("libtorch_cuda.so") for path in files.libraries)
+    return bool(libraries.nccl) or torch or any(libraries.gpu_code.values())
+
+
 def looked_for(libraries: Libraries) -> set[str]:
     """What the libibverbs that the loader finds looks for; if it finds none, what any in the image looks for."""
     every = libraries.verbs_looks_for

@@ -1,18 +1,28 @@
 """The variables that an image sets, wherever it sets them, and what facts/environment.yaml says of each."""
 
 import functools
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import pytest
 
 from rdma_images.core.case import Case, nccl_in_use
+from rdma_images.core.measurements import Libraries
+from rdma_images.core.versions import key
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.environment import Effect, Environment, Variable
+from rdma_images.facts.faults import Faults as Table
+from rdma_images.facts.packages import Packages
 from rdma_images.facts.variables import Variables
+from rdma_images.validate.pytest_plugin import Requirement
 
 ENTRY = "set by the entry point"
 SEALED = ("", "lo")  # what an entry point that looks for interfaces and GPUs finds where it was started
+INSTALL = re.compile(r"install (?P<what>.+) (?P<version>\d[\d.]*) or later")
+OF_RDMA_CORE = re.compile(r"\.so\.\d+\.\d+\.(\d+(?:\.\d+)?)$")  # rdma-core CMakeLists.txt: PACKAGE_VERSION comes last
+OF_GDRCOPY = re.compile(r"libgdrapi\.so\.(\d+\.\d+)")  # NVIDIA/gdrcopy src/Makefile: LIB_DYNAMIC
+NOT_ASKED = "not asked"  # what the probe says of a library for which its time was over
 OVERRIDDEN = ("nccl", "libfabric")  # whose files set only what the environment does not
 
 
@@ -56,6 +66,14 @@ def told(case: Case, effect: Effect, where: Mapping[str, Mapping[str, str]]) -> 
     ]
 
 
+def avoiding(case: Case) -> set[str]:
+    """The variables, as NAME=value, with which an installed package does not have a fault that is known of it."""
+    versions = dict(case.measured.packages.installed if case.measured.packages else ())
+    known = facts_table.read("packages.yaml", Packages).faults
+    rows = [row for row in known if row.unless and any(n in versions and row.holds(versions[n]) for n in row.of)]
+    return {str(row.unless) for row in rows}
+
+
 def _newer(row: Variable, versions: Mapping[str, str]) -> str:
     """The component and version with which the row is not so any more; "" where there is none."""
     return f"{row.of} {row.before} or later" if row.before and row.of in versions else ""
@@ -64,6 +82,50 @@ def _newer(row: Variable, versions: Mapping[str, str]) -> str:
 def _because(row: Variable, versions: Mapping[str, str]) -> str:
     """Why not, with the version that it is about where a newer one would do."""
     return f"{row.why}; {row.of} is {versions[str(row.of)]}" if _newer(row, versions) else row.why
+
+
+class Faults(NamedTuple):
+    """What is known not to work in versions: as a finding says it, and what to do."""
+
+    found: str
+    fix: str
+
+    def require_none(self, require: Requirement, what: str, version: str) -> None:
+        """Report them, of `what` ("an NCCL") in this version."""
+        require(
+            not self.found,
+            expected=f"{what} of which no such fault is known",
+            found=self.found or f"none is known of {version}",
+            fix=self.fix,
+        )
+
+
+def faults(case: Case, versions: Mapping[str, str], *of: str) -> Faults:
+    """What is known not to work in these versions of the components `of`; first what a plan is refused for."""
+    known, environment = facts_table.read("faults.yaml", Table), started(case)
+    asked = (versions, case.subject.machine, environment, case.expected.fabric)
+    rows = [row for row in known.faults if row.of in of and row.holds_for(*asked)]
+    rows = [row for row in rows if not row.without or _lacks(case, row.without)]
+    rows.sort(key=lambda row: not row.refuses)
+    by_source: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        by_source.setdefault((row.subject(versions), known.cite(row)), []).append(row.why)
+    said = [f"{subject}: {'; '.join(reasons)} [{source}]" for (subject, source), reasons in by_source.items()]
+    return Faults("; ".join(said), newest(dict.fromkeys(row.fix for row in rows)))
+
+
+def _lacks(case: Case, library: str) -> bool:
+    """Whether the loader was asked for this library, and found none."""
+    answer = case.measured.tree.libraries.resolved.get(library) if case.measured.tree else None
+    return answer is not None and not answer.file and not answer.error.startswith(NOT_ASKED)
+
+
+def newest(fixes: Iterable[str]) -> str:
+    """All that is to do; of fixes that only ask for a version of the same component, the one for the newest."""
+    told = list(fixes)
+    asked = {fix: match for fix in told if (match := INSTALL.fullmatch(fix))}
+    kept = {match["what"]: fix for fix, match in sorted(asked.items(), key=lambda one: key(one[1]["version"]))}
+    return "; ".join(fix for fix in told if fix not in asked or fix in kept.values())
 
 
 def environments(case: Case) -> dict[str, dict[str, str]]:
@@ -108,7 +170,19 @@ def _versions(case: Case) -> Iterator[tuple[str, str]]:
         if ".component." in name:
             yield name.rpartition("component.")[2], value
     tree, nccl, packages = case.measured.tree, nccl_in_use(case), case.measured.packages
-    yield from (wheel for folder in (packages.wheels.values() if packages else ()) for wheel in folder.items())
+    yield from packages.installed if packages else ()
     yield from (("aws-ofi-nccl", about.version) for about in (tree.libraries.plugins.values() if tree else ()))
     yield "nccl", nccl[1] if nccl else ""
+    found = tree.libraries.resolved.get("libfabric.so.1") if tree else None
+    yield "libfabric", tree.libraries.libfabric.get(found.file, "") if tree and found else ""
+    yield "rdma-core", next(iter(rdma_core(tree.libraries).values()), "") if tree else ""
+    copies = tree.libraries.resolved.get("libgdrapi.so") if tree else None
+    gdrcopy = OF_GDRCOPY.search(copies.file) if copies else None
+    yield "gdrcopy", gdrcopy.group(1) if gdrcopy else ""
     yield "efa-installer", packages.efa_installer if packages else ""
+
+
+def rdma_core(libraries: Libraries) -> dict[str, str]:
+    """The version of the rdma-core that libefa and libibverbs are of, by path, as their file names say it."""
+    files = [libraries.resolved[name].file for name in ("libefa.so.1", "libibverbs.so.1")]
+    return {file: match.group(1) for file in files if (match := OF_RDMA_CORE.search(file))}

@@ -12,6 +12,7 @@ from rdma_images.core.yaml_file import Strict
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.cuda import Cuda
 from rdma_images.validate.pytest_plugin import Requirement, unmeasured
+from validators.in_use import loads_nccl
 
 LAYERS = "a file that a later layer removes is still pulled, and still readable, with the layer that brought it"
 CUDA = re.compile(
@@ -22,8 +23,10 @@ NEWER = (
     "NVIDIA/nvidia-docker, issue 1256, and NVIDIA-NeMo/labs-molt, pull request 44: error 803 where the host's driver "
     "is newer; NVIDIA/libnvidia-container, issue 266: NVML fails where it is older"
 )
-OF_A_DRIVER = re.compile(r"lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler)\.so\.(\d{3,}(?:\.\d+)+)")
+# auditwheel puts eight digits into the name of what it copies into a wheel.
+OF_A_DRIVER = re.compile(r"lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler)(?:-[0-9a-f]{8})?\.so\.(\d{3,}(?:\.\d+)+)")
 ACCOUNT = "pytorch/pytorch, issue 140765: torch asks for the user's name and a cache; so do ssh, Triton and Open MPI"
+WRITABLE = "CWE-732: whoever runs in the container can change what others run"
 LOCKED = "NVIDIA/nvidia-container-toolkit, issue 2037: IPC_LOCK is inert for a user that is not root, as was measured"
 DRIVER = re.compile(r"/libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
 TOOLKITS = ("/usr/local/cuda/", "/usr/local/cuda-")
@@ -91,7 +94,7 @@ def test_temporary(case: Case, require: Requirement) -> None:
     require(not found, expected="none", found=some(found) or "none", fix="remove them in the RUN that makes them")
 
 
-@pytest.mark.validator("files.writable", source="CWE-732: whoever runs in the container can change what others run")
+@pytest.mark.validator("files.writable", source=WRITABLE, severity="warning")
 def test_writable(files: Files, require: Requirement) -> None:
     """Nothing but sticky folders is writable for everybody."""
     require(
@@ -135,6 +138,8 @@ def test_cuda_single(case: Case, files: Files, require: Requirement) -> None:
 @pytest.mark.validator("cuda.stub", source="CUDA toolkit: the libcuda in its stubs folder is for linking only")
 def test_cuda_stub(files: Files, libraries: Libraries, require: Requirement) -> None:
     """The loader does not find a stub of the driver."""
+    if not loads_nccl(files, libraries):
+        pytest.skip("there is no NCCL: what runs without GPUs may bring a stub to start at all")
     answer = libraries.resolved["libcuda.so.1"]
     about = files.libraries.get(answer.file)
     size = f"{about.size} bytes" if about else "mounted into the container"

@@ -1,13 +1,13 @@
 """What the image sets for every process in it."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.core.case import Case, cuda_in_use, file_of, name_of, same_nccl
-from rdma_images.core.measurements import Files, Libraries, Settings
+from rdma_images.core.case import Case, cuda_in_use, file_of, missing_in, name_of, same_nccl
+from rdma_images.core.measurements import Files, Libraries, Packages, Python, Settings
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.running import Running
@@ -15,7 +15,18 @@ from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.probes import leftovers
 from rdma_images.validate.probes.settings import FILE_OF
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.settings import ENTRY, Told, environments, in_files, started, table, told, variables, versions_of
+from validators.settings import (
+    ENTRY,
+    Told,
+    avoiding,
+    environments,
+    in_files,
+    started,
+    table,
+    told,
+    variables,
+    versions_of,
+)
 
 FACTS = "facts/environment.yaml, each variable with its source"
 NAMES = "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core"
@@ -31,8 +42,11 @@ SAY_FOLDERS = "take the folders out of LD_LIBRARY_PATH, or name those that hold 
 AGENT = ("OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm", "PRTE_MCA_plm_ssh_agent", "PRTE_MCA_plm")
 BROUGHT = "/opt/amazon/"  # the EFA installer brings an Open MPI that nobody may ask for
 SAY_SSH = "install openssh-client where mpirun starts other hosts itself; srun and kubectl need none"
+INSTALLERS = {"pip", "setuptools", "wheel"}  # in every virtual environment
+SAY_PYTHON = "put that folder first in PATH: what starts workers takes the python that it finds"
 SAY_PREFIX = "leave OPAL_PREFIX out: mpirun looks there for its parts, and those of another Open MPI do not fit"
 QUOTED = re.compile(r"[\"'].*|.*[\"']")
+SAY_PRELOAD = "preload the build that is for the libraries of this image, or install what brings the others"
 MOUNTED = ("/proc/", "/sys/", "/dev/", "/run/", "/var/run/")
 SCRATCH = ("/tmp/", "/var/tmp/")  # where what sets a variable at a start may also write the file
 OF_THE_RUNTIME = ("/usr/local/nvidia/lib", "/usr/local/cuda/compat/lib", "/usr/local/cuda/compat", "/usr/lib/wsl/")
@@ -82,11 +96,11 @@ def test_harmful(case: Case, require: Requirement) -> None:
 
 @pytest.mark.validator("environment.slow", source=FACTS, severity="warning")
 def test_slow(case: Case, require: Requirement) -> None:
-    """No variable makes the fabric slower for every job."""
+    """No variable makes the fabric slower for every job, or is right on one node alone."""
     found = told(case, "slow", environments(case))
     require(
         not found,
-        expected="none of the variables that make the fabric slower",
+        expected="none of the variables that make the fabric slower, or are right on one node alone",
         found=said(case, found),
         fix=f"{left_out(found)}: a job can set what it needs",
     )
@@ -95,7 +109,8 @@ def test_slow(case: Case, require: Requirement) -> None:
 @pytest.mark.validator("environment.obsolete", source=FACTS, severity="warning")
 def test_obsolete(case: Case, require: Requirement) -> None:
     """No variable is left over from older versions."""
-    found = told(case, "obsolete", environments(case))
+    needed = avoiding(case)
+    found = [one for one in told(case, "obsolete", environments(case)) if f"{one.name}={one.value}" not in needed]
     require(
         not found,
         expected="no variable that these versions do not need any more",
@@ -179,7 +194,11 @@ def test_loader(case: Case, libraries: Libraries, settings: Settings, require: R
     }
     preloaded = [p for p in _preloaded(case) if FABRICS.match(name_of(p)) and not _found_anyway(case, p, set(other))]
     by_file = {
-        one.value: one.file for one in settings.assigned if one.reader == "loader" and FABRICS.match(name_of(one.value))
+        one.value: one.file
+        for one in settings.assigned
+        if one.reader == "loader"
+        and FABRICS.match(name_of(one.value))
+        and not _found_anyway(case, one.value, set(other))
     }
     tree, found_by = case.measured.tree, settings.without_path.items()
     needed = any((a := libraries.resolved.get(name)) and a.file and a.file != without for name, without in found_by)
@@ -212,7 +231,7 @@ def _ofi(libraries: Libraries, path: str) -> bool:
 
 @pytest.mark.validator("environment.files", source=FILES)
 def test_files(case: Case, settings: Settings, require: Requirement) -> None:
-    """The files that variables name are in the image."""
+    """The files that variables name are in the image, and what the preloaded ones need."""
     missing = [path for path in settings.absent if not path.startswith(MOUNTED)]
     unwritten = [path for path in missing if not path.startswith(SCRATCH)]
     found = [
@@ -226,24 +245,43 @@ def test_files(case: Case, settings: Settings, require: Requirement) -> None:
         for one in settings.assigned
         if one.name in (*FILE_OF, "LD_PRELOAD") and any(path in one.value for path in unwritten)
     ]
+    fix = "remove the variable, or put the file into the image: a job that mounts the file can set its variable, too"
+    lacking = _preloaded_in_vain(case, settings)
     require(
-        not found,
-        expected="every file that a variable names",
-        found="; ".join(found) or "no variable names a file that is not there",
-        fix="remove the variable, or put the file into the image: a job that mounts the file can set its variable, too",
+        not found and not lacking,
+        expected="every file that a variable names, and every library that a preloaded one needs",
+        found="; ".join([*found, *lacking]) or "no variable names a file that is not there",
+        fix="; ".join([*([fix] if found else []), *([SAY_PRELOAD] if lacking else [])]),
     )
+
+
+def _preloaded_in_vain(case: Case, settings: Settings) -> list[str]:
+    """What preloaded libraries need and nothing answers to: no program starts then."""
+    said = {word: f"LD_PRELOAD={word}" for word in _preloaded(case)}
+    said |= {one.value: f"{one.file} names {one.value}" for one in settings.assigned if one.reader == "loader"}
+    tree = case.measured.tree
+    lacks = {word: _lacking(tree.libraries, word) for word in said} if tree else {}
+    return [
+        f"{said[word]} needs {', '.join(names)}, not there: no program starts" for word, names in lacks.items() if names
+    ]
+
+
+def _lacking(libraries: Libraries, name: str) -> list[str]:
+    """What the library that the loader takes for `name` needs and nothing answers to."""
+    return missing_in(libraries, libraries.resolved[name].file) if name in libraries.resolved else []
 
 
 @pytest.mark.validator("environment.path", source=SEARCH, severity="warning")
 def test_path(case: Case, files: Files, settings: Settings, require: Requirement) -> None:
-    """LD_LIBRARY_PATH names folders that are there, OPAL_PREFIX the Open MPI that PATH has, and mpirun has its ssh."""
+    """LD_LIBRARY_PATH names folders that are there, PATH has torch's Python first, OPAL_PREFIX fits, mpirun has ssh."""
     said = ":".join(place.get("LD_LIBRARY_PATH", "") for place in environments(case).values()).split(":")
     folders = dict.fromkeys(folder for folder in said if folder in settings.absent)
     missing = [folder for folder in folders if not folder.startswith((*MOUNTED, *OF_THE_RUNTIME))]
     faults = {f"LD_LIBRARY_PATH names {', '.join(missing)}, not there": SAY_FOLDERS} if missing else {}
+    faults |= dict.fromkeys(_passed_over(settings, case.measured.packages), SAY_PYTHON)
     prefix = case.subject.environment.get("OPAL_PREFIX", "").rstrip("/")
     started_by = next(filter(OPEN_MPI.search, case.subject.environment.get("PATH", "").split(":")), "")
-    if prefix and started_by and started_by != f"{prefix}/bin":
+    if prefix and started_by and started_by.rstrip("/") != f"{prefix}/bin":
         faults[f"OPAL_PREFIX={prefix}, and PATH has {started_by} first"] = SAY_PREFIX
     programs = {name_of(path): path for path in files.libraries if not path.startswith(BROUGHT)}
     if (
@@ -254,10 +292,33 @@ def test_path(case: Case, files: Files, settings: Settings, require: Requirement
         faults[f"{programs['mpirun']} is there, and neither ssh nor rsh"] = SAY_SSH
     require(
         not faults,
-        expected="folders that are there, and one Open MPI with what it starts other hosts with",
+        expected="folders that are there, the Python of torch first on PATH, and one Open MPI with its ssh",
         found="; ".join(faults) or "all are there",
         fix="; ".join(faults.values()),
     )
+
+
+def _passed_over(settings: Settings, packages: Packages | None) -> list[str]:
+    """The Pythons that PATH has too late: with torch where the first have none, or with more than the first."""
+    wheels = packages.wheels if packages else {}
+    first = {name: python for python in reversed(settings.pythons) for name in python.names}
+    taken = list(first.values())
+    late = [one for one in settings.pythons if one not in taken and _has_torch(one, wheels)]
+    have_torch = [one for one in taken if _has_torch(one, wheels)]
+    said = []
+    for one in late:
+        built_on = [other for other in taken if other.folders and set(other.folders) < set(one.folders)]
+        more = [folder for folder in one.folders if not any(folder in other.folders for other in taken)]
+        more = [folder for folder in more if wheels.get(folder, {}).keys() - INSTALLERS]
+        if not have_torch or (built_on and more):
+            before = (built_on or taken)[0]
+            lacks = f"the packages in {more[0]}" if have_torch else "torch"
+            said.append(f"PATH has {before.path} before {one.path}, and python there is without {lacks}")
+    return said[:1]
+
+
+def _has_torch(python: Python, wheels: Mapping[str, Mapping[str, str]]) -> bool:
+    return any("torch" in wheels.get(folder, {}) for folder in python.folders)
 
 
 @pytest.mark.validator("environment.gpus", source=RUNTIME, severity="warning")

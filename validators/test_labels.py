@@ -145,8 +145,7 @@ def test_architectures(case: Case, system: System, libraries: Libraries, require
 def test_cudnn(case: Case, packages: Packages, require: Requirement) -> None:
     """The label names the cuDNN that is there."""
     label = said(case, "cudnn")
-    wheels = (wheel for folder in packages.wheels.values() for wheel in folder.items())
-    found = next((version for name, version in wheels if CUDNN.fullmatch(name)), "")
+    found = next((version for name, version in packages.installed if CUDNN.fullmatch(name)), "")
     if not found and case.libraries_named("libcudnn.so"):
         pytest.skip("no wheel brought the cuDNN that is there")
     same(require, label, found, "cudnn")

@@ -11,7 +11,8 @@ from rdma_images.core.probe_value import ToolRun
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.efa_installer import Efa
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import EFA, FABRIC, VERBS, plugin_of, skip_if_broken
+from validators.in_use import FABRIC, plugin_of, skip_if_broken
+from validators.settings import rdma_core
 from validators.toolruns import started, summary
 
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
@@ -20,7 +21,6 @@ OPENS = "ofiwg/libfabric src/fabric.c: every *-fi.so in FI_PROVIDER_PATH, else i
 PROVIDER = re.compile(r".*-fi\.so")
 BROUGHT = "facts/efa-installer.yaml; ai-dynamo/dynamo, pull request 12000: transfers over EFA with upstream's timed out"
 OF_AWS = "a version with amzn in it"
-OF_RDMA_CORE = re.compile(r"\.so\.\d+\.\d+\.(\d+)(?:\.\d+)?$")  # rdma-core CMakeLists.txt: PACKAGE_VERSION comes last
 OWN_BUILDS = "1.40.0"  # since which each EFA installer of the facts brings a libfabric called ...amzn...
 FI_INFO = "fi_info(1)"
 NO_DATA = 61  # what fi_info ends with where a provider has no device
@@ -75,7 +75,10 @@ def test_libfabric_closure(case: Case, libraries: Libraries, require: Requiremen
 
 
 @pytest.mark.validator(
-    "libfabric.single", source="two libfabrics in one process each have their own providers", fabric="efa"
+    "libfabric.single",
+    source="two libfabrics in one process each have their own providers",
+    severity="warning",
+    fabric="efa",
 )
 def test_libfabric_single(case: Case, libraries: Libraries, require: Requirement) -> None:
     """One libfabric is in the image."""
@@ -107,13 +110,14 @@ def test_libfabric_version(case: Case, libraries: Libraries, packages: Packages,
     own = brought or (OF_AWS if versions.at_least(installer, OWN_BUILDS) else "")
     found = {path: said for path, said in libraries.libfabric.items() if said and path.startswith("/opt/amazon/efa/")}
     other = {p: version for p, version in found.items() if own and not _is_own(version, brought)}
-    verbs, rdma_core = _rdma_core(libraries), row.rdma_core if row else None
-    older = [p for p, at in verbs.items() if rdma_core and at < versions.major(rdma_core)]
-    if not (found and own) and not (verbs and rdma_core):
+    verbs = {path: versions.major(version) for path, version in rdma_core(libraries).items()}
+    asked = row.rdma_core if row else None
+    older = [p for p, at in verbs.items() if asked and at < versions.major(asked)]
+    if not (found and own) and not (verbs and asked):
         pytest.skip("it is not known which libfabric and rdma-core the EFA installer brought, or which are there")
     said = [f"{path} is libfabric {version}" for path, version in other.items()]
     said += [f"{path} is of rdma-core {verbs[path]}, older than the installer's" for path in older]
-    wanted = [own if found else "", f"rdma-core {rdma_core} or later" if verbs and rdma_core else ""]
+    wanted = [own if found else "", f"rdma-core {asked} or later" if verbs and asked else ""]
     require(
         not other and not older,
         expected=f"{' and '.join(filter(None, wanted))}, of the EFA installer {installer}",
@@ -130,12 +134,6 @@ def test_libfabric_version(case: Case, libraries: Libraries, packages: Packages,
 def _is_own(version: str, brought: str | None) -> bool:
     """Whether a libfabric of this version is the one that was brought, or, where that is not known, one of AWS's."""
     return "amzn" in version if not brought else version == brought or version.startswith(f"{brought}amzn")
-
-
-def _rdma_core(libraries: Libraries) -> dict[str, int]:
-    """The major version of the rdma-core that libefa and libibverbs are of, by path, as their file names say it."""
-    files = [libraries.resolved[name].file for name in (EFA, VERBS)]
-    return {file: int(match.group(1)) for file in files if (match := OF_RDMA_CORE.search(file))}
 
 
 @pytest.mark.validator("libfabric.providers", source=OPENS, severity="warning", fabric="efa")

@@ -23,11 +23,13 @@ from rdma_images.facts import table as facts_table
 from rdma_images.facts.erdma import Erdma
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import NCCL, skip_if_broken
+from validators.settings import faults, versions_of
 
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
 PIP = "the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13 install the same file, nvidia/nccl/lib/libnccl.so.2"
 COMPILED = "torch/cuda/nccl.py: version() is a constant of the build, and does not notice what was loaded"
 CUDA = re.compile(r"lib(?:cuda|cudart|cublas|cudnn|torch_cuda)[-_.\d\w]*\.so[.\d]*|\w+_perf")
+RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
 TORCHS = "libtorch_cuda"  # that has NCCL in itself
 DECLARED = "an image says of itself what is in it, and nothing else"
 
@@ -123,22 +125,42 @@ def test_compiled(case: Case, torch: Torch, nccl: tuple[str, str], require: Requ
     )
 
 
+def _runtime_of_torch(libraries: Libraries) -> str:
+    """The major version of the CUDA runtime that torch needs; "" where there is no torch, or one without CUDA."""
+    mine = [one for path, one in libraries.closures.items() if name_of(path).startswith("libtorch_cuda")]
+    names = [name for one in mine for name in (*one.libraries, *one.missing)]
+    return next((match.group(1) for name in names if (match := RUNTIME.match(name))), "")
+
+
 @pytest.mark.validator("nccl.cuda", source="the banner in libnccl: the version, and the CUDA that it was built with")
 def test_cuda(case: Case, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
-    """The NCCL in use is built for the image's CUDA: torch's, or the one that the label names."""
+    """The NCCL in use is built for the image's CUDA: torch's, or the one that the label names.
+
+    Of a torch that was not imported, the runtime that it needs says which CUDA it is for.
+    """
     if len(nccl_wheels(case)) > 1:
         pytest.skip("there is more than one NCCL wheel: see nccl.wheels")
     torch = case.measured.torch
-    cuda = (torch.cuda if torch else case.subject.label("component.cuda")) or pytest.skip("the image has no CUDA")
+    declared = torch.cuda if torch else case.subject.label("component.cuda")
+    needed = "" if torch else _runtime_of_torch(libraries)
+    cuda = declared or needed or pytest.skip("the image has no CUDA")
     about = libraries.nccl.get(nccl[0])
     built_for = about.cuda if about and about.cuda else pytest.skip(f"{nccl[0]} does not say its CUDA")
     major = cuda.partition(".")[0]
     require(
         built_for.partition(".")[0] == major,
-        expected=f"for CUDA {major}, as {f'torch {torch.version} is' if torch else 'the label says'}",
+        expected=f"for CUDA {major}, as {'the label says' if declared and not torch else 'torch is'}",
         found=f"{nccl[0]} ({nccl[1]}) is for CUDA {built_for}",
         fix=f"install nvidia-nccl-cu{major} in its place",
     )
+
+
+@pytest.mark.validator(
+    "nccl.broken", source="facts/faults.yaml, each with its source", severity="warning", fabric="any"
+)
+def test_broken(case: Case, nccl: tuple[str, str], require: Requirement) -> None:
+    """The NCCL in use is no version that is known to fail or to be slow over the fabric."""
+    faults(case, {**versions_of(case), "nccl": nccl[1]}, "nccl").require_none(require, "an NCCL", nccl[1])
 
 
 @pytest.mark.validator("nccl.matrix", source=DECLARED)
@@ -226,7 +248,7 @@ def test_closure(case: Case, libraries: Libraries, nccl: tuple[str, str], requir
     )
 
 
-@pytest.mark.validator("nccl.packages", source="dpkg and rpm databases; /var/lib/dpkg/status")
+@pytest.mark.validator("nccl.packages", source="dpkg and rpm databases; /var/lib/dpkg/status", severity="warning")
 def test_packages(case: Case, packages: Packages, nccl: tuple[str, str], require: Requirement) -> None:
     """The system's package manager brings no second NCCL."""
     found = {name: version for name, version in {**packages.dpkg, **packages.rpm}.items() if name in NCCL_PACKAGES}

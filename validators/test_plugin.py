@@ -4,13 +4,14 @@ import pytest
 
 from rdma_images.core import versions
 from rdma_images.core.case import Case, missing_in, name_of
-from rdma_images.core.measurements import Libraries, PluginFile
+from rdma_images.core.measurements import Files, Libraries, PluginFile
+from rdma_images.core.model import LABEL_PREFIX
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
-from validators.in_use import names_tried, plugin_of, skip_if_broken
-from validators.settings import started, versions_of
+from validators.in_use import loads_nccl, names_tried, opened_providers, plugin_of, skip_if_broken
+from validators.settings import faults, started, versions_of
 
 SEARCH = "NVIDIA/nccl src/plugin/plugin_open.cc: the names it tries, and how NCCL_NET_PLUGIN is expanded"
 SYMBOLS = "the symbols libnccl.so.2 looks for (its read-only data) and those the plugin exports (its dynamic symbols)"
@@ -21,12 +22,21 @@ EFA = "/opt/amazon/efa/"
 PLATFORM = (
     "aws/aws-ofi-nccl src/platform-aws.c(pp), 1.6.0 to 1.21.1: its first message is in a plugin built with it alone"
 )
-BROKEN = "facts/aws-ofi-nccl.yaml: faults, and releases that are broken, each with its source"
+TOPOLOGY = "aws/aws-ofi-nccl src/platform-aws.c(pp): XML_DIR; NVIDIA/nccl src/graph/xml.cc; facts/aws-ofi-nccl.yaml"
+WITHOUT = "NVIDIA/nccl src/transport/net_socket.cc: what is left where no plugin and no verbs provider knows the fabric"
+NEITHER = "none"  # what the label of the fabric says of an image for InfiniBand, or for one node
+BROKEN = "facts/faults.yaml, each with its source"
 FIRST_WITH_PLATFORMS = "1.6.0"
 OWN_TUNER = "libnccl-ofi-tuner.so"  # before aws-ofi-nccl 1.16.0, see facts/aws-ofi-nccl.yaml, files
 OTHERS = "NVIDIA/nccl src/plugin/plugin_open.cc: the default names; issues 1992 and 2112: a profiler that ends training"
 BY_NAME = {"NCCL_TUNER_PLUGIN": "libnccl-tuner.so", "NCCL_PROFILER_PLUGIN": "libnccl-profiler.so"}
+SAY_XML = "build the plugin with the --prefix that it is installed to, or copy its share/aws-ofi-nccl/xml there"
+SAY_ARCH = (
+    "install aws-ofi-nccl {before} or later, which makes the topology by itself, or give each cpu arch and vendor"
+)
 NET, TUNER = "ncclNetPlugin_v", "ncclTunerPlugin_v"
+FORGETS = "NVIDIA/nccl, issue 1978, and src/plugin/net.cc of 2.27.7, 2.28.3, 2.29.7 and 2.30.3"
+FORGETFUL, CURED, DEFAULT = "2.28.3", "2.30.3", "libnccl-net.so"
 
 
 @pytest.fixture
@@ -54,6 +64,28 @@ def test_found(case: Case, libraries: Libraries, nccl: tuple[str, str], require:
         found=path or f"no {' and no '.join(names)}; there is: {there}",
         fix="put the plugin's folder into /etc/ld.so.conf.d, give it the link libnccl-net.so, run ldconfig; or set "
         "NCCL_NET_PLUGIN=ofi for libnccl-net-ofi.so",
+    )
+
+
+@pytest.mark.validator("nccl.fabric", source=WITHOUT, severity="warning")
+def test_fabric(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+    """An image with NCCL has what brings it to EFA or to eRDMA, or says that it is for neither."""
+    if case.expected.fabric:
+        pytest.skip("see plugin.found and verbs.provider")
+    if case.subject.label("fabric") == NEITHER:
+        pytest.skip("its label says that it is for neither")
+    if not loads_nccl(files, libraries):
+        pytest.skip("nothing in the image uses NCCL")
+    plugin = next((path for path, about in libraries.plugins.items() if about.project in KNOWS["efa"]), None)
+    erdma = "erdma" in opened_providers(files, libraries).values()
+    lacks, on = ("", "EFA") if erdma else (" and no liberdma for eRDMA", "EFA or eRDMA")
+    other = "the label of an image for eRDMA" if erdma else "rdma-core with eRDMA's provider"
+    require(
+        plugin is not None,
+        expected=f"aws-ofi-nccl with libfabric for EFA, or {other}: without them NCCL takes TCP",
+        found=plugin or f"no libnccl-net.so for EFA{lacks}: on instances with {on} NCCL uses TCP sockets",
+        fix="run the EFA installer, or install Alibaba's packages for eRDMA, and set the label "
+        f"{LABEL_PREFIX}.fabric to efa or erdma; set it to {NEITHER} for InfiniBand or one node",
     )
 
 
@@ -99,23 +131,33 @@ def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: R
 
 @pytest.mark.validator("plugin.broken", source=BROKEN, severity="warning", fabric="efa")
 def test_broken(case: Case, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement) -> None:
-    """No version is known not to work: of the plugin, of NCCL, or of the EFA installer beside this NCCL."""
-    known = facts_table.read("aws-ofi-nccl.yaml", Plugin)
+    """No version of what brings NCCL to EFA is known not to work beside this NCCL, or for what uses it."""
     in_image = {**versions_of(case), "aws-ofi-nccl": plugin[1].version, "nccl": nccl[1]}
+    known = faults(case, in_image, "aws-ofi-nccl", "efa-installer", "libfabric", "gdrcopy", "deep-ep")
+    known.require_none(require, "versions", plugin[1].version or "this plugin")
+
+
+@pytest.mark.validator("plugin.reopened", source=FORGETS, severity="warning", fabric="efa")
+def test_reopened(
+    case: Case, libraries: Libraries, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement
+) -> None:
+    """An NCCL that forgets NCCL_NET_PLUGIN with its last communicator finds the same plugin by the default name."""
     environment = started(case)
-    found = [(row, text) for row in known.faults if (text := row.said(in_image, case.subject.machine, environment))]
-    said = [f"{text} [{known.cite(row)}]" for row, text in found]
-    fixes = [row.fix for row, _ in found]
-    release, installer = known.releases.get(plugin[1].version), in_image.get("efa-installer")
-    first = release.broken_from_installer if release else None
-    if release and release.broken and not (first and installer and not versions.at_least(installer, first)):
-        said.append(f"aws-ofi-nccl {plugin[1].version}: {release.broken} [{known.cite(release, 'broken')}]")
-        fixes.append("install a later aws-ofi-nccl")
+    named = environment.get("NCCL_NET_PLUGIN") or pytest.skip("NCCL_NET_PLUGIN is not set")
+    if environment.get("NCCL_NET_PLUGIN_REF_COUNT", "0") != "0":
+        pytest.skip("NCCL_NET_PLUGIN_REF_COUNT has NCCL keep the plugin")
+    if not versions.at_least(nccl[1], FORGETFUL) or versions.at_least(nccl[1], CURED):
+        pytest.skip(f"NCCL {nccl[1]} keeps the plugin or its name")
+    answer = libraries.resolved[DEFAULT]
+    by_default = answer.file if not answer.error or answer.file == plugin[0] else ""
+    after = f"takes {by_default}" if by_default else f"finds no {DEFAULT}, and takes TCP"
+    forgotten = f"NCCL {nccl[1]} forgets NCCL_NET_PLUGIN={named} with its last communicator: the next {after}"
     require(
-        not said,
-        expected="versions of which no such fault is known",
-        found="; ".join(said) or f"none is known of {plugin[1].version or 'this plugin'}",
-        fix="; ".join(fixes),
+        by_default == plugin[0],
+        expected=f"{plugin[0]} by the name {DEFAULT}, too",
+        found=f"{by_default} by both names" if by_default == plugin[0] else forgotten,
+        fix=f"install NCCL {CURED} or later, give {plugin[0]} the link {DEFAULT} where the loader finds it first, "
+        "or set NCCL_NET_PLUGIN_REF_COUNT=1",
     )
 
 
@@ -137,7 +179,7 @@ def test_symbols(
     )
 
 
-@pytest.mark.validator("plugin.platform", source=PLATFORM, fabric="efa")
+@pytest.mark.validator("plugin.platform", source=PLATFORM, severity="warning", fabric="efa")
 def test_platform(plugin: tuple[str, PluginFile], require: Requirement) -> None:
     """The plugin was built with the AWS platform: its tuner, its topology files, its settings by instance type."""
     path, about = plugin
@@ -148,9 +190,33 @@ def test_platform(plugin: tuple[str, PluginFile], require: Requirement) -> None:
     require(
         about.aws_platform,
         expected="an aws-ofi-nccl with the AWS platform",
-        found=f"{path} {'with' if about.aws_platform else 'without'} it",
+        found=f"{path} {'with' if about.aws_platform else 'without'} the AWS platform",
         fix="configure aws-ofi-nccl with --enable-platform-aws, or install the EFA installer's plugin: without the "
         "platform NCCL runs on EFA with no tuner, no topology file and no settings for the instance type",
+    )
+
+
+@pytest.mark.validator("plugin.topology", source=TOPOLOGY, severity="warning", fabric="efa")
+def test_topology(case: Case, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement) -> None:
+    """The topology files that the plugin gives NCCL on some instance types are where it looks, and whole."""
+    path, about = plugin
+    if not about.topologies:
+        pytest.skip(f"{path} names no topology file")
+    if started(case).get("NCCL_TOPO_FILE"):
+        pytest.skip("NCCL_TOPO_FILE is set, and the plugin leaves it: see environment.files")
+    known = facts_table.read("aws-ofi-nccl.yaml", Plugin)
+    rows = {row.file: row for row in known.topologies}
+    absent = [file for file in about.topologies if libraries.topologies.get(file) == "absent"]
+    bare = [file for file in about.topologies if libraries.topologies.get(file) == "no arch" and name_of(file) in rows]
+    wrong = {f"{', '.join(absent)} not there, which {path} gives to NCCL": SAY_XML} if absent else {}
+    for row, file in ((rows[name_of(file)], file) for file in bare):
+        said = f"{file} has processors without arch: {row.why} [{known.cite(row)}]"
+        wrong[said] = SAY_ARCH.format(before=row.before)
+    require(
+        not wrong,
+        expected="each topology file that the plugin names, with the arch of its processors",
+        found="; ".join(wrong) or "all are there",
+        fix="; ".join(wrong.values()),
     )
 
 

@@ -1,15 +1,19 @@
 """Whether torch works at all, with the CUDA it was built for."""
 
+import platform
 import re
 
 import pytest
 
-from rdma_images.core.case import Case, missing_in
+from rdma_images.core.case import Case, missing_in, wheel_nccl
 from rdma_images.core.measurements import Libraries, Packages
 from rdma_images.validate.pytest_plugin import Requirement
+from validators.in_use import NCCL
+from validators.settings import faults, versions_of
 
 LOADER = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
 CALLED = re.compile(r"undefined symbol: nccl")
+SHOWN = 4
 CUDA_WHEEL = re.compile(r"nvidia-[a-z-]+-cu(\d+)")
 
 
@@ -35,6 +39,13 @@ def undefined_for_torch(libraries: Libraries) -> list[str]:
     ]
 
 
+def other_nccl(libraries: Libraries) -> str:
+    """The NCCL that torch's libraries get in place of the wheel's that is installed; "" for none."""
+    wheel, found = wheel_nccl(libraries), [libraries.closures[path].libraries for path in torch_libraries(libraries)]
+    files = {one[NCCL] for one in found if NCCL in one}
+    return next(iter(sorted(files - {wheel})), "") if wheel else ""
+
+
 def nccl_at_fault(libraries: Libraries) -> bool:
     """Whether torch cannot be imported because of NCCL: it is not there, or it lacks a library."""
     return not libraries.nccl or any(missing_in(libraries, path) for path in libraries.nccl)
@@ -45,12 +56,17 @@ def test_closure(libraries: Libraries, require: Requirement) -> None:
     """Every library that torch needs is found, with what it calls of NCCL."""
     paths = torch_libraries(libraries) or pytest.skip("the image has no torch with CUDA")
     missing, undefined = missing_for_torch(libraries), undefined_for_torch(libraries)
-    found = f"missing: {', '.join(missing)}" if missing else "; ".join(undefined)
+    other = other_nccl(libraries) if undefined and not missing else ""
+    found = f"missing: {', '.join(missing)}" if missing else "; ".join(undefined[:SHOWN])
+    found += f"; {len(undefined) - SHOWN} more" if len(undefined) > SHOWN and not missing else ""
+    found += f"; {NCCL} is {other}, NCCL {libraries.nccl[other].version}" if other in libraries.nccl else ""
     require(
         not found,
         expected="nothing missing but the driver's libcuda.so.1",
         found=found or f"complete for {len(paths)} libraries",
-        fix="install the wheels that torch requires (pip check names them)"
+        fix=f"take {other} out of LD_PRELOAD, or its folder out of LD_LIBRARY_PATH: torch then gets its wheel's"
+        if other
+        else "install the wheels that torch requires (pip check names them)"
         + (f": {', '.join(missing)}" if missing else ", its NCCL last"),
     )
 
@@ -66,6 +82,8 @@ def test_imports(case: Case, libraries: Libraries, packages: Packages, require: 
         pytest.skip("libraries that torch needs are missing: see torch.closure")
     if not torch and torch_libraries(libraries) and nccl_at_fault(libraries):
         pytest.skip("NCCL is missing or lacks a library: see nccl.found or nccl.closure")
+    if not torch and "tools" in case.measured.missing and case.subject.machine not in ("", platform.machine()):
+        pytest.skip(f"{why}, on a machine of another architecture")
     require(
         torch is not None,
         expected="the version of torch",
@@ -92,3 +110,13 @@ def test_cuda(case: Case, packages: Packages, require: Requirement) -> None:
         found=f"of another: {', '.join(of_other)}" if of_other else f"all of CUDA {torch.cuda}",
         fix=f"uninstall {' '.join(of_other)}",
     )
+
+
+@pytest.mark.validator(
+    "torch.broken", source="facts/faults.yaml, each with its source", severity="warning", fabric="any"
+)
+def test_broken(case: Case, require: Requirement) -> None:
+    """The torch that is installed is no version that is known to fail between nodes."""
+    versions = versions_of(case)
+    torch = versions.get("torch") or pytest.skip("no wheel of torch is installed")
+    faults(case, versions, "torch").require_none(require, "a torch", torch)

@@ -1,37 +1,54 @@
 """What opens a network beside NCCL: NIXL, UCX, NVSHMEM, Mooncake, and what brings them to a fabric."""
 
 import re
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.core.case import Case, file_of, missing_in, name_of
+from rdma_images.core.case import Case, cuda_in_use, file_of, missing_in, name_of
 from rdma_images.core.measurements import Closure, Files, Libraries, Packages
 from rdma_images.facts import packages as facts_packages
 from rdma_images.facts import table as facts_table
 from rdma_images.validate.probes.libraries import TRANSPORT
-from rdma_images.validate.probes.tree import EXTENSION
+from rdma_images.validate.probes.tree import EXTENSION, MODULE
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
 from validators.in_use import closure, folder_of
+from validators.settings import started as environment_of
 
 KNOWN = "facts/packages.yaml, each row with its source"
 OPENS = (
     "ai-dynamo/nixl src/core/nixl_plugin_manager.cpp and openucx/ucx src/ucs/sys/module.c: dlopen, and on without it"
 )
-OWN = "ai-dynamo/dynamo, issue 6671; ld.so(8): LD_LIBRARY_PATH comes before the run path of a library"
-BACKENDS = "ai-dynamo/dynamo, issue 4185, and ai-dynamo/nixl, issue 909: UCX over EFA emulates what libfabric does"
+OWN = (
+    "ai-dynamo/dynamo, issue 6671, and ai-dynamo/nixl, issue 1668 (two UCX); ld.so(8): LD_LIBRARY_PATH comes before a "
+    "library's run path"
+)
+BACKENDS = (
+    "ai-dynamo/dynamo, issue 4185, and ai-dynamo/nixl, issue 909: UCX over EFA emulates what libfabric does; "
+    "ai-dynamo/nixl, pull request 1567: UCX aborts where a wheel has its modules three times, and no links"
+)
+UCX_MODULE = re.compile(r"/ucx/libuct_\w+\.so[\d.]*$")
 NVSHMEM = "nvshmem_transport_libfabric"  # torch's wheels bring it, whatever the network
 MELLANOX = "libuct_ib_mlx5"  # UCX's modules for hardware that is on neither fabric
 WHEELS = "-packages/"  # in the path of what pip or apt has installed for Python
 OF_FABRIC = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1")
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
-OF_PYTHON = re.compile(r"lib(?:torch|c10|python)")  # what imports a module has them
+OF_FRAMEWORK = re.compile(r"lib(?:torch|c10|tensorflow|mxnet)")  # what imports a module has them
 NVSHMEM_HOST = re.compile(r"libnvshmem_host\.so\.\d+")
+NVSHMEM_FILE = re.compile(r"libnvshmem_host\.so\.(\d+\.\d+\.\d+)")
 NVSHMEM_WHEEL = re.compile(r"nvidia-nvshmem-cu\d+")
 LIBRARY = re.compile(r"lib([a-z]{3,})[-\w]*\.so")
+OF_CUDA = re.compile(
+    r"lib(?:cudart|cublas(?:Lt)?|cudnn|cufft|curand|cusolver|cusparse(?:Lt)?|nvrtc|nvJitLink|nvToolsExt)\.so\.\d+"
+)
+NUMBER = re.compile(r"\d+")
 SHOWN = 4
+BRINGS = {"libfabric": "the EFA installer", "libefa": "the EFA installer", "libgdrapi": "GDRCopy", "libmpi": "Open MPI"}
 BUILD_UCX = "configure UCX with --with-verbs and --with-efa where rdma-core's headers are, or install one that has both"
+LINK_UCX = "install NIXL 1.4.0 or later, or make them links to the one with the longest name"
+ONE_UCX = "build NIXL with the UCX that torch takes, or keep that away from torch: two in a process do not work"
 BUILD_NIXL = "install the wheel nixl-cu12 or nixl-cu13, or build NIXL where libfabric's headers are (/opt/amazon/efa)"
 
 
@@ -43,13 +60,44 @@ def transports(case: Case, files: Files) -> list[str]:
     return [path for path in mine if not name_of(path).startswith(idle)]
 
 
+def modules(files: Files, libraries: Libraries) -> dict[str, list[str]]:
+    """What modules of Python packages for CUDA lack of its libraries, by path.
+
+    Of those that differ in numbers alone, as for several CUDA, nothing where one lacks nothing.
+    """
+    named = [path for path in files.libraries if MODULE.fullmatch(path) and not EXTENSION.fullmatch(path)]
+    mine = [path for path in named if path in libraries.closures]
+    torch = {name for path, one in libraries.closures.items() if "/torch/lib/" in path for name in one.libraries}
+    lacks = {path: _without(files, torch, path, lacking_in(files, libraries, path)) for path in mine}
+    whole = {NUMBER.sub("", path) for path, names in lacks.items() if not names}
+    return {path: [] if NUMBER.sub("", path) in whole else names for path, names in lacks.items()}
+
+
+def _without(files: Files, torch: set[str], path: str, missing: list[str]) -> list[str]:
+    """Those `missing` of CUDA that neither `torch` has loaded nor Python's own prefix has, as conda's does."""
+    prefix = path.partition("/lib/python")[0]
+    return [
+        n for n in missing if OF_CUDA.fullmatch(n) and n not in torch and f"{prefix}/lib/{n}" not in files.libraries
+    ]
+
+
 def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
-    """What `path` needs and nothing answers to; in a wheel without what Python has loaded before."""
+    """What `path` needs and nothing answers to, without what the process has loaded before.
+
+    That is what Python has, for a wheel, and for a module of UCX what lies beside it: UCX opens the first by its path.
+    """
     missing = list(dict.fromkeys(missing_in(libraries, path)))
     if WHEELS not in path:
-        return missing
-    brought = {name_of(p) for p in files.libraries if WHEELS in p}
-    return [name for name in missing if name not in brought and not OF_PYTHON.match(name)]
+        folder = folder_of(path)
+        return [n for n in missing if not (UCX_MODULE.search(path) and f"{folder}/{n}" in files.libraries)]
+    brought = {name_of(p) for p in files.libraries if WHEELS in p or name_of(p).startswith("libpython")}
+    return [name for name in missing if name not in brought and not OF_FRAMEWORK.match(name)]
+
+
+def _brought(names: Iterable[str]) -> str:
+    """Who brings those of the libraries that are known."""
+    known = [f"{who} {name}" for name in names for start, who in BRINGS.items() if name.startswith(start)]
+    return f" ({', '.join(known)})" if known else ""
 
 
 def refused(answer: Closure) -> list[str]:
@@ -69,8 +117,10 @@ def told_elsewhere(case: Case, libraries: Libraries) -> set[str]:
 
 @pytest.mark.validator("transports.load", source=OPENS, severity="warning")
 def test_load(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
-    """What opens a network beside NCCL, and modules of Python that call NCCL, load with all that they need."""
-    mine = transports(case, files) or pytest.skip("nothing but NCCL opens a network")
+    """What opens a network beside NCCL, and modules of Python for NCCL or CUDA, load with all that they need."""
+    mine, of_cuda = transports(case, files), modules(files, libraries)
+    if not mine and not of_cuda:
+        pytest.skip("nothing but NCCL opens a network, and no module is for CUDA")
     elsewhere = told_elsewhere(case, libraries)
     lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in mine}
     faults = {path: f"{path} lacks {', '.join(names)}" for path, names in lacks.items() if names}
@@ -79,11 +129,15 @@ def test_load(case: Case, files: Files, libraries: Libraries, require: Requireme
         faults |= {path: f"{path}: {said[0].removeprefix(f'{path}: ')}"} if said and path not in faults else {}
         faults |= {path: reason.found} if ".so" in path and (reason := broken(case, path)) else {}
     lacking = dict.fromkeys(name for names in lacks.values() for name in names)
+    faults |= {path: f"{path} lacks {', '.join(names)}" for path, names in of_cuda.items() if names}
+    say_cuda = f"install the build of it for CUDA {cuda_in_use(case, libraries) or 'of the image'}"
     require(
         not faults,
         expected="no backend or module that is given up when it is opened",
-        found="; ".join(list(faults.values())[:SHOWN]) or ", ".join(mine[:SHOWN]),
-        fix=f"install what brings {', '.join(lacking)} (the EFA installer libfabric and libefa, GDRCopy libgdrapi)"
+        found="; ".join(list(faults.values())[:SHOWN]) or ", ".join([*mine, *of_cuda][:SHOWN]),
+        fix=f"{say_cuda}, or what it lacks into a folder of the loader"
+        if any(of_cuda.values()) and not lacking
+        else f"install what brings {', '.join(lacking)}{_brought(lacking)}"
         if lacking
         else "install it from the release that its libraries are of",
     )
@@ -91,10 +145,9 @@ def test_load(case: Case, files: Files, libraries: Libraries, require: Requireme
 
 @pytest.mark.validator("transports.own", source=OWN, severity="warning")
 def test_own(case: Case, files: Files, libraries: Libraries, packages: Packages, require: Requirement) -> None:
-    """What opens a network beside NCCL gets the libraries that it came with, and the NVSHMEM of the wheel."""
+    """What opens a network beside NCCL gets the libraries that it came with, the wheel's NVSHMEM, and torch's UCX."""
     mine = transports(case, files) or pytest.skip("nothing but NCCL opens a network")
-    every = [(name, version) for folder in packages.wheels.values() for name, version in folder.items()]
-    wheel = next((f"{name} {version}" for name, version in every if NVSHMEM_WHEEL.fullmatch(name)), "")
+    wheel = next((f"{name} {version}" for name, version in packages.installed if NVSHMEM_WHEEL.fullmatch(name)), "")
     path_of = [f.rstrip("/") for f in case.subject.environment.get("LD_LIBRARY_PATH", "").split(":") if f]
     found: dict[str, str] = {}
     for path in mine:
@@ -104,20 +157,59 @@ def test_own(case: Case, files: Files, libraries: Libraries, packages: Packages,
             taken = folder_of(file) in map(folder_of, (f"{folder}/x" for folder in path_of))
             if taken and beside and not any(file in (p, file_of(files, p)) for p in beside):
                 found[f"{path} takes {file} for {name}, and not {beside[0]}"] = folder_of(file)
-            if wheel and NVSHMEM_HOST.fullmatch(name) and "-packages/" not in file:
+            if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS not in file:
                 found[f"{path} takes {file}, and the wheel {wheel} is installed"] = folder_of(file)
+            if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS in file:
+                for other in another_nvshmem(files, wheel.split()[1]):
+                    found[f"{path} takes that of {wheel}, and {other} is another release"] = folder_of(other)
+    folders = ", ".join(dict.fromkeys(found.values()))
+    say_own = f"take {folders} out of LD_LIBRARY_PATH, or remove the other copy: of two releases of NVSHMEM the host's "
+    two = two_ucx(libraries, mine)
+    fixes = [*([f"{say_own}and the device's side disagree"] if found else []), *([ONE_UCX] if two else [])]
     require(
-        not found,
-        expected="the libraries that each brings",
-        found="; ".join(found) or "they do",
-        fix=f"take {', '.join(dict.fromkeys(found.values()))} out of LD_LIBRARY_PATH, or remove the other copy: of two "
-        "releases of NVSHMEM the host's and the device's side disagree",
+        not found and not two,
+        expected="the libraries that each brings, and one UCX in a process",
+        found="; ".join([*found, *two]) or "they do",
+        fix="; ".join(fixes),
     )
+
+
+def another_nvshmem(files: Files, version: str) -> list[str]:
+    """The files of NVSHMEM's host library beside Python's packages that have another version in their name."""
+    named = {path: NVSHMEM_FILE.fullmatch(name_of(path)) for path in files.libraries if WHEELS not in path}
+    return [path for path, match in named.items() if match and match.group(1) != version]
+
+
+def two_ucx(libraries: Libraries, mine: Iterable[str]) -> list[str]:
+    """Which of `mine` take another UCX than torch does, in whose process they are opened."""
+    of_torch = ucx_of(libraries, [path for path in libraries.closures if "/torch/lib/" in path])
+    every = {path: ucx_of(libraries, [path]) for path in mine}
+    return [
+        f"{path} takes {', '.join(sorted(own))}, and torch {', '.join(sorted(of_torch - own))}"
+        for path, own in sorted(every.items())
+        if own and of_torch - own
+    ]
+
+
+def ucx_of(libraries: Libraries, paths: Iterable[str]) -> set[str]:
+    """The files of UCX that `paths` pull in."""
+    every = [file for path in paths for file in closure(libraries, path).libraries.values()]
+    return {file for file in every if name_of(file).startswith("libucp")}
+
+
+def copies(files: Files) -> list[list[str]]:
+    """Modules of UCX that a wheel has under more than one name, and no links: the paths of each, verbs first."""
+    found: dict[str, list[str]] = {}
+    for path, file in files.libraries.items():
+        if WHEELS in path and UCX_MODULE.search(path) and not file.target:
+            found.setdefault(path.partition(".so")[0], []).append(path)
+    twice = [sorted(paths) for paths in found.values() if len(paths) > 1]
+    return sorted(twice, key=lambda paths: "libuct_ib.so" not in paths[0])
 
 
 @pytest.mark.validator("transports.backends", source=BACKENDS, severity="warning")
 def test_backends(case: Case, files: Files, require: Requirement) -> None:
-    """UCX has its module for verbs in an image for a fabric, and NIXL its LIBFABRIC backend in one that reaches EFA."""
+    """UCX has its modules once, the one for verbs in an image for a fabric, and NIXL LIBFABRIC in one for EFA."""
     names = {name_of(path).partition(".")[0].partition("-")[0]: path for path in files.libraries}
     nixl = "libplugin_UCX" in names and (case.expected.fabric == "efa" or "libuct_ib_efa" in names)
     ucx = "libuct" in names and case.expected.fabric is not None
@@ -126,6 +218,11 @@ def test_backends(case: Case, files: Files, require: Requirement) -> None:
     faults = {}
     if ucx and "libuct_ib" not in names:
         faults[f"UCX at {names['libuct']} has no libuct_ib.so, and takes TCP"] = BUILD_UCX
+    if ucx and (twice := copies(files)):
+        first, *others = twice[0]
+        more = f", and so are {len(twice) - 1} other modules" if len(twice) > 1 else ""
+        said = f"{first} and {', '.join(map(name_of, others))} are files of their own{more}: UCX can load two"
+        faults[said] = LINK_UCX
     if nixl and "libplugin_LIBFABRIC" not in names:
         faults["NIXL has its backend UCX, and no LIBFABRIC"] = BUILD_NIXL
     require(
@@ -137,13 +234,18 @@ def test_backends(case: Case, files: Files, require: Requirement) -> None:
 
 
 @pytest.mark.validator("packages.broken", source=KNOWN, severity="warning", fabric="any")
-def test_packages(packages: Packages, libraries: Libraries, fabric: str, require: Requirement) -> None:
+def test_packages(case: Case, packages: Packages, libraries: Libraries, fabric: str, require: Requirement) -> None:
     """No Python package is known to fail, or to go without the fabric, in the version that is installed."""
     known = facts_table.read("packages.yaml", facts_packages.Packages)
-    every = [(name, version) for folder in packages.wheels.values() for name, version in folder.items()]
-    rows = [(name, version, row) for name, version in every for row in known.faults if name in row.of]
-    rows = [one for one in rows if one[2].fabric == fabric and not _built_for_it(libraries, one[2])]
-    found = [(name, version, row) for name, version, row in rows if row.holds(version)]
+    every, environment = packages.installed, environment_of(case)
+    beside, cuda = dict(every), cuda_in_use(case, libraries).partition(".")[0]
+    rows = [
+        row
+        for row in known.faults
+        if row.fabric == fabric and row.cuda in ("", cuda) and row.unless_beside not in beside
+        if not row.is_avoided(environment) and _is_the_build(libraries, row)
+    ]
+    found = [(name, version, row) for name, version in every for row in rows if name in row.of and row.holds(version)]
     require(
         not found,
         expected="packages of which no such fault is known",
@@ -153,7 +255,10 @@ def test_packages(packages: Packages, libraries: Libraries, fabric: str, require
     )
 
 
-def _built_for_it(libraries: Libraries, row: facts_packages.PackageFault) -> bool:
-    """Whether the package's modules need the library that only a build without the fault needs."""
+def _is_the_build(libraries: Libraries, row: facts_packages.PackageFault) -> bool:
+    """Whether the package's modules need what the build with the fault needs, and not what one without it does."""
     mine = [one for path, one in libraries.closures.items() if row.modules and f"-packages/{row.modules}/" in path]
-    return any(row.unless_needs in (*one.libraries, *one.missing) for one in mine)
+    names = {name for one in mine for name in (*one.libraries, *one.missing)}
+    if row.modules and not mine:
+        return False
+    return row.unless_needs not in names and (not row.needs or row.needs in names)

@@ -15,12 +15,14 @@ from validators.in_use import (
     VERBS,
     closure,
     folder_of,
+    loads_nccl,
     looked_for,
     opened_in,
     opened_providers,
     providers_of,
     skip_if_broken,
 )
+from validators.settings import faults, versions_of
 from validators.settings import started as environment_of
 from validators.toolruns import started, summary
 
@@ -28,6 +30,7 @@ OPENED = "NVIDIA/nccl src/misc/ibvsymbols.cc: dlopen of libibverbs.so.1, and soc
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
 DEVINFO = "ibv_devinfo(1); without a device it ends with 255"
 PROVIDERS = "rdma-core: libibverbs opens lib<driver>-rdmav<ABI>.so, named in /etc/libibverbs.d"
+BROKEN = "facts/faults.yaml, each with its source"
 BESIDE = "rdma-core installs its libraries into the folder that has the one with its providers"
 NO_DEVICE = re.compile(r"No IB devices found|Failed to get IB devices list", re.IGNORECASE)
 
@@ -105,8 +108,7 @@ def test_usable(case: Case, files: Files, libraries: Libraries, require: Require
     if case.expected.fabric:
         pytest.skip("see verbs.provider and libfabric.closure")
     file = libraries.resolved[VERBS].file
-    brings = any(name_of(path).startswith("libtorch_cuda.so") for path in files.libraries)
-    if not file and not libraries.nccl and not brings:
+    if not file and not loads_nccl(files, libraries):
         pytest.skip("the image has neither NCCL nor libibverbs")
     skip_if_broken(case, libraries, VERBS)
     read = {word for word in looked_for(libraries) if word.endswith("/libibverbs.d")} or {"/etc/libibverbs.d"}
@@ -123,6 +125,14 @@ def test_usable(case: Case, files: Files, libraries: Libraries, require: Require
         found=(", ".join(providers) if providers and driver else without) if file else "no libibverbs.so.1",
         fix="install libibverbs1 and ibverbs-providers (rpm: libibverbs and rdma-core), or the fabric's own packages",
     )
+
+
+@pytest.mark.validator("verbs.broken", source=BROKEN, severity="warning", fabric="any")
+def test_verbs_broken(case: Case, require: Requirement) -> None:
+    """The rdma-core in use knows the fabric's devices, and is not known to fail on it."""
+    in_image = versions_of(case)
+    version = in_image.get("rdma-core") or pytest.skip("the names of libefa and libibverbs do not say their version")
+    faults(case, in_image, "rdma-core").require_none(require, "an rdma-core", version)
 
 
 @pytest.mark.validator("verbs.suffix", source=PROVIDERS)

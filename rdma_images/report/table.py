@@ -5,6 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rdma_images.core.model import Check
+from rdma_images.core.plain import plain
 from rdma_images.core.report import Report
 
 STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "skipped": "dim"}
@@ -43,7 +44,9 @@ def sum_of(report: Report) -> str:
     words = ("passed", "failed", "warned", "skipped")
     counts = ", ".join(f"{shown.count(word)} {word}" for word in words if shown.count(word))
     kept = f"; kept from {report.started}, as neither the image nor the suite has changed" if report.reused else ""
-    return f"{report.ref}: {counts}, in {report.seconds:.1f} s{kept}"
+    expected = report.facts.expected if report.facts else None
+    neither = f"; not checked for EFA or eRDMA: {plain(expected.because)}" if expected and not expected.fabric else ""
+    return f"{report.ref}: {counts}, in {report.seconds:.1f} s{kept}{neither}"
 
 
 def _said(check: Check) -> Text:

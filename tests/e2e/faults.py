@@ -46,6 +46,17 @@ def rename(plugin_symbol: str, keep_one_as: str, file: str = f"{OFI}/lib/libnccl
     return f'RUN python3 -c "{code}"'
 
 
+def names_topology(folder: str, name: str) -> str:
+    """A step that has the stand-in's plugin name a topology file, in the place of the end of its message."""
+    code = (
+        f"p='{OFI}/lib/libnccl-net-ofi.so';d=open(p,'rb').read();"
+        "m=b': this image is a rehearsal and cannot use EFA; build it without --rehearse';"
+        f"n=b'\\0{folder}\\0{name}\\0';assert m in d and len(n)<=len(m);"
+        "open(p,'wb').write(d.replace(m,n.ljust(len(m),b'\\0')))"
+    )
+    return f'RUN python3 -c "{code}"'
+
+
 def decoded_at_the_start(line: str) -> tuple[str, str]:
     """Steps for an entry point whose script does not show the line of shell that it runs."""
     encoded = base64.b64encode(f"{line}\n".encode()).decode()
@@ -126,6 +137,21 @@ FAULTS = (
     Fault("label.tag", "a false version of Python in the tag", tag="py3.9"),
     Fault("nccl.tag", "a false version of NCCL in the tag", tag="nccl2.18.3"),
     Fault(
+        "nccl.broken",
+        "an NCCL that crashes without its plugin",
+        (
+            f"RUN rm -r {S}/torch {S}/torch-* {NCCL} {S}/nvidia_nccl_cu13-*",
+            # In one layer: a copy that is edited afterwards would be two, and more than the image's budget.
+            f"RUN --mount=type=bind,source=gin,target=/mnt cp -r /mnt/. {S}"
+            f" && sed -i 's/NCCL version 2.28.9/NCCL version 2.28.3/' {NCCL}/lib/libnccl.so.2"
+            f" && sed -i 's/^#define NCCL_PATCH .*/#define NCCL_PATCH 3/' {NCCL}/include/nccl.h"
+            f" && sed -i 's/^Version: .*/Version: 2.28.3/' {S}/nvidia_nccl_cu13-*/METADATA",
+            f'{LABEL}component.nccl=2.28.3 {LABEL[6:]}component.pytorch=""',
+        ),
+        ("gin",),
+        tag="crashing",
+    ),
+    Fault(
         "erdma.nccl",
         "NCCL 2.28.9 in an image for eRDMA",
         (
@@ -142,6 +168,11 @@ FAULTS = (
         "torch.imports", "a torch that cannot be imported", (f"RUN echo 'raise ImportError' >> {S}/torch/__init__.py",)
     ),
     Fault("torch.cuda", "a wheel of another CUDA", (f"COPY nvtx {S}",), ("nvtx",)),
+    Fault(
+        "torch.broken",
+        "a torch that gives old addresses after a restart",
+        (f"RUN sed -i 's/^Version: .*/Version: 2.5.1/' {S}/torch-*/METADATA",),
+    ),
     Fault("libraries.intact", "the plugin is empty", (f"RUN : > {OFI}/lib/libnccl-net-ofi.so",)),
     Fault(
         "libraries.readable",
@@ -218,6 +249,19 @@ FAULTS = (
         ),
     ),
     Fault(
+        "plugin.reopened",
+        "a plugin that only NCCL_NET_PLUGIN names, and an NCCL that forgets it",
+        (
+            f"RUN rm -r {S}/torch {S}/torch-* {NCCL} {S}/nvidia_nccl_cu13-*",
+            f"COPY gin {S}",
+            f'{LABEL}component.nccl=2.28.9 {LABEL[6:]}component.pytorch=""',
+            f"RUN rm {OFI}/lib/libnccl-net.so",
+            "ENV NCCL_NET_PLUGIN=ofi",
+        ),
+        ("gin",),
+        tag="reopened",
+    ),
+    Fault(
         "plugin.broken",
         "a release that hangs in a broadcast",
         (
@@ -243,6 +287,20 @@ FAULTS = (
             f"RUN sed -i 's/Configuring AWS-specific/Configuring any-specific/' {OFI}/lib/libnccl-net-ofi.so",
             rename("ncclTunerPlugin_v", "xcclTunerPlugin_v6"),
         ),
+    ),
+    Fault(
+        "plugin.topology",
+        "a plugin whose folder for topology files is not in the image",
+        (names_topology("/opt/absent/share/aws-ofi-nccl/xml", "p5.48xl-topo.xml"),),
+    ),
+    Fault(
+        "nccl.fabric",
+        "an image with NCCL, and nothing that brings it to EFA or eRDMA",
+        (
+            "RUN rm -r /opt/amazon && rm -f /etc/ld.so.conf.d/*efa* /etc/ld.so.conf.d/*ofi* && ldconfig",
+            f"{LABEL}fabric=unknown",
+        ),
+        besides=("label.efa-installer",),
     ),
     Fault("plugin.closure", "a library that the plugin needs is missing", (f"RUN rm {LIB}/libhwloc.so.15*",)),
     Fault(
@@ -308,6 +366,14 @@ FAULTS = (
         (f"RUN {PLANT} && cp -P {LIB}/libibverbs.so.1* /opt/planted/ && ldconfig",),
     ),
     Fault(
+        "verbs.broken",
+        "an rdma-core that knows no EFA of the fourth generation",
+        (
+            f"RUN cd {LIB} && rm libefa.so.1 && mv libefa.so.1.* libefa.so.1.3.50.0 "
+            "&& ln -sf ../libefa.so.1.3.50.0 libibverbs/libefa-rdmav34.so && ldconfig",
+        ),
+    ),
+    Fault(
         "verbs.suffix",
         "an efa provider of another ABI",
         (f"RUN mv {LIB}/libibverbs/libefa-rdmav34.so {LIB}/libibverbs/libefa-rdmav25.so",),
@@ -363,11 +429,11 @@ FAULTS = (
         ),
     ),
     Fault("size.budget", "600 MB that nobody needs", ("RUN head -c 600000000 /dev/urandom > /opt/blob",)),
-    Fault("environment.harmful", "NCCL_PROTO set", ("ENV NCCL_PROTO=simple",)),
+    Fault("environment.harmful", "NCCL_P2P_DISABLE set", ("ENV NCCL_P2P_DISABLE=1",)),
     Fault(
         "environment.harmful",
         "an entry point that decodes the settings that it exports",
-        decoded_at_the_start("export NCCL_PROTO=simple"),
+        decoded_at_the_start("export NCCL_P2P_DISABLE=1"),
     ),
     Fault("environment.slow", "NCCL_PXN_DISABLE set", ("ENV NCCL_PXN_DISABLE=1",)),
     Fault("environment.misspelt", "a variable that nothing reads", ("ENV NCCL_IB_DISABLED=1",)),

@@ -19,7 +19,7 @@ from rdma_images.core.model import Build
 from rdma_images.core.report import Report
 from rdma_images.debian import bootstrap
 from rdma_images.validate import container, folder_of, image_layers, subject, validate
-from tests.e2e import validated
+from tests.e2e import validated, volumes
 
 pytestmark = pytest.mark.e2e
 SH = "#!/bin/sh\\n"
@@ -215,13 +215,11 @@ def test_a_volume_hides_nothing_takes_nothing_and_does_not_stay() -> None:
     nccl = "/opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2"
     steps = f"FROM {validated.good_image()}\nRUN mkdir -p /srv/v && cp {nccl} /srv/v/\nVOLUME /srv/v\n"
     client = engines.client(validated.engine())
-    before = {volume.name for volume in client.volumes.list()}
     try:
-        with validated.derived(steps, "volume") as ref:
+        with volumes.none_stays(client), validated.derived(steps, "volume") as ref:
             report = validated.measure(ref)
             with container.sealed(client, subject.digest(client, ref)) as box:
                 code, said = box.container.exec_run(["sh", "-c", "echo > /srv/v/planted"])
-        assert {volume.name for volume in client.volumes.list()} <= before
     finally:
         client.close()
     assert validated.failed(report) == {"nccl.single"}

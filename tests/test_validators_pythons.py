@@ -1,0 +1,250 @@
+"""Which Python comes first on PATH, and what modules and preloaded libraries need, on images made of data."""
+
+import pytest
+
+from rdma_images.core.model import Check
+from tests.incidents import run
+from tests.incidents.case import base
+from tests.incidents.image import Change
+
+Files = dict[str, object]
+
+SYSTEM, CONDA, VENV = "/usr/bin", "/opt/conda/bin", "/opt/jobs/bin"
+PYTHON = {"library": {"needed": ["libc.so.6"]}, "mode": "755"}
+IN_CONDA = "/opt/conda/lib/python3.11/site-packages"
+IN_VENV = "/opt/jobs/lib/python3.12/site-packages"
+IN_SYSTEM = "/usr/local/lib/python3.12/dist-packages"
+
+
+def wheel(folder: str, name: str) -> Files:
+    """What pip leaves of a package."""
+    return {f"{folder}/{name}-2.9.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.9.0\n\n"}
+
+
+def of_system(*names: str) -> Files:
+    return {f"{SYSTEM}/python3.12": PYTHON, **{f"{SYSTEM}/{name}": {"link": "python3.12"} for name in names}}
+
+
+def of_venv(sees_system: bool) -> Files:
+    config = f"home = /usr/bin\ninclude-system-site-packages = {str(sees_system).lower()}\n"
+    links = {"python": "/usr/bin/python3.12", "python3": "python"}
+    return {"/opt/jobs/pyvenv.cfg": config, **{f"{VENV}/{name}": {"link": to} for name, to in links.items()}}
+
+
+BOTH = of_system("python", "python3")
+OF_CONDA: Files = {
+    f"{CONDA}/python3.11": PYTHON,
+    f"{CONDA}/python3": {"link": "python3.11"},
+    f"{CONDA}/python": {"link": "python3.11"},
+}
+TORCH_IN_CONDA = {**BOTH, **OF_CONDA, **wheel(IN_CONDA, "torch")}
+VENV_OVER_SYSTEM = {**BOTH, **of_venv(True), **wheel(IN_SYSTEM, "torch")}
+
+
+def said(check: str, files: Files, env: dict[str, str | None] | None = None, entry: tuple[str, ...] = ()) -> Check:
+    """What a check makes of the base for EFA with these files."""
+    image = base("efa").changed(Change.model_validate({"files": files, "env": env or {}, "entrypoint": entry}))
+    return run.checks({"image": image}, {"image": {check}})["image"][0]
+
+
+def at(*folders: str) -> dict[str, str | None]:
+    return {"PATH": ":".join(folders)}
+
+
+@pytest.mark.parametrize(
+    ("files", "folders", "found"),
+    [
+        (TORCH_IN_CONDA, (SYSTEM, CONDA), "PATH has /usr/bin before /opt/conda/bin, and python there is without torch"),
+        (TORCH_IN_CONDA, (CONDA, SYSTEM), ""),
+        (TORCH_IN_CONDA, (SYSTEM,), ""),
+        ({**of_system("python3"), **OF_CONDA, **wheel(IN_CONDA, "torch")}, (SYSTEM, CONDA), ""),
+        ({**TORCH_IN_CONDA, **wheel(IN_SYSTEM, "torch")}, (SYSTEM, CONDA), ""),
+        ({**TORCH_IN_CONDA, "/opt/conda/pyvenv.cfg": "home = /usr/bin\n"}, (f"{SYSTEM}/", SYSTEM, CONDA), "/usr/bin"),
+        ({**TORCH_IN_CONDA, "/shims/python": PYTHON}, ("/shims", SYSTEM, CONDA), ""),
+        (
+            {**VENV_OVER_SYSTEM, **wheel(IN_VENV, "nemo-run")},
+            (SYSTEM, VENV),
+            f"PATH has /usr/bin before /opt/jobs/bin, and python there is without the packages in {IN_VENV}",
+        ),
+        ({**VENV_OVER_SYSTEM, **wheel(IN_VENV, "nemo-run")}, (VENV, SYSTEM), ""),
+        (VENV_OVER_SYSTEM, (SYSTEM, VENV), ""),
+        ({**VENV_OVER_SYSTEM, f"{IN_VENV}/_virtualenv.py": "import os\n"}, (SYSTEM, VENV), ""),
+        ({**VENV_OVER_SYSTEM, **wheel(IN_VENV, "pip"), **wheel(IN_VENV, "setuptools")}, (SYSTEM, VENV), ""),
+        (
+            {
+                **of_system("python3"),
+                **of_venv(True),
+                **wheel(IN_SYSTEM, "torch"),
+                **wheel(IN_VENV, "nemo-run"),
+                "/opt/other/bin/python": PYTHON,
+            },
+            ("/opt/other/bin", SYSTEM, VENV),
+            "PATH has /usr/bin before /opt/jobs/bin",
+        ),
+        ({**BOTH, **OF_CONDA}, (SYSTEM, CONDA), ""),
+        ({**BOTH, **of_venv(False), **wheel(IN_SYSTEM, "torch"), **wheel(IN_VENV, "awscli")}, (SYSTEM, VENV), ""),
+        ({**BOTH, **of_venv(False), **wheel(IN_SYSTEM, "torch"), **wheel(IN_VENV, "torch")}, (SYSTEM, VENV), ""),
+        ({**BOTH, **of_venv(False), **wheel(IN_VENV, "torch")}, (SYSTEM, VENV), "without torch"),
+    ],
+)
+def test_the_python_with_torch_comes_first(files: Files, folders: tuple[str, ...], found: str) -> None:
+    check = said("environment.path", files, at(*folders))
+    assert check.outcome == ("failed" if found else "passed")
+    assert found in check.found
+    assert not found or "first in PATH" in check.fix
+
+
+@pytest.mark.parametrize(
+    ("files", "entry", "told"),
+    [
+        ({}, ("/bin/bash",), True),
+        ({}, ("bash", "-lc", "source /opt/conda/bin/activate && exec bash"), False),
+        ({}, ("conda", "run", "-n", "base", "python", "train.py"), False),
+        ({}, ("entrypoint.sh",), False),
+        ({"/start.sh": "#!/bin/sh\nexport PATH=/opt/conda/bin:$PATH\nexec $@\n"}, ("/start.sh",), False),
+        ({"/start.sh": "#!/bin/sh\nexec $@\n"}, ("/start.sh",), True),
+        ({"/root/.bashrc": "conda activate base\n"}, ("/bin/bash",), False),
+        ({"/etc/environment": 'PATH="/usr/sbin:/usr/bin"\n'}, ("/bin/bash",), True),
+    ],
+)
+def test_what_activates_an_environment_chooses_its_python(files: Files, entry: tuple[str, ...], told: bool) -> None:
+    check = said("environment.path", {**TORCH_IN_CONDA, **files}, at(SYSTEM, CONDA), entry)
+    assert (check.outcome == "failed") is told
+
+
+@pytest.mark.parametrize(("folder", "told"), [("/opt/amazon/openmpi/bin/", False), ("/opt/hpcx/ompi/bin", True)])
+def test_a_slash_at_the_end_is_the_same_folder(folder: str, told: bool) -> None:
+    check = said("environment.path", {}, {**at(folder, SYSTEM), "OPAL_PREFIX": "/opt/amazon/openmpi"})
+    assert (check.outcome == "failed") is told
+
+
+def module(*needed: str, **more: str) -> dict[str, object]:
+    return {"library": {"needed": [*needed, "libc.so.6"], **more}}
+
+
+FLASH = f"{IN_SYSTEM}/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so"
+ASKS = module("libc10.so", "libtorch_cuda.so", "libcudart.so.12")
+RUNTIME = {"library": {"soname": "libcudart.so.12", "needed": ["libc.so.6"]}}
+OF_TORCH = {
+    f"{IN_SYSTEM}/torch/lib/libtorch_cuda.so": module("libcudart.so.12", rpath="/opt/runtime"),
+    "/opt/runtime/libcudart.so.12": RUNTIME,
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({FLASH: ASKS}, f"{FLASH} lacks libcudart.so.12"),
+        ({f"{IN_SYSTEM}/deep_ep_cpp.so": ASKS}, f"{IN_SYSTEM}/deep_ep_cpp.so lacks libcudart.so.12"),
+        ({FLASH: module("libtorch_cuda.so", "libstrange.so.1")}, ""),
+        ({FLASH: module("libcudart.so.12", "libstrange.so.1")}, f"{FLASH} lacks libcudart.so.12"),
+        ({FLASH: ASKS, **OF_TORCH}, ""),
+        ({FLASH: ASKS, "/usr/lib/x86_64-linux-gnu/libcudart.so.12": RUNTIME}, ""),
+        ({FLASH: ASKS, f"{IN_SYSTEM}/nvidia/cuda_runtime/lib/libcudart.so.12": RUNTIME}, ""),
+        ({f"{IN_CONDA}/flash_attn_2_cuda.so": ASKS, "/opt/conda/lib/libcudart.so.12": RUNTIME}, ""),
+        ({f"{IN_CONDA}/flash_attn_2_cuda.so": ASKS, "/opt/other/lib/libcudart.so.12": RUNTIME}, "libcudart.so.12"),
+        ({f"{IN_SYSTEM}/saver/hook_cu{n}_C.abi3.so": module(f"libcudart.so.{n}") for n in (12, 13)}, "cu12_C"),
+        (
+            {
+                **{f"{IN_SYSTEM}/saver/hook_cu{n}_C.abi3.so": module(f"libcudart.so.{n}") for n in (12, 13)},
+                "/usr/lib/x86_64-linux-gnu/libcudart.so.12": RUNTIME,
+            },
+            "",
+        ),
+        ({f"{IN_SYSTEM}/torch/_C.cpython-312-x86_64-linux-gnu.so": ASKS}, ""),
+        ({f"{IN_SYSTEM}/scipy/fft_C.abi3.so": module("libcudnn.so.9")}, ""),
+    ],
+)
+def test_what_modules_for_cuda_need_is_there(files: Files, found: str) -> None:
+    check = said("transports.load", files)
+    assert (check.outcome == "failed") is bool(found)
+    assert found in check.found
+    assert "strange" not in check.found
+    assert not found or "deep_ep" in found or "for CUDA 12.8" in check.fix
+
+
+HOOK = "/opt/hook/libhook.so"
+
+
+@pytest.mark.parametrize(
+    ("files", "env", "found"),
+    [
+        ({HOOK: ASKS}, {"LD_PRELOAD": HOOK}, f"LD_PRELOAD={HOOK} needs"),
+        ({HOOK: module("libcudart.so.12")}, {"LD_PRELOAD": HOOK}, "needs libcudart.so.12, not there"),
+        ({HOOK: module("libcudart.so.12")}, {"LD_PRELOAD": "libhook.so", "LD_LIBRARY_PATH": "/opt/hook"}, "needs"),
+        ({HOOK: module("libcudart.so.12"), "/usr/lib/libcudart.so.12": RUNTIME}, {"LD_PRELOAD": HOOK}, ""),
+        ({HOOK: module("libcuda.so.1")}, {"LD_PRELOAD": HOOK}, ""),
+        (
+            {HOOK: module("libgone.so"), "/etc/ld.so.preload": f"# why\n{HOOK}\n"},
+            {},
+            f"/etc/ld.so.preload names {HOOK}",
+        ),
+        ({HOOK: module("libgone.so"), "/etc/ld.so.preload": f"#{HOOK}\n"}, {}, ""),
+        ({HOOK: module("libgone.so"), "/etc/profile.d/x.sh": f"export LD_PRELOAD={HOOK}\n"}, {}, ""),
+    ],
+)
+def test_what_a_preloaded_library_needs_is_there(files: Files, env: dict[str, str | None], found: str) -> None:
+    check = said("environment.files", files, env)
+    assert (check.outcome == "failed") is bool(found)
+    assert found in check.found
+    assert not found or "no program starts" in check.found
+    assert not found or "preload the build" in check.fix
+
+
+OLDER = {
+    "library": {
+        "soname": "libnccl.so.2",
+        "needed": ["libc.so.6"],
+        "exports": ["ncclAllReduce"],
+        "words": ["NCCL version 2.19.3+cuda12.3", "libnccl-net.so"],
+    }
+}
+WHEEL = "/opt/venv/lib/python3.12/site-packages"
+CALLS = {
+    f"{WHEEL}/torch/lib/libtorch_cuda.so": {
+        "library": {
+            "soname": "libtorch_cuda.so",
+            "needed": ["libnccl.so.2", "libc.so.6"],
+            "undefined": ["ncclAllReduce", "ncclDevCommDestroy"],
+            "rpath": "$ORIGIN/../../nvidia/nccl/lib",
+        }
+    },
+    f"{WHEEL}/nvidia/nccl/lib/libnccl.so.2": {
+        "library": {**OLDER["library"], "exports": ["ncclAllReduce", "ncclDevCommDestroy"]}
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "env", "found", "fix"),
+    [
+        (CALLS, {}, "", ""),
+        (
+            {**CALLS, "/opt/nccl/libnccl.so": OLDER},
+            {"LD_PRELOAD": "/opt/nccl/libnccl.so"},
+            "ncclDevCommDestroy",
+            "take /opt/nccl/libnccl.so out of LD_PRELOAD",
+        ),
+        ({**CALLS, "/opt/nccl/libnccl.so.2": OLDER}, {"LD_LIBRARY_PATH": "/opt/nccl"}, "", ""),
+        ({**CALLS, f"{WHEEL}/nvidia/nccl/lib/libnccl.so.2": OLDER}, {}, "ncclDevCommDestroy", "install the wheels"),
+    ],
+)
+def test_torch_gets_an_nccl_that_has_what_it_calls(
+    files: Files, env: dict[str, str | None], found: str, fix: str
+) -> None:
+    check = said("torch.closure", files, env)
+    assert (check.outcome == "failed") is bool(found)
+    assert found in check.found.partition("\n")[0]
+    assert fix in check.fix
+    assert not fix.startswith("take") or "libnccl.so.2 is /opt/nccl/libnccl.so, NCCL 2.19.3" in check.found
+
+
+def test_many_symbols_are_counted() -> None:
+    calls = {
+        "needed": ["libnccl.so.2"],
+        "undefined": [f"ncclCall{n}" for n in range(6)],
+        "rpath": "$ORIGIN/../../nvidia/nccl/lib",
+    }
+    check = said("torch.closure", {**CALLS, f"{WHEEL}/torch/lib/libtorch_cuda.so": {"library": calls}})
+    assert check.found.count("undefined symbol: ncclCall") == 4
+    assert check.found.endswith("; 2 more")
