@@ -22,7 +22,8 @@ class Told(Made):
 class Incident(Made):
     """One case. `where` is an address or "invented"; `told` is None for a good image, which gets no error.
 
-    `besides` are checks that may fail, too. `fix` is what the message asks for: with it the check passes.
+    `besides` are checks that may fail, too. `fix` is what the message asks for: with it the check passes,
+    or no longer names one of the known faults of a version that it named.
     `reinstalled` are files that the fix installs again, as the base has them.
     `first` is what the validators made of the case when it was written, "known" where its check was written with it;
     `open` says why they are not right today.

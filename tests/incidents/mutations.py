@@ -183,6 +183,9 @@ def users(module: str, sources: Mapping[str, str]) -> list[str]:
 
 def main(names: list[str]) -> None:
     """Print the survivors of the modules, and how many mutations there were."""
+    known = sorted(path.stem for path in VALIDATORS.glob("*.py"))
+    if unknown := set(names).difference(known):
+        sys.exit(f"{', '.join(sorted(unknown))}: no module of validators/\nname some of {', '.join(known)}")
     count, left = 0, 0
     for mutation, survives in survivors(names):
         count += 1

@@ -13,12 +13,15 @@ from rdma_images.core.case import Case
 from rdma_images.core.measurements import Entry
 from rdma_images.core.model import Check
 from rdma_images.facts import table
+from rdma_images.facts.faults import Faults
+from rdma_images.facts.packages import Packages
 from rdma_images.validate import entry, fabric, readout
 from rdma_images.validate.answers import measured
 from tests import validators_called
 from tests.incidents.case import Incident, Told
 from tests.incidents.image import Image
 
+NOT_ASKED = "torch.imports"  # nothing of an image is started here
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # to delete folders on a disk takes longer than to read them
 
 
@@ -52,7 +55,11 @@ def checks(images: Mapping[str, Image], of: Mapping[str, set[str]] | None = None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table, "read", functools.cache(table.read))  # facts are the same for every image
         return {
-            name: validators_called.checks(case_of(name, image), of.get(name) if of else None)
+            name: [
+                check
+                for check in validators_called.checks(case_of(name, image), of.get(name) if of else None)
+                if check.id != NOT_ASKED
+            ]
             for name, image in images.items()
         }
 
@@ -64,8 +71,11 @@ def outcomes(incidents: Mapping[str, Incident]) -> dict[str, Outcome]:
     fixed = {name: image for name, incident in incidents.items() if (image := incident.fixed) and seen[name].told}
     told = {name: {check.id for check in _told(incidents[name], found[name])} for name in fixed}
     after = checks(fixed, told) if fixed else {}
-    left = {name: tuple(check for check in after.get(name, ()) if check.outcome == "failed") for name in seen}
-    return {name: outcome._replace(fix=left[name]) for name, outcome in seen.items()}
+    left = {
+        name: tuple(check for check in checks if check.outcome == "failed" and not _ends_one(check, found[name]))
+        for name, checks in after.items()
+    }
+    return {name: outcome._replace(fix=left.get(name, ())) for name, outcome in seen.items()}
 
 
 def outcome(incident: Incident, found: Iterable[Check]) -> Outcome:
@@ -73,6 +83,25 @@ def outcome(incident: Incident, found: Iterable[Check]) -> Outcome:
     right = _told(incident, found)
     errors = [check for check in found if check.outcome == "failed" and check.severity == "error"]
     return Outcome(bool(right), tuple(c for c in errors if c not in right and c.id not in incident.besides))
+
+
+def _ends_one(left: Check, before: Iterable[Check]) -> bool:
+    """Whether a check that still fails names a known fault less than before.
+
+    A version can have several, and the one that takes its place others: a fix ends one of those that were told.
+    """
+    return any(_known_faults(check) - _known_faults(left) for check in before if check.id == left.id)
+
+
+def _known_faults(check: Check) -> set[str]:
+    """The rows of facts/faults.yaml and packages.yaml that a check names, by their reasons."""
+    return {why for why in _reasons() if why in check.found}
+
+
+@functools.cache
+def _reasons() -> tuple[str, ...]:
+    known = (*table.read("faults.yaml", Faults).faults, *table.read("packages.yaml", Packages).faults)
+    return tuple(row.why for row in known)
 
 
 def _told(incident: Incident, found: Iterable[Check]) -> list[Check]:
