@@ -1,13 +1,14 @@
 """Builds compared, ours with the baseline of build_baseline.py, on this machine and in the same engine.
 
 python benchmarks/build.py [--only cold,next,pull,kept,resident,floor,six,nothing] [--ways baseline,ours] [--runs N]
-                           [--folder FOLDER] [--wheels triton,...]
+                           [--folder FOLDER] [--wheels triton,...] [--containerd PROGRAMS]
 
 Writes docs/performance.json, docs/performance.md and docs/performance.svg; what is not measured in this run stays as it
 is there. Needs `pip install -e .[bench]`, root on Debian, for an engine of its own, and 60 GB free under FOLDER. On two
 idle cores `cold`, `next` and `pull` take 15 minutes a run, `six` takes 40. Stand-ins replace what is unreachable, in
-both ways alike. On a smaller disk `--wheels` measures both ways with torch, NCCL and these large wheels alone, and the
-page says so.
+both ways alike. With PROGRAMS, a folder of containerd and ctr 2.2 or later, perhaps also soci-snapshotter-grpc 0.11 or
+later, `pull` also measures nodes that unpack several layers at once. On a smaller disk `--wheels` measures both ways
+with torch, NCCL and these large wheels alone, and the page says so.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import build_page
+import build_pull
 from build_floor import floor
 from build_lab import Lab, Run, lab
 from build_results import WAYS, Results, Way, load
@@ -66,6 +68,7 @@ def main() -> None:
                 six(room, asked, results)
     if "nothing" in asked.only:
         nothing_to_do(asked.runs, results)
+    results.save()
     build_page.write(results)
 
 
@@ -76,6 +79,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS))
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--wheels", type=lambda text: text.split(","))
+    parser.add_argument("--containerd", type=Path)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "rdma-images-benchmark")
     asked = parser.parse_args()
     if unknown := set(asked.only) - set(MEASURES):
@@ -102,6 +106,8 @@ def builds(room: Lab, asked: argparse.Namespace, results: Results) -> None:
     """A cold build, the next torch on top of it, and a pull of that; one way after the other, `runs` times."""
     for name in (name for measure in asked.only for name in ROWS.get(measure, ())):
         results.start(name, UNITS.get(name, "s"), asked.ways, measured(asked.wheels))
+    for node in build_pull.nodes(asked.containerd) if "pull" in asked.only else ():
+        results.start(node.name, "s", asked.ways, measured(asked.wheels))
     for number in range(asked.runs):
         if "floor" in asked.only:
             measure_floor(room, number, asked.wheels, results)
@@ -112,7 +118,7 @@ def builds(room: Lab, asked: argparse.Namespace, results: Results) -> None:
             if "next" in asked.only:
                 measure_next(room, way, number, layers, results)
             if "pull" in asked.only:
-                measure_pull(room, way, NEW if "next" in asked.only else OLD, results)
+                measure_pull(room, way, NEW if "next" in asked.only else OLD, asked.containerd, results)
             if "kept" in asked.only and way == "ours":
                 measure_kept(room, results)
             if "resident" in asked.only and way == "ours":
@@ -188,16 +194,20 @@ def measure_next(room: Lab, way: Way, number: int, before: dict[str, int], resul
     note(results, way, run, {"next torch": run.seconds, "to push": new / GB, "to push of the whole": share})
 
 
-def measure_pull(room: Lab, way: Way, torch: str, results: Results) -> None:
-    """Push an image to a registry on this machine, empty the engine, and pull it."""
+def measure_pull(room: Lab, way: Way, torch: str, programs: Path | None, results: Results) -> None:
+    """Push an image to a registry on this machine, empty the engine, and pull it; then as other nodes pull."""
     with tempfile.TemporaryDirectory(dir=room.folder) as folder, registry(Path(folder)) as host:
         ref = f"{host}/benchmark/{way}:new"
+        layers = len(room.layers(built(room, torch)))
         room.docker("tag", built(room, torch), ref)
         for name in ("push", "pull"):
             begun = time.monotonic()
             room.docker(name, ref)
             results.rows[name].add(way, round(time.monotonic() - begun, 2), round(os.getloadavg()[0], 1))
             room.empty(layers=False)
+        for node in build_pull.nodes(programs):
+            seconds = build_pull.pull(node, programs or Path(), room.folder / "node", ref, layers)
+            results.rows[node.name].add(way, round(seconds, 2), round(os.getloadavg()[0], 1))
 
 
 def measure_kept(room: Lab, results: Results) -> None:
