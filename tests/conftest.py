@@ -11,7 +11,8 @@ from xdist.scheduler import LoadScopeScheduling
 from rdma_images.core.paths import VALIDATORS
 
 ENGINE = "engine"
-APART = {  # modules with another real part than the shared engine's builds
+IMAGES = "images"
+APART = {  # modules with another real part than the shared engine's builds, or with built images alone
     "test_datapath": "datapath",
     "test_engine": "another-engine",
     "test_job_run_kubernetes": "kubernetes",
@@ -28,6 +29,9 @@ APART = {  # modules with another real part than the shared engine's builds
     "test_publish_faults": "publish",
     "test_publish_half_noted": "publish",
     "test_publish_shards": "publish",
+    "test_sagemaker": IMAGES,
+    "test_validate": IMAGES,
+    "test_validators": IMAGES,
 }
 
 
@@ -75,11 +79,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The fast tests first: they tell in seconds. Of several workers, one builds from the beginning."""
+    """The fast tests first: they tell in seconds. Of several workers, one builds from the beginning.
+
+    What needs built images comes before the other long tests: it would be the last to end.
+    """
     parallel = hasattr(config, "workerinput")
     items.sort(
         key=lambda item: (
             not (parallel and part(item.nodeid) == ENGINE),
             item.get_closest_marker("e2e") is not None,
+            part(item.nodeid) != IMAGES,
         )
     )
