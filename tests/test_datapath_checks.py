@@ -126,6 +126,7 @@ def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says() -
     [
         (Answer(0, "unlimited\n"), "passed", "unlimited"),
         (Answer(0, "Last login: never\n64\n"), "failed", "64 KiB"),
+        (Answer(0, "64\nsu: warning: cannot change directory to /home/ml\n"), "failed", "64 KiB"),
         (Answer(1, "su: Authentication failure\n"), "failed", "a login of root said su: Authentication failure"),
         (None, "skipped", ""),
     ],
@@ -152,6 +153,7 @@ OK = Answer(0, "done")
         (OK, OK, 0, "no packet went through the RDMA adapter"),
         (Answer(1, "Couldn't register MR"), None, 0, "the server ended with status 1: Couldn't register MR"),
         (OK, Answer(2, "a\nb\nc\n"), 40, "the client ended with status 2: b / c"),
+        (Answer(1, "x"), Answer(1, "y"), 4, "the server ended with status 1: x; the client ended with status 1: y"),
         (Answer(137, "Killed"), OK, 40, "the server was stopped at its time limit"),
         (Answer(0, "invalid data in page 3"), OK, 40, "the server received other data than was sent"),
         (OK, None, 0, "the server ended before a client came"),
@@ -174,6 +176,7 @@ def test_an_exchange_is_repeated_once_where_a_guest_was_stopped(monkeypatch: pyt
     lost = Answer(1, "Failed status transport retry counter exceeded (12) for wr_id 2")
     for ends, outcome in (
         ([(OK, lost), (OK, OK)], "passed"),
+        ([(Answer(1, "Couldn't read remote address"), lost), (OK, OK)], "passed"),  # a server that is left fails, too
         ([(Answer(137, ""), OK), (OK, OK)], "passed"),
         ([(OK, lost), (OK, lost)], "failed"),
         ([(OK, Answer(0, "invalid data in page 0")), (OK, OK)], "failed"),  # never excused

@@ -83,14 +83,15 @@ def _both(lab: Lab, exchange: Exchange) -> tuple[Answer, Answer | None]:
 
 def _fault(exchange: Exchange, server: Answer, client: Answer | None, moved: int) -> str:
     """Why the exchange failed, in one line; empty where it passed."""
-    # The client fails after a server that failed, and then has less to say.
-    for side, answer in (("server", server), ("client", client)):
-        if answer is None:
-            return "the server ended before a client came"
-        if answer.status:
-            return f"the {side} {_ended(answer)}"
+    ends = {side: answer for side, answer in (("server", server), ("client", client)) if answer}
+    for side, answer in ends.items():
         if wrong := WRONG_DATA.search(answer.output):
             return f"the {side} received other data than was sent: {wrong[0]!r}"
+    # Where both failed, either can have failed because the other did.
+    if failures := [f"the {side} {_ended(answer)}" for side, answer in ends.items() if answer.status]:
+        return "; ".join(failures)
+    if client is None:
+        return "the server ended before a client came"
     if exchange.rdma and not moved:
         return "the exchange succeeded, but no packet went through the RDMA adapter"
     if moved and not exchange.rdma:

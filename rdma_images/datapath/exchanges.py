@@ -6,7 +6,8 @@ from rdma_images.datapath.exchange import Exchange
 # More than the default limit of 64 KiB for locked memory, and many packets of the largest MTU.
 _PINGPONG = "ibv_rc_pingpong -d rxe0 -g 1 -s 131072 -n 10 -c"
 _RPING = "rping -C 10 -V -v -S 1000"
-_WRITE = "ib_write_bw -d rxe0 -x 1 -s 4096 -n 20"
+# Without -F perftest ends with an error where it cannot measure the processor's speed, as on a busy machine.
+_WRITE = "ib_write_bw -d rxe0 -x 1 -s 4096 -n 20 -F"
 # ofi_rxm sizes its completion queue by the number of peers, 256 unless set; the emulated adapter's has 32,767 entries.
 _LIBFABRIC = "FI_UNIVERSE_SIZE=16 fi_pingpong -I 10 -S 1024 -c"
 

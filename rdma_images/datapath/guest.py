@@ -44,7 +44,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Answer:
-    """How a task in a guest ended. `status` is its exit status; 137 where it was stopped at its time limit."""
+    """How a task in a guest ended.
+
+    `status` is its exit status; 137 where it was stopped at its time limit. `output` has its standard error last.
+    """
 
     status: int
     output: str

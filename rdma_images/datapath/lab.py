@@ -95,8 +95,8 @@ def without_refusal(environment: Mapping[str, str]) -> dict[str, str]:
 
 def limit(login: Answer | None) -> str | None:
     """The limit that a login answered with, as `ulimit -l` has it; None where it did not answer that."""
-    said = login.output.split() if login and login.status == 0 else []
-    return said[-1] if said and re.fullmatch(r"unlimited|\d+", said[-1]) else None
+    said = re.findall(r"^(?:unlimited|\d+)$", login.output, re.MULTILINE) if login and login.status == 0 else []
+    return said[-1] if said else None
 
 
 def _login(guest: Guest, found: Survey) -> Answer | None:
