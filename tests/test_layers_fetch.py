@@ -8,16 +8,21 @@ import pytest
 
 from rdma_images.core import disk_space, paths
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.progress import silent
 from rdma_images.layers import resident, store
-from rdma_images.layers.fetch import Fetched, fetching
+from rdma_images.layers.blob import Blob
+from rdma_images.layers.fetch import Fetched, _fetch, fetching
 from rdma_images.layers.load import Brought, Wanted
 from rdma_images.layers.make import Maker
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry import faults
-from rdma_images.registry.client import Repository
-from tests.publish_doubles import Store, served
+from rdma_images.registry.client import CHUNK, Repository, digest_of
+from tests.publish_doubles import Handler, Store, served
 from tests.test_layers_resident import recipes
 from tests.test_layers_store import MIRRORS
+
+BODY = b"layer" * CHUNK
+CUT = CHUNK  # bytes after which the connection breaks
 
 
 @pytest.fixture
@@ -133,6 +138,35 @@ def test_other_bytes_than_the_digest_s_are_refused(
         source.ready(wanted.recipes[0]).result()
         with pytest.raises(faults.ConflictError, match=f"other bytes than {digest}"):
             source.ready(wanted.recipes[1]).result()
+
+
+@pytest.mark.parametrize(("ranges", "sent_again"), [(True, 0), (False, CUT)])
+def test_a_download_that_breaks_off_goes_on_where_it_was(tmp_path: Path, ranges: bool, sent_again: int) -> None:
+    asked: list[str | None] = []
+    sent = 0
+
+    class Breaking(Handler):
+        def do_GET(self) -> None:
+            nonlocal sent
+            asked.append(self.headers["Range"])
+            start = CUT if ranges and asked[-1] else 0
+            body = BODY[start:]
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Length", str(len(body)))
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(BODY) - 1}/{len(BODY)}")
+            self.end_headers()
+            body = body[:CUT] if len(asked) == 1 else body
+            sent += len(body)
+            self.wfile.write(body)
+            self.close_connection = len(asked) == 1
+
+    layer = Fetched(Blob("", digest_of(BODY), "", len(BODY)), tmp_path / "layer")
+    with served(Breaking) as host:
+        _fetch(layer, layers_repository(f"{host}/team/layers"), Event(), silent)
+    assert layer.path.read_bytes() == BODY
+    assert asked == [None, f"bytes={CUT}-"]
+    assert sent == len(BODY) + sent_again
 
 
 def test_what_a_killed_build_left_is_removed(repository: Repository, sent: tuple[Wanted, Brought]) -> None:

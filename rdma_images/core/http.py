@@ -1,6 +1,7 @@
 """The one HTTP session: which requests it makes again, after how long, and why there was no answer, in words."""
 
 import random
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -110,6 +111,12 @@ def status(code: int) -> str:
     """What a server answered, as the end of a sentence: "answered 503 Service Unavailable"."""
     known = {one.value: one.phrase for one in HTTPStatus}
     return f"answered {code} {known.get(code, '')}".rstrip()
+
+
+def continues(answer: requests.Response, have: int) -> bool:
+    """Whether the answer begins exactly at byte `have`. Servers may send the whole file instead."""
+    start = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
+    return answer.status_code == HTTPStatus.PARTIAL_CONTENT and start is not None and int(start[1]) == have
 
 
 class _Retries(Retry):

@@ -1,6 +1,5 @@
 """Download one file: resumed where the server allows it, and retried where that may help."""
 
-import re
 import shutil
 import threading
 import time
@@ -96,7 +95,7 @@ def _once(address: str, file: Path, job: Job, patience: http.Patience) -> None:
         headers["If-Range"] = mark.read_text()
     try:
         with web.request("GET", address, job.mirrors, TIMEOUT, headers, patience) as answer:
-            if not _continues(answer, have):
+            if not http.continues(answer, have):
                 have = 0
             mark.unlink(missing_ok=True)
             if etag := answer.headers.get("ETag"):
@@ -107,12 +106,6 @@ def _once(address: str, file: Path, job: Job, patience: http.Patience) -> None:
             file.unlink()
             raise _CutError("the partial file does not belong to this download") from None
         raise
-
-
-def _continues(answer: requests.Response, have: int) -> bool:
-    """Whether the answer begins exactly at byte `have`. Servers may send the whole file instead."""
-    start = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
-    return answer.status_code == 206 and start is not None and int(start[1]) == have
 
 
 def _pour(answer: requests.Response, file: Path, have: int, job: Job) -> None:

@@ -13,7 +13,7 @@ from typing import IO, Any
 import requests
 from pydantic import TypeAdapter, ValidationError
 
-from rdma_images.core import files
+from rdma_images.core import files, http
 from rdma_images.registry import faults
 from rdma_images.registry.documents import document
 from rdma_images.registry.http import Connection
@@ -204,26 +204,31 @@ class Repository:
         return raw
 
     def save(self, digest: str, file: Path, stop: threading.Event) -> None:
-        """Write a blob to a file, checked against the digest; setting `stop` ends it with a PublishError."""
-        plain = {"Accept-Encoding": "identity"}
-        found = hashlib.sha256()
+        """Write a blob to a file, checked against the digest; setting `stop` ends it with a PublishError.
+
+        A partial file is resumed, where the registry does that; one with other bytes is removed.
+        """
         stopped = faults.PublishError(f"{self.ref}@{digest}: stopped, because something else failed")
         if stop.is_set():
             raise stopped
+        have = file.stat().st_size if file.exists() else 0
+        how = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
         with (
-            self._ask("GET", f"blobs/{digest}", subject=digest, headers=plain, stream=True) as answer,
+            self._ask("GET", f"blobs/{digest}", digest, ok=(200, 206), headers=how, stream=True) as answer,
             files.as_file_error(file),
-            file.open("wb") as to,
+            file.open("ab" if http.continues(answer, have) else "wb") as to,
         ):
             try:
                 for piece in answer.iter_content(CHUNK):
-                    found.update(piece)
                     to.write(piece)
                     if stop.is_set():
                         raise stopped
             except requests.RequestException as error:
                 raise faults.from_transport(self.connection.host, error) from None
-        if f"sha256:{found.hexdigest()}" != digest:
+        with files.as_file_error(file), file.open("rb") as whole:
+            found = hashlib.file_digest(whole, "sha256").hexdigest()
+        if f"sha256:{found}" != digest:
+            file.unlink(missing_ok=True)
             raise faults.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
 
     def put_blob(self, raw: bytes) -> str:
