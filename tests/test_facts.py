@@ -11,6 +11,7 @@ from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.facts import public
 from rdma_images.facts.environment import Environment
+from rdma_images.facts.faults import Fault
 from rdma_images.facts.nccl_logs import NcclLogs
 
 
@@ -399,6 +400,21 @@ def test_releases_of_the_plugin_that_have_a_fault(
     (row,) = [row for row in known.faults.faults if row.of == "aws-ofi-nccl" and words in row.why]
     said = [bool(row.said({"aws-ofi-nccl": v, "nccl": "2.28.9"}, "aarch64", fabric="efa")) for v in (*bad, *good)]
     assert said == [True] * len(bad) + [False] * len(good)
+
+
+@pytest.mark.parametrize(
+    ("only_with", "value", "is_so"),
+    [
+        ("CONF=grow:True", "grow:True", True),
+        ("CONF=grow:True", "max_split_size_mb:512,grow:True", True),
+        ("CONF=grow:True", "grow:False,max_split_size_mb:512", False),
+        ("CONF", "0", True),
+        ("CONF", "", False),
+    ],
+)
+def test_a_variable_that_a_fault_depends_on_may_hold_a_list(only_with: str, value: str, is_so: bool) -> None:
+    row = Fault(only_with=only_with, why="", fix="", source="x")
+    assert row.is_avoided({"CONF": value}) == (not is_so)
 
 
 def test_a_fault_beside_an_nccl_is_none_beside_an_older_one(known: facts.Facts) -> None:
