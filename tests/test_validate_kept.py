@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
+from rdma_images.build.build import digests_of
 from rdma_images.core import paths
 from rdma_images.core.report import Report
-from rdma_images.engine import Engine
+from rdma_images.engine import Engine, docker_command
 from rdma_images.validate import folder_of, report_cache, suite, validate
 
 REF, DIGEST = "lab/train:1", f"sha256:{1:064x}"
@@ -57,6 +58,20 @@ def test_an_engines_socket_says_what_an_image_is(engine: Engine) -> None:
     assert engines.image_id(replace(engine, host="tcp://127.0.0.1:1"), REF) == ""
 
 
+def test_images_are_looked_up_at_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert digests_of([], engine) == {}
+    assert digests_of([REF, REF], engine) == {REF: DIGEST}
+    inspected: list[tuple[str, ...]] = []
+
+    def inspect(_: Engine, *arguments: str) -> subprocess.CompletedProcess[str]:
+        inspected.append(arguments[4:])
+        return subprocess.CompletedProcess((), 1, f"{DIGEST} {REF}\n", "no such image")
+
+    monkeypatch.setattr(docker_command, "run", inspect)
+    assert digests_of([REF, "lab/other:1"], engine) == {REF: DIGEST}
+    assert inspected == [(REF, "lab/other:1")]
+
+
 def test_a_report_that_was_kept_answers(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
@@ -67,6 +82,8 @@ def test_a_report_that_was_kept_answers(engine: Engine, tmp_path: Path, monkeypa
     assert validate(REF, engine, progress=said.append) == replace(report, reused=True)
     assert said == [f"{REF} is up to date: this suite has validated it"]
     assert (folder_of(REF) / "report.html").exists()
+    gone = replace(engine, host="unix:///no/such/socket")
+    assert validate(REF, gone, digest=DIGEST).reused  # known: the engine is not asked again
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Build the ordered images in an engine, those that are not up to date."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from rdma_images.build.order import Order
 from rdma_images.build.run_bake import IMAGE, Options
@@ -73,12 +75,11 @@ def _report_up_to_date(ready: Mapping[str, Build], progress: Progress) -> None:
 
 def digests_of(names: Sequence[str], engine: Engine) -> dict[str, str]:
     """Name -> id, of those images that the engine has (with the containerd store an id is the manifest's digest)."""
-    found: dict[str, str] = {}
-    for name in names:
-        if not (digest := image_id(engine, name)):
-            break  # it may be there all the same, of an engine that is slow
-        found[name] = digest
-    if len(found) == len(names):
+    if not names:
+        return {}
+    with ThreadPoolExecutor(len(names)) as pool:  # one after the other, an engine took 0.01 s for each
+        found = dict(zip(names, pool.map(partial(image_id, engine), names), strict=True))
+    if all(found.values()):
         return found
     # Not every engine has a socket to ask. Where an image is missing the command fails, but still prints the others.
     done = docker_command.run(engine, "image", "inspect", "--format", "{{.Id}}{{range .RepoTags}} {{.}}{{end}}", *names)
