@@ -20,7 +20,12 @@ class Probe:
 class Value(BaseModel):
     """Base of everything measured. Frozen; keys that a newer probe adds are left out."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        allow_inf_nan=False,
+        defer_build=True,  # until a report is read: most of what is measured is a part of something else
+    )
 
 
 class ToolRun(Value):
