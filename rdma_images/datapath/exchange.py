@@ -100,7 +100,8 @@ def _fault(exchange: Exchange, server: Answer, client: Answer | None, moved: int
 
 
 def _ended(answer: Answer) -> str:
-    """How a program ended and the last it said, on one line."""
+    """How a program ended and the last it said, on one line; also what it said of lost packets, before that."""
     how = "was stopped at its time limit" if answer.status == 137 else f"ended with status {answer.status}"
     lines = [line.strip() for line in answer.output.splitlines() if line.strip()]
-    return f"{how}: {' / '.join(lines[-2:]) or 'it said nothing'}"
+    telling = dict.fromkeys((*filter(LOST.search, lines), *lines[-2:]))
+    return f"{how}: {' / '.join(telling) or 'it said nothing'}"

@@ -30,7 +30,6 @@ def validate(
     build: Build | None = None,
     tiers: tuple[str, ...] = ("static",),
     host: str | None = None,
-    digest: str = "",
     reuse: bool = True,
     progress: Progress = silent,
 ) -> Report:
@@ -39,10 +38,10 @@ def validate(
     `image` and `build` say what was planned and built; without them it is an image that somebody else made, and is
     validated against its own labels. `host` is where to measure instead: a pod that runs the image, or a machine
     ("kubectl://pod", "ssh://name", "local://"); then no engine is needed, and the tiers "device" and "gpu" can be asked
-    for. `digest` is what the engine has just said that `ref` is; it is asked where that is empty. An unchanged image,
-    suite and question is answered from the report kept, which says `reused`. The tier "datapath" comes with the static
-    one, in one report. The report's digest is that of the image measured, and empty for a host. Raises RefusedError
-    where that is not the image of `build`, RdmaImagesError where there is nothing to validate or nobody answers.
+    for. An unchanged image, suite and question is answered from the report kept, which says `reused`.
+    The tier "datapath" comes with the static one, in one report. The report's digest is that of the image measured, and
+    empty for a host. Raises RefusedError where that is not the image of `build`, RdmaImagesError where there is nothing
+    to validate or nobody answers.
     """
     from rdma_images import engine as engines
     from rdma_images import report
@@ -61,7 +60,7 @@ def validate(
             found = elsewhere.measure(host or "local://", tiers)
         about = elsewhere.subject(ref, host or "local://", found)
         return _report(about, found, image, build, tiers, folder, started, progress)
-    digest = digest or engines.image_id(engine, ref) or _digest(engine, ref)
+    digest = engines.image_id(engine, ref) or _digest(engine, ref)
     _require(ref, digest, build)
     name = report_cache.key(ref, digest, suite.digest(), image, tiers)
     if reuse and (known := report_cache.find(name, digest)):

@@ -16,12 +16,11 @@ from rdma_images.engine import Engine
 
 @dataclass(frozen=True)
 class Candidate:
-    """An image in the engine; planned and built here, or by anybody. `digest` where the engine has just said it."""
+    """An image in the engine; planned and built here, or by anybody."""
 
     ref: str
     image: Image | None = None
     build: Build | None = None
-    digest: str = ""
 
 
 def foreign(refs: Sequence[str]) -> tuple[Candidate, ...]:
@@ -32,11 +31,6 @@ def foreign(refs: Sequence[str]) -> tuple[Candidate, ...]:
 def ours(images: Sequence[Image]) -> tuple[Candidate, ...]:
     """Images that were built here. Raises RefusedError for one that was not."""
     return tuple(_ours(image) for image in images)
-
-
-def just_built(images: Sequence[Image], builds: Sequence[Build]) -> tuple[Candidate, ...]:
-    """Images that the engine has just built, or found up to date."""
-    return tuple(Candidate(made.ref, image, made, made.digest) for image, made in zip(images, builds, strict=True))
 
 
 def tiers(named: Sequence[str] | None) -> tuple[str, ...]:
@@ -58,8 +52,9 @@ def validate_all(
     from rdma_images.validate import validate
 
     def one(candidate: Candidate) -> Report:
-        known = candidate
-        return validate(known.ref, engine, known.image, known.build, tiers, host, known.digest, progress=progress)
+        return validate(
+            candidate.ref, engine, candidate.image, candidate.build, tiers=tiers, host=host, progress=progress
+        )
 
     # Emulated machines wait for one another most of the time; everything else has the processor busy by itself.
     at_once = min(len(candidates), _at_once()) if "datapath" in tiers else 1
