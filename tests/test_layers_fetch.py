@@ -169,6 +169,25 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(tmp_path: Path, ranges:
     assert sent == len(BODY) + sent_again
 
 
+@pytest.mark.parametrize("left", [BODY, BODY[::-1], b"other" * CUT], ids=["all", "other", "more"])
+def test_a_partial_file_that_cannot_be_resumed_is_downloaded_anew(tmp_path: Path, left: bytes) -> None:
+    asked: list[str | None] = []
+
+    class Ranges(Handler):
+        def do_GET(self) -> None:
+            asked.append(self.headers["Range"])
+            if asked[-1]:
+                return self.answer(416, headers={"Content-Range": f"bytes */{len(BODY)}"})
+            return self.answer(200, BODY)
+
+    layer = Fetched(Blob("", digest_of(BODY), "", len(BODY)), tmp_path / "layer")
+    layer.path.write_bytes(left)
+    with served(Ranges) as host:
+        _fetch(layer, layers_repository(f"{host}/team/layers"), Event(), silent)
+    assert layer.path.read_bytes() == BODY
+    assert asked == [f"bytes={len(left)}-", *([] if left == BODY else [None])]
+
+
 def test_what_a_killed_build_left_is_removed(repository: Repository, sent: tuple[Wanted, Brought]) -> None:
     left = paths.state_folder() / "fetched" / "half"
     left.parent.mkdir(parents=True)

@@ -206,29 +206,34 @@ class Repository:
     def save(self, digest: str, file: Path, stop: threading.Event) -> None:
         """Write a blob to a file, checked against the digest; setting `stop` ends it with a PublishError.
 
-        A partial file is resumed, where the registry does that; one with other bytes is removed.
+        A partial file is resumed, where the registry does that. One that then has other bytes is removed, for another
+        try, by a BusyError.
         """
         stopped = faults.PublishError(f"{self.ref}@{digest}: stopped, because something else failed")
         if stop.is_set():
             raise stopped
         have = file.stat().st_size if file.exists() else 0
         how = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+        ok = (200, 206, 416) if have else (200,)  # 416: there is nothing after what the file has
         with (
-            self._ask("GET", f"blobs/{digest}", digest, ok=(200, 206), headers=how, stream=True) as answer,
+            self._ask("GET", f"blobs/{digest}", digest, ok=ok, headers=how, stream=True) as answer,
             files.as_file_error(file),
-            file.open("ab" if http.continues(answer, have) else "wb") as to,
+            file.open("a+b" if answer.status_code == 416 or http.continues(answer, have) else "w+b") as to,
         ):
+            to.seek(0)
+            found = hashlib.file_digest(to, "sha256")
             try:
-                for piece in answer.iter_content(CHUNK):
+                for piece in answer.iter_content(CHUNK) if answer.status_code != 416 else ():
+                    found.update(piece)
                     to.write(piece)
                     if stop.is_set():
                         raise stopped
             except requests.RequestException as error:
                 raise faults.from_transport(self.connection.host, error) from None
-        with files.as_file_error(file), file.open("rb") as whole:
-            found = hashlib.file_digest(whole, "sha256").hexdigest()
-        if f"sha256:{found}" != digest:
+        if f"sha256:{found.hexdigest()}" != digest:
             file.unlink(missing_ok=True)
+            if have:
+                raise faults.BusyError(f"{self.ref}@{digest}: the download did not go on where it broke off\ntry again")
             raise faults.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
 
     def put_blob(self, raw: bytes) -> str:
