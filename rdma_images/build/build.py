@@ -15,6 +15,7 @@ from rdma_images.engine import Engine, docker_command, image_id
 from rdma_images.inputs.project import Project
 from rdma_images.render import labels
 
+AT_ONCE = 8  # questions to an engine
 REPOSITORY = "rdma-images"  # of every image in the engine: rdma-images/<target>:<tag>
 
 
@@ -77,7 +78,7 @@ def digests_of(names: Sequence[str], engine: Engine) -> dict[str, str]:
     """Name -> id, of those images that the engine has (with the containerd store an id is the manifest's digest)."""
     if not names:
         return {}
-    with ThreadPoolExecutor(len(names)) as pool:  # one after the other, an engine took 0.01 s for each
+    with ThreadPoolExecutor(min(len(names), AT_ONCE)) as pool:  # one after the other, an engine took 0.01 s for each
         found = dict(zip(names, pool.map(partial(image_id, engine), names), strict=True))
     if all(found.values()):
         return found
