@@ -407,6 +407,7 @@ def test_releases_of_the_plugin_that_have_a_fault(
     [
         ("CONF=grow:True", "grow:True", True),
         ("CONF=grow:True", "max_split_size_mb:512,grow:True", True),
+        ("CONF=grow:True", "max_split_size_mb: 512, grow: True", True),
         ("CONF=grow:True", "grow:False,max_split_size_mb:512", False),
         ("CONF", "0", True),
         ("CONF", "", False),

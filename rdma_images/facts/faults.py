@@ -66,7 +66,7 @@ def _is_set(variable: str | None, environment: Mapping[str, str] | None) -> bool
     """Whether `variable`, "NAME=value" or "NAME" for any value but an empty one, is set, be it as one of a list."""
     name, _, value = (variable or "").partition("=")
     found = (environment or {}).get(name, "")
-    return value in found.split(",") if value else bool(found)
+    return value in "".join(found.split()).split(",") if value else bool(found)
 
 
 class Faults(FactsFile):
