@@ -4,6 +4,7 @@ import ast
 import base64
 import functools
 import json
+import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from graphlib import TopologicalSorter
@@ -34,9 +35,17 @@ module.main()
 """
 
 
-@functools.cache
+_PARSING = threading.Lock()  # Python 3.11 can fail where two threads parse at once (python/cpython, issue 106905)
+
+
 def payload() -> str:
     """The probes as one Python program that needs nothing but an interpreter."""
+    with _PARSING:
+        return _packed()
+
+
+@functools.cache
+def _packed() -> str:
     sources = [(name, (PROBES / f"{name}.py").read_text(encoding="utf-8")) for name in modules()]
     packed = base64.b64encode(zlib.compress(json.dumps(sources).encode(), 9)).decode()
     return START % packed
