@@ -16,7 +16,7 @@ from rich.console import Console
 from rdma_images.core import disk_space, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.debian import bootstrap, unpacked
-from rdma_images.engine import found, layout, model, private, process, status
+from rdma_images.engine import Engine, docker_command, found, layout, model, private, process, status
 
 
 @pytest.fixture
@@ -246,3 +246,19 @@ def test_a_silent_daemon_is_no_crash(place: layout.Layout, monkeypatch: pytest.M
         with pytest.raises(RdmaImagesError, match=r"does not say what it is: .*\ntry again"):
             private._describe(place, {})
         assert status._cache_used(place) is None
+
+
+@pytest.mark.parametrize(("times", "message"), [(2, "content digest sha256:1: not found"), (9, "cannot connect")])
+def test_images_are_listed_while_somebody_removes_one(
+    monkeypatch: pytest.MonkeyPatch, times: int, message: str
+) -> None:
+    answers = iter([subprocess.CompletedProcess((), 1, "", message)] * times)
+    listed = subprocess.CompletedProcess((), 0, "sha256:2\nsha256:3\n", "")
+    monkeypatch.setattr(docker_command, "run", lambda *_: next(answers, listed))
+    engine = Engine("lab", "found", "unix:///x", "28", "0.13", "containerd", "default")
+    if times == 2:
+        assert docker_command.labelled(engine, "x") == ["sha256:2", "sha256:3"]
+    else:
+        with pytest.raises(RdmaImagesError, match=message):
+            docker_command.labelled(engine, "x")
+        assert len(list(answers)) == times - 1

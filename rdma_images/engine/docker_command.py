@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -56,6 +57,18 @@ def output(engine: Engine, *arguments: str) -> str:
             "end what still uses it, or see with `docker info` that the engine answers"
         )
     return done.stdout
+
+
+def labelled(engine: Engine, label: str) -> list[str]:
+    """The ids of the images with a label, "NAME" or "NAME=value". Raises RdmaImagesError where they cannot be known."""
+    ask = partial(output, engine, "image", "ls", "--no-trunc", "--quiet", "--filter", f"label={label}")
+    for _ in range(3):
+        try:
+            return ask().split()
+        except RdmaImagesError as error:
+            if "not found" not in str(error):  # Docker 28 fails so where somebody removes an image meanwhile
+                raise
+    return ask().split()
 
 
 def start(

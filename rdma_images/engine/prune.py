@@ -25,7 +25,7 @@ def superfluous(engine: Engine, wanted: Collection[str]) -> tuple[Found, ...]:
 
     With them the images of wheels' layers that a failed build left for the next one.
     """
-    digests = [digest for label in (LABEL, LAYERS) for digest in _labelled(engine, label)]
+    digests = [digest for label in (LABEL, LAYERS) for digest in docker_command.labelled(engine, label)]
     if not digests:
         return ()
     inspected = json.loads(docker_command.output(engine, "image", "inspect", *dict.fromkeys(digests)))
@@ -43,7 +43,3 @@ def remove(engine: Engine, images: Collection[Found], cache: bool = False) -> No
         docker_command.output(engine, "image", "rm", one.ref or one.digest)
     if cache:
         docker_command.output(engine, "buildx", "prune", "--all", "--force")
-
-
-def _labelled(engine: Engine, label: str) -> list[str]:
-    return docker_command.output(engine, "image", "ls", "--no-trunc", "--quiet", "--filter", f"label={label}").split()

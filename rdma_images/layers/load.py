@@ -151,7 +151,7 @@ def diff_ids(engine: Engine, compression: Compression) -> set[str]:
 
     Not those that an image of the other compression has, too: of such BuildKit may have made a blob of its own.
     """
-    ids = docker_command.output(engine, "image", "ls", "--quiet", "--no-trunc", "--filter", f"label={LAYERS}").split()
+    ids = docker_command.labelled(engine, LAYERS)
     if not ids:
         return set()
     told = docker_command.run(engine, "image", "inspect", *dict.fromkeys(ids))
