@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from rdma_images.core import locking
 from rdma_images.debian import host_apt, unpacked
 
 PACKAGES = (
@@ -18,7 +19,8 @@ LIBRARIES = "usr/lib/x86_64-linux-gnu"
 def bootstrap(folder: Path, packages: tuple[str, ...]) -> Path:
     """A root filesystem of Debian 13 with these packages in `folder`, as its package manager leaves it."""
     tool = unpacked.fetch(("mmdebstrap",), "trixie", unpacked.folder_of("packages", "mmdebstrap"))
-    apt = unpacked.apt("trixie", unpacked.folder_of("apt", "trixie"))
+    with locking.hold("apt-trixie", "a test's bootstrap"):
+        apt = unpacked.apt("trixie", unpacked.folder_of("apt", "trixie"))
     path = os.pathsep.join((str(tool / "usr/bin"), os.environ["PATH"], "/usr/sbin", "/sbin"))
     command = [str(tool / "usr/bin/mmdebstrap"), "--quiet", "--variant=essential", f"--include={','.join(packages)}"]
     command += ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*"]
