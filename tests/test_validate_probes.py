@@ -14,7 +14,7 @@ import pytest
 
 from rdma_images.core import measurements
 from rdma_images.core.paths import PROBES
-from rdma_images.validate import probing
+from rdma_images.validate import probes, probing
 from rdma_images.validate.probes import (
     devices,
     elf,
@@ -425,3 +425,10 @@ def test_a_probe_declared_is_a_probe_that_runs() -> None:
     assert set(measurements.PROBES) == set(measure.PROBES)
     assert probing.modules()[-1] == "measure"
     assert set(probing.modules()) == {path.stem for path in PROBES.glob("*.py")} - {"__init__"}
+
+
+def test_what_probes_import_is_seen_in_every_form_that_they_use() -> None:
+    for path in PROBES.glob("*.py"):
+        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        imported = [alias.name for node in nodes if node.module == probes.__name__ for alias in node.names]
+        assert sorted(probing._imported(path.stem)) == sorted(imported)
