@@ -13,7 +13,7 @@ from rdma_images import engine
 from rdma_images.build import build, order, run_bake
 from rdma_images.build.order import Order
 from rdma_images.core import atomic
-from rdma_images.inputs import choice, project
+from rdma_images.selection import project, target_options
 
 PYTHON = """FROM base AS with-python
 {run} <<'SH'
@@ -40,7 +40,7 @@ def main() -> None:
     """Build it; what it is made of is chosen as for `invoke build`."""
     target, *axes = sys.argv[1:]
     here = project.load()
-    (image,) = choice.images(here, [target], False, axes, True)
+    (image,) = target_options.images(here, [target], False, axes, True)
     ours = order.order(image, here, rehearse=True, compression="gzip")
     theirs = replace(ours, image=replace(image, id=f"baseline-{image.id}", tag=f"baseline-{image.tag}"))
     text = dockerfile(ours)

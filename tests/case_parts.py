@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from rdma_images.core.case import Case
-from rdma_images.core.measurements import Packages
 from rdma_images.core.model import Check, Image
-from rdma_images.core.report import Report
+from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.measurements import Packages
+from rdma_images.inspection.report import Report
 
 CASES = Path(__file__).parent / "data" / "cases"
 RECORDED = CASES / "efa-pytorch.json"

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from rdma_images.core.case import Case
+from rdma_images.inspection.inspection import Case
 from tests import case_parts, validators_called
 
 Changes = dict[str, Any]  # by name: a dictionary changes the known one, None takes the name away

@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-from rdma_images.inputs import choice, project
-from rdma_images.inputs.project import Project
 from rdma_images.jobs import cluster, compose, make, render
 from rdma_images.jobs.model import Job, Request
+from rdma_images.selection import project, target_options
+from rdma_images.selection.project import Project
 
 IMAGE = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/image@sha256:" + "5e" * 32
 NODE = {"efa": "p5.48xlarge", "erdma": "ecs.ebmgn8v.48xlarge"}
@@ -41,7 +41,7 @@ def here() -> Project:
 @cache
 def planned(target: str) -> Any:
     """The image of a target's default row; the cache makes many jobs of one target quick."""
-    (made,) = choice.images(here(), [target], False, [])
+    (made,) = target_options.images(here(), [target], False, [])
     return made
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from rdma_images.core.measurements import Packages
 from rdma_images.core.model import Build, Check, Image
-from rdma_images.core.report import Report
+from rdma_images.inspection.measurements import Packages
+from rdma_images.inspection.report import Report
 from rdma_images.publish.attach import Artifact
 from rdma_images.publish.gate import Passed
 from rdma_images.publish.item import Item, artifacts

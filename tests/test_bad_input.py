@@ -15,9 +15,9 @@ from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.facts.torch import Torch
-from rdma_images.inputs import choice
-from rdma_images.inputs.project import Project
 from rdma_images.plan import axes, matrix, plan
+from rdma_images.selection import target_options
+from rdma_images.selection.project import Project
 
 KNOWN = facts.load()
 OURS = paths.MATRIX.read_text(encoding="utf-8")
@@ -85,7 +85,7 @@ def select_images(case: tuple[str, str, str]) -> None:
     part, since, runner = case
     images = plan.plan(matrix.load(), KNOWN).images
     chosen = select.select(images, part, None)
-    jobs.jobs(chosen, images, matrix.load(), {}, choice.changes([runner], "--runner", "platform=label"))
+    jobs.jobs(chosen, images, matrix.load(), {}, target_options.changes([runner], "--runner", "platform=label"))
     if since.startswith("-") or "\0" in since:
         select.select(images, None, since)
 
@@ -110,7 +110,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[object], Callable[..., object]]] = {
     ),
     "options of --set": (
         st.lists(st.tuples(st.sampled_from(sorted(axes.BY_NAME)) | words, words).map("=".join) | words, max_size=3),
-        lambda pairs: choice.plan(Project(matrix.load(), KNOWN), None, False, pairs),
+        lambda pairs: target_options.plan(Project(matrix.load(), KNOWN), None, False, pairs),
     ),
     "options of ci.matrix": (
         st.tuples(st.tuples(words, words).map("/".join) | words, words, st.tuples(words, words).map("=".join)),

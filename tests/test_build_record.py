@@ -17,10 +17,11 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Build
 from rdma_images.debian import bootstrap
 from rdma_images.engine import Engine, model
-from rdma_images.inputs import lock, project
+from rdma_images.inputs import lock
 from rdma_images.inputs.wheels import Lock
 from rdma_images.render import labels
 from rdma_images.render.bake import ImageTarget
+from rdma_images.selection import project
 from tests.images import planned
 
 # buildx 0.13 on a builder of two nodes, and the spelling of buildx 0.12.

@@ -14,9 +14,9 @@ from rdma_images.ci import changed, durations, jobs, select, shard
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.model import Build, Component, Image, Provenance
-from rdma_images.inputs import choice
-from rdma_images.inputs.project import Project
 from rdma_images.plan import matrix, plan
+from rdma_images.selection import target_options
+from rdma_images.selection.project import Project
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_the_words_of_a_job_mean_its_image_and_no_other(project: Project, whole:
     for job, image in zip(jobs.jobs(whole, whole, project.matrix, {}), whole, strict=True):
         words = shlex.split(job.arguments)
         pairs = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
-        (meant,) = choice.images(project, [words[1]], False, pairs)
+        (meant,) = target_options.images(project, [words[1]], False, pairs)
         assert (meant.id, meant.axes) == (image.id, image.axes)
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from rdma_images import report as reports
 from rdma_images.core import paths
-from rdma_images.core.case import Case
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.report import Report
+from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.report import Report
 from rdma_images.jobs.check import check
 from rdma_images.jobs.check.model import Finding
 

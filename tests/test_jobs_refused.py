@@ -14,10 +14,10 @@ from rdma_images import facts
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Build
-from rdma_images.inputs import project
 from rdma_images.jobs import make, render
 from rdma_images.publish import publication
 from rdma_images.publish.push import Traffic
+from rdma_images.selection import project
 from tests import job_parts as jobs
 
 OTHER = "host.example/team/image@sha256:" + "0f" * 32

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.core.case import Expected
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.model import Check
+from rdma_images.inspection.inspection import Expected
 from rdma_images.jobs import multinode
 from rdma_images.jobs.run import run
 from rdma_images.validate import in_job, suite

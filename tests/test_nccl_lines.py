@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rdma_images.jobs.results import collected
-from rdma_images.validate import nccl_lines, verdict
-from rdma_images.validate.nccl_lines import FOREIGN, QUIET, USUAL, Channels, Shapes
+from rdma_images.nccl_logs import line_filter, verdict
+from rdma_images.nccl_logs.line_filter import FOREIGN, QUIET, USUAL, Channels, Shapes
 
 WORDINGS = verdict.logs()
 ROWS = (
@@ -69,7 +69,7 @@ def test_of_lines_alike_the_one_that_means_something_is_found(tmp_path: Path) ->
 
 
 def test_more_shapes_than_are_remembered_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccl_lines, "MOST", 2)
+    monkeypatch.setattr(line_filter, "MOST", 2)
     shapes = Shapes(ROWS, ())
     lines = ["u v", CHANNEL, f"{WHO}x", "y" * 5000, "z"]
     assert [shapes.of("\n".join(lines)) for _ in range(2)] == [[FOREIGN, USUAL, QUIET, FOREIGN, FOREIGN]] * 2

@@ -12,7 +12,7 @@ from rdma_images.ci import job_summary
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.model import Image
-from rdma_images.core.report import as_plain, from_plain
+from rdma_images.inspection.report import as_plain, from_plain
 from rdma_images.plan import matrix, plan
 from rdma_images.publish import attachment_checks, sbom, statement
 from rdma_images.publish.item import artifacts

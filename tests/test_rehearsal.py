@@ -13,10 +13,11 @@ from rdma_images.components.base import BaseDetails
 from rdma_images.core import paths
 from rdma_images.core.model import Image, Supply
 from rdma_images.debian import bootstrap
-from rdma_images.inputs import mirrors, pins, preflight, reachable, rehearsal, sources
+from rdma_images.inputs import mirrors, pins, preflight, reachable, sources
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.project import Project
 from rdma_images.plan import matrix, plan
+from rdma_images.selection import rehearsal
+from rdma_images.selection.project import Project
 
 KNOWN = facts.load()
 OURS = matrix.load()

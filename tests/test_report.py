@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 
 from rdma_images import report as reports
-from rdma_images.core.case import Expected
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.model import Check
 from rdma_images.core.paths import PROJECT
-from rdma_images.core.report import SCHEMA, Report, from_plain
+from rdma_images.inspection.inspection import Expected
+from rdma_images.inspection.report import SCHEMA, Report, from_plain
 from rdma_images.report import page as page_of
 from rdma_images.report.table import sum_of
 from tests.case_parts import recorded

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.jobs.results import logs, nccl_tests_json
 from rdma_images.jobs.results.nccl_tests import Table
-from rdma_images.validate import verdict
+from rdma_images.nccl_logs import verdict
 from tests import nccl_tests_text as text
 
 DATA = Path(__file__).parent / "data" / "results"

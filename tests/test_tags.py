@@ -6,9 +6,9 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.measurements import Measured, NcclFile, Packages
 from rdma_images.core.model import Image, Platform
-from rdma_images.core.report import Report
+from rdma_images.inspection.measurements import Measured, NcclFile, Packages
+from rdma_images.inspection.report import Report
 from rdma_images.plan import matrix, plan
 from rdma_images.publish.tags import Tags, confirm, fits, own, tags
 from tests.case_parts import PACKAGES, case_of, recorded, report_of

@@ -14,7 +14,7 @@ import tasks
 from rdma_images.cli.base import Verb
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.inputs import choice
+from rdma_images.selection import target_options
 
 
 def said(*words: str) -> subprocess.CompletedProcess[str]:
@@ -102,12 +102,12 @@ def test_every_parameter_of_a_task_is_typed() -> None:
 
 
 def test_changes_are_read_as_axis_and_value() -> None:
-    assert choice.changes(["nccl=2.30.7", "base=debian13"]) == {"nccl": "2.30.7", "base": "debian13"}
+    assert target_options.changes(["nccl=2.30.7", "base=debian13"]) == {"nccl": "2.30.7", "base": "debian13"}
 
 
 def test_one_axis_has_one_value() -> None:
     with pytest.raises(RefusedError, match=r"nccl two values, 1 and 2\nremove"):
-        choice.changes(["nccl=1", "nccl=2"])
+        target_options.changes(["nccl=1", "nccl=2"])
 
 
 def test_no_colour_outside_a_terminal() -> None:
@@ -148,5 +148,5 @@ def test_a_plan_imports_only_what_it_needs() -> None:
         "print(*sorted(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=paths.PROJECT, capture_output=True, text=True, check=True)
-    unneeded = {"rich", "packaging", "docker", "requests", "jinja2", "zstandard", "rdma_images.core.measurements"}
+    unneeded = {"rich", "packaging", "docker", "requests", "jinja2", "zstandard", "rdma_images.inspection.measurements"}
     assert unneeded.isdisjoint(done.stderr.split())

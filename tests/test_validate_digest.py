@@ -9,12 +9,12 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images import report, validate
 from rdma_images.core import paths
-from rdma_images.core.case import Case
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.measurements import Measured
 from rdma_images.core.model import Build, Check
-from rdma_images.core.report import Report
 from rdma_images.engine import Engine
+from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.measurements import Measured
+from rdma_images.inspection.report import Report
 from rdma_images.validate import elsewhere, measuring, report_cache, suite
 
 CASE = Case.model_validate(json.loads((Path(__file__).parent / "data" / "cases" / "efa-pytorch.json").read_text()))

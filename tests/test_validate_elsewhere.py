@@ -11,8 +11,8 @@ import pytest
 
 from rdma_images.core import progress
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.machine import Devices, RdmaDevice
-from rdma_images.core.measurements import Measured, Packages, probes_of
+from rdma_images.inspection.machine import Devices, RdmaDevice
+from rdma_images.inspection.measurements import Measured, Packages, probes_of
 from rdma_images.validate import elsewhere, fabric, probing, validate
 from rdma_images.validate.probes import allreduce, gpus
 

@@ -13,8 +13,8 @@ import pytest
 from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 
-from rdma_images.core.case import Case
-from rdma_images.core.measurements import Entry, Measured, Settings, readable
+from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.measurements import Entry, Measured, Settings, readable
 from rdma_images.validate import entry, transport
 from rdma_images.validate.probes import settings
 from tests import suite_here

@@ -17,9 +17,9 @@ from xml.etree import ElementTree
 import pytest
 
 from rdma_images.core import progress, stream
-from rdma_images.core.case import Case
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.measurements import Measured
+from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import image_layers, probing, readout, suite, transport
 from rdma_images.validate.answers import lost, measured
 from rdma_images.validate.probes import elf, libraries, loader, measure, packages, tools, tree

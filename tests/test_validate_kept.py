@@ -15,8 +15,8 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images.build.build import digests_of
 from rdma_images.core import paths
-from rdma_images.core.report import Report
 from rdma_images.engine import Engine, docker_command
+from rdma_images.inspection.report import Report
 from rdma_images.validate import folder_of, report_cache, suite, validate
 
 REF, DIGEST = "lab/train:1", f"sha256:{1:064x}"

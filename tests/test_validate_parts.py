@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.core.case import Case, Step
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.measurements import Measured
 from rdma_images.core.model import Component, Image
 from rdma_images.core.paths import PROJECT
+from rdma_images.inspection.inspection import Case, Step
+from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import fabric, ldcache, suite, transport
 from rdma_images.validate.answers import measured
 from rdma_images.validate.ldcache import About, ReadOut

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.core import measurements
 from rdma_images.core.paths import PROBES
+from rdma_images.inspection import measurements
 from rdma_images.validate import probes, probing
 from rdma_images.validate.probes import (
     devices,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.core.measurements import Measured
+from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import probing, transport
 from rdma_images.validate.probes import loader, settings
 

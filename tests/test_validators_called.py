@@ -5,8 +5,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from rdma_images.core.case import Case
 from rdma_images.core.model import Check
+from rdma_images.inspection.inspection import Case
 from tests import case_parts, suite_here, validators_called
 from tests.incidents import run
 from tests.incidents.case import incidents

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rdma_images.core.case import Case, Expected
-from rdma_images.core.measurements import Libraries, Packages, Tree
+from rdma_images.inspection.inspection import Case, Expected
+from rdma_images.inspection.measurements import Libraries, Packages, Tree
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from validators import test_labels as labels_suite
 from validators import test_libfabric as libfabric_suite

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.core.case import Case
+from rdma_images.inspection.inspection import Case
 from rdma_images.validate.probes import elf, fatbin, libraries
 from tests import suite_here
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.core.case import WHEEL, Case, nccl_in_use
-from rdma_images.core.measurements import Closure, Libraries, Settings
+from rdma_images.inspection.inspection import WHEEL, Case, nccl_in_use
+from rdma_images.inspection.measurements import Closure, Libraries, Settings
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from validators import in_use, test_environment, test_libraries, test_nccl, test_transports
 

@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import pytest
 
 from rdma_images.core import paths
-from rdma_images.core.case import Case
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.machine import Devices, Gpus
-from rdma_images.core.probe_value import ToolRun
+from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.machine import Devices, Gpus
+from rdma_images.inspection.values import ToolRun
 from rdma_images.validate import suite
 from rdma_images.validate.probes import tools
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError

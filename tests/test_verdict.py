@@ -11,8 +11,8 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.validate import job_log
-from rdma_images.validate.verdict import Verdict, logs, of_blocks, of_lines, verdict
+from rdma_images.nccl_logs import log_blocks
+from rdma_images.nccl_logs.verdict import Verdict, logs, of_blocks, of_lines, verdict
 
 LOGS = Path(__file__).parent / "data" / "nccl-logs"
 HEAD = "node:1:1 [0] NCCL INFO "
@@ -316,9 +316,9 @@ def test_what_no_nccl_writes_is_a_sentence_like_others(line: str) -> None:
 
 def test_the_logs_of_many_ranks_give_one_verdict_wherever_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = verdict(LOGS / "net-socket.log")
-    monkeypatch.setattr("rdma_images.validate.job_log.BLOCK", 7)
+    monkeypatch.setattr("rdma_images.nccl_logs.log_blocks.BLOCK", 7)
     assert verdict(LOGS / "net-socket.log") == wanted
-    twice = (block for _ in range(2) for block in job_log.blocks(LOGS / "net-socket.log"))
+    twice = (block for _ in range(2) for block in log_blocks.blocks(LOGS / "net-socket.log"))
     found = of_blocks(twice, logs())
     assert (found.network, found.causes) == (wanted.network, wanted.causes)
     assert found.channels == {name: 2 * count for name, count in wanted.channels.items()}
@@ -336,7 +336,7 @@ HUGE = 200_000_000  # bytes
 READ = """
 import resource, sys
 from pathlib import Path
-from rdma_images.validate.verdict import verdict
+from rdma_images.nccl_logs.verdict import verdict
 verdict(Path(sys.argv[1]))
 used = resource.getrusage(resource.RUSAGE_SELF)
 peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:"))

@@ -14,7 +14,7 @@ from rdma_images.build.order import Order
 from rdma_images.build.run_bake import Options
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine, docker_command
-from rdma_images.inputs import lock, project
+from rdma_images.inputs import lock
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import load, resident, store
 from rdma_images.layers.load import Brought, Wanted
@@ -23,6 +23,7 @@ from rdma_images.layers.resident import Resident
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry.client import CHUNK
 from rdma_images.render import wheel_layers
+from rdma_images.selection import project
 from tests import layer_wheels
 from tests.images import planned
 from tests.publish_doubles import Handler, served

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from rdma_images.core.case import Case, name_of
-from rdma_images.core.measurements import LibraryFile
+from rdma_images.inspection.inspection import Case, name_of
+from rdma_images.inspection.measurements import LibraryFile
 from rdma_images.validate.probes.conditions import kind
 
 REINSTALL = "remove {path} and install the library again"

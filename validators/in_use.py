@@ -5,8 +5,8 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.core.case import Case, name_of, nccl_in_use
-from rdma_images.core.measurements import Closure, Files, Libraries
+from rdma_images.inspection.inspection import Case, name_of, nccl_in_use
+from rdma_images.inspection.measurements import Closure, Files, Libraries
 from validators.conditions import Broken, broken, broken_named
 from validators.settings import started
 

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import pytest
 
-from rdma_images.core.case import Case, nccl_in_use
-from rdma_images.core.measurements import Libraries
 from rdma_images.core.versions import key
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.environment import Effect, Environment, Variable
 from rdma_images.facts.faults import Faults as Table
 from rdma_images.facts.packages import Packages
 from rdma_images.facts.variables import Variables
+from rdma_images.inspection.inspection import Case, nccl_in_use
+from rdma_images.inspection.measurements import Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 
 ENTRY = "set by the entry point"

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 import pytest
 
 from rdma_images.core import paths, versions, yaml_file
-from rdma_images.core.case import Case, cuda_in_use, name_of
-from rdma_images.core.measurements import Files, Libraries
 from rdma_images.core.yaml_file import Strict
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.cuda import Cuda
+from rdma_images.inspection.inspection import Case, cuda_in_use, name_of
+from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement, unmeasured
 from validators.in_use import loads_nccl
 

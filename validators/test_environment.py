@@ -6,11 +6,11 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.core.case import Case, cuda_in_use, file_of, missing_in, name_of, same_nccl
-from rdma_images.core.measurements import Files, Libraries, Packages, Python, Settings
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.running import Running
+from rdma_images.inspection.inspection import Case, cuda_in_use, file_of, missing_in, name_of, same_nccl
+from rdma_images.inspection.measurements import Files, Libraries, Packages, Python, Settings
 from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.probes import leftovers
 from rdma_images.validate.probes.settings import FILE_OF

@@ -2,8 +2,9 @@
 
 import pytest
 
-from rdma_images.core.machine import Gpus, Run
-from rdma_images.validate import plugin_work, verdict
+from rdma_images.inspection.machine import Gpus, Run
+from rdma_images.nccl_logs import verdict
+from rdma_images.validate import plugin_work
 from rdma_images.validate.pytest_plugin import Requirement
 
 SUM = "an all-reduce of whole numbers below 2**24 is exact in single precision"

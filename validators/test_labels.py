@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from rdma_images.core.case import Case
-from rdma_images.core.measurements import Libraries, Packages, System
 from rdma_images.core.model import LABEL_PREFIX
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.probe_value import ToolRun
+from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.measurements import Libraries, Packages, System
+from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
 
 OCI = "https://github.com/opencontainers/image-spec/blob/main/annotations.md"

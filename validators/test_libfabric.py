@@ -5,11 +5,11 @@ import re
 import pytest
 
 from rdma_images.core import versions
-from rdma_images.core.case import Case, missing_in, name_of
-from rdma_images.core.measurements import Files, Libraries, Packages
-from rdma_images.core.probe_value import ToolRun
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.efa_installer import Efa
+from rdma_images.inspection.inspection import Case, missing_in, name_of
+from rdma_images.inspection.measurements import Files, Libraries, Packages
+from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import FABRIC, plugin_of, skip_if_broken
 from validators.settings import rdma_core

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from rdma_images.core.case import Case, name_of
-from rdma_images.core.measurements import Files, Libraries
+from rdma_images.inspection.inspection import Case, name_of
+from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import Broken, broken
 from validators.in_use import EFA, FABRIC, NCCL, VERBS, closure, culprits, opened_providers, plugin_names, roots

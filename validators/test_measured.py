@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdma_images.core.case import Case
+from rdma_images.inspection.inspection import Case
 from rdma_images.validate.pytest_plugin import Requirement
 
 STEERS_PYTHON = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONPLATLIBDIR")

@@ -7,7 +7,9 @@ import pytest
 from packaging.version import Version
 
 from rdma_images.core import versions
-from rdma_images.core.case import (
+from rdma_images.facts import table as facts_table
+from rdma_images.facts.erdma import Erdma
+from rdma_images.inspection.inspection import (
     Case,
     mapped_nccl,
     missing_in,
@@ -18,9 +20,7 @@ from rdma_images.core.case import (
     same_nccl,
     wheel_nccl,
 )
-from rdma_images.core.measurements import Files, Libraries, Packages, Torch
-from rdma_images.facts import table as facts_table
-from rdma_images.facts.erdma import Erdma
+from rdma_images.inspection.measurements import Files, Libraries, Packages, Torch
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import NCCL, skip_if_broken
 from validators.settings import faults, versions_of

@@ -3,11 +3,11 @@
 import pytest
 
 from rdma_images.core import versions
-from rdma_images.core.case import Case, missing_in, name_of
-from rdma_images.core.measurements import Files, Libraries, PluginFile
 from rdma_images.core.model import LABEL_PREFIX
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
+from rdma_images.inspection.inspection import Case, missing_in, name_of
+from rdma_images.inspection.measurements import Files, Libraries, PluginFile
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
 from validators.in_use import loads_nccl, names_tried, opened_providers, plugin_of, skip_if_broken

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdma_images.core.case import Case
+from rdma_images.inspection.inspection import Case
 from rdma_images.validate.probes.tools import TRAIN
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.toolruns import summary

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from rdma_images.core.case import Case
-from rdma_images.core.measurements import Setting, Settings
+from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.measurements import Setting, Settings
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.settings import Told, in_files, started, told, variables
 

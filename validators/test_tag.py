@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rdma_images.core.case import Case, nccl_in_use
+from rdma_images.inspection.inspection import Case, nccl_in_use
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import plugin_of
 

@@ -5,9 +5,9 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.core.case import Case
-from rdma_images.core.measurements import Packages
-from rdma_images.core.probe_value import ToolRun
+from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.measurements import Packages
+from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
 
 COMPILER = "nvcc --version"

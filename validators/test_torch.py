@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from rdma_images.core.case import Case, missing_in, wheel_nccl
-from rdma_images.core.measurements import Libraries, Packages
+from rdma_images.inspection.inspection import Case, missing_in, wheel_nccl
+from rdma_images.inspection.measurements import Libraries, Packages
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import NCCL
 from validators.settings import faults, versions_of

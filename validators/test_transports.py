@@ -6,10 +6,10 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.core.case import Case, cuda_in_use, file_of, missing_in, name_of
-from rdma_images.core.measurements import Closure, Files, Libraries, Packages
 from rdma_images.facts import packages as facts_packages
 from rdma_images.facts import table as facts_table
+from rdma_images.inspection.inspection import Case, cuda_in_use, file_of, missing_in, name_of
+from rdma_images.inspection.measurements import Closure, Files, Libraries, Packages
 from rdma_images.validate.probes.libraries import TRANSPORT
 from rdma_images.validate.probes.tree import EXTENSION, MODULE
 from rdma_images.validate.pytest_plugin import Requirement

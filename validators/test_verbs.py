@@ -5,8 +5,8 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.core.case import Case, name_of
-from rdma_images.core.measurements import Files, Libraries
+from rdma_images.inspection.inspection import Case, name_of
+from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import (
     EFA,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rdma_images.core.case import Case, missing_in
-from rdma_images.core.measurements import Libraries
-from rdma_images.core.probe_value import ToolRun
+from rdma_images.inspection.inspection import Case, missing_in
+from rdma_images.inspection.measurements import Libraries
+from rdma_images.inspection.values import ToolRun
 
 
 def started(case: Case, libraries: Libraries, command: str, reported_by: str) -> ToolRun:

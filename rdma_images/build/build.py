@@ -12,8 +12,8 @@ from rdma_images.core.model import Build, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine, docker_command, image_id
-from rdma_images.inputs.project import Project
 from rdma_images.render import labels
+from rdma_images.selection.project import Project
 
 AT_ONCE = 8  # questions to an engine
 REPOSITORY = "rdma-images"  # of every image in the engine: rdma-images/<target>:<tag>

@@ -23,9 +23,9 @@ from rdma_images.debian import bootstrap
 from rdma_images.engine import Engine, docker_command, platforms
 from rdma_images.inputs import preflight, store
 from rdma_images.inputs.fetch import fetch
-from rdma_images.inputs.project import Project
 from rdma_images.layers import load
 from rdma_images.render import bake, labels
+from rdma_images.selection.project import Project
 
 # One line for each node of a builder. buildx before 0.13 writes "Buildkit:".
 _BUILDKIT = re.compile(r"^build ?kit(?: version)?:\s*(\S+)", re.IGNORECASE | re.MULTILINE)

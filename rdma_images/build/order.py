@@ -15,12 +15,12 @@ from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import lock, preflight, sources
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers.recipe import recipe
 from rdma_images.plan import plan
 from rdma_images.render import dockerfiles, wheel_layers
 from rdma_images.render.bake import Compression
+from rdma_images.selection.project import Project
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from rdma_images.components.base import BaseDetails
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import sources
-from rdma_images.inputs.project import Project
 from rdma_images.layers import digests, load, resident, store
 from rdma_images.layers.fetch import fetching
 from rdma_images.layers.load import Brought, Wanted
@@ -21,6 +20,7 @@ from rdma_images.layers.resident import Resident
 from rdma_images.registry import faults
 from rdma_images.registry.client import Repository
 from rdma_images.render import bake, wheel_layers
+from rdma_images.selection.project import Project
 
 
 @dataclass(frozen=True)

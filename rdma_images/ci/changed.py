@@ -12,8 +12,8 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.model import Image
 from rdma_images.core.progress import Progress, silent
-from rdma_images.inputs import project
 from rdma_images.plan import plan
+from rdma_images.selection import project
 
 _LIMIT = 300  # seconds for the digests of the commit before
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from rdma_images.core import files, paths
 from rdma_images.core.model import Build
-from rdma_images.core.report import Report
 from rdma_images.core.sizes import readable
 from rdma_images.core.step_files import BUILD
+from rdma_images.inspection.report import Report
 from rdma_images.publish import publication
 from rdma_images.report.files import REPORT
 

@@ -16,10 +16,10 @@ from rdma_images.cli.options import CHOICE, JSON, MANY, REHEARSE
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
-from rdma_images.inputs import choice, project
+from rdma_images.selection import project, target_options
 
 if TYPE_CHECKING:  # importing it takes 0.05 s, which a plan does not need
-    from rdma_images.core.report import Report
+    from rdma_images.inspection.report import Report
 
 
 @verb(
@@ -57,7 +57,8 @@ def build(
     """
     from rdma_images import engine
     from rdma_images import report as reporting
-    from rdma_images.build import build, order, run_bake, summary
+    from rdma_images.build import build, order, run_bake
+    from rdma_images.report import build_summary
     from rdma_images.validate import validation
 
     here = project.load()
@@ -67,7 +68,7 @@ def build(
 
         layers = layers_repository(cache_layers)
     options = run_bake.options(rehearse, builder, compression, cache_from, cache_to, layers)
-    images = choice.images(here, target, all, set, rehearse)
+    images = target_options.images(here, target, all, set, rehearse)
     orders = [order.order(image, here, rehearse, options.compression, progress) for image in images]
     running = engine.ensure(progress)
     built = build.build(orders, here, running, options, progress)
@@ -75,7 +76,7 @@ def build(
     for report in reports:
         if not report.passed:
             show(reporting.table(report), file=sys.stderr)
-    show(summary.as_json(built, reports) if json else summary.text(built, reports))
+    show(build_summary.as_json(built, reports) if json else build_summary.text(built, reports))
     _end(reports)
 
 
@@ -120,7 +121,7 @@ def validate(
     if image or (host and not target and not all):
         asked = validation.foreign(image or [""])
     else:
-        asked = validation.ours(choice.images(project.load(), target, all, set))
+        asked = validation.ours(target_options.images(project.load(), target, all, set))
     running = None if host else engine.ensure(progress)
     reports = []
     for report in validation.validate_all(asked, running, tiers, host or None, progress):
@@ -169,7 +170,7 @@ def verdict(_: Context, log: str, json: bool = False) -> None:
     The answer is efa, eRDMA, InfiniBand, one node, fallback, refused or unknown, with the reason. Exit code 0: the
     network is good; 1: it is not; 3: the log does not show it.
     """
-    from rdma_images.validate import verdict
+    from rdma_images.nccl_logs import verdict
 
     said = verdict.verdict(Path(log))
     show(dumps(asdict(said), indent=2) if json else f"{said.network}: {said.sentence}")

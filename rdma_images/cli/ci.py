@@ -9,7 +9,7 @@ from rdma_images.cli.base import show, verb
 from rdma_images.cli.options import CHOICE, JSON, MANY, PUBLISHING
 from rdma_images.cli.publishing import publisher
 from rdma_images.core.progress import progress
-from rdma_images.inputs import choice, project
+from rdma_images.selection import project, target_options
 
 
 @verb(
@@ -33,9 +33,9 @@ def matrix(
     from rdma_images.ci import durations, jobs, select
 
     here = project.load()
-    whole = choice.images(here, target, True, None)
+    whole = target_options.images(here, target, True, None)
     images = select.select(whole, shard, changed_since, progress)
-    runners = choice.changes(runner, "--runner", "platform=label")
+    runners = target_options.changes(runner, "--runner", "platform=label")
     show(jobs.as_github(jobs.jobs(images, whole, here.matrix, durations.slowest(), runners)))
 
 
@@ -53,7 +53,7 @@ def locked(
     from rdma_images.ci import locked
 
     here = project.load()
-    locked.require(choice.images(here, target, all, set), here.facts, here.mirrors)
+    locked.require(target_options.images(here, target, all, set), here.facts, here.mirrors)
 
 
 @verb("ci.measured")
@@ -83,7 +83,7 @@ def join(_: Context, to: list[str] | None = None, sign: str = "", json: bool = F
 
     here = project.load()
     outcomes = join.join(
-        choice.images(here, None, True, None), here.matrix, registries.load().pick(to or ()), publisher(sign)
+        target_options.images(here, None, True, None), here.matrix, registries.load().pick(to or ()), publisher(sign)
     )
     show(view.as_json(outcomes) if json else view.joined(outcomes))
     if any(one.error for one in outcomes):

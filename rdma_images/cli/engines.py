@@ -7,7 +7,7 @@ from invoke.context import Context
 from rdma_images.cli.base import show, verb
 from rdma_images.cli.options import JSON
 from rdma_images.core.progress import progress
-from rdma_images.inputs import choice, project
+from rdma_images.selection import project, target_options
 
 
 @verb("engine.up")
@@ -49,7 +49,7 @@ def prune(_: Context, cache: bool = False) -> None:
     from rdma_images import engine
     from rdma_images.engine import prune
 
-    wanted = [image.id for image in choice.plan(project.load(), None, True, None).images]
+    wanted = [image.id for image in target_options.plan(project.load(), None, True, None).images]
     running = engine.ensure(progress)
     found = prune.superfluous(running, wanted)
     prune.remove(running, found, cache)

@@ -13,7 +13,7 @@ from rdma_images.cli.base import show, verb
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
-from rdma_images.inputs import choice, project
+from rdma_images.selection import project, target_options
 
 PARAM = {"param": "name=value: a value that only you know; may be given more than once; a message names missing ones."}
 WHERE = {
@@ -75,8 +75,8 @@ def job(
         name=name,
         tcp=tcp,
         command=tuple(after_dashes(sys.argv)),
-        parameters=choice.changes(param, "--param", "name=value"),
-        changes=choice.changes(set),
+        parameters=target_options.changes(param, "--param", "name=value"),
+        changes=target_options.changes(set),
     )
     made, folder = make.make(request, project.load(), out)
     show((folder / "job.json").read_text(encoding="utf-8").rstrip() if json else view.made(made.values, folder))
@@ -116,7 +116,7 @@ def cluster(
     from rdma_images.jobs import view
 
     request = clusters.Request(
-        launcher, instance, nodes, region, zone, name, choice.changes(param, "--param", "name=value")
+        launcher, instance, nodes, region, zone, name, target_options.changes(param, "--param", "name=value")
     )
     made, folder = clusters.make(request, project.load(), out)
     show((folder / "job.json").read_text(encoding="utf-8").rstrip() if json else view.made(made.values, folder))

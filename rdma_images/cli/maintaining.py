@@ -7,7 +7,7 @@ from invoke.context import Context
 from rdma_images.cli.base import show, verb
 from rdma_images.cli.options import JSON
 from rdma_images.core.progress import progress
-from rdma_images.inputs import project
+from rdma_images.selection import project
 
 
 @verb(

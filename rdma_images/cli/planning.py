@@ -8,7 +8,7 @@ from invoke.exceptions import Exit
 from rdma_images.cli.base import show, verb
 from rdma_images.cli.options import CHOICE, JSON, MANY, REHEARSE
 from rdma_images.core.progress import progress
-from rdma_images.inputs import choice, project
+from rdma_images.selection import project, target_options
 
 
 @verb("plan --all", "plan --target efa-pytorch --set nccl=2.32.3", help=CHOICE | REHEARSE | JSON, iterable=MANY)
@@ -26,7 +26,7 @@ def plan(
     """
     from rdma_images.plan import view
 
-    answer = choice.plan(project.load(), target, all, set, rehearse)
+    answer = target_options.plan(project.load(), target, all, set, rehearse)
     show(view.as_json(answer) if json else view.table(answer))
     if answer.refusals:
         raise Exit(code=2)
@@ -47,7 +47,7 @@ def describe(
     from rdma_images.jobs import describe
 
     here = project.load()
-    images = choice.images(here, target, all, set)
+    images = target_options.images(here, target, all, set)
     show(describe.as_json(images, here.facts) if json else describe.text(images, here.facts))
 
 
@@ -64,7 +64,7 @@ def sources(
     from rdma_images.inputs import preflight, sources
 
     here = project.load()
-    images = choice.images(here, target, all, set, rehearse)
+    images = target_options.images(here, target, all, set, rehearse)
     wanted = [one for image in images for one in sources.sources(image, here.facts)]
     supplies = preflight.supply(wanted, here.mirrors, rehearse)
     if json or builtins.all(one.reachable for one in supplies):
@@ -105,7 +105,7 @@ def lock(
 
     chosen = bake.compression(compression)
     here = project.load()
-    images = choice.images(here, target, all, set, rehearse)
+    images = target_options.images(here, target, all, set, rehearse)
     done = relock.relock(images, here.facts, here.mirrors, upgrade, progress)
     show(relock.table(done))
     if layers:
@@ -129,6 +129,6 @@ def render(
     from rdma_images.build import missing, order
 
     here = project.load()
-    images = choice.images(here, target, all, set, rehearse)
+    images = target_options.images(here, target, all, set, rehearse)
     orders = [order.order(image, here, rehearse, progress=progress) for image in images]
     show(*(str(one.dockerfile) for one in orders), str(missing.bake_file(orders, here, rehearse)))

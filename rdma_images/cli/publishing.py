@@ -9,7 +9,7 @@ from invoke.exceptions import Exit
 from rdma_images.cli.base import show, verb
 from rdma_images.cli.options import CHOICE, JSON, MANY, PUBLISHING
 from rdma_images.core.progress import progress
-from rdma_images.inputs import choice, project
+from rdma_images.selection import project, target_options
 
 if TYPE_CHECKING:
     from rdma_images.publish.send import Publisher
@@ -44,7 +44,7 @@ def publish(
 
     here = project.load()
     places = registries.load().pick(to or ())
-    images = choice.images(here, target, all, set)
+    images = target_options.images(here, target, all, set)
     whole = planning.plan(here.matrix, here.facts, everything=True).images
     found = publish.items(images, whole, here.matrix, suite.digest(), allow_red or ())
     outcomes = publish.publish(found, places, publisher(sign))

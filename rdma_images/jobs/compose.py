@@ -10,11 +10,11 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.facts import Facts
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import SHOWN, Launcher, Starter
-from rdma_images.inputs import choice
-from rdma_images.inputs.project import Project
 from rdma_images.jobs import counts, image, parameters
 from rdma_images.jobs.model import Counts, Job, Request, Value
 from rdma_images.plan import runtime
+from rdma_images.selection import target_options
+from rdma_images.selection.project import Project
 
 LOGS = "/tmp/nccl"  # in the container, where each rank leaves NCCL's log
 NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
@@ -95,7 +95,9 @@ def _parts(request: Request, project: Project) -> _Parts:
     if request.launcher not in launchers:
         raise RefusedError(f"--launcher {request.launcher}: no such launcher\n{near(request.launcher, launchers)}")
     launcher = launchers[request.launcher]
-    (planned,) = choice.images(project, [request.target], False, [f"{k}={v}" for k, v in request.changes.items()])
+    (planned,) = target_options.images(
+        project, [request.target], False, [f"{k}={v}" for k, v in request.changes.items()]
+    )
     node = project.facts.instances.find(request.instance)
     instance = _plain(request.instance, node, project.facts)
     for refusal in _mismatches(request, launcher, planned, instance, node):

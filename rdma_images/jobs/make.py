@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from rdma_images.inputs.project import Project
 from rdma_images.jobs import compose, counts, folder, render
 from rdma_images.jobs.model import Job, Request
+from rdma_images.selection.project import Project
 
 
 def files(job: Job, project: Project) -> dict[str, str]:

@@ -8,20 +8,21 @@ from pathlib import Path
 
 from rdma_images import report
 from rdma_images.core import atomic
-from rdma_images.core.case import Case, Expected
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.measurements import Measured
 from rdma_images.core.model import Check, Outcome
 from rdma_images.core.progress import Progress
-from rdma_images.core.report import Report
-from rdma_images.inputs.project import Project
+from rdma_images.inspection.inspection import Case, Expected
+from rdma_images.inspection.measurements import Measured
+from rdma_images.inspection.report import Report
 from rdma_images.jobs import folder, make
 from rdma_images.jobs.model import Job
 from rdma_images.jobs.results import from_logs, run_folder
 from rdma_images.jobs.results.model import Result
 from rdma_images.jobs.run import run
+from rdma_images.nccl_logs import log_blocks
 from rdma_images.report import junit
-from rdma_images.validate import elsewhere, folder_of, in_job, job_log, suite
+from rdma_images.selection.project import Project
+from rdma_images.validate import elsewhere, folder_of, in_job, suite
 
 PLACE = "measure"  # in the job's folder, the job that measures its nodes
 SOURCE = "the job's own logs"
@@ -72,7 +73,7 @@ def _measured(
     for file, text in make.files(probing, project).items():
         atomic.write(place / PLACE / file, text)
     here = run.run(place / PLACE, project, options, say)
-    lines = (line for path in run_folder.logs(here) for block in job_log.blocks(path) for line in block)
+    lines = (line for path in run_folder.logs(here) for block in log_blocks.blocks(path) for line in block)
     nodes = in_job.read(lines, tiers)
     if not nodes:
         raise RdmaImagesError(f"no node of {job.name} was measured\nsee what its ranks printed: {here}")

@@ -7,10 +7,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images.inputs import choice
-from rdma_images.inputs.project import Project
 from rdma_images.jobs import image
 from rdma_images.jobs.model import Value
+from rdma_images.selection import target_options
+from rdma_images.selection.project import Project
 
 
 def made(values: Sequence[Value], folder: Path) -> RenderableType:
@@ -27,7 +27,7 @@ def made(values: Sequence[Value], folder: Path) -> RenderableType:
 
 def launchers(project: Project) -> list[dict[str, object]]:
     """Every launcher with the targets that it can start and what it asks for."""
-    planned = choice.plan(project, None, False, None).images
+    planned = target_options.plan(project, None, False, None).images
     return [
         {
             "launcher": name,

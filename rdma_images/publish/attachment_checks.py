@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from rdma_images.core.report import from_plain
+from rdma_images.inspection.report import from_plain
 from rdma_images.publish import sbom, statement
 from rdma_images.publish.gate import COMMITTED
 

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from rdma_images.core.case import Case, mapped_nccl
-from rdma_images.core.measurements import Measured
-from rdma_images.core.report import Report
 from rdma_images.facts import aws_ofi_nccl
+from rdma_images.inspection.inspection import Case, mapped_nccl
+from rdma_images.inspection.measurements import Measured
+from rdma_images.inspection.report import Report
 
 REVISION = "org.opencontainers.image.revision"  # the label
 _UPSTREAM = re.compile(r"\d+(\.\d+)*")

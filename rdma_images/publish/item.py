@@ -7,8 +7,8 @@ from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Build, Image
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.report import Report
 from rdma_images.core.step_files import BUILD, HISTORY
+from rdma_images.inspection.report import Report
 from rdma_images.publish import sbom, statement
 from rdma_images.publish.attach import Artifact
 from rdma_images.publish.from_report import REVISION

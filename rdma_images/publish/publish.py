@@ -7,7 +7,7 @@ from functools import partial
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.model import Image
-from rdma_images.core.report import Report
+from rdma_images.inspection.report import Report
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import gate, publication
 from rdma_images.publish.destination import Destination, destination

@@ -10,9 +10,9 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.measurements import Packages
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.report import Report
+from rdma_images.inspection.measurements import Packages
+from rdma_images.inspection.report import Report
 from rdma_images.registry.client import canonical
 
 CYCLONEDX = "application/vnd.cyclonedx+json"

@@ -12,8 +12,8 @@ from rdma_images import components
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Image
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.report import Report
 from rdma_images.core.versions import key
+from rdma_images.inspection.report import Report
 from rdma_images.plan import axes
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish.from_report import platform, versions

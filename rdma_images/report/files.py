@@ -7,8 +7,8 @@ from pathlib import Path
 from rdma_images.core import atomic, files, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.report import Report, as_plain, from_plain
 from rdma_images.core.step_files import StepFile
+from rdma_images.inspection.report import Report, as_plain, from_plain
 
 
 def _encoded(report: Report) -> Mapping[str, object]:

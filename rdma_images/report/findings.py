@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rdma_images.core.case import Case, mapped_nccl
 from rdma_images.core.plain import plain
-from rdma_images.core.report import Report
 from rdma_images.core.sizes import readable
+from rdma_images.inspection.inspection import Case, mapped_nccl
+from rdma_images.inspection.report import Report
 
 NAMED = 0.035  # of the whole: the least a layer's share is for its name to fit
 

@@ -9,8 +9,8 @@ import jinja2
 
 from rdma_images.core import templates
 from rdma_images.core.model import Check
-from rdma_images.core.report import Report
 from rdma_images.core.sizes import readable
+from rdma_images.inspection.report import Report
 from rdma_images.report import findings
 from rdma_images.report.table import state
 

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from rdma_images.core.model import Check
 from rdma_images.core.plain import plain
-from rdma_images.core.report import Report
+from rdma_images.inspection.report import Report
 
 STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "skipped": "dim"}
 MARKS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "skipped": "skipped"}

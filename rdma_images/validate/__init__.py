@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rdma_images.core import paths
-from rdma_images.core.case import Case, Subject
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.measurements import Measured
 from rdma_images.core.model import Build, Check, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent, waiting
-from rdma_images.core.report import Report
+from rdma_images.inspection.inspection import Case, Subject
+from rdma_images.inspection.measurements import Measured
+from rdma_images.inspection.report import Report
 from rdma_images.validate import suite
 
 if TYPE_CHECKING:

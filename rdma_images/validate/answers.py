@@ -5,9 +5,9 @@ from typing import Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from rdma_images.core.measurements import PROBES, Measured
 from rdma_images.core.plain import plain
-from rdma_images.core.probe_value import Value
+from rdma_images.inspection.measurements import PROBES, Measured
+from rdma_images.inspection.values import Value
 
 
 class Answer(Value):

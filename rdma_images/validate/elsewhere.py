@@ -1,9 +1,9 @@
 """Measure where an image runs: in a pod, over ssh, or on this machine."""
 
-from rdma_images.core.case import Subject
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.measurements import Measured, probes_of
 from rdma_images.core.plain import plain
+from rdma_images.inspection.inspection import Subject
+from rdma_images.inspection.measurements import Measured, probes_of
 from rdma_images.validate import probing, transport
 
 LIMIT = 600.0  # seconds: an all-reduce starts a process a GPU, each of which imports torch

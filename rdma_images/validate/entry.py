@@ -10,11 +10,11 @@ from docker import DockerClient
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
-from rdma_images.core.case import Subject
-from rdma_images.core.measurements import Entry, Setting, Settings
 from rdma_images.core.plain import plain
 from rdma_images.core.stream import Chunks
 from rdma_images.engine import Engine, docker_command
+from rdma_images.inspection.inspection import Subject
+from rdma_images.inspection.measurements import Entry, Setting, Settings
 from rdma_images.validate import container, transport
 from rdma_images.validate.probes import settings
 

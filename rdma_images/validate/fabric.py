@@ -2,9 +2,9 @@
 
 import re
 
-from rdma_images.core.case import Expected, Subject, name_of
-from rdma_images.core.measurements import Measured
 from rdma_images.core.model import Fabric, Image
+from rdma_images.inspection.inspection import Expected, Subject, name_of
+from rdma_images.inspection.measurements import Measured
 
 # Of its packages for eRDMA: ibverbs-providers 56.2-1.0.3 for jammy, in a third party's record of August 2026. Those of
 # distributions are such as 50.0-2ubuntu0.2.

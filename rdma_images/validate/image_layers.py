@@ -21,13 +21,13 @@ from docker import DockerClient
 from pydantic import ValidationError
 
 from rdma_images.core import atomic, stream
-from rdma_images.core.case import Subject
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.measurements import Layer, Leftovers
 from rdma_images.core.paths import PROBES, state_folder
 from rdma_images.core.stream import CHUNK, Chunks
 from rdma_images.engine import Engine
 from rdma_images.engine.layout import Layout
+from rdma_images.inspection.inspection import Subject
+from rdma_images.inspection.measurements import Layer, Leftovers
 from rdma_images.validate.probes import leftovers, tree
 
 BLOBS = "containerd/io.containerd.content.v1.content/blobs/sha256"

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rdma_images.core.case import Case, Expected
-from rdma_images.core.measurements import Measured, probes_of
 from rdma_images.core.model import Check
 from rdma_images.core.plain import plain
+from rdma_images.inspection.inspection import Case, Expected
+from rdma_images.inspection.measurements import Measured, probes_of
 from rdma_images.validate import elsewhere, probing, suite
 from rdma_images.validate.answers import lost, measured
 from rdma_images.validate.probes.measure import MARK

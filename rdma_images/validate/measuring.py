@@ -8,12 +8,12 @@ from typing import cast
 
 from docker import DockerClient
 
-from rdma_images.core.case import Subject
-from rdma_images.core.measurements import Entry, Layer, Measured
-from rdma_images.core.probe_value import ToolRun
 from rdma_images.core.progress import Progress, silent, waiting
 from rdma_images.core.stream import CHUNK
 from rdma_images.engine import Engine, docker_command
+from rdma_images.inspection.inspection import Subject
+from rdma_images.inspection.measurements import Entry, Layer, Measured
+from rdma_images.inspection.values import ToolRun
 from rdma_images.validate import container, entry, image_layers, probing, readout, transport
 from rdma_images.validate.answers import lost
 from rdma_images.validate.probes import tools

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from rdma_images.facts.nccl_logs import NcclLogs
-from rdma_images.validate.nccl_log import Reader
+from rdma_images.nccl_logs.parser import Reader
 
 LOADED = re.compile(r"NET/Plugin: Loaded net plugin (?P<name>.+?) \((?P<interface>v\d+)\)")
 STARTED = re.compile(r"NET/OFI Initializing aws-ofi-nccl (?P<version>\S+)")

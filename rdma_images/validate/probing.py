@@ -10,8 +10,8 @@ from graphlib import TopologicalSorter
 
 from testinfra.host import Host
 
-from rdma_images.core.measurements import Measured, probes_of
 from rdma_images.core.paths import PROBES
+from rdma_images.inspection.measurements import Measured, probes_of
 from rdma_images.validate import probes
 from rdma_images.validate.answers import lost, measured
 from rdma_images.validate.probes.measure import ENTRY, MARK, SECONDS, USER

@@ -8,12 +8,12 @@ from typing import Any, NoReturn
 
 import pytest
 
-from rdma_images.core.case import Case, mapped_nccl, nccl_in_use, nccl_wheels, preloaded_nccl, wheel_nccl
-from rdma_images.core.machine import Devices, Gpus
-from rdma_images.core.measurements import Files, Libraries, Packages, Settings, System, Torch
 from rdma_images.core.model import Check
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.plain import plain
+from rdma_images.inspection.inspection import Case, mapped_nccl, nccl_in_use, nccl_wheels, preloaded_nccl, wheel_nccl
+from rdma_images.inspection.machine import Devices, Gpus
+from rdma_images.inspection.measurements import Files, Libraries, Packages, Settings, System, Torch
 
 REQUIREMENT = pytest.StashKey["Requirement"]()
 CHECKS = pytest.StashKey[list[Check]]()

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from rdma_images.core import stream
-from rdma_images.core.case import Subject, name_of
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.measurements import Measured
 from rdma_images.core.paths import PROJECT, PYTHON
 from rdma_images.core.stream import CHUNK
+from rdma_images.inspection.inspection import Subject, name_of
+from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import linking, transport
 from rdma_images.validate.answers import lost, measured
 from rdma_images.validate.ldcache import About, ReadOut, cache

@@ -8,7 +8,7 @@ from rdma_images.core import atomic
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.model import Image
 from rdma_images.core.paths import state_folder
-from rdma_images.core.report import Report
+from rdma_images.inspection.report import Report
 from rdma_images.report.files import REPORT
 
 

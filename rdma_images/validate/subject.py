@@ -7,9 +7,9 @@ from typing import Any
 from docker import DockerClient
 from docker.errors import DockerException, ImageNotFound, NotFound
 
-from rdma_images.core.case import Step, Subject
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
+from rdma_images.inspection.inspection import Step, Subject
 from rdma_images.validate.probes import leftovers
 
 

@@ -8,10 +8,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from rdma_images.core.case import Case
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.model import Check
 from rdma_images.core.paths import CODE, DATA, PROJECT, PYTHON, VALIDATORS, places
+from rdma_images.inspection.inspection import Case
 
 LIMIT = 120  # seconds: the validators only relate what was measured
 # Plugins of pytest: one writes into the checkout, the others collect garbage at the end for what validators never do.
@@ -20,17 +20,15 @@ INPUTS = (
     "validators/**/*.py",
     "validators/*.yaml",
     "rdma_images/validate/**/*.py",
+    "rdma_images/inspection/*.py",
+    "rdma_images/nccl_logs/*.py",
     "rdma_images/datapath/*.py",
     "rdma_images/datapath/guest/*",
     "rdma_images/facts/*.py",
     "rdma_images/plan/runtime.py",
-    "rdma_images/core/case.py",
     "rdma_images/core/files.py",
-    "rdma_images/core/machine.py",
-    "rdma_images/core/measurements.py",
     "rdma_images/core/model.py",
     "rdma_images/core/plain.py",
-    "rdma_images/core/probe_value.py",
     "rdma_images/core/sizes.py",
     "rdma_images/core/stream.py",
     "rdma_images/core/versions.py",

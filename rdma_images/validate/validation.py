@@ -9,9 +9,9 @@ from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.model import Build, Image, Tier
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
-from rdma_images.core.report import Report
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine
+from rdma_images.inspection.report import Report
 
 
 @dataclass(frozen=True)

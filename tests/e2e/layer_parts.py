@@ -24,12 +24,13 @@ from rdma_images.core.progress import progress
 from rdma_images.core.stream import Chunks
 from rdma_images.engine import Engine
 from rdma_images.engine.layout import layout
-from rdma_images.inputs import choice, lock, project
-from rdma_images.inputs.project import Project
+from rdma_images.inputs import lock
 from rdma_images.inputs.wheels import Lock, Wheel
 from rdma_images.registry.client import Repository
 from rdma_images.render import dockerfiles
 from rdma_images.render.bake import Compression
+from rdma_images.selection import project, target_options
+from rdma_images.selection.project import Project
 from tests import real_parts
 from tests.changed_facts import facts_with
 
@@ -38,7 +39,7 @@ numbers = count()
 
 def wheel(name: str, torch: str, base: str) -> Wheel:
     """A wheel from the lock of efa-pytorch with that torch on that base."""
-    (image,) = choice.images(project.load(), ["efa-pytorch"], False, [f"pytorch={torch}", f"base={base}"], True)
+    (image,) = target_options.images(project.load(), ["efa-pytorch"], False, [f"pytorch={torch}", f"base={base}"], True)
     return next(wheel for wheel in lock.load(image).wheels if wheel.name == name)
 
 
@@ -60,7 +61,7 @@ class Small:
     def order(self, wheels: Sequence[Wheel], *changes: str, name: str = "small", here: Project | None = None) -> Order:
         """What building it means; with inputs of its own, so that it is built also where it is there."""
         here = here or project.load()
-        (image,) = choice.images(here, ["efa-pytorch"], False, changes, True)
+        (image,) = target_options.images(here, ["efa-pytorch"], False, changes, True)
         whole = order.order(image, here, rehearse=True)
         few = Lock(asked=whole.lock.asked, wheels=tuple(wheels))
         none = Lock(asked=whole.lock.asked, wheels=())

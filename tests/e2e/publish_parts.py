@@ -25,9 +25,9 @@ from rdma_images import facts
 from rdma_images.core import atomic, paths
 from rdma_images.core.model import Build, Check, Image
 from rdma_images.core.progress import Progress
-from rdma_images.core.report import Report, as_plain
 from rdma_images.debian import unpacked
 from rdma_images.engine import Engine, private
+from rdma_images.inspection.report import Report, as_plain
 from rdma_images.plan import matrix, plan
 from rdma_images.publish import cosign
 from rdma_images.publish.publication import Place

@@ -9,7 +9,6 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images.core.model import Image
 from rdma_images.debian import emulation
-from rdma_images.inputs import choice, project
 from rdma_images.plan import matrix
 from rdma_images.publish import gate, join, publish
 from rdma_images.publish.progress import Lines
@@ -18,6 +17,7 @@ from rdma_images.publish.send import Publisher
 from rdma_images.publish.verify import verify
 from rdma_images.registry.registries import Oci
 from rdma_images.report.files import REPORT
+from rdma_images.selection import project, target_options
 from rdma_images.validate import suite
 from tests.e2e.publish_parts import PASSWORD, USER, Registry, placed, registry_program
 from tests.e2e.test_targets import built, run
@@ -31,7 +31,9 @@ PLUGIN = "aws-ofi-nccl=1.21.1"  # no EFA installer brings one for Debian on arm6
 
 
 def image(of: str) -> Image:
-    (found,) = choice.images(project.load(), ["efa-nccl-tests"], False, [f"platform={of}", PLUGIN], rehearse=True)
+    (found,) = target_options.images(
+        project.load(), ["efa-nccl-tests"], False, [f"platform={of}", PLUGIN], rehearse=True
+    )
     return found
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core import paths
-from rdma_images.core.case import Case
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.measurements import Entry
 from rdma_images.core.model import Build
-from rdma_images.core.report import Report
 from rdma_images.debian import bootstrap
+from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.measurements import Entry
+from rdma_images.inspection.report import Report
 from rdma_images.validate import container, folder_of, image_layers, subject, validate
 from tests.e2e import validated, volumes
 

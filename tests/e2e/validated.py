@@ -14,8 +14,8 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images import facts
 from rdma_images.core import paths
-from rdma_images.core.report import Report
 from rdma_images.engine import Engine
+from rdma_images.inspection.report import Report
 from rdma_images.plan import matrix, plan
 from rdma_images.validate import validate
 

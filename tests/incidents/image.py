@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from rdma_images.core.case import Subject
+from rdma_images.inspection.inspection import Subject
 from rdma_images.validate.ldcache import DEFAULT, ENTRY, HEADER, MAGIC, ReadOut
 from tests.incidents import elf_files
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import pytest
 
-from rdma_images.core.case import Case
 from rdma_images.core.paths import PROJECT, VALIDATORS
 from rdma_images.facts import table
+from rdma_images.inspection.inspection import Case
 from tests import validators_called
 from tests.incidents import run
 from tests.incidents.case import incidents

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import pytest
 
-from rdma_images.core.case import Case
-from rdma_images.core.measurements import Entry
 from rdma_images.core.model import Check
 from rdma_images.facts import table
 from rdma_images.facts.faults import Faults
 from rdma_images.facts.packages import Packages
+from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.measurements import Entry
 from rdma_images.validate import entry, fabric, readout
 from rdma_images.validate.answers import measured
 from tests import validators_called

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 
 from rdma_images.core import files, paths
-from rdma_images.core.report import Report
+from rdma_images.inspection.report import Report
 from rdma_images.publish import publication
 from rdma_images.report.files import REPORT
 

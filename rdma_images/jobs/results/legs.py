@@ -13,8 +13,8 @@ from rdma_images.jobs.results.held import Held
 from rdma_images.jobs.results.logs import Logs
 from rdma_images.jobs.results.model import Half, Leg, LegName, Measurement, Node, Problem
 from rdma_images.jobs.results.nccl_tests import Table
-from rdma_images.validate import verdict
-from rdma_images.validate.verdict import Verdict
+from rdma_images.nccl_logs import verdict
+from rdma_images.nccl_logs.verdict import Verdict
 
 WANTED = {"efa": ("efa",), "erdma": ("eRDMA",), None: ("efa", "eRDMA", "InfiniBand")}
 FIXES = {

@@ -9,8 +9,8 @@ from rdma_images.jobs.results import nccl_tests_json
 from rdma_images.jobs.results.nccl_tests import Table
 from rdma_images.jobs.results.processes import MARKS as OF_PROCESSES
 from rdma_images.jobs.results.processes import Processes
-from rdma_images.validate import job_log, nccl_log
-from rdma_images.validate.nccl_lines import COLOUR, USUAL, Channels, Kept, Shapes
+from rdma_images.nccl_logs import log_blocks, parser
+from rdma_images.nccl_logs.line_filter import COLOUR, USUAL, Channels, Kept, Shapes
 
 MARKS = ("#", "busbw", "Test ")  # of lines that nccl-tests write outside a table
 
@@ -19,16 +19,16 @@ MARKS = ("#", "busbw", "Test ")  # of lines that nccl-tests write outside a tabl
 class Logs:
     """What was read."""
 
-    nccl: nccl_log.Read
+    nccl: parser.Read
     processes: Processes
     tables: tuple[Table, ...]  # one a log
 
 
 def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> Logs:
     """What the logs say. Places are relative to `base`. Raises RdmaImagesError for what cannot be read."""
-    reader, processes = nccl_log.Reader(wordings), Processes()
+    reader, processes = parser.Reader(wordings), Processes()
     rows = (*wordings.causes.values(), *wordings.notes.values(), *wordings.slow.values(), *wordings.crashes.values())
-    shapes = Shapes(rows, (*MARKS, *nccl_log.MARKS, *OF_PROCESSES))
+    shapes = Shapes(rows, (*MARKS, *parser.MARKS, *OF_PROCESSES))
     tables = []
     for path in logs:
         name = str(path.relative_to(base) if base and path.is_relative_to(base) else path)
@@ -36,7 +36,7 @@ def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> 
             tables.append(nccl_tests_json.read(path, name))
             continue
         log = _Log(name, shapes, reader, processes)
-        for number, text in job_log.pieces(path):
+        for number, text in log_blocks.pieces(path):
             if not reader.is_cut(text):
                 log.piece(number, text)
         tables.append(log.table)
@@ -46,7 +46,7 @@ def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> 
 class _Log:
     """One log of text."""
 
-    def __init__(self, name: str, shapes: Shapes, reader: nccl_log.Reader, processes: Processes) -> None:
+    def __init__(self, name: str, shapes: Shapes, reader: parser.Reader, processes: Processes) -> None:
         self.name, self.shapes, self.reader, self.processes, self.table = name, shapes, reader, processes, Table()
 
     def piece(self, number: int, text: str) -> None:
@@ -81,13 +81,13 @@ class _Log:
 
     def _line(self, line: str, where: str) -> None:
         """Read a line that says more than a channel."""
-        for part in nccl_log.parts(line):
-            before, *messages = nccl_log.MESSAGE.split(part[: job_log.LONGEST])
+        for part in parser.parts(line):
+            before, *messages = parser.MESSAGE.split(part[: log_blocks.LONGEST])
             if messages:
                 self.table.beside(before)
             else:
-                self.table.line(part[-nccl_log.LONGEST :], where)
+                self.table.line(part[-parser.LONGEST :], where)
             for message in messages:
-                process = self.processes.of(before[-nccl_log.LONGEST :])
-                self.processes.message(process, message[: nccl_log.LONGEST], where)
+                process = self.processes.of(before[-parser.LONGEST :])
+                self.processes.message(process, message[: parser.LONGEST], where)
                 before = message

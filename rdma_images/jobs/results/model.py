@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rdma_images.core.model import Fabric
-from rdma_images.validate.verdict import Network
+from rdma_images.nccl_logs.verdict import Network
 
 LegName = Literal["fabric", "tcp"]  # the job, and the same job over TCP to compare with
 Column = Literal["out of place", "in place"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rdma_images.facts.nccl_logs import Wording
 from rdma_images.jobs.results.model import Read
-from rdma_images.validate import nccl_log
+from rdma_images.nccl_logs import parser
 
 Channel = tuple[str, str, bool]  # network, device, GPUDirect
 
@@ -114,7 +114,7 @@ class Processes:
             process.note(name, value, where)
         if match := HOSTID.search(message):
             process.hostid = match[1]
-        if (match := nccl_log.DEVICES.search(message)) and not process.devices:
+        if (match := parser.DEVICES.search(message)) and not process.devices:
             process.devices = tuple(DEVICE.findall(match["devices"]))
             process.note("adapters", str(len(process.devices)), where)
 

@@ -15,7 +15,6 @@ from rdma_images.core.paths import COMMAND, shown
 from rdma_images.core.progress import Progress
 from rdma_images.facts.launchers import Run
 from rdma_images.facts.troubleshooting import Troubleshooting
-from rdma_images.inputs.project import Project
 from rdma_images.jobs import compose, folder, make, trouble
 from rdma_images.jobs.model import Job
 from rdma_images.jobs.results import run_folder
@@ -24,6 +23,7 @@ from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
 from rdma_images.jobs.run.follow import Ended, Stop, follow, remove, stoppable
 from rdma_images.jobs.run.model import CommandError, Leg, Runner
 from rdma_images.jobs.run.record import Entry
+from rdma_images.selection.project import Project
 
 RUNNERS: dict[str, Callable[[Leg], Runner]] = {
     "kubectl": kubernetes.Kubernetes,

@@ -8,8 +8,8 @@ from typing import Literal
 
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.nccl_logs import NcclLogs
-from rdma_images.validate import job_log
-from rdma_images.validate.nccl_log import Read, Reader
+from rdma_images.nccl_logs import log_blocks
+from rdma_images.nccl_logs.parser import Read, Reader
 
 Network = Literal["efa", "eRDMA", "InfiniBand", "one node", "fallback", "refused", "unknown"]
 Answer = tuple[Network, str]  # and the sentence
@@ -41,9 +41,9 @@ def verdict(path: Path) -> Verdict:
     """The verdict on the log at `path`, a file or a pipe. Raises RdmaImagesError where that cannot be read."""
     wordings = logs()
     reader = Reader(wordings)
-    for _, text in job_log.pieces(path):
+    for _, text in log_blocks.pieces(path):
         if not reader.is_cut(text):
-            reader.block(job_log.lines(text))
+            reader.block(log_blocks.lines(text))
     return of_read(reader.result(), wordings)
 
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from rdma_images.core.machine import Devices, Gpus
-from rdma_images.core.probe_value import Count, Probe, ToolRun, Value
+from rdma_images.inspection.machine import Devices, Gpus
+from rdma_images.inspection.values import Count, Probe, ToolRun, Value
 
 
 class Leftovers(Value):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from rdma_images.facts.nccl_logs import NcclLogs, Wording
-from rdma_images.validate.nccl_lines import COLOUR, USUAL, Channels, Kept, Shapes
+from rdma_images.nccl_logs.line_filter import COLOUR, USUAL, Channels, Kept, Shapes
 
 # What colours a line or moves a cursor, and whatever else a terminal would act on, tabs left out; half a character,
 # which JSON can write and no terminal can show.

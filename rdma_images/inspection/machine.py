@@ -1,6 +1,6 @@
 """What the probes return of a machine: its devices, its GPUs, and the all-reduces that ran on them."""
 
-from rdma_images.core.probe_value import Count, ToolRun, Value
+from rdma_images.inspection.values import Count, ToolRun, Value
 
 
 class RdmaDevice(Value):

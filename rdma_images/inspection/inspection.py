@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from rdma_images.core.measurements import Files, Libraries, MappedNccl, Measured
 from rdma_images.core.model import LABEL_PREFIX
 from rdma_images.core.plain import plain
-from rdma_images.core.probe_value import Value
+from rdma_images.inspection.measurements import Files, Libraries, MappedNccl, Measured
+from rdma_images.inspection.values import Value
 
 # The driver's own libraries: mounted into a container by the runtime, in no image.
 OF_THE_DRIVER = frozenset({"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1"})

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Image, Plan
-from rdma_images.inputs.project import Project
+from rdma_images.selection.project import Project
 
 
 class RefusedPlanError(RefusedError):
@@ -53,7 +53,7 @@ def plan(
     answer = planning.plan(project.matrix, project.facts, targets or (), everything, changes(pairs))
     if not rehearse:
         return answer
-    from rdma_images.inputs import rehearsal  # here, because it imports the network clients
+    from rdma_images.selection import rehearsal  # here, because it imports the network clients
 
     return replace(answer, images=rehearsal.with_stand_in_bases(answer.images, project))
 

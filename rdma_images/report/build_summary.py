@@ -8,7 +8,7 @@ from rich.text import Text
 
 from rdma_images.core import paths
 from rdma_images.core.model import Build
-from rdma_images.core.report import Report, as_plain
+from rdma_images.inspection.report import Report, as_plain
 
 
 def text(built: Sequence[Build], reports: Sequence[Report]) -> Text:

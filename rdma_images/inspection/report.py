@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from rdma_images.core import measurements
-from rdma_images.core.case import Case
 from rdma_images.core.model import Check
+from rdma_images.inspection import measurements
+from rdma_images.inspection.inspection import Case
 
 SCHEMA = 2
 

@@ -1,0 +1,1 @@
+"""Read NCCL logs: their lines, and the network that their channels use."""
