@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from rdma_images.jobs import cluster, compose, make, render
-from rdma_images.jobs.model import Job, Request
+from rdma_images.jobs.write import cluster, compose, create, render
+from rdma_images.jobs.write.job import Job, Request
 from rdma_images.selection import project, target_options
 from rdma_images.selection.project import Project
 
@@ -73,7 +73,7 @@ def job(launcher: str, fabric: str, starter: str, **changes: Any) -> Job:
 
 
 def files(made: Job) -> dict[str, str]:
-    return make.files(made, here())
+    return create.files(made, here())
 
 
 def cluster_files(instance: str, **parameters: str) -> dict[str, str]:

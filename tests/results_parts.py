@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rdma_images.jobs.results import from_logs
-from rdma_images.jobs.results.asked import Asked
-from rdma_images.jobs.results.held import Held, held
-from rdma_images.jobs.results.model import Result
+from rdma_images.jobs.results.expectations import Held, held
+from rdma_images.jobs.results.job_spec import Asked
+from rdma_images.jobs.results.result import Result
 from tests import nccl_tests_text as text
 
 # busbw = 1.875 algbw: 16 ranks. What awslabs/awsome-distributed-ai published for two p5.48xlarge.

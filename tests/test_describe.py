@@ -9,7 +9,7 @@ from rdma_images import facts
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.model import Image
 from rdma_images.facts.nccl_logs import NcclLogs
-from rdma_images.jobs import describe
+from rdma_images.jobs.write import describe
 from rdma_images.plan import matrix, plan, runtime
 from rdma_images.render import labels
 

@@ -8,8 +8,8 @@ import pytest
 
 from rdma_images import engine
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs import evidence
-from rdma_images.jobs.results.model import Expected, Result
+from rdma_images.jobs.results import evidence
+from rdma_images.jobs.results.result import Expected, Result
 from rdma_images.publish import progress, statement, verify
 from rdma_images.publish.attach import attachments, content_of
 from rdma_images.publish.attachment_checks import check_attachment

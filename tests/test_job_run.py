@@ -15,9 +15,9 @@ import pytest
 from moto import mock_aws
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs import folder, make
-from rdma_images.jobs.run import record, run, sagemaker
-from rdma_images.jobs.run.model import Leg
+from rdma_images.jobs.run import job_run, record, sagemaker
+from rdma_images.jobs.run.runner import Leg
+from rdma_images.jobs.write import create, folder
 from tests import job_parts as jobs
 
 # Says how it was called; what the job runs is the variable TEST_JOB.
@@ -46,11 +46,11 @@ def written(tmp_path: Path, launcher: str, **changes: Any) -> Path:
     asked = jobs.request(launcher, "efa", "torchrun", name="j", **changes)
     if launcher == "docker":
         asked = replace(asked, nodes=1, parameters={})
-    return make.make(asked, jobs.here(), str(tmp_path / "j"))[1]
+    return create.make(asked, jobs.here(), str(tmp_path / "j"))[1]
 
 
 def start(place: Path, **options: Any) -> record.Entry:
-    return record.load(run.run(place, jobs.here(), run.Options(**options), lambda _: None))[-1]
+    return record.load(job_run.run(place, jobs.here(), job_run.Options(**options), lambda _: None))[-1]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_script_that_is_stopped_is_ended_and_its_container_removed(
 ) -> None:
     monkeypatch.setenv("TEST_JOB", "sleep 60")
     threading.Timer(1, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    with pytest.raises(run.EndedError, match="SIGTERM while it was running") as said:
+    with pytest.raises(job_run.EndedError, match="SIGTERM while it was running") as said:
         start(written(tmp_path, "docker"))
     assert said.value.exit_code == 128 + signal.SIGTERM
     assert "docker rm --force j-" in calls.read_text()

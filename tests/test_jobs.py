@@ -16,7 +16,7 @@ from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Fabric
 from rdma_images.facts.environment import Environment
-from rdma_images.jobs import counts
+from rdma_images.jobs.write import counts
 from tests import job_parts as jobs
 
 GOLDEN = Path(__file__).parent / "data" / "golden" / "jobs"

@@ -14,7 +14,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.inspection import Case
 from rdma_images.inspection.report import Report
 from rdma_images.jobs.check import check
-from rdma_images.jobs.check.model import Finding
+from rdma_images.jobs.check.foreign_job import Finding
 
 DATA = Path(__file__).parent / "data"
 GOLDEN = DATA / "golden" / "jobs"

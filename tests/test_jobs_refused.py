@@ -14,7 +14,7 @@ from rdma_images import facts
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Build
-from rdma_images.jobs import make, render
+from rdma_images.jobs.write import create, render
 from rdma_images.publish import publication
 from rdma_images.publish.push import Traffic
 from rdma_images.selection import project
@@ -61,7 +61,7 @@ def test_a_job_that_cannot_be(match: str, changes: dict[str, Any]) -> None:
         refused(match, launcher, **changes)
     else:
         with pytest.raises(RefusedError, match=match):
-            make.make(replace(jobs.request("mpijob", "efa", "mpirun"), launcher=launcher), jobs.here())
+            create.make(replace(jobs.request("mpijob", "efa", "mpirun"), launcher=launcher), jobs.here())
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_a_launcher_that_cannot(match: str, launcher: str, fabric: str, starter:
 def test_what_only_the_user_knows_is_asked_for_by_name_all_at_once() -> None:
     asked = replace(jobs.request("sagemaker", "efa", "torchrun"), parameters={})
     with pytest.raises(RefusedError) as caught:
-        make.make(asked, jobs.here())
+        create.make(asked, jobs.here())
     for name in ("role", "subnets", "security-groups", "output", "region"):
         assert f"--param {name}=" in str(caught.value)
     asked = replace(jobs.request("mpijob", "erdma", "mpirun"), parameters={})
     with pytest.raises(RefusedError, match=r"mtu=.*\n.*cidr="):
-        make.make(asked, jobs.here())
+        create.make(asked, jobs.here())
 
 
 def test_an_arm_node_wants_an_arm_image() -> None:
@@ -176,13 +176,13 @@ def test_a_rehearsal_is_known_by_its_digest(images: Path) -> None:
 def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     request = jobs.request("mpijob", "efa", "mpirun", name="first")
     out = tmp_path / "out"
-    make.make(request, jobs.here(), str(out))
+    create.make(request, jobs.here(), str(out))
     before = {path.name: path.read_text() for path in out.iterdir()}
     assert set(before) == {"README.md", "job.json", "mpijob.yaml"}
     with pytest.raises(RefusedError):
-        make.make(replace(request, nodes=1), jobs.here(), str(out))
+        create.make(replace(request, nodes=1), jobs.here(), str(out))
     assert {path.name: path.read_text() for path in out.iterdir()} == before
-    make.make(replace(request, nodes=4), jobs.here(), str(out))
+    create.make(replace(request, nodes=4), jobs.here(), str(out))
     assert "replicas: 4" in (out / "mpijob.yaml").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -190,12 +190,12 @@ def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_job_that_is_written_again_keeps_its_runs_and_what_others_wrote(tmp_path: Path) -> None:
     out = tmp_path / "out"
     request = jobs.request("mpijob", "efa", "mpirun")
-    make.make(request, jobs.here(), str(out))
+    create.make(request, jobs.here(), str(out))
     run = out / "runs" / "20261122T060000Z" / "logs"
     run.mkdir(parents=True)
     (run / "0.log").write_text("a log")
     (out / "notes.txt").write_text("mine")
-    make.make(jobs.request("trainjob", "efa", "mpirun"), jobs.here(), str(out))
+    create.make(jobs.request("trainjob", "efa", "mpirun"), jobs.here(), str(out))
     assert {path.name for path in out.iterdir()} == {"README.md", "job.json", "trainjob.yaml", "runs", "notes.txt"}
     assert ((run / "0.log").read_text(), (out / "notes.txt").read_text()) == ("a log", "mine")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -203,10 +203,10 @@ def test_a_job_that_is_written_again_keeps_its_runs_and_what_others_wrote(tmp_pa
 
 def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    make.make(jobs.request("mpijob", "efa", "mpirun"), jobs.here(), str(out))
+    create.make(jobs.request("mpijob", "efa", "mpirun"), jobs.here(), str(out))
     (out / "trainjob.yaml").write_text("mine")
     with pytest.raises(RefusedError, match=r"trainjob.yaml is not of the job .*\nrename it"):
-        make.make(jobs.request("trainjob", "efa", "mpirun"), jobs.here(), str(out))
+        create.make(jobs.request("trainjob", "efa", "mpirun"), jobs.here(), str(out))
     assert {path.name for path in out.iterdir()} == {"README.md", "job.json", "mpijob.yaml", "trainjob.yaml"}
     assert (out / "trainjob.yaml").read_text() == "mine"
 
@@ -214,9 +214,9 @@ def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(RefusedError, match="that no job wrote"):
-        make.make(jobs.request("mpijob", "efa", "mpirun"), jobs.here(), str(tmp_path))
+        create.make(jobs.request("mpijob", "efa", "mpirun"), jobs.here(), str(tmp_path))
     with pytest.raises(RefusedError, match="is a file"):
-        make.make(jobs.request("mpijob", "efa", "mpirun"), jobs.here(), str(tmp_path / "thesis.tex"))
+        create.make(jobs.request("mpijob", "efa", "mpirun"), jobs.here(), str(tmp_path / "thesis.tex"))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -264,7 +264,7 @@ def test_a_launcher_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(render, "_environment", render._environment.__wrapped__)
     mine = project.Project(jobs.here().matrix, facts.load(folder))
     asked = replace(jobs.request("slurm", "efa", "torchrun"), launcher="my-batch", parameters={"queue": "night"})
-    made, place = make.make(asked, mine, str(tmp_path / "o"))
+    made, place = create.make(asked, mine, str(tmp_path / "o"))
     script = (place / "submit.sh").read_text()
     assert "--queue night" in script
     assert jobs.IMAGE in script

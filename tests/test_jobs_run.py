@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rdma_images.jobs.model import Job
+from rdma_images.jobs.write.job import Job
 from tests import job_parts as jobs
 
 # ssh runs the command on this machine; docker runs what it would run in the container, with the variables that it has.

@@ -11,8 +11,7 @@ import pytest
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.model import Check
 from rdma_images.inspection.inspection import Expected
-from rdma_images.jobs import multinode
-from rdma_images.jobs.run import run
+from rdma_images.jobs.run import job_run, multinode
 from rdma_images.validate import in_job, suite
 from tests import job_parts as jobs
 
@@ -93,4 +92,4 @@ def test_every_launcher_can_measure_its_nodes(launcher: str, fabric: str, starte
 
 def test_a_folder_that_is_no_job_measures_nothing(tmp_path: Path) -> None:
     with pytest.raises(RdmaImagesError, match="is not the folder of a job"):
-        multinode.validate(tmp_path, jobs.here(), TIERS, run.Options(), print)
+        multinode.validate(tmp_path, jobs.here(), TIERS, job_run.Options(), print)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs import folder
-from rdma_images.jobs.results import asked, collected, from_logs, run_folder
+from rdma_images.jobs.results import collected, from_logs, job_spec, run_folder
+from rdma_images.jobs.write import folder
 from tests import job_parts
 
 LOGS = Path(__file__).parent / "data" / "nccl-logs"
@@ -34,7 +34,7 @@ def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> 
     made = from_logs.of_run(run)
     assert (made.job, made.digest, made.nodes) == (job.name, job.image.partition("@")[2], 2)
     assert [leg.name for leg in made.legs] == ["fabric", "tcp"]
-    assert folder.read(asked.NOTE, tmp_path).ranks == 16
+    assert folder.read(job_spec.NOTE, tmp_path).ranks == 16
 
 
 def test_the_files_of_a_job_are_no_logs(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.results import collected, expected, from_logs, page, run_folder, speed, view
-from rdma_images.jobs.results.held import Held, held
-from rdma_images.jobs.results.model import Half, Leg, Measurement
+from rdma_images.jobs.results import collected, expected, from_logs, page, result_table, run_folder, speed
+from rdma_images.jobs.results.expectations import Held, held
+from rdma_images.jobs.results.result import Half, Leg, Measurement
 from tests import results_parts as parts
 from tests.results_parts import ASKED_NOTHING, P5, TCP, TWO, Node, result_of, sentences
 
@@ -333,5 +333,5 @@ def test_the_terminal_says_where_everything_was_read(tmp_path: Path) -> None:
 
     console = Console(width=200)
     with console.capture() as said:
-        console.print(view.table(result_of(tmp_path, against=Held(nodes=2))))
+        console.print(result_table.table(result_of(tmp_path, against=Held(nodes=2))))
     assert "logs/0.log:4" in said.get()

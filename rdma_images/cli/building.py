@@ -133,15 +133,14 @@ def validate(
 def _multinode(job: str, tiers: Sequence[str], json: bool) -> None:
     """Validate the nodes of a job and the job itself, in its own pods or ranks."""
     from rdma_images import report as reporting
-    from rdma_images.jobs import multinode
-    from rdma_images.jobs.run import run
+    from rdma_images.jobs.run import job_run, multinode
 
     if not job or "multinode" not in tiers:
         raise RefusedError(f"--tier multinode and --job belong together\ngive both; {COMMAND} job writes the job")
     if strange := set(tiers) - {"multinode", "device", "gpu"}:
         raise RefusedError(f"--tier {' '.join(strange)}: a job's nodes are measured for device and gpu\nleave it out")
     of_nodes = [one for one in tiers if one != "multinode"] or ["device", "gpu"]
-    report = multinode.validate(Path(job), project.load(), of_nodes, run.Options(), progress)
+    report = multinode.validate(Path(job), project.load(), of_nodes, job_run.Options(), progress)
     show(reporting.as_json(report) if json else reporting.table(report))
     _end([report])
 

@@ -62,8 +62,8 @@ def job(
     Writes the files to submit, job.json and a README. Each rank runs the command after --; without one, nccl-tests'
     targets measure an all-reduce.
     """
-    from rdma_images.jobs import make, view
-    from rdma_images.jobs.model import Request
+    from rdma_images.jobs.write import create, job_tables
+    from rdma_images.jobs.write.job import Request
 
     request = Request(
         target=target,
@@ -78,8 +78,8 @@ def job(
         parameters=target_options.changes(param, "--param", "name=value"),
         changes=target_options.changes(set),
     )
-    made, folder = make.make(request, project.load(), out)
-    show((folder / "job.json").read_text(encoding="utf-8").rstrip() if json else view.made(made.values, folder))
+    made, folder = create.make(request, project.load(), out)
+    show((folder / "job.json").read_text(encoding="utf-8").rstrip() if json else job_tables.made(made.values, folder))
 
 
 @verb(
@@ -112,14 +112,14 @@ def cluster(
 
     Node group, network interfaces, and a README with the order of the steps.
     """
-    from rdma_images.jobs import cluster as clusters
-    from rdma_images.jobs import view
+    from rdma_images.jobs.write import cluster as clusters
+    from rdma_images.jobs.write import job_tables
 
     request = clusters.Request(
         launcher, instance, nodes, region, zone, name, target_options.changes(param, "--param", "name=value")
     )
     made, folder = clusters.make(request, project.load(), out)
-    show((folder / "job.json").read_text(encoding="utf-8").rstrip() if json else view.made(made.values, folder))
+    show((folder / "job.json").read_text(encoding="utf-8").rstrip() if json else job_tables.made(made.values, folder))
 
 
 @verb("job.launchers", name="launchers", help={"json": WHERE["json"]})
@@ -128,10 +128,10 @@ def job_launchers(_: Context, json: bool = False) -> None:
 
     Also the parameters of each launcher.
     """
-    from rdma_images.jobs import view
+    from rdma_images.jobs.write import job_tables
 
-    rows = view.launchers(project.load())
-    show(dumps(rows, indent=2) if json else view.table(rows))
+    rows = job_tables.launchers(project.load())
+    show(dumps(rows, indent=2) if json else job_tables.table(rows))
 
 
 @verb(
@@ -148,11 +148,11 @@ def job_check(_: Context, path: str, json: bool = False) -> None:
     Takes Kubernetes manifests, SkyPilot and eksctl files, sbatch scripts, arena command lines and CreateTrainingJob
     requests. The exit code is 1 if it finds an error.
     """
-    from rdma_images.jobs.check import check, view
+    from rdma_images.jobs.check import check, findings_table
 
     paths = [Path(one) for one in (path, *after_dashes(sys.argv))]
     read, found = check(paths)
-    show(view.as_json(read, found) if json else view.text(read, found))
+    show(findings_table.as_json(read, found) if json else findings_table.text(read, found))
     if any(one.severity == "error" for one in found):
         raise Exit(code=1)
 
@@ -178,23 +178,22 @@ def job_run(
     Submits with kubectl, arena, sbatch, sky, aws or docker; follows the job, collects its logs, removes it, and says
     which network it used. Ctrl-C removes the job, too.
     """
-    from rdma_images.jobs import trouble
-    from rdma_images.jobs.results import from_logs, run_folder
-    from rdma_images.jobs.results import view as results
-    from rdma_images.jobs.run import record, run
+    from rdma_images.jobs.results import from_logs, run_folder, troubleshooting
+    from rdma_images.jobs.results import result_table as results
+    from rdma_images.jobs.run import job_run, record
 
     if compare not in ("", "tcp"):
         raise RefusedError(f"--compare {compare}: a job can only be compared with itself over TCP\nuse --compare tcp")
-    options = run.Options(compare == "tcp", _seconds(timeout), keep)
+    options = job_run.Options(compare == "tcp", _seconds(timeout), keep)
     known = project.load()
-    here = run.run(Path(folder), known, options, progress)
+    here = job_run.run(Path(folder), known, options, progress)
     result = from_logs.of_run(here)
     run_folder.write(result, here)
     show(run_folder.RESULT.text(result).rstrip() if json else results.table(result))
     failed = [one for one in record.load(here) if one.how == "failed"]
     for one in failed:
         show(f"the job failed: {one.why}", file=sys.stderr)
-    if about := trouble.of_result(result, [one.why for one in failed], known.facts.troubleshooting):
+    if about := troubleshooting.of_result(result, [one.why for one in failed], known.facts.troubleshooting):
         show(about, file=sys.stderr)
     if code := result.exit_code or (1 if failed else 0):
         raise Exit(code=code)
@@ -216,8 +215,7 @@ def job_attach(_: Context, run: str, image: str = "", sign: str = "") -> None:
     It is an in-toto statement on the image's digest, which verify reads back.
     """
     from rdma_images.cli.publishing import publisher
-    from rdma_images.jobs import evidence
-    from rdma_images.jobs.results import run_folder
+    from rdma_images.jobs.results import evidence, run_folder
     from rdma_images.jobs.run import record
 
     here = record.last(Path(run))

@@ -44,7 +44,7 @@ def describe(
 
     Also shows how to run an image on a machine without its fabric.
     """
-    from rdma_images.jobs import describe
+    from rdma_images.jobs.write import describe
 
     here = project.load()
     images = target_options.images(here, target, all, set)

@@ -45,8 +45,7 @@ def job_result(
     3: the logs do not say.
     """
     from rdma_images.facts import Facts
-    from rdma_images.jobs import trouble
-    from rdma_images.jobs.results import collected, run_folder, view
+    from rdma_images.jobs.results import collected, result_table, run_folder, troubleshooting
 
     paths = [Path(one) for one in (path, *after_dashes(sys.argv))]
     result = collected.of_logs(paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None)
@@ -55,8 +54,8 @@ def job_result(
         from rdma_images.jobs.results import page
 
         atomic.write(Path(html), page.of_result(result))
-    show(run_folder.RESULT.text(result).rstrip() if json else view.table(result))
-    if about := trouble.of_result(result, (), Facts().troubleshooting):
+    show(run_folder.RESULT.text(result).rstrip() if json else result_table.table(result))
+    if about := troubleshooting.of_result(result, (), Facts().troubleshooting):
         show(about, file=sys.stderr)
     if result.exit_code:
         raise Exit(code=result.exit_code)
@@ -84,8 +83,7 @@ def job_compare(_: Context, first: str, second: str, key: str = "", html: str = 
     """
     from dataclasses import asdict
 
-    from rdma_images.jobs import evidence
-    from rdma_images.jobs.results import collected, compare, view
+    from rdma_images.jobs.results import collected, compare, evidence, result_table
     from rdma_images.publish import keys
 
     trust = keys.trust(key, "", "")
@@ -98,7 +96,7 @@ def job_compare(_: Context, first: str, second: str, key: str = "", html: str = 
         from rdma_images.core import atomic
 
         atomic.write(Path(html), compare.html(found, *results))
-    show(dumps(asdict(found), indent=2) if json else view.comparison(found))
+    show(dumps(asdict(found), indent=2) if json else result_table.comparison(found))
 
 
 @verb(
@@ -125,13 +123,13 @@ def job_pairs(
     """
     from dataclasses import asdict
 
-    from rdma_images.jobs.pairs import measured as read
-    from rdma_images.jobs.pairs import view
+    from rdma_images.jobs.pairs import bandwidths as read
+    from rdma_images.jobs.pairs import pair_report
 
     known = read.nodes(Path(nodes))
     found = read.read(Path(measured), known) if measured else {}
-    answer = view.proceed(known, found, read.rate(expected)) if found else view.begin(known, rounds)
-    show(dumps(asdict(answer), indent=2) if json else view.text(answer, found))
+    answer = pair_report.proceed(known, found, read.rate(expected)) if found else pair_report.begin(known, rounds)
+    show(dumps(asdict(answer), indent=2) if json else pair_report.text(answer, found))
     if answer.known and (answer.known.slow or answer.known.links):
         raise Exit(code=1)
 

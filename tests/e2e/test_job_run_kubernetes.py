@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs import make
-from rdma_images.jobs.run import follow, record, run
+from rdma_images.jobs.run import follow, job_run, record
+from rdma_images.jobs.write import create
 from tests import job_parts as jobs
 from tests import kube_api
 from tests.e2e import unpacked
@@ -45,14 +45,14 @@ def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kube_api
 def job(tmp_path: Path, launcher: str = "mpijob") -> Path:
     starter = "torchrun" if launcher == "pytorchjob" else "mpirun"
     devices = {"devices": "dra"} if launcher == "trainjob" else {}
-    made = make.make(
+    made = create.make(
         jobs.request(launcher, "efa", starter, name="j", parameters=devices), jobs.here(), str(tmp_path / "j")
     )
     return made[1]
 
 
 def start(folder: Path, heard: list[str], **options: Any) -> Path:
-    return run.run(folder, jobs.here(), run.Options(**options), heard.append)
+    return job_run.run(folder, jobs.here(), job_run.Options(**options), heard.append)
 
 
 def pods(phase: str, **status: object) -> kube_api.Step:
@@ -185,7 +185,7 @@ def test_arena_creates_and_deletes_under_a_name_of_this_run(
 
     store.steps = [step("Pending"), step("Running"), step("Succeeded")]
     asked = jobs.request("arena", "erdma", "torchrun", name="j")
-    here = start(make.make(asked, jobs.here(), str(tmp_path / "j"))[1], [])
+    here = start(create.make(asked, jobs.here(), str(tmp_path / "j"))[1], [])
     (one,) = record.load(here)
     assert (one.how, one.left) == ("succeeded", "removed")
     assert {path.name for path in (here / "logs").iterdir()} == {f"j-{one.tag}-{n}.log" for n in (0, 1)}

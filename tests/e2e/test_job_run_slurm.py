@@ -16,8 +16,8 @@ import pytest
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
-from rdma_images.jobs import make, multinode
-from rdma_images.jobs.run import record, run
+from rdma_images.jobs.run import job_run, multinode, record
+from rdma_images.jobs.write import create
 from rdma_images.report import files as report_files
 from tests import job_parts as jobs
 from tests.e2e import slurm_parts, test_jobs_slurm, unpacked
@@ -52,7 +52,7 @@ def job(tmp_path: Path, command: str) -> Path:
     folder = tmp_path / "job"
     given = {"runtime": "oci", "bundle": str(tmp_path / "bundle")}
     asked = jobs.request("slurm", "efa", "torchrun", parameters=given, name="measured", command=("sh", "-c", command))
-    make.make(asked, jobs.here(), str(folder))
+    create.make(asked, jobs.here(), str(folder))
     (tmp_path / "bundle").mkdir()
     test_jobs_slurm.bundle(tmp_path / "bundle", tmp_path)
     (tmp_path / "bundle" / "rootfs" / "opt" / "torchrun").write_text(TORCHRUN)
@@ -61,7 +61,7 @@ def job(tmp_path: Path, command: str) -> Path:
 
 
 def start(folder: Path, heard: list[str], **options: Any) -> Path:
-    return run.run(folder, jobs.here(), run.Options(**options), heard.append)
+    return job_run.run(folder, jobs.here(), job_run.Options(**options), heard.append)
 
 
 def ended(folder: Path) -> record.Entry:
@@ -111,8 +111,8 @@ def test_who_stops_leaves_nothing_and_touches_no_job_of_another(tmp_path: Path, 
     def terminal_is_gone(_: str) -> None:
         raise OSError("EIO")
 
-    with pytest.raises(run.EndedError) as said:
-        run.run(folder, jobs.here(), run.Options(), terminal_is_gone)
+    with pytest.raises(job_run.EndedError) as said:
+        job_run.run(folder, jobs.here(), job_run.Options(), terminal_is_gone)
     assert said.value.exit_code == 128 + number
     assert queue() == ["other"]
     assert ended(folder).left == "removed"
@@ -153,7 +153,7 @@ def test_the_nodes_of_a_job_are_measured_in_its_ranks(tmp_path: Path, monkeypatc
     """Two runs, one that measures each node and the job itself, in one report with the tier of its own."""
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     folder = job(tmp_path, f'cat {tmp_path}/nccl.log > "${{NCCL_DEBUG_FILE%/*}}/$$.log"')
-    report = multinode.validate(folder, jobs.here(), ("device",), run.Options(limit=100), print)
+    report = multinode.validate(folder, jobs.here(), ("device",), job_run.Options(limit=100), print)
     assert {one.tier for one in report.checks} == {"device", "multinode"}
     found = {one.id: one for one in report.checks}
     # Both ranks are on this machine, and so of one name.

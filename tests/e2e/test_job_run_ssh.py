@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.paths import PROJECT
-from rdma_images.jobs import make
+from rdma_images.jobs.write import create
 from tests import job_parts as jobs
 from tests.e2e import unpacked
 
@@ -29,7 +29,7 @@ esac
 @pytest.mark.parametrize(("job", "how"), [("true", "succeeded"), ("sleep 60", "late")])
 def test_containers_on_two_machines(tmp_path: Path, job: str, how: str) -> None:
     """Each rank has a log, and each machine's container is removed, also after a time that is up."""
-    made, folder = make.make(jobs.request("docker", "efa", "torchrun", name="j"), jobs.here(), str(tmp_path / "j"))
+    made, folder = create.make(jobs.request("docker", "efa", "torchrun", name="j"), jobs.here(), str(tmp_path / "j"))
     (tmp_path / "bin").mkdir()
     docker = tmp_path / "bin" / "docker"
     docker.write_text(DOCKER.replace("FOLDER", str(tmp_path)).replace("JOB", job))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.paths import PROJECT
-from rdma_images.jobs import make
+from rdma_images.jobs.write import create
 from tests import job_parts as jobs
 from tests import nccl_tests_text as text
 from tests.e2e import slurm_parts, test_job_run_slurm, test_jobs_slurm, unpacked
@@ -63,7 +63,7 @@ def write_job(tmp_path: Path, folder: Path) -> None:
         name="measured",
         command=("sh", "-c", COMMAND.replace("PLANTED", str(tmp_path / "planted"))),
     )
-    make.make(asked, jobs.here(), str(folder))
+    create.make(asked, jobs.here(), str(folder))
     (tmp_path / "bundle").mkdir()
     test_jobs_slurm.bundle(tmp_path / "bundle", tmp_path)
     (tmp_path / "bundle" / "rootfs" / "opt" / "torchrun").write_text(test_job_run_slurm.TORCHRUN)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rdma_images.facts.launchers import Run
-from rdma_images.jobs import make
-from rdma_images.jobs.model import Job
-from rdma_images.jobs.run import record, run
+from rdma_images.jobs.run import job_run, record
+from rdma_images.jobs.write import create
+from rdma_images.jobs.write.job import Job
 from tests import job_parts as jobs
 from tests.e2e import kube_parts, operator_parts, unpacked
 from tests.e2e.kube_parts import Cluster
@@ -135,20 +135,20 @@ def test_a_job_is_run_or_told_why_the_scheduler_does_not_place_it(
     monkeypatch.setenv("KUBECONFIG", str(Path(str(cluster.session.verify)).parent / "kubeconfig"))
     for name in ("n1", "n2"):
         node(cluster, name, "p5.48xlarge", **{RESOURCE["efa"]: adapters})
-    made, folder = make.make(jobs.request("mpijob", "efa", "mpirun", name="j"), jobs.here(), str(tmp_path / "j"))
+    made, folder = create.make(jobs.request("mpijob", "efa", "mpirun", name="j"), jobs.here(), str(tmp_path / "j"))
     ((_, template), _) = pods(made)
     template["spec"]["restartPolicy"] = "Never"
     own = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}}
     (folder / "own.yaml").write_text(json.dumps({**own, "spec": {"parallelism": 2, "template": template}}))
     how = Run(how="kubectl", file="own.yaml", object="jobs.batch", pods="job-name={name}")
-    monkeypatch.setattr(run, "_how", lambda *_: how)
+    monkeypatch.setattr(job_run, "_how", lambda *_: how)
     with operator_parts.operator(cluster, runs=True):
         if adapters == "4":
-            with pytest.raises(run.EndedError, match=r"2 Insufficient vpc\.amazonaws\.com/efa") as said:
-                run.run(folder, jobs.here(), run.Options(limit=8), print)
+            with pytest.raises(job_run.EndedError, match=r"2 Insufficient vpc\.amazonaws\.com/efa") as said:
+                job_run.run(folder, jobs.here(), job_run.Options(limit=8), print)
             assert "docs/troubleshooting.md, no-efa-resource" in str(said.value.details())
         else:
-            here = run.run(folder, jobs.here(), run.Options(limit=60), print)
+            here = job_run.run(folder, jobs.here(), job_run.Options(limit=60), print)
             assert [(one.how, one.left) for one in record.load(here)] == [("succeeded", "removed")]
     assert cluster.get(operator_parts.JOBS)["items"] == []
     assert cluster.get(operator_parts.PODS)["items"] == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rdma_images.jobs import make
+from rdma_images.jobs.write import create
 from tests import job_parts as jobs
 from tests import upstream
 from tests.e2e import slurm_parts, unpacked
@@ -62,7 +62,7 @@ def written(tmp_path: Path, **changes: Any) -> Path:
     shared = tmp_path / "shared"
     given = {"runtime": "oci", "bundle": str(tmp_path / "bundle")}
     asked = jobs.request("slurm", "efa", "torchrun", parameters=given, name="job", **changes)
-    make.make(asked, jobs.here(), str(shared))
+    create.make(asked, jobs.here(), str(shared))
     bundle(tmp_path / "bundle", shared)
     return shared
 
@@ -93,7 +93,7 @@ def test_slurm_refuses_what_the_nodes_do_not_have(tmp_path: Path) -> None:
 
 def test_the_script_for_pyxis_is_one_that_slurm_can_place(tmp_path: Path) -> None:
     """Its own options; --container-image is pyxis', and srun without it says so."""
-    make.make(jobs.request("slurm", "efa", "mpirun", name="job"), jobs.here(), str(tmp_path / "shared"))
+    create.make(jobs.request("slurm", "efa", "mpirun", name="job"), jobs.here(), str(tmp_path / "shared"))
     said = slurm_parts.run(
         "sbatch --test-only job.sbatch; sbatch --wait job.sbatch; cat *.log", tmp_path / "shared", tmp_path / "state"
     )
@@ -108,7 +108,7 @@ def test_the_real_pyxis_takes_the_script(tmp_path: Path) -> None:
     asked = jobs.request(
         "slurm", "efa", "mpirun", name="job", tcp=True, parameters={"mpi": "none"}, command=("/bin/sh", "-c", told)
     )
-    make.make(asked, jobs.here(), str(tmp_path / "shared"))
+    create.make(asked, jobs.here(), str(tmp_path / "shared"))
     calls = tmp_path / "calls"
     enroot = tmp_path / "bin" / "enroot"
     enroot.parent.mkdir()

@@ -11,7 +11,7 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.debian import unpacked
-from rdma_images.jobs import evidence
+from rdma_images.jobs.results import evidence
 from rdma_images.publish import cosign, verify
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.keys import Signer, Trust

@@ -14,7 +14,7 @@ from rdma_images.facts.environment import Environment
 from rdma_images.facts.instances import Instances
 from rdma_images.facts.variables import Variables
 from rdma_images.jobs.check import reading, rules
-from rdma_images.jobs.check.model import Finding
+from rdma_images.jobs.check.foreign_job import Finding
 
 ENDINGS = (".yaml", ".yml", ".json", ".sh", ".sbatch", ".slurm", ".py", ".txt")
 

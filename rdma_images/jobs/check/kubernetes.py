@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rdma_images.core.yaml_file import Path_, Written
-from rdma_images.jobs.check.model import Piece, Word
+from rdma_images.jobs.check.foreign_job import Piece, Word
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 OF_MPIRUN = re.compile(r"(?<!\S)-x\s+(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>[^\s\"']*)")

@@ -7,7 +7,7 @@ from pathlib import Path
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check import kubernetes, requests, scripts
-from rdma_images.jobs.check.model import Piece
+from rdma_images.jobs.check.foreign_job import Piece
 
 PROGRAMS = (".sh", ".py", ".txt", ".sbatch", ".slurm")  # no YAML, whatever is in them
 

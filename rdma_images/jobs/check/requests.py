@@ -5,7 +5,7 @@ from typing import Any
 
 from rdma_images.core import yaml_file
 from rdma_images.jobs.check import kubernetes
-from rdma_images.jobs.check.model import Piece, Word
+from rdma_images.jobs.check.foreign_job import Piece, Word
 
 
 def pieces(data: object, text: str, name: str) -> Iterator[Piece]:

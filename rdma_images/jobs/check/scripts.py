@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from rdma_images.jobs.check.model import Piece, Word
+from rdma_images.jobs.check.foreign_job import Piece, Word
 
 ARENA = re.compile(r"\barena\s+submit\s+(?P<what>[a-z]+)")
 DIRECTIVE = re.compile(r"#SBATCH\s+(?P<option>--?[A-Za-z-]+)(?:[=\s]\s*(?P<value>\S+))?")

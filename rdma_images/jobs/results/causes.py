@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from rdma_images.core.sizes import message
 from rdma_images.facts.nccl_logs import NcclLogs
-from rdma_images.jobs.results.held import Held
-from rdma_images.jobs.results.model import Leg, Measurement
+from rdma_images.jobs.results.expectations import Held
 from rdma_images.jobs.results.processes import Processes
+from rdma_images.jobs.results.result import Leg, Measurement
 
 RISING = 1.05  # times the bus bandwidth of half the size: larger sizes would still be faster
 Cause = tuple[str, tuple[str, ...]]  # and the lines that show it

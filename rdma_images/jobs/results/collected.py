@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.jobs import folder
-from rdma_images.jobs.results import asked, from_logs, held, nccl_tests_json, run_folder
-from rdma_images.jobs.results.model import Result
+from rdma_images.jobs.results import expectations, from_logs, job_spec, nccl_tests_json, run_folder
+from rdma_images.jobs.results.result import Result
+from rdma_images.jobs.write import folder
 
 NO_LOGS = (run_folder.RESULT.name, run_folder.PAGE)
 
@@ -28,7 +28,7 @@ def of_logs(
     first = paths[0]
     if len(paths) == 1 and first.name == run_folder.RESULT.name:
         return run_folder.load(first)
-    found = folder.read(asked.NOTE, job) if job else run_folder.job(first) if first.is_dir() else None
+    found = folder.read(job_spec.NOTE, job) if job else run_folder.job(first) if first.is_dir() else None
     if found and (instance or nodes):
         raise RefusedError(
             f"job.json of {found.name} has its instance type and nodes\nleave out --instance and --nodes"
@@ -38,7 +38,7 @@ def of_logs(
     of_fabric, over_tcp = [log.absolute() for log in of_fabric], [log.absolute() for log in over_tcp]
     folders = [first.absolute()] if first.is_dir() else [log.parent for log in of_fabric]
     base = Path(os.path.commonpath([*folders, *(log.parent for log in over_tcp)]))
-    return from_logs.result(of_fabric, found, over_tcp, base, held.held(found, instance, nodes))
+    return from_logs.result(of_fabric, found, over_tcp, base, expectations.held(found, instance, nodes))
 
 
 def result(path: Path) -> Result:

@@ -7,7 +7,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.sizes import message
 from rdma_images.jobs.results import page, speed
 from rdma_images.jobs.results.chart import chart
-from rdma_images.jobs.results.model import Result
+from rdma_images.jobs.results.result import Result
 from rdma_images.jobs.results.tables import Table
 
 SAME = 0.05  # runs of one job differ by a few percent

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from rdma_images.core.sizes import message
 from rdma_images.facts import table
 from rdma_images.facts.busbw import PublishedRun, ReferenceBusbw, size_of
-from rdma_images.jobs.results.held import Held
-from rdma_images.jobs.results.model import Expected, Leg, Measurement, Reference
+from rdma_images.jobs.results.expectations import Held
+from rdma_images.jobs.results.result import Expected, Leg, Measurement, Reference
 
 SPREAD = 0.1  # around what is published: runs of one job differ by a few percent, and most sizes have one run
 

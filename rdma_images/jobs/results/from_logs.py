@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.sizes import message
-from rdma_images.jobs.results import causes, expected, held, legs, run_folder, speed
-from rdma_images.jobs.results.asked import Asked
-from rdma_images.jobs.results.held import Held
-from rdma_images.jobs.results.model import Expected, Leg, Result
+from rdma_images.jobs.results import causes, expectations, expected, run_folder, run_results, speed
+from rdma_images.jobs.results.expectations import Held
+from rdma_images.jobs.results.job_spec import Asked
+from rdma_images.jobs.results.result import Expected, Leg, Result
 
 NAMES = {"efa": "EFA", "one node": "one node, no network"}
 
@@ -27,8 +27,11 @@ def result(
     `job` is the run's job.json; None for a job that was written elsewhere, and `against` is then what else is
     known about it. Places are relative to `base`. Raises RdmaImagesError for a log that cannot be read.
     """
-    known = against or held.held(job)
-    found = (legs.leg("fabric", logs, known, base), *((legs.leg("tcp", tcp, known, base),) if tcp else ()))
+    known = against or expectations.held(job)
+    found = (
+        run_results.leg("fabric", logs, known, base),
+        *((run_results.leg("tcp", tcp, known, base),) if tcp else ()),
+    )
     near = expected.expected(found[0], known)
     if expected.is_below(near, found[0].largest):
         near = replace(near, causes=causes.causes(found[0], known))

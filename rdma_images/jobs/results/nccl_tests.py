@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rdma_images.jobs.results.model import Half, Measurement, Read
+from rdma_images.jobs.results.result import Half, Measurement, Read
 
 MOST = 10_000  # rows of one log; a sweep from 8 bytes to 64 GiB has 34
 

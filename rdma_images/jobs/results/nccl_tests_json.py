@@ -8,8 +8,8 @@ import pydantic_core
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.results.model import Half, Measurement, Read
 from rdma_images.jobs.results.nccl_tests import MOST, Table, number
+from rdma_images.jobs.results.result import Half, Measurement, Read
 
 LARGEST = 64 << 20  # bytes; with -I, 512 processes and 34 sizes of 100 iterations it has 20 MB
 LATE = 1.1  # times the median of all processes

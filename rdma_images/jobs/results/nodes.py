@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from rdma_images.facts.nccl_logs import NcclLogs
-from rdma_images.jobs.results.held import COMPONENTS, Held
-from rdma_images.jobs.results.model import Node, Problem, Read
+from rdma_images.jobs.results.expectations import COMPONENTS, Held
 from rdma_images.jobs.results.processes import Process, Processes
+from rdma_images.jobs.results.result import Node, Problem, Read
 
 RELEASE = re.compile(r"\d+(?:\.\d+)*")
 MTU = {"1": 256, "2": 512, "3": 1024, "4": 2048, "5": 4096}  # ibv_mtu -> bytes, from libibverbs' verbs.h

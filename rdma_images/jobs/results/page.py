@@ -10,7 +10,7 @@ import jinja2
 from rdma_images.core import templates
 from rdma_images.jobs.results import expected, speed, tables
 from rdma_images.jobs.results.chart import Chart, Line, chart
-from rdma_images.jobs.results.model import Leg, Problem, Result
+from rdma_images.jobs.results.result import Leg, Problem, Result
 from rdma_images.jobs.results.tables import Table
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")

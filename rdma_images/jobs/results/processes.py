@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from rdma_images.facts.nccl_logs import Wording
-from rdma_images.jobs.results.model import Read
+from rdma_images.jobs.results.result import Read
 from rdma_images.nccl_logs import parser
 
 Channel = tuple[str, str, bool]  # network, device, GPUDirect

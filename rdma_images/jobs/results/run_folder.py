@@ -12,9 +12,9 @@ from rdma_images.core import atomic, files
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import step_file
-from rdma_images.jobs.results import asked, page
-from rdma_images.jobs.results.asked import Asked
-from rdma_images.jobs.results.model import LegName, Result
+from rdma_images.jobs.results import job_spec, page
+from rdma_images.jobs.results.job_spec import Asked
+from rdma_images.jobs.results.result import LegName, Result
 
 RESULT = step_file("result.json", "job.result DIR", Result)
 PAGE, LOGS, TCP = "result.html", "logs", "tcp"
@@ -28,7 +28,7 @@ def logs(folder: Path, leg: LegName = "fabric") -> tuple[Path, ...]:
 
 def job(folder: Path) -> Asked | None:
     """The job.json of the run, or of the job's folder; None where neither has one."""
-    notes = (asked.NOTE.load(place / asked.NOTE.name) for place in (folder, *folder.absolute().parents[:2]))
+    notes = (job_spec.NOTE.load(place / job_spec.NOTE.name) for place in (folder, *folder.absolute().parents[:2]))
     return next(filter(None, notes), None)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rdma_images.jobs.results import expected
-from rdma_images.jobs.results.model import Leg, Measurement, Result
+from rdma_images.jobs.results.result import Leg, Measurement, Result
 
 TITLES = {"efa": "EFA", "eRDMA": "eRDMA", "InfiniBand": "InfiniBand", "fallback": "TCP"}
 Key = tuple[str, int, str, str]  # collective, size, type, operation

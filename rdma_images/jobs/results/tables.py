@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rdma_images.core.sizes import message
 from rdma_images.jobs.results import expected, speed
-from rdma_images.jobs.results.model import Node, Result
+from rdma_images.jobs.results.result import Node, Result
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import plain
-from rdma_images.jobs.run.model import CommandError
+from rdma_images.jobs.run.runner import CommandError
 
 LIMIT = 60.0  # seconds
 LONGEST = 600  # characters of a program's complaint

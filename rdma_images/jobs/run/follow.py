@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Literal
 
 from rdma_images.core.progress import Progress
-from rdma_images.jobs.run.model import CommandError, Runner, State
+from rdma_images.jobs.run.runner import CommandError, Runner, State
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 QUICK, SLOW = 0.5, 5.0  # seconds between two looks, at first and later

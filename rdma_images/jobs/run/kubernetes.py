@@ -10,7 +10,7 @@ import yaml
 
 from rdma_images.core.plain import plain
 from rdma_images.jobs.run.command import output
-from rdma_images.jobs.run.model import CommandError, Leg, Phase, State
+from rdma_images.jobs.run.runner import CommandError, Leg, Phase, State
 from rdma_images.jobs.run.streams import Streams
 
 LABEL = "rdma-images.run"

@@ -7,7 +7,7 @@ from typing import Literal
 
 from rdma_images.core import files
 from rdma_images.core.step_files import step_file
-from rdma_images.jobs.results.model import LegName
+from rdma_images.jobs.results.result import LegName
 
 RUNS = "runs"  # in a job's folder
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rdma_images.core.plain import plain
 from rdma_images.jobs.run.command import output
-from rdma_images.jobs.run.model import CommandError, Leg, Phase, State
+from rdma_images.jobs.run.runner import CommandError, Leg, Phase, State
 
 STREAMS = "/aws/sagemaker/TrainingJobs"
 WAITING = (

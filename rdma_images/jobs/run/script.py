@@ -9,7 +9,7 @@ from pathlib import Path
 from rdma_images.core.plain import plain
 from rdma_images.engine import docker_command
 from rdma_images.jobs.run.command import output, start
-from rdma_images.jobs.run.model import Leg, State
+from rdma_images.jobs.run.runner import Leg, State
 
 TAIL = 4096  # bytes of the output that are looked at for its last line
 PATIENCE = 15.0  # seconds for the program to end by itself

@@ -5,7 +5,7 @@ import shutil
 import time
 
 from rdma_images.jobs.run.command import output
-from rdma_images.jobs.run.model import CommandError, Leg, State
+from rdma_images.jobs.run.runner import CommandError, Leg, State
 
 WAITING = (
     "PENDING",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Fabric
 from rdma_images.facts.instances import InstanceType
-from rdma_images.jobs.check.model import Finding, Piece
+from rdma_images.jobs.check.foreign_job import Finding, Piece
 from rdma_images.jobs.check.rules import counts, running, variables
 from rdma_images.jobs.check.rules.rule import EFA, ERDMA, Known, Rule, Tables
 

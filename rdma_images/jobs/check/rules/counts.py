@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.check.model import Piece
+from rdma_images.jobs.check.foreign_job import Piece
 from rdma_images.jobs.check.rules.rule import EFA, ERDMA, GPU, HUGEPAGES, Answer, Known, is_service, node_name, rule
 
 TEMPLATED = re.compile(r"[$<{]")

@@ -7,7 +7,7 @@ from rdma_images.core.model import Fabric
 from rdma_images.facts.environment import Environment
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.facts.variables import Variables
-from rdma_images.jobs.check.model import Piece, Severity, Word
+from rdma_images.jobs.check.foreign_job import Piece, Severity, Word
 
 EFA, ERDMA, GPU, HUGEPAGES = "vpc.amazonaws.com/efa", "aliyun/erdma", "nvidia.com/gpu", "hugepages-2Mi"
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from rdma_images.jobs.check import measured
-from rdma_images.jobs.check.model import Piece
+from rdma_images.jobs.check.foreign_job import Piece
 from rdma_images.jobs.check.rules.rule import Answer, Known, rule
 from rdma_images.validate.probes.tree import WANTED as LISTED
 

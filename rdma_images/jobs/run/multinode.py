@@ -14,11 +14,11 @@ from rdma_images.core.progress import Progress
 from rdma_images.inspection.inspection import Case, Expected
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
-from rdma_images.jobs import folder, make
-from rdma_images.jobs.model import Job
 from rdma_images.jobs.results import from_logs, run_folder
-from rdma_images.jobs.results.model import Result
-from rdma_images.jobs.run import run
+from rdma_images.jobs.results.result import Result
+from rdma_images.jobs.run import job_run
+from rdma_images.jobs.write import create, folder
+from rdma_images.jobs.write.job import Job
 from rdma_images.nccl_logs import log_blocks
 from rdma_images.report import junit
 from rdma_images.selection.project import Project
@@ -28,7 +28,7 @@ PLACE = "measure"  # in the job's folder, the job that measures its nodes
 SOURCE = "the job's own logs"
 
 
-def validate(place: Path, project: Project, tiers: Sequence[str], options: run.Options, say: Progress) -> Report:
+def validate(place: Path, project: Project, tiers: Sequence[str], options: job_run.Options, say: Progress) -> Report:
     """Measure the nodes of the job in `place` for `tiers`, device or gpu, then run it; the report is the image's.
 
     Raises what running a job raises, and RdmaImagesError where no node was measured.
@@ -36,7 +36,7 @@ def validate(place: Path, project: Project, tiers: Sequence[str], options: run.O
     started = time.monotonic()
     job = folder.load(place)
     nodes = _measured(job, place, project, tiers, options, say)
-    here = run.run(place, project, options, say)
+    here = job_run.run(place, project, options, say)
     result = from_logs.of_run(here)
     run_folder.write(result, here)
     expected = Expected(fabric=job.fabric, because="job.json says so", target=job.target)
@@ -63,16 +63,16 @@ def validate(place: Path, project: Project, tiers: Sequence[str], options: run.O
 
 
 def _measured(
-    job: Job, place: Path, project: Project, tiers: Sequence[str], options: run.Options, say: Progress
+    job: Job, place: Path, project: Project, tiers: Sequence[str], options: job_run.Options, say: Progress
 ) -> dict[str, Measured]:
     """What each node of the job is, measured by a job of the same shape."""
     words = in_job.command(tiers)
     name = f"{job.name[:36].rstrip('-')}-measure"
     probing = replace(job, name=name, command=words if job.starter == "mpirun" else ("--no-python", *words))
     # File by file: what an earlier run could not remove is noted in this folder, too.
-    for file, text in make.files(probing, project).items():
+    for file, text in create.files(probing, project).items():
         atomic.write(place / PLACE / file, text)
-    here = run.run(place / PLACE, project, options, say)
+    here = job_run.run(place / PLACE, project, options, say)
     lines = (line for path in run_folder.logs(here) for block in log_blocks.blocks(path) for line in block)
     nodes = in_job.read(lines, tiers)
     if not nodes:

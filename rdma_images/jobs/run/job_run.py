@@ -15,14 +15,14 @@ from rdma_images.core.paths import COMMAND, shown
 from rdma_images.core.progress import Progress
 from rdma_images.facts.launchers import Run
 from rdma_images.facts.troubleshooting import Troubleshooting
-from rdma_images.jobs import compose, folder, make, trouble
-from rdma_images.jobs.model import Job
-from rdma_images.jobs.results import run_folder
-from rdma_images.jobs.results.model import LegName
+from rdma_images.jobs.results import run_folder, troubleshooting
+from rdma_images.jobs.results.result import LegName
 from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
 from rdma_images.jobs.run.follow import Ended, Stop, follow, remove, stoppable
-from rdma_images.jobs.run.model import CommandError, Leg, Runner
 from rdma_images.jobs.run.record import Entry
+from rdma_images.jobs.run.runner import CommandError, Leg, Runner
+from rdma_images.jobs.write import compose, create, folder
+from rdma_images.jobs.write.job import Job
 from rdma_images.selection.project import Project
 
 RUNNERS: dict[str, Callable[[Leg], Runner]] = {
@@ -118,7 +118,7 @@ class _Session:
         self.say(f"{leg.job.name} {ended.how}, {entry.left}; logs: {shown(leg.logs)}")
         if ended.how in ("late", "interrupted", "unreachable"):
             logs = f"\nlogs so far: {shown(leg.logs)}" if any(leg.logs.iterdir()) else ""
-            about = trouble.fitting([ended.why], leg.job.fabric, self.known)
+            about = troubleshooting.fitting([ended.why], leg.job.fabric, self.known)
             fix = "" if about or self.stop.number else f"\n{shown(leg.files)}/README.md has the commands that show more"
             raise EndedError(f"{leg.job.name}: {ended.why}{logs}{fix}", self.stop.number, about)
 
@@ -134,7 +134,7 @@ class _Session:
                 runner.delete()  # a part of it may be there
                 entry = replace(entry, left="removed")
             self._note(replace(entry, ended=_now(), how="not submitted", why=str(error)))
-            about = trouble.fitting([str(error)], leg.job.fabric, self.known)
+            about = troubleshooting.fitting([str(error)], leg.job.fabric, self.known)
             explained = about or "\n" in str(error)
             fix = "" if explained else f"\n{shown(leg.files)}/README.md has the commands that show more"
             raise EndedError(f"{leg.job.name} was not submitted: {error}{fix}", about=about) from None
@@ -180,13 +180,13 @@ def _over_tcp(job: Job, place: Path, project: Project) -> dict[str, str]:
     """The files of the same job over TCP. Raises RefusedError where the job's own are not as they were generated."""
     if job.tcp:
         raise RefusedError(f"{job.name} is itself over TCP\nrun the job over the fabric, with --compare tcp")
-    for name, text in make.files(job, project).items():
+    for name, text in create.files(job, project).items():
         if name not in (folder.NOTE, "README.md") and files.read(place / name) != text:
             raise RefusedError(
                 f"{place / name} was edited: the leg over TCP is generated, and would differ in more than the network\n"
                 f"write the job again with `{COMMAND} job`, or run both and use `{COMMAND} job.compare`"
             )
-    return make.files(compose.tcp_leg(job, project.facts), project)
+    return create.files(compose.tcp_leg(job, project.facts), project)
 
 
 def _tidy(place: Path, how: Run, say: Progress) -> None:

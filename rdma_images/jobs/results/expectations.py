@@ -7,7 +7,7 @@ from rdma_images.core.model import Fabric
 from rdma_images.facts import aws_ofi_nccl, table
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.jobs.check import measured
-from rdma_images.jobs.results.asked import Asked
+from rdma_images.jobs.results.job_spec import Asked
 
 # What a line of a log calls a component -> the component.
 COMPONENTS = {"nccl": "nccl", "plugin": aws_ofi_nccl.NAME, "libfabric": "libfabric"}

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from rdma_images.core.model import Fabric
 from rdma_images.core.step_files import step_file
-from rdma_images.jobs import folder
-from rdma_images.jobs.model import Counts
+from rdma_images.jobs.write import folder
+from rdma_images.jobs.write.job import Counts
 
 
 @dataclass(frozen=True)

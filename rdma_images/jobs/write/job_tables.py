@@ -7,8 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images.jobs import image
-from rdma_images.jobs.model import Value
+from rdma_images.jobs.write import image
+from rdma_images.jobs.write.job import Value
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import SHOWN
-from rdma_images.jobs import counts, folder, parameters, render
-from rdma_images.jobs.model import Value
+from rdma_images.jobs.write import counts, folder, parameters, render
+from rdma_images.jobs.write.job import Value
 from rdma_images.selection.project import Project
 
 REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]")

@@ -11,7 +11,7 @@ from typing import TypeVar
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.step_files import StepFile, step_file
-from rdma_images.jobs.model import Job
+from rdma_images.jobs.write.job import Job
 
 JOB = step_file("job.json", "job", Job)  # written by `note`, which says more
 NOTE = JOB.name

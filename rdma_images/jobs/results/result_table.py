@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rdma_images.jobs.results import compare, speed, tables
-from rdma_images.jobs.results.model import Leg, Node, Problem, Result
+from rdma_images.jobs.results.result import Leg, Node, Problem, Result
 
 STYLES = {0: "bold green", 1: "bold red", 3: "bold yellow"}
 MOST = 40  # nodes that are shown, those with fewer adapters first

@@ -6,7 +6,7 @@ from rdma_images.core.model import Fabric
 from rdma_images.core.paths import COMMAND
 from rdma_images.facts.launchers import SHOWN
 from rdma_images.facts.troubleshooting import Entry, Troubleshooting
-from rdma_images.jobs.results.model import Result
+from rdma_images.jobs.results.result import Result
 
 HEAD = """# Troubleshooting
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from rdma_images.jobs.check.model import Finding
+from rdma_images.jobs.check.foreign_job import Finding
 
 
 def text(read: Sequence[str], found: Sequence[Finding]) -> Text:

@@ -10,7 +10,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.facts import table
 from rdma_images.facts.instances import Instances
 from rdma_images.jobs.results import run_folder
-from rdma_images.jobs.results.model import Result
+from rdma_images.jobs.results.result import Result
 from rdma_images.publish import statement
 from rdma_images.publish.attach import (
     CREATED,

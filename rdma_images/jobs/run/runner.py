@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts.launchers import Run
-from rdma_images.jobs.model import Job
+from rdma_images.jobs.write.job import Job
 
 Phase = Literal["waiting", "running", "succeeded", "failed"]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rdma_images.core.sizes import message
 from rdma_images.jobs.results import causes, logs, nodes
+from rdma_images.jobs.results.expectations import Held
 from rdma_images.jobs.results.expected import ranks_by_formula
-from rdma_images.jobs.results.held import Held
 from rdma_images.jobs.results.logs import Logs
-from rdma_images.jobs.results.model import Half, Leg, LegName, Measurement, Node, Problem
 from rdma_images.jobs.results.nccl_tests import Table
+from rdma_images.jobs.results.result import Half, Leg, LegName, Measurement, Node, Problem
 from rdma_images.nccl_logs import verdict
 from rdma_images.nccl_logs.verdict import Verdict
 

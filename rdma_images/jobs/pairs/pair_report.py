@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rdma_images.jobs.pairs import measured, plan
-from rdma_images.jobs.pairs.plan import Inference, Pair, Round
+from rdma_images.jobs.pairs import bandwidths, pair_rounds
+from rdma_images.jobs.pairs.pair_rounds import Inference, Pair, Round
 
 SHOWN = 8  # nodes without a log
 
@@ -20,10 +20,10 @@ class Answer:
 
 def begin(nodes: Sequence[str], rounds: int) -> Answer:
     """What to measure first."""
-    first = plan.first_rounds(nodes, rounds)
+    first = pair_rounds.first_rounds(nodes, rounds)
     pairs = sum(map(len, first))
     word = "round" if len(first) == 1 else "rounds"
-    more = "" if len(nodes) < plan.FEW else "; suspects then need one more with good nodes"
+    more = "" if len(nodes) < pair_rounds.FEW else "; suspects then need one more with good nodes"
     return Answer(
         f"{len(nodes)} nodes: {len(first)} {word}, {pairs} pairs, those of a round at once{more}", first, None
     )
@@ -31,8 +31,8 @@ def begin(nodes: Sequence[str], rounds: int) -> Answer:
 
 def proceed(nodes: Sequence[str], found: Mapping[Pair, float], expected: float) -> Answer:
     """What the pairs say, and what to measure next."""
-    known = plan.infer(nodes, found, expected)
-    following = plan.next_round(nodes, found, expected)
+    known = pair_rounds.infer(nodes, found, expected)
+    following = pair_rounds.next_round(nodes, found, expected)
     parts = [f"slow: {', '.join(known.slow)}"] if known.slow else []
     parts += [f"slow between good nodes: {', '.join('--'.join(link) for link in known.links)}"] if known.links else []
     if known.suspects and not known.good:
@@ -42,7 +42,7 @@ def proceed(nodes: Sequence[str], found: Mapping[Pair, float], expected: float) 
     if known.unmeasured:
         more = " and more" if len(known.unmeasured) > SHOWN else ""
         parts.append(f"no log has {', '.join(known.unmeasured[:SHOWN])}{more}")
-    if left := plan.rounds_left(known):
+    if left := pair_rounds.rounds_left(known):
         parts[-1] += f"{':' if known.unmeasured else ','} {left} more round{'s' if left != 1 else ''} at least"
     if not parts:
         parts.append("no node is slow")
@@ -57,8 +57,9 @@ def text(answer: Answer, found: Mapping[Pair, float]) -> str:
 def _lines(answer: Answer, found: Mapping[Pair, float]) -> Iterator[str]:
     yield answer.sentence
     if answer.known:
-        yield f"good pairs have {answer.known.reference:.4g} GB/s; slow is below {1 - plan.TOLERANCE:.0%} of that"
-        partners = measured.by_node(found)
+        limit = f"{1 - pair_rounds.TOLERANCE:.0%}"
+        yield f"good pairs have {answer.known.reference:.4g} GB/s; slow is below {limit} of that"
+        partners = bandwidths.by_node(found)
         for node in (*answer.known.slow, *answer.known.suspects):
             said = ", ".join(f"{busbw:.4g} with {other}" for other, busbw in partners[node])
             yield f"  {node}: {said} GB/s"

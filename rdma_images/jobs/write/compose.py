@@ -10,8 +10,8 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.facts import Facts
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import SHOWN, Launcher, Starter
-from rdma_images.jobs import counts, image, parameters
-from rdma_images.jobs.model import Counts, Job, Request, Value
+from rdma_images.jobs.write import counts, image, parameters
+from rdma_images.jobs.write.job import Counts, Job, Request, Value
 from rdma_images.plan import runtime
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project

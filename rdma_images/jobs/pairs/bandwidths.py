@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError, near
-from rdma_images.jobs.pairs.plan import Pair
+from rdma_images.jobs.pairs.pair_rounds import Pair
 from rdma_images.jobs.results import collected, expected
 
 BETWEEN = "--"  # the nodes of a pair, in the name of its folder or file

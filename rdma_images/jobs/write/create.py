@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from rdma_images.jobs import compose, counts, folder, render
-from rdma_images.jobs.model import Job, Request
+from rdma_images.jobs.write import compose, counts, folder, render
+from rdma_images.jobs.write.job import Job, Request
 from rdma_images.selection.project import Project
 
 

@@ -6,7 +6,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.model import Fabric
 from rdma_images.facts.instances import InstanceType, Node
 from rdma_images.facts.launchers import Pods
-from rdma_images.jobs.model import Counts
+from rdma_images.jobs.write.job import Counts
 
 KEPT = 0.1  # of a node's memory, for its system and the kubelet
 PAGE = 2  # MiB
