@@ -10,8 +10,8 @@ import sys
 from dataclasses import replace
 
 from rdma_images import engine
-from rdma_images.build import build, order, run_bake
-from rdma_images.build.order import Order
+from rdma_images.build import build_images, build_spec, run_bake
+from rdma_images.build.build_spec import Order
 from rdma_images.core import atomic
 from rdma_images.selection import project, target_options
 
@@ -41,11 +41,11 @@ def main() -> None:
     target, *axes = sys.argv[1:]
     here = project.load()
     (image,) = target_options.images(here, [target], False, axes, True)
-    ours = order.order(image, here, rehearse=True, compression="gzip")
+    ours = build_spec.order(image, here, rehearse=True, compression="gzip")
     theirs = replace(ours, image=replace(image, id=f"baseline-{image.id}", tag=f"baseline-{image.tag}"))
     text = dockerfile(ours)
     atomic.write(theirs.dockerfile, text)
-    build.build(
+    build_images.build(
         # Without wheels of its own: pip installs them, and no layers are to be made of them.
         [replace(theirs, others=f"baseline {ours.others}", lock=ours.lock.model_copy(update={"wheels": ()}))],
         here,

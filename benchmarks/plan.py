@@ -17,10 +17,10 @@ from statistics import median
 
 from rdma_images import facts
 from rdma_images.core import paths
-from rdma_images.core.model import Plan
+from rdma_images.core.pipeline import Plan
 from rdma_images.facts import Facts
 from rdma_images.inputs import lock
-from rdma_images.plan import matrix, plan
+from rdma_images.plan import matrix, planner
 from rdma_images.plan.matrix import Matrix
 from rdma_images.render import dockerfiles
 
@@ -32,7 +32,7 @@ def main() -> None:
     """Measure, and print a line each."""
     known, ours = facts.load(), matrix.load()
     large = thousand(known, ours)
-    planned = plan.plan(large, known, everything=True)
+    planned = planner.plan(large, known, everything=True)
     rows = len(planned.images) + len(planned.refusals)
     say("invoke plan --all, the whole process", measured(lambda: run("-m", "invoke", "plan", "--all")))
     say("of it, Python itself", measured(lambda: run("-c", "pass")))
@@ -40,9 +40,9 @@ def main() -> None:
     say("of it, importing pydantic", measured(lambda: run("-c", "import pydantic; pydantic.BaseModel")))
     say("facts/ read and checked", measured(facts.load))
     say("matrix.yaml read and checked", measured(matrix.load))
-    say("the default matrix planned", measured(lambda: plan.plan(ours, known, everything=True)))
+    say("the default matrix planned", measured(lambda: planner.plan(ours, known, everything=True)))
     refused = f"{len(planned.refusals)} of them refused, each with its nearest combination"
-    say(f"{rows} rows planned, {refused}", measured(lambda: plan.plan(large, known, everything=True)))
+    say(f"{rows} rows planned, {refused}", measured(lambda: planner.plan(large, known, everything=True)))
     say(f"{len(planned.images)} Dockerfiles rendered", measured(lambda: rendered(planned, known, ours)))
 
 
@@ -57,7 +57,7 @@ def thousand(known: Facts, ours: Matrix) -> Matrix:
 
 def rendered(planned: Plan, known: Facts, ours: Matrix) -> None:
     """Every image's Dockerfile, all with the wheels of the default row: locking the others is no part of this."""
-    default = plan.plan(ours, known, ["efa-pytorch"]).images[0]
+    default = planner.plan(ours, known, ["efa-pytorch"]).images[0]
     wheels, toolkit, tools = lock.load(default), lock.toolkit(default), lock.tools()
     for image in planned.images:
         dockerfiles.render(image, wheels, toolkit, tools)

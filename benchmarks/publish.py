@@ -22,11 +22,11 @@ from registry import registry
 
 from rdma_images import engine, facts
 from rdma_images.core import atomic, paths
-from rdma_images.core.model import Build, Check, Image
+from rdma_images.core.pipeline import Build, Check, Image
 from rdma_images.engine import Engine
 from rdma_images.inspection.report import Report, as_plain
-from rdma_images.plan import matrix, plan
-from rdma_images.publish import publish
+from rdma_images.plan import matrix, planner
+from rdma_images.publish import publish_images
 from rdma_images.publish.item import Item
 from rdma_images.publish.progress import Lines
 from rdma_images.publish.send import Publisher
@@ -111,7 +111,7 @@ def again(folder: Path, host: str) -> None:
     """What the whole process of a run with nothing to do does."""
     paths.IMAGES = folder / "images"
     images = [found for number in range(IMAGES) if (found := numbered("efa-pytorch", number))]
-    ship(list(publish.items(images, images, matrix.load(), SUITE)), host, None)
+    ship(list(publish_images.items(images, images, matrix.load(), SUITE)), host, None)
 
 
 def ship(items: list[Item], host: str, running: Engine | None) -> float:
@@ -125,7 +125,7 @@ def ship(items: list[Item], host: str, running: Engine | None) -> float:
     publisher = Publisher(engine=needed, watcher=Lines(lambda _: None))
     entry = Oci(kind="oci", host=host, prefix="bench", credentials="none")
     pushing = 0.0
-    for outcome in publish.publish(items, {"bench": entry}, publisher):
+    for outcome in publish_images.publish(items, {"bench": entry}, publisher):
         assert outcome.place, outcome.error
         pushing += outcome.place.traffic.seconds
     return pushing
@@ -133,7 +133,7 @@ def ship(items: list[Item], host: str, running: Engine | None) -> float:
 
 def numbered(target: str, number: int) -> Image:
     """The image of a target as planned, under a name of its own."""
-    (image,) = plan.plan(matrix.load(), facts.load(), targets=[target]).images
+    (image,) = planner.plan(matrix.load(), facts.load(), targets=[target]).images
     return replace(image, id=f"{image.id}-{number}", tag=f"{image.tag}-{number}")
 
 
@@ -147,7 +147,7 @@ def prepared(target: str, digest: str, number: int = 0) -> Item:
     folder = paths.image_folder(image.id)
     atomic.write(folder / "build.json", json.dumps(asdict(build)))
     atomic.write(folder / "report.json", json.dumps(as_plain(report)))
-    return publish.items([image], [image], matrix.load(), SUITE)[0]
+    return publish_images.items([image], [image], matrix.load(), SUITE)[0]
 
 
 def write_layers(context: Path, mebibytes: int) -> None:

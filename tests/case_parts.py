@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from rdma_images.core.model import Check, Image
+from rdma_images.core.pipeline import Check, Image
 from rdma_images.inspection.inspection import Case
 from rdma_images.inspection.measurements import Packages
 from rdma_images.inspection.report import Report

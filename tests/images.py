@@ -5,15 +5,15 @@ from dataclasses import replace
 from functools import cache
 
 from rdma_images import facts
-from rdma_images.core.model import Component, Fabric, Image, Platform
-from rdma_images.plan import matrix, plan
+from rdma_images.core.pipeline import Component, Fabric, Image, Platform
+from rdma_images.plan import matrix, planner
 
 
 @cache
 def planned() -> Image:
     """efa-pytorch on debian13 with torch 2.15.0, whatever the default row is; its lock has only what torch brings."""
     axes = {"base": "debian13", "pytorch": "2.15.0", "efa-installer": "1.50.0"}
-    (image,) = plan.plan(matrix.load(), facts.load(), ["efa-pytorch"], changes=axes).images
+    (image,) = planner.plan(matrix.load(), facts.load(), ["efa-pytorch"], changes=axes).images
     return replace(image, python_packages=())
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rdma_images.core.model import Build, Check, Image
+from rdma_images.core.pipeline import Build, Check, Image
 from rdma_images.inspection.measurements import Packages
 from rdma_images.inspection.report import Report
 from rdma_images.publish.attach import Artifact

@@ -31,7 +31,7 @@ def test_no_module_lies_beside_the_packages() -> None:
     [
         (r'\["docker", ["*]', "engine/docker_command.py"),
         (r"(?<![.\w])requests\.(Session\(|get\(|post\(|put\(|head\(|request\()", "core/http.py"),
-        (r'"(build|buildkit|plan)\.json"', "core/step_files.py plan/plan.py"),
+        (r'"(build|buildkit|plan)\.json"', "core/step_files.py plan/planner.py"),
     ],
     ids=["the docker command", "the HTTP session", "the files of steps"],
 )

@@ -15,7 +15,7 @@ from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.facts.torch import Torch
-from rdma_images.plan import axes, matrix, plan
+from rdma_images.plan import axes, matrix, planner
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
 
@@ -77,13 +77,13 @@ def targets(draw: st.DrawFn) -> dict[str, object]:
 def read_matrix(text: str) -> None:
     """What `invoke plan` does with a matrix.yaml."""
     read = yaml_file.loads(text, matrix.Matrix, "matrix.yaml")
-    plan.plan(read, KNOWN)
+    planner.plan(read, KNOWN)
 
 
 def select_images(case: tuple[str, str, str]) -> None:
     """What `invoke ci.matrix` does with its options."""
     part, since, runner = case
-    images = plan.plan(matrix.load(), KNOWN).images
+    images = planner.plan(matrix.load(), KNOWN).images
     chosen = select.select(images, part, None)
     jobs.jobs(chosen, images, matrix.load(), {}, target_options.changes([runner], "--runner", "platform=label"))
     if since.startswith("-") or "\0" in since:

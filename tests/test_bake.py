@@ -7,14 +7,14 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.core import paths
-from rdma_images.core.model import Image
-from rdma_images.plan import matrix, plan
+from rdma_images.core.pipeline import Image
+from rdma_images.plan import matrix, planner
 from rdma_images.render import bake
 
 
 @pytest.fixture(scope="module")
 def image() -> Image:
-    return plan.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
+    return planner.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
 
 
 @pytest.fixture(autouse=True)

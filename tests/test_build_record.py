@@ -10,13 +10,13 @@ from typing import Literal
 import pytest
 
 from rdma_images import facts
-from rdma_images.build import build, missing, run_bake
-from rdma_images.build.order import Order
+from rdma_images.build import build_images, execute, run_bake
+from rdma_images.build.build_spec import Order
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Build
+from rdma_images.core.pipeline import Build
 from rdma_images.debian import bootstrap
-from rdma_images.engine import Engine, model
+from rdma_images.engine import Engine, container_engine
 from rdma_images.inputs import lock
 from rdma_images.inputs.wheels import Lock
 from rdma_images.render import labels
@@ -37,12 +37,12 @@ Buildkit:         v0.12.5
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Callable[..., model.Engine]:
+def engine(tmp_path: Path) -> Callable[..., container_engine.Engine]:
     """Makes an engine whose docker command prints the given answer."""
     program = tmp_path / "bin" / "docker"
     program.parent.mkdir()
 
-    def made(answer: str = "") -> model.Engine:
+    def made(answer: str = "") -> container_engine.Engine:
         (tmp_path / "answer").write_text(answer)
         program.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
         program.chmod(0o755)
@@ -58,15 +58,15 @@ def order(image_id: str) -> Order:
     return Order(image, Lock(asked=lock.asked(image), wheels=()), facts.load(), "sha256:2")
 
 
-def test_the_engines_own_buildkit_is_dockers(engine: Callable[..., model.Engine]) -> None:
-    assert missing._programs(engine(), None) == {"buildx": "0.24", "docker": "28.2"}
+def test_the_engines_own_buildkit_is_dockers(engine: Callable[..., container_engine.Engine]) -> None:
+    assert execute._programs(engine(), None) == {"buildx": "0.24", "docker": "28.2"}
 
 
 @pytest.mark.parametrize(("said", "version"), [(INSPECTED, "v0.12.5 and v0.13.2"), ("", "unknown")])
 def test_a_named_builder_has_a_buildkit_version_and_no_docker_version(
-    said: str, version: str, engine: Callable[..., model.Engine]
+    said: str, version: str, engine: Callable[..., container_engine.Engine]
 ) -> None:
-    assert missing._programs(engine(said), "team") == {"buildx": "0.24", "buildkit": version}
+    assert execute._programs(engine(said), "team") == {"buildx": "0.24", "buildkit": version}
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_an_image_of_uncommitted_files_is_built_again_after_the_commit(
     then: str,
     now: str,
     again: bool,
-    engine: Callable[..., model.Engine],
+    engine: Callable[..., container_engine.Engine],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(labels, "revision", lambda: labels.Revision(now, 0, None))
     made = built(order("efa-1"), then)
-    there = build._up_to_date([order("efa-1")], engine(f"{made.digest} {made.ref}\n"))
+    there = build_images._up_to_date([order("efa-1")], engine(f"{made.digest} {made.ref}\n"))
     assert there == ({} if again else {"efa-1": made})
 
 
@@ -112,7 +112,7 @@ def built(made_of: Order, revision: str) -> Build:
 
 
 def test_the_first_build_of_a_machine_which_makes_the_base_is_up_to_date_after_it(
-    engine: Callable[..., model.Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Callable[..., container_engine.Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(labels, "revision", lambda: labels.Revision("", 0, None))
@@ -120,19 +120,19 @@ def test_the_first_build_of_a_machine_which_makes_the_base_is_up_to_date_after_i
     base = bootstrap.Base("debian13", "trixie", "", 0, "", "", "debian13-1.tar")
     monkeypatch.setattr(bootstrap, "known", lambda *_: base)
     made = built(first, "")
-    assert build._up_to_date([first], engine(f"{made.digest} {made.ref}\n")) == {"efa-1": made}
+    assert build_images._up_to_date([first], engine(f"{made.digest} {made.ref}\n")) == {"efa-1": made}
     monkeypatch.setattr(bootstrap, "known", lambda *_: dataclasses.replace(base, tar="debian13-2.tar"))
-    assert not build._up_to_date([first], engine(f"{made.digest} {made.ref}\n"))
+    assert not build_images._up_to_date([first], engine(f"{made.digest} {made.ref}\n"))
 
 
-def test_two_images_cannot_share_one_cache_address(engine: Callable[..., model.Engine]) -> None:
+def test_two_images_cannot_share_one_cache_address(engine: Callable[..., container_engine.Engine]) -> None:
     options = run_bake.Options(cache_to=("type=registry,ref=host/cache:x",))
     with pytest.raises(RefusedError, match=r"2 images would overwrite .*\nput \{image\} into the address"):
-        build.build([order("efa-1"), order("efa-2")], project.load(), engine(), options)
+        build_images.build([order("efa-1"), order("efa-2")], project.load(), engine(), options)
 
 
 def test_an_image_writes_its_own_cache_and_reads_the_caches_of_all(
-    engine: Callable[..., model.Engine], tmp_path: Path
+    engine: Callable[..., container_engine.Engine], tmp_path: Path
 ) -> None:
     running = engine()
     (tmp_path / "bin" / "docker").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/typed\n')
@@ -162,7 +162,7 @@ def test_an_image_writes_its_own_cache_and_reads_the_caches_of_all(
     ],
 )
 def test_bake_is_granted_the_hosts_network_where_it_asks(
-    engine: Callable[..., model.Engine],
+    engine: Callable[..., container_engine.Engine],
     network: Literal["default", "host"],
     buildx: str,
     builder: str | None,

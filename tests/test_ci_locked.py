@@ -9,11 +9,11 @@ from rdma_images import facts
 from rdma_images.ci import locked
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Image
+from rdma_images.core.pipeline import Image
 from rdma_images.debian import bootstrap
 from rdma_images.inputs import lock, pins
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.plan import matrix, plan
+from rdma_images.plan import matrix, planner
 from rdma_images.registry import reference
 
 pytestmark = pytest.mark.usefixtures("locks")
@@ -40,7 +40,7 @@ def host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
 
 
 def images(*targets: str) -> tuple[Image, ...]:
-    return plan.plan(matrix.load(), facts.load(), targets).images
+    return planner.plan(matrix.load(), facts.load(), targets).images
 
 
 def missing(*targets: str) -> tuple[str, ...]:

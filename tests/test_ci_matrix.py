@@ -13,8 +13,8 @@ from rdma_images import facts
 from rdma_images.ci import changed, durations, jobs, select, shard
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.model import Build, Component, Image, Provenance
-from rdma_images.plan import matrix, plan
+from rdma_images.core.pipeline import Build, Component, Image, Provenance
+from rdma_images.plan import matrix, planner
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
 
@@ -26,7 +26,7 @@ def project() -> Project:
 
 @pytest.fixture(scope="module")
 def whole(project: Project) -> tuple[Image, ...]:
-    return plan.plan(project.matrix, project.facts, everything=True).images
+    return planner.plan(project.matrix, project.facts, everything=True).images
 
 
 def nothing(_image_id: object) -> None:

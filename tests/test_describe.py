@@ -7,10 +7,10 @@ from rich.console import Console
 
 from rdma_images import facts
 from rdma_images.core import paths, yaml_file
-from rdma_images.core.model import Image
+from rdma_images.core.pipeline import Image
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.jobs.write import describe
-from rdma_images.plan import matrix, plan, runtime
+from rdma_images.plan import matrix, planner, runtime
 from rdma_images.render import labels
 
 KNOWN = facts.load()
@@ -20,7 +20,7 @@ ON_TCP = "--env=NCCL_NET=Socket --env=FI_PROVIDER=tcp"
 
 
 def image(target: str, **changes: str) -> Image:
-    (made,) = plan.plan(OURS, KNOWN, [target], changes={k.replace("_", "-"): v for k, v in changes.items()}).images
+    (made,) = planner.plan(OURS, KNOWN, [target], changes={k.replace("_", "-"): v for k, v in changes.items()}).images
     return made
 
 

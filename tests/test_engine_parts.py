@@ -16,7 +16,7 @@ from rich.console import Console
 from rdma_images.core import disk_space, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.debian import bootstrap, unpacked
-from rdma_images.engine import Engine, docker_command, found, layout, model, private, process, status
+from rdma_images.engine import Engine, container_engine, discovery, docker_command, layout, private, process, status
 
 
 @pytest.fixture
@@ -34,27 +34,27 @@ def no_choice(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathli
     for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    monkeypatch.setattr(found, "DEFAULT_SOCKET", tmp_path / "docker.sock")
+    monkeypatch.setattr(discovery, "DEFAULT_SOCKET", tmp_path / "docker.sock")
     return tmp_path
 
 
 @pytest.mark.parametrize("version", ["24.0.0", "26.1.5+dfsg1", "v27.0.0-rc.1", "100.0"])
 def test_a_docker_that_will_do(version: str) -> None:
-    assert found.too_old("Docker", version, found.DOCKER) is None
+    assert discovery.too_old("Docker", version, discovery.DOCKER) is None
 
 
 @pytest.mark.parametrize("version", ["23.0.6", "20.10.24+dfsg1", "", "dev"])
 def test_a_docker_that_will_not_do(version: str) -> None:
-    assert found.too_old("Docker", version, found.DOCKER) == f"Docker is {version}, and 24.0 or later is needed"
+    assert discovery.too_old("Docker", version, discovery.DOCKER) == f"Docker is {version}, and 24.0 or later is needed"
 
 
 def test_buildx_of_debian_13_will_do() -> None:
-    assert found.too_old("buildx", "0.13.1+ds1", found.BUILDX) is None
-    assert found.too_old("buildx", "v0.9.1", found.BUILDX)
+    assert discovery.too_old("buildx", "0.13.1+ds1", discovery.BUILDX) is None
+    assert discovery.too_old("buildx", "v0.9.1", discovery.BUILDX)
 
 
 def test_no_docker_is_said_without_asking_anyone(no_choice: pathlib.Path) -> None:
-    assert found.find() == (None, f"there is no Docker at {no_choice}/docker.sock")
+    assert discovery.find() == (None, f"there is no Docker at {no_choice}/docker.sock")
 
 
 def test_a_chosen_engine_that_is_unreachable_is_never_replaced(
@@ -62,13 +62,13 @@ def test_a_chosen_engine_that_is_unreachable_is_never_replaced(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{no_choice}/nobody.sock")
     with pytest.raises(RdmaImagesError, match=r"DOCKER_HOST names an engine that .*\nfix that, or unset DOCKER_HOST"):
-        found.find()
+        discovery.find()
 
 
 def test_a_chosen_context_is_named(no_choice: pathlib.Path) -> None:
     (no_choice / "config.json").write_text('{"currentContext": "farm"}')
     with pytest.raises(RdmaImagesError, match="the docker context 'farm' names an engine that cannot be used"):
-        found.find()
+        discovery.find()
 
 
 def test_missing_disk_space_is_reported_with_numbers_place_and_fix(tmp_path: pathlib.Path) -> None:
@@ -159,9 +159,9 @@ def test_who_does_not_end_when_asked_is_killed(tmp_path: pathlib.Path) -> None:
 
 def sleep() -> str:
     """The program of this machine."""
-    found = shutil.which("sleep")
-    assert found
-    return found
+    discovery = shutil.which("sleep")
+    assert discovery
+    return discovery
 
 
 def test_processes_are_found_by_the_folder_of_their_program(tmp_path: pathlib.Path) -> None:
@@ -213,7 +213,9 @@ def test_packages_that_came_whole_are_not_fetched_again(tmp_path: pathlib.Path) 
 
 
 def test_the_status_is_a_table_and_json() -> None:
-    engine = model.Engine("private", "private", "unix:///s", "26.1", "0.13", "containerd", "host", {"PATH": "/secret"})
+    engine = container_engine.Engine(
+        "private", "private", "unix:///s", "26.1", "0.13", "containerd", "host", {"PATH": "/secret"}
+    )
     seen = status.Status(
         engine,
         versions={"docker": "26.1"},

@@ -17,7 +17,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts.torch import Torch
 from rdma_images.inputs import mirrors
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.maintain.facts_update import Update, abi, nccl, pages, rows, torch, view
+from rdma_images.maintain.facts_update import Update, abi, nccl, pages, rows, torch, update_table
 from rdma_images.maintain.facts_update import index as asking
 from rdma_images.maintain.facts_update.index import Index
 from rdma_images.maintain.facts_update.pages import News
@@ -243,7 +243,7 @@ def test_shown_for_people_and_programs() -> None:
         (NEW, differs, same), (News("efa-installer", "https://a", ("1.52.0",)), News("x", "https://b", (), "no"))
     )
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(view.table(found, written=(NEW,)))
+    console.print(update_table.table(found, written=(NEW,)))
     text = console.export_text()
     for words in (
         "2.16.0 added to facts/torch.yaml: cuda 13.4, python 3.12 3.13",
@@ -252,4 +252,4 @@ def test_shown_for_people_and_programs() -> None:
         "1 of 3 releases read are as the facts say",
     ):
         assert words in text
-    assert json.loads(view.as_json(found))["readings"][1]["changes"] == {"nccl": ["2.30.7", "2.31.2"]}
+    assert json.loads(update_table.as_json(found))["readings"][1]["changes"] == {"nccl": ["2.30.7", "2.31.2"]}

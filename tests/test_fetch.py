@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.model import Source, Supply
+from rdma_images.core.pipeline import Source, Supply
 from rdma_images.inputs import download, fetch, openpgp, store
 from rdma_images.inputs.mirrors import Login, Mirrors
 from tests.loopback import Answer, Site, serve

@@ -6,15 +6,15 @@ from rdma_images import facts
 from rdma_images.components import gpus
 from rdma_images.components.nccl_tests import NcclTestsDetails
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Plan
-from rdma_images.plan import matrix, plan
+from rdma_images.core.pipeline import Plan
+from rdma_images.plan import matrix, planner
 from rdma_images.render import labels
 
 FACTS, MATRIX = facts.load(), matrix.load()
 
 
 def planned(target: str, **changes: str) -> Plan:
-    return plan.plan(MATRIX, FACTS, [target], changes=changes)
+    return planner.plan(MATRIX, FACTS, [target], changes=changes)
 
 
 def compiled(target: str, **changes: str) -> NcclTestsDetails:

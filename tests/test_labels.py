@@ -3,8 +3,8 @@
 import pytest
 
 from rdma_images import facts
-from rdma_images.core.model import Image
-from rdma_images.plan import matrix, plan
+from rdma_images.core.pipeline import Image
+from rdma_images.plan import matrix, planner
 from rdma_images.render import labels
 from rdma_images.render.labels import Revision
 
@@ -13,7 +13,7 @@ MADE_FROM = Revision("0123abc", 1_700_000_000, "https://example.org/repository.g
 
 @pytest.fixture(scope="module")
 def image() -> Image:
-    return plan.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
+    return planner.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
 
 
 def test_every_component_is_named(image: Image) -> None:

@@ -7,12 +7,12 @@ import pytest
 
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.model import Image
+from rdma_images.core.pipeline import Image
 from rdma_images.inputs import lock as wheel_lock
 from rdma_images.inputs.mirrors import Mirrors, plain
 from rdma_images.inputs.relock import Locked
 from rdma_images.inputs.wheels import Lock
-from rdma_images.layers import digests, lock, resident, store
+from rdma_images.layers import digests, lock, remote_layers, store
 from rdma_images.layers.load import Wanted
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe
@@ -129,10 +129,10 @@ def test_a_registry_is_asked_for_locked_digests_alone(
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
     with served(registry.handler()) as host:
         place = layers_repository(f"{host}/team/efa-pytorch")
-        found = resident.look(Wanted((thing.recipe,), "runtime", "linux/amd64"), place, digests.read())
+        found = remote_layers.look(Wanted((thing.recipe,), "runtime", "linux/amd64"), place, digests.read())
         assert found.missing == ()
         with Maker(found.missing, "file:///nothing", MIRRORS) as maker:
-            brought = resident.complete(found, maker, place)
+            brought = remote_layers.complete(found, maker, place)
         assert brought.blobs == (made.runtime,)
         (layer,) = place.manifest(brought.ref.rpartition("@")[2]).layers()
     assert (layer.digest, layer.size) == (made.runtime.digest, made.runtime.size)
@@ -149,11 +149,11 @@ def test_a_registry_s_other_layer_is_not_taken_by_who_has_the_lock(
     with served(Store().handler()) as host:
         place = layers_repository(f"{host}/team/layers")
         with Maker([thing.recipe], thing.index, MIRRORS) as maker:
-            resident.complete(resident.look(wanted, place), maker, place)
+            remote_layers.complete(remote_layers.look(wanted, place), maker, place)
         monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
         change(made.runtime.digest, right := f"sha256:{'0' * 64}")
         with pytest.raises(RdmaImagesError, match=rf"wheels-small is {made.runtime.digest} there, .*has {right}\n"):
-            resident.look(wanted, place, digests.read())
+            remote_layers.look(wanted, place, digests.read())
 
 
 def test_a_damaged_file_is_named_with_its_line(thing: Thing) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rdma_images.core import disk_space, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import silent
-from rdma_images.layers import resident, store
+from rdma_images.layers import remote_layers, store
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.fetch import Fetched, _fetch, fetching
 from rdma_images.layers.load import Brought, Wanted
@@ -45,7 +45,7 @@ def another_sends(
     with monkeypatch.context() as other:
         other.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
         with Maker(asked, index, MIRRORS) as maker:
-            brought = resident.complete(resident.look(wanted, repository), maker, repository)
+            brought = remote_layers.complete(remote_layers.look(wanted, repository), maker, repository)
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     return wanted, brought
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.layers import resident, store
+from rdma_images.layers import remote_layers, store
 from rdma_images.layers.load import Wanted
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe
@@ -38,9 +38,9 @@ def recipes(folder: Path) -> tuple[tuple[Recipe, ...], str]:
 
 
 def brought(asked: tuple[Recipe, ...], index: str, repository: Repository, said: list[str]) -> str:
-    found = resident.look(Wanted(asked, "runtime", "linux/amd64"), repository)
+    found = remote_layers.look(Wanted(asked, "runtime", "linux/amd64"), repository)
     with Maker(found.missing, index, MIRRORS) as maker:
-        return resident.complete(found, maker, repository, said.append).ref
+        return remote_layers.complete(found, maker, repository, said.append).ref
 
 
 def test_another_machine_takes_the_layers_without_a_wheel(
@@ -110,10 +110,10 @@ def test_a_registry_with_other_bytes_is_not_believed(
     whole = registry.manifests.pop(wanted.tag)
     registry.manifests[one], registry.manifests[two] = registry.manifests[two], registry.manifests[one]
     with pytest.raises(RdmaImagesError, match=r"wheel-one is sha256:\w+ there, .* this machine made sha256:\w+\nfind"):
-        resident.look(wanted, repository)
+        remote_layers.look(wanted, repository)
     registry.manifests[one] = whole
     with pytest.raises(RdmaImagesError, match=r"has 2 layers where 1 are expected\ndelete it there"):
-        resident.look(wanted, repository)
+        remote_layers.look(wanted, repository)
 
 
 @pytest.mark.parametrize("place", ["nowhere", "ghcr.io/", "https://host/name", "host/UPPER"])

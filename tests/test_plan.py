@@ -15,8 +15,8 @@ from rdma_images.components.efa_installer import InstallerDetails
 from rdma_images.components.nccl import NcclDetails
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Fabric, Plan
-from rdma_images.plan import axes, matrix, plan, rules, view
+from rdma_images.core.pipeline import Fabric, Plan
+from rdma_images.plan import axes, matrix, plan_table, planner, rules
 from rdma_images.plan.candidate import candidate
 
 KNOWN = facts.load()
@@ -25,7 +25,7 @@ OURS = matrix.load()
 
 def planned(*targets: str, everything: bool = False, **changes: str) -> Plan:
     changes = {axis.replace("_", "-"): value for axis, value in changes.items()}
-    return plan.plan(OURS, KNOWN, targets, everything, changes)
+    return planner.plan(OURS, KNOWN, targets, everything, changes)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def planned(*targets: str, everything: bool = False, **changes: str) -> Plan:
 )
 def test_libfabric_finds_cudas_runtime(target: str, change: str, packages: tuple[str, ...], library: str) -> None:
     axis, _, value = change.partition("=")
-    (image,) = plan.plan(OURS, KNOWN, [target], changes={axis: value}).images
+    (image,) = planner.plan(OURS, KNOWN, [target], changes={axis: value}).images
     installer = image.components["efa-installer"].details
     assert isinstance(installer, InstallerDetails)
     assert (image.python_packages, installer.cuda_runtime) == (packages, library)
@@ -160,7 +160,7 @@ def test_refused_once_whatever_the_rows_that_come_to_it() -> None:
 def test_every_value_of_every_axis_gets_an_answer(target: str) -> None:
     for axis in axes.AXES:
         for value in axes.values(axis, KNOWN):
-            answer = plan.plan(OURS, KNOWN, [target], changes={axis.name: value})
+            answer = planner.plan(OURS, KNOWN, [target], changes={axis.name: value})
             assert len(answer.images) + len(answer.refusals) == 1
 
 
@@ -213,22 +213,22 @@ def test_no_target_has_the_axes_together() -> None:
     text = "targets: {mine: {summary: x, fabric: erdma, default: {base: ubuntu22.04}}}"
     mine = yaml_file.loads(text, matrix.Matrix, "matrix.yaml")
     with pytest.raises(RefusedError, match="no target has every axis of --set: pytorch"):
-        plan.plan(mine, KNOWN, changes={"pytorch": "2.14.1"})
+        planner.plan(mine, KNOWN, changes={"pytorch": "2.14.1"})
 
 
 def test_written_and_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path)
     answer = planned("efa-pytorch")
-    path = plan.write(answer.images[0])
+    path = planner.write(answer.images[0])
     assert path == tmp_path / answer.images[0].id / "plan.json"
-    assert json.loads(path.read_text()) == json.loads(view.as_json(answer))["images"][0]
+    assert json.loads(path.read_text()) == json.loads(plan_table.as_json(answer))["images"][0]
     assert [entry.name for entry in path.parent.iterdir()] == ["plan.json"]
 
 
 def shown(*plans: Plan) -> str:
     """The plans' tables as they are seen."""
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(*map(view.table, plans))
+    console.print(*map(plan_table.table, plans))
     return console.export_text()
 
 

@@ -11,9 +11,9 @@ from rdma_images import facts
 from rdma_images.ci import job_summary
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.model import Image
+from rdma_images.core.pipeline import Image
 from rdma_images.inspection.report import as_plain, from_plain
-from rdma_images.plan import matrix, plan
+from rdma_images.plan import matrix, planner
 from rdma_images.publish import attachment_checks, sbom, statement
 from rdma_images.publish.item import artifacts
 from tests.case_parts import GREEN, report_of
@@ -28,7 +28,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def image() -> Image:
-    (made,) = plan.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
+    (made,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
     return made
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Build, Check
+from rdma_images.core.pipeline import Build, Check
 from rdma_images.inspection.inspection import Case
 from rdma_images.inspection.report import Report
 from rdma_images.publish import gate

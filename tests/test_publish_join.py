@@ -7,8 +7,8 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.core import paths
-from rdma_images.core.model import Image
-from rdma_images.plan import matrix, plan
+from rdma_images.core.pipeline import Image
+from rdma_images.plan import matrix, planner
 from rdma_images.publish import join, publication
 from rdma_images.publish.keys import Signer
 from rdma_images.publish.progress import Lines
@@ -30,7 +30,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def images() -> list[Image]:
-    (amd,) = plan.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
+    (amd,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
     return [amd, another(amd, platform="linux/arm64")]
 
 

@@ -4,13 +4,13 @@ import io
 
 from rich.console import Console
 
-from rdma_images.publish import view
+from rdma_images.publish import publication_table
 from rdma_images.publish.attach import Attached
 from rdma_images.publish.attachment_checks import Finding
 from rdma_images.publish.events import Push
 from rdma_images.publish.progress import Bars, Lines
 from rdma_images.publish.publication import Place
-from rdma_images.publish.publish import Outcome
+from rdma_images.publish.publish_images import Outcome
 from rdma_images.publish.push import Traffic
 from rdma_images.publish.verify import Verification
 
@@ -61,7 +61,7 @@ def test_a_publication_is_told_in_lines_that_can_be_copied() -> None:
         attached=(Attached("t", "report.json", "sha256:1", new=True),),
     )
     outcomes = [Outcome("efa-1", "local", place), Outcome("efa-1", "far", error="far is unreachable")]
-    assert view.text(outcomes).plain.splitlines() == [
+    assert publication_table.text(outcomes).plain.splitlines() == [
         "local  efa-1",
         "  result    pushed in 2.0 s, 1.00 MB/s",
         f"  image     {place.ref}",
@@ -75,7 +75,7 @@ def test_a_publication_is_told_in_lines_that_can_be_copied() -> None:
 
 def test_a_verification_is_a_line_for_each_thing() -> None:
     found = Verification("r", (Finding("signature", None, "there is none"), Finding("report", False, "failed: x")))
-    assert view.verified([found]).plain.splitlines() == [
+    assert publication_table.verified([found]).plain.splitlines() == [
         "r",
         "  not checked signature  there is none",
         "  FAILED      report     failed: x",

@@ -7,8 +7,8 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.core import paths
-from rdma_images.core.model import Image
-from rdma_images.plan import matrix, plan
+from rdma_images.core.pipeline import Image
+from rdma_images.plan import matrix, planner
 from rdma_images.publish import sbom, statement
 from rdma_images.publish.attach import CREATED, FORM, Artifact, attach
 from rdma_images.publish.destination import destination
@@ -32,7 +32,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def image() -> Image:
-    (made,) = plan.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
+    (made,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
     return made
 
 

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.build import order, stand_ins
+from rdma_images.build import build_spec, stand_ins
 from rdma_images.build.build_secrets import texts
 from rdma_images.build.contexts import Contexts
 from rdma_images.components.base import BaseDetails
 from rdma_images.core import paths
-from rdma_images.core.model import Image, Supply
+from rdma_images.core.pipeline import Image, Supply
 from rdma_images.debian import bootstrap
 from rdma_images.inputs import mirrors, pins, preflight, reachable, sources
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.plan import matrix, plan
+from rdma_images.plan import matrix, planner
 from rdma_images.selection import rehearsal
 from rdma_images.selection.project import Project
 
@@ -39,7 +39,7 @@ def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
 
 
 def planned(target: str, **changes: str) -> tuple[Image, ...]:
-    return plan.plan(OURS, KNOWN, [target], changes=changes).images
+    return planner.plan(OURS, KNOWN, [target], changes=changes).images
 
 
 def supplies(image: Image, project: Project) -> tuple[Supply, ...]:
@@ -134,7 +134,7 @@ def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(project: Pro
     said = {"BASE": CUDA, "BASE_CUDA": "13.2.1", "BASE_ENTRYPOINT": "nvidia", **KNOWN.bases.bases[CUDA].environment}
     assert said.items() <= helper.arguments.items()
     assert kept.users[base] == image.id
-    assert "cuda-base" in order._replaceable(sources.pinned(image, KNOWN))
+    assert "cuda-base" in build_spec._replaceable(sources.pinned(image, KNOWN))
 
 
 def test_what_is_laid_over_a_base_is_laid_over_a_stand_in_alone(

@@ -9,8 +9,8 @@ import pytest
 from rdma_images import facts
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Image
-from rdma_images.plan import matrix, plan
+from rdma_images.core.pipeline import Image
+from rdma_images.plan import matrix, planner
 from rdma_images.render import dockerfiles
 from tests import locks
 
@@ -40,7 +40,7 @@ CASES = {
 
 
 def image(target: str, changes: dict[str, str]) -> Image:
-    (made,) = plan.plan(OURS, KNOWN, [target], changes=changes).images
+    (made,) = planner.plan(OURS, KNOWN, [target], changes=changes).images
     return made
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.core import paths, yaml_file
-from rdma_images.core.model import Image
+from rdma_images.core.pipeline import Image
 from rdma_images.inputs import lock
-from rdma_images.plan import matrix, plan
+from rdma_images.plan import matrix, planner
 from rdma_images.plan.matrix import Matrix
 from rdma_images.render import dockerfiles
 from tests import locks, own_target
@@ -34,7 +34,7 @@ def _templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 @pytest.fixture
 def image() -> Image:
     extended = yaml_file.loads(paths.MATRIX.read_text() + "\n" + own_target.ROWS, Matrix, "matrix.yaml")
-    (made,) = plan.plan(extended, KNOWN, [own_target.NAME]).images
+    (made,) = planner.plan(extended, KNOWN, [own_target.NAME]).images
     return made
 
 
@@ -51,7 +51,7 @@ def test_it_has_the_packages(image: Image) -> None:
 
 
 def test_it_is_efa_pytorch_otherwise(image: Image) -> None:
-    (theirs,) = plan.plan(matrix.load(), KNOWN, ["efa-pytorch"], changes=_same_row(image)).images
+    (theirs,) = planner.plan(matrix.load(), KNOWN, ["efa-pytorch"], changes=_same_row(image)).images
     ours = dockerfiles.render(image, locks.wheels(theirs), locks.toolkit(image), locks.TOOLS)
     other = dockerfiles.render(theirs, locks.wheels(theirs), locks.toolkit(theirs), locks.TOOLS)
     assert _stages(ours.replace(" jq\n", "\n")) == _stages(other)

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from rdma_images import report as reports
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.model import Check
 from rdma_images.core.paths import PROJECT
+from rdma_images.core.pipeline import Check
 from rdma_images.inspection.inspection import Expected
 from rdma_images.inspection.report import SCHEMA, Report, from_plain
 from rdma_images.report import page as page_of

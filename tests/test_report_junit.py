@@ -3,7 +3,7 @@
 from pathlib import Path
 from xml.etree import ElementTree
 
-from rdma_images.core.model import Check, Outcome
+from rdma_images.core.pipeline import Check, Outcome
 from rdma_images.report import junit
 
 XML = """<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests">

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.model import Component
+from rdma_images.core.pipeline import Component
 from rdma_images.inputs import lock, package_index, resolve
 from rdma_images.inputs.mirrors import Login, Mirrors
 from rdma_images.inputs.wheels import Asked

@@ -2,7 +2,7 @@
 
 import json
 
-from rdma_images.core.model import Build, Check, Outcome
+from rdma_images.core.pipeline import Build, Check, Outcome
 from rdma_images.inspection.report import Report
 from rdma_images.report import build_summary
 from tests.case_parts import recorded

@@ -6,22 +6,22 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Image, Platform
+from rdma_images.core.pipeline import Image, Platform
 from rdma_images.inspection.measurements import Measured, NcclFile, Packages
 from rdma_images.inspection.report import Report
-from rdma_images.plan import matrix, plan
+from rdma_images.plan import matrix, planner
 from rdma_images.publish.tags import Tags, confirm, fits, own, tags
 from tests.case_parts import PACKAGES, case_of, recorded, report_of
 
 
 @pytest.fixture(scope="module")
 def whole() -> tuple[Image, ...]:
-    return plan.plan(matrix.load(), facts.load(), everything=True).images
+    return planner.plan(matrix.load(), facts.load(), everything=True).images
 
 
 @pytest.fixture(scope="module")
 def default() -> Image:
-    (image,) = plan.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
+    (image,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
     return image
 
 
@@ -163,7 +163,7 @@ def test_the_tag_of_one_build_has_its_digest() -> None:
 
 @pytest.fixture(scope="module")
 def measurements() -> Image:
-    (image,) = plan.plan(matrix.load(), facts.load(), targets=["efa-nccl-tests"]).images
+    (image,) = planner.plan(matrix.load(), facts.load(), targets=["efa-nccl-tests"]).images
     return image
 
 

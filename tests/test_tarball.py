@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.core.model import Source, Supply
+from rdma_images.core.pipeline import Source, Supply
 from rdma_images.inputs import fetch, tarball
 from rdma_images.inputs.mirrors import Mirrors
 from tests.loopback import Answer, Site, serve

@@ -10,7 +10,7 @@ from rdma_images import engine as engines
 from rdma_images import report, validate
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Build, Check
+from rdma_images.core.pipeline import Build, Check
 from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import Case
 from rdma_images.inspection.measurements import Measured

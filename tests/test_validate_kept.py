@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images.build.build import digests_of
+from rdma_images.build.build_images import digests_of
 from rdma_images.core import paths
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.report import Report

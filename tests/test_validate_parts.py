@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.model import Component, Image
 from rdma_images.core.paths import PROJECT
+from rdma_images.core.pipeline import Component, Image
 from rdma_images.inspection.inspection import Case, Step
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import fabric, ldcache, suite, transport

@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from rdma_images.core.model import Check
+from rdma_images.core.pipeline import Check
 from rdma_images.inspection.inspection import Case
 from tests import case_parts, suite_here, validators_called
 from tests.incidents import run

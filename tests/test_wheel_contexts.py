@@ -10,16 +10,16 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.build import wheel_contexts
-from rdma_images.build.order import Order
+from rdma_images.build.build_spec import Order
 from rdma_images.build.run_bake import Options
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import lock
 from rdma_images.inputs.wheels import Lock
-from rdma_images.layers import load, resident, store
+from rdma_images.layers import load, remote_layers, store
 from rdma_images.layers.load import Brought, Wanted
 from rdma_images.layers.recipe import recipe
-from rdma_images.layers.resident import Resident
+from rdma_images.layers.remote_layers import Resident
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry.client import CHUNK
 from rdma_images.render import wheel_layers
@@ -101,7 +101,7 @@ def test_layers_of_a_registry_come_meanwhile(
 
     monkeypatch.setattr(load, "diff_ids", lambda *_: there)
     monkeypatch.setattr(load, "load", files)
-    monkeypatch.setattr(resident, "look", found)
+    monkeypatch.setattr(remote_layers, "look", found)
     monkeypatch.setattr(docker_command, "output", docker)
     built = built_meanwhile(order, Options(layers=REGISTRY, builder=builder), replace(ENGINE, kind=kind))
     assert (built, asked) == ([order.image.id] if taken else [], taken)
@@ -119,7 +119,7 @@ def resident_order(order: Order, monkeypatch: pytest.MonkeyPatch) -> Order:
 
     monkeypatch.setattr(load, "diff_ids", lambda *_: set())
     monkeypatch.setattr(load, "load", take)
-    monkeypatch.setattr(resident, "look", look)
+    monkeypatch.setattr(remote_layers, "look", look)
     return order
 
 

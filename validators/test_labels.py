@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from rdma_images.core.model import LABEL_PREFIX
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import LABEL_PREFIX
 from rdma_images.inspection.inspection import Case
 from rdma_images.inspection.measurements import Libraries, Packages, System
 from rdma_images.inspection.values import ToolRun

@@ -3,7 +3,7 @@
 import pytest
 
 from rdma_images.core import versions
-from rdma_images.core.model import LABEL_PREFIX
+from rdma_images.core.pipeline import LABEL_PREFIX
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.inspection.inspection import Case, missing_in, name_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Supply
+from rdma_images.core.pipeline import Supply
 from rdma_images.inputs import sources
 from rdma_images.inputs.mirrors import Login, Mirrors, host
 

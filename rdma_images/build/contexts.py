@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rdma_images.build import stand_ins
-from rdma_images.core.model import Image, Source, Supply
+from rdma_images.core.pipeline import Image, Source, Supply
 from rdma_images.facts import Facts
 from rdma_images.render.bake import HelperTarget, bootstrapped
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine, docker_command
-from rdma_images.engine.found import too_old
+from rdma_images.engine.discovery import too_old
 from rdma_images.render import bake
 
 if TYPE_CHECKING:  # a build without a registry need not wait for an HTTP client

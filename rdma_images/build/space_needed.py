@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rdma_images import components
-from rdma_images.build.order import Order
+from rdma_images.build.build_spec import Order
 from rdma_images.core import disk_space
 from rdma_images.engine import Engine, docker_command
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rdma_images import components
 from rdma_images.core import paths
-from rdma_images.core.model import Image, Source
+from rdma_images.core.pipeline import Image, Source
 from rdma_images.facts import Facts
 from rdma_images.render.bake import HelperTarget, name_of
 

@@ -5,18 +5,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from rdma_images.build.order import Order
+from rdma_images.build.build_spec import Order
 from rdma_images.build.run_bake import Options
 from rdma_images.components.base import BaseDetails
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import sources
-from rdma_images.layers import digests, load, resident, store
+from rdma_images.layers import digests, load, remote_layers, store
 from rdma_images.layers.fetch import fetching
 from rdma_images.layers.load import Brought, Wanted
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe, recipe
-from rdma_images.layers.resident import Resident
+from rdma_images.layers.remote_layers import Resident
 from rdma_images.registry import faults
 from rdma_images.registry.client import Repository
 from rdma_images.render import bake, wheel_layers
@@ -65,7 +65,9 @@ def provide(
     if (repository := options.layers) is None:
         work = _loads(images, there or set(), engine, progress)
     else:
-        work = _pulls([resident.look(one, repository, locked) for one in images], repository, there, engine, progress)
+        work = _pulls(
+            [remote_layers.look(one, repository, locked) for one in images], repository, there, engine, progress
+        )
     try:
         maker = Maker(work.recipes, *sources.index_for(project.mirrors), progress, locked)
         brought, steps = _at_once(work.of, maker, (lambda: systems(list(wanted))) if work.is_long else None)
@@ -107,7 +109,7 @@ def _pulls(
 ) -> _Work:
     """The layers into a registry, and from there into the engine, where it has not all; `there` is None for none."""
     recipes = [recipe for one in found for recipe in one.missing]
-    complete = partial(resident.complete, repository=repository, progress=progress)
+    complete = partial(remote_layers.complete, repository=repository, progress=progress)
     work: dict[Wanted, Callable[[Maker], Brought]] = {one.wanted: partial(complete, one) for one in found}
     new = [one.wanted for one in found if there is not None and not one.diff_ids <= there]
     give = partial(_fetched, repository=repository, there=there or set(), progress=progress)

@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rdma_images.build import order
+from rdma_images.build import build_spec
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.model import Image
+from rdma_images.core.pipeline import Image
 from rdma_images.core.progress import Progress, silent
-from rdma_images.plan import plan
+from rdma_images.plan import planner
 from rdma_images.selection import project
 
 _LIMIT = 300  # seconds for the digests of the commit before
@@ -21,8 +21,8 @@ _LIMIT = 300  # seconds for the digests of the commit before
 def digests(progress: Progress = silent) -> dict[str, str]:
     """Image id -> digest of its inputs, of the whole matrix of this checkout."""
     here = project.load()
-    images = plan.plan(here.matrix, here.facts, everything=True).images
-    return {image.id: order.order(image, here, progress=progress).inputs for image in images}
+    images = planner.plan(here.matrix, here.facts, everything=True).images
+    return {image.id: build_spec.order(image, here, progress=progress).inputs for image in images}
 
 
 def changed(images: Sequence[Image], now: Mapping[str, str], before: Mapping[str, str]) -> tuple[Image, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rdma_images.core import files, paths
-from rdma_images.core.model import Build
+from rdma_images.core.pipeline import Build
 from rdma_images.core.sizes import readable
 from rdma_images.core.step_files import BUILD
 from rdma_images.inspection.report import Report

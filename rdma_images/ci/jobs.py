@@ -10,7 +10,7 @@ from typing import Any
 
 from rdma_images import components
 from rdma_images.core.errors import RefusedError, near
-from rdma_images.core.model import Image
+from rdma_images.core.pipeline import Image
 from rdma_images.plan import axes
 from rdma_images.plan.matrix import Matrix
 

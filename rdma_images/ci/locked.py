@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Image
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import Image
 from rdma_images.facts import Facts
 from rdma_images.inputs import lock, preflight, sources
 from rdma_images.inputs.mirrors import Mirrors

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rdma_images.ci import changed, shard
-from rdma_images.core.model import Image
+from rdma_images.core.pipeline import Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD
 

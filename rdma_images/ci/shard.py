@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from rdma_images.ci.jobs import kin
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Build, Image
+from rdma_images.core.pipeline import Build, Image
 
 PART = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
 MOST = 2_000  # parts: no target has more rows

@@ -57,7 +57,7 @@ def build(
     """
     from rdma_images import engine
     from rdma_images import report as reporting
-    from rdma_images.build import build, order, run_bake
+    from rdma_images.build import build_images, build_spec, run_bake
     from rdma_images.report import build_summary
     from rdma_images.validate import validation
 
@@ -69,9 +69,9 @@ def build(
         layers = layers_repository(cache_layers)
     options = run_bake.options(rehearse, builder, compression, cache_from, cache_to, layers)
     images = target_options.images(here, target, all, set, rehearse)
-    orders = [order.order(image, here, rehearse, options.compression, progress) for image in images]
+    orders = [build_spec.order(image, here, rehearse, options.compression, progress) for image in images]
     running = engine.ensure(progress)
-    built = build.build(orders, here, running, options, progress)
+    built = build_images.build(orders, here, running, options, progress)
     reports = [] if no_validate else list(validation.validate_all(validation.ours(images), running, progress=progress))
     for report in reports:
         if not report.passed:

@@ -78,13 +78,13 @@ def summary(_: Context) -> None:
 @verb("ci.join --to team-ecr", help=PUBLISHING | JSON, iterable=["to"])
 def join(_: Context, to: list[str] | None = None, sign: str = "", json: bool = False) -> None:
     """Join the platforms of images into one index each."""
-    from rdma_images.publish import join, view
+    from rdma_images.publish import join, publication_table
     from rdma_images.registry import registries
 
     here = project.load()
     outcomes = join.join(
         target_options.images(here, None, True, None), here.matrix, registries.load().pick(to or ()), publisher(sign)
     )
-    show(view.as_json(outcomes) if json else view.joined(outcomes))
+    show(publication_table.as_json(outcomes) if json else publication_table.joined(outcomes))
     if any(one.error for one in outcomes):
         raise Exit(code=1)

@@ -25,12 +25,12 @@ def update(_: Context, all: bool = False, write: bool = False, json: bool = Fals
     Reads the package index and the vendors' pages.
     """
     from rdma_images.maintain import facts_update
-    from rdma_images.maintain.facts_update import view
+    from rdma_images.maintain.facts_update import update_table
 
     here = project.load()
     found = facts_update.update(here.facts, here.matrix, here.mirrors, all, progress=progress)
     written = facts_update.write(found) if write else ()
-    show(view.as_json(found) if json else view.table(found, written))
+    show(update_table.as_json(found) if json else update_table.table(found, written))
 
 
 @verb("facts.sources", help=JSON)

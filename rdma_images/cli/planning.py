@@ -24,10 +24,10 @@ def plan(
 
     Downloads nothing. Ends with 2 where a combination is refused.
     """
-    from rdma_images.plan import view
+    from rdma_images.plan import plan_table
 
     answer = target_options.plan(project.load(), target, all, set, rehearse)
-    show(view.as_json(answer) if json else view.table(answer))
+    show(plan_table.as_json(answer) if json else plan_table.table(answer))
     if answer.refusals:
         raise Exit(code=2)
 
@@ -126,9 +126,9 @@ def render(
 
     Prints the path of each image's Dockerfile and of build/bake.json, which is for all of them.
     """
-    from rdma_images.build import missing, order
+    from rdma_images.build import build_spec, execute
 
     here = project.load()
     images = target_options.images(here, target, all, set, rehearse)
-    orders = [order.order(image, here, rehearse, progress=progress) for image in images]
-    show(*(str(one.dockerfile) for one in orders), str(missing.bake_file(orders, here, rehearse)))
+    orders = [build_spec.order(image, here, rehearse, progress=progress) for image in images]
+    show(*(str(one.dockerfile) for one in orders), str(execute.bake_file(orders, here, rehearse)))

@@ -37,8 +37,8 @@ def publish(
 
     Sends only what a registry does not have.
     """
-    from rdma_images.plan import plan as planning
-    from rdma_images.publish import publish, view
+    from rdma_images.plan import planner as planning
+    from rdma_images.publish import publication_table, publish_images
     from rdma_images.registry import registries
     from rdma_images.validate import suite
 
@@ -46,9 +46,9 @@ def publish(
     places = registries.load().pick(to or ())
     images = target_options.images(here, target, all, set)
     whole = planning.plan(here.matrix, here.facts, everything=True).images
-    found = publish.items(images, whole, here.matrix, suite.digest(), allow_red or ())
-    outcomes = publish.publish(found, places, publisher(sign))
-    show(view.as_json(outcomes) if json else view.text(outcomes))
+    found = publish_images.items(images, whole, here.matrix, suite.digest(), allow_red or ())
+    outcomes = publish_images.publish(found, places, publisher(sign))
+    show(publication_table.as_json(outcomes) if json else publication_table.text(outcomes))
     if any(one.error for one in outcomes):
         raise Exit(code=1)
 
@@ -68,14 +68,14 @@ def verify(_: Context, image: str, key: str = "", identity: str = "", issuer: st
 
     Reads its signature, its report and its provenance.
     """
-    from rdma_images.publish import keys, view
+    from rdma_images.publish import keys, publication_table
     from rdma_images.publish import verify as verifying
     from rdma_images.registry import reference, registries
 
     trust = keys.trust(key, identity, issuer)
     host = reference.parse(image).host
     found = verifying.verify(image, registries.known().of_host(host), trust, progress)
-    show(view.as_json(found) if json else view.verified(found))
+    show(publication_table.as_json(found) if json else publication_table.verified(found))
     if not builtins.all(one.holds for one in found):
         raise Exit(code=1)
 

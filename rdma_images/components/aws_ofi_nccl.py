@@ -8,7 +8,7 @@ from rdma_images.components import efa_installer, nccl
 from rdma_images.components.definition import Axis, Combination, Definition, Option, ordered
 from rdma_images.components.source import download
 from rdma_images.core import versions
-from rdma_images.core.model import UNPINNED, UNWRITTEN, Details, Fabric, Image, Source
+from rdma_images.core.pipeline import UNPINNED, UNWRITTEN, Details, Fabric, Image, Source
 from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME
 

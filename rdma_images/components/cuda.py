@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rdma_images.components import paths, pytorch
 from rdma_images.components.definition import Axis, Combination, Definition, ordered
 from rdma_images.core import versions
-from rdma_images.core.model import Details, Requirement
+from rdma_images.core.pipeline import Details, Requirement
 from rdma_images.facts import Facts
 
 NAME = "cuda"

@@ -6,7 +6,7 @@ from re import Pattern
 from typing import Literal, Protocol
 
 from rdma_images.core import versions
-from rdma_images.core.model import Details, Fabric, Image, Requirement, Source
+from rdma_images.core.pipeline import Details, Fabric, Image, Requirement, Source
 from rdma_images.facts import Facts
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rdma_images.components import base, cuda, paths, pytorch
 from rdma_images.components.definition import Axis, Brought, Combination, Definition, Option, ordered
 from rdma_images.components.source import download
-from rdma_images.core.model import Details, Fabric, Image, Source
+from rdma_images.core.pipeline import Details, Fabric, Image, Source
 from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 

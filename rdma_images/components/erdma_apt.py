@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from rdma_images.components import base
 from rdma_images.components.definition import Brought, Combination, Definition
 from rdma_images.components.source import apt
-from rdma_images.core.model import UNPINNED, Details, Fabric, Image, Source
+from rdma_images.core.pipeline import UNPINNED, Details, Fabric, Image, Source
 from rdma_images.facts import Facts
 
 NAME = "erdma-apt"

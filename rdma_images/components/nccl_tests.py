@@ -7,7 +7,7 @@ from typing import get_args
 from rdma_images.components import cuda, gpus, paths
 from rdma_images.components.definition import Axis, Combination, Definition, ordered
 from rdma_images.components.source import download
-from rdma_images.core.model import UNWRITTEN, Details, Fabric, Image, Source
+from rdma_images.core.pipeline import UNWRITTEN, Details, Fabric, Image, Source
 from rdma_images.facts import Facts
 from rdma_images.facts.nccl_tests import Backend
 

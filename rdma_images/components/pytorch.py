@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from rdma_images.components.definition import Axis, Brought, Definition, ordered
-from rdma_images.core.model import Fabric
+from rdma_images.core.pipeline import Fabric
 from rdma_images.facts import Facts
 
 NAME = "pytorch"

@@ -1,6 +1,6 @@
 """Where a component's own bytes come from, before any mirror and any lock."""
 
-from rdma_images.core.model import ARCHIVE_SIGNATURE, UNPINNED, Source
+from rdma_images.core.pipeline import ARCHIVE_SIGNATURE, UNPINNED, Source
 
 
 def download(

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.model import Check, Fabric, Image
+from rdma_images.core.pipeline import Check, Fabric, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.datapath import accelerator, kit, lab, steps
 from rdma_images.datapath.disk import Disk
 from rdma_images.datapath.guest import MEMORY, Guest, GuestError, Machine, NoGuestError
 from rdma_images.datapath.kit import Kit
 from rdma_images.datapath.limits import verdict
-from rdma_images.engine.model import Engine
+from rdma_images.engine.container_engine import Engine
 
 __all__ = ["at_once", "check", "run", "verdict"]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from rdma_images.core.model import Check
+from rdma_images.core.pipeline import Check
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rdma_images.core.model import Check, Fabric
+from rdma_images.core.pipeline import Check, Fabric
 from rdma_images.datapath.checks import Subject, skipped
 
 _WHY = {

@@ -2,7 +2,7 @@
 
 import re
 
-from rdma_images.core.model import Check
+from rdma_images.core.pipeline import Check
 from rdma_images.datapath.checks import Subject, failed, passed, skipped
 from rdma_images.datapath.exchange import WRONG_DATA, packets
 from rdma_images.datapath.lab import Lab

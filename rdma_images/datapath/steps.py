@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from rdma_images.core.model import Check, Fabric
+from rdma_images.core.pipeline import Check, Fabric
 from rdma_images.core.progress import Progress
 from rdma_images.datapath import exchanges, files, limits, mpi
 from rdma_images.datapath.checks import Subject, failed, skipped

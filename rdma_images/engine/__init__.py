@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
-from rdma_images.engine import daemon_api, found, private
-from rdma_images.engine.model import Engine
+from rdma_images.engine import daemon_api, discovery, private
+from rdma_images.engine.container_engine import Engine
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -23,7 +23,7 @@ def ensure(progress: Progress = silent) -> Engine:
 
     Raises RdmaImagesError, which says what is missing and what to do, where there is neither.
     """
-    engine, why = found.find()
+    engine, why = discovery.find()
     if engine:
         return engine
     if running := private.running():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.engine.model import Engine
+from rdma_images.engine.container_engine import Engine
 
 Stream = int | IO[bytes] | IO[str] | None
 NOTHING: Mapping[str, str] = {}

@@ -17,10 +17,10 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.model import Provenance
+from rdma_images.core.pipeline import Provenance
 from rdma_images.engine import buildkit_messages as messages
 from rdma_images.engine import docker_command
-from rdma_images.engine.model import Engine
+from rdma_images.engine.container_engine import Engine
 
 PREDICATE_TYPE = "in-toto.io/predicate-type"  # the annotation by which BuildKit tells its attestations apart
 SLSA = "https://slsa.dev/provenance/"

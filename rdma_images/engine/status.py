@@ -12,9 +12,9 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.sizes import readable
 from rdma_images.debian import emulation
-from rdma_images.engine import daemon_api, daemons, found, private
+from rdma_images.engine import daemon_api, daemons, discovery, private
+from rdma_images.engine.container_engine import Engine
 from rdma_images.engine.layout import Layout, layout
-from rdma_images.engine.model import Engine
 
 COUNTING = 60.0  # seconds that the builder may count its cache
 
@@ -46,7 +46,7 @@ class Status:
 def status() -> Status:
     """The engine that `ensure` would answer with, as it is now: nothing is started."""
     try:
-        engine, trouble = found.find()
+        engine, trouble = discovery.find()
     except RdmaImagesError as error:
         return Status(None, str(error), locks=locking.holders())
     if engine:

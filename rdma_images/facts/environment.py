@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from rdma_images.core.model import Fabric
+from rdma_images.core.pipeline import Fabric
 from rdma_images.core.versions import at_least
 from rdma_images.facts.origin import FactsFile, Pattern, Span, Version
 

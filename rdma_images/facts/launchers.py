@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rdma_images.core.model import Fabric
+from rdma_images.core.pipeline import Fabric
 from rdma_images.core.yaml_file import Path_, Strict
 from rdma_images.facts.origin import FactsFile, Row
 

@@ -1,6 +1,6 @@
 """What is known about Python packages that do not use a fabric as they should."""
 
-from rdma_images.core.model import Fabric
+from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.faults import Fault
 from rdma_images.facts.origin import FactsFile
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rdma_images.core.model import Fabric
+from rdma_images.core.pipeline import Fabric
 from rdma_images.core.yaml_file import Path_
 from rdma_images.facts.origin import FactsFile, Row
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rdma_images.core import locking
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.model import UNPINNED, Source, Supply
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import UNPINNED, Source, Supply
 from rdma_images.core.progress import Progress, silent
 from rdma_images.inputs import mirrors, openpgp, store, tarball
 from rdma_images.inputs.download import Job, download

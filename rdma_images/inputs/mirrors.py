@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, near
-from rdma_images.core.model import Source
+from rdma_images.core.pipeline import Source
 from rdma_images.inputs import certificates
 from rdma_images.registry import credentials
 

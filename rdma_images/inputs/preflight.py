@@ -12,8 +12,8 @@ from rich.text import Text
 
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import UNPINNED, Source, Supply
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import UNPINNED, Source, Supply
 from rdma_images.core.sizes import readable
 from rdma_images.debian import bootstrap
 from rdma_images.inputs import store

@@ -7,7 +7,7 @@ from rdma_images import components
 from rdma_images.components.base import BaseDetails
 from rdma_images.components.source import apt
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.model import ARCHIVE_SIGNATURE, UNPINNED, Image, Source
+from rdma_images.core.pipeline import ARCHIVE_SIGNATURE, UNPINNED, Image, Source
 from rdma_images.debian import host_apt
 from rdma_images.facts import Facts
 from rdma_images.facts.bases import Base

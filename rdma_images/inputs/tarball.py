@@ -8,7 +8,7 @@ from pathlib import Path
 from rdma_images import components
 from rdma_images.core import versions
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.model import Source
+from rdma_images.core.pipeline import Source
 
 # Autoconf writes both near the beginning of every configure.
 _VERSION = re.compile(rb"^PACKAGE_VERSION='([^'\n]*)'$", re.MULTILINE)

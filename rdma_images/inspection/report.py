@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from rdma_images.core.model import Check
+from rdma_images.core.pipeline import Check
 from rdma_images.inspection import measurements
 from rdma_images.inspection.inspection import Case
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rdma_images.core.model import Tier
+from rdma_images.core.pipeline import Tier
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 

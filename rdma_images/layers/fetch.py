@@ -17,7 +17,7 @@ from rdma_images.layers import store
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.load import Brought, File, Wanted
 from rdma_images.layers.recipe import Recipe
-from rdma_images.layers.resident import ATTEMPTS, FIRST_WAIT
+from rdma_images.layers.remote_layers import ATTEMPTS, FIRST_WAIT
 from rdma_images.registry import faults
 from rdma_images.registry.client import Repository
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rdma_images.components.base import BaseDetails
 from rdma_images.core import yaml_file
-from rdma_images.core.model import Image
+from rdma_images.core.pipeline import Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import readable
 from rdma_images.inputs import lock as wheel_lock

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 from rdma_images import components
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, near
-from rdma_images.core.model import Fabric
+from rdma_images.core.pipeline import Fabric
 from rdma_images.core.yaml_file import Document, Path_, Strict
 from rdma_images.facts import Facts
 from rdma_images.plan import axes

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from rdma_images.core.model import Component, Fabric, Image, Setting
+from rdma_images.core.pipeline import Component, Fabric, Image, Setting
 from rdma_images.facts import Facts
 
 NETWORK = "NCCL_NET"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rdma_images.core.errors import RefusedError, near
-from rdma_images.core.model import Build, Check
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import Build, Check
 from rdma_images.inspection.report import Report
 from rdma_images.publish.from_report import is_commit, revision
 from rdma_images.registry.registries import is_loopback

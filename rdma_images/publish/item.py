@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Build, Image
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import Build, Image
 from rdma_images.core.step_files import BUILD, HISTORY
 from rdma_images.inspection.report import Report
 from rdma_images.publish import sbom, statement

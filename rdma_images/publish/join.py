@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.model import Image
+from rdma_images.core.pipeline import Image
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import publication
 from rdma_images.publish.destination import Destination, destination
-from rdma_images.publish.moving import move
+from rdma_images.publish.moving_tags import move
 from rdma_images.publish.repair import digest_under
 from rdma_images.publish.send import Publisher
 from rdma_images.publish.signing import ImageSigner

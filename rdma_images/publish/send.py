@@ -13,7 +13,7 @@ from rdma_images.publish.attach import Artifact, Attached, IsTrusted, attach, fa
 from rdma_images.publish.destination import Destination, unwanted
 from rdma_images.publish.item import Item, artifacts
 from rdma_images.publish.mount import mount
-from rdma_images.publish.moving import move
+from rdma_images.publish.moving_tags import move
 from rdma_images.publish.progress import Watcher
 from rdma_images.publish.publication import PUBLICATION, Place
 from rdma_images.publish.repair import digest_under

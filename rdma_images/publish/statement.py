@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from rdma_images.core.model import Build, Image
+from rdma_images.core.pipeline import Build, Image
 from rdma_images.inspection.report import Report, as_plain
 from rdma_images.publish.from_report import is_commit
 from rdma_images.registry.client import canonical

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from rdma_images import components
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Image
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import Image
 from rdma_images.core.versions import key
 from rdma_images.inspection.report import Report
 from rdma_images.plan import axes

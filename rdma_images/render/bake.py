@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, near
-from rdma_images.core.model import Image
+from rdma_images.core.pipeline import Image
 from rdma_images.debian import emulation
 
 Compression = Literal["zstd", "gzip"]

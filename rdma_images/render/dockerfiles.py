@@ -8,7 +8,7 @@ import jinja2
 
 from rdma_images.core import paths, templates
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.model import Component, Details, Image
+from rdma_images.core.pipeline import Component, Details, Image
 from rdma_images.inputs.wheels import GLIBC, Lock, Tool
 from rdma_images.render import wheel_layers
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rdma_images.core import paths
-from rdma_images.core.model import LABEL_PREFIX, Image
+from rdma_images.core.pipeline import LABEL_PREFIX, Image
 
 # The paths that decide an image's bytes. The last commit that changed one of them is the image's revision, so that a
 # commit to the documents changes no image.

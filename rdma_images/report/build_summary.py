@@ -7,7 +7,7 @@ from dataclasses import asdict
 from rich.text import Text
 
 from rdma_images.core import paths
-from rdma_images.core.model import Build
+from rdma_images.core.pipeline import Build
 from rdma_images.inspection.report import Report, as_plain
 
 

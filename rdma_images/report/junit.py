@@ -5,7 +5,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from rdma_images.core import atomic
-from rdma_images.core.model import Check
+from rdma_images.core.pipeline import Check
 
 
 def add(path: Path, checks: Iterable[Check]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import jinja2
 
 from rdma_images.core import templates
-from rdma_images.core.model import Check
+from rdma_images.core.pipeline import Check
 from rdma_images.core.sizes import readable
 from rdma_images.inspection.report import Report
 from rdma_images.report import findings

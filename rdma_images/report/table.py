@@ -4,7 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images.core.model import Check
+from rdma_images.core.pipeline import Check
 from rdma_images.core.plain import plain
 from rdma_images.inspection.report import Report
 

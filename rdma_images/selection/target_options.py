@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Image, Plan
+from rdma_images.core.pipeline import Image, Plan
 from rdma_images.selection.project import Project
 
 
@@ -18,9 +18,9 @@ class RefusedPlanError(RefusedError):
 
     def details(self) -> object:
         """Each refusal with its rules, reasons and sources, and the nearest combination that works."""
-        from rdma_images.plan import view
+        from rdma_images.plan import plan_table
 
-        return view.refusals(self.plan)
+        return plan_table.refusals(self.plan)
 
 
 def changes(pairs: Sequence[str] | None, option: str = "--set", form: str = "axis=value") -> dict[str, str]:
@@ -48,7 +48,7 @@ def plan(
     rehearse: bool = False,
 ) -> Plan:
     """The plan of the chosen images; with `rehearse`, on bases that this machine can reach or make."""
-    from rdma_images.plan import plan as planning  # here, for the same reason as in project.py
+    from rdma_images.plan import planner as planning  # here, for the same reason as in project.py
 
     answer = planning.plan(project.matrix, project.facts, targets or (), everything, changes(pairs))
     if not rehearse:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Build, Check, Image
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import Build, Check, Image
 from rdma_images.core.progress import Progress, silent, waiting
 from rdma_images.inspection.inspection import Case, Subject
 from rdma_images.inspection.measurements import Measured

@@ -2,7 +2,7 @@
 
 import re
 
-from rdma_images.core.model import Fabric, Image
+from rdma_images.core.pipeline import Fabric, Image
 from rdma_images.inspection.inspection import Expected, Subject, name_of
 from rdma_images.inspection.measurements import Measured
 

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from rdma_images.core.model import Check
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import Check
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import Case, mapped_nccl, nccl_in_use, nccl_wheels, preloaded_nccl, wheel_nccl
 from rdma_images.inspection.machine import Devices, Gpus

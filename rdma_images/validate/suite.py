@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.model import Check
 from rdma_images.core.paths import CODE, DATA, PROJECT, PYTHON, VALIDATORS, places
+from rdma_images.core.pipeline import Check
 from rdma_images.inspection.inspection import Case
 
 LIMIT = 120  # seconds: the validators only relate what was measured
@@ -27,7 +27,7 @@ INPUTS = (
     "rdma_images/facts/*.py",
     "rdma_images/plan/runtime.py",
     "rdma_images/core/files.py",
-    "rdma_images/core/model.py",
+    "rdma_images/core/pipeline.py",
     "rdma_images/core/plain.py",
     "rdma_images/core/sizes.py",
     "rdma_images/core/stream.py",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import get_args
 
 from rdma_images.core.errors import RefusedError, near
-from rdma_images.core.model import Build, Image, Tier
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import Build, Image, Tier
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import docker
 
-from rdma_images.build import build, order, run_bake
-from rdma_images.build.order import Order
+from rdma_images.build import build_images, build_spec, run_bake
+from rdma_images.build.build_spec import Order
 from rdma_images.core import atomic, paths
 from rdma_images.core.progress import progress
 from rdma_images.core.stream import Chunks
@@ -62,7 +62,7 @@ class Small:
         """What building it means; with inputs of its own, so that it is built also where it is there."""
         here = here or project.load()
         (image,) = target_options.images(here, ["efa-pytorch"], False, changes, True)
-        whole = order.order(image, here, rehearse=True)
+        whole = build_spec.order(image, here, rehearse=True)
         few = Lock(asked=whole.lock.asked, wheels=tuple(wheels))
         none = Lock(asked=whole.lock.asked, wheels=())
         image = replace(image, id=f"test-{name}", tag=f"test-{name}")
@@ -79,7 +79,7 @@ class Small:
     ) -> str:
         """Build it; returns its name in the engine."""
         options = run_bake.Options(rehearse=True, layers=layers, compression=compression, builder=builder)
-        (done,) = build.build([made], here or project.load(), self.engine, options, progress)
+        (done,) = build_images.build([made], here or project.load(), self.engine, options, progress)
         return done.ref
 
     def build_by_stages(self, made: Order) -> str:
@@ -101,7 +101,7 @@ class Small:
 
     def forget(self, name: str) -> None:
         """Remove the image of that name, where there is one."""
-        ref = f"{build.REPOSITORY}/efa-pytorch:test-{name}-rehearsal"
+        ref = f"{build_images.REPOSITORY}/efa-pytorch:test-{name}-rehearsal"
         subprocess.run(["docker", "image", "rm", ref], env=self.engine.environ(), capture_output=True)
 
     def layers(self, ref: str) -> list[str]:

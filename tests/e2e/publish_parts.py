@@ -23,15 +23,15 @@ import requests
 
 from rdma_images import facts
 from rdma_images.core import atomic, paths
-from rdma_images.core.model import Build, Check, Image
+from rdma_images.core.pipeline import Build, Check, Image
 from rdma_images.core.progress import Progress
 from rdma_images.debian import unpacked
 from rdma_images.engine import Engine, private
 from rdma_images.inspection.report import Report, as_plain
-from rdma_images.plan import matrix, plan
+from rdma_images.plan import matrix, planner
 from rdma_images.publish import cosign
 from rdma_images.publish.publication import Place
-from rdma_images.publish.publish import Outcome
+from rdma_images.publish.publish_images import Outcome
 from rdma_images.registry.registries import Credentials, Oci
 from tests.case_parts import report_of
 
@@ -236,7 +236,7 @@ def build_small(
 @functools.cache
 def planned(target: str = "efa-pytorch", **changes: str) -> Image:
     """An image of the real matrix."""
-    (image,) = plan.plan(matrix.load(), facts.load(), targets=[target], changes=changes).images
+    (image,) = planner.plan(matrix.load(), facts.load(), targets=[target], changes=changes).images
     return image
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from rdma_images import datapath, engine
 from rdma_images.core import paths
-from rdma_images.core.model import Check
+from rdma_images.core.pipeline import Check
 from rdma_images.datapath import accelerator, disk, exchange, exchanges, export, kit, lab, steps
 from rdma_images.datapath.guest import Machine
 from tests.e2e import volumes

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images.core.model import Image
+from rdma_images.core.pipeline import Image
 from rdma_images.debian import emulation
 from rdma_images.plan import matrix
-from rdma_images.publish import gate, join, publish
+from rdma_images.publish import gate, join, publish_images
 from rdma_images.publish.progress import Lines
 from rdma_images.publish.push import Pace
 from rdma_images.publish.send import Publisher
@@ -94,8 +94,8 @@ def test_both_platforms_are_joined_and_verified(registry: Registry) -> None:
     uncommitted = any(report and gate._failed(report) for report in reports)
     sender = Publisher(engine=engines.ensure, watcher=Lines(print), pace=Pace(3, 0.1, 5))
     allowed = [gate.COMMITTED] if uncommitted else []
-    items = publish.items(images, images, matrix.load(), suite.digest(), allowed)
-    outcomes = publish.publish(items, {"local": entry}, sender)
+    items = publish_images.items(images, images, matrix.load(), suite.digest(), allowed)
+    outcomes = publish_images.publish(items, {"local": entry}, sender)
     assert [one.error for one in outcomes] == ["", ""]
     (joined,) = join.join(images, matrix.load(), {"local": entry}, sender)
     assert joined.error == ""

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images.build import missing
+from rdma_images.build import execute
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.model import Provenance
+from rdma_images.core.pipeline import Provenance
 from rdma_images.engine import history
-from rdma_images.engine.model import Engine
+from rdma_images.engine.container_engine import Engine
 from tests.e2e.publish_parts import Small, build_small, green, planned, write_steps
 
 pytestmark = pytest.mark.e2e
@@ -70,10 +70,10 @@ def test_a_build_goes_on_without_it(
     made, report = green(image, small[0])
     write_steps(image, made, report)
     kept = paths.image_folder(image.id) / "buildkit.json"
-    missing.keep_history([made], engine, None)
+    execute.keep_history([made], engine, None)
     assert json.loads(kept.read_text())["digest"] == made.digest
     said: list[str] = []
-    missing.keep_history([made], engine, "nosuch", said.append)
+    execute.keep_history([made], engine, "nosuch", said.append)
     assert not kept.exists(), "it would be another build's"
     assert len(said) == 1
     assert "nosuch" in said[0]

@@ -20,7 +20,7 @@ from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine, private
 from rdma_images.engine.layout import layout
 from rdma_images.inputs.wheels import Wheel
-from rdma_images.layers import load, pull, resident, store
+from rdma_images.layers import load, pull, remote_layers, store
 from rdma_images.layers.load import Wanted
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe, recipe
@@ -112,7 +112,7 @@ def test_layers_come_back_from_another_builder_as_they_were(small: Small, tmp_pa
     place = layers_repository(f"{registry.host}/cache/layers")
     with Maker([made], layer_wheels.index(tmp_path / "index", file), MIRRORS) as maker:
         wanted = Wanted((made,), "runtime", "linux/amd64")
-        brought = resident.complete(resident.look(wanted, place), maker, place)
+        brought = remote_layers.complete(remote_layers.look(wanted, place), maker, place)
     (tmp_path / "Dockerfile").write_text("FROM wheels\nCOPY Dockerfile /\n")
     ref, archive = "rdma-images-test/returned:small", tmp_path / "image.tar"
     for command in (

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images.build import missing
+from rdma_images.build import execute
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Image
-from rdma_images.engine.model import Engine
+from rdma_images.core.pipeline import Image
+from rdma_images.engine.container_engine import Engine
 from rdma_images.plan import matrix
-from rdma_images.publish import from_engine, join, publication, publish
+from rdma_images.publish import from_engine, join, publication, publish_images
 from rdma_images.publish.destination import LAYERS, destination
 from rdma_images.publish.item import Item
 from rdma_images.publish.keys import Signer, Trust
@@ -81,7 +81,7 @@ def publisher(engine: Engine) -> tuple[Publisher, list[str]]:
 
 
 def items(*images: Image, allow_red: Sequence[str] = ()) -> tuple[Item, ...]:
-    return publish.items(images, images, matrix.load(), SUITE, allow_red)
+    return publish_images.items(images, images, matrix.load(), SUITE, allow_red)
 
 
 def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
@@ -90,8 +90,8 @@ def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
     image = planned()
     write_steps(image, *green(image, small))
     sender, _ = publisher
-    missing.keep_history([green(image, small)[0]], sender.engine(), None)
-    (first,) = publish.publish(items(image), {"local": registry.entry()}, sender)
+    execute.keep_history([green(image, small)[0]], sender.engine(), None)
+    (first,) = publish_images.publish(items(image), {"local": registry.entry()}, sender)
     assert first.error == ""
     assert placed(first).result == "pushed"
     assert placed(first).ref == f"{registry.host}/training/efa-pytorch@{small.digest}"
@@ -110,7 +110,7 @@ def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
     assert written.measured["python"].startswith("3.13.")
 
     sender = dataclasses.replace(sender, engine=lambda: pytest.fail("nothing is to be sent"))
-    (second,) = publish.publish(items(image), {"local": registry.entry()}, sender)
+    (second,) = publish_images.publish(items(image), {"local": registry.entry()}, sender)
     assert placed(second).result == "there"
     assert not any(one.new for one in placed(second).attached)
     assert placed(second).tags == placed(first).tags
@@ -128,7 +128,7 @@ def test_layers_that_lie_elsewhere_in_the_registry_are_not_sent(
     made, report = green(image, small)
     write_steps(image, dataclasses.replace(made, layers={one.digest: one.size for one in wheels}), report)
     link = SlowLink(registry, rate=1 << 40, cut=1 << 40)
-    (outcome,) = publish.publish(items(image), {"local": link.entry()}, publisher[0])
+    (outcome,) = publish_images.publish(items(image), {"local": link.entry()}, publisher[0])
     link.close()
     traffic = placed(outcome).traffic
     assert traffic.mounted == sum(one.size for one in wheels)
@@ -149,9 +149,9 @@ def test_what_is_attached_can_be_verified_by_anybody_with_the_key(
     image = planned()
     write_steps(image, *green(image, small))
     sender, _ = publisher
-    missing.keep_history([green(image, small)[0]], sender.engine(), None)
+    execute.keep_history([green(image, small)[0]], sender.engine(), None)
     sender = dataclasses.replace(sender, signer=Signer(str(private)))
-    (outcome,) = publish.publish(items(image), {"local": registry.entry()}, sender)
+    (outcome,) = publish_images.publish(items(image), {"local": registry.entry()}, sender)
     assert outcome.error == ""
     ref = f"{registry.host}/training/efa-pytorch:latest"
 
@@ -194,12 +194,12 @@ def test_another_machine_adds_nothing_to_what_is_there(
     publisher, said, trust = signing
     image = planned()
     write_steps(image, *green(image, small))
-    (first,) = publish.publish(items(image), {"local": registry.entry()}, publisher)
+    (first,) = publish_images.publish(items(image), {"local": registry.entry()}, publisher)
     assert first.error == ""
 
     elsewhere(image, small, tmp_path, monkeypatch, "2026-11-22T08:00:00+00:00")
     said.clear()
-    (second,) = publish.publish(items(image), {"local": registry.entry()}, publisher)
+    (second,) = publish_images.publish(items(image), {"local": registry.entry()}, publisher)
     assert second.error == ""
     assert [one.digest for one in placed(second).attached] == [one.digest for one in placed(first).attached]
     assert not any("signing" in line for line in said)
@@ -220,11 +220,11 @@ def test_nothing_is_signed_that_was_not_made_here(
     """Whoever may push may attach what looks like ours; it gets no signature, and does not stand for ours."""
     image = planned()
     write_steps(image, *green(image, small))
-    publish.publish(items(image), {"local": registry.entry()}, publisher[0])  # unsigned, by somebody
+    publish_images.publish(items(image), {"local": registry.entry()}, publisher[0])  # unsigned, by somebody
 
     elsewhere(image, small, tmp_path, monkeypatch, finished)
     signer, _, trust = signing
-    (outcome,) = publish.publish(items(image), {"local": registry.entry()}, signer)
+    (outcome,) = publish_images.publish(items(image), {"local": registry.entry()}, signer)
     assert outcome.error == ""
     assert all(one.new for one in placed(outcome).attached)
     (found,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), trust)
@@ -246,7 +246,7 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
     for image, made in ((amd, small), (arm, arm_small)):
         write_steps(image, *green(image, made))
     place = {"local": registry.entry()}
-    published = publish.publish(items(*images), place, publisher)
+    published = publish_images.publish(items(*images), place, publisher)
     assert [one.error for one in published] == ["", ""]
 
     def joined() -> tuple[join.Joined, list[str]]:
@@ -291,7 +291,7 @@ def test_a_red_check_stops_it_and_can_be_allowed_by_name(
     with pytest.raises(RefusedError, match=r"plugin\.found[\s\S]*--allow-red plugin\.found"):
         items(image)
     sender, _ = publisher
-    (outcome,) = publish.publish(items(image, allow_red=["plugin.found"]), {"local": registry.entry()}, sender)
+    (outcome,) = publish_images.publish(items(image, allow_red=["plugin.found"]), {"local": registry.entry()}, sender)
     assert outcome.error == ""
     published = publication.PUBLICATION.read(image.id)
     assert published
@@ -316,7 +316,7 @@ def test_credentials_are_in_no_file_and_no_line(
     write_steps(image, *green(image, small))
     sender, said = publisher
     sender = dataclasses.replace(sender, signer=Signer(str(private)))
-    publish.publish(items(image), {"local": registry.entry()}, sender)
+    publish_images.publish(items(image), {"local": registry.entry()}, sender)
     assert not any(PASSWORD in line for line in said)
     for path in (*home.rglob("*"), *(tmp_path / "images").rglob("*")):
         if path.is_file():
@@ -330,7 +330,7 @@ def test_one_registry_that_is_down_stops_no_other(
     write_steps(image, *green(image, small))
     sender, _ = publisher
     dead = Registry(program, tmp_path / "dead")
-    outcomes = publish.publish(items(image), {"dead": dead.entry(), "local": registry.entry()}, sender)
+    outcomes = publish_images.publish(items(image), {"dead": dead.entry(), "local": registry.entry()}, sender)
     by_name = {one.registry: one for one in outcomes}
     assert "is unreachable" in by_name["dead"].error
     assert (place := by_name["local"].place)
@@ -347,10 +347,10 @@ def test_a_rebuild_in_an_immutable_registry_gets_a_tag_of_its_own(
     other = build_small(engine, tmp_path / "other", f"{tmp_path.name.lower()}-other")
     own = f"{image.tag}-{other.digest[7:19]}"
     repository = destination("local", entry).repository("efa-pytorch")
-    outcomes: list[publish.Outcome] = []
+    outcomes: list[publish_images.Outcome] = []
     for made in (small, other, other, small):
         write_steps(image, *green(image, made))
-        outcomes += publish.publish(items(image), {"local": entry}, sender)
+        outcomes += publish_images.publish(items(image), {"local": entry}, sender)
     first, rebuilt, again, late = outcomes
     assert [one.error for one in (first, rebuilt, again, late)] == [""] * 4
     assert placed(first).tags == (image.tag, "2.15", "latest")
@@ -379,7 +379,7 @@ def test_layers_that_users_cannot_pull_are_refused_before_a_byte_is_sent(
     image = planned()
     write_steps(image, *green(image, zstd))
     sender, _ = publisher
-    (outcome,) = publish.publish(items(image), {"local": registry.entry(compression="gzip")}, sender)
+    (outcome,) = publish_images.publish(items(image), {"local": registry.entry(compression="gzip")}, sender)
     assert "zstd" in outcome.error
     assert registry.tags("training/efa-pytorch") == set()
     assert not Path(registry.storage).exists() or not any(Path(registry.storage).rglob("data"))

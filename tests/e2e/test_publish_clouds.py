@@ -14,7 +14,7 @@ from moto.server import ThreadedMotoServer
 from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.plan import matrix
-from rdma_images.publish import publish
+from rdma_images.publish import publish_images
 from rdma_images.publish.item import Item
 from rdma_images.publish.progress import Lines
 from rdma_images.publish.push import Pace
@@ -49,7 +49,7 @@ def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Item]:
     small = build_small(engine, tmp_path / "context", "clouds")
     image = planned()
     write_steps(image, *green(image, small))
-    (made,) = publish.items([image], [image], matrix.load(), SUITE)
+    (made,) = publish_images.items([image], [image], matrix.load(), SUITE)
     yield made
     engines.client(engine).images.remove(small.ref, force=True)
 
@@ -61,13 +61,13 @@ def registry_for(tmp_path: Path, user: str, password: bytes) -> Registry:
     return registry.start()
 
 
-def twice(item: Item, entry: Ecr | AcrAliyun) -> tuple[publish.Outcome, list[str]]:
+def twice(item: Item, entry: Ecr | AcrAliyun) -> tuple[publish_images.Outcome, list[str]]:
     """The outcomes of two runs, and all that was said."""
     said: list[str] = []
     engine = engines.ensure(print)
     publisher = Publisher(engine=lambda: engine, watcher=Lines(said.append), pace=Pace(2, 0.1))
-    (first,) = publish.publish([item], {"cloud": entry}, publisher)
-    (second,) = publish.publish([item], {"cloud": entry}, publisher)
+    (first,) = publish_images.publish([item], {"cloud": entry}, publisher)
+    (second,) = publish_images.publish([item], {"cloud": entry}, publisher)
     assert first.error == second.error == ""
     assert placed(second).result == "there"
     return first, said

@@ -18,11 +18,11 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core import paths
-from rdma_images.engine import daemon_api, found
+from rdma_images.engine import daemon_api, discovery
+from rdma_images.engine.container_engine import Engine
 from rdma_images.engine.layout import layout
-from rdma_images.engine.model import Engine
 from rdma_images.plan import matrix
-from rdma_images.publish import publish
+from rdma_images.publish import publish_images
 from rdma_images.publish.attach import attachments
 from rdma_images.publish.destination import destination
 from rdma_images.publish.events import Push
@@ -76,7 +76,7 @@ def classic(engine: Engine) -> Iterator[Engine]:
     try:
         while not daemon_api.answers(socket):
             assert daemon.poll() is None, (folder / "log").read_text()[-2000:]
-        store = found.store(daemon_api.get(socket, "/info", 10.0))
+        store = discovery.store(daemon_api.get(socket, "/info", 10.0))
         assert store == "classic"
         env = {**engine.env, "DOCKER_HOST": f"unix://{socket}"}
         yield replace(engine, name="classic", kind="found", host=f"unix://{socket}", store=store, env=env)
@@ -105,7 +105,7 @@ def item(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Item:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     image = planned()
     write_steps(image, *green(image, small))
-    (made,) = publish.items([image], [image], matrix.load(), SUITE)
+    (made,) = publish_images.items([image], [image], matrix.load(), SUITE)
     return made
 
 
@@ -133,9 +133,9 @@ class Trap:
 
 def run(
     engine: Engine, item: Item, registry: Registry | SlowLink, watcher: Trap, attempts: int = 1, stall: int = 20
-) -> publish.Outcome:
+) -> publish_images.Outcome:
     publisher = Publisher(engine=lambda: engine, watcher=watcher, pace=Pace(attempts, 0.2, stall))
-    (outcome,) = publish.publish([item], {"local": registry.entry()}, publisher)
+    (outcome,) = publish_images.publish([item], {"local": registry.entry()}, publisher)
     return outcome
 
 
@@ -155,8 +155,8 @@ def assert_all_there_once(registry: Registry, item: Item) -> None:
     assert registry.tags(REPOSITORY) == {item.tags.full, *item.tags.short}
     assert complete(registry, item.build.digest)
     repository = destination("local", registry.entry()).repository("efa-pytorch")
-    found = attachments(repository, item.build.digest)
-    assert len(found) == len({one.digest for one in found}) == 3
+    discovery = attachments(repository, item.build.digest)
+    assert len(discovery) == len({one.digest for one in discovery}) == 3
 
 
 @pytest.mark.parametrize("number", range(10))
@@ -353,7 +353,7 @@ def test_an_engine_with_the_classic_store_is_refused_before_a_byte(
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     image = planned()
     write_steps(image, *green(image, small_))
-    (item,) = publish.items([image], [image], matrix.load(), SUITE)
+    (item,) = publish_images.items([image], [image], matrix.load(), SUITE)
     registry = Registry(program, tmp_path / "registry").start()
     try:
         outcome = run(classic, item, registry, Trap(1 << 40, never))

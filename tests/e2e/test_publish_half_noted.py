@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.engine.model import Engine
+from rdma_images.engine.container_engine import Engine
 from rdma_images.publish.attach import fallback_tag
 from rdma_images.publish.item import Item
 from tests.e2e.publish_parts import Registry, placed

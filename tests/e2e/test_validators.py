@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.core.model import Check, Component, Image
 from rdma_images.core.paths import PROJECT, VALIDATORS
+from rdma_images.core.pipeline import Check, Component, Image
 from rdma_images.validate import validate
 from rdma_images.validate.probes import libraries
 from tests.e2e import validated

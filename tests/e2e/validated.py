@@ -16,7 +16,7 @@ from rdma_images import facts
 from rdma_images.core import paths
 from rdma_images.engine import Engine
 from rdma_images.inspection.report import Report
-from rdma_images.plan import matrix, plan
+from rdma_images.plan import matrix, planner
 from rdma_images.validate import validate
 
 WHEELS = {  # a folder of the build context: the wheel that is unpacked in it
@@ -48,7 +48,7 @@ def engine() -> Engine:
 @functools.cache
 def good_image() -> str:
     """The image of efa-pytorch's default row, built here where the engine does not have it."""
-    image = plan.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
+    image = planner.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
     if not (there := _tags(image.id)):
         command = [sys.executable, "-m", "invoke", "build", "--target", "efa-pytorch", "--rehearse", "--no-validate"]
         subprocess.run(command, cwd=paths.PROJECT, check=True, capture_output=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rdma_images.core.model import Check
+from rdma_images.core.pipeline import Check
 from rdma_images.facts import table
 from rdma_images.facts.faults import Faults
 from rdma_images.facts.packages import Packages

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from rdma_images.core.model import Fabric
+from rdma_images.core.pipeline import Fabric
 from rdma_images.facts import aws_ofi_nccl, table
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.jobs.check import measured

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from rdma_images.core.model import Fabric
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.launchers import SHOWN
 from rdma_images.facts.troubleshooting import Entry, Troubleshooting
 from rdma_images.jobs.results.result import Result

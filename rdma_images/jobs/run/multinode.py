@@ -9,7 +9,7 @@ from pathlib import Path
 from rdma_images import report
 from rdma_images.core import atomic
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.model import Check, Outcome
+from rdma_images.core.pipeline import Check, Outcome
 from rdma_images.core.progress import Progress
 from rdma_images.inspection.inspection import Case, Expected
 from rdma_images.inspection.measurements import Measured

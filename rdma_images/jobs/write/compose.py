@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from rdma_images.core.errors import RefusedError, near
-from rdma_images.core.model import Fabric, Image
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import Fabric, Image
 from rdma_images.facts import Facts
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import SHOWN, Launcher, Starter

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images.build import build
-from rdma_images.core.model import Image
+from rdma_images.build import build_images
+from rdma_images.core.pipeline import Image
 from rdma_images.core.step_files import BUILD
 from rdma_images.facts import Facts
 from rdma_images.plan import runtime
@@ -32,7 +32,7 @@ def command(image: Image) -> str:
     """The `docker run` of an image with all that it asks for."""
     asked = [shlex.quote(s.docker) for s in image.settings if s.docker and not s.what.startswith(VARIABLE)]
     made = BUILD.usable(image.id)
-    return " ".join(["docker run", *asked, made.ref if made else build.ref(image, ())])
+    return " ".join(["docker run", *asked, made.ref if made else build_images.ref(image, ())])
 
 
 def _plain(image: Image, facts: Facts) -> dict[str, Any]:

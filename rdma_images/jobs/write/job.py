@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rdma_images.core.model import Fabric
+from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.launchers import Starter
 
 

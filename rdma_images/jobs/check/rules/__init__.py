@@ -6,7 +6,7 @@ A rule says nothing where it cannot know: of an instance type without facts, of 
 from collections.abc import Iterator, Sequence
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Fabric
+from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.instances import InstanceType
 from rdma_images.jobs.check.foreign_job import Finding, Piece
 from rdma_images.jobs.check.rules import counts, running, variables

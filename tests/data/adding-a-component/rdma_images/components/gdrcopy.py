@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rdma_images.components.definition import Axis, Combination, Definition, ordered
 from rdma_images.components.source import download
-from rdma_images.core.model import Details, Image, Source
+from rdma_images.core.pipeline import Details, Image, Source
 from rdma_images.facts import Facts
 
 NAME = "gdrcopy"

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rdma_images.build import run_bake, space_needed, wheel_contexts
-from rdma_images.build.build import digests_of, ref
+from rdma_images.build.build_images import digests_of, ref
 from rdma_images.build.build_secrets import secrets
+from rdma_images.build.build_spec import Order
 from rdma_images.build.contexts import Contexts
-from rdma_images.build.order import Order
 from rdma_images.build.run_bake import Options
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.model import Build, Source, Supply
+from rdma_images.core.pipeline import Build, Source, Supply
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD, HISTORY
 from rdma_images.debian import bootstrap

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rdma_images import components
 from rdma_images.components.base import BaseDetails
-from rdma_images.core.model import Image, Plan, Refusal
-from rdma_images.plan.plan import written
+from rdma_images.core.pipeline import Image, Plan, Refusal
+from rdma_images.plan.planner import written
 
 if TYPE_CHECKING:  # importing rich takes 0.1 s, which a plan for a program does not need
     from rich.console import RenderableType

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rdma_images.build import stand_ins
 from rdma_images.core import atomic, paths
-from rdma_images.core.model import Image, Source
+from rdma_images.core.pipeline import Image, Source
 from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
@@ -17,7 +17,7 @@ from rdma_images.inputs import lock, preflight, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers.recipe import recipe
-from rdma_images.plan import plan
+from rdma_images.plan import planner
 from rdma_images.render import dockerfiles, wheel_layers
 from rdma_images.render.bake import Compression
 from rdma_images.selection.project import Project
@@ -70,7 +70,7 @@ def order(
         "layers": [recipe(layer, compression).key for layer in wheel_layers.layers(wheels)],
         "stand-ins": stand_ins.digest(_replaceable(wanted)) if rehearse else None,
     }
-    plan.write(image)
+    planner.write(image)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)
     bases = frozenset((one.extra["bootstrap"], one.extra["platform"]) for one in wanted if "bootstrap" in one.extra)
     return Order(image, wheels, project.facts, _digest(made_of), bases)

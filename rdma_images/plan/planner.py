@@ -8,7 +8,7 @@ from rdma_images import components
 from rdma_images.components import efa_installer
 from rdma_images.components.cuda import toolkit
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Image, Plan, Refusal
+from rdma_images.core.pipeline import Image, Plan, Refusal
 from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts
 from rdma_images.plan import axes, rules, runtime

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from rdma_images.build.order import Order
+from rdma_images.build.build_spec import Order
 from rdma_images.build.run_bake import IMAGE, Options
 from rdma_images.core import locking
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.model import Build, Image
+from rdma_images.core.pipeline import Build, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine, docker_command, image_id
@@ -44,7 +44,7 @@ def build(
             _report_up_to_date(ready, progress)
             if missing := [o for o in orders if o.image.id not in ready]:
                 # Here, because its imports take as long as having nothing to do.
-                from rdma_images.build import missing as making
+                from rdma_images.build import execute as making
 
                 ready |= making.build(missing, project, engine, options, progress)
     return tuple(ready[o.image.id] for o in orders)

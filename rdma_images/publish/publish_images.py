@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.model import Image
+from rdma_images.core.pipeline import Image
 from rdma_images.inspection.report import Report
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import gate, publication

@@ -9,7 +9,7 @@ from rich.text import Text
 from rdma_images.core.sizes import readable
 from rdma_images.publish.join import Joined
 from rdma_images.publish.publication import Place
-from rdma_images.publish.publish import Outcome
+from rdma_images.publish.publish_images import Outcome
 from rdma_images.publish.verify import Verification
 
 _WORDS = {True: ("passed", "green"), False: ("FAILED", "bold red"), None: ("not checked", "yellow")}
