@@ -46,15 +46,15 @@ SCRIPT = """
 import json, sys
 from rdma_images import facts
 from rdma_images.inputs import sources
-from rdma_images.plan import matrix, plan
+from rdma_images.plan import matrix, planner
 from rdma_images.render import dockerfiles
 from rdma_images.render.labels import Revision, labels
 from tests import locks
 known = facts.load()
-(image,) = plan.plan(matrix.load(), known, ["efa-pytorch"]).images
+(image,) = planner.plan(matrix.load(), known, ["efa-pytorch"]).images
 print(json.dumps({
     "tag": image.tag,
-    "details": plan.written(image)["components"]["gdrcopy"]["details"],
+    "details": planner.written(image)["components"]["gdrcopy"]["details"],
     "label": labels(image, "", Revision("", 0, None), [])["io.rdma-images.component.gdrcopy"],
     "sources": [one.upstream for one in sources.pinned(image, known) if one.component == "gdrcopy"],
     "dockerfile": dockerfiles.render(image, locks.wheels(image), locks.toolkit(image), locks.TOOLS),

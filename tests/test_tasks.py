@@ -133,7 +133,7 @@ def test_compiled_modules_are_kept_as_python_is_told(asked: str, kept: bool, tmp
     environ = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": asked}
     command = [sys.executable, "-m", "invoke", "plan", "--target", "efa-pytorch"]
     subprocess.run(command, cwd=paths.PROJECT, env=environ, capture_output=True, check=True)
-    assert bool(list(tmp_path.rglob("rdma_images/plan/view.*.pyc"))) == kept
+    assert bool(list(tmp_path.rglob("rdma_images/plan/plan_table.*.pyc"))) == kept
 
 
 def test_the_list_of_tasks_and_completion_import_no_facts() -> None:
