@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.core import yaml_file
+from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.yaml_file import Document, Strict
 
@@ -69,7 +69,7 @@ def test_not_text(tmp_path: Path) -> None:
 
 def test_more_than_any_file_of_ours(tmp_path: Path) -> None:
     path = tmp_path / "tree.yaml"
-    path.write_text("#" * (yaml_file.LARGEST + 1))
+    path.write_text("#" * (files.LARGEST + 1))
     with pytest.raises(RefusedError, match="more than 16 MiB"):
         yaml_file.load(path, Tree)
 

@@ -9,6 +9,8 @@ from traceback import walk_tb
 
 from rdma_images.core.errors import RdmaImagesError
 
+LARGEST = 16 * 2**20  # bytes of a text that a user gives; a log of a job may have more
+
 # What to do by the system's error, errno(3).
 FIXES = {
     errno.ENOENT: "write it, or name another",
@@ -66,10 +68,33 @@ def as_file_error(path: Path | str | None = None) -> Iterator[None]:
         raise unusable(error, path) from None
 
 
-def read(path: Path) -> str:
-    """The text of a file, in UTF-8. Raises FileError for one that is missing or cannot be read."""
+def read(path: Path, largest: int = LARGEST) -> str:
+    """Return the text of a user's file, in UTF-8.
+
+    Raises:
+        FileError: for what `read_bytes` refuses, and for a file that is not UTF-8.
+    """
+    content = read_bytes(path, largest)
     with as_file_error(path):
-        return path.read_text(encoding="utf-8")
+        return content.decode("utf-8").replace("\r\n", "\n")
+
+
+def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
+    """Return what is in a user's file of at most `largest` bytes.
+
+    A pipe under /dev is read, as a shell's <(command) makes it. A named pipe is refused, since it may have no writer.
+
+    Raises:
+        FileError: for a file that is missing, cannot be read, is a named pipe, or has more bytes.
+    """
+    with as_file_error(path):
+        if path.is_fifo() and path.parts[:2] != ("/", "dev"):
+            raise FileError(f"{path}: is a named pipe\nname a file")
+        with path.open("rb") as file:
+            content = file.read(largest + 1)
+    if len(content) > largest:
+        raise FileError(f"{path}: has more than {largest // 2**20} MiB\nname a smaller file")
+    return content
 
 
 def entries(folder: Path) -> list[Path]:

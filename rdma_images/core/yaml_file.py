@@ -16,7 +16,6 @@ from rdma_images.core.errors import RefusedError, near
 
 DEEPEST = 20  # levels; no file of ours has more than 6, and an alias inside its own anchor would never end
 MOST = 100_000  # values, each alias counted as what it stands for; no file of ours has more than 1,000
-LARGEST = 16 * 2**20  # bytes; no file of ours has more than 12 kB
 # Source: yaml.org/spec/1.2.2, c-printable; with the surrogates, which are no text, left out.
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -110,14 +109,11 @@ def loads(text: str, model: type[Model], name: str) -> Model:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-    except FileNotFoundError:
-        raise RefusedError(f"{path}: no such file\nwrite it, or name another") from None
-    except (OSError, ValueError) as error:  # the latter for a path with a NUL
-        raise RefusedError(str(files.unusable(error, path))) from None
-    if len(content) > LARGEST:
-        raise RefusedError(f"{path}: has more than {LARGEST // 2**20} MiB: write less")
+        if not files.is_there(path):
+            raise RefusedError(f"{path}: no such file\nwrite it, or name another")
+        content = files.read_bytes(path)
+    except files.FileError as error:
+        raise RefusedError(str(error)) from None
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
