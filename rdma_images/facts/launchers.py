@@ -111,6 +111,15 @@ class Launcher(Row):
     parameters: dict[str, Parameter] = Field(default_factory=dict)
 
 
+class RankStarter(Row):
+    """A program that starts ranks itself; facts/launchers.yaml says what the lists hold."""
+
+    programs: tuple[str, ...]
+    modules: tuple[str, ...] = ()
+    placement: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
 class ClusterMaker(Row):
     """What makes a cluster; its templates are in jobs/<name>/."""
 
@@ -126,6 +135,7 @@ class Launchers(FactsFile):
     variables: dict[str, Variable]
     parameters: dict[str, Parameter]  # of every launcher
     launchers: dict[str, Launcher]
+    rank_starters: dict[str, RankStarter]
     clusters: dict[str, ClusterMaker]
 
     def problems(self) -> Iterator[tuple[Path_, str]]:

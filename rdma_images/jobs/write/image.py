@@ -10,10 +10,10 @@ from rdma_images.core.pipeline import Image
 from rdma_images.core.step_files import BUILD
 from rdma_images.facts import Facts
 from rdma_images.facts.launchers import Starter
+from rdma_images.jobs.write import rank_starters
 from rdma_images.publish import publication
 
 DIGEST = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
-STARTERS = ("torchrun", "mpirun", "mpiexec", "srun")
 
 
 def reference(image: Image, given: str, form: str | None) -> tuple[str, str]:
@@ -83,8 +83,7 @@ def command(image: Image, starter: Starter, asked: tuple[str, ...], facts: Facts
     Raises RefusedError for a command that starts ranks itself, for a program that nccl-tests does not have, and where
     there is none.
     """
-    if asked and asked[0] in STARTERS:
-        raise RefusedError(f"{asked[0]}: the launcher starts the ranks itself\nafter -- give only what a rank runs")
+    rank_starters.refuse(asked, facts.launchers.rank_starters)
     if starter == "torchrun":
         return _for_torchrun(image, asked)
     known, (folder,) = facts.nccl_tests, _nccl_tests(image).bin

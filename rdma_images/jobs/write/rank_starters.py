@@ -1,0 +1,106 @@
+"""Commands that start ranks themselves, such as torchrun and deepspeed: no rank of a job can run one."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from rdma_images.core.errors import RefusedError
+from rdma_images.facts.launchers import RankStarter
+
+PYTHON = re.compile(r"python[0-9.]*")
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+PREFIXES = ("env", "exec", "nice", "nohup", "ncu", "nsys", "numactl", "stdbuf", "taskset", "time", "timeout")
+SHELLS = ("sh", "bash")
+AS_MODULE = ("-m", "--module", "--module_mode")
+
+
+def refuse(command: Sequence[str], starters: Mapping[str, RankStarter]) -> None:
+    """Refuse a command that starts ranks itself: every rank of the job would start as many again.
+
+    Raises:
+        RefusedError: names what a rank is to run, and the options of the command that a job does not carry.
+    """
+    for words in _simple_commands(command):
+        prefixed = bool(words) and _is_prefix(words[0])
+        for start, word in enumerate(words):
+            if match := _match(words[start:], starters):
+                name, length = match
+                typed = " ".join(words[start : start + length])
+                raise RefusedError(_message(typed, words[start + length :], starters[name]))
+            if not prefixed or _is_script(word):
+                break
+
+
+def _simple_commands(command: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the commands of a command: itself, or those of a shell's -c."""
+    if len(command) > 2 and _program(command[0]) in SHELLS and command[1] in ("-c", "-lc", "-ec", "-exc"):
+        for line in re.split(r"&&|\|\||[;|\n]", command[2]):
+            try:
+                yield shlex.split(line)
+            except ValueError:  # a quote that holds a separator
+                continue
+    else:
+        yield command
+
+
+def _match(words: Sequence[str], starters: Mapping[str, RankStarter]) -> tuple[str, int] | None:
+    """Return the row of the program that a command begins with, and how many words name it."""
+    named = [_program(words[0]), *words[1:]]
+    if PYTHON.fullmatch(named[0]):
+        options = 1
+        while options < len(named) and named[options].startswith("-") and named[options] != "-m":
+            options += 1
+        module, length = named[options + 1 : options + 2], options + 2
+        is_module = named[options : options + 1] == ["-m"]
+    else:
+        module, length, is_module = named[1:2], 2, named[0] == "-m"
+    for name, row in starters.items():
+        if is_module and module and module[0] in row.modules:
+            return name, length
+        for program in row.programs:
+            parts = program.split()
+            if named[: len(parts)] == parts:
+                return name, len(parts)
+    return None
+
+
+def _message(name: str, words: Sequence[str], starter: RankStarter) -> str:
+    what = f"{name}: the launcher starts the ranks itself"
+    fix = "after -- give only what a rank runs"
+    start = next((n for n, word in enumerate(words) if _is_script(word) or word in AS_MODULE), None)
+    if start is None:
+        return f"{what}\n{fix}"
+    options, command = list(words[:start]), list(words[start:])
+    if command[0] in AS_MODULE:
+        command[0] = "-m"
+    for place, word in enumerate(options):
+        if PYTHON.fullmatch(_program(word)):
+            options, command = options[:place], [*options[place + 1 :], *command]
+            break
+    lost = shlex.join(_without_placement(options, starter))
+    rest = f"\nthe job does not carry {name}'s options {lost}: set in the script what they set" if lost else ""
+    return f"{what}\n{fix}: -- {shlex.join(command)}{rest}"
+
+
+def _without_placement(options: Sequence[str], starter: RankStarter) -> Iterator[str]:
+    """Yield the options that are not about nodes, ranks and addresses."""
+    words = iter(options)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name in starter.placement:
+            if not equals:
+                next(words, None)
+        elif word not in starter.flags:
+            yield word
+
+
+def _program(word: str) -> str:
+    return word.rpartition("/")[2]
+
+
+def _is_prefix(word: str) -> bool:
+    return _program(word) in PREFIXES or ASSIGNMENT.fullmatch(word) is not None
+
+
+def _is_script(word: str) -> bool:
+    return word.endswith(".py") and not word.startswith("-")
