@@ -27,7 +27,7 @@ from rdma_images.engine import Engine
 from rdma_images.inspection.report import Report, as_plain
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import publish_images
-from rdma_images.publish.item import Item
+from rdma_images.publish.item import ApprovedImage
 from rdma_images.publish.progress import Lines
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.registries import Oci
@@ -79,7 +79,7 @@ def against_docker(running: Engine, folder: Path, digest: str, mebibytes: int) -
         print(f"{who}: {middle:.2f} s, {mebibytes / middle:.0f} MiB/s (median of {RUNS}; {spread(times)})")
 
 
-def _ship_to(sending: list[float], item: Item, host: str, running: Engine) -> None:
+def _ship_to(sending: list[float], item: ApprovedImage, host: str, running: Engine) -> None:
     sending.append(ship([item], host, running))
 
 
@@ -111,10 +111,10 @@ def again(folder: Path, host: str) -> None:
     """What the whole process of a run with nothing to do does."""
     paths.IMAGES = folder / "images"
     images = [found for number in range(IMAGES) if (found := numbered("efa-pytorch", number))]
-    ship(list(publish_images.items(images, images, matrix.load(), SUITE)), host, None)
+    ship(list(publish_images.approved_images(images, images, matrix.load(), SUITE)), host, None)
 
 
-def ship(items: list[Item], host: str, running: Engine | None) -> float:
+def ship(items: list[ApprovedImage], host: str, running: Engine | None) -> float:
     """Publish, and complain when anything failed; the seconds that docker's pushes took in it."""
 
     def needed() -> Engine:
@@ -137,7 +137,7 @@ def numbered(target: str, number: int) -> Image:
     return replace(image, id=f"{image.id}-{number}", tag=f"{image.tag}-{number}")
 
 
-def prepared(target: str, digest: str, number: int = 0) -> Item:
+def prepared(target: str, digest: str, number: int = 0) -> ApprovedImage:
     """The image `digest` as if it had been built and validated as the target's default row."""
     image = numbered(target, number)
     check = Check("bench", "it is measured", "static", "error", "passed")
@@ -147,7 +147,7 @@ def prepared(target: str, digest: str, number: int = 0) -> Item:
     folder = paths.image_folder(image.id)
     atomic.write(folder / "build.json", json.dumps(asdict(build)))
     atomic.write(folder / "report.json", json.dumps(as_plain(report)))
-    return publish_images.items([image], [image], matrix.load(), SUITE)[0]
+    return publish_images.approved_images([image], [image], matrix.load(), SUITE)[0]
 
 
 def write_layers(context: Path, mebibytes: int) -> None:

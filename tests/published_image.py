@@ -6,8 +6,8 @@ from rdma_images.core.pipeline import Build, Check, Image
 from rdma_images.inspection.measurements import Packages
 from rdma_images.inspection.report import Report
 from rdma_images.publish.attach import Artifact
-from rdma_images.publish.gate import Passed
-from rdma_images.publish.item import Item, artifacts
+from rdma_images.publish.gate import Approval
+from rdma_images.publish.item import ApprovedImage, artifacts
 from rdma_images.publish.tags import Tags
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
 from tests.case_parts import case_of, report_of
@@ -27,13 +27,13 @@ def validated(image: Image, digest: str, *checks: Check) -> Report:
     return report_of(image, *checks, facts=case_of(image, PACKAGES), digest=digest)
 
 
-def item_of(image: Image, digest: str, *checks: Check, allowed: Sequence[str] = ()) -> Item:
+def item_of(image: Image, digest: str, *checks: Check, allowed: Sequence[str] = ()) -> ApprovedImage:
     by = {"buildx": "0.13", "docker": "26.1"}
     build = Build(image.id, "r", digest, "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0, builder=by)
-    return Item(image, build, validated(image, digest, *checks), Tags(image.tag), Passed(tuple(allowed)), {})
+    return ApprovedImage(image, build, validated(image, digest, *checks), Tags(image.tag), Approval(tuple(allowed)), {})
 
 
-def made(item: Item, revision: str = "a" * 40) -> tuple[Artifact, ...]:
+def made(item: ApprovedImage, revision: str = "a" * 40) -> tuple[Artifact, ...]:
     return artifacts(item, {"org.opencontainers.image.revision": revision})
 
 

@@ -117,9 +117,9 @@ def test_a_configuration_that_cannot_be_read_is_reported(tmp_path: Path, name: s
 
 def test_a_key_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
     with pytest.raises(files.FileError, match="too long"):
-        keys.trust("x" * 300, "", "")
+        keys.parse_trust("x" * 300, "", "")
     with pytest.raises(files.FileError, match="Is a directory"):
-        keys.trust(str(tmp_path), "", "")
+        keys.parse_trust(str(tmp_path), "", "")
     (tmp_path / "key").touch(mode=0)
     assert_reported(task(tmp_path, "verify", "--image", "h/r:t", "--key", str(tmp_path / "key")), "Permission denied")
 

@@ -111,7 +111,7 @@ def _index(image: str) -> tuple[Repository, Manifest, dict[str, str]]:
 
 def jobs_of(ref: str) -> dict[str, list[str]]:
     """The jobs' results that `invoke verify` shows of each manifest, by its digest."""
-    found = verify.verify(ref, registries.known().of_host(ref.partition("/")[0]), None)
+    found = verify.verify(ref, registries.load_if_present().of_host(ref.partition("/")[0]), None)
     shown = {one.ref.partition("@")[2]: [f.detail for f in one.findings if f.what == "job result"] for one in found}
     assert not any(f.holds is False for one in found for f in one.findings if f.what == "job result")
     return {digest: details for digest, details in shown.items() if details}

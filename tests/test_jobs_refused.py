@@ -119,7 +119,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def published(refs: Sequence[str], rehearsal: tuple[str, ...] = ()) -> None:
     image = jobs.planned("efa-nccl-tests")
     places = {
-        str(number): publication.Place(
+        str(number): publication.PublishedCopy(
             registry=str(number),
             ref=ref,
             tags=(),

@@ -11,26 +11,26 @@ from rdma_images.publish import cosign, keys
 
 class TestTrust:
     def test_nobody(self) -> None:
-        assert keys.trust("", "", "") is None
+        assert keys.parse_trust("", "", "") is None
 
     def test_half_an_identity_and_both_are_refused(self) -> None:
         with pytest.raises(RefusedError, match="belong together"):
-            keys.trust("", "ci@example.com", "")
+            keys.parse_trust("", "ci@example.com", "")
         with pytest.raises(RefusedError, match="exclude each other"):
-            keys.trust("k.pub", "ci@example.com", "https://issuer.example")
+            keys.parse_trust("k.pub", "ci@example.com", "https://issuer.example")
 
     def test_a_key_file_that_is_not_there_is_refused_first(self, tmp_path: Path) -> None:
         with pytest.raises(RefusedError, match=r"--key .*none\.pub: no such file"):
-            keys.trust(str(tmp_path / "none.pub"), "", "")
+            keys.parse_trust(str(tmp_path / "none.pub"), "", "")
         with pytest.raises(RefusedError, match=r"--sign .*none\.key: no such file"):
-            keys.signer(str(tmp_path / "none.key"))
-        assert keys.trust("awskms:///alias/x", "", "") == keys.Trust(key="awskms:///alias/x")
-        assert keys.signer("keyless") == keys.Signer("keyless")
-        assert keys.signer("") is None
+            keys.parse_signer(str(tmp_path / "none.key"))
+        assert keys.parse_trust("awskms:///alias/x", "", "") == keys.Trust(key="awskms:///alias/x")
+        assert keys.parse_signer("keyless") == keys.Signer("keyless")
+        assert keys.parse_signer("") is None
 
     def test_a_keyless_signer_knows_itself_in_a_ci_job(self) -> None:
         job = {"GITHUB_ACTIONS": "true", "GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "team/images"}
-        own = keys.own_identity(job | {"GITHUB_REF": "refs/heads/main"})
+        own = keys.ci_identity(job | {"GITHUB_REF": "refs/heads/main"})
         here = "https://github.com/team/images/.github/workflows/image.yml@refs/heads/main"
         assert own
         assert own.identity
@@ -41,8 +41,8 @@ class TestTrust:
             here.replace("github.com", "githubxcom"),
         ):
             assert not re.search(own.identity, other)
-        assert keys.own_identity(job) is None
-        assert keys.own_identity({}) is None
+        assert keys.ci_identity(job) is None
+        assert keys.ci_identity({}) is None
 
     # The words of cosign 2.5 and 3.1.
     @pytest.mark.parametrize(
@@ -51,11 +51,15 @@ class TestTrust:
             (
                 "verify",
                 "Error: no signatures found\nerror during command execution: no signatures found",
-                "_NothingFound",
+                "_NoSignatureError",
             ),
-            ("verify", "Error: no matching signatures: invalid signature when validating", "_NothingFound"),
-            ("verify-attestation", "Error: none of the attestations matched the predicate type: u", "_NothingFound"),
-            ("verify-attestation", "Error: no matching attestations: \nerror during command", "_NothingFound"),
+            ("verify", "Error: no matching signatures: invalid signature when validating", "_NoSignatureError"),
+            (
+                "verify-attestation",
+                "Error: none of the attestations matched the predicate type: u",
+                "_NoSignatureError",
+            ),
+            ("verify-attestation", "Error: no matching attestations: \nerror during command", "_NoSignatureError"),
             ("sign", "Error: signing [r]: getting signer: reading key: decrypt: encrypted", "UnauthorizedError"),
             ("sign", "Error: signing [r]: PUT http://h/v2/: connection refused", "BusyError"),
             ("sign", "Error: something else", "PublishError"),
@@ -83,7 +87,7 @@ class TestFindingCosign:
         # As in the documentation of the tag v2.3.0: `verify-blob` has no --trusted-root yet.
         write_program(tmp_path / "cosign", "echo 'GitVersion:    v2.3.0'; echo '--timestamp-certificate-chain string'")
         with pytest.raises(RdmaImagesError) as error:
-            cosign.program()
+            cosign.find_program()
         first, second = str(error.value).splitlines()
         assert first == f"{tmp_path}/cosign is older than cosign 2.4, or no cosign at all (its version: v2.3.0)"
         assert second.startswith("install cosign 2.4 or later, as a package (Debian 13 has 2.5)")
@@ -92,7 +96,7 @@ class TestFindingCosign:
         (tmp_path / "cosign").write_bytes(b"\x7fELF")
         (tmp_path / "cosign").chmod(0o755)
         with pytest.raises(RdmaImagesError, match=r"cosign does not run: .*\ninstall cosign 2\.4 or later"):
-            cosign.program()
+            cosign.find_program()
 
 
 def write_program(path: Path, body: str) -> None:

@@ -2,20 +2,20 @@
 
 import pytest
 
-from rdma_images.publish.events import Push, fault
+from rdma_images.publish.events import PushProgress, error_of
 from rdma_images.registry import faults
 
 DIGEST = "sha256:4e3c043e17e3ca5c300676fc51c2ab978daa8461be0f686405c31604349a1880"
 
 
 def test_a_push_of_docker_26_with_the_containerd_store() -> None:
-    push = Push()
+    push = PushProgress()
     events: list[dict[str, object]] = [
         {"status": "The push refers to repository [127.0.0.1:5055/a/b]"},
         {"status": "Pushing", "progressDetail": {"current": 9437184, "total": 30009344}, "id": "9d1c09127175"},
         {"status": "Pushing", "progressDetail": {"current": 30009344, "total": 30009344}, "id": "9d1c09127175"},
-        {"status": "Pushed", "progressDetail": {}, "id": "9d1c09127175"},
-        {"status": "Layer already exists", "progressDetail": {}, "id": "2e4e218bcb8c"},
+        {"status": "PushResult", "progressDetail": {}, "id": "9d1c09127175"},
+        {"status": "LayerProgress already exists", "progressDetail": {}, "id": "2e4e218bcb8c"},
         {"status": "Mounted from a/b", "progressDetail": {}, "id": "e40573a04a77"},
         {"status": f"v1: digest: {DIGEST} size: 901"},
     ]
@@ -53,7 +53,7 @@ TEXTS = [
 
 @pytest.mark.parametrize(("text", "kind"), TEXTS)
 def test_every_error_text_is_told_apart(text: str, kind: str) -> None:
-    found = fault("h", "r:v1", text)
+    found = error_of("h", "r:v1", text)
     assert type(found).__name__ == kind
     assert "_state" not in str(found)
 
@@ -68,22 +68,22 @@ def test_every_error_text_is_told_apart(text: str, kind: str) -> None:
     ],
 )
 def test_what_the_registry_fails_at_is_kept(request_: str, about: str) -> None:
-    found = fault("h", "r:v1", f"unexpected status from {request_}: 500 Internal Server Error")
+    found = error_of("h", "r:v1", f"unexpected status from {request_}: 500 Internal Server Error")
     assert isinstance(found, faults.InternalError)
     assert found.about == about
 
 
 def test_an_error_hidden_in_the_stream_is_raised() -> None:
     with pytest.raises(faults.BusyError, match="was not pushed"):
-        Push().take({"errorDetail": {"message": "EOF"}, "error": "EOF"}, "h", "r:v1")
+        PushProgress().take({"errorDetail": {"message": "EOF"}, "error": "EOF"}, "h", "r:v1")
 
 
 def test_repeated_events_are_no_progress() -> None:
-    push = Push()
+    push = PushProgress()
     first = {"status": "Pushing", "progressDetail": {"current": 5, "total": 9}, "id": "9d1c09127175"}
     waiting = {"status": "Waiting", "progressDetail": {}, "id": "2e4e218bcb8c"}
     states = []
-    for event in (first, waiting, first, waiting, {"status": "Pushed", "progressDetail": {}, "id": "9d1c09127175"}):
+    for event in (first, waiting, first, waiting, {"status": "PushResult", "progressDetail": {}, "id": "9d1c09127175"}):
         push.take(event, "h", "r:v1")
         states.append(push.snapshot())
     assert states[1] == states[2] == states[3]

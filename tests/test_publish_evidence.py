@@ -107,5 +107,7 @@ def test_an_attached_report_of_schema_1_is_read_with_what_to_do() -> None:
 
 def test_a_report_is_what_it_was_after_the_round_trip(image: Image) -> None:
     found = validated(image, "sha256:ab")
-    back = statement.predicate(statement.statement("t", "sha256:ab", statement.REPORT, statement.report(found, ())))
+    back = statement.predicate(
+        statement.statement("t", "sha256:ab", statement.REPORT, statement.report_predicate(found, ()))
+    )
     assert from_plain(back["report"]) == found

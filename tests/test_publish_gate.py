@@ -33,12 +33,12 @@ def report(*checks: Check, digest: str = "sha256:1", suite: str = SUITE, facts: 
 
 def refusal(build: Build = BUILD, found: Report | None = None, allow: Sequence[str] = ()) -> str:
     with pytest.raises(RefusedError) as caught:
-        gate.check(build, found, SUITE, allow)
+        gate.approve(build, found, SUITE, allow)
     return str(caught.value)
 
 
 def test_an_image_without_failed_checks_passes() -> None:
-    assert gate.check(BUILD, report(GREEN, WARNING, SKIPPED), SUITE).allowed_red == ()
+    assert gate.approve(BUILD, report(GREEN, WARNING, SKIPPED), SUITE).allowed_red == ()
 
 
 def test_never_validated() -> None:
@@ -65,7 +65,7 @@ def test_red_names_the_check_and_the_way() -> None:
 
 def test_an_exception_is_for_one_check() -> None:
     other = dataclasses.replace(RED, id="verbs.abi")
-    assert gate.check(BUILD, report(GREEN, RED), SUITE, ["plugin.found"]).allowed_red == ("plugin.found",)
+    assert gate.approve(BUILD, report(GREEN, RED), SUITE, ["plugin.found"]).allowed_red == ("plugin.found",)
     assert "verbs.abi" in refusal(found=report(GREEN, RED, other), allow=["plugin.found"])
 
 
@@ -76,7 +76,7 @@ def test_what_no_commit_has_does_not_pass_unless_it_is_allowed(facts: Case | Non
     assert "made from committed sources alone" in said
     assert "\ncommit the sources and build again; or allow each by name: --allow-red source.committed" in said
     gate.check_exceptions([found], [gate.COMMITTED])
-    assert gate.check(BUILD, found, SUITE, [gate.COMMITTED]).allowed_red == (gate.COMMITTED,)
+    assert gate.approve(BUILD, found, SUITE, [gate.COMMITTED]).allowed_red == (gate.COMMITTED,)
 
 
 def test_an_exception_nobody_needs_is_a_mistake() -> None:

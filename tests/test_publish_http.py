@@ -160,7 +160,7 @@ def test_an_unknown_host() -> None:
 )
 def test_a_name_is_asked_for_once_unless_nobody_could_be_asked(words: str, temporary: bool) -> None:
     error = requests.ConnectionError(f"Failed to resolve 'h' ({words})")
-    assert faults.from_transport("h", error).temporary is temporary
+    assert faults.transport_error("h", error).temporary is temporary
 
 
 def test_credentials_do_not_follow_an_address_on_another_host() -> None:
@@ -185,14 +185,16 @@ def test_credentials_do_not_follow_an_address_on_another_host() -> None:
     ],
 )
 def test_every_status_has_its_fault(status: int, kind: type[object], temporary: bool) -> None:
-    fault = faults.from_status("h", "r:v1", status, '{"errors": [{"code": "X", "message": "because"}]}')
+    fault = faults.status_error("h", "r:v1", status, '{"errors": [{"code": "X", "message": "because"}]}')
     assert type(fault) is kind
     assert fault.temporary is temporary
     assert "because" in str(fault)
 
 
 def test_what_must_not_be_shown_is_masked() -> None:
-    said = faults.masked("PUT https://h/v2/r/blobs/uploads/1?_state=SECRET&x=y failed, Basic Y2k6c2VjcmV0 pw", ("pw",))
+    said = faults.mask_secrets(
+        "PUT https://h/v2/r/blobs/uploads/1?_state=SECRET&x=y failed, Basic Y2k6c2VjcmV0 pw", ("pw",)
+    )
     assert "SECRET" not in said
     assert "Y2k6c2VjcmV0" not in said
     assert said.endswith("***")

@@ -12,8 +12,8 @@ from rdma_images.plan import matrix, planner
 from rdma_images.publish import join, publication
 from rdma_images.publish.keys import Signer
 from rdma_images.publish.progress import Lines
-from rdma_images.publish.publication import Place, Publication
-from rdma_images.publish.push import Pace, Traffic
+from rdma_images.publish.publication import Publication, PublishedCopy
+from rdma_images.publish.push import PushPolicy, Traffic
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.client import Manifest, Repository
 from rdma_images.registry.http import Connection
@@ -57,7 +57,7 @@ def publish(there: Repository, image: Image, rehearsal: tuple[str, ...] = (), **
     """The same, and the publication of this machine that says so."""
     manifest = put(there, image, **more)
     ref = f"{there.ref}@{manifest.digest}"
-    made = Place("local", ref, (tag_of(image),), "pushed", manifest.media_type, 0, 0, Traffic())
+    made = PublishedCopy("local", ref, (tag_of(image),), "pushed", manifest.media_type, 0, 0, Traffic())
     publication.write(
         Publication(
             image_id=image.id,
@@ -77,8 +77,8 @@ def publish(there: Repository, image: Image, rehearsal: tuple[str, ...] = (), **
     return manifest
 
 
-def joined(images: list[Image], entry: Oci, signer: Signer | None = None) -> join.Joined:
-    publisher = Publisher(lambda: pytest.fail("nothing is sent"), Lines(lambda _: None), signer, Pace(1))
+def joined(images: list[Image], entry: Oci, signer: Signer | None = None) -> join.JoinResult:
+    publisher = Publisher(lambda: pytest.fail("nothing is sent"), Lines(lambda _: None), signer, PushPolicy(1))
     (outcome,) = join.join(images, matrix.load(), {"local": entry}, publisher)
     return outcome
 

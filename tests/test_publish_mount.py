@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from rdma_images.publish.destination import Destination, destination
-from rdma_images.publish.item import Item
+from rdma_images.publish.destination import Destination, open_destination
+from rdma_images.publish.item import ApprovedImage
 from rdma_images.publish.mount import mount
 from rdma_images.registry.client import Repository, digest_of
 from rdma_images.registry.credentials import Login
@@ -28,17 +28,17 @@ def store() -> Store:
 @pytest.fixture
 def place(store: Store) -> Iterator[Destination]:
     with served(store.handler()) as host:
-        yield destination("team", Oci(kind="oci", host=host, prefix="training", credentials="none"))
+        yield open_destination("team", Oci(kind="oci", host=host, prefix="training", credentials="none"))
 
 
-def item(layers_at: str = "") -> Item:
+def item(layers_at: str = "") -> ApprovedImage:
     found = item_of(image(), f"sha256:{'1' * 64}")
     layers = {digest: len(content) for digest, content in BLOBS.items()}
     build = replace(found.build, layers=layers, layers_at=layers_at)
     return replace(found, build=build, beside=("erdma-pytorch", "efa-nccl-tests"))
 
 
-def run(wanted: Item, place: Destination, said: list[str] | None = None) -> frozenset[str]:
+def run(wanted: ApprovedImage, place: Destination, said: list[str] | None = None) -> frozenset[str]:
     lines: list[str] = said if said is not None else []
     return mount(wanted, place, place.repository(wanted.image.target), lines.append)
 

@@ -5,18 +5,18 @@ import io
 from rich.console import Console
 
 from rdma_images.publish import publication_table
-from rdma_images.publish.attach import Attached
+from rdma_images.publish.attach import Attachment
 from rdma_images.publish.attachment_checks import Finding
-from rdma_images.publish.events import Push
+from rdma_images.publish.events import PushProgress
 from rdma_images.publish.progress import Bars, Lines
-from rdma_images.publish.publication import Place
-from rdma_images.publish.publish_images import Outcome
+from rdma_images.publish.publication import PublishedCopy
+from rdma_images.publish.publish_images import PublishResult
 from rdma_images.publish.push import Traffic
 from rdma_images.publish.verify import Verification
 
 
-def pushing(current: int, total: int = 100_000_000, layer: str = "9d1c09127175") -> Push:
-    push = Push()
+def pushing(current: int, total: int = 100_000_000, layer: str = "9d1c09127175") -> PushProgress:
+    push = PushProgress()
     push.take({"status": "Pushing", "progressDetail": {"current": current, "total": total}, "id": layer}, "h", "r")
     return push
 
@@ -41,7 +41,7 @@ def test_a_bar_comes_with_a_layer_and_goes_when_it_has_arrived() -> None:
         bars._progress.refresh()
         assert "9d1c09127175" in screen.getvalue()
         assert "50.0/100.0 MB" in screen.getvalue()
-        push.take({"status": "Pushed", "progressDetail": {}, "id": "9d1c09127175"}, "h", "r")
+        push.take({"status": "PushResult", "progressDetail": {}, "id": "9d1c09127175"}, "h", "r")
         bars.moved(push)
         assert not bars._progress.tasks
         bars.line("a [line] as it is")
@@ -49,7 +49,7 @@ def test_a_bar_comes_with_a_layer_and_goes_when_it_has_arrived() -> None:
 
 
 def test_a_publication_is_told_in_lines_that_can_be_copied() -> None:
-    place = Place(
+    place = PublishedCopy(
         registry="local",
         ref="127.0.0.1:5000/training/efa-pytorch@sha256:" + "a" * 64,
         tags=("2.15.0-debian13", "latest"),
@@ -58,10 +58,10 @@ def test_a_publication_is_told_in_lines_that_can_be_copied() -> None:
         layers=2,
         bytes=3_000_000,
         traffic=Traffic(pushed=2_000_000, mounted=1_000_000, seconds=2.0),
-        attached=(Attached("t", "report.json", "sha256:1", new=True),),
+        attached=(Attachment("t", "report.json", "sha256:1", new=True),),
     )
-    outcomes = [Outcome("efa-1", "local", place), Outcome("efa-1", "far", error="far is unreachable")]
-    assert publication_table.text(outcomes).plain.splitlines() == [
+    outcomes = [PublishResult("efa-1", "local", place), PublishResult("efa-1", "far", error="far is unreachable")]
+    assert publication_table.publish_text(outcomes).plain.splitlines() == [
         "local  efa-1",
         "  result    pushed in 2.0 s, 1.00 MB/s",
         f"  image     {place.ref}",
@@ -75,7 +75,7 @@ def test_a_publication_is_told_in_lines_that_can_be_copied() -> None:
 
 def test_a_verification_is_a_line_for_each_thing() -> None:
     found = Verification("r", (Finding("signature", None, "there is none"), Finding("report", False, "failed: x")))
-    assert publication_table.verified([found]).plain.splitlines() == [
+    assert publication_table.verify_text([found]).plain.splitlines() == [
         "r",
         "  not checked signature  there is none",
         "  FAILED      report     failed: x",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.publish.destination import destination
+from rdma_images.publish.destination import open_destination
 from rdma_images.publish.keys import KEYLESS, Signer
 from rdma_images.publish.signing import ImageSigner
 from rdma_images.registry.registries import Oci
@@ -35,7 +35,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
 @pytest.fixture
 def signing() -> Iterator[ImageSigner]:
     with served(Store().handler()) as host:
-        place = destination("here", Oci(kind="oci", host=host, credentials="none"))
+        place = open_destination("here", Oci(kind="oci", host=host, credentials="none"))
         yield ImageSigner(Signer(KEYLESS), place, place.repository("r"), "sha256:1", lambda _: None)
 
 

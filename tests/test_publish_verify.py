@@ -11,7 +11,7 @@ from rdma_images.core.pipeline import Image
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import sbom, statement
 from rdma_images.publish.attach import CREATED, FORM, Artifact, attach
-from rdma_images.publish.destination import destination
+from rdma_images.publish.destination import open_destination
 from rdma_images.publish.keys import Signer
 from rdma_images.publish.signing import ImageSigner
 from rdma_images.publish.verify import Verification, verify
@@ -190,7 +190,7 @@ class TestVerify:
         (found,) = self.look(place)
         assert found.holds
         assert any(one.what == "report" and one.holds is None and odd.digest in one.detail for one in found.findings)
-        here = destination("here", entry)
+        here = open_destination("here", entry)
         image_signer = ImageSigner(Signer("k"), here, there, manifest.digest, lambda _: None)
         assert not image_signer.is_trusted(odd.descriptor, Artifact("t", "report.json", b"{}", "now", statement.REPORT))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.registry.reference import Reference, parse, with_registry
+from rdma_images.registry.reference import Reference, parse_reference, with_registry
 
 
 @pytest.mark.parametrize(
@@ -17,18 +17,18 @@ from rdma_images.registry.reference import Reference, parse, with_registry
     ],
 )
 def test_a_reference_has_three_parts(text: str, host: str, repository: str, selector: str) -> None:
-    assert parse(text) == Reference(host, repository, selector)
+    assert parse_reference(text) == Reference(host, repository, selector)
 
 
 @pytest.mark.parametrize("text", ["h.example/a/b:v1", "localhost:5000/a@sha256:1"])
 def test_a_reference_is_written_as_it_was_read(text: str) -> None:
-    assert str(parse(text)) == text
+    assert str(parse_reference(text)) == text
 
 
 @pytest.mark.parametrize("text", ["efa-pytorch:latest", "training/efa-pytorch", "x", "-h.example/a", "a..b/c"])
 def test_a_reference_without_a_registry_is_refused(text: str) -> None:
     with pytest.raises(RefusedError, match="names no registry\nwrite host/repository"):
-        parse(text)
+        parse_reference(text)
 
 
 @pytest.mark.parametrize(

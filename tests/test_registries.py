@@ -7,7 +7,7 @@ import pytest
 from rdma_images.core import yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.registry import registries
-from rdma_images.registry.credentials import Login, resolve
+from rdma_images.registry.credentials import Login, resolve_secret
 from rdma_images.registry.registries import EXAMPLE, Ecr, Oci, Registries, is_loopback
 
 
@@ -100,12 +100,12 @@ def test_the_registry_of_a_host() -> None:
 
 def test_references_lead_to_secrets(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("from a file\n")
-    assert resolve(f"file:{tmp_path}/secret") == "from a file"
-    assert resolve("env:A", {"A": "from the environment"}) == "from the environment"
+    assert resolve_secret(f"file:{tmp_path}/secret") == "from a file"
+    assert resolve_secret("env:A", {"A": "from the environment"}) == "from the environment"
     with pytest.raises(RefusedError, match="has no B"):
-        resolve("env:B", {})
+        resolve_secret("env:B", {})
     with pytest.raises(RefusedError, match="cannot be read"):
-        resolve(f"file:{tmp_path}/none")
+        resolve_secret(f"file:{tmp_path}/none")
 
 
 def test_a_login_does_not_show_its_secrets() -> None:

@@ -72,7 +72,7 @@ def provide(
         maker = Maker(work.recipes, *sources.index_for(project.mirrors), progress, locked)
         brought, steps = _at_once(work.of, maker, (lambda: systems(list(wanted))) if work.is_long else None)
     except (faults.DeniedError, faults.UnauthorizedError) as error:
-        progress(f"{faults.short(error)}; the wheels' layers are brought without this registry")
+        progress(f"{faults.first_line(error)}; the wheels' layers are brought without this registry")
         return provide(orders, project, engine, replace(options, layers=None), systems, progress)
     contexts = {
         image_id: {name: f"docker-image://{brought[one].ref}" for name, one in of.items()}

@@ -85,6 +85,6 @@ def join(_: Context, to: list[str] | None = None, sign: str = "", json: bool = F
     outcomes = join.join(
         target_options.images(here, None, True, None), here.matrix, registries.load().pick(to or ()), publisher(sign)
     )
-    show(publication_table.as_json(outcomes) if json else publication_table.joined(outcomes))
+    show(publication_table.as_json(outcomes) if json else publication_table.join_text(outcomes))
     if any(one.error for one in outcomes):
         raise Exit(code=1)

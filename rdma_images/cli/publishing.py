@@ -46,9 +46,9 @@ def publish(
     places = registries.load().pick(to or ())
     images = target_options.images(here, target, all, set)
     whole = planning.plan(here.matrix, here.facts, everything=True).images
-    found = publish_images.items(images, whole, here.matrix, suite.digest(), allow_red or ())
+    found = publish_images.approved_images(images, whole, here.matrix, suite.digest(), allow_red or ())
     outcomes = publish_images.publish(found, places, publisher(sign))
-    show(publication_table.as_json(outcomes) if json else publication_table.text(outcomes))
+    show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
     if any(one.error for one in outcomes):
         raise Exit(code=1)
 
@@ -72,10 +72,10 @@ def verify(_: Context, image: str, key: str = "", identity: str = "", issuer: st
     from rdma_images.publish import verify as verifying
     from rdma_images.registry import reference, registries
 
-    trust = keys.trust(key, identity, issuer)
-    host = reference.parse(image).host
-    found = verifying.verify(image, registries.known().of_host(host), trust, progress)
-    show(publication_table.as_json(found) if json else publication_table.verified(found))
+    trust = keys.parse_trust(key, identity, issuer)
+    host = reference.parse_reference(image).host
+    found = verifying.verify(image, registries.load_if_present().of_host(host), trust, progress)
+    show(publication_table.as_json(found) if json else publication_table.verify_text(found))
     if not builtins.all(one.holds for one in found):
         raise Exit(code=1)
 
@@ -88,4 +88,4 @@ def publisher(sign: str) -> "Publisher":
     from rdma_images.publish import keys, send
     from rdma_images.publish import progress as shown
 
-    return send.Publisher(cache(lambda: engine.ensure(progress)), shown.watcher(), keys.signer(sign))
+    return send.Publisher(cache(lambda: engine.ensure(progress)), shown.watcher(), keys.parse_signer(sign))

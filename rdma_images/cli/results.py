@@ -86,7 +86,7 @@ def job_compare(_: Context, first: str, second: str, key: str = "", html: str = 
     from rdma_images.jobs.results import collected, compare, evidence, result_table
     from rdma_images.publish import keys
 
-    trust = keys.trust(key, "", "")
+    trust = keys.parse_trust(key, "", "")
     results = [
         evidence.one(one, trust) if evidence.is_reference(one) else collected.result(Path(one))
         for one in (first, second)

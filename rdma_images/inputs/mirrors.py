@@ -107,7 +107,8 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> M
             written[variable.removeprefix(VARIABLE)] = (value, f"${variable}")
     logins = {
         key: Login(
-            credential.username, credentials.resolve(credential.password, environ, content.where("credentials", key))
+            credential.username,
+            credentials.resolve_secret(credential.password, environ, content.where("credentials", key)),
         )
         for key, credential in content.credentials.items()
     }

@@ -10,7 +10,7 @@ from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.registry import client
 from rdma_images.registry import credentials as publish_secrets
 from rdma_images.registry import http as registry_http
-from rdma_images.registry.reference import DOCKER_HUB, parse
+from rdma_images.registry.reference import DOCKER_HUB, parse_reference
 
 TIMEOUT = (2.5, 3.0)  # seconds to connect, seconds to the first byte: a preflight answers in a few seconds
 PATIENCE = http.Patience(retries=1, longest_wait=2.0)
@@ -62,7 +62,7 @@ def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
 
     Raises RdmaImagesError when the registry does not answer, or wants another login.
     """
-    asked = parse(reference)
+    asked = parse_reference(reference)
     login = mirrors.login(asked.host)
     known = publish_secrets.Login(login.username, login.password) if login else None
     connection = registry_http.Connection(

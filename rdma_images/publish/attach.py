@@ -1,4 +1,4 @@
-"""Attaching to an image without touching it: artifacts that name it as their subject, found by referrers or by tag."""
+"""Attach artifacts to an image without changing it: they name it as their subject, found by referrers or by tag."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ EDITION = "io.rdma-images.edition"
 
 @dataclass(frozen=True)
 class Artifact:
-    """Something to attach. One that says the same is attached once, however often and from wherever that is tried.
+    """Something to attach. Two artifacts that say the same are attached once, however often it is tried.
 
     Two say the same when they are the same bytes, or of one `form` and `edition`: the provenance of an image that was
-    built twice, say, with other times in it. `created` is ISO 8601, UTC: of what is attached, not of the attaching.
+    built twice, say, with other times in it. `created` is ISO 8601, UTC: of the content, not of the attaching.
     """
 
     type: str
@@ -33,13 +33,13 @@ class Artifact:
 
     @property
     def annotations(self) -> dict[str, str]:
-        """What its manifest says of it."""
-        ours = {FORM: self.form, EDITION: self.edition}
-        return {CREATED: self.created, **{name: value for name, value in ours.items() if value}}
+        """The annotations of its manifest."""
+        own_annotations = {FORM: self.form, EDITION: self.edition}
+        return {CREATED: self.created, **{name: value for name, value in own_annotations.items() if value}}
 
 
 @dataclass(frozen=True)
-class Attached:
+class Attachment:
     """An artifact in a registry."""
 
     type: str
@@ -53,12 +53,12 @@ IsTrusted = Callable[[Descriptor, Artifact], bool]
 
 
 def trust_all(_entry: Descriptor, _artifact: Artifact) -> bool:
-    """Without a signer there is nothing to check an attachment against."""
+    """Trust every attachment: without a signer there is nothing to check one against."""
     return True
 
 
 def manifest_of(artifact: Artifact, subject: Descriptor) -> Manifest:
-    """The manifest that ties `artifact` to `subject` (image specification 1.1, "guidelines for artifact usage")."""
+    """Return the manifest of `artifact` with its `subject` (image specification 1.1, "artifact usage")."""
     empty = Manifest(EMPTY_TYPE, EMPTY)
     content = Manifest(artifact.type, artifact.content)
     layer = Descriptor(artifact.type, content.digest, len(artifact.content), {TITLE: artifact.title})
@@ -76,52 +76,52 @@ def manifest_of(artifact: Artifact, subject: Descriptor) -> Manifest:
 
 def attach(
     artifacts: Sequence[Artifact], subject: Descriptor, repository: Repository, is_trusted: IsTrusted = trust_all
-) -> tuple[Attached, ...]:
-    """Attach every one of `artifacts` to `subject`; nothing is sent of those that are there.
+) -> tuple[Attachment, ...]:
+    """Attach each of `artifacts` to `subject`; nothing is sent of those that the registry has.
 
     `is_trusted` decides whether an attachment that says the same in other bytes replaces ours.
     """
-    known = _extended(repository, subject.digest)
-    return tuple(_attach(artifact, subject, repository, known, is_trusted) for artifact in artifacts)
+    listed = _extended(repository, subject.digest)
+    return tuple(_attach(artifact, subject, repository, listed, is_trusted) for artifact in artifacts)
 
 
 def _attach(
     artifact: Artifact,
     subject: Descriptor,
     repository: Repository,
-    known: Sequence[Descriptor],
+    listed: Sequence[Descriptor],
     is_trusted: IsTrusted,
-) -> Attached:
+) -> Attachment:
     manifest = manifest_of(artifact, subject)
-    same = (one for one in known if _same(one, artifact) and is_trusted(one, artifact))
-    if manifest.digest in {one.digest for one in known}:
-        return Attached(artifact.type, artifact.title, manifest.digest, new=False)
-    if there := next(same, None):
-        return Attached(artifact.type, artifact.title, there.digest, new=False, others=True)
+    equivalent = (entry for entry in listed if _same(entry, artifact) and is_trusted(entry, artifact))
+    if manifest.digest in {entry.digest for entry in listed}:
+        return Attachment(artifact.type, artifact.title, manifest.digest, new=False)
+    if entry := next(equivalent, None):
+        return Attachment(artifact.type, artifact.title, entry.digest, new=False, others=True)
     repository.put_blob(EMPTY)
     repository.put_blob(artifact.content)
-    answer = repository.put_manifest(manifest.digest, manifest)
-    if "OCI-Subject" not in answer.headers:
+    response = repository.put_manifest(manifest.digest, manifest)
+    if "OCI-Subject" not in response.headers:
         _note_in_tag(repository, subject.digest, manifest, artifact)
-    return Attached(artifact.type, artifact.title, manifest.digest, new=True)
+    return Attachment(artifact.type, artifact.title, manifest.digest, new=True)
 
 
 def _same(entry: Descriptor, artifact: Artifact) -> bool:
-    said = entry.annotations.get(FORM, ""), entry.annotations.get(EDITION, "")
-    return bool(artifact.form) and said == (artifact.form, artifact.edition)
+    marks = entry.annotations.get(FORM, ""), entry.annotations.get(EDITION, "")
+    return bool(artifact.form) and marks == (artifact.form, artifact.edition)
 
 
 def attachments(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
-    """What is attached to the image `digest`, by the referrers API or, where there is none, by the tag scheme."""
-    found = repository.referrers(digest)
-    return found if found is not None else _under_tag(repository, fallback_tag(digest))
+    """Return what is attached to the image `digest`, by the referrers API or else by the tag scheme."""
+    referrers = repository.referrers(digest)
+    return referrers if referrers is not None else _under_tag(repository, fallback_tag(digest))
 
 
 def _extended(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
-    """`attachments`, for who is going to add some: a list that is half noted in the registry is begun again."""
-    found = repository.referrers(digest)
-    if found is not None:
-        return found
+    """Return `attachments`, before some are added: a list that is half noted in the registry is begun again."""
+    referrers = repository.referrers(digest)
+    if referrers is not None:
+        return referrers
     listed = digest_under(fallback_tag(digest), repository)
     return _under_tag(repository, listed) if listed else ()
 
@@ -134,7 +134,7 @@ def _under_tag(repository: Repository, reference: str) -> tuple[Descriptor, ...]
 
 
 def content_of(repository: Repository, digest: str) -> bytes:
-    """The bytes of the attachment `digest`. Raises MalformedError for one that has none, or others than it says."""
+    """Return the bytes of the attachment `digest`. Raises MalformedError where it has none, or others than it says."""
     try:
         layers = repository.manifest(digest).layers()
         if not layers:
@@ -145,7 +145,7 @@ def content_of(repository: Repository, digest: str) -> bytes:
 
 
 def fallback_tag(digest: str) -> str:
-    """The tag under which registries without referrers list them (distribution specification 1.1)."""
+    """Return the tag under which registries without referrers list them (distribution specification 1.1)."""
     return digest.replace(":", "-")
 
 
@@ -160,16 +160,16 @@ def _note_in_tag(repository: Repository, digest: str, manifest: Manifest, artifa
     )
     with locking.hold("attach", f"attaching to {repository.ref}@{digest}"):
         for _ in range(5):
-            known = _extended(repository, digest)
-            if entry.digest in {one.digest for one in known}:
+            listed = _extended(repository, digest)
+            if entry.digest in {descriptor.digest for descriptor in listed}:
                 return
             body = {
                 "schemaVersion": 2,
                 "mediaType": OCI_INDEX,
-                "manifests": [one.as_json() for one in (*known, entry)],
+                "manifests": [descriptor.as_json() for descriptor in (*listed, entry)],
             }
             repository.put_manifest(fallback_tag(digest), Manifest(OCI_INDEX, canonical(body)))
-            if entry.digest in {one.digest for one in attachments(repository, digest)}:
+            if entry.digest in {descriptor.digest for descriptor in attachments(repository, digest)}:
                 return
     raise faults.BusyError(
         f"{repository.ref}: others keep rewriting the attachments of {digest}\npublish again when they have ended"

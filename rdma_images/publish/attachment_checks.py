@@ -1,4 +1,4 @@
-"""One check for each form of attachment. Anybody with push access may have written an attachment, in any form."""
+"""Check attachments, one check for each form. Anybody with push access may have written one, in any form."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -38,7 +38,7 @@ AttachmentCheck = Callable[[bytes, str, Collection[str]], Iterable[Finding]]
 
 
 def check_attachment(form: str, content: bytes | None, digest: str, allowed: Collection[str]) -> list[Finding]:
-    """The results for the attachment of one form; `content` is None where none is attached."""
+    """Return the results for the attachment of one form; `content` is None where none is attached."""
     if content is None:
         return [Finding(NAMES[form], False, "none attached")]
     try:
@@ -47,8 +47,8 @@ def check_attachment(form: str, content: bytes | None, digest: str, allowed: Col
         return [Finding(NAMES[form], False, "cannot be read: it does not have the form that is published here")]
 
 
-def allowed_red(report: bytes | None) -> frozenset[str]:
-    """The failed checks that the publisher allowed, by the attached report; none where it cannot be read."""
+def allowed_failures(report: bytes | None) -> frozenset[str]:
+    """Return the failed checks that the publisher allowed, by the attached report; none where it cannot be read."""
     try:
         return frozenset(statement.predicate(report or b"{}").get("allowedRed") or ())
     except _OTHER_FORM:
@@ -60,15 +60,15 @@ def _report(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[F
     if not _subject(content) == digest == report.digest:
         yield Finding("report", False, f"is about another image, {report.digest}")
         return
-    failed = {one.id for one in report.checks if one.outcome == "failed" and one.severity == "error"}
-    counted = {kind: sum(one.outcome == kind for one in report.checks) for kind in ("passed", "failed", "skipped")}
+    failed = {check.id for check in report.checks if check.outcome == "failed" and check.severity == "error"}
+    counted = {kind: sum(check.outcome == kind for check in report.checks) for kind in ("passed", "failed", "skipped")}
     counts = ", ".join(f"{number} {kind}" for kind, number in counted.items())
     detail = f"{counts}; measured {report.started} by suite {report.suite.removeprefix('sha256:')[:12]}"
     if excused := sorted(failed.intersection(allowed)):
         detail += f"; failed and allowed by the publisher: {', '.join(excused)}"
-    if left := sorted(failed.difference(allowed)):
-        detail += f"; failed: {', '.join(left)}"
-    yield Finding("report", not left, detail)
+    if unexcused := sorted(failed.difference(allowed)):
+        detail += f"; failed: {', '.join(unexcused)}"
+    yield Finding("report", not unexcused, detail)
     if report.rehearsal:
         yield Finding("rehearsal", False, f"stand-ins for {', '.join(report.rehearsal)}: do not deploy this image")
 
@@ -78,7 +78,7 @@ def _provenance(content: bytes, digest: str, allowed: Collection[str]) -> Iterat
     definition, details = predicate["buildDefinition"], predicate["runDetails"]
     programs = ", ".join(f"{name} {version}" for name, version in details["builder"]["version"].items())
     sources = definition["resolvedDependencies"]
-    commit = next((one["digest"]["gitCommit"][:12] for one in sources if "digest" in one), "")
+    commit = next((source["digest"]["gitCommit"][:12] for source in sources if "digest" in source), "")
     detail = f"built {details['metadata']['finishedOn']} with {programs or 'programs that it does not name'} "
     detail += f"from commit {commit}" if commit else "from an unknown commit"
     clean = definition["internalParameters"]["clean"] is True
@@ -100,10 +100,10 @@ def _bill(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Fi
 
 
 def _results(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Finding]:
-    for one in statement.predicate(content)["results"]:
-        where = f"{one['nodes']} x {one['instance']}" if one["instance"] else one["job"]
-        holds = _subject(content) == digest == one["digest"] and one["exit_code"] == 0
-        yield Finding("job result", holds, f"{where}: {one['sentence']}; {one['time']}")
+    for result in statement.predicate(content)["results"]:
+        where = f"{result['nodes']} x {result['instance']}" if result["instance"] else result["job"]
+        holds = _subject(content) == digest == result["digest"] and result["exit_code"] == 0
+        yield Finding("job result", holds, f"{where}: {result['sentence']}; {result['time']}")
 
 
 _CHECKS: dict[str, AttachmentCheck] = {
@@ -116,6 +116,6 @@ _CHECKS: dict[str, AttachmentCheck] = {
 
 
 def _subject(content: bytes) -> str:
-    """The digest that a statement is about."""
-    found = json.loads(content)["subject"][0]["digest"]
-    return f"sha256:{found['sha256']}"
+    """Return the digest that a statement is about."""
+    digest = json.loads(content)["subject"][0]["digest"]
+    return f"sha256:{digest['sha256']}"

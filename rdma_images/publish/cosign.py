@@ -1,7 +1,7 @@
-"""cosign: signatures and signed statements, made and looked at.
+"""Make and check signatures and signed statements with cosign.
 
-cosign is found on the PATH; where it is not, Debian's package is unpacked into the state folder. From 2.4 on to 3, each
-version reads what the others wrote here: signatures are kept as cosign 2 keeps them.
+cosign is looked up on the PATH; where it is not there, Debian's package is unpacked into the state folder. From 2.4 on
+to 3, each version reads what the others wrote here: signatures are kept as cosign 2 keeps them.
 """
 
 import base64
@@ -24,7 +24,7 @@ from rdma_images.core.paths import state_folder
 from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import unpacked
 from rdma_images.publish import statement
-from rdma_images.publish.keys import KEYLESS, Signer, Trust, own_identity
+from rdma_images.publish.keys import KEYLESS, Signer, Trust, ci_identity
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import is_loopback
@@ -41,14 +41,14 @@ _VARIABLE = "RDMA_IMAGES_LOGIN"
 
 
 @dataclass(frozen=True)
-class Program:
-    """cosign itself. `bundles`: it can keep signatures as Sigstore bundles (2.6 on), and does by itself from 3 on."""
+class CosignProgram:
+    """The cosign program. `bundles`: it can write Sigstore bundles (2.6 on), the default from 3 on."""
 
     path: Path
     bundles: bool
 
     def arguments(self, verb: str) -> list[str]:
-        """What keeps it to signatures that every version reads, and to services that are named.
+        """Return the options that keep it to signatures every version reads, and to services that are named.
 
         Once an image has a bundle, whoever made it, cosign 3 looks at bundles alone unless a switch forbids it.
         """
@@ -59,9 +59,9 @@ class Program:
 
 
 class Cosign:
-    """cosign for one registry, whose login it is handed without a file."""
+    """cosign for one registry, whose login it gets without a file."""
 
-    def __init__(self, program: Program, host: str, login: Login | None) -> None:
+    def __init__(self, program: CosignProgram, host: str, login: Login | None) -> None:
         self.program = program
         self._login = login
         self._host = host
@@ -81,9 +81,9 @@ class Cosign:
 
     @contextmanager
     def trust(self, signer: Signer) -> Iterator[Trust | None]:
-        """The trust that covers `signer` itself; None for a keyless one whose identity is unknown."""
+        """Yield the trust that covers `signer` itself; None for a keyless one whose identity is unknown."""
         if signer.key == KEYLESS:
-            yield own_identity()
+            yield ci_identity()
             return
         with tempfile.NamedTemporaryFile("w", suffix=".pub", encoding="utf-8") as file:
             file.write(self._run("public-key", "--key", signer.key))
@@ -91,72 +91,74 @@ class Cosign:
             yield Trust(key=file.name)
 
     def verified(self, ref: str, trust: Trust) -> bool:
-        """Whether `ref` carries a signature that `trust` made. Raises PublishError where cosign fails."""
+        """Return whether `ref` carries a signature that `trust` made. Raises PublishError where cosign fails."""
         return self._ask("verify", *trust.arguments(), ref) is not None
 
     def statements(self, ref: str, trust: Trust, predicate_type: str) -> list[dict[str, Any]]:
-        """The statements of one type on `ref` that `trust` signed."""
+        """Return the statements of one type on `ref` that `trust` signed."""
         output = self._ask("verify-attestation", *trust.arguments(), "--type", predicate_type, ref)
         return [] if output is None else list(_payloads(output))
 
     def attested(self, ref: str, trust: Trust, predicate_type: str, content: bytes) -> bool:
-        """Whether `trust` signed on `ref` just what `content` says, an attachment that anybody may have written."""
+        """Return whether `trust` signed on `ref` just what the attachment `content` says."""
         try:
-            said = statement.predicate(content)
+            predicate = statement.predicate(content)
         except (ValueError, KeyError, TypeError):
             return False
-        return said in [one["predicate"] for one in self.statements(ref, trust, predicate_type)]
+        return predicate in [signed["predicate"] for signed in self.statements(ref, trust, predicate_type)]
 
     def _ask(self, verb: str, *arguments: str) -> str | None:
-        """Standard output, or None where cosign found no signature that counts."""
+        """Return standard output, or None where cosign sees no signature that counts."""
         try:
             return self._run(verb, *self._loopback, *arguments)
-        except _NothingFound:
+        except _NoSignatureError:
             return None
 
     def _run(self, verb: str, *arguments: str) -> str:
         with environment(self._host, self._login) as environ:
             command = [str(self.program.path), verb, *self.program.arguments(verb), *arguments]
             try:
-                done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=_LIMIT, check=False)
+                process = subprocess.run(
+                    command, env=environ, capture_output=True, text=True, timeout=_LIMIT, check=False
+                )
             except subprocess.TimeoutExpired:
                 raise faults.BusyError(
                     f"cosign {verb} for {arguments[-1]} took more than {_LIMIT} s\ncheck the connection to the registry"
                 ) from None
-        if done.returncode == 0:
-            return done.stdout
+        if process.returncode == 0:
+            return process.stdout
         secrets = self._login.secrets() if self._login else ()
-        raise _fault(verb, arguments[-1], faults.masked(done.stderr, secrets))
+        raise _fault(verb, arguments[-1], faults.mask_secrets(process.stderr, secrets))
 
 
-class _NothingFound(faults.PublishError):
+class _NoSignatureError(faults.PublishError):
     """cosign did its work, and there is no signature that counts."""
 
 
 def _fault(verb: str, ref: str, output: str) -> faults.PublishError:
-    """cosign's complaint as a sentence: its line with the error, or what it said at all but warnings."""
+    """Return cosign's complaint as an error: its line with the error, or what it printed at all but warnings."""
     lines = [line.strip() for line in output.splitlines()]
     errors = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
     others = [line for line in lines if line and not line.startswith(("main.go", "WARNING", "Flag --"))]
-    said = next(iter(errors + others), "no reason given")
+    reason = next(iter(errors + others), "no reason given")
     lowered = output.lower()
     if verb.startswith("verify") and re.search(
         r"no (matching )?(signatures|attestations)|none of the attestations", lowered
     ):
-        return _NothingFound(f"{ref}: {said}")
+        return _NoSignatureError(f"{ref}: {reason}")
     if "decrypt" in lowered or "password" in lowered:
-        return faults.UnauthorizedError(f"cosign cannot open the key ({said})\nset COSIGN_PASSWORD")
+        return faults.UnauthorizedError(f"cosign cannot open the key ({reason})\nset COSIGN_PASSWORD")
     if re.search(r"\b(50[0234]|429)\b|connection refused|connection reset|eof", lowered):
         return faults.BusyError(
-            f"cosign {verb} for {ref} was cut off: {said}\ntry again, and check the connection to the registry"
+            f"cosign {verb} for {ref} was cut off: {reason}\ntry again, and check the connection to the registry"
         )
     return faults.PublishError(
-        f"cosign {verb} for {ref} failed: {said}\ncheck the key, the identity and the right to push"
+        f"cosign {verb} for {ref} failed: {reason}\ncheck the key, the identity and the right to push"
     )
 
 
 def _payloads(output: str) -> Iterator[dict[str, Any]]:
-    """The statements in cosign's envelopes, one JSON object a line."""
+    """Yield the statements in cosign's envelopes, one JSON object a line."""
     for line in output.splitlines():
         if line.strip():
             yield json.loads(base64.b64decode(json.loads(line)["payload"]))
@@ -164,7 +166,7 @@ def _payloads(output: str) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def environment(host: str, login: Login | None) -> Iterator[Mapping[str, str]]:
-    """The environment of a cosign process.
+    """Yield the environment of a cosign process.
 
     cosign takes logins from docker's config only. The config made here names a credential helper, and the helper
     prints what the environment of this one process holds: no secret reaches a disk or a command line.
@@ -179,12 +181,12 @@ def environment(host: str, login: Login | None) -> Iterator[Mapping[str, str]]:
             helper.write_text(f'#!/bin/sh\nprintf %s "${_VARIABLE}"\n', encoding="utf-8")
             helper.chmod(0o700)
             environ["PATH"] = f"{name}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-            environ[_VARIABLE] = json.dumps({"ServerURL": host, **_pair(login)})
+            environ[_VARIABLE] = json.dumps({"ServerURL": host, **_helper_answer(login)})
         yield environ
 
 
-def _pair(login: Login) -> dict[str, str]:
-    """A login as a credential helper answers it."""
+def _helper_answer(login: Login) -> dict[str, str]:
+    """Return a login as a credential helper answers it."""
     if login.identity_token:
         return {"Username": "<token>", "Secret": login.identity_token}
     if login.bearer:
@@ -192,32 +194,34 @@ def _pair(login: Login) -> dict[str, str]:
     return {"Username": login.username, "Secret": login.password}
 
 
-def program(progress: Progress = silent) -> Program:
-    """cosign itself. Raises RdmaImagesError with what to install where there is none, or one before 2.4."""
-    if found := shutil.which("cosign"):
-        path = Path(found)
+def find_program(progress: Progress = silent) -> CosignProgram:
+    """Return cosign. Raises RdmaImagesError with what to install where there is none, or one before 2.4."""
+    if on_path := shutil.which("cosign"):
+        path = Path(on_path)
     elif sys.platform == "linux" and shutil.which("apt-get"):
         path = unpacked.fetch(["cosign"], _SUITE, state_folder() / "cosign", progress) / "usr" / "bin" / "cosign"
     else:
         raise RdmaImagesError(f"there is no cosign on the PATH\n{_INSTALL}")
-    return _looked_at(path)
+    return _inspect_program(path)
 
 
 @functools.cache
-def _looked_at(path: Path) -> Program:
-    """What the cosign at `path` can do, by its own help: distributions build it without the number of its version."""
+def _inspect_program(path: Path) -> CosignProgram:
+    """Return what the cosign at `path` can do, by its own help: distributions build it without its version number."""
     # Of cosign 2.4 and 2.6, by the documentation of its tags v2.3.0 to v3.1.2.
-    if "--trusted-root" not in _said(path, "verify-blob", "--help"):
-        version = re.search(r"GitVersion:\s*(\S+)", _said(path, "version"))
-        said = version[1] if version else "it says none"
-        raise RdmaImagesError(f"{path} is older than cosign 2.4, or no cosign at all (its version: {said})\n{_INSTALL}")
-    return Program(path, "--use-signing-config" in _said(path, "sign", "--help"))
+    if "--trusted-root" not in _program_output(path, "verify-blob", "--help"):
+        version = re.search(r"GitVersion:\s*(\S+)", _program_output(path, "version"))
+        described = version[1] if version else "it says none"
+        raise RdmaImagesError(
+            f"{path} is older than cosign 2.4, or no cosign at all (its version: {described})\n{_INSTALL}"
+        )
+    return CosignProgram(path, "--use-signing-config" in _program_output(path, "sign", "--help"))
 
 
-def _said(path: Path, *arguments: str) -> str:
-    """What a program prints for `arguments`, on either output. Raises RdmaImagesError where it does not run."""
+def _program_output(path: Path, *arguments: str) -> str:
+    """Return what a program prints for `arguments`, on either output. Raises RdmaImagesError where it does not run."""
     try:
-        done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=_LIMIT, check=False)
+        process = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=_LIMIT, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RdmaImagesError(f"{path} does not run: {error}\n{_INSTALL}") from None
-    return done.stdout + done.stderr
+    return process.stdout + process.stderr

@@ -24,11 +24,11 @@ class Destination:
     connection: Connection = field(repr=False)
 
     def repository(self, target: str) -> Repository:
-        """The repository of a target."""
+        """Return the repository of a target."""
         return Repository(self.connection, self.kind.repository(target))
 
 
-def destination(name: str, registry: Registry) -> Destination:
+def open_destination(name: str, registry: Registry) -> Destination:
     """Open a registry. Asks the control plane for its host where only that knows it."""
     kind = open_kind(registry)
     return Destination(
@@ -40,25 +40,28 @@ def destination(name: str, registry: Registry) -> Destination:
     )
 
 
-def unwanted(manifest: Manifest, compression: Compression) -> tuple[str, ...]:
-    """The media types of layers that the registry's users cannot pull."""
+def unsupported_types(manifest: Manifest, compression: Compression) -> tuple[str, ...]:
+    """Return the media types of layers that the registry's users cannot pull."""
     if compression == "any":
         return ()
-    return tuple(sorted({one.media_type for one in manifest.layers() if not one.media_type.endswith(compression)}))
+    return tuple(
+        sorted({layer.media_type for layer in manifest.layers() if not layer.media_type.endswith(compression)})
+    )
 
 
-def layers_repository(place: str) -> Repository:
-    """Where wheels' layers are kept: a registry of registries.yaml by its name, or HOST/REPOSITORY.
+def layers_repository(name_or_address: str) -> Repository:
+    """Return the repository of the wheels' layers: by a name in registries.yaml, or as HOST/REPOSITORY.
 
     Raises RefusedError for what is neither.
     """
-    known = registries.known()
-    if place in known.registries:
-        return destination(place, known.registries[place]).repository(LAYERS)
-    host, _, name = place.partition("/")
+    configured = registries.load_if_present()
+    if name_or_address in configured.registries:
+        return open_destination(name_or_address, configured.registries[name_or_address]).repository(LAYERS)
+    host, _, name = name_or_address.partition("/")
     if not HOST.fullmatch(host) or not registries.NAME.fullmatch(name):
         raise RefusedError(
-            f"--cache-layers {place}: no registry of registries.yaml has this name, and it is not HOST/REPOSITORY\n"
+            f"--cache-layers {name_or_address}: no registry of registries.yaml has this name, "
+            "and it is not HOST/REPOSITORY\n"
             "write ghcr.io/team/wheel-layers, say"
         )
-    return Repository(destination(host, known.of_host(host)).connection, name)
+    return Repository(open_destination(host, configured.of_host(host)).connection, name)

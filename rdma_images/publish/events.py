@@ -1,4 +1,4 @@
-"""docker's push as a stream of events: what each says of a layer, and the errors that it hides among them."""
+"""Read docker's push as a stream of events: what each says of a layer, and the errors among them."""
 
 import re
 from dataclasses import dataclass, field
@@ -8,15 +8,15 @@ from rdma_images.registry import faults
 
 LayerState = Literal["waiting", "pushing", "pushed", "mounted", "there"]
 
-_DONE: dict[str, LayerState] = {"Pushed": "pushed", "Layer already exists": "there"}
+_DONE: dict[str, LayerState] = {"PushResult": "pushed", "LayerProgress already exists": "there"}
 _DIGEST = re.compile(r": digest: (sha256:[0-9a-f]{64}) size: \d+")
 # docker asks for a thing before it sends it (containerd's pusher).
-_ASKED = re.compile(r"HEAD request to \S+?/((?:blobs|manifests)/[^\s/?]+): 500\b")
+_FAILED_REQUEST = re.compile(r"HEAD request to \S+?/((?:blobs|manifests)/[^\s/?]+): 500\b")
 _STATUS = re.compile(r"(?:status(?: code)?(?: from \S+ request to \S+)?:?|: ) ?(\d{3})\b")
 
 
 @dataclass
-class Layer:
+class LayerProgress:
     """One layer on its way. `id` is how docker shortens its digest; sizes in bytes, of what goes over the wire."""
 
     id: str
@@ -26,32 +26,32 @@ class Layer:
 
 
 @dataclass
-class Push:
-    """All that the events of one push have said so far."""
+class PushProgress:
+    """The state of one push, from its events so far."""
 
-    layers: dict[str, Layer] = field(default_factory=dict)
+    layers: dict[str, LayerProgress] = field(default_factory=dict)
     digest: str | None = None  # what docker says it has pushed
 
     def sent(self) -> int:
-        """Bytes gone so far."""
+        """Return the bytes sent so far."""
         return sum(layer.current for layer in self.layers.values())
 
     def snapshot(self) -> tuple[int, tuple[LayerState, ...]]:
-        """What changes when something moves: a push in which this stands still has stalled, whatever docker repeats."""
+        """Return what changes when something moves; while it stays the same, the push has stalled."""
         return self.sent(), tuple(layer.state for layer in self.layers.values())
 
     def take(self, event: dict[str, Any], host: str, subject: str) -> None:
-        """Note one event. Raises the PublishError that the event carries."""
+        """Take one event. Raises the PublishError that the event carries."""
         if "error" in event or "errorDetail" in event:
             detail = event.get("errorDetail") or {}
-            raise fault(host, subject, str(event.get("error") or detail.get("message") or "docker gives no reason"))
+            raise error_of(host, subject, str(event.get("error") or detail.get("message") or "docker gives no reason"))
         status = str(event.get("status", ""))
-        if found := _DIGEST.search(status):
-            self.digest = found[1]
-        name = event.get("id")
-        if not name:
+        if digest := _DIGEST.search(status):
+            self.digest = digest[1]
+        layer_id = event.get("id")
+        if not layer_id:
             return
-        layer = self.layers.setdefault(name, Layer(name))
+        layer = self.layers.setdefault(layer_id, LayerProgress(layer_id))
         detail = event.get("progressDetail") or {}
         layer.current = max(layer.current, int(detail.get("current") or 0))
         layer.total = max(layer.total, int(detail.get("total") or 0))
@@ -110,21 +110,21 @@ _STATUSES: dict[int, type[faults.PublishError]] = {
 }
 
 
-def fault(host: str, subject: str, text: str) -> faults.PublishError:
-    """The error text of a push as the fault it is."""
+def error_of(host: str, subject: str, text: str) -> faults.PublishError:
+    """Return the PublishError that the error text of a push stands for."""
     lowered = text.lower()
-    said = faults.masked(" ".join(text.split()))[:400]
-    for word, kind, meaning in _WORDS:
+    shown = faults.mask_secrets(" ".join(text.split()))[:400]
+    for word, error_class, meaning in _WORDS:
         if word in lowered:
-            return kind(f"{host}: {subject} was not pushed: {meaning} ({said})\n{_FIXES[kind]}")
+            return error_class(f"{host}: {subject} was not pushed: {meaning} ({shown})\n{_FIXES[error_class]}")
     for status in map(int, _STATUS.findall(text)):
         if status == 500:
             # A registry out of disk says no more than that (docker-registry 2.8).
-            why = "the registry itself fails, as with a full disk"
-            asked = _ASKED.search(text)
+            reason = "the registry itself fails, as with a full disk"
+            failed = _FAILED_REQUEST.search(text)
             return faults.InternalError(
-                f"{host}: {subject} was not pushed: {why} ({said})\nlook into its log", asked[1] if asked else ""
+                f"{host}: {subject} was not pushed: {reason} ({shown})\nlook into its log", failed[1] if failed else ""
             )
-        if kind_of := _STATUSES.get(status):
-            return kind_of(f"{host}: {subject} was not pushed ({said})\n{_FIXES[kind_of]}")
-    return faults.PublishError(f"{host}: {subject} was not pushed ({said})\n{_OTHER}")
+        if error_type := _STATUSES.get(status):
+            return error_type(f"{host}: {subject} was not pushed ({shown})\n{_FIXES[error_type]}")
+    return faults.PublishError(f"{host}: {subject} was not pushed ({shown})\n{_OTHER}")

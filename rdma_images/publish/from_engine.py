@@ -1,4 +1,4 @@
-"""What lies in an engine of an image, read blob by blob: its manifest, or one that has to be sent once more."""
+"""Read an image's blobs from an engine: its manifest, or a blob that has to be sent once more."""
 
 import io
 import json
@@ -20,21 +20,21 @@ _SMALL = 1 << 20  # bytes: a manifest is smaller, nearly every layer larger
 
 
 def manifest(engine: Engine, digest: str) -> Manifest:
-    """The manifest of the image `digest`.
+    """Return the manifest of the image `digest`. Raises MissingError when the engine does not have it.
 
     No call of Docker's API before 1.48 tells it, so the image is saved and all but the manifest is dropped: seconds
-    for gigabytes, which is why only who needs to know asks. Raises MissingError when the engine does not have it.
+    for gigabytes, so callers ask only where they need it.
     """
     with _saved(engine, digest) as files:
         for member, file in files:
-            if member.size < _SMALL and (found := Manifest("", file.read())).digest == digest:
-                return Manifest(str(json.loads(found.raw).get("mediaType", "")), found.raw)
+            if member.size < _SMALL and (candidate := Manifest("", file.read())).digest == digest:
+                return Manifest(str(json.loads(candidate.raw).get("mediaType", "")), candidate.raw)
     raise faults.MissingError(f"the engine saves {digest} without its manifest\nbuild it again")
 
 
 @contextmanager
 def blob(engine: Engine, image: str, digest: str) -> Iterator[IO[bytes]]:
-    """The blob `digest` of the image `image`, as a file. Raises MissingError when the engine does not have it."""
+    """Yield the blob `digest` of the image `image`, as a file. Raises MissingError when the engine does not have it."""
     with tempfile.TemporaryFile() as copy:
         if not _copied(engine, image, digest, copy):
             raise faults.MissingError(f"the engine saves {image} without its {digest}\nbuild it again")
@@ -53,7 +53,7 @@ def _copied(engine: Engine, image: str, digest: str, into: IO[bytes]) -> bool:
 
 @contextmanager
 def _saved(engine: Engine, digest: str) -> Iterator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]]:
-    """The files of the image `digest` as it is saved, each to be read before the next is asked for."""
+    """Yield the files of the image `digest` as it is saved, each to be read before the next is asked for."""
     client = docker.APIClient(base_url=engine.host)
     try:
         saved = io.BufferedReader(Chunks(client.get_image(digest, chunk_size=CHUNK)), CHUNK)

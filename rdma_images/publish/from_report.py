@@ -1,4 +1,4 @@
-"""What the probes measured inside an image, out of its report."""
+"""Read from a report what the probes measured inside an image."""
 
 import re
 from collections.abc import Iterator
@@ -14,22 +14,22 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def revision(report: Report) -> str:
-    """The commit that the image's own label names; empty where it names none."""
+    """Return the commit that the image's own label names; empty where it names none."""
     return report.facts.subject.labels.get(REVISION, "") if report.facts else ""
 
 
 def platform(report: Report) -> str:
-    """The platform of the image that was validated, without its variant; empty where the report does not say."""
+    """Return the platform of the validated image, without its variant; empty where the report does not say."""
     return "/".join(report.facts.subject.platform.split("/")[:2]) if report.facts else ""
 
 
-def is_commit(found: str) -> bool:
-    """Whether a revision is a commit alone: with "-dirty" behind it, uncommitted files went in."""
-    return _COMMIT.fullmatch(found) is not None
+def is_commit(text: str) -> bool:
+    """Return whether a revision is a commit alone: with "-dirty" behind it, uncommitted files went in."""
+    return _COMMIT.fullmatch(text) is not None
 
 
 def versions(report: Report) -> dict[str, str]:
-    """Component -> version, as far as it can be measured inside.
+    """Return component -> version, as far as it can be measured inside.
 
     Where there is no torch, NCCL's one library says which it is, and of CUDA the major: the rest of its CUDA is what
     NVIDIA compiled it with.
@@ -37,19 +37,19 @@ def versions(report: Report) -> dict[str, str]:
     if report.facts is None:
         return {}
     measured = report.facts.measured
-    found = dict(_of_torch(report.facts) if measured.torch else _of_nccl(measured))
+    by_component = dict(_torch_versions(report.facts) if measured.torch else _nccl_versions(measured))
     if measured.system and measured.system.python:
-        found["python"] = measured.system.python
-    if plugin := _of_package(measured, "libnccl-ofi"):
-        found[aws_ofi_nccl.NAME] = plugin
+        by_component["python"] = measured.system.python
+    if plugin := _package_version(measured, "libnccl-ofi"):
+        by_component[aws_ofi_nccl.NAME] = plugin
     release = measured.system.os if measured.system else {}
     if release.get("ID"):
-        found["base"] = f"{release['ID']}{release.get('VERSION_ID', '')}"
-    return found
+        by_component["base"] = f"{release['ID']}{release.get('VERSION_ID', '')}"
+    return by_component
 
 
-def _of_torch(case: Case) -> Iterator[tuple[str, str]]:
-    """What importing torch showed."""
+def _torch_versions(case: Case) -> Iterator[tuple[str, str]]:
+    """Yield the versions that importing torch showed."""
     if torch := case.measured.torch:
         yield "pytorch", torch.version.partition("+")[0]
         if torch.cuda:
@@ -58,16 +58,16 @@ def _of_torch(case: Case) -> Iterator[tuple[str, str]]:
         yield "nccl", nccl.version
 
 
-def _of_nccl(measured: Measured) -> Iterator[tuple[str, str]]:
-    """What the banner of libnccl says, "2.30.7+cuda13.3"; nothing where there are several, or none."""
+def _nccl_versions(measured: Measured) -> Iterator[tuple[str, str]]:
+    """Yield what the banner of the one libnccl says, "2.30.7+cuda13.3"."""
     libraries = list(measured.tree.libraries.nccl.values()) if measured.tree else []
     if len(libraries) == 1 and libraries[0].cuda:
         yield "nccl", libraries[0].version
         yield "cuda", libraries[0].cuda.partition(".")[0]
 
 
-def _of_package(measured: Measured, name: str) -> str:
-    """The upstream version of a distribution's package, "1.21.1" of 1.21.1-1; empty where it is not installed."""
+def _package_version(measured: Measured, name: str) -> str:
+    """Return a package's upstream version, "1.21.1" of 1.21.1-1; empty where it is not installed."""
     packages = measured.packages
     installed = {**packages.rpm, **packages.dpkg} if packages else {}
     upstream = _UPSTREAM.match(installed.get(name, ""))

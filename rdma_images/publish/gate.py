@@ -15,49 +15,57 @@ COMMITTED = "source.committed"
 
 
 @dataclass(frozen=True)
-class Passed:
-    """An image that may be published, with the failed checks that the user allowed by name."""
+class Approval:
+    """The approval of an image, with the failed checks that the user allowed by name."""
 
     allowed_red: tuple[str, ...] = ()
 
 
-def check(build: Build, report: Report | None, suite: str, allow_red: Sequence[str] = ()) -> Passed:
-    """Raise RefusedError, with what to do, unless `report` validates `build`.
+def approve(build: Build, report: Report | None, suite: str, allow_red: Sequence[str] = ()) -> Approval:
+    """Return the approval of `build`.
 
-    `suite` is the digest of the validators as they are now. Each id in `allow_red` must be a failed check of
-    some report (`check_exceptions`): an exception that no image needs is a mistake.
+    Args:
+        suite: The digest of the validators as they are now.
+        allow_red: Ids of checks that may fail; each must be a failed check of some report (`check_exceptions`).
+
+    Raises:
+        RefusedError: `report` does not validate `build`; the error says what to do.
     """
-    again = f"\nrun `{COMMAND} validate`, then publish again"
+    retry_advice = f"\nrun `{COMMAND} validate`, then publish again"
     if report is None:
-        raise RefusedError(f"{build.image_id} was never validated{again}")
+        raise RefusedError(f"{build.image_id} was never validated{retry_advice}")
     if report.digest != build.digest:
         raise RefusedError(
-            f"{build.image_id}: the report is about {report.digest}, but {build.digest} would be published{again}"
+            f"{build.image_id}: the report is about {report.digest}, but {build.digest} would be published"
+            f"{retry_advice}"
         )
     if report.suite != suite:
-        raise RefusedError(f"{build.image_id} was validated by another suite than today's{again}")
-    if not any(one.outcome == "passed" for one in report.checks):
-        raise RefusedError(f"{build.image_id}: no check passed in its report{again}")
+        raise RefusedError(f"{build.image_id} was validated by another suite than today's{retry_advice}")
+    if not any(check.outcome == "passed" for check in report.checks):
+        raise RefusedError(f"{build.image_id}: no check passed in its report{retry_advice}")
     if set(report.rehearsal) != set(build.rehearsal):
-        raise RefusedError(f"{build.image_id}: build and report name different stand-ins{again}")
+        raise RefusedError(f"{build.image_id}: build and report name different stand-ins{retry_advice}")
     failed = _failed(report)
-    left = [one for one in failed if one.id not in allow_red]
-    if left:
-        listed = "; ".join(f"{one.id}: {one.title}{f' (found {one.found})' if one.found else ''}" for one in left)
-        fix = left[0].fix or "fix what the check reports"
-        raise RefusedError(
-            f"{build.image_id} has failed checks: {listed}\n{fix}; or allow each by name: --allow-red {left[0].id}"
+    unexcused = [failure for failure in failed if failure.id not in allow_red]
+    if unexcused:
+        listed = "; ".join(
+            f"{failure.id}: {failure.title}{f' (found {failure.found})' if failure.found else ''}"
+            for failure in unexcused
         )
-    return Passed(tuple(sorted({one.id for one in failed})))
+        fix = unexcused[0].fix or "fix what the check reports"
+        raise RefusedError(
+            f"{build.image_id} has failed checks: {listed}\n{fix}; or allow each by name: --allow-red {unexcused[0].id}"
+        )
+    return Approval(tuple(sorted({failure.id for failure in failed})))
 
 
 def check_exceptions(reports: Sequence[Report], allow_red: Sequence[str]) -> None:
-    """Raise RefusedError for an exception that is no failed check of any report."""
-    failed = {one.id for report in reports for one in _failed(report)}
-    for name in allow_red:
-        if name not in failed:
-            known = near(name, sorted(failed)) if failed else "no check failed"
-            raise RefusedError(f"--allow-red {name}: no such failed check\n{known}")
+    """Raise RefusedError for an exception that is no failed check of any report: it is a mistake."""
+    failed = {check.id for report in reports for check in _failed(report)}
+    for check_id in allow_red:
+        if check_id not in failed:
+            suggestion = near(check_id, sorted(failed)) if failed else "no check failed"
+            raise RefusedError(f"--allow-red {check_id}: no such failed check\n{suggestion}")
 
 
 def check_place(build: Build, host: str) -> None:
@@ -70,20 +78,20 @@ def check_place(build: Build, host: str) -> None:
 
 
 def _failed(report: Report) -> tuple[Check, ...]:
-    """The failed checks of the report, and the gate's own."""
-    failed = tuple(one for one in report.checks if one.outcome == "failed" and one.severity == "error")
-    made_from = revision(report)
-    return failed if is_commit(made_from) else (*failed, _uncommitted(made_from))
+    """Return the failed checks of the report, and the gate's own."""
+    failed = tuple(check for check in report.checks if check.outcome == "failed" and check.severity == "error")
+    commit = revision(report)
+    return failed if is_commit(commit) else (*failed, _uncommitted(commit))
 
 
-def _uncommitted(made_from: str) -> Check:
-    """The check of the gate itself: sources that are in no commit cannot be looked up."""
+def _uncommitted(commit: str) -> Check:
+    """Return the gate's own failed check: sources that are in no commit cannot be looked up."""
     return Check(
         id=COMMITTED,
         title="it is made from committed sources alone",
         tier="static",
         severity="error",
         outcome="failed",
-        found=made_from or "no commit",
+        found=commit or "no commit",
         fix="commit the sources and build again",
     )

@@ -1,4 +1,4 @@
-"""Who signs, and which signer is trusted: a key file, a key of a key service, or the identity of a CI job."""
+"""Keys and identities: who signs, and which signer is trusted."""
 
 import os
 import re
@@ -25,16 +25,16 @@ class Signer:
     key: str
 
     def arguments(self) -> list[str]:
-        """For `cosign sign` and `cosign attest`. With a key, nothing goes to the public log."""
+        """Return the options of `cosign sign` and `cosign attest`. With a key, nothing goes to the public log."""
         if self.key == KEYLESS:
             return ["--yes"]
         return ["--yes", "--key", self.key, "--tlog-upload=false"]
 
 
-def signer(key: str) -> Signer | None:
-    """How to sign, as typed; None for nothing at all. Raises RefusedError for a key file that is not there."""
+def parse_signer(key: str) -> Signer | None:
+    """Return the signer that --sign names; None for nothing. Raises RefusedError for a key file that is not there."""
     if key and key != KEYLESS:
-        _check_key("--sign", key)
+        _require_key_file("--sign", key)
     return Signer(key) if key else None
 
 
@@ -47,7 +47,7 @@ class Trust:
     issuer: str | None = None
 
     def arguments(self) -> list[str]:
-        """For `cosign verify` and `cosign verify-attestation`. Without the flag, cosign wants the network for a key."""
+        """Return the options of `cosign verify`. Without the flag, cosign wants the network for a key."""
         if self.key is not None:
             return ["--key", self.key, "--insecure-ignore-tlog"]
         return ["--certificate-identity-regexp", self.identity or "", "--certificate-oidc-issuer", self.issuer or ""]
@@ -56,8 +56,8 @@ class Trust:
         return f"the key {self.key}" if self.key else f"{self.identity} ({self.issuer})"
 
 
-def trust(key: str, identity: str, issuer: str) -> Trust | None:
-    """The trusted signer, as typed; None where none is named.
+def parse_trust(key: str, identity: str, issuer: str) -> Trust | None:
+    """Return the trusted signer that the options name; None where they name none.
 
     Raises RefusedError for half an identity, and for a key file that is not there.
     """
@@ -66,11 +66,11 @@ def trust(key: str, identity: str, issuer: str) -> Trust | None:
     if bool(identity) != bool(issuer):
         raise RefusedError("--identity and --issuer belong together\ngive both")
     if key:
-        _check_key("--key", key)
+        _require_key_file("--key", key)
     return Trust(key or None, identity or None, issuer or None) if key or identity else None
 
 
-def _check_key(option: str, key: str) -> None:
+def _require_key_file(option: str, key: str) -> None:
     """Raise RefusedError for a key file that is not there, before anything is asked of a registry."""
     if _REFERENCE.match(key):
         return
@@ -81,20 +81,20 @@ def _check_key(option: str, key: str) -> None:
         raise RefusedError(f"{option} {key}: no such file\nname a key file, or a key service's reference (awskms://…)")
 
 
-def own_identity(environ: Mapping[str, str] = os.environ) -> Trust | None:
-    """Who a keyless signer is: in a job of GitHub Actions, a workflow of this repository at this ref; else unknown.
+def ci_identity(environ: Mapping[str, str] = os.environ) -> Trust | None:
+    """Return who a keyless signer is: in a job of GitHub Actions, a workflow of this repository at this ref; else None.
 
     The variables are GitHub's default ones; the name in the certificate is the workflow's address at its ref
     (docs.sigstore.dev/fulcio/oidc-in-fulcio).
     """
-    names = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_REF")
-    server, repository, ref = (re.escape(environ.get(name, "")) for name in names)
+    variables = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_REF")
+    server, repository, ref = (re.escape(environ.get(name, "")) for name in variables)
     if environ.get("GITHUB_ACTIONS") != "true" or not (server and repository and ref):
         return None
     identity = rf"^{server}/{repository}/\.github/workflows/[^@]+@{ref}$"
     return Trust(identity=identity, issuer=_GITHUB)
 
 
-def name_of(key: str) -> str:
-    """What a key is called in a publication: its reference, or the file's name without its folder."""
+def key_label(key: str) -> str:
+    """Return what a key is called in a publication: its reference, or the file's name without its folder."""
     return key if "://" in key or key == KEYLESS else Path(key).name

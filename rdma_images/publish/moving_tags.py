@@ -1,4 +1,4 @@
-"""Short tags: they move when all is there, and never back to an image that is older than the one they lead to."""
+"""Move short tags when everything has arrived, and never back to an image older than the current one."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -11,21 +11,21 @@ from rdma_images.registry.client import Repository
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-def move(names: Iterable[str], digest: str, repository: Repository, say: Progress) -> tuple[str, ...]:
-    """Point each of `names` to the image or index `digest` of the repository; those of them that lead there now.
+def advance_tags(names: Iterable[str], digest: str, repository: Repository, say: Progress) -> tuple[str, ...]:
+    """Point each of `names` to the image or index `digest` of the repository; return those that lead there now.
 
-    One that leads to what was made of later sources stays, and `say` gets a line: a run that was repeated, or a
+    A tag that leads to what was made of later sources stays, and `say` gets a line: a run that was repeated, or a
     release of an old commit, does not take a tag back.
     """
-    return tuple(name for name in names if _move(name, digest, repository, say))
+    return tuple(name for name in names if _advance_tag(name, digest, repository, say))
 
 
-def _move(name: str, digest: str, repository: Repository, say: Progress) -> bool:
+def _advance_tag(name: str, digest: str, repository: Repository, say: Progress) -> bool:
     current = digest_under(name, repository)
     if current == digest:
         return True
     if current is not None:
-        ours, theirs = made(digest, repository), made(current, repository)
+        ours, theirs = created_at(digest, repository), created_at(current, repository)
         if ours < theirs:
             say(
                 f"{repository.ref}:{name} stays with {current}, whose sources are of {theirs:%Y-%m-%d %H:%M} UTC: "
@@ -41,16 +41,16 @@ def _move(name: str, digest: str, repository: Repository, say: Progress) -> bool
     return True
 
 
-def made(digest: str, repository: Repository) -> datetime:
-    """When the sources of an image were committed, which is what its config calls created; of an index, the latest.
+def created_at(digest: str, repository: Repository) -> datetime:
+    """Return when the sources of an image were committed, its config's `created`; of an index, the latest.
 
-    Somebody else's image may not say it, or may be there in part: that is older than everything.
+    Somebody else's image may not say it, or may be there in part: that counts as older than everything.
     """
     try:
         manifest = repository.manifest(digest)
         if members := manifest.members():
-            return max(made(one.digest, repository) for one in members)
-        found = datetime.fromisoformat(str(repository.config(manifest).get("created")))
+            return max(created_at(member.digest, repository) for member in members)
+        created = datetime.fromisoformat(str(repository.config(manifest).get("created")))
     except (faults.MalformedError, faults.MissingError, ValueError):
         return _NEVER
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return created if created.tzinfo else created.replace(tzinfo=UTC)

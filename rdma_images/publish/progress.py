@@ -1,4 +1,4 @@
-"""What is shown while layers travel: a bar a layer on a terminal, a line now and then anywhere else."""
+"""Show layers while they travel: a bar for each layer on a terminal, a line now and then anywhere else."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, T
 from rich.text import Text
 
 from rdma_images.core.sizes import readable
-from rdma_images.publish.events import Push
+from rdma_images.publish.events import PushProgress
 
 _EVERY = 10.0  # seconds between two plain lines: a log is read afterwards
 
@@ -20,18 +20,18 @@ class Watcher(Protocol):
     """Shows a publication's steps and layers."""
 
     def line(self, text: str) -> None:
-        """One plain line."""
+        """Show one plain line."""
 
-    def moved(self, push: Push) -> None:
-        """The push has made progress."""
+    def moved(self, push: PushProgress) -> None:
+        """Show that the push has made progress."""
 
     def __enter__(self) -> "Watcher":
-        """The start of a publication."""
+        """Start showing."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Its end."""
+        """Stop showing."""
 
 
 class Lines:
@@ -42,14 +42,14 @@ class Lines:
         self._clock = clock
         self._last = clock()
 
-    def moved(self, push: Push) -> None:
-        """A line when the last is old enough."""
+    def moved(self, push: PushProgress) -> None:
+        """Write a line when the last is old enough."""
         if self._clock() - self._last < _EVERY:
             return
         self._last = self._clock()
         layers = push.layers.values()
-        done = sum(one.state in ("pushed", "mounted", "there") for one in layers)
-        total = sum(one.total for one in layers)
+        done = sum(layer.state in ("pushed", "mounted", "there") for layer in layers)
+        total = sum(layer.total for layer in layers)
         self.line(f"  {done} of {len(layers)} layers, {readable(push.sent())} of {readable(total)} sent")
 
     def __enter__(self) -> "Lines":
@@ -63,7 +63,7 @@ class _Rate(ProgressColumn):
     """Bytes a second, in the unit of everything else here."""
 
     def render(self, task: Task) -> Text:
-        """Nothing until it is known."""
+        """Return nothing until the rate is known."""
         return Text(f"{readable(task.speed)}/s" if task.speed else "")
 
 
@@ -82,11 +82,11 @@ class Bars:
         self._tasks: dict[str, TaskID] = {}
 
     def line(self, text: str) -> None:
-        """A line above the bars."""
+        """Write a line above the bars."""
         self._progress.console.print(text, markup=False, highlight=False)
 
-    def moved(self, push: Push) -> None:
-        """Move every bar; what has arrived needs none any more."""
+    def moved(self, push: PushProgress) -> None:
+        """Move every bar; a layer that has arrived needs none any more."""
         for layer in push.layers.values():
             task = self._tasks.get(layer.id)
             if layer.state in ("pushed", "mounted", "there"):
@@ -106,7 +106,7 @@ class Bars:
 
 
 def watcher() -> Watcher:
-    """Bars where standard error is a terminal, lines elsewhere; standard output stays the answer."""
+    """Return bars where standard error is a terminal, lines elsewhere; standard output stays the answer."""
     if sys.stderr.isatty():
         return Bars(Console(stderr=True))
     return Lines(lambda text: print(text, file=sys.stderr, flush=True))

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Literal
 
 from rdma_images.core.step_files import step_file
-from rdma_images.publish.attach import Attached
+from rdma_images.publish.attach import Attachment
 from rdma_images.publish.push import Traffic
 
 
 @dataclass(frozen=True)
-class Place:
+class PublishedCopy:
     """An image in one registry."""
 
     registry: str  # its name in registries.yaml
@@ -21,7 +21,7 @@ class Place:
     layers: int
     bytes: int  # of all layers, compressed
     traffic: Traffic
-    attached: tuple[Attached, ...] = ()
+    attached: tuple[Attachment, ...] = ()
     signed_by: str | None = None  # the key's name, "keyless", or None
     made: tuple[str, ...] = ()  # what was created in the registry for it
     finished: str = ""  # ISO 8601, UTC
@@ -42,7 +42,7 @@ class Publication:
     suite: str
     allowed_red: tuple[str, ...]
     rehearsal: tuple[str, ...]
-    places: dict[str, Place] = field(default_factory=dict)  # by registry name
+    places: dict[str, PublishedCopy] = field(default_factory=dict)  # by registry name
     schema: int = 1
 
 
@@ -50,7 +50,7 @@ PUBLICATION = step_file("publication.json", "publish", Publication)
 
 
 def write(publication: Publication) -> Path:
-    """Write publication.json. What other registries hold of the same digest is kept."""
-    before = PUBLICATION.usable(publication.image_id)
-    places = before.places if before is not None and before.digest == publication.digest else {}
-    return PUBLICATION.write(publication.image_id, replace(publication, places={**places, **publication.places}))
+    """Write publication.json. The copies of the same digest in other registries stay in it."""
+    earlier = PUBLICATION.usable(publication.image_id)
+    copies = earlier.places if earlier is not None and earlier.digest == publication.digest else {}
+    return PUBLICATION.write(publication.image_id, replace(publication, places={**copies, **publication.places}))

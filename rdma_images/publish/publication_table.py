@@ -1,4 +1,4 @@
-"""Publications and verifications for people (text) and for programs (JSON)."""
+"""Show publications and verifications to people (text) and to programs (JSON)."""
 
 import json
 from collections.abc import Sequence
@@ -7,86 +7,86 @@ from dataclasses import asdict
 from rich.text import Text
 
 from rdma_images.core.sizes import readable
-from rdma_images.publish.join import Joined
-from rdma_images.publish.publication import Place
-from rdma_images.publish.publish_images import Outcome
+from rdma_images.publish.join import JoinResult
+from rdma_images.publish.publication import PublishedCopy
+from rdma_images.publish.publish_images import PublishResult
 from rdma_images.publish.verify import Verification
 
 _WORDS = {True: ("passed", "green"), False: ("FAILED", "bold red"), None: ("not checked", "yellow")}
 
 
-def text(outcomes: Sequence[Outcome]) -> Text:
-    """What became of each image in each registry: its reference in one piece, to be copied, and what went there."""
+def publish_text(results: Sequence[PublishResult]) -> Text:
+    """Return the result for each image and registry: its reference, to be copied, and what was sent."""
     shown = _empty()
-    for one in outcomes:
-        shown.append(f"{one.registry}  {one.image_id}\n", "bold")
-        if one.place is not None:
-            shown.append(_place(one.place))
-        if one.error:
-            shown.append("  failed    ", "bold red").append(f"{_below(one.error)}\n")
+    for result in results:
+        shown.append(f"{result.registry}  {result.image_id}\n", "bold")
+        if result.place is not None:
+            shown.append(_place(result.place))
+        if result.error:
+            shown.append("  failed    ", "bold red").append(f"{_indented(result.error)}\n")
     shown.rstrip()
     return shown
 
 
-def _place(place: Place) -> Text:
-    traffic = place.traffic
+def _place(copy: PublishedCopy) -> Text:
+    traffic = copy.traffic
     shown = Text("  result    ")
-    shown.append("pushed" if place.result == "pushed" else "there already", "green")
+    shown.append("pushed" if copy.result == "pushed" else "there already", "green")
     if traffic.pushed and traffic.seconds:
         shown.append(f" in {traffic.seconds:.1f} s, {readable(traffic.pushed / traffic.seconds)}/s")
-    sizes = [f"{readable(count)} {word}" for word, count in _sizes(place).items() if count]
-    attached = ", ".join(one.title for one in place.attached)
-    signed = f"; signed with {place.signed_by}" if place.signed_by else "; not signed"
-    shown.append(f"\n  image     {place.ref}\n")
-    shown.append(f"  tags      {', '.join(place.tags)}\n")
+    sizes = [f"{readable(count)} {word}" for word, count in _sizes(copy).items() if count]
+    attached = ", ".join(attachment.title for attachment in copy.attached)
+    signed = f"; signed with {copy.signed_by}" if copy.signed_by else "; not signed"
+    shown.append(f"\n  image     {copy.ref}\n")
+    shown.append(f"  tags      {', '.join(copy.tags)}\n")
     shown.append(f"  layers    {', '.join(sizes)}\n")
     shown.append(f"  attached  {attached}{signed}\n")
     return shown
 
 
-def _below(error: str) -> str:
-    """An error whose further lines stand below its first."""
+def _indented(error: str) -> str:
+    """Return an error whose further lines stand below its first."""
     return error.replace("\n", "\n            ")
 
 
-def _sizes(place: Place) -> dict[str, int]:
-    traffic = place.traffic
+def _sizes(copy: PublishedCopy) -> dict[str, int]:
+    traffic = copy.traffic
     return {"sent": traffic.pushed, "mounted": traffic.mounted, "there already": traffic.there}
 
 
-def joined(outcomes: Sequence[Joined]) -> Text:
-    """What became of each index."""
-    if not outcomes:
+def join_text(results: Sequence[JoinResult]) -> Text:
+    """Return the result for each index."""
+    if not results:
         return Text("no image has several platforms: there is nothing to join")
     shown = _empty()
-    for one in outcomes:
-        shown.append(f"{one.registry}  {one.tag}\n", "bold")
-        if one.error:
-            shown.append("  failed     ", "bold red").append(f"{_below(one.error)}\n")
+    for result in results:
+        shown.append(f"{result.registry}  {result.tag}\n", "bold")
+        if result.error:
+            shown.append("  failed     ", "bold red").append(f"{_indented(result.error)}\n")
             continue
-        shown.append(f"  index      {one.ref}\n")
-        shown.append(f"  platforms  {', '.join(one.platforms)}\n")
-        shown.append(f"  tags       {', '.join(one.tags)}\n")
+        shown.append(f"  index      {result.ref}\n")
+        shown.append(f"  platforms  {', '.join(result.platforms)}\n")
+        shown.append(f"  tags       {', '.join(result.tags)}\n")
     shown.rstrip()
     return shown
 
 
-def verified(found: Sequence[Verification]) -> Text:
-    """Everything looked at, a line each."""
+def verify_text(verifications: Sequence[Verification]) -> Text:
+    """Return every check of each image or index, a line each."""
     shown = _empty()
-    for one in found:
-        shown.append(f"{one.ref}\n", "bold")
-        width = max(len(finding.what) for finding in one.findings)
-        for finding in one.findings:
+    for verification in verifications:
+        shown.append(f"{verification.ref}\n", "bold")
+        width = max(len(finding.what) for finding in verification.findings)
+        for finding in verification.findings:
             word, style = _WORDS[finding.holds]
             shown.append(f"  {word:12}", style).append(f"{finding.what:{width}}  {finding.detail}\n")
     shown.rstrip()
     return shown
 
 
-def as_json(outcomes: Sequence[Outcome | Joined | Verification]) -> str:
-    """The same for programs."""
-    return json.dumps([asdict(one) for one in outcomes], indent=2)
+def as_json(results: Sequence[PublishResult | JoinResult | Verification]) -> str:
+    """Return the results as JSON."""
+    return json.dumps([asdict(result) for result in results], indent=2)
 
 
 def _empty() -> Text:

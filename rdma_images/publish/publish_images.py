@@ -1,4 +1,4 @@
-"""Images to registries: the gate first, then every image everywhere, and short tags at the very end."""
+"""Publish images to registries: the gate first, then every image everywhere, and short tags at the very end."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,11 +10,11 @@ from rdma_images.core.pipeline import Image
 from rdma_images.inspection.report import Report
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import gate, publication
-from rdma_images.publish.destination import Destination, destination
-from rdma_images.publish.item import Item, build_of
-from rdma_images.publish.publication import Place, Publication
+from rdma_images.publish.destination import Destination, open_destination
+from rdma_images.publish.item import ApprovedImage, read_build
+from rdma_images.publish.publication import Publication, PublishedCopy
 from rdma_images.publish.send import Publisher, is_there, move_tags, send
-from rdma_images.publish.tags import confirm, tags
+from rdma_images.publish.tags import image_tags, measured_versions
 from rdma_images.registry.registries import Registry
 from rdma_images.report.files import REPORT
 
@@ -22,108 +22,118 @@ _AT_ONCE = 4  # images that are looked at side by side; pushes go one at a time
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of one image in one registry: a place, and what went wrong (after the image was there, if both)."""
+class PublishResult:
+    """The result for one image in one registry: a copy, and what went wrong (after the image was there, if both)."""
 
     image_id: str
     registry: str
-    place: Place | None = None
+    place: PublishedCopy | None = None
     error: str = ""
 
 
-def items(
+def approved_images(
     images: Sequence[Image], whole: Sequence[Image], matrix: Matrix, suite: str, allow_red: Sequence[str] = ()
-) -> tuple[Item, ...]:
-    """The images to publish, each through the gate; asks no registry.
+) -> tuple[ApprovedImage, ...]:
+    """Return the images to publish, each through the gate; asks no registry.
 
-    `whole` are the images of the whole matrix, which decide short tags and platforms; `suite` is the digest of
-    today's validators. Raises RefusedError for the first image that may not pass.
+    Args:
+        whole: The images of the whole matrix, which decide short tags and platforms.
+        suite: The digest of today's validators.
+
+    Raises:
+        RefusedError: For the first image that may not pass.
     """
     reports = {image.id: REPORT.read(image.id) for image in images}
-    gate.check_exceptions([one for one in reports.values() if one], allow_red)
+    gate.check_exceptions([report for report in reports.values() if report], allow_red)
     return tuple(_item(image, reports[image.id], whole, matrix, suite, allow_red) for image in images)
 
 
 def _item(
     image: Image, report: Report | None, whole: Sequence[Image], matrix: Matrix, suite: str, allow_red: Sequence[str]
-) -> Item:
-    build = build_of(image)
-    passed = gate.check(build, report, suite, allow_red)
+) -> ApprovedImage:
+    build = read_build(image)
+    passed = gate.approve(build, report, suite, allow_red)
     assert report is not None
-    return Item(
+    return ApprovedImage(
         image=image,
         build=build,
         report=report,
-        tags=tags(image, whole, matrix, rehearsal=bool(build.rehearsal)),
+        tags=image_tags(image, whole, matrix, rehearsal=bool(build.rehearsal)),
         passed=passed,
-        measured=confirm(image, report),
-        beside=tuple(sorted({one.target for one in whole} - {image.target})),
+        measured=measured_versions(image, report),
+        beside=tuple(sorted({other.target for other in whole} - {image.target})),
     )
 
 
-def publish(found: Sequence[Item], registries: Mapping[str, Registry], publisher: Publisher) -> tuple[Outcome, ...]:
+def publish(
+    items: Sequence[ApprovedImage], registries: Mapping[str, Registry], publisher: Publisher
+) -> tuple[PublishResult, ...]:
     """Publish every item to every registry, and write each image's publication.json.
 
-    A registry or an image that fails stops no other; the outcome of each is in the answer.
+    A registry or an image that fails stops no other; the answer has the result of each.
     """
     for registry in registries.values():
-        for item in found:
+        for item in items:
             gate.check_place(item.build, getattr(registry, "host", None) or registry.kind)
-    outcomes: list[Outcome] = []
+    results: list[PublishResult] = []
     with publisher.watcher:
         for name, registry in registries.items():
             try:
-                place = destination(name, registry)
-                publisher.retry(place.connection.check)
+                destination = open_destination(name, registry)
+                publisher.retry(destination.connection.check)
             except RdmaImagesError as error:
-                outcomes += [Outcome(item.image.id, name, error=str(error)) for item in found]
+                results += [PublishResult(item.image.id, name, error=str(error)) for item in items]
                 continue
-            outcomes += _to_one(found, place, publisher)
-    return tuple(outcomes)
+            results += _publish_to(items, destination, publisher)
+    return tuple(results)
 
 
-def _to_one(found: Sequence[Item], place: Destination, publisher: Publisher) -> list[Outcome]:
-    """All items to one registry; short tags of a target move when all its images have arrived."""
+def _publish_to(items: Sequence[ApprovedImage], destination: Destination, publisher: Publisher) -> list[PublishResult]:
+    """Publish all items to one registry; short tags of a target move when all its images have arrived."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        there = [item for item, yes in zip(found, pool.map(partial(_there, place), found), strict=True) if yes]
-        known = {outcome.image_id: outcome for outcome in pool.map(partial(_sent, place, publisher), there)}
+        present = [
+            item
+            for item, is_present in zip(items, pool.map(partial(_is_published, destination), items), strict=True)
+            if is_present
+        ]
+        early = {result.image_id: result for result in pool.map(partial(_send, destination, publisher), present)}
     # One at a time, and in this thread: docker is parallel within a push, layers that two images share would be sent
     # twice by two, and Ctrl-C ends a push only from here.
-    sent = [known.get(item.image.id) or _sent(place, publisher, item) for item in found]
-    broken = {item.image.target for item, outcome in zip(found, sent, strict=True) if outcome.place is None}
+    results = [early.get(item.image.id) or _send(destination, publisher, item) for item in items]
+    broken = {item.image.target for item, result in zip(items, results, strict=True) if result.place is None}
     finished = []
-    for item, outcome in zip(found, sent, strict=True):
-        arrived = outcome.place
-        if arrived is not None and item.image.target not in broken:
-            moved = _caught(item, place, partial(move_tags, item, arrived, place, publisher))
-            arrived = moved.place or arrived
-            outcome = replace(moved, place=arrived)
-        if arrived is not None:
-            publication.write(_publication(item, arrived))
-        finished.append(outcome)
+    for item, result in zip(items, results, strict=True):
+        copy = result.place
+        if copy is not None and item.image.target not in broken:
+            with_tags = _result_of(item, destination, partial(move_tags, item, copy, destination, publisher))
+            copy = with_tags.place or copy
+            result = replace(with_tags, place=copy)
+        if copy is not None:
+            publication.write(_publication(item, copy))
+        finished.append(result)
     return finished
 
 
-def _there(place: Destination, item: Item) -> bool:
-    """`is_there`; sending asks again, and reports what goes wrong."""
+def _is_published(destination: Destination, item: ApprovedImage) -> bool:
+    """Return `is_there`; sending asks again, and reports what goes wrong."""
     try:
-        return is_there(item, place)
+        return is_there(item, destination)
     except RdmaImagesError:
         return False
 
 
-def _sent(place: Destination, publisher: Publisher, item: Item) -> Outcome:
-    return _caught(item, place, partial(send, item, place, publisher))
+def _send(destination: Destination, publisher: Publisher, item: ApprovedImage) -> PublishResult:
+    return _result_of(item, destination, partial(send, item, destination, publisher))
 
 
-def _caught(item: Item, place: Destination, action: Callable[[], Place]) -> Outcome:
+def _result_of(item: ApprovedImage, destination: Destination, action: Callable[[], PublishedCopy]) -> PublishResult:
     try:
-        return Outcome(item.image.id, place.name, place=action())
+        return PublishResult(item.image.id, destination.name, place=action())
     except RdmaImagesError as error:
-        return Outcome(item.image.id, place.name, error=str(error))
+        return PublishResult(item.image.id, destination.name, error=str(error))
 
 
-def _publication(item: Item, place: Place) -> Publication:
+def _publication(item: ApprovedImage, copy: PublishedCopy) -> Publication:
     image = item.image
     return Publication(
         image_id=image.id,
@@ -133,9 +143,9 @@ def _publication(item: Item, place: Place) -> Publication:
         platform=image.platform,
         versions={name: component.version for name, component in sorted(image.components.items())},
         measured=item.measured,
-        requires={one.what: one.at_least for one in image.requirements},
+        requires={requirement.what: requirement.at_least for requirement in image.requirements},
         suite=item.report.suite,
         allowed_red=item.passed.allowed_red,
         rehearsal=item.build.rehearsal,
-        places={place.registry: place},
+        places={copy.registry: copy},
     )

@@ -22,15 +22,15 @@ def send_again(engine: Engine, image: str, repository: Repository, about: str) -
     """
     kind, _, reference = about.partition("/")
     if kind == "blobs":
-        place = repository.begin_upload(reference)
+        upload = repository.begin_upload(reference)
         with from_engine.blob(engine, image, reference) as content:
-            repository.upload(place, reference, content)
+            repository.upload(upload, reference, content)
     else:
         repository.put_manifest(reference, from_engine.manifest(engine, image))
 
 
 def digest_under(tag: str, repository: Repository) -> str | None:
-    """The digest that a tag leads to, for who is going to write the tag; None where it leads nowhere.
+    """Return the digest that a tag leads to, before the tag is written; None where it leads nowhere.
 
     A tag at which the registry fails, asked three times, is half noted and leads nowhere.
     """

@@ -1,4 +1,4 @@
-"""in-toto statements: provenance (how an image was made) and the validation report (what was measured in it)."""
+"""Write in-toto statements: provenance (how an image was made) and the validation report (what was measured in it)."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ BUILD_TYPE = "urn:rdma-images:build:1"
 
 
 def statement(name: str, digest: str, predicate_type: str, predicate: dict[str, Any]) -> bytes:
-    """A statement on the image `digest`; `name` is what it is called there."""
+    """Return a statement on the image `digest`; `name` is what it is called there."""
     algorithm, _, value = digest.partition(":")
     return canonical(
         {
@@ -35,25 +35,25 @@ def statement(name: str, digest: str, predicate_type: str, predicate: dict[str, 
 
 
 def provenance(image: Image, build: Build, revision: dict[str, str]) -> dict[str, Any]:
-    """SLSA provenance 1.0 of a build.
+    """Return the SLSA provenance 1.0 of a build.
 
-    `revision` is the address and commit of the sources, as far as they are known.
+    `revision` has the address and commit of the sources, as far as they are known.
     """
     parameters = {"target": image.target, "platform": image.platform, "axes": dict(sorted(image.axes.items()))}
     dependencies = [
         {"name": component.name, "annotations": {"version": component.version, "decided-by": component.decided_by}}
-        for component in sorted(image.components.values(), key=lambda one: one.name)
+        for component in sorted(image.components.values(), key=lambda component: component.name)
     ]
     source = {"uri": revision["repository"]} if revision.get("repository") else {}
-    said = revision.get("commit", "")
-    commit = said.removesuffix("-dirty")
+    revision_label = revision.get("commit", "")
+    commit = revision_label.removesuffix("-dirty")
     if is_commit(commit):
         dependencies.insert(0, {"name": "rdma-images", **source, "digest": {"gitCommit": commit}})
     return {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
             "externalParameters": parameters,
-            "internalParameters": {"inputs": build.inputs, "clean": is_commit(said)},
+            "internalParameters": {"inputs": build.inputs, "clean": is_commit(revision_label)},
             "resolvedDependencies": dependencies,
         },
         "runDetails": {
@@ -63,17 +63,17 @@ def provenance(image: Image, build: Build, revision: dict[str, str]) -> dict[str
     }
 
 
-def report(found: Report, allowed_red: tuple[str, ...]) -> dict[str, Any]:
-    """The validation report as a predicate, with the failed checks that the publisher allowed by name."""
-    return {"passed": found.passed, "allowedRed": list(allowed_red), "report": as_plain(found)}
+def report_predicate(report: Report, allowed_red: tuple[str, ...]) -> dict[str, Any]:
+    """Return the validation report as a predicate, with the failed checks that the publisher allowed by name."""
+    return {"passed": report.passed, "allowedRed": list(allowed_red), "report": as_plain(report)}
 
 
 def predicate(content: bytes) -> dict[str, Any]:
-    """What a statement says of its subject; a document that is no statement says all of itself."""
+    """Return the predicate of a statement; of a document that is no statement the whole document."""
     body: dict[str, Any] = json.loads(content)
     return body["predicate"] if "predicateType" in body else body
 
 
 def canonical_predicate(content: bytes) -> bytes:
-    """The same as it is signed."""
+    """Return the predicate in the form in which it is signed."""
     return canonical(predicate(content))

@@ -1,4 +1,4 @@
-"""Read back what a published image carries: its signature, its tag, its report and its provenance."""
+"""Read back what a published image carries: its signature, tag, report and provenance."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,20 +7,20 @@ from typing import Any
 from rdma_images.core.progress import Progress, silent
 from rdma_images.publish import cosign, statement, tags
 from rdma_images.publish.attach import CREATED, FORM, attachments, content_of, fallback_tag
-from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, Finding, allowed_red, check_attachment
+from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, Finding, allowed_failures, check_attachment
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.keys import Trust
 from rdma_images.publish.kinds import open_kind
 from rdma_images.registry import faults
 from rdma_images.registry.client import DOCKER_INDEX, OCI_INDEX, Manifest, Repository, labels_of
 from rdma_images.registry.http import Connection
-from rdma_images.registry.reference import parse
+from rdma_images.registry.reference import parse_reference
 from rdma_images.registry.registries import Registry
 
 
 @dataclass(frozen=True)
 class Verification:
-    """All that was found on one image, or on an index over several."""
+    """The findings on one image, or on an index over several."""
 
     ref: str  # by digest
     findings: tuple[Finding, ...]
@@ -39,50 +39,56 @@ class Verifier:
     trust: Trust
 
     def signed(self, ref: str) -> bool:
-        """Whether `ref` carries the trusted signer's signature."""
+        """Return whether `ref` carries the trusted signer's signature."""
         return self.cosign.verified(ref, self.trust)
 
     def attested(self, ref: str, form: str, content: bytes) -> bool:
-        """Whether the trusted signer signed exactly this content on `ref`."""
+        """Return whether the trusted signer signed exactly this content on `ref`."""
         return self.cosign.attested(ref, self.trust, form, content)
 
 
 def open_verifier(repository: Repository, trust: Trust | None, progress: Progress = silent) -> Verifier | None:
-    """What checks the signatures in `repository`; None where no signer is named."""
+    """Return a verifier of the signatures in `repository`; None where no signer is named."""
     if trust is None:
         return None
     connection = repository.connection
-    return Verifier(Cosign(cosign.program(progress), connection.host, connection.login()), trust)
+    return Verifier(Cosign(cosign.find_program(progress), connection.host, connection.login()), trust)
 
 
 def verify(ref: str, registry: Registry, trust: Trust | None, progress: Progress = silent) -> tuple[Verification, ...]:
-    """Look at an image in a registry; of an index first at itself, then at the image of each platform.
+    """Check an image in a registry; of an index first the index itself, then the image of each platform.
 
-    With `trust`, the index, each image and every statement on it have to be signed by it. Raises a PublishError where
-    the registry does not answer, MissingError where it has no such image.
+    Args:
+        trust: Where given, the index, each image and every statement on it have to be signed by it.
+
+    Raises:
+        PublishError: The registry does not answer.
+        MissingError: The registry has no such image.
     """
-    asked = parse(ref)
+    reference = parse_reference(ref)
     kind = open_kind(registry)
-    repository = Repository(Connection(asked.host, kind.login, kind.tls), asked.repository)
-    found = repository.manifest(asked.selector)
+    repository = Repository(Connection(reference.host, kind.login, kind.tls), reference.repository)
+    manifest = repository.manifest(reference.selector)
     verifier = open_verifier(repository, trust, progress)
-    if found.media_type not in (OCI_INDEX, DOCKER_INDEX):
-        return (image(repository, found, asked.selector, verifier),)
-    images = {one.digest: repository.manifest(one.digest) for one in found.members()}
+    if manifest.media_type not in (OCI_INDEX, DOCKER_INDEX):
+        return (image(repository, manifest, reference.selector, verifier),)
+    images = {member.digest: repository.manifest(member.digest) for member in manifest.members()}
     return (
-        _index(repository, found, images, verifier),
-        *(image(repository, one, asked.selector, verifier) for one in images.values()),
+        _index(repository, manifest, images, verifier),
+        *(image(repository, member, reference.selector, verifier) for member in images.values()),
     )
 
 
 def _index(
     repository: Repository, index: Manifest, images: Mapping[str, Manifest], verifier: Verifier | None
 ) -> Verification:
-    """Whether the list itself is signed, lists anything, and calls each image by its platform; and jobs' results."""
-    listed = [(one.digest, _platform(one.platform)) for one in index.members()]
+    """Check whether the index is signed, lists anything, and calls each image by its platform; and jobs' results."""
+    listed = [(entry.digest, _platform(entry.platform)) for entry in index.members()]
     real = {digest: _platform(repository.config(manifest)) for digest, manifest in images.items()}
-    wrong = [f"{digest} as {said}, but it is {real[digest]}" for digest, said in listed if said != real[digest]]
-    detail = "; ".join(wrong) or ", ".join(said for _, said in listed) or "none: the index lists no image"
+    wrong = [
+        f"{digest} as {platform}, but it is {real[digest]}" for digest, platform in listed if platform != real[digest]
+    ]
+    detail = "; ".join(wrong) or ", ".join(platform for _, platform in listed) or "none: the index lists no image"
     platforms = Finding("platforms", bool(listed) and not wrong, detail)
     ref = f"{repository.ref}@{index.digest}"
     files, unreadable = _chosen(repository, index.digest, verifier)
@@ -92,19 +98,19 @@ def _index(
 
 
 def _platform(body: Mapping[str, Any]) -> str:
-    """The platform in an index's entry, or in an image's config: they call it alike."""
+    """Return the platform in an index's entry, or in an image's config: they call it alike."""
     return f"{body.get('os')}/{body.get('architecture')}"
 
 
 def image(repository: Repository, manifest: Manifest, reference: str, verifier: Verifier | None) -> Verification:
-    """All there is to find on one image, which `reference`, a tag or digest, led to."""
+    """Check one image, which `reference`, a tag or digest, led to."""
     digest = manifest.digest
     ref = f"{repository.ref}@{digest}"
     files, unreadable = _chosen(repository, digest, verifier)
     findings = [_signature(repository, digest, verifier), *_tag(reference, repository.config(manifest)), *unreadable]
-    allowed = allowed_red(files.get(statement.REPORT))
+    allowed_ids = allowed_failures(files.get(statement.REPORT))
     for form in NAMES:
-        findings += _attachment(form, files.get(form), digest, verifier, ref, allowed)
+        findings += _attachment(form, files.get(form), digest, verifier, ref, allowed_ids)
     return Verification(ref, tuple(findings))
 
 
@@ -116,7 +122,7 @@ def _attachment(
     ref: str,
     allowed: frozenset[str] = frozenset(),
 ) -> Iterator[Finding]:
-    """What there is to find on the attachment of one form; nothing on an optional one that is not there."""
+    """Check the attachment of one form; an optional one that is not there gives no finding."""
     if form in OPTIONAL and content is None:
         return
     yield from check_attachment(form, content, digest, allowed)
@@ -127,36 +133,40 @@ def _attachment(
 def _chosen(
     repository: Repository, digest: str, verifier: Verifier | None
 ) -> tuple[dict[str, bytes], tuple[Finding, ...]]:
-    """An attachment of each form, by predicate type: the newest that is signed by the trusted signer, or the newest.
+    """Return an attachment of each form, by predicate type: the newest signed by the trusted signer, or the newest.
 
     What other tools attached is theirs and is left out; what carries our form and cannot be read is reported.
     """
-    found: dict[str, list[bytes]] = {}
+    contents_by_form: dict[str, list[bytes]] = {}
     unreadable = []
-    oldest_first = sorted(attachments(repository, digest), key=lambda one: one.annotations.get(CREATED, ""))
+    oldest_first = sorted(
+        attachments(repository, digest), key=lambda descriptor: descriptor.annotations.get(CREATED, "")
+    )
     for entry in reversed(oldest_first):
         form = entry.annotations.get(FORM, "")
         if form not in NAMES:
             continue
         try:
-            found.setdefault(form, []).append(content_of(repository, entry.digest))
+            contents_by_form.setdefault(form, []).append(content_of(repository, entry.digest))
         except faults.MalformedError as error:
-            unreadable.append(Finding(NAMES[form], None, f"ignored: {faults.short(error)}"))
+            unreadable.append(Finding(NAMES[form], None, f"ignored: {faults.first_line(error)}"))
     ref = f"{repository.ref}@{digest}"
-    chosen = {form: _signed_first(form, contents, ref, verifier) for form, contents in found.items() if contents}
+    chosen = {
+        form: _signed_first(form, contents, ref, verifier) for form, contents in contents_by_form.items() if contents
+    }
     return chosen, tuple(unreadable)
 
 
 def _signed_first(form: str, contents: list[bytes], ref: str, verifier: Verifier | None) -> bytes:
     if verifier is None or len(contents) == 1:
         return contents[0]
-    return next((one for one in contents if verifier.attested(ref, form, one)), contents[0])
+    return next((content for content in contents if verifier.attested(ref, form, content)), contents[0])
 
 
 def _tag(reference: str, config: Mapping[str, Any]) -> Iterator[Finding]:
-    """Whether the tag says what the image is; nothing of a digest, and of a tag that is not of the grammar."""
+    """Check whether the tag says what the image is; no finding for a digest or another grammar's tag."""
     version = labels_of(config).get(tags.VERSION, "")
-    holds = tags.fits(reference, version, _platform(config))
+    holds = tags.tag_matches(reference, version, _platform(config))
     if holds is not None:
         relation = "leads to" if holds else "is not true of"
         yield Finding("tag", holds, f"{reference} {relation} {version or 'an image that names no version'}")
@@ -172,7 +182,7 @@ def _signature(repository: Repository, digest: str, verifier: Verifier | None) -
 
 
 def _signed(form: str, content: bytes, ref: str, verifier: Verifier) -> Finding:
-    """Whether the trusted signer signed just what is attached."""
+    """Check whether the trusted signer signed just what is attached."""
     what = f"signed {NAMES[form]}"
     if verifier.attested(ref, form, content):
         return Finding(what, True, f"by {verifier.trust}, word for word what is attached")

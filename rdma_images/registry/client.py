@@ -1,4 +1,4 @@
-"""What we ask of a registry beside docker's push: is it there, read it, put a manifest, a small blob, a tag."""
+"""Read from and write to one repository of a registry: manifests, blobs, tags, referrers."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rdma_images.core import files, http
 from rdma_images.registry import faults
-from rdma_images.registry.documents import document
+from rdma_images.registry.documents import parse_document
 from rdma_images.registry.http import Connection
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -40,34 +40,34 @@ class Descriptor:
     platform: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The descriptor as the image specification writes it."""
+        """Return the descriptor as the image specification writes it."""
         body: dict[str, Any] = {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
         optional = {"annotations": self.annotations, "artifactType": self.artifact_type, "platform": self.platform}
         return body | {name: value for name, value in optional.items() if value}
 
     @classmethod
     def from_json(cls, body: Any) -> "Descriptor":
-        """The descriptor in a manifest or an index, which anybody may have written. Raises MalformedError."""
-        known = body if isinstance(body, dict) else {}
+        """Return the descriptor in a manifest or an index, which anybody may have written. Raises MalformedError."""
+        fields = body if isinstance(body, dict) else {}
         try:
-            found = _FORM.validate_python(
+            descriptor = _FORM.validate_python(
                 {
-                    "media_type": known.get("mediaType") or "",
-                    "digest": known.get("digest"),
-                    "size": known.get("size") or 0,
-                    "annotations": known.get("annotations") or {},
-                    "artifact_type": known.get("artifactType") or "",
-                    "platform": known.get("platform") or {},
+                    "media_type": fields.get("mediaType") or "",
+                    "digest": fields.get("digest"),
+                    "size": fields.get("size") or 0,
+                    "annotations": fields.get("annotations") or {},
+                    "artifact_type": fields.get("artifactType") or "",
+                    "platform": fields.get("platform") or {},
                 }
             )
         except ValidationError as error:
-            wrong = ".".join(map(str, error.errors()[0]["loc"]))
+            field_path = ".".join(map(str, error.errors()[0]["loc"]))
             raise faults.MalformedError(
-                f"a descriptor has no good {wrong}: {json.dumps(body)[:120]}\n{DAMAGED}"
+                f"a descriptor has no good {field_path}: {json.dumps(body)[:120]}\n{DAMAGED}"
             ) from None
-        if not _DIGEST.fullmatch(found.digest):
-            raise faults.MalformedError(f"{found.digest[:80]!r} is no digest\n{DAMAGED}")
-        return found
+        if not _DIGEST.fullmatch(descriptor.digest):
+            raise faults.MalformedError(f"{descriptor.digest[:80]!r} is no digest\n{DAMAGED}")
+        return descriptor
 
 
 DAMAGED = "have it deleted in the registry, and publish again"
@@ -76,38 +76,38 @@ _FORM: TypeAdapter[Descriptor] = TypeAdapter(Descriptor)
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest or an index as a registry holds it: the very bytes, and what they say."""
+    """A manifest or an index as a registry holds it: its bytes, and what they say."""
 
     media_type: str
     raw: bytes
 
     @property
     def digest(self) -> str:
-        """Computed from the bytes, so that no header has to be trusted."""
+        """The digest, computed from the bytes, so that no header has to be trusted."""
         return digest_of(self.raw)
 
     @property
     def body(self) -> dict[str, Any]:
         """The bytes as JSON. Raises MalformedError where they are none."""
-        return document(self.raw, f"the manifest {self.digest}")
+        return parse_document(self.raw, f"the manifest {self.digest}")
 
     @property
     def descriptor(self) -> Descriptor:
-        """How others point to it."""
+        """The descriptor that points to it."""
         artifact_type = str(self.body.get("artifactType") or "")
         return Descriptor(self.media_type, self.digest, len(self.raw), artifact_type=artifact_type)
 
     def layers(self) -> tuple[Descriptor, ...]:
-        """The layers of an image's or artifact's manifest; none of an index."""
+        """Return the layers of an image's or artifact's manifest; none of an index."""
         return descriptors(self.body, "layers")
 
     def members(self) -> tuple[Descriptor, ...]:
-        """What an index lists; nothing of an image's manifest."""
+        """Return the descriptors in an index; none of an image's manifest."""
         return descriptors(self.body, "manifests")
 
 
 def descriptors(body: dict[str, Any], name: str) -> tuple[Descriptor, ...]:
-    """The list of descriptors called `name` in a manifest or an index; empty where it has none."""
+    """Return the list of descriptors called `name` in a manifest or an index; empty where it has none."""
     listed = body.get(name) or []
     if not isinstance(listed, list):
         raise faults.MalformedError(f"{name} is no list, but {json.dumps(listed)[:80]}\n{DAMAGED}")
@@ -115,19 +115,19 @@ def descriptors(body: dict[str, Any], name: str) -> tuple[Descriptor, ...]:
 
 
 def labels_of(config: Mapping[str, Any]) -> dict[str, str]:
-    """The labels in an image's config; none where it has none."""
+    """Return the labels in an image's config; none where it has none."""
     inner = config.get("config")
     labels = inner.get("Labels") if isinstance(inner, Mapping) else None
     return {str(name): str(value) for name, value in labels.items()} if isinstance(labels, Mapping) else {}
 
 
 def digest_of(raw: bytes) -> str:
-    """The digest by which a registry knows these bytes."""
+    """Return the digest by which a registry knows these bytes."""
     return f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
 
 def canonical(body: Any) -> bytes:
-    """`body` as JSON whose bytes depend on nothing but its content."""
+    """Return `body` as JSON whose bytes depend on nothing but its content."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -140,33 +140,33 @@ class Repository:
         self.ref = f"{connection.host}/{name}"
 
     def head(self, reference: str) -> str | None:
-        """The digest that a tag or digest leads to; None where there is no such thing (or no such repository)."""
+        """Return the digest that a tag or digest leads to; None where the registry has no such thing or repository."""
         try:
-            answer = self._ask("HEAD", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
+            response = self._ask("HEAD", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
         except faults.MissingError:
             return None
         # A registry may leave the header out; then the bytes tell.
-        return answer.headers.get("Docker-Content-Digest") or self.manifest(reference).digest
+        return response.headers.get("Docker-Content-Digest") or self.manifest(reference).digest
 
     def manifest(self, reference: str) -> Manifest:
-        """The manifest of a tag or digest, checked against the digest when one was asked for."""
-        answer = self._ask("GET", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
-        found = Manifest(answer.headers.get("Content-Type", "").partition(";")[0], answer.content)
-        if reference.startswith("sha256:") and found.digest != reference:
+        """Return the manifest of a tag or digest, checked against the digest when one was asked for."""
+        response = self._ask("GET", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
+        manifest = Manifest(response.headers.get("Content-Type", "").partition(";")[0], response.content)
+        if reference.startswith("sha256:") and manifest.digest != reference:
             raise faults.ConflictError(
-                f"{self.ref}: the registry sent {found.digest} when asked for {reference}\n{DAMAGED}"
+                f"{self.ref}: the registry sent {manifest.digest} when asked for {reference}\n{DAMAGED}"
             )
-        document(found.raw, f"what {self.connection.host} has for {self.name}:{reference}")
-        return found
+        parse_document(manifest.raw, f"what {self.connection.host} has for {self.name}:{reference}")
+        return manifest
 
     def config(self, manifest: Manifest) -> dict[str, Any]:
-        """The config of the image with this manifest: its labels, its layers' ids, when it was made."""
+        """Return the config of the image with this manifest: its labels, its layers' ids, when it was made."""
         if "config" not in manifest.body:
             raise faults.MalformedError(
                 f"{self.ref}@{manifest.digest} is no image: it names no config\nname an image, and no attachment"
             )
         digest = Descriptor.from_json(manifest.body["config"]).digest
-        return document(self.blob(digest), f"{self.ref}: the config {digest}")
+        return parse_document(self.blob(digest), f"{self.ref}: the config {digest}")
 
     def put_manifest(self, reference: str, manifest: Manifest) -> requests.Response:
         """Store a manifest under a tag or its digest."""
@@ -181,23 +181,23 @@ class Repository:
         )
 
     def has_blob(self, digest: str, size: int) -> bool:
-        """Whether the repository holds this blob of `size` bytes. Raises ConflictError where it has fewer or more."""
+        """Return whether the repository has this blob. Raises ConflictError where its size differs from `size`."""
         try:
             # As it lies there: of what a proxy compresses on the way, the length would be another.
-            plain = {"Accept-Encoding": "identity"}
-            answer = self._ask("HEAD", f"blobs/{digest}", subject=digest, headers=plain, allow_redirects=True)
+            headers = {"Accept-Encoding": "identity"}
+            response = self._ask("HEAD", f"blobs/{digest}", subject=digest, headers=headers, allow_redirects=True)
         except faults.MissingError:
             return False
-        found = answer.headers.get("Content-Length", "")
-        if found.isdigit() and int(found) != size:  # the specification only asks registries to tell it
+        length = response.headers.get("Content-Length", "")
+        if length.isdigit() and int(length) != size:  # the specification only asks registries to tell it
             raise faults.ConflictError(
-                f"{self.ref}: of {digest}, which has {size} bytes, the registry holds {found}: what it stores is "
+                f"{self.ref}: of {digest}, which has {size} bytes, the registry holds {length}: what it stores is "
                 f"damaged\n{DAMAGED}"
             )
         return True
 
     def blob(self, digest: str) -> bytes:
-        """A small blob's bytes, checked against the digest."""
+        """Return a small blob's bytes, checked against the digest."""
         raw = self._ask("GET", f"blobs/{digest}", subject=digest).content
         if digest_of(raw) != digest:
             raise faults.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
@@ -212,32 +212,32 @@ class Repository:
         stopped = faults.PublishError(f"{self.ref}@{digest}: stopped, because something else failed")
         if stop.is_set():
             raise stopped
-        have = file.stat().st_size if file.exists() else 0
-        how = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
-        ok = (200, 206, 416) if have else (200,)  # 416: there is nothing after what the file has
+        offset = file.stat().st_size if file.exists() else 0
+        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={offset}-"} if offset else {})
+        ok = (200, 206, 416) if offset else (200,)  # 416: there is nothing after what the file has
         with (
-            self._ask("GET", f"blobs/{digest}", digest, ok=ok, headers=how, stream=True) as answer,
+            self._ask("GET", f"blobs/{digest}", digest, ok=ok, headers=headers, stream=True) as response,
             files.as_file_error(file),
-            file.open("a+b" if answer.status_code == 416 or http.continues(answer, have) else "w+b") as to,
+            file.open("a+b" if response.status_code == 416 or http.continues(response, offset) else "w+b") as target,
         ):
-            to.seek(0)
-            found = hashlib.file_digest(to, "sha256")
+            target.seek(0)
+            checksum = hashlib.file_digest(target, "sha256")
             try:
-                for piece in answer.iter_content(CHUNK) if answer.status_code != 416 else ():
-                    found.update(piece)
-                    to.write(piece)
+                for piece in response.iter_content(CHUNK) if response.status_code != 416 else ():
+                    checksum.update(piece)
+                    target.write(piece)
                     if stop.is_set():
                         raise stopped
             except requests.RequestException as error:
-                raise faults.from_transport(self.connection.host, error) from None
-        if f"sha256:{found.hexdigest()}" != digest:
+                raise faults.transport_error(self.connection.host, error) from None
+        if f"sha256:{checksum.hexdigest()}" != digest:
             file.unlink(missing_ok=True)
-            if have:
+            if offset:
                 raise faults.BusyError(f"{self.ref}@{digest}: the download did not go on where it broke off\ntry again")
             raise faults.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
 
     def put_blob(self, raw: bytes) -> str:
-        """Store a small blob and return its digest; nothing is sent when it is there."""
+        """Store a small blob and return its digest; nothing is sent when the registry has it."""
         digest = digest_of(raw)
         with suppress(faults.InternalError):  # where the registry cannot say it, sending repairs what can be repaired
             if self.has_blob(digest, len(raw)):
@@ -246,11 +246,11 @@ class Repository:
         return digest
 
     def mount(self, digest: str, source: "Repository") -> bool:
-        """Have a blob that `source`, a repository of the same registry, has; False where the registry does not do that.
+        """Mount a blob from `source`, a repository of the same registry; False where the registry does not do that.
 
         Nothing is sent either way.
         """
-        answer = self.connection.request(
+        response = self.connection.request(
             "POST",
             f"/v2/{self.name}/blobs/uploads/",
             f"{self._scope(write=True)} {source._scope(write=False)}",
@@ -258,28 +258,28 @@ class Repository:
             ok=(201, 202),
             params={"mount": digest, "from": source.name},
         )
-        if answer.status_code == 201:
+        if response.status_code == 201:
             return True
         with suppress(faults.PublishError):  # it waits for the bytes now, until it forgets it by itself
             self.connection.request(
-                "DELETE", self._place(answer), self._scope(write=True), f"{self.ref}@{digest}", ok=(204,)
+                "DELETE", self._place(response), self._scope(write=True), f"{self.ref}@{digest}", ok=(204,)
             )
         return False
 
     def begin_upload(self, digest: str) -> str:
-        """Where the registry wants the blob `digest` to be sent; it takes it whether or not it has it."""
-        begun = self._ask("POST", "blobs/uploads/", subject=digest, ok=(202,), write=True)
-        return self._place(begun)
+        """Return the address to which to send the blob `digest`, whether or not the registry has it."""
+        response = self._ask("POST", "blobs/uploads/", subject=digest, ok=(202,), write=True)
+        return self._place(response)
 
-    def _place(self, begun: requests.Response) -> str:
-        return str(requests.compat.urljoin(f"{self.connection.base}/v2/", begun.headers.get("Location", "")))
+    def _place(self, response: requests.Response) -> str:
+        return str(requests.compat.urljoin(f"{self.connection.base}/v2/", response.headers.get("Location", "")))
 
-    def upload(self, place: str, digest: str, content: bytes | IO[bytes]) -> None:
-        """Send the blob `digest` to the place that `begin_upload` gave."""
-        separator = "&" if "?" in place else "?"
+    def upload(self, address: str, digest: str, content: bytes | IO[bytes]) -> None:
+        """Send the blob `digest` to the address that `begin_upload` returned."""
+        separator = "&" if "?" in address else "?"
         self.connection.request(
             "PUT",
-            f"{place}{separator}digest={digest}",
+            f"{address}{separator}digest={digest}",
             self._scope(write=True),
             f"{self.ref} {digest}",
             ok=(201,),
@@ -288,14 +288,16 @@ class Repository:
         )
 
     def referrers(self, digest: str) -> tuple[Descriptor, ...] | None:
-        """What is attached to `digest`; None where the registry does not speak of referrers."""
-        unknown = (400, 404, 405, 501)  # how registries without that part of the protocol have been seen to say so
-        answer = self._ask(
-            "GET", f"referrers/{digest}", subject=digest, headers={"Accept": OCI_INDEX}, ok=(200, *unknown)
+        """Return what is attached to `digest`; None where the registry does not speak of referrers."""
+        unsupported = (400, 404, 405, 501)  # how registries without that part of the protocol have been seen to say so
+        response = self._ask(
+            "GET", f"referrers/{digest}", subject=digest, headers={"Accept": OCI_INDEX}, ok=(200, *unsupported)
         )
-        if answer.status_code in unknown or not answer.headers.get("Content-Type", "").startswith(OCI_INDEX):
+        if response.status_code in unsupported or not response.headers.get("Content-Type", "").startswith(OCI_INDEX):
             return None
-        return descriptors(document(answer.content, f"{self.ref}: the list of referrers of {digest}"), "manifests")
+        return descriptors(
+            parse_document(response.content, f"{self.ref}: the list of referrers of {digest}"), "manifests"
+        )
 
     def _scope(self, write: bool) -> str:
         return f"repository:{self.name}:{'pull,push' if write else 'pull'}"

@@ -23,7 +23,7 @@ class Login:
     bearer: str = field(default="", repr=False)  # sent as it is
 
     def for_docker(self) -> dict[str, str]:
-        """The login as docker's API takes it with a push: it goes with the request and reaches no disk."""
+        """Return the login as docker's API takes it with a push: it goes with the request and reaches no disk."""
         if self.identity_token:
             return {"identitytoken": self.identity_token}
         if self.bearer:
@@ -31,27 +31,27 @@ class Login:
         return {"username": self.username, "password": self.password}
 
     def secrets(self) -> tuple[str, ...]:
-        """Every text that must not be shown, longest first."""
-        found = {text for text in (self.password, self.identity_token, self.bearer) if text}
-        return tuple(sorted(found, key=len, reverse=True))
+        """Return every text that must not be shown, longest first."""
+        secrets = {text for text in (self.password, self.identity_token, self.bearer) if text}
+        return tuple(sorted(secrets, key=len, reverse=True))
 
 
 def check_reference(text: str) -> str:
-    """`text` when it is a reference. Raises ValueError, without repeating the text, for a secret written out."""
-    form, _, rest = text.partition(":")
-    if form not in ("env", "file") or not rest:
+    """Return `text` when it is a reference. Raises ValueError, without repeating the text, for a secret written out."""
+    scheme, _, rest = text.partition(":")
+    if scheme not in ("env", "file") or not rest:
         raise ValueError(f"a secret is never written here, only where it is: {FORMS}")
     return text
 
 
-def resolve(reference: str, environ: Mapping[str, str] = os.environ, named_in: str = "registries.yaml") -> str:
-    """The secret that `reference` leads to. Raises RefusedError naming the variable or file that is missing."""
-    form, _, place = reference.partition(":")
-    if form == "env":
-        if value := environ.get(place):
+def resolve_secret(reference: str, environ: Mapping[str, str] = os.environ, named_in: str = "registries.yaml") -> str:
+    """Return the secret that `reference` leads to. Raises RefusedError naming the variable or file that is missing."""
+    scheme, _, target = reference.partition(":")
+    if scheme == "env":
+        if value := environ.get(target):
             return value
-        raise RefusedError(f"{named_in}: the environment has no {place}\nset it")
+        raise RefusedError(f"{named_in}: the environment has no {target}\nset it")
     try:
-        return files.read(files.expanded(place)).strip()
+        return files.read(files.expanded(target)).strip()
     except files.FileError as error:
         raise RefusedError(f"{named_in}: the credential cannot be read: {error}") from None

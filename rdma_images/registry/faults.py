@@ -1,4 +1,4 @@
-"""What a registry can answer or do instead of what was asked, each as a sentence; and trying again what may heal."""
+"""Errors of registries, each as a sentence, and retries of those that may heal."""
 
 import json
 import re
@@ -78,20 +78,20 @@ class ConflictError(PublishError):
     """Something else is there already: an immutable tag, another digest."""
 
 
-def masked(text: str, secrets: Iterable[str] = ()) -> str:
-    """`text` fit to be shown: without the secrets given, authorization headers and the state in upload addresses."""
+def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
+    """Return `text` without the secrets given, authorization headers and the state in upload addresses."""
     for secret in secrets:
         text = text.replace(secret, "***")
     return _AUTHORIZATION.sub(r"\1 ***", _QUERY.sub(r"\1?…", text))
 
 
-def from_transport(host: str, error: requests.RequestException) -> PublishError:
-    """A request that got no answer."""
+def transport_error(host: str, error: requests.RequestException) -> PublishError:
+    """Return the error of a request that got no response."""
     match error:
         case _ if http.why(error) == http.UNTRUSTED:
-            why = "its certificate is not trusted here\nname the CA bundle in REQUESTS_CA_BUNDLE"
+            reason = "its certificate is not trusted here\nname the CA bundle in REQUESTS_CA_BUNDLE"
         case requests.exceptions.ConnectTimeout():
-            why = "no answer to the connection\ncheck the host, the proxy and the firewall"
+            reason = "no answer to the connection\ncheck the host, the proxy and the firewall"
         case requests.exceptions.Timeout():
             return BusyError(
                 f"{host} stopped answering in the middle of a request\ntry again, and see what the host does"
@@ -99,38 +99,40 @@ def from_transport(host: str, error: requests.RequestException) -> PublishError:
         case _ if any(words in str(error) for words in http.UNKNOWN_HOST):
             return UnknownHostError(f"{host} is an unknown host\ncheck how the host is written")
         case _ if "refused" in str(error).lower():
-            why = "the connection is refused\nstart the registry, or correct its port"
+            reason = "the connection is refused\nstart the registry, or correct its port"
         case _:
-            why = f"{masked(http.why(error))}\ncheck the host, the proxy and the network"
-    return UnreachableError(f"{host} is unreachable: {why}")
+            reason = f"{mask_secrets(http.why(error))}\ncheck the host, the proxy and the network"
+    return UnreachableError(f"{host} is unreachable: {reason}")
 
 
-def from_status(host: str, subject: str, status: int, body: str) -> PublishError:
-    """An answer other than the one hoped for. `subject` is the repository or reference that it was about."""
-    detail = masked(_first_message(body))
-    said = f" ({detail})" if detail else ""
+def status_error(host: str, subject: str, status: int, body: str) -> PublishError:
+    """Return the error of an unexpected response. `subject` is the repository or reference that it was about."""
+    detail = mask_secrets(_first_message(body))
+    shown = f" ({detail})" if detail else ""
     match status:
         case 401:
-            return UnauthorizedError(f"{host} does not take the credentials for {subject}{said}\ncheck them, or log in")
+            return UnauthorizedError(
+                f"{host} does not take the credentials for {subject}{shown}\ncheck them, or log in"
+            )
         case 403:
-            return DeniedError(f"{host} denies access to {subject}{said}\nask for the right to push there")
+            return DeniedError(f"{host} denies access to {subject}{shown}\nask for the right to push there")
         case 404:
-            return MissingError(f"{host} has no {subject}{said}\ncheck how it is written, and that it was published")
+            return MissingError(f"{host} has no {subject}{shown}\ncheck how it is written, and that it was published")
         case 500:
-            return InternalError(f"{host} fails at {subject}: HTTP 500{said}\nlook into the registry's log")
+            return InternalError(f"{host} fails at {subject}: HTTP 500{shown}\nlook into the registry's log")
         case 429 | 502 | 503 | 504:
-            return BusyError(f"{host} cannot do it now for {subject}: HTTP {status}{said}\ntry again later")
+            return BusyError(f"{host} cannot do it now for {subject}: HTTP {status}{shown}\ntry again later")
         case _ if "immutable" in body.lower():
             return ConflictError(
-                f"{host} refuses to change {subject}: the tag is immutable{said}\n"
+                f"{host} refuses to change {subject}: the tag is immutable{shown}\n"
                 "set immutable in registries.yaml, so that each build gets a tag of its own"
             )
         case _:
-            return PublishError(f"{host} refuses {subject}: HTTP {status}{said}\nlook into the registry's log")
+            return PublishError(f"{host} refuses {subject}: HTTP {status}{shown}\nlook into the registry's log")
 
 
 def _first_message(body: str) -> str:
-    """The message of the first error of a registry's answer; the answer's start where it has another shape."""
+    """Return the message of the first error of a registry's response; its start where it has another shape."""
     try:
         errors = json.loads(body)["errors"]
         return str(errors[0].get("message") or errors[0].get("code") or "")[:300]
@@ -141,8 +143,8 @@ def _first_message(body: str) -> str:
 Result = TypeVar("Result")
 
 
-def short(error: Exception) -> str:
-    """What went wrong, without what to do: for a line on something that is tried again."""
+def first_line(error: Exception) -> str:
+    """Return what went wrong, without what to do: for a line on something that is retried."""
     return str(error).partition("\n")[0]
 
 
@@ -154,7 +156,7 @@ def retry(
     say: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Result:
-    """What `action` returns, tried again after faults that may heal.
+    """Return what `action` returns, called again after faults that may heal.
 
     Waits `first_wait` seconds, then twice that and so on. The last fault is raised as it is.
     """
@@ -165,6 +167,6 @@ def retry(
             if not error.temporary or attempt == attempts:
                 raise
             wait = http.pause(attempt, first_wait, longest_wait)
-            say(f"{short(error)}; trying again in {wait:.0f} s ({attempt} of {attempts - 1})")
+            say(f"{first_line(error)}; trying again in {wait:.0f} s ({attempt} of {attempts - 1})")
             sleep(wait)
     raise AssertionError("attempts must be at least 1")

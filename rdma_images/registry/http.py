@@ -1,4 +1,4 @@
-"""One registry over HTTP: who we are (basic, bearer, identity token), and answers turned into faults."""
+"""Requests to one registry over HTTP: logins (basic, bearer, identity token), and responses turned into errors."""
 
 import base64
 import re
@@ -12,7 +12,7 @@ import requests
 from rdma_images.core import http
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
-from rdma_images.registry.documents import document
+from rdma_images.registry.documents import parse_document
 from rdma_images.registry.registries import is_loopback
 
 TIMEOUT = (10.0, 60.0)  # seconds to connect, seconds without a byte
@@ -24,7 +24,7 @@ LoginSource = Callable[[], Login | None]
 class Connection:
     """Requests to one registry; safe for several threads.
 
-    `login` is asked when the registry wants to know who we are, and again when it stops accepting what it took before.
+    `login` is called when the registry asks for credentials, and again when it stops accepting what it took before.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Connection:
         self._login: Login | None = None
 
     def login(self, fresh: bool = False) -> Login | None:
-        """The login in use, fetched once; `fresh` fetches it again (after it has expired)."""
+        """Return the login in use, fetched once; `fresh` fetches it again (after it has expired)."""
         with self._lock:
             if self._login is None or fresh:
                 self._login = self._login_source()
@@ -57,26 +57,30 @@ class Connection:
             return self._login
 
     def check(self) -> None:
-        """Whether the registry answers and takes our login: docker would retry a wrong password for a minute."""
+        """Check that the registry answers and takes the login: docker would retry a wrong password for a minute."""
         self.request("GET", "/v2/", "", "this login")
 
     def request(
         self, method: str, path: str, scope: str, subject: str, ok: tuple[int, ...] = (200,), **options: Any
     ) -> requests.Response:
-        """The answer to a request below /v2/ (or to an address the registry named), when its status is in `ok`.
+        """Return the response to a request below /v2/, or to an address the registry named.
 
-        `scope` is the repository and actions the request needs, several with blanks between; `subject` is what errors
-        call it. Raises a PublishError.
+        Args:
+            scope: The repository and actions the request needs, several with blanks between.
+            subject: What errors call the thing asked for.
+
+        Raises:
+            PublishError: The registry did not answer, or with a status that is not in `ok`.
         """
         url = path if path.startswith(("http://", "https://")) else f"{self.base}{path}"
-        known = self._headers.get(scope)
-        response = self._send(method, url, known, options)
+        authorization = self._headers.get(scope)
+        response = self._send(method, url, authorization, options)
         if response.status_code == 401:
             response = self._send(method, url, self._authorize(response, scope, subject, fresh=False), options)
-        if response.status_code == 401 and known is not None:
+        if response.status_code == 401 and authorization is not None:
             response = self._send(method, url, self._authorize(response, scope, subject, fresh=True), options)
         if response.status_code not in ok:
-            raise faults.from_status(self.host, subject, response.status_code, response.text)
+            raise faults.status_error(self.host, subject, response.status_code, response.text)
         return response
 
     def _send(self, method: str, url: str, authorization: str | None, options: dict[str, Any]) -> requests.Response:
@@ -85,12 +89,14 @@ class Connection:
         if authorization and url.startswith(f"{self.base}/"):
             headers["Authorization"] = authorization
         try:
-            return self._session().request(method, url, **{**self._how, **options, "headers": headers, "auth": _keep})
+            return self._session().request(
+                method, url, **{**self._how, **options, "headers": headers, "auth": _without_netrc}
+            )
         except requests.RequestException as error:
-            raise faults.from_transport(self.host, error) from None
+            raise faults.transport_error(self.host, error) from None
 
     def _session(self) -> requests.Session:
-        """A session of this thread: requests does not promise that one may be shared."""
+        """Return a session of this thread: requests does not promise that one may be shared."""
         if not hasattr(self._local, "session"):
             self._local.session = http.session(self._patience)
             # A proxy from the environment can not lead to this machine itself.
@@ -99,13 +105,13 @@ class Connection:
         return session
 
     def _authorize(self, refused: requests.Response, scope: str, subject: str, fresh: bool) -> str:
-        """The Authorization header that answers the challenge of a refused request."""
+        """Return the Authorization header that answers the challenge of a refused request."""
         challenge = refused.headers.get("WWW-Authenticate", "")
         login = self.login(fresh)
-        form = challenge.partition(" ")[0].lower()
+        scheme = challenge.partition(" ")[0].lower()
         if login is not None and login.bearer:
             header = f"Bearer {login.bearer}"
-        elif form == "basic":
+        elif scheme == "basic":
             if login is None:
                 raise faults.UnauthorizedError(
                     f"{self.host} wants credentials for {subject}, and there are none\n"
@@ -113,15 +119,15 @@ class Connection:
                 )
             pair = f"{login.username}:{login.password}".encode()
             header = f"Basic {base64.b64encode(pair).decode()}"
-        elif form == "bearer":
+        elif scheme == "bearer":
             header = f"Bearer {self._token(dict(_CHALLENGE.findall(challenge)), scope, subject, login)}"
         else:
-            raise faults.from_status(self.host, subject, 401, refused.text)
+            raise faults.status_error(self.host, subject, 401, refused.text)
         self._headers[scope] = header
         return header
 
     def _token(self, challenge: dict[str, str], scope: str, subject: str, login: Login | None) -> str:
-        """A bearer token from the realm that the registry named (the distribution specification's token flow)."""
+        """Return a bearer token from the realm that the registry named (distribution specification, token flow)."""
         fields = {"service": challenge.get("service", ""), "scope": scope}
         realm = challenge.get("realm", "")
         if self.base.startswith("https:") and not realm.startswith("https:"):
@@ -136,21 +142,21 @@ class Connection:
                     "refresh_token": login.identity_token,
                     "client_id": "rdma-images",
                 } | fields
-                answer = self._session().post(realm, data=form, auth=_keep, **self._how)
+                response = self._session().post(realm, data=form, auth=_without_netrc, **self._how)
             else:
-                auth = (login.username, login.password) if login is not None else _keep
+                auth = (login.username, login.password) if login is not None else _without_netrc
                 # Several scopes are a parameter each here, and one with blanks in a form.
                 query = fields | {"scope": scope.split()}
-                answer = self._session().get(realm, params=query, auth=auth, **self._how)
+                response = self._session().get(realm, params=query, auth=auth, **self._how)
         except requests.RequestException as error:
-            raise faults.from_transport(realm.partition("//")[2].partition("/")[0] or self.host, error) from None
-        if answer.status_code != 200:
-            status = 401 if answer.status_code in (400, 403) else answer.status_code
-            raise faults.from_status(self.host, subject, status, answer.text)
-        body = document(answer.content, f"the token that {realm} gave for {subject}")
+            raise faults.transport_error(realm.partition("//")[2].partition("/")[0] or self.host, error) from None
+        if response.status_code != 200:
+            status = 401 if response.status_code in (400, 403) else response.status_code
+            raise faults.status_error(self.host, subject, status, response.text)
+        body = parse_document(response.content, f"the token that {realm} gave for {subject}")
         return str(body.get("token") or body.get("access_token") or "")
 
 
-def _keep(prepared: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Keeps requests from looking into ~/.netrc for another login."""
+def _without_netrc(prepared: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Return the request as it is: keeps requests from looking into ~/.netrc for another login."""
     return prepared

@@ -24,8 +24,8 @@ class Reference:
         return f"{self.host}/{self.repository}{'@' if ':' in self.selector else ':'}{self.selector}"
 
 
-def parse(text: str) -> Reference:
-    """The reference in `text`; without a tag it means "latest", and a tag beside a digest is dropped.
+def parse_reference(text: str) -> Reference:
+    """Return the reference in `text`; without a tag it means "latest", and a tag beside a digest is dropped.
 
     Raises RefusedError where it names no registry.
     """
@@ -38,7 +38,7 @@ def parse(text: str) -> Reference:
 
 
 def with_registry(text: str) -> str:
-    """A reference as docker reads it, with its registry: "ubuntu:24.04" is docker.io/library/ubuntu:24.04."""
+    """Return a reference as docker reads it, with its registry: "ubuntu:24.04" is docker.io/library/ubuntu:24.04."""
     host, slash, _ = text.partition("/")
     if slash and names_registry(host):
         return text
@@ -46,5 +46,5 @@ def with_registry(text: str) -> str:
 
 
 def names_registry(host: str) -> bool:
-    """Whether the part before the first "/" is a registry rather than a user of Docker Hub."""
+    """Return whether the part before the first "/" is a registry rather than a user of Docker Hub."""
     return "." in host or ":" in host or host == "localhost"

@@ -51,7 +51,7 @@ Host = Annotated[str, AfterValidator(_check_host)]
 
 
 def _check_word(text: str) -> str:
-    """One of the words for credentials. Does not repeat another: it may be somebody's password."""
+    """Return one of the words for credentials. Does not repeat another: it may be somebody's password."""
     if text not in ("none", "docker-config"):
         raise ValueError("write none, docker-config, or username and password by reference")
     return text
@@ -143,12 +143,12 @@ Registry = Annotated[Oci | Ecr | EcrPublic | AcrAliyun | AcrAzure, Field(discrim
 
 
 class Registries(yaml_file.Strict):
-    """The whole file."""
+    """The content of registries.yaml."""
 
     registries: dict[str, Registry]
 
     def pick(self, names: Sequence[str]) -> Mapping[str, Registry]:
-        """The registries named. Raises RefusedError for a name that the file does not have, and for no name."""
+        """Return the registries named. Raises RefusedError for a name that the file does not have, and for no name."""
         if not names:
             raise RefusedError(
                 f"no registry is named\nsay where to: --to NAME. Known: {', '.join(self.registries) or 'none'}"
@@ -159,7 +159,7 @@ class Registries(yaml_file.Strict):
         return {name: self.registries[name] for name in names}
 
     def of_host(self, host: str) -> Registry:
-        """The registry behind a host; one that the file does not have is asked with docker's own credentials."""
+        """Return the registry behind a host; one that the file does not have is asked with docker's own credentials."""
         for registry in self.registries.values():
             if _is_at(registry, host):
                 return registry
@@ -176,26 +176,26 @@ def _is_at(registry: Registry, host: str) -> bool:
     return registry.host == host
 
 
-def place(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the file is: RDMA_IMAGES_REGISTRIES names it, otherwise it is registries.yaml of the project."""
+def registries_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the file's path: RDMA_IMAGES_REGISTRIES names it, otherwise it is registries.yaml of the project."""
     return Path(environ.get("RDMA_IMAGES_REGISTRIES") or PROJECT / "registries.yaml")
 
 
 def load(path: Path | None = None) -> Registries:
-    """The registries of `path` (or of `place`). Raises RefusedError with file and line, or with what to do."""
-    path = path or place()
+    """Return the registries of `path` (by default `registries_file`). Raises RefusedError with file and line."""
+    path = path or registries_file()
     if not files.is_there(path):
         raise RefusedError(f"{path}: no such file\ncopy {shown(EXAMPLE)} and keep the registries you use")
     return yaml_file.load(path, Registries)
 
 
-def known() -> Registries:
-    """The registries that are known here: none without a file."""
-    return load() if files.is_there(place()) else Registries(registries={})
+def load_if_present() -> Registries:
+    """Return the registries of the file; none without a file."""
+    return load() if files.is_there(registries_file()) else Registries(registries={})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` (with or without a port) is this machine and nothing else.
+    """Return whether `host` (with or without a port) is this machine and nothing else.
 
     A name other than localhost is not resolved: what it means is decided by somebody else.
     """

@@ -30,8 +30,8 @@ from rdma_images.engine import Engine, private
 from rdma_images.inspection.report import Report, as_plain
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import cosign
-from rdma_images.publish.publication import Place
-from rdma_images.publish.publish_images import Outcome
+from rdma_images.publish.publication import PublishedCopy
+from rdma_images.publish.publish_images import PublishResult
 from rdma_images.registry.registries import Credentials, Oci
 from tests.case_parts import report_of
 
@@ -46,7 +46,7 @@ def free_port() -> int:
         return port
 
 
-def placed(outcome: Outcome) -> Place:
+def placed(outcome: PublishResult) -> PublishedCopy:
     """Where the image of an outcome is."""
     assert outcome.place, outcome.error
     return outcome.place
@@ -272,7 +272,7 @@ def red(report: Report, check: str) -> Report:
 def cosign_key(folder: Path) -> tuple[Path, Path]:
     """A fresh key pair; its password is in COSIGN_PASSWORD."""
     folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run([cosign.program(print).path, "generate-key-pair"], cwd=folder, check=True, capture_output=True)
+    subprocess.run([cosign.find_program(print).path, "generate-key-pair"], cwd=folder, check=True, capture_output=True)
     return folder / "cosign.key", folder / "cosign.pub"
 
 

@@ -12,7 +12,7 @@ from rdma_images.debian import emulation
 from rdma_images.plan import matrix
 from rdma_images.publish import gate, join, publish_images
 from rdma_images.publish.progress import Lines
-from rdma_images.publish.push import Pace
+from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.send import Publisher
 from rdma_images.publish.verify import verify
 from rdma_images.registry.registries import Oci
@@ -92,9 +92,9 @@ def test_both_platforms_are_joined_and_verified(registry: Registry) -> None:
     images = [image(one) for one in PLATFORMS]
     reports = [REPORT.read(one.id) for one in images]
     uncommitted = any(report and gate._failed(report) for report in reports)
-    sender = Publisher(engine=engines.ensure, watcher=Lines(print), pace=Pace(3, 0.1, 5))
+    sender = Publisher(engine=engines.ensure, watcher=Lines(print), pace=PushPolicy(3, 0.1, 5))
     allowed = [gate.COMMITTED] if uncommitted else []
-    items = publish_images.items(images, images, matrix.load(), suite.digest(), allowed)
+    items = publish_images.approved_images(images, images, matrix.load(), suite.digest(), allowed)
     outcomes = publish_images.publish(items, {"local": entry}, sender)
     assert [one.error for one in outcomes] == ["", ""]
     (joined,) = join.join(images, matrix.load(), {"local": entry}, sender)

@@ -15,11 +15,11 @@ from rdma_images.core.pipeline import Image
 from rdma_images.engine.container_engine import Engine
 from rdma_images.plan import matrix
 from rdma_images.publish import from_engine, join, publication, publish_images
-from rdma_images.publish.destination import LAYERS, destination
-from rdma_images.publish.item import Item
+from rdma_images.publish.destination import LAYERS, open_destination
+from rdma_images.publish.item import ApprovedImage
 from rdma_images.publish.keys import Signer, Trust
 from rdma_images.publish.progress import Lines
-from rdma_images.publish.push import Pace
+from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.send import Publisher
 from rdma_images.publish.verify import verify
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, canonical
@@ -76,12 +76,12 @@ def small(engine: Engine, tmp_path: Path) -> Iterator[Small]:
 @pytest.fixture
 def publisher(engine: Engine) -> tuple[Publisher, list[str]]:
     said: list[str] = []
-    made = Publisher(engine=lambda: engine, watcher=Lines(said.append), pace=Pace(3, 0.1, 5))
+    made = Publisher(engine=lambda: engine, watcher=Lines(said.append), pace=PushPolicy(3, 0.1, 5))
     return made, said
 
 
-def items(*images: Image, allow_red: Sequence[str] = ()) -> tuple[Item, ...]:
-    return publish_images.items(images, images, matrix.load(), SUITE, allow_red)
+def items(*images: Image, allow_red: Sequence[str] = ()) -> tuple[ApprovedImage, ...]:
+    return publish_images.approved_images(images, images, matrix.load(), SUITE, allow_red)
 
 
 def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
@@ -120,7 +120,7 @@ def test_layers_that_lie_elsewhere_in_the_registry_are_not_sent(
     registry: Registry, small: Small, publisher: tuple[Publisher, list[str]], engine: Engine
 ) -> None:
     image, entry = planned(), registry.entry()
-    beside = destination("local", entry).repository(LAYERS)
+    beside = open_destination("local", entry).repository(LAYERS)
     wheels = from_engine.manifest(engine, small.digest).layers()[:2]
     for one in wheels:
         with from_engine.blob(engine, small.digest, one.digest) as content:
@@ -249,7 +249,7 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
     published = publish_images.publish(items(*images), place, publisher)
     assert [one.error for one in published] == ["", ""]
 
-    def joined() -> tuple[join.Joined, list[str]]:
+    def joined() -> tuple[join.JoinResult, list[str]]:
         said.clear()
         (outcome,) = join.join(images, matrix.load(), place, publisher)
         return outcome, [line for line in said if "signing" in line]
@@ -265,7 +265,7 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "elsewhere")  # a machine that published nothing
     assert joined() == (first, [])
 
-    repository = destination("local", registry.entry()).repository("efa-pytorch")
+    repository = open_destination("local", registry.entry()).repository("efa-pytorch")
     whole = repository.manifest(amd.tag).body
     without_arm = Manifest(OCI_INDEX, canonical(whole | {"manifests": whole["manifests"][:1]}))
     repository.put_manifest(amd.tag, without_arm)
@@ -346,8 +346,8 @@ def test_a_rebuild_in_an_immutable_registry_gets_a_tag_of_its_own(
     sender, said = publisher
     other = build_small(engine, tmp_path / "other", f"{tmp_path.name.lower()}-other")
     own = f"{image.tag}-{other.digest[7:19]}"
-    repository = destination("local", entry).repository("efa-pytorch")
-    outcomes: list[publish_images.Outcome] = []
+    repository = open_destination("local", entry).repository("efa-pytorch")
+    outcomes: list[publish_images.PublishResult] = []
     for made in (small, other, other, small):
         write_steps(image, *green(image, made))
         outcomes += publish_images.publish(items(image), {"local": entry}, sender)

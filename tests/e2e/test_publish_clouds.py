@@ -15,9 +15,9 @@ from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.plan import matrix
 from rdma_images.publish import publish_images
-from rdma_images.publish.item import Item
+from rdma_images.publish.item import ApprovedImage
 from rdma_images.publish.progress import Lines
-from rdma_images.publish.push import Pace
+from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.registries import AcrAliyun, Ecr
 from tests.e2e.publish_parts import SUITE, Registry, build_small, green, placed, planned, registry_program, write_steps
@@ -43,13 +43,13 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator["ECRClient"]:
 
 
 @pytest.fixture
-def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Item]:
+def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApprovedImage]:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     engine = engines.ensure(print)
     small = build_small(engine, tmp_path / "context", "clouds")
     image = planned()
     write_steps(image, *green(image, small))
-    (made,) = publish_images.items([image], [image], matrix.load(), SUITE)
+    (made,) = publish_images.approved_images([image], [image], matrix.load(), SUITE)
     yield made
     engines.client(engine).images.remove(small.ref, force=True)
 
@@ -61,11 +61,11 @@ def registry_for(tmp_path: Path, user: str, password: bytes) -> Registry:
     return registry.start()
 
 
-def twice(item: Item, entry: Ecr | AcrAliyun) -> tuple[publish_images.Outcome, list[str]]:
+def twice(item: ApprovedImage, entry: Ecr | AcrAliyun) -> tuple[publish_images.PublishResult, list[str]]:
     """The outcomes of two runs, and all that was said."""
     said: list[str] = []
     engine = engines.ensure(print)
-    publisher = Publisher(engine=lambda: engine, watcher=Lines(said.append), pace=Pace(2, 0.1))
+    publisher = Publisher(engine=lambda: engine, watcher=Lines(said.append), pace=PushPolicy(2, 0.1))
     (first,) = publish_images.publish([item], {"cloud": entry}, publisher)
     (second,) = publish_images.publish([item], {"cloud": entry}, publisher)
     assert first.error == second.error == ""
@@ -73,7 +73,9 @@ def twice(item: Item, entry: Ecr | AcrAliyun) -> tuple[publish_images.Outcome, l
     return first, said
 
 
-def test_an_image_goes_to_ecr_whose_repository_did_not_exist(aws: "ECRClient", item: Item, tmp_path: Path) -> None:
+def test_an_image_goes_to_ecr_whose_repository_did_not_exist(
+    aws: "ECRClient", item: ApprovedImage, tmp_path: Path
+) -> None:
     token = aws.get_authorization_token(registryIds=[ACCOUNT])["authorizationData"][0]["authorizationToken"]
     password = base64.b64decode(token).partition(b":")[2]
     registry = registry_for(tmp_path, "AWS", password)
@@ -89,7 +91,7 @@ def test_an_image_goes_to_ecr_whose_repository_did_not_exist(aws: "ECRClient", i
 
 
 def test_an_image_goes_to_alibaba_with_a_token_that_has_a_colon(
-    item: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    item: ApprovedImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The SDK reads the environment once, when it is imported.
     monkeypatch.setattr(auth_util, "environment_access_key_id", "id")

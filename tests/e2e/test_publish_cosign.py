@@ -67,7 +67,7 @@ def client(folder: Path, connection: Connection, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("NO_PROXY", connection.host)
     monkeypatch.setenv("no_proxy", connection.host)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-    program = cosign.program()
+    program = cosign.find_program()
     assert program.path.parent == folder
     return Cosign(program, connection.host, connection.login())
 
@@ -149,7 +149,7 @@ def test_a_jobs_result_is_signed_and_another_s_is_not_believed(
     evidence.publish(forged, image, unsigned)
     assert evidence.fetch(image) == (forged,)
     assert evidence.fetch(image, Trust(key=str(public))) == (signed,)
-    found = verify.verify(image, registries.known().of_host(host), Trust(key=str(public)))
+    found = verify.verify(image, registries.load_if_present().of_host(host), Trust(key=str(public)))
     said = {one.what: one for one in found[0].findings}
     assert said["signed job results"].holds
     assert said["job result"].detail.startswith("2 x p5.48xlarge: the channels use EFA; ")

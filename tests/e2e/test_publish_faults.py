@@ -24,10 +24,10 @@ from rdma_images.engine.layout import layout
 from rdma_images.plan import matrix
 from rdma_images.publish import publish_images
 from rdma_images.publish.attach import attachments
-from rdma_images.publish.destination import destination
-from rdma_images.publish.events import Push
-from rdma_images.publish.item import Item
-from rdma_images.publish.push import Pace
+from rdma_images.publish.destination import open_destination
+from rdma_images.publish.events import PushProgress
+from rdma_images.publish.item import ApprovedImage
+from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.client import digest_of
 from tests.e2e.publish_parts import (
@@ -99,13 +99,13 @@ def small(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture
-def item(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Item:
+def item(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ApprovedImage:
     monkeypatch.setenv("TEST_REGISTRY_USER", USER)
     monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     image = planned()
     write_steps(image, *green(image, small))
-    (made,) = publish_images.items([image], [image], matrix.load(), SUITE)
+    (made,) = publish_images.approved_images([image], [image], matrix.load(), SUITE)
     return made
 
 
@@ -119,7 +119,7 @@ class Trap:
     def line(self, text: str) -> None:
         self.said.append(text)
 
-    def moved(self, push: Push) -> None:
+    def moved(self, push: PushProgress) -> None:
         if not self.sprung and push.sent() >= self.after:
             self.sprung = True
             self.action()
@@ -132,9 +132,14 @@ class Trap:
 
 
 def run(
-    engine: Engine, item: Item, registry: Registry | SlowLink, watcher: Trap, attempts: int = 1, stall: int = 20
-) -> publish_images.Outcome:
-    publisher = Publisher(engine=lambda: engine, watcher=watcher, pace=Pace(attempts, 0.2, stall))
+    engine: Engine,
+    item: ApprovedImage,
+    registry: Registry | SlowLink,
+    watcher: Trap,
+    attempts: int = 1,
+    stall: int = 20,
+) -> publish_images.PublishResult:
+    publisher = Publisher(engine=lambda: engine, watcher=watcher, pace=PushPolicy(attempts, 0.2, stall))
     (outcome,) = publish_images.publish([item], {"local": registry.entry()}, publisher)
     return outcome
 
@@ -145,23 +150,23 @@ def never() -> None:
 
 def complete(registry: Registry, digest: str) -> bool:
     """Whether the image `digest` is whole in the registry: every blob read back and hashed."""
-    repository = destination("local", registry.entry()).repository("efa-pytorch")
+    repository = open_destination("local", registry.entry()).repository("efa-pytorch")
     manifest = repository.manifest(digest)
     blobs = [manifest.body["config"]["digest"], *(layer.digest for layer in manifest.layers())]
     return all(digest_of(repository.blob(blob)) == blob for blob in blobs)
 
 
-def assert_all_there_once(registry: Registry, item: Item) -> None:
+def assert_all_there_once(registry: Registry, item: ApprovedImage) -> None:
     assert registry.tags(REPOSITORY) == {item.tags.full, *item.tags.short}
     assert complete(registry, item.build.digest)
-    repository = destination("local", registry.entry()).repository("efa-pytorch")
+    repository = open_destination("local", registry.entry()).repository("efa-pytorch")
     discovery = attachments(repository, item.build.digest)
     assert len(discovery) == len({one.digest for one in discovery}) == 3
 
 
 @pytest.mark.parametrize("number", range(10))
 def test_a_registry_killed_in_the_middle_ends_with_everything_there_once(
-    number: int, engine: Engine, item: Item, program: Path, tmp_path: Path
+    number: int, engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
 ) -> None:
     chance = random.Random(number)
     point = chance.randrange(1, 60 << 20)
@@ -184,14 +189,14 @@ def test_a_registry_killed_in_the_middle_ends_with_everything_there_once(
 class Arrived(Trap):
     """Springs when docker says that all of the image is there."""
 
-    def moved(self, push: Push) -> None:
+    def moved(self, push: PushProgress) -> None:
         if not self.sprung and push.digest is not None:
             self.sprung = True
             self.action()
 
 
 def test_a_registry_killed_after_the_image_arrived_gets_its_evidence_in_the_next_run(
-    engine: Engine, item: Item, program: Path, tmp_path: Path
+    engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
 ) -> None:
     registry = Registry(program, tmp_path / "registry").start()
     try:
@@ -207,7 +212,9 @@ def test_a_registry_killed_after_the_image_arrived_gets_its_evidence_in_the_next
         registry.kill()
 
 
-def test_a_registry_that_takes_nothing_is_told_once(engine: Engine, item: Item, program: Path, tmp_path: Path) -> None:
+def test_a_registry_that_takes_nothing_is_told_once(
+    engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
+) -> None:
     registry = Registry(program, tmp_path / "registry")
     config = registry.folder / "config.yml"
     settings = json.loads(config.read_text())
@@ -223,7 +230,9 @@ def test_a_registry_that_takes_nothing_is_told_once(engine: Engine, item: Item, 
         registry.kill()
 
 
-def test_a_registry_that_comes_back_is_waited_for(engine: Engine, item: Item, program: Path, tmp_path: Path) -> None:
+def test_a_registry_that_comes_back_is_waited_for(
+    engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
+) -> None:
     registry = Registry(program, tmp_path / "registry").start()
 
     def fall_and_rise() -> None:
@@ -241,7 +250,7 @@ def test_a_registry_that_comes_back_is_waited_for(engine: Engine, item: Item, pr
 
 
 def test_a_password_that_expires_on_the_way_is_fetched_again(
-    engine: Engine, item: Item, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = Registry(program, tmp_path / "registry").start()
 
@@ -261,7 +270,7 @@ def test_a_password_that_expires_on_the_way_is_fetched_again(
 
 
 def test_a_full_disk_is_told_and_the_next_run_goes_on(
-    engine: Engine, item: Item, program: Path, tmp_path: Path
+    engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
 ) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -285,7 +294,7 @@ def test_a_full_disk_is_told_and_the_next_run_goes_on(
 
 
 def test_a_stalled_registry_is_given_up_and_tried_again(
-    engine: Engine, item: Item, program: Path, tmp_path: Path
+    engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
 ) -> None:
     registry = Registry(program, tmp_path / "registry").start()
 
@@ -304,7 +313,7 @@ def test_a_stalled_registry_is_given_up_and_tried_again(
 
 
 def test_a_slow_link_that_is_cut_is_not_taken_for_a_stall(
-    engine: Engine, item: Item, program: Path, tmp_path: Path
+    engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
 ) -> None:
     """What is sent a second time has to pass the point of the cut, which takes longer than a stall may."""
     registry = Registry(program, tmp_path / "registry").start()
@@ -323,7 +332,7 @@ def test_a_slow_link_that_is_cut_is_not_taken_for_a_stall(
 
 
 def test_ctrl_c_leaves_no_tag_and_the_next_run_goes_on(
-    engine: Engine, item: Item, program: Path, tmp_path: Path
+    engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
 ) -> None:
     registry = Registry(program, tmp_path / "registry").start()
 
@@ -353,7 +362,7 @@ def test_an_engine_with_the_classic_store_is_refused_before_a_byte(
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     image = planned()
     write_steps(image, *green(image, small_))
-    (item,) = publish_images.items([image], [image], matrix.load(), SUITE)
+    (item,) = publish_images.approved_images([image], [image], matrix.load(), SUITE)
     registry = Registry(program, tmp_path / "registry").start()
     try:
         outcome = run(classic, item, registry, Trap(1 << 40, never))
@@ -365,7 +374,7 @@ def test_an_engine_with_the_classic_store_is_refused_before_a_byte(
 
 
 def test_a_wrong_password_is_told_at_once(
-    engine: Engine, item: Item, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = Registry(program, tmp_path / "registry").start()
     monkeypatch.setenv("TEST_REGISTRY_PASSWORD", "wrong")

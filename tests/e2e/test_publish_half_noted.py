@@ -8,7 +8,7 @@ import pytest
 
 from rdma_images.engine.container_engine import Engine
 from rdma_images.publish.attach import fallback_tag
-from rdma_images.publish.item import Item
+from rdma_images.publish.item import ApprovedImage
 from tests.e2e.publish_parts import Registry, placed
 from tests.e2e.test_publish_faults import (  # the fixtures are found by their names here
     REPOSITORY,
@@ -45,7 +45,7 @@ def half_note(registry: Registry, path: Path) -> None:
 
 
 @pytest.fixture
-def published(engine: Engine, item: Item, program: Path, tmp_path: Path) -> Iterator[Registry]:
+def published(engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path) -> Iterator[Registry]:
     registry = Registry(program, tmp_path / "registry").start()
     try:
         assert run(engine, item, registry, Trap(1 << 40, never)).error == ""
@@ -55,7 +55,7 @@ def published(engine: Engine, item: Item, program: Path, tmp_path: Path) -> Iter
         registry.kill()
 
 
-def note_of(registry: Registry, item: Item, name: str, turn: int = 0) -> Path:
+def note_of(registry: Registry, item: ApprovedImage, name: str, turn: int = 0) -> Path:
     """Of the notes of the repository whose path matches `name`, the one that was written at that turn."""
     known = {"full": item.tags.full, "short": item.tags.short[0], "list": fallback_tag(item.build.digest)}
     return [path for path in written(registry) if path.match(f"{REPOSITORY}/{name.format(**known)}/link")][turn]
@@ -72,7 +72,7 @@ def note_of(registry: Registry, item: Item, name: str, turn: int = 0) -> Path:
     ],
 )
 def test_what_is_half_noted_is_sent_again(
-    name: str, turn: int, engine: Engine, item: Item, published: Registry
+    name: str, turn: int, engine: Engine, item: ApprovedImage, published: Registry
 ) -> None:
     half_note(published, note_of(published, item, name, turn))
     published.start()
@@ -81,7 +81,7 @@ def test_what_is_half_noted_is_sent_again(
     assert_all_there_once(published, item)
 
 
-def test_what_was_sent_again_is_told_and_counted(engine: Engine, item: Item, published: Registry) -> None:
+def test_what_was_sent_again_is_told_and_counted(engine: Engine, item: ApprovedImage, published: Registry) -> None:
     note = note_of(published, item, "_layers/sha256/*", 1)
     half_note(published, note)
     published.start()
@@ -92,7 +92,7 @@ def test_what_was_sent_again_is_told_and_counted(engine: Engine, item: Item, pub
 
 
 @pytest.mark.exhaustive
-def test_whichever_note_is_half_written(engine: Engine, item: Item, published: Registry) -> None:
+def test_whichever_note_is_half_written(engine: Engine, item: ApprovedImage, published: Registry) -> None:
     whole = published.folder / "whole"
     shutil.copytree(published.storage, whole)
     notes = [path for path in written(published) if path.name == "link"]
@@ -108,7 +108,9 @@ def test_whichever_note_is_half_written(engine: Engine, item: Item, published: R
         published.kill()
 
 
-def test_a_layer_that_the_registry_lost_the_bytes_of_is_told(engine: Engine, item: Item, published: Registry) -> None:
+def test_a_layer_that_the_registry_lost_the_bytes_of_is_told(
+    engine: Engine, item: ApprovedImage, published: Registry
+) -> None:
     """As after a power failure; docker would leave the layer out, for the registry says that it has it."""
     shutil.rmtree(published.storage / "docker/registry/v2/repositories" / REPOSITORY / "_manifests")
     largest = max(written(published), key=lambda path: path.stat().st_size)

@@ -30,5 +30,5 @@ def report(reference: str) -> Report | None:
     return None
 
 
-def _places(known: publication.Publication | None) -> Collection[publication.Place]:
+def _places(known: publication.Publication | None) -> Collection[publication.PublishedCopy]:
     return known.places.values() if known else ()

@@ -16,26 +16,26 @@ from rdma_images.publish.attach import (
     CREATED,
     FORM,
     Artifact,
-    Attached,
+    Attachment,
     IsTrusted,
     attach,
     attachments,
     content_of,
     trust_all,
 )
-from rdma_images.publish.destination import Destination, destination
+from rdma_images.publish.destination import Destination, open_destination
 from rdma_images.publish.keys import Trust
 from rdma_images.publish.send import Publisher
 from rdma_images.publish.signing import ImageSigner
 from rdma_images.publish.verify import open_verifier
 from rdma_images.registry import faults, registries
 from rdma_images.registry.client import Manifest, Repository, canonical, digest_of
-from rdma_images.registry.reference import parse
+from rdma_images.registry.reference import parse_reference
 
 TITLE = "job-results.json"
 
 
-def publish(result: Result, image: str, publisher: Publisher) -> Attached:
+def publish(result: Result, image: str, publisher: Publisher) -> Attachment:
     """Attach a result to `image`, "host/repository@sha256:…", signed where `publisher` has a signer.
 
     Results of other jobs that are attached, and that the same signer signed, go with it: there is one statement. Where
@@ -47,7 +47,7 @@ def publish(result: Result, image: str, publisher: Publisher) -> Attached:
             f"{result.job}: {result.sentence}\nonly a result with exit code 0 is attached: run the job again"
         )
     place, repository = _open(image)
-    manifest = repository.manifest(parse(image).selector)
+    manifest = repository.manifest(parse_reference(image).selector)
     if manifest.digest != result.digest:
         raise RefusedError(
             f"{result.job} ran {result.digest}, and {image} is {manifest.digest}\nname the image that it ran"
@@ -71,7 +71,7 @@ def _run(result: Result, index: Manifest, repository: Repository) -> Iterator[Ma
 
 def _publish(
     result: Result, manifest: Manifest, place: Destination, repository: Repository, publisher: Publisher
-) -> Attached:
+) -> Attachment:
     """Attach the result to one manifest, beside those of other jobs."""
     signing = (
         ImageSigner(publisher.signer, place, repository, manifest.digest, publisher.watcher.line)
@@ -99,7 +99,7 @@ def fetch(image: str, trust: Trust | None = None, say: Progress = silent) -> tup
     Raises RefusedError for none.
     """
     _, repository = _open(image)
-    manifest = repository.manifest(parse(image).selector)
+    manifest = repository.manifest(parse_reference(image).selector)
     verifier = open_verifier(repository, trust, say)
     ref = f"{repository.ref}@{manifest.digest}"
 
@@ -133,8 +133,8 @@ def is_reference(text: str) -> bool:
 
 
 def _open(image: str) -> tuple[Destination, Repository]:
-    asked = parse(image)
-    place = destination(asked.host, registries.known().of_host(asked.host))
+    asked = parse_reference(image)
+    place = open_destination(asked.host, registries.load_if_present().of_host(asked.host))
     return place, Repository(place.connection, asked.repository)
 
 

@@ -20,13 +20,13 @@ _KINDS = {
 
 
 def open_kind(registry: Registry) -> Kind:
-    """The registry, ready to be asked. Raises RefusedError when the SDK of its kind is not installed."""
+    """Return the registry, ready to be asked. Raises RefusedError when the SDK of its kind is not installed."""
     module, name, extra = _KINDS[registry.kind]
     try:
-        made = getattr(import_module(f"{__name__}.{module}"), name)(registry)
+        opened = getattr(import_module(f"{__name__}.{module}"), name)(registry)
     except ModuleNotFoundError as error:
         raise RefusedError(
             f"a registry of kind {registry.kind} needs {error.name}, which is not installed\n"
             f"pip install 'rdma-images[{extra}]'"
         ) from None
-    return cast(Kind, made)
+    return cast(Kind, opened)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from rdma_images.publish.kinds.base import Prepared, joined
+from rdma_images.publish.kinds.base import Prepared, join_path
 from rdma_images.publish.kinds.oci import from_references
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
@@ -41,37 +41,37 @@ class AcrAliyunKind:
         return Client(config)
 
     def login(self) -> Login | None:
-        """Enterprise: a fresh token for an hour. Personal: the registry's fixed password."""
+        """Return, for Enterprise, a fresh token for an hour; for Personal, the registry's fixed password."""
         if self._registry.instance is None:
             assert self._registry.credentials is not None
             return from_references(self._registry.credentials)
         request = self._models.GetAuthorizationTokenRequest(
             instance_id=self._registry.instance, expires_in_hours=_HOURS
         )
-        body = self._ask("GetAuthorizationToken", lambda: self._client.get_authorization_token(request)).body
-        return Login(username=body.temp_username, password=body.authorization_token)
+        token = self._ask("GetAuthorizationToken", lambda: self._client.get_authorization_token(request)).body
+        return Login(username=token.temp_username, password=token.authorization_token)
 
     def repository(self, target: str) -> str:
-        """namespace/prefix/target."""
-        return joined(self._registry.namespace, self._registry.prefix, target)
+        """Return namespace/prefix/target."""
+        return join_path(self._registry.namespace, self._registry.prefix, target)
 
     def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> Prepared:
-        """Enterprise: namespace (where registries.yaml allows it) and repository, created where they are missing."""
+        """Create namespace (where registries.yaml allows it) and repository of Enterprise where they are missing."""
         if self._registry.instance is None:
             return Prepared(name)
         namespace, _, repository = name.partition("/")
-        made = []
+        created = []
         if self._missing("GetNamespace", self._find_namespace(namespace)):
             if not self._registry.create_namespace:
                 raise faults.MissingError(
                     f"{self.host} has no namespace {namespace}\ncreate it, or set create-namespace in registries.yaml"
                 )
             self._ask("CreateNamespace", self._make_namespace(namespace))
-            made.append(f"namespace {namespace}")
+            created.append(f"namespace {namespace}")
         if self._missing("GetRepository", self._find_repository(namespace, repository)):
             self._ask("CreateRepository", self._make_repository(namespace, repository))
-            made.append(f"repository {name}")
-        return Prepared(name, tuple(made))
+            created.append(f"repository {name}")
+        return Prepared(name, tuple(created))
 
     def _find_namespace(self, namespace: str) -> Callable[[], Any]:
         request = self._models.GetNamespaceRequest(instance_id=self._registry.instance, namespace_name=namespace)
@@ -111,27 +111,27 @@ class AcrAliyunKind:
         return False
 
     def _ask(self, action: str, call: Callable[[], Any]) -> Any:
-        """The answer of one call of the SDK; its exceptions, and answers that say "no", as PublishErrors."""
+        """Return the answer of one call of the SDK; its exceptions, and answers that say "no", become PublishErrors."""
         from alibabacloud_credentials.exceptions import CredentialException
         from Tea.exceptions import TeaException
 
         try:
-            answer = call()
+            response = call()
         except TeaException as error:
             if isinstance(getattr(error, "inner_exception", None), CredentialException):
                 raise faults.UnauthorizedError(
-                    f"there are no Alibaba Cloud credentials for {self.host} ({faults.masked(str(error))})\n"
+                    f"there are no Alibaba Cloud credentials for {self.host} ({faults.mask_secrets(str(error))})\n"
                     "set ALIBABA_CLOUD_ACCESS_KEY_ID and ALIBABA_CLOUD_ACCESS_KEY_SECRET, a profile, or a role"
                 ) from None
             raise self._fault(action, str(getattr(error, "code", "") or ""), str(error)) from None
         except OSError as error:
             raise faults.UnreachableError(f"Alibaba Cloud is unreachable for {self.host}: {error}\n{NETWORK}") from None
-        if answer.body is not None and answer.body.is_success is False:
-            raise self._fault(action, str(answer.body.code), str(answer.body.code))
-        return answer
+        if response.body is not None and response.body.is_success is False:
+            raise self._fault(action, str(response.body.code), str(response.body.code))
+        return response
 
     def _fault(self, action: str, code: str, message: str) -> faults.PublishError:
-        said = faults.masked(message)
+        shown = faults.mask_secrets(message)
         if code.startswith("INSTANCE"):
             return faults.PublishError(
                 f"{self._registry.region} has no instance {self._registry.instance} ({code})\n"
@@ -149,9 +149,9 @@ class AcrAliyunKind:
                 f"Alibaba Cloud does not take the credentials for {self.host} ({code})\ncheck them, or log in"
             )
         if not code:
-            return faults.UnreachableError(f"Alibaba Cloud is unreachable for {self.host}: {said}\n{NETWORK}")
+            return faults.UnreachableError(f"Alibaba Cloud is unreachable for {self.host}: {shown}\n{NETWORK}")
         if "Throttling" in code or "ServiceUnavailable" in code:
-            return faults.BusyError(f"Alibaba Cloud cannot do {action} for {self.host} now: {said}\ntry again later")
+            return faults.BusyError(f"Alibaba Cloud cannot do {action} for {self.host} now: {shown}\ntry again later")
         return faults.PublishError(
-            f"Alibaba Cloud refuses {action} for {self.host}: {said}\nlook the code up in ACR's documentation"
+            f"Alibaba Cloud refuses {action} for {self.host}: {shown}\nlook the code up in ACR's documentation"
         )

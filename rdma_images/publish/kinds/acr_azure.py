@@ -5,10 +5,10 @@ from azure.core.exceptions import ClientAuthenticationError
 from azure.identity import DefaultAzureCredential
 
 from rdma_images.core import http
-from rdma_images.publish.kinds.base import Prepared, joined
+from rdma_images.publish.kinds.base import Prepared, join_path
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
-from rdma_images.registry.documents import document
+from rdma_images.registry.documents import parse_document
 from rdma_images.registry.http import TIMEOUT
 from rdma_images.registry.registries import AcrAzure, is_loopback
 
@@ -27,7 +27,7 @@ class AcrAzureKind:
         self._credential = DefaultAzureCredential()
 
     def login(self) -> Login | None:
-        """A refresh token of the registry, used as a password."""
+        """Return a refresh token of the registry, used as a password."""
         try:
             access = self._credential.get_token(_SCOPE).token
         except ClientAuthenticationError as error:
@@ -39,18 +39,18 @@ class AcrAzureKind:
         form = {"grant_type": "access_token", "service": self.host, "access_token": access}
         try:
             with http.session() as session:
-                answer = session.post(f"{scheme}://{self.host}/oauth2/exchange", data=form, timeout=TIMEOUT)
+                response = session.post(f"{scheme}://{self.host}/oauth2/exchange", data=form, timeout=TIMEOUT)
         except requests.RequestException as error:
-            raise faults.from_transport(self.host, error) from None
-        if answer.status_code != 200:
-            raise faults.from_status(self.host, "a token", answer.status_code, answer.text)
-        body = document(answer.content, f"the refresh token of {self.host}")
+            raise faults.transport_error(self.host, error) from None
+        if response.status_code != 200:
+            raise faults.status_error(self.host, "a token", response.status_code, response.text)
+        body = parse_document(response.content, f"the refresh token of {self.host}")
         return Login(username=_TOKEN_USER, password=str(body.get("refresh_token") or ""))
 
     def repository(self, target: str) -> str:
-        """prefix/target."""
-        return joined(self._registry.prefix, target)
+        """Return prefix/target."""
+        return join_path(self._registry.prefix, target)
 
     def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> Prepared:
-        """A push creates it."""
+        """Return the name: a push creates the repository."""
         return Prepared(name)

@@ -1,4 +1,4 @@
-"""What every kind of registry answers."""
+"""The interface of every kind of registry."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,17 +19,17 @@ class Kind(Protocol):
 
     @property
     def host(self) -> str:
-        """Host, with the port where there is one, under which docker and we address it."""
+        """The host, with the port where there is one, under which docker and this tool address it."""
 
     @property
     def tls(self) -> bool | None:
-        """None: TLS unless the host is on the loopback interface."""
+        """Whether to use TLS; None for TLS unless the host is on the loopback interface."""
 
     def login(self) -> Login | None:
-        """Fresh credentials; None where the registry is asked without any. Raises a PublishError or RefusedError."""
+        """Return fresh credentials, or None for none. Raises a PublishError or RefusedError."""
 
     def repository(self, target: str) -> str:
-        """The repository's name for a target, prefix and namespace included."""
+        """Return the repository's name for a target, prefix and namespace included."""
 
     def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> Prepared:
         """Create the repository where the registry needs that; `moving` are the tags that must stay movable in it.
@@ -38,6 +38,6 @@ class Kind(Protocol):
         """
 
 
-def joined(*parts: str) -> str:
-    """A repository's name of its non-empty parts."""
+def join_path(*parts: str) -> str:
+    """Return a repository's name of its non-empty parts."""
     return "/".join(part.strip("/") for part in parts if part)

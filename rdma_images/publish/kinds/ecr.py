@@ -10,7 +10,7 @@ import boto3
 
 from rdma_images.publish import tags
 from rdma_images.publish.kinds.aws import aws_errors, login_of
-from rdma_images.publish.kinds.base import Prepared, joined
+from rdma_images.publish.kinds.base import Prepared, join_path
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import Ecr
@@ -42,7 +42,7 @@ class EcrKind:
         return str(data["proxyEndpoint"]).partition("//")[2]
 
     def login(self) -> Login | None:
-        """A fresh token of GetAuthorizationToken."""
+        """Return a fresh token of GetAuthorizationToken."""
         return login_of(self._authorization())
 
     def _authorization(self) -> dict[str, Any]:
@@ -52,54 +52,56 @@ class EcrKind:
         return data
 
     def repository(self, target: str) -> str:
-        """prefix/target."""
-        return joined(self._registry.prefix, target)
+        """Return prefix/target."""
+        return join_path(self._registry.prefix, target)
 
     def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> Prepared:
-        """The repository, created with mutability, scanning and lifecycle policy where it is missing.
+        """Create the repository with mutability, scanning and lifecycle policy where it is missing.
 
         One that exists keeps its settings, which may be somebody's decision; only the list of movable tags grows
         where registries.yaml wants immutability and the repository already leaves some tags out of it. Raises
         ConflictError where that list is full.
         """
-        found = self._find(name)
-        if found is not None:
-            return Prepared(name, self._keep_moving(name, found, moving))
+        repository = self._find(name)
+        if repository is not None:
+            return Prepared(name, self._keep_moving(name, repository, moving))
         with aws_errors(self._where, f"CreateRepository {name}"):
             try:
                 self._client.create_repository(**self._settings(name, moving))
             except self._client.exceptions.RepositoryAlreadyExistsException:  # another runner was faster
                 return Prepared(name)
-        made = [f"repository {name}"]
+        created = [f"repository {name}"]
         if days := self._registry.keep_untagged_days:
             with aws_errors(self._where, f"PutLifecyclePolicy {name}"):
                 self._client.put_lifecycle_policy(
                     registryId=self._registry.account, repositoryName=name, lifecyclePolicyText=_lifecycle(days)
                 )
-            made.append(f"lifecycle policy: untagged images leave after {days} days")
-        return Prepared(name, tuple(made))
+            created.append(f"lifecycle policy: untagged images leave after {days} days")
+        return Prepared(name, tuple(created))
 
     def _find(self, name: str) -> dict[str, Any] | None:
         with aws_errors(self._where, f"DescribeRepositories {name}"):
             try:
-                answer = self._client.describe_repositories(registryId=self._registry.account, repositoryNames=[name])
+                response = self._client.describe_repositories(registryId=self._registry.account, repositoryNames=[name])
             except self._client.exceptions.RepositoryNotFoundException:
                 return None
-        found: dict[str, Any] = answer["repositories"][0]
-        return found
+        repository: dict[str, Any] = response["repositories"][0]
+        return repository
 
-    def _keep_moving(self, name: str, found: dict[str, Any], moving: tuple[str, ...]) -> tuple[str, ...]:
-        """Let the tags of this publication move in an immutable repository; what was done, in words."""
-        if not self._registry.immutable or found.get("imageTagMutability") != _EXCLUDING:
+    def _keep_moving(self, name: str, repository: dict[str, Any], moving: tuple[str, ...]) -> tuple[str, ...]:
+        """Let the tags of this publication move in an immutable repository; return what was done, in words."""
+        if not self._registry.immutable or repository.get("imageTagMutability") != _EXCLUDING:
             return ()
-        filters = list(found.get("imageTagMutabilityExclusionFilters", ()))
-        known = [one["filter"] for one in filters]
-        missing = [tag for tag in (tags.ATTACHMENTS, *moving) if not any(fnmatchcase(tag, one) for one in known)]
+        filters = list(repository.get("imageTagMutabilityExclusionFilters", ()))
+        patterns = [pattern["filter"] for pattern in filters]
+        missing = [
+            tag for tag in (tags.ATTACHMENTS, *moving) if not any(fnmatchcase(tag, pattern) for pattern in patterns)
+        ]
         if not missing:
             return ()
-        if len(known) + len(missing) > _MOST_FILTERS:
+        if len(patterns) + len(missing) > _MOST_FILTERS:
             raise faults.ConflictError(
-                f"{name} leaves {', '.join(known)} out of its immutability, of which ECR takes {_MOST_FILTERS}, and "
+                f"{name} leaves {', '.join(patterns)} out of its immutability, of which ECR takes {_MOST_FILTERS}, and "
                 f"{' and '.join(missing)} has to move too\n"
                 "take one out with `aws ecr put-image-tag-mutability`"
             )
@@ -129,12 +131,12 @@ class EcrKind:
 
 
 def _filters(patterns: Iterable[str]) -> list[dict[str, str]]:
-    """ECR's form of the tags that may move."""
+    """Return ECR's form of the tags that may move."""
     return [{"filterType": "WILDCARD", "filter": pattern} for pattern in patterns]
 
 
 def _lifecycle(days: int) -> str:
-    """ECR's lifecycle policy document: images without a tag leave after `days`."""
+    """Return ECR's lifecycle policy document: images without a tag leave after `days`."""
     selection = {"tagStatus": "untagged", "countType": "sinceImagePushed", "countUnit": "days", "countNumber": days}
     rule = {
         "rulePriority": 1,

@@ -6,7 +6,7 @@ from typing import Any
 import boto3
 
 from rdma_images.publish.kinds.aws import aws_errors, login_of
-from rdma_images.publish.kinds.base import Prepared, joined
+from rdma_images.publish.kinds.base import Prepared, join_path
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import EcrPublic
@@ -32,22 +32,22 @@ class EcrPublicKind:
     @cached_property
     def _alias(self) -> str:
         with aws_errors(_WHERE, "DescribeRegistries"):
-            found = self._client.describe_registries()["registries"]
-        if not found:
+            registries = self._client.describe_registries()["registries"]
+        if not registries:
             raise faults.MissingError("this AWS account has no public registry yet\ncreate one in ECR's console")
-        return str(found[0]["registryUri"]).rpartition("/")[2]
+        return str(registries[0]["registryUri"]).rpartition("/")[2]
 
     def login(self) -> Login | None:
-        """A fresh token; here authorizationData is one object, not a list of them."""
+        """Return a fresh token; here authorizationData is one object, not a list of them."""
         with aws_errors(_WHERE, "GetAuthorizationToken"):
             return login_of(self._client.get_authorization_token()["authorizationData"])
 
     def repository(self, target: str) -> str:
-        """alias/prefix/target."""
-        return joined(self._alias, self._registry.prefix, target)
+        """Return alias/prefix/target."""
+        return join_path(self._alias, self._registry.prefix, target)
 
     def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> Prepared:
-        """The repository, created where it is missing; its name here is without the alias."""
+        """Create the repository where it is missing; its name here is without the alias."""
         bare = name.partition("/")[2]
         with aws_errors(_WHERE, f"CreateRepository {bare}"):
             try:

@@ -4,8 +4,8 @@ import docker.auth
 from docker.credentials.errors import StoreError
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.publish.kinds.base import Prepared, joined
-from rdma_images.registry.credentials import Login, resolve
+from rdma_images.publish.kinds.base import Prepared, join_path
+from rdma_images.registry.credentials import Login, resolve_secret
 from rdma_images.registry.registries import Credentials, Oci
 
 # Under this name docker's config and the credential helpers keep identity tokens instead of passwords.
@@ -21,47 +21,47 @@ class OciKind:
         self.tls = registry.tls
 
     def login(self) -> Login | None:
-        """From the references in registries.yaml, or from docker's config and its credential helpers."""
+        """Return the login that registries.yaml refers to, or the one of docker's config and its credential helpers."""
         credentials = self._registry.credentials
         if isinstance(credentials, Credentials):
             return from_references(credentials)
         return from_docker_config(self.host) if credentials == "docker-config" else None
 
     def repository(self, target: str) -> str:
-        """prefix/target."""
-        return joined(self._registry.prefix, target)
+        """Return prefix/target."""
+        return join_path(self._registry.prefix, target)
 
     def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> Prepared:
-        """A push creates it, where the registry allows that."""
+        """Return the name: a push creates the repository, where the registry allows that."""
         return Prepared(name)
 
 
 def from_references(credentials: Credentials) -> Login:
-    """The login that the references lead to. Raises RefusedError where one leads nowhere."""
+    """Return the login that the references lead to. Raises RefusedError where one leads nowhere."""
     if credentials.token is not None:
-        return Login(bearer=resolve(credentials.token))
+        return Login(bearer=resolve_secret(credentials.token))
     if credentials.identity_token is not None:
-        return Login(identity_token=resolve(credentials.identity_token))
+        return Login(identity_token=resolve_secret(credentials.identity_token))
     assert credentials.username is not None
     assert credentials.password is not None
-    return Login(username=resolve(credentials.username), password=resolve(credentials.password))
+    return Login(username=resolve_secret(credentials.username), password=resolve_secret(credentials.password))
 
 
 def from_docker_config(host: str) -> Login | None:
-    """What the user's docker config, or a credential helper it names, has for `host`; None when it has nothing."""
+    """Return the login that docker's config, or a credential helper it names, has for `host`."""
     try:
-        found = docker.auth.load_config().resolve_authconfig(host)
+        entry = docker.auth.load_config().resolve_authconfig(host)
     except (docker.errors.DockerException, StoreError) as error:
         raise RefusedError(
             f"docker's config has no usable credentials for {host}: {error}\n"
             "log in with docker again, or name credentials in registries.yaml"
         ) from None
-    if not found:
+    if not entry:
         return None
-    if token := found.get("IdentityToken") or found.get("identitytoken"):
+    if token := entry.get("IdentityToken") or entry.get("identitytoken"):
         return Login(identity_token=token)
-    username = found.get("Username") or found.get("username") or ""
-    password = found.get("Password") or found.get("password") or ""
+    username = entry.get("Username") or entry.get("username") or ""
+    password = entry.get("Password") or entry.get("password") or ""
     if username == _TOKEN_USER:
         return Login(identity_token=password)
     return Login(username=username, password=password) if username else None
