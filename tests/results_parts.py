@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rdma_images.jobs.results import from_logs
-from rdma_images.jobs.results.expectations import Held, held
-from rdma_images.jobs.results.job_spec import Asked
+from rdma_images.jobs.results.expectations import Expectations, expectations_of
+from rdma_images.jobs.results.job_spec import JobSpec
 from rdma_images.jobs.results.result import Result
 from tests import nccl_tests_text as text
 
@@ -53,8 +53,8 @@ class Node:
 
 TWO = (Node("one"), Node("two"))
 TCP = tuple(replace(node, network="Socket", gdr=False, used=1) for node in TWO)
-P5_TWO = held(None, "p5.48xlarge", 2)
-ASKED_NOTHING = Held()
+P5_TWO = expectations_of(None, "p5.48xlarge", 2)
+ASKED_NOTHING = Expectations()
 
 
 def write(folder: Path, nodes: Sequence[Node] = TWO, rows: Sequence[text.Row] = P5, end: bool = True) -> list[Path]:
@@ -78,14 +78,14 @@ def result_of(
     folder: Path,
     nodes: Sequence[Node] = TWO,
     rows: Sequence[text.Row] = P5,
-    against: Held = P5_TWO,
+    against: Expectations = P5_TWO,
     tcp: Sequence[Node] = (),
-    job: Asked | None = None,
+    job: JobSpec | None = None,
     end: bool = True,
 ) -> Result:
     """The result of such a job."""
     over_tcp = write(folder / "tcp", tcp, ((1 << 30, 1.0, 2.0, 3.75, 0),)) if tcp else ()
-    return from_logs.result(write(folder / "logs", nodes, rows, end), job, over_tcp, folder, against)
+    return from_logs.result_of(write(folder / "logs", nodes, rows, end), job, over_tcp, folder, against)
 
 
 def sentences(result: Result) -> list[str]:

@@ -112,7 +112,7 @@ def test_a_lost_log_takes_one_more_round() -> None:
     again = pair_rounds.next_round(nodes, timings)
     assert [len(set(pair) & set(lost)) for pair in again] == [1, 1]
     assert len({node for pair in again for node in pair}) == 4
-    answer = pair_report.proceed(nodes, timings, 0.0)
+    answer = pair_report.next_report(nodes, timings, 0.0)
     assert answer.sentence == f"no log has {lost[0]}, {lost[1]}: 1 more round at least"
     known, rounds = found(nodes, {other[0]: 0.5}, {}, 1, [lost])
     assert (known.slow, known.unmeasured, rounds) == ((other[0],), (), 2)
@@ -138,7 +138,7 @@ def test_where_every_pair_is_alike_only_an_expectation_tells_that_all_are_slow()
     timings = dict.fromkeys(pair_rounds.first_rounds(nodes)[0], 20.0)
     assert pair_rounds.infer(nodes, timings).suspects == ()
     assert pair_rounds.infer(nodes, timings, 77.0).suspects == tuple(nodes)
-    assert "no good node" in pair_report.proceed(nodes, timings, 77.0).sentence
+    assert "no good node" in pair_report.next_report(nodes, timings, 77.0).sentence
 
 
 def test_a_pair_whose_job_failed_is_slow() -> None:
@@ -153,9 +153,9 @@ def test_pairs_are_read_from_a_folder_of_runs_and_from_lines(tmp_path: Path) -> 
     write(tmp_path / "pairs" / "d--c", rows=P5[:2])
     (tmp_path / "pairs" / "a--c").mkdir()
     known = ("a", "b", "c", "d")
-    assert bandwidths.read(tmp_path / "pairs", known) == {("a", "b"): 487.09, ("c", "d"): 436.95, ("a", "c"): 0.0}
+    assert bandwidths.read_pairs(tmp_path / "pairs", known) == {("a", "b"): 487.09, ("c", "d"): 436.95, ("a", "c"): 0.0}
     (tmp_path / "lines").write_text("# pair GB/s\nb a 12.5\nc d 400\n")
-    assert bandwidths.read(tmp_path / "lines", known) == {("a", "b"): 12.5, ("c", "d"): 400.0}
+    assert bandwidths.read_pairs(tmp_path / "lines", known) == {("a", "b"): 12.5, ("c", "d"): 400.0}
 
 
 @pytest.mark.parametrize(
@@ -165,20 +165,20 @@ def test_pairs_are_read_from_a_folder_of_runs_and_from_lines(tmp_path: Path) -> 
 def test_a_file_of_nodes_that_cannot_be_paired_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "nodes").write_text(text)
     with pytest.raises(RefusedError, match=message):
-        bandwidths.nodes(tmp_path / "nodes")
+        bandwidths.read_nodes(tmp_path / "nodes")
 
 
 def test_a_hostfile_of_mpi_is_a_file_of_nodes(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("# p5\none slots=8\ntwo slots=8\n\n")
-    assert bandwidths.nodes(tmp_path / "nodes") == ("one", "two")
+    assert bandwidths.read_nodes(tmp_path / "nodes") == ("one", "two")
 
 
 def test_a_node_that_is_not_in_the_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("one twoo 12\n")
     with pytest.raises(RefusedError, match="did you mean two"):
-        bandwidths.read(tmp_path / "lines", ("one", "two"))
+        bandwidths.read_pairs(tmp_path / "lines", ("one", "two"))
 
 
 def test_the_answer_says_how_many_rounds() -> None:
-    assert pair_report.begin(named(512), 0).sentence.startswith("512 nodes: 1 round, 256 pairs")
-    assert pair_report.begin(named(4), 0).sentence == "4 nodes: 3 rounds, 6 pairs, those of a round at once"
+    assert pair_report.first_report(named(512), 0).sentence.startswith("512 nodes: 1 round, 256 pairs")
+    assert pair_report.first_report(named(4), 0).sentence == "4 nodes: 3 rounds, 6 pairs, those of a round at once"

@@ -13,7 +13,7 @@ LOGS = Path(__file__).parent / "data" / "nccl-logs"
 
 
 def test_a_result_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    made = from_logs.result([LOGS / "gpu-two-nodes.log"], None)
+    made = from_logs.result_of([LOGS / "gpu-two-nodes.log"], None)
     run_folder.write(made, tmp_path)
     assert run_folder.load(tmp_path) == made
 
@@ -31,7 +31,7 @@ def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> 
     for leg, log in (("logs", "gpu-two-nodes.log"), ("tcp/logs", "net-socket.log")):
         (run / leg).mkdir(parents=True)
         (run / leg / "0.log").write_bytes((LOGS / log).read_bytes())
-    made = from_logs.of_run(run)
+    made = from_logs.result_of_run(run)
     assert (made.job, made.digest, made.nodes) == (job.name, job.image.partition("@")[2], 2)
     assert [leg.name for leg in made.legs] == ["fabric", "tcp"]
     assert folder.read(job_spec.NOTE, tmp_path).ranks == 16
@@ -41,6 +41,6 @@ def test_the_files_of_a_job_are_no_logs(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(folder.note(job_parts.job("slurm", "efa", "mpirun"), {"job.sbatch": ""}))
     (tmp_path / "job.sbatch").write_text("#!/bin/bash\n")
     with pytest.raises(RdmaImagesError, match="no logs in this folder\ngive the folder of a run"):
-        collected.logs(tmp_path)
+        collected.logs_at(tmp_path)
     (tmp_path / "0.log").write_text("x")
-    assert collected.logs(tmp_path) == (tmp_path / "0.log",)
+    assert collected.logs_at(tmp_path) == (tmp_path / "0.log",)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from rdma_images.jobs.results import collected, expected, from_logs, page, result_table, run_folder, speed
-from rdma_images.jobs.results.expectations import Held, held
-from rdma_images.jobs.results.result import Half, Leg, Measurement
+from rdma_images.jobs.results.expectations import Expectations, expectations_of
+from rdma_images.jobs.results.result import Half, Measurement, RunResult
 from tests import results_parts as parts
 from tests.results_parts import ASKED_NOTHING, P5, TCP, TWO, Node, result_of, sentences
 
 DATA = Path(__file__).parent / "data" / "results"
-ERDMA = held(None, "ecs.ebmgn9gc.64xlarge", 2)
+ERDMA = expectations_of(None, "ecs.ebmgn9gc.64xlarge", 2)
 
 
 def verbs(name: str, devices: tuple[str, ...] = ("erdma_0", "erdma_1"), used: int = 2) -> Node:
@@ -40,7 +40,9 @@ def test_a_job_that_is_as_it_should_be(tmp_path: Path) -> None:
 
 def test_one_of_four_adapters_is_told(tmp_path: Path) -> None:
     """github.com/skypilot-org/skypilot/issues/8391: 20 GB/s on two p4d, and every line of the test was OK."""
-    found = result_of(tmp_path, [replace(node, adapters=1) for node in TWO], against=held(None, "p4d.24xlarge", 2))
+    found = result_of(
+        tmp_path, [replace(node, adapters=1) for node in TWO], against=expectations_of(None, "p4d.24xlarge", 2)
+    )
     assert found.exit_code == 1
     assert found.sentence == "every node: only 1 of the 4 adapters of p4d.24xlarge"
     assert "vpc.amazonaws.com/efa: 4" in found.legs[0].problems[0].fix
@@ -66,7 +68,7 @@ def test_one_node_on_sockets_among_others(tmp_path: Path) -> None:
 
 def test_ranks_that_nobody_heard_of_leave_it_open(tmp_path: Path) -> None:
     logs = parts.write(tmp_path)
-    found = from_logs.result(logs[:13], None, (), tmp_path, parts.P5_TWO)
+    found = from_logs.result_of(logs[:13], None, (), tmp_path, parts.P5_TWO)
     assert found.exit_code == 3
     assert sentences(found) == ["3 of 16 ranks have no line in the logs: 13, 14, 15"]
 
@@ -80,23 +82,23 @@ def test_fewer_nodes_than_were_asked_for(tmp_path: Path) -> None:
 def test_processes_that_each_measured_alone(tmp_path: Path) -> None:
     """github.com/NVIDIA/nccl-tests/issues/182: without MPI=1 every node has a rank 0."""
     logs = parts.write(tmp_path / "a", [Node("one")]) + parts.write(tmp_path / "b", [Node("two")])
-    found = sentences(from_logs.result(logs, None, (), tmp_path, parts.P5_TWO))
+    found = sentences(from_logs.result_of(logs, None, (), tmp_path, parts.P5_TWO))
     assert "rank 0 is on more than one node: one, two" in found
     assert "NCCL counts 1 node, not the 2 asked for" in found
 
 
-@pytest.mark.parametrize("asked", [Held(nodes=2, ranks=16), Held(nodes=2), Held()])
-def test_a_training_whose_groups_have_ranks_of_their_own(tmp_path: Path, asked: Held) -> None:
+@pytest.mark.parametrize("asked", [Expectations(nodes=2, ranks=16), Expectations(nodes=2), Expectations()])
+def test_a_training_whose_groups_have_ranks_of_their_own(tmp_path: Path, asked: Expectations) -> None:
     """Hybrid sharding: each node has a communicator of its own, pairs of GPUs another, and none has all ranks."""
     logs = parts.write(tmp_path / "a", [Node("one")], ()) + parts.write(tmp_path / "b", [Node("two")], ())
     for n, log in enumerate(logs):
         who = f"{('one', 'two')[n // 8]}:{4000 + n % 8}:{4000 + n % 8} [{n % 8}] NCCL INFO"
         with log.open("a") as file:
             file.write(f"{who} comm 0x6 rank {n // 8} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0\n")
-    found = from_logs.result(logs, None, (), tmp_path, replace(asked, fabric="efa"))
+    found = from_logs.result_of(logs, None, (), tmp_path, replace(asked, fabric="efa"))
     assert (found.exit_code, sentences(found)) == (0, [])
     if asked.ranks:
-        silent = from_logs.result(logs[:15], None, (), tmp_path, replace(asked, fabric="efa"))
+        silent = from_logs.result_of(logs[:15], None, (), tmp_path, replace(asked, fabric="efa"))
         assert sentences(silent) == ["15 of 16 ranks have lines in the logs"]
 
 
@@ -108,7 +110,7 @@ def test_rows_of_one_node_that_were_published_as_two(tmp_path: Path) -> None:
 
 def test_two_ranks_on_one_gpu_are_told() -> None:
     """A job that set CUDA_VISIBLE_DEVICES for all ranks alike: 0.9 GB/s, and nccl-tests said OK."""
-    found = sentences(collected.of_logs([DATA / "one-gpu-two-nodes.txt"]))
+    found = sentences(collected.result_of_logs([DATA / "one-gpu-two-nodes.txt"]))
     assert "ranks 0, 1 share GPU 0000:00:06 of vm" in found
 
 
@@ -117,7 +119,7 @@ def test_several_tests_in_one_log_share_no_gpu(tmp_path: Path) -> None:
     log, real = tmp_path / "log", (DATA / "2.19.6-one-node.txt").read_text()
     other = real.replace("device  0 [0000:00:06]", "device  0 [0000:00:99]").replace("[0000:00:07]", "[0000:00:06]")
     log.write_text(real + real + other)
-    found = collected.of_logs([log])
+    found = collected.result_of_logs([log])
     assert (found.exit_code, sentences(found)) == (0, [])
 
 
@@ -136,7 +138,7 @@ def test_an_mtu_that_is_not_the_jobs(tmp_path: Path) -> None:
             file.write(
                 f"{host}:4000:4000 [0] NCCL INFO NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 9 mtu {mtu} GID 1 (0/2)\n"
             )
-    found = sentences(from_logs.result(logs, None, (), tmp_path, replace(ERDMA, mtu=8500)))
+    found = sentences(from_logs.result_of(logs, None, (), tmp_path, replace(ERDMA, mtu=8500)))
     assert found == ["two: RDMA's MTU is 1024 bytes, not 4096", "the MTU differs between the nodes: 1024, 4096"]
 
 
@@ -212,16 +214,16 @@ def test_a_job_is_measured_by_its_largest_size_and_never_by_the_average(tmp_path
     """github.com/aws/aws-k8s-tester/pull/503: is "Avg bus bandwidth : 92.3405" right? It depends on -b and -e."""
     found = result_of(tmp_path)
     assert "92.3405" in (tmp_path / "logs/0.log").read_text()
-    assert expected.best(found.legs[0].largest) == 487.09
+    assert expected.best_busbw(found.legs[0].largest) == 487.09
     assert "92.3" not in run_folder.RESULT.text(found)
 
 
-def leg(name: str, rows: dict[int, float]) -> Leg:
+def leg(name: str, rows: dict[int, float]) -> RunResult:
     half = {size: Half(1.0, busbw, busbw, 0) for size, busbw in rows.items()}
     made = [Measurement("all_reduce", size, "float", "sum", "-1", one, one, "0.log:1") for size, one in half.items()]
     if name == "tcp":
-        return Leg("tcp", "fallback", True, "", {}, 16, 16, (), tuple(made))
-    return Leg("fabric", "efa", True, "", {}, 16, 16, (), tuple(made))
+        return RunResult("tcp", "fallback", True, "", {}, 16, 16, (), tuple(made))
+    return RunResult("fabric", "efa", True, "", {}, 16, 16, (), tuple(made))
 
 
 def test_the_table_of_the_sky_pilot_documentation(tmp_path: Path) -> None:
@@ -229,7 +231,7 @@ def test_the_table_of_the_sky_pilot_documentation(tmp_path: Path) -> None:
     efa = {8: 0.0, 512: 0.01, 8 << 10: 0.08, 1 << 20: 4.61, 32 << 20: 31.85, 1 << 30: 75.34, 2 << 30: 77.35}
     tcp = {8: 0.0, 512: 0.01, 8 << 10: 0.06, 1 << 20: 1.65, 32 << 20: 3.58, 1 << 30: 4.08, 2 << 30: 4.13}
     found = replace(result_of(tmp_path), legs=(leg("fabric", efa), leg("tcp", tcp)))
-    said = [f"{line.ratio:.1f}" if line.ratio else "-" for line in speed.lines(found)]
+    said = [f"{line.ratio:.1f}" if line.ratio else "-" for line in speed.compared_sizes(found)]
     assert said == ["-", "1.0", "1.3", "2.8", "8.9", "18.5", "18.7"]
 
 
@@ -240,7 +242,7 @@ def test_ranks_and_devices_of_a_node_name_their_lines(tmp_path: Path) -> None:
         name, _, number = where.rpartition(":")
         return (tmp_path / name).read_text().split("\n")[int(number) - 1]
 
-    for node in collected.of_logs([tmp_path]).legs[0].nodes:
+    for node in collected.result_of_logs([tmp_path]).legs[0].nodes:
         ranks = zip(node.ranks, node.ranks_where, strict=True)
         assert [f" rank {rank} " in line(where) for rank, where in ranks] == [True] * 8
         assert node.used == 8
@@ -258,9 +260,9 @@ def test_no_secret_of_the_environment_is_kept(tmp_path: Path) -> None:
         file.write(
             f"export AWS_SECRET_ACCESS_KEY={secret}\none:1:1 [0] NCCL INFO NCCL_CONF set by environment to {secret}\n"
         )
-    found = collected.of_logs([tmp_path])
+    found = collected.result_of_logs([tmp_path])
     assert len(found.legs[0].measurements) > 20
-    assert secret[:12] not in run_folder.RESULT.text(found) + page.of_result(found)
+    assert secret[:12] not in run_folder.RESULT.text(found) + page.result_page(found)
 
 
 def test_a_run_without_any_expectation_is_told_as_it_is(tmp_path: Path) -> None:
@@ -279,7 +281,7 @@ def test_a_run_without_any_expectation_is_told_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_real_logs(name: str, exit_code: int, sentence: str) -> None:
-    found = collected.of_logs([DATA / name])
+    found = collected.result_of_logs([DATA / name])
     assert found.exit_code == exit_code
     assert found.sentence.startswith(sentence)
 
@@ -288,7 +290,7 @@ def test_places_of_both_legs_are_relative_to_what_holds_them(tmp_path: Path, mon
     parts.write(tmp_path / "fabric")
     parts.write(tmp_path / "sockets", TCP)
     monkeypatch.chdir(tmp_path)
-    found = collected.of_logs([Path("fabric")], tmp_path / "sockets", instance="p5.48xlarge", nodes=2)
+    found = collected.result_of_logs([Path("fabric")], tmp_path / "sockets", instance="p5.48xlarge", nodes=2)
     assert [leg.measurements[0].where.partition(":")[0] for leg in found.legs] == ["fabric/0.log", "sockets/0.log"]
 
 
@@ -308,7 +310,10 @@ FORMS: dict[str, Callable[[str], str]] = {
 def test_a_real_log_says_the_same_in_every_form(tmp_path: Path, form: str) -> None:
     lines = (DATA / "2.19.6-tcp-provider.txt").read_text().split("\n")
     (tmp_path / "0.log").write_text("\n".join(map(FORMS[form], lines)))
-    (read,), (real,) = collected.of_logs([tmp_path]).legs, collected.of_logs([DATA / "2.19.6-tcp-provider.txt"]).legs
+    (read,), (real,) = (
+        collected.result_of_logs([tmp_path]).legs,
+        collected.result_of_logs([DATA / "2.19.6-tcp-provider.txt"]).legs,
+    )
     assert (read.sentence, read.channels, read.ranks) == (real.sentence, real.channels, real.ranks)
     assert [half(row) for row in read.measurements] == [half(row) for row in real.measurements]
     assert [(node.name, node.ranks, node.gpudirect and node.gpudirect.value) for node in read.nodes] == [
@@ -321,7 +326,7 @@ def half(row: Measurement) -> tuple[int, Half | None]:
 
 
 def test_the_page_has_both_curves_the_band_and_the_line_rate(tmp_path: Path) -> None:
-    said = page.of_result(result_of(tmp_path, tcp=TCP))
+    said = page.result_page(result_of(tmp_path, tcp=TCP))
     assert said.count("<polyline") == 2
     assert '<polygon class="band"' in said
     assert said.count('class="rate"') == 2  # in the chart and its legend
@@ -333,5 +338,5 @@ def test_the_terminal_says_where_everything_was_read(tmp_path: Path) -> None:
 
     console = Console(width=200)
     with console.capture() as said:
-        console.print(result_table.table(result_of(tmp_path, against=Held(nodes=2))))
+        console.print(result_table.result_table(result_of(tmp_path, against=Expectations(nodes=2))))
     assert "logs/0.log:4" in said.get()

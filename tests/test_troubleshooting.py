@@ -16,8 +16,8 @@ PAGE = PROJECT / "docs" / "troubleshooting.md"
 def test_the_page_is_what_the_facts_say(request: pytest.FixtureRequest) -> None:
     """Written anew by: pytest tests/test_troubleshooting.py --update-golden."""
     if request.config.getoption("--update-golden"):
-        PAGE.write_text(troubleshooting.page(KNOWN), encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == troubleshooting.page(KNOWN)
+        PAGE.write_text(troubleshooting.troubleshooting_page(KNOWN), encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == troubleshooting.troubleshooting_page(KNOWN)
 
 
 @pytest.mark.parametrize("name", KNOWN.entries)
@@ -55,8 +55,8 @@ def test_what_tells_it_exists(name: str) -> None:
 def test_what_is_said_in_the_field_leads_to_an_entry(said: str, entry: str) -> None:
     assert {name for name, _ in KNOWN.fitting([said], "efa")} == set(entry.split())
     for name in entry.split():
-        assert f"docs/troubleshooting.md, {name}" in troubleshooting.fitting([said], "efa", KNOWN)
+        assert f"docs/troubleshooting.md, {name}" in troubleshooting.fitting_entries([said], "efa", KNOWN)
 
 
 def test_an_entry_of_the_other_fabric_does_not_fit() -> None:
-    assert troubleshooting.fitting(["Insufficient aliyun/erdma"], "efa", KNOWN) == ""
+    assert troubleshooting.fitting_entries(["Insufficient aliyun/erdma"], "efa", KNOWN) == ""

@@ -187,13 +187,13 @@ def job_run(
     options = job_run.Options(compare == "tcp", _seconds(timeout), keep)
     known = project.load()
     here = job_run.run(Path(folder), known, options, progress)
-    result = from_logs.of_run(here)
+    result = from_logs.result_of_run(here)
     run_folder.write(result, here)
-    show(run_folder.RESULT.text(result).rstrip() if json else results.table(result))
+    show(run_folder.RESULT.text(result).rstrip() if json else results.result_table(result))
     failed = [one for one in record.load(here) if one.how == "failed"]
     for one in failed:
         show(f"the job failed: {one.why}", file=sys.stderr)
-    if about := troubleshooting.of_result(result, [one.why for one in failed], known.facts.troubleshooting):
+    if about := troubleshooting.entries_of_result(result, [one.why for one in failed], known.facts.troubleshooting):
         show(about, file=sys.stderr)
     if code := result.exit_code or (1 if failed else 0):
         raise Exit(code=code)
@@ -219,7 +219,7 @@ def job_attach(_: Context, run: str, image: str = "", sign: str = "") -> None:
     from rdma_images.jobs.run import record
 
     here = record.last(Path(run))
-    asked = run_folder.job(here)
+    asked = run_folder.read_job(here)
     image = image or (asked.image if asked else "")
     done = evidence.publish(run_folder.load(here), image, publisher(sign))
     show(f"{image}: {'attached' if done.new else 'has it already'}: {done.title} {done.digest}")

@@ -48,14 +48,16 @@ def job_result(
     from rdma_images.jobs.results import collected, result_table, run_folder, troubleshooting
 
     paths = [Path(one) for one in (path, *after_dashes(sys.argv))]
-    result = collected.of_logs(paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None)
+    result = collected.result_of_logs(
+        paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None
+    )
     if html:
         from rdma_images.core import atomic
         from rdma_images.jobs.results import page
 
-        atomic.write(Path(html), page.of_result(result))
-    show(run_folder.RESULT.text(result).rstrip() if json else result_table.table(result))
-    if about := troubleshooting.of_result(result, (), Facts().troubleshooting):
+        atomic.write(Path(html), page.result_page(result))
+    show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
+    if about := troubleshooting.entries_of_result(result, (), Facts().troubleshooting):
         show(about, file=sys.stderr)
     if result.exit_code:
         raise Exit(code=result.exit_code)
@@ -88,7 +90,7 @@ def job_compare(_: Context, first: str, second: str, key: str = "", html: str = 
 
     trust = keys.parse_trust(key, "", "")
     results = [
-        evidence.one(one, trust) if evidence.is_reference(one) else collected.result(Path(one))
+        evidence.result_of_reference(one, trust) if evidence.is_reference(one) else collected.result_at(Path(one))
         for one in (first, second)
     ]
     found = compare.compare(*results)
@@ -96,7 +98,7 @@ def job_compare(_: Context, first: str, second: str, key: str = "", html: str = 
         from rdma_images.core import atomic
 
         atomic.write(Path(html), compare.html(found, *results))
-    show(dumps(asdict(found), indent=2) if json else result_table.comparison(found))
+    show(dumps(asdict(found), indent=2) if json else result_table.comparison_table(found))
 
 
 @verb(
@@ -126,11 +128,15 @@ def job_pairs(
     from rdma_images.jobs.pairs import bandwidths as read
     from rdma_images.jobs.pairs import pair_report
 
-    known = read.nodes(Path(nodes))
-    found = read.read(Path(measured), known) if measured else {}
-    answer = pair_report.proceed(known, found, read.rate(expected)) if found else pair_report.begin(known, rounds)
-    show(dumps(asdict(answer), indent=2) if json else pair_report.text(answer, found))
-    if answer.known and (answer.known.slow or answer.known.links):
+    known = read.read_nodes(Path(nodes))
+    found = read.read_pairs(Path(measured), known) if measured else {}
+    answer = (
+        pair_report.next_report(known, found, read.parse_rate(expected))
+        if found
+        else pair_report.first_report(known, rounds)
+    )
+    show(dumps(asdict(answer), indent=2) if json else pair_report.report_text(answer, found))
+    if answer.inference and (answer.inference.slow or answer.inference.links):
         raise Exit(code=1)
 
 

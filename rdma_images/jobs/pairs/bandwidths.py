@@ -1,4 +1,4 @@
-"""The nodes to pair, and the bus bandwidths of pairs that were measured, from files."""
+"""Read the nodes to pair, and the bus bandwidths of pairs that were measured, from files."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,42 +9,46 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError, near
 from rdma_images.jobs.pairs.pair_rounds import Pair
 from rdma_images.jobs.results import collected, expected
 
-BETWEEN = "--"  # the nodes of a pair, in the name of its folder or file
+SEPARATOR = "--"  # the nodes of a pair, in the name of its folder or file
 ENDINGS = (".json", ".log", ".txt", ".out")
 MOST = 10_000
 
 
-def nodes(path: Path) -> tuple[str, ...]:
-    """The nodes of a file: the first word of each line, as hostfiles of MPI have them. Raises RefusedError."""
+def read_nodes(path: Path) -> tuple[str, ...]:
+    """Return the nodes of a file: the first word of each line, as in hostfiles of MPI. Raises RefusedError."""
     words = [line.split("#")[0].split() for line in files.read(path).splitlines()]
-    found = [line[0] for line in words if line]
-    double = next((node for n, node in enumerate(found) if node in found[:n]), None)
-    strange = next((node for node in found if not re.fullmatch(r"[\w.:-]{1,253}", node)), None)
-    if strange or double:
-        what = f"{strange!r} is no name of a node" if strange else f"{double} is in it twice"
+    node_names = [line[0] for line in words if line]
+    repeated = next((node for n, node in enumerate(node_names) if node in node_names[:n]), None)
+    invalid = next((node for node in node_names if not re.fullmatch(r"[\w.:-]{1,253}", node)), None)
+    if invalid or repeated:
+        what = f"{invalid!r} is no name of a node" if invalid else f"{repeated} is in it twice"
         raise RefusedError(f"{path}: {what}\nwrite one node a line")
-    if not 2 <= len(found) <= MOST:
-        raise RefusedError(f"{path}: {len(found)} nodes\npairs need 2 to {MOST} of them, one a line")
-    return tuple(found)
+    if not 2 <= len(node_names) <= MOST:
+        raise RefusedError(f"{path}: {len(node_names)} nodes\npairs need 2 to {MOST} of them, one a line")
+    return tuple(node_names)
 
 
-def read(path: Path, known: Sequence[str]) -> dict[Pair, float]:
-    """The bus bandwidth of each pair in GB/s, of the largest size; 0 where the job of a pair measured nothing.
+def read_pairs(path: Path, nodes: Sequence[str]) -> dict[Pair, float]:
+    """Return the bus bandwidth of each pair in GB/s, of the largest size; 0 where the job of a pair measured nothing.
 
-    `path` is a folder that has a run, logs or a result.json for each pair, named "one--two", or a file of lines
-    "one two 123.4". A pair that was measured twice counts by the later name. Raises RdmaImagesError for what cannot be
-    read, RefusedError for nodes that are not known.
+    Args:
+        path: A folder that has a run, logs or a result.json for each pair, named "one--two", or a file of lines
+            "one two 123.4". Of a pair that was measured twice the later name counts.
+
+    Raises:
+        RdmaImagesError: A file cannot be read.
+        RefusedError: A node is not among `nodes`.
     """
-    order = {node: n for n, node in enumerate(known)}
-    found: dict[Pair, float] = {}
-    for one, other, busbw in _folder(path) if path.is_dir() else _lines(path):
-        for node in (one, other):
+    order = {node: n for n, node in enumerate(nodes)}
+    by_pair: dict[Pair, float] = {}
+    for first, second, busbw in _folder(path) if path.is_dir() else _lines(path):
+        for node in (first, second):
             if node not in order:
-                raise RefusedError(f"{path}: {node} is not among the nodes\n{near(node, known)}")
-        if one == other:
-            raise RefusedError(f"{path}: {one} is paired with itself\ntwo nodes make a pair")
-        found[(one, other) if order[one] < order[other] else (other, one)] = busbw
-    return found
+                raise RefusedError(f"{path}: {node} is not among the nodes\n{near(node, nodes)}")
+        if first == second:
+            raise RefusedError(f"{path}: {first} is paired with itself\ntwo nodes make a pair")
+        by_pair[(first, second) if order[first] < order[second] else (second, first)] = busbw
+    return by_pair
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str, float]]:
@@ -53,33 +57,33 @@ def _lines(path: Path) -> Iterator[tuple[str, str, float]]:
         if not words:
             continue
         try:
-            one, other, busbw = words[0], words[1], float(words[2])
+            first, second, busbw = words[0], words[1], float(words[2])
         except (IndexError, ValueError):
             raise RefusedError(f'{path}:{n}: not "one two GB/s"\nwrite two nodes and a number') from None
-        yield one, other, busbw if 0 <= busbw < 1e6 else 0.0
+        yield first, second, busbw if 0 <= busbw < 1e6 else 0.0
 
 
 def _folder(path: Path) -> Iterator[tuple[str, str, float]]:
     for entry in files.entries(path):
         name = next((entry.name.removesuffix(end) for end in ENDINGS if entry.name.endswith(end)), entry.name)
-        one, between, other = name.partition(BETWEEN)
-        if between and one and other:
-            yield one, other, _busbw(entry)
+        first, separator, second = name.partition(SEPARATOR)
+        if separator and first and second:
+            yield first, second, _busbw(entry)
 
 
 def _busbw(path: Path) -> float:
-    """What the job of a pair measured."""
+    """Return what the job of a pair measured."""
     try:
-        found = collected.result(path)
+        result = collected.result_at(path)
     except RdmaImagesError:
         if path.is_file():
             raise
         return 0.0  # a folder without logs: the job never ran
-    return expected.best(found.legs[0].largest) or 0.0
+    return expected.best_busbw(result.legs[0].largest) or 0.0
 
 
-def rate(text: str) -> float:
-    """GB/s as typed; 0 for an empty text. Raises RefusedError for what is no rate."""
+def parse_rate(text: str) -> float:
+    """Return the GB/s in `text`; 0 for an empty text. Raises RefusedError for what is no rate."""
     if not text:
         return 0.0
     if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text) or not float(text):
@@ -87,10 +91,10 @@ def rate(text: str) -> float:
     return float(text)
 
 
-def by_node(measured: Mapping[Pair, float]) -> dict[str, list[tuple[str, float]]]:
-    """The partners of each node, with what the pair had."""
-    found: dict[str, list[tuple[str, float]]] = {}
-    for (one, other), busbw in measured.items():
-        found.setdefault(one, []).append((other, busbw))
-        found.setdefault(other, []).append((one, busbw))
-    return found
+def partners_by_node(measured: Mapping[Pair, float]) -> dict[str, list[tuple[str, float]]]:
+    """Return the partners of each node, with the bandwidth of each pair."""
+    partners: dict[str, list[tuple[str, float]]] = {}
+    for (first, second), busbw in measured.items():
+        partners.setdefault(first, []).append((second, busbw))
+        partners.setdefault(second, []).append((first, busbw))
+    return partners

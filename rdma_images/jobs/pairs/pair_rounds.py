@@ -1,4 +1,4 @@
-"""Which pairs to measure at once, and what their bus bandwidths say of the nodes. Nothing here runs anything."""
+"""Choose the pairs to measure at once, and infer the slow nodes from their bus bandwidths."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,48 +31,48 @@ class Inference:
 
 
 def first_rounds(nodes: Sequence[str], rounds: int = 0) -> tuple[Round, ...]:
-    """The rounds to begin with: `rounds` of them, or as many as tell slow nodes.
+    """Return the rounds to begin with: `rounds` of them, or as many as tell slow nodes.
 
     One round has each node once (two for an odd number, in which one node rests). Few nodes are paired each with each.
-    A link that is slow is found where its pair is measured; every further round measures other pairs.
+    A slow link shows where its pair is measured; every further round measures other pairs.
     """
     enough = len(nodes) if len(nodes) < FEW else 1 + len(nodes) % 2
-    return tuple(islice(_each_with_each(nodes), rounds or enough))
+    return tuple(islice(_round_robin(nodes), rounds or enough))
 
 
-def _each_with_each(nodes: Sequence[str]) -> Iterator[Round]:
-    """Rounds in which each node meets every other once: the first stays, the others go round it."""
+def _round_robin(nodes: Sequence[str]) -> Iterator[Round]:
+    """Yield rounds in which each node meets every other once: the first stays, the others go round it."""
     ring: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
     order = {node: n for n, node in enumerate(nodes)}
     for _ in range(len(ring) - 1):
         facing = zip(ring[: len(ring) // 2], reversed(ring[len(ring) // 2 :]), strict=True)
-        yield tuple(_pair(one, other, order) for one, other in facing if one is not None and other is not None)
+        yield tuple(_pair(first, second, order) for first, second in facing if first is not None and second is not None)
         ring = [ring[0], ring[-1], *ring[1:-1]]
 
 
-def _pair(one: str, other: str, order: Mapping[str, int]) -> Pair:
-    return (one, other) if order[one] < order[other] else (other, one)
+def _pair(first: str, second: str, order: Mapping[str, int]) -> Pair:
+    return (first, second) if order[first] < order[second] else (second, first)
 
 
 def infer(nodes: Sequence[str], measured: Mapping[Pair, float], expected: float = 0.0) -> Inference:
-    """What the bus bandwidths of pairs, in GB/s, say of the nodes; 0 for a pair whose job failed.
+    """Infer from the bus bandwidths of pairs, in GB/s, which nodes are slow; 0 for a pair whose job failed.
 
-    Without `expected`, what a good pair has is taken from the fastest: where all are alike, all are good.
+    Without `expected`, the fastest pair is the reference: where all are alike, all are good.
     """
     reference = expected or _reference(measured.values())
     fast = {pair for pair, busbw in measured.items() if busbw >= (1 - TOLERANCE) * reference and busbw > 0}
     good = {node for pair in fast for node in pair}
     partners: dict[str, set[str]] = {}
-    for one, other in measured.keys() - fast:
-        partners.setdefault(one, set()).add(other)
-        partners.setdefault(other, set()).add(one)
+    for first, second in measured.keys() - fast:
+        partners.setdefault(first, set()).add(second)
+        partners.setdefault(second, set()).add(first)
     slow = {node for node, others in partners.items() if node not in good and len(others) > 1 and others & good}
     links = [pair for pair in measured if pair not in fast and good.issuperset(pair)]
     seen = {node for pair in measured for node in pair}
 
-    def ordered(found: Iterable[str]) -> tuple[str, ...]:
-        kept = set(found)
-        return tuple(node for node in nodes if node in kept)
+    def ordered(names: Iterable[str]) -> tuple[str, ...]:
+        chosen = set(names)
+        return tuple(node for node in nodes if node in chosen)
 
     return Inference(
         reference=reference,
@@ -85,33 +85,33 @@ def infer(nodes: Sequence[str], measured: Mapping[Pair, float], expected: float 
 
 
 def _reference(values: Iterable[float]) -> float:
-    """What good pairs have: the middle of those within the tolerance of the fastest."""
-    found = list(values)
-    best = max(found, default=0.0)
-    return median([value for value in found if value >= (1 - TOLERANCE) * best]) if found else 0.0
+    """Return what good pairs have: the middle of those within the tolerance of the fastest."""
+    bandwidths = list(values)
+    best = max(bandwidths, default=0.0)
+    return median([value for value in bandwidths if value >= (1 - TOLERANCE) * best]) if bandwidths else 0.0
 
 
 def next_round(nodes: Sequence[str], measured: Mapping[Pair, float], expected: float = 0.0) -> Round:
-    """The pairs that decide on suspects and on nodes without a log, each with a good node that it has not met.
+    """Return the pairs that decide on suspects and on nodes without a log, each with a good node it has not met.
 
     Without a good node, those without a log are paired with each other. Empty where nothing can be decided.
     """
-    known = infer(nodes, measured, expected)
+    inference = infer(nodes, measured, expected)
     order = {node: n for n, node in enumerate(nodes)}
-    if not known.good and len(known.unmeasured) > 1:
-        return next(_each_with_each(known.unmeasured))
-    free = list(known.good)
-    found: list[Pair] = []
-    for suspect in known.undecided:
-        partner = next((one for one in free if _pair(suspect, one, order) not in measured), None)
+    if not inference.good and len(inference.unmeasured) > 1:
+        return next(_round_robin(inference.unmeasured))
+    free = list(inference.good)
+    pairs: list[Pair] = []
+    for suspect in inference.undecided:
+        partner = next((candidate for candidate in free if _pair(suspect, candidate, order) not in measured), None)
         if partner:
             free.remove(partner)
-            found.append(_pair(suspect, partner, order))
-    return tuple(found)
+            pairs.append(_pair(suspect, partner, order))
+    return tuple(pairs)
 
 
-def rounds_left(known: Inference) -> int:
-    """How many rounds the suspects and the nodes without a log need at least, each with another good node."""
-    if not known.undecided or not known.good:
+def rounds_left(inference: Inference) -> int:
+    """Return how many rounds the undecided nodes need at least, each with another good node."""
+    if not inference.undecided or not inference.good:
         return 0
-    return -(-len(known.undecided) // len(known.good))
+    return -(-len(inference.undecided) // len(inference.good))

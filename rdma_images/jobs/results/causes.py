@@ -1,68 +1,70 @@
-"""Why a job on the right fabric is slower than others of its kind: what its logs show, the likeliest cause first."""
+"""Find why a job on the right fabric is slower than others of its kind, the likeliest cause first."""
 
 from collections.abc import Iterator, Sequence
 
 from rdma_images.core.sizes import message
 from rdma_images.facts.nccl_logs import NcclLogs
-from rdma_images.jobs.results.expectations import Held
+from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.processes import Processes
-from rdma_images.jobs.results.result import Leg, Measurement
+from rdma_images.jobs.results.result import Measurement, RunResult
 
 RISING = 1.05  # times the bus bandwidth of half the size: larger sizes would still be faster
 Cause = tuple[str, tuple[str, ...]]  # and the lines that show it
 
 
-def slow(processes: Processes, wordings: NcclLogs, nccl: str | None) -> dict[str, tuple[str, ...]]:
-    """What the logs say of the table of what makes jobs slow, in its order, with the first lines of each."""
-    found: dict[str, tuple[str, ...]] = {}
+def slow_reasons(processes: Processes, wordings: NcclLogs, nccl: str | None) -> dict[str, tuple[str, ...]]:
+    """Return the known reasons for slow jobs that the logs show, in the table's order, with lines."""
+    reasons: dict[str, tuple[str, ...]] = {}
     for row in wordings.slow.values():
         before, brace, after = row.why.partition("{")
-        for meaning, places in processes.evidence.items():
-            named = (
+        for meaning, lines in processes.evidence.items():
+            matches = (
                 meaning.startswith(before) and meaning.endswith(after.partition("}")[2]) if brace else meaning == before
             )
-            if named and row.fits(nccl):
-                found[meaning] = tuple(places)
-    return found
+            if matches and row.fits(nccl):
+                reasons[meaning] = tuple(lines)
+    return reasons
 
 
-def causes(leg: Leg, held: Held) -> dict[str, tuple[str, ...]]:
-    """The likely causes of a bus bandwidth below the expected, each with the lines that show it."""
-    return dict((*_nodes(leg), *_noted(leg), *leg.slow.items(), *_measured(leg, held)))
+def causes_of_low_bandwidth(run: RunResult, expectations: Expectations) -> dict[str, tuple[str, ...]]:
+    """Return the likely causes of a bus bandwidth below the expected, each with the lines that show it."""
+    return dict((*_node_causes(run), *_logged_causes(run), *run.slow.items(), *_measured_causes(run, expectations)))
 
 
-def _nodes(leg: Leg) -> Iterator[Cause]:
-    """Adapters that are not used, and GPUDirect that is off."""
-    few = [node for node in leg.nodes if node.adapters and node.expected and int(node.adapters.value) < node.expected]
-    if few:
-        names = ", ".join(node.name for node in few[:4])
+def _node_causes(run: RunResult) -> Iterator[Cause]:
+    """Yield adapters that are not used, and GPUDirect that is off."""
+    lacking = [
+        node for node in run.nodes if node.adapters and node.expected and int(node.adapters.value) < node.expected
+    ]
+    if lacking:
+        names = ", ".join(node.name for node in lacking[:4])
         yield (
             f"fewer adapters than the node has: {names}",
-            tuple(node.adapters.where for node in few[:4] if node.adapters),
+            tuple(node.adapters.where for node in lacking[:4] if node.adapters),
         )
-    off = [node for node in leg.nodes if node.gpudirect and node.gpudirect.value != "yes"]
+    off = [node for node in run.nodes if node.gpudirect and node.gpudirect.value != "yes"]
     if off:
         names = ", ".join(node.name for node in off[:4])
         yield f"GPUDirect RDMA is off: {names}", tuple(node.gpudirect.where for node in off[:4] if node.gpudirect)
 
 
-def _noted(leg: Leg) -> Iterator[Cause]:
-    yield from ((meaning, places) for meaning, places in leg.evidence.items() if places)
+def _logged_causes(run: RunResult) -> Iterator[Cause]:
+    yield from ((meaning, lines) for meaning, lines in run.evidence.items() if lines)
 
 
-def _measured(leg: Leg, held: Held) -> Iterator[Cause]:
-    """What the rows themselves say."""
-    last = _last_two(leg.measurements)
-    if last:
-        row, before = last
-        yield f"the curve still rises at {message(row.size)}: measure larger sizes (-e)", (before.where, row.where)
-    gpus = len(leg.nodes[0].ranks) if leg.nodes else 0
-    if held.about and 0 < gpus < held.about.gpus:
-        yield f"{gpus} of the {held.about.gpus} GPUs of a node take part: each drives its own adapters", ()
+def _measured_causes(run: RunResult, expectations: Expectations) -> Iterator[Cause]:
+    """Yield what the rows themselves show."""
+    last_two = _last_two(run.measurements)
+    if last_two:
+        row, smaller = last_two
+        yield f"the curve still rises at {message(row.size)}: measure larger sizes (-e)", (smaller.where, row.where)
+    gpus = len(run.nodes[0].ranks) if run.nodes else 0
+    if expectations.about and 0 < gpus < expectations.about.gpus:
+        yield f"{gpus} of the {expectations.about.gpus} GPUs of a node take part: each drives its own adapters", ()
 
 
 def _last_two(rows: Sequence[Measurement]) -> tuple[Measurement, Measurement] | None:
-    """The two largest sizes, where the bus bandwidth still rises between them."""
+    """Return the two largest sizes, where the bus bandwidth still rises between them."""
     ordered = sorted(rows, key=lambda row: row.size)[-2:]
     halves = [row.out_of_place or row.in_place for row in ordered]
     if len(ordered) < 2 or not all(half and half.busbw for half in halves):

@@ -1,4 +1,4 @@
-"""Bus bandwidth by size as an SVG: both axes logarithmic, lines of runs, the published band, the line rate."""
+"""Draw bus bandwidth by size as an SVG: both axes logarithmic, lines of runs, the published band, the line rate."""
 
 import math
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ MOST_LABELS = 10
 
 
 @dataclass(frozen=True)
-class Line:
-    """A run."""
+class ChartLine:
+    """The points of one run."""
 
     name: str
     points: tuple[Point, ...]
@@ -22,15 +22,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Tick:
-    """A label of an axis, where it is in the picture."""
+    """A label of an axis, and its position in the picture."""
 
     at: float
     label: str
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A line in the picture: its points as SVG has them, and what each is."""
+class DrawnLine:
+    """A line in the picture: its points in SVG's form, and the text of each."""
 
     name: str
     path: str
@@ -39,9 +39,9 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Chart:
-    """All that the template draws."""
+    """Everything that the template draws."""
 
-    lines: tuple[Drawn, ...]
+    lines: tuple[DrawnLine, ...]
     band: str  # the points of a polygon; empty where nothing is published
     rate: float | None  # y of the line rate
     x: tuple[Tick, ...]
@@ -55,9 +55,9 @@ class Chart:
 
 
 def chart(
-    lines: Sequence[Line], band: Sequence[tuple[int, float, float]] = (), rate: float | None = None
+    lines: Sequence[ChartLine], band: Sequence[tuple[int, float, float]] = (), rate: float | None = None
 ) -> Chart | None:
-    """The chart of lines, with the lowest and highest published by size; None where no line has a point."""
+    """Return the chart of lines, with the lowest and highest published by size; None where no line has a point."""
     points = [point for line in lines for point in line.points if point[0] > 0]
     if not points:
         return None
@@ -67,7 +67,7 @@ def chart(
     low = [axes.at(size, value) for size, value, _ in band]
     high = [axes.at(size, value) for size, _, value in reversed(band)]
     return Chart(
-        lines=tuple(_drawn(line, axes) for line in lines),
+        lines=tuple(_draw(line, axes) for line in lines),
         band=_path([*low, *high]) if len(band) > 1 else "",
         rate=axes.y(rate) if rate else None,
         x=tuple(axes.x_ticks()),
@@ -76,7 +76,7 @@ def chart(
 
 
 class _Axes:
-    """Where a size and a bandwidth are in the picture."""
+    """Map sizes and bandwidths to positions in the picture."""
 
     def __init__(self, smallest: int, largest: int, highest: float) -> None:
         self.smallest, self.largest, self.highest = smallest, largest, highest
@@ -95,28 +95,28 @@ class _Axes:
     def x_ticks(self) -> list[Tick]:
         first, last = math.ceil(math.log2(self.smallest)), math.floor(math.log2(self.largest))
         step = max(1, math.ceil((last - first + 1) / MOST_LABELS))
-        return [Tick(self.x(1 << power), short(1 << power)) for power in range(last, first - 1, -step)]
+        return [Tick(self.x(1 << power), short_size(1 << power)) for power in range(last, first - 1, -step)]
 
     def y_ticks(self) -> list[Tick]:
         first, last = round(math.log10(LEAST)), round(math.log10(self.highest))
         return [Tick(self.y(10.0**power), f"{10.0**power:g}") for power in range(first, last + 1)]
 
 
-def _drawn(line: Line, axes: _Axes) -> Drawn:
+def _draw(line: ChartLine, axes: _Axes) -> DrawnLine:
     dots = [
-        (*axes.at(size, value), f"{line.name}: {short(size)}, {value:.4g} GB/s")
+        (*axes.at(size, value), f"{line.name}: {short_size(size)}, {value:.4g} GB/s")
         for size, value in line.points
         if size > 0
     ]
-    return Drawn(line.name, _path([(x, y) for x, y, _ in dots]), tuple(dots))
+    return DrawnLine(line.name, _path([(x, y) for x, y, _ in dots]), tuple(dots))
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:g},{y:g}" for x, y in points)
 
 
-def short(size: int) -> str:
-    """A size for an axis: 8, 64K, 128M, 16G, as nccl-tests are asked for it."""
+def short_size(size: int) -> str:
+    """Return a size for an axis: 8, 64K, 128M, 16G, as nccl-tests take it."""
     for unit, power in (("G", 30), ("M", 20), ("K", 10)):
         if size >= 1 << power:
             return f"{size / (1 << power):.3g}{unit}"

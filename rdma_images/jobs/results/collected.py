@@ -1,4 +1,4 @@
-"""Logs that somebody collected, in whatever folder, become a result."""
+"""Make a result of logs that somebody collected, in whatever folder."""
 
 import os
 from collections.abc import Sequence
@@ -13,50 +13,54 @@ from rdma_images.jobs.write import folder
 NO_LOGS = (run_folder.RESULT.name, run_folder.PAGE)
 
 
-def of_logs(
+def result_of_logs(
     paths: Sequence[Path],
     tcp: Path | None = None,
     job: Path | None = None,
     instance: str = "",
     nodes: int | None = None,
 ) -> Result:
-    """The result of logs and folders of logs, of the folder of a run, or of the result.json that one was written to.
+    """Return the result of logs and folders of logs, of the folder of a run, or of an existing result.json.
 
-    `tcp` has the logs of the same job over TCP. `instance` and `nodes` are what is known of a job without job.json.
-    Raises RdmaImagesError for what cannot be read, RefusedError for what contradicts itself.
+    Args:
+        tcp: The logs of the same job over TCP.
+        instance: The instance type of a job without job.json.
+        nodes: The number of nodes of a job without job.json.
+
+    Raises:
+        RdmaImagesError: Something cannot be read.
+        RefusedError: The arguments contradict each other.
     """
     first = paths[0]
     if len(paths) == 1 and first.name == run_folder.RESULT.name:
         return run_folder.load(first)
-    found = folder.read(job_spec.NOTE, job) if job else run_folder.job(first) if first.is_dir() else None
-    if found and (instance or nodes):
-        raise RefusedError(
-            f"job.json of {found.name} has its instance type and nodes\nleave out --instance and --nodes"
-        )
-    of_fabric = [log for path in paths for log in logs(path)]
-    over_tcp = list(logs(tcp) if tcp else run_folder.logs(first, "tcp") if first.is_dir() else ())
-    of_fabric, over_tcp = [log.absolute() for log in of_fabric], [log.absolute() for log in over_tcp]
-    folders = [first.absolute()] if first.is_dir() else [log.parent for log in of_fabric]
-    base = Path(os.path.commonpath([*folders, *(log.parent for log in over_tcp)]))
-    return from_logs.result(of_fabric, found, over_tcp, base, expectations.held(found, instance, nodes))
+    spec = folder.read(job_spec.NOTE, job) if job else run_folder.read_job(first) if first.is_dir() else None
+    if spec and (instance or nodes):
+        raise RefusedError(f"job.json of {spec.name} has its instance type and nodes\nleave out --instance and --nodes")
+    fabric_logs = [log for path in paths for log in logs_at(path)]
+    tcp_logs = list(logs_at(tcp) if tcp else run_folder.logs(first, "tcp") if first.is_dir() else ())
+    fabric_logs, tcp_logs = [log.absolute() for log in fabric_logs], [log.absolute() for log in tcp_logs]
+    folders = [first.absolute()] if first.is_dir() else [log.parent for log in fabric_logs]
+    base = Path(os.path.commonpath([*folders, *(log.parent for log in tcp_logs)]))
+    return from_logs.result_of(fabric_logs, spec, tcp_logs, base, expectations.expectations_of(spec, instance, nodes))
 
 
-def result(path: Path) -> Result:
-    """The result at `path`: a result.json, the folder of a run that has one, or what the logs there come to."""
+def result_at(path: Path) -> Result:
+    """Return the result at `path`: a result.json, the folder of a run that has one, or that of the logs there."""
     if path.is_dir() and (path / run_folder.RESULT.name).is_file():
         return run_folder.load(path)
-    is_result = path.suffix == ".json" and not nccl_tests_json.is_one(path)
-    return run_folder.load(path) if is_result else of_logs([path])
+    is_result = path.suffix == ".json" and not nccl_tests_json.is_json_report(path)
+    return run_folder.load(path) if is_result else result_of_logs([path])
 
 
-def logs(path: Path) -> tuple[Path, ...]:
-    """The logs at `path`: itself, or what is in it or in its logs/. Raises RdmaImagesError where there is none."""
+def logs_at(path: Path) -> tuple[Path, ...]:
+    """Return the logs at `path`: itself, or what is in it or in its logs/. Raises RdmaImagesError for none."""
     if not path.is_dir():
         return (path,)
     no_logs = {*NO_LOGS, *folder.written(path)}
-    found = run_folder.logs(path) or tuple(
-        one for one in files.entries(path) if one.is_file() and one.name not in no_logs
+    log_files = run_folder.logs(path) or tuple(
+        entry for entry in files.entries(path) if entry.is_file() and entry.name not in no_logs
     )
-    if not found:
+    if not log_files:
         raise RdmaImagesError(f"{path}: no logs in this folder\ngive the folder of a run, or its logs")
-    return found
+    return log_files

@@ -1,4 +1,4 @@
-"""Two results side by side: the bus bandwidth of each size, the ratio, and what else differs between them."""
+"""Compare two results: the bus bandwidth of each size, the ratio, and what else differs between them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,23 +8,23 @@ from rdma_images.core.sizes import message
 from rdma_images.jobs.results import page, speed
 from rdma_images.jobs.results.chart import chart
 from rdma_images.jobs.results.result import Result
-from rdma_images.jobs.results.tables import Table
+from rdma_images.jobs.results.tables import ResultTable
 
 SAME = 0.05  # runs of one job differ by a few percent
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two results say of the same sizes. `ratio` of a line is the second by the first."""
+    """Two results for the same sizes. `ratio` of a line is the second by the first."""
 
     sentence: str
-    lines: tuple[speed.Line, ...]  # `busbw` is the second's, `other` the first's
+    lines: tuple[speed.SizeComparison, ...]  # `busbw` is the second's, `other` the first's
     differences: tuple[tuple[str, str, str], ...]  # what, of the first, of the second
 
 
 def compare(first: Result, second: Result) -> Comparison:
     """Compare the second result with the first. Raises RefusedError where they have no size in common."""
-    lines = tuple(one for one in speed.beside((second.legs[0], first.legs[0])) if one.other is not None)
+    lines = tuple(line for line in speed.compare_sizes((second.legs[0], first.legs[0])) if line.other is not None)
     if not lines:
         raise RefusedError(
             "the results have no size of a collective in common\nmeasure both with the same -b, -e and -f"
@@ -32,8 +32,8 @@ def compare(first: Result, second: Result) -> Comparison:
     return Comparison(_sentence(lines), lines, tuple(_differences(first, second)))
 
 
-def _sentence(lines: Sequence[speed.Line]) -> str:
-    """The largest size, and at how many sizes the second is slower."""
+def _sentence(lines: Sequence[speed.SizeComparison]) -> str:
+    """Return the largest size, and at how many sizes the second is slower."""
     last = max(lines, key=lambda line: line.size)
     slower = sum(1 for line in lines if line.ratio and line.ratio < 1 - SAME)
     faster = sum(1 for line in lines if line.ratio and line.ratio > 1 + SAME)
@@ -46,51 +46,53 @@ def _sentence(lines: Sequence[speed.Line]) -> str:
 
 
 def _differences(first: Result, second: Result) -> Iterator[tuple[str, str, str]]:
-    """What else differs: a ratio between different hardware says nothing about an image."""
+    """Yield what else differs: a ratio between different hardware says nothing about an image."""
     sides = [dict(_facts(result)) for result in (first, second)]
     for name in dict.fromkeys((*sides[0], *sides[1])):
-        one, other = (side.get(name, "-") for side in sides)
-        if one != other:
-            yield name, one, other
+        left, right = (side.get(name, "-") for side in sides)
+        if left != right:
+            yield name, left, right
 
 
 def _facts(result: Result) -> Iterator[tuple[str, str]]:
-    """What a result says about the job, apart from its rows."""
-    leg = result.legs[0]
+    """Yield what a result says about the job, apart from its rows."""
+    run = result.legs[0]
     yield "verdict", result.sentence
     yield "image", result.digest or "-"
     yield "instance type", result.instance or "-"
-    yield "nodes", str(len(leg.nodes) or result.nodes or "-")
-    yield "ranks", str(leg.ranks)
+    yield "nodes", str(len(run.nodes) or result.nodes or "-")
+    yield "ranks", str(run.ranks)
     for name in ("adapters", "gpudirect", "provider", "nccl", "plugin", "libfabric"):
-        values = sorted({read.value for node in leg.nodes if (read := getattr(node, name))})
+        values = sorted({value.value for node in run.nodes if (value := getattr(node, name))})
         yield {"gpudirect": "GPUDirect"}.get(name, name), ", ".join(values) or "-"
 
 
-def tables(found: Comparison) -> tuple[Table, Table]:
-    """The sizes, and what else differs."""
+def tables(comparison: Comparison) -> tuple[ResultTable, ResultTable]:
+    """Return the sizes, and what else differs."""
     rows = []
-    for one in found.lines:
-        ratio = f"{one.ratio:.2f}" if one.ratio else "-"
-        rows.append((one.collective, message(one.size), f"{one.other:.2f}", f"{one.busbw:.2f}", ratio))
-    sizes = Table("Sizes", ("collective", "size", "first GB/s", "second GB/s", "ratio"), rows, range(1, 5))
-    return sizes, Table("What else differs", ("", "first", "second"), found.differences)
+    for line in comparison.lines:
+        ratio = f"{line.ratio:.2f}" if line.ratio else "-"
+        rows.append((line.collective, message(line.size), f"{line.other:.2f}", f"{line.busbw:.2f}", ratio))
+    sizes = ResultTable("Sizes", ("collective", "size", "first GB/s", "second GB/s", "ratio"), rows, range(1, 5))
+    return sizes, ResultTable("What else differs", ("", "first", "second"), comparison.differences)
 
 
-def html(found: Comparison, first: Result, second: Result) -> str:
-    """The page of a comparison."""
-    collective = max(found.lines, key=lambda line: line.size).collective
+def html(comparison: Comparison, first: Result, second: Result) -> str:
+    """Return the page of a comparison."""
+    collective = max(comparison.lines, key=lambda line: line.size).collective
     sides = (("first", first), ("second", second))
-    lines = [page.line(f"{name}: {result.job or result.time}", result.legs[0], collective) for name, result in sides]
+    lines = [
+        page.chart_line(f"{name}: {result.job or result.time}", result.legs[0], collective) for name, result in sides
+    ]
     rate = first.expected.line_rate if first.instance == second.instance else None
     return page.render(
         page.Page(
             title="Two results",
-            sentence=found.sentence,
+            sentence=comparison.sentence,
             state="soft",
             about=[f"{name}: {result.job} {result.digest} {result.time}" for name, result in sides],
             heading=f"Bus bandwidth of {collective or 'the collective'}",
             chart=chart(lines, (), rate.low if rate else None),
-            tables=tables(found),
+            tables=tables(comparison),
         )
     )

@@ -1,4 +1,4 @@
-"""What jobs measured, attached to the image that they ran: one statement with the last result of each job."""
+"""Attach what jobs measured to the image that they ran: one statement with the last result of each job."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -40,48 +40,51 @@ def publish(result: Result, image: str, publisher: Publisher) -> Attachment:
 
     Results of other jobs that are attached, and that the same signer signed, go with it: there is one statement. Where
     `image` is an index, the image of the nodes' architecture gets the same, so that it is found from both.
-    Raises RefusedError for a result that is not good or is of another image, a PublishError where the registry refuses.
+
+    Raises:
+        RefusedError: The result is not good, or is of another image.
+        PublishError: The registry refuses.
     """
     if result.exit_code:
         raise RefusedError(
             f"{result.job}: {result.sentence}\nonly a result with exit code 0 is attached: run the job again"
         )
-    place, repository = _open(image)
+    destination, repository = _open(image)
     manifest = repository.manifest(parse_reference(image).selector)
     if manifest.digest != result.digest:
         raise RefusedError(
             f"{result.job} ran {result.digest}, and {image} is {manifest.digest}\nname the image that it ran"
         )
-    attached = _publish(result, manifest, place, repository, publisher)
-    for one in _run(result, manifest, repository) if manifest.members() else ():
-        _publish(result, one, place, repository, publisher)
+    attached = _publish(result, manifest, destination, repository, publisher)
+    for member in _node_images(result, manifest, repository) if manifest.members() else ():
+        _publish(result, member, destination, repository, publisher)
     return attached
 
 
-def _run(result: Result, index: Manifest, repository: Repository) -> Iterator[Manifest]:
-    """What the nodes of the job ran of an index: the image of their architecture."""
+def _node_images(result: Result, index: Manifest, repository: Repository) -> Iterator[Manifest]:
+    """Yield what the nodes of the job ran of an index: the image of their architecture."""
     try:
         architecture = table.read("instances.yaml", Instances).find(result.instance).architecture
     except RefusedError:  # a type that no fact knows
         return
-    for one in index.members():
-        if one.platform.get("architecture") == architecture:
-            yield repository.manifest(one.digest)
+    for member in index.members():
+        if member.platform.get("architecture") == architecture:
+            yield repository.manifest(member.digest)
 
 
 def _publish(
-    result: Result, manifest: Manifest, place: Destination, repository: Repository, publisher: Publisher
+    result: Result, manifest: Manifest, destination: Destination, repository: Repository, publisher: Publisher
 ) -> Attachment:
     """Attach the result to one manifest, beside those of other jobs."""
     signing = (
-        ImageSigner(publisher.signer, place, repository, manifest.digest, publisher.watcher.line)
+        ImageSigner(publisher.signer, destination, repository, manifest.digest, publisher.watcher.line)
         if publisher.signer
         else None
     )
-    others = _newest(repository, manifest.digest, signing.is_trusted if signing else trust_all)
-    kept = [one for one in others if _key(one) != _key(result)]
-    here = replace(result, digest=manifest.digest)
-    artifact = _artifact(repository.name, manifest.digest, [*kept, here])
+    others = _newest_results(repository, manifest.digest, signing.is_trusted if signing else trust_all)
+    kept_results = [other for other in others if _key(other) != _key(result)]
+    own_result = replace(result, digest=manifest.digest)
+    artifact = _artifact(repository.name, manifest.digest, [*kept_results, own_result])
     (attached,) = publisher.retry(lambda: attach([artifact], manifest.descriptor, repository))
     if signing:
         signing.attest([artifact], publisher.retry)
@@ -89,12 +92,12 @@ def _publish(
 
 
 def _key(result: Result) -> tuple[str, str, int | None]:
-    """What two results must have alike for the later to replace the earlier."""
+    """Return what two results must have alike for the later to replace the earlier."""
     return result.job, result.instance, result.nodes
 
 
 def fetch(image: str, trust: Trust | None = None, say: Progress = silent) -> tuple[Result, ...]:
-    """The results that are attached to `image`, or to an image of that index; with `trust`, those that it signed.
+    """Return the results that are attached to `image`, or to an image of that index; with `trust`, those it signed.
 
     Raises RefusedError for none.
     """
@@ -104,58 +107,67 @@ def fetch(image: str, trust: Trust | None = None, say: Progress = silent) -> tup
     ref = f"{repository.ref}@{manifest.digest}"
 
     def newest(digest: str) -> tuple[Result, ...]:
-        of = f"{repository.ref}@{digest}"
-        return _newest(
-            repository, digest, lambda _, one: verifier is None or verifier.attested(of, statement.RESULTS, one.content)
+        image_ref = f"{repository.ref}@{digest}"
+        return _newest_results(
+            repository,
+            digest,
+            lambda _, artifact: verifier is None or verifier.attested(image_ref, statement.RESULTS, artifact.content),
         )
 
-    every = [*newest(manifest.digest), *(one for member in manifest.members() for one in newest(member.digest))]
-    found = tuple({_key(one): one for one in reversed(every)}.values())[::-1]
-    if not found:
+    results = [
+        *newest(manifest.digest),
+        *(artifact for member in manifest.members() for artifact in newest(member.digest)),
+    ]
+    newest_by_job = tuple({_key(artifact): artifact for artifact in reversed(results)}.values())[::-1]
+    if not newest_by_job:
         signed = f" signed by {trust}" if trust else ""
         raise RefusedError(f"{ref} has no job results{signed}\n{COMMAND} job.attach adds those of a run")
-    return found
+    return newest_by_job
 
 
-def one(text: str, trust: Trust | None = None, say: Progress = silent) -> Result:
-    """The result that "host/repository@sha256:…" has, or of several that of "…#job". Raises RefusedError for others."""
+def result_of_reference(text: str, trust: Trust | None = None, say: Progress = silent) -> Result:
+    """Return the result that "host/repository@sha256:…" has, or of several that of "…#job". Raises RefusedError."""
     image, _, job = text.partition("#")
-    found = [result for result in fetch(image, trust, say) if job in ("", result.job)]
-    if len(found) != 1:
-        known = ", ".join(result.job for result in fetch(image, trust, say))
-        raise RefusedError(f"{text}: {len(found)} results\nname one of its jobs after #: {known}")
-    return found[0]
+    results = [result for result in fetch(image, trust, say) if job in ("", result.job)]
+    if len(results) != 1:
+        jobs = ", ".join(result.job for result in fetch(image, trust, say))
+        raise RefusedError(f"{text}: {len(results)} results\nname one of its jobs after #: {jobs}")
+    return results[0]
 
 
 def is_reference(text: str) -> bool:
-    """Whether the text names an image by digest, and so no file."""
+    """Return whether the text names an image by digest, and so no file."""
     return "@sha256:" in text
 
 
 def _open(image: str) -> tuple[Destination, Repository]:
-    asked = parse_reference(image)
-    place = open_destination(asked.host, registries.load_if_present().of_host(asked.host))
-    return place, Repository(place.connection, asked.repository)
+    reference = parse_reference(image)
+    destination = open_destination(reference.host, registries.load_if_present().of_host(reference.host))
+    return destination, Repository(destination.connection, reference.repository)
 
 
-def _newest(repository: Repository, digest: str, is_trusted: IsTrusted) -> tuple[Result, ...]:
-    """The results of the newest trusted attachment that can be read."""
-    ours = [one for one in attachments(repository, digest) if one.annotations.get(FORM) == statement.RESULTS]
-    for entry in sorted(ours, key=lambda one: one.annotations.get(CREATED, ""), reverse=True):
+def _newest_results(repository: Repository, digest: str, is_trusted: IsTrusted) -> tuple[Result, ...]:
+    """Return the results of the newest trusted attachment that can be read."""
+    entries = [
+        attachment
+        for attachment in attachments(repository, digest)
+        if attachment.annotations.get(FORM) == statement.RESULTS
+    ]
+    for entry in sorted(entries, key=lambda attachment: attachment.annotations.get(CREATED, ""), reverse=True):
         try:
             content = content_of(repository, entry.digest)
-            said = statement.predicate(content)["results"]
-            results = tuple(run_folder.RESULT.decode(one) for one in said)
+            encoded = statement.predicate(content)["results"]
+            results = tuple(run_folder.RESULT.decode(result) for result in encoded)
         except (faults.MalformedError, ValueError, KeyError, TypeError):
             continue  # anybody with push access can have attached it
         artifact = Artifact(statement.IN_TOTO, TITLE, content, "", statement.RESULTS)
-        if all(one.digest == digest for one in results) and is_trusted(entry, artifact):
+        if all(result.digest == digest for result in results) and is_trusted(entry, artifact):
             return results
     return ()
 
 
 def _artifact(name: str, digest: str, results: list[Result]) -> Artifact:
-    said = {"results": [run_folder.RESULT.encode(one) for one in results]}
-    content = statement.statement(name, digest, statement.RESULTS, said)
-    made = datetime.now(UTC).isoformat(timespec="microseconds")
-    return Artifact(statement.IN_TOTO, TITLE, content, made, statement.RESULTS, digest_of(canonical(said)))
+    predicate = {"results": [run_folder.RESULT.encode(result) for result in results]}
+    content = statement.statement(name, digest, statement.RESULTS, predicate)
+    created = datetime.now(UTC).isoformat(timespec="microseconds")
+    return Artifact(statement.IN_TOTO, TITLE, content, created, statement.RESULTS, digest_of(canonical(predicate)))

@@ -1,4 +1,4 @@
-"""What the logs of a job are compared with: what the job asked for, what the instance type has, what the image has."""
+"""What a job's logs are compared with: the job's request, its instance type, and the versions in its image."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,14 +7,14 @@ from rdma_images.core.pipeline import Fabric
 from rdma_images.facts import aws_ofi_nccl, table
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.jobs.check import measured
-from rdma_images.jobs.results.job_spec import Asked
+from rdma_images.jobs.results.job_spec import JobSpec
 
 # What a line of a log calls a component -> the component.
 COMPONENTS = {"nccl": "nccl", "plugin": aws_ofi_nccl.NAME, "libfabric": "libfabric"}
 
 
 @dataclass(frozen=True)
-class Held:
+class Expectations:
     """Expectations; a field that is None or empty is not known, and is not checked."""
 
     fabric: Fabric | None = None
@@ -28,21 +28,23 @@ class Held:
     versions: Mapping[str, str] = field(default_factory=dict)  # "plugin" -> "1.21.1", of the image
 
 
-def held(job: Asked | None, instance: str = "", nodes: int | None = None) -> Held:
-    """What is known of the job, or of one without job.json that ran on so many nodes of the instance type.
+def expectations_of(job: JobSpec | None, instance: str = "", nodes: int | None = None) -> Expectations:
+    """Return the expectations of a job, or of one without job.json that ran on `nodes` nodes of the instance type.
 
-    Raises RefusedError for an instance type that is not known.
+    Raises RefusedError for an unknown instance type.
     """
     name = job.instance if job else instance
-    about = table.read("instances.yaml", Instances).find(name) if name else None
-    known = Held(fabric=about.fabric if about else None, nodes=nodes, instance=name, about=about)
-    if about:
-        known = replace(known, adapters=about.interfaces)
+    instance_type = table.read("instances.yaml", Instances).find(name) if name else None
+    expectations = Expectations(
+        fabric=instance_type.fabric if instance_type else None, nodes=nodes, instance=name, about=instance_type
+    )
+    if instance_type:
+        expectations = replace(expectations, adapters=instance_type.interfaces)
     if job is None:
-        return known
+        return expectations
     program = job.command[0].rpartition("/")[2] if job.command else ""
     return replace(
-        known,
+        expectations,
         fabric=job.fabric,
         nodes=job.nodes,
         ranks=job.ranks,
@@ -55,10 +57,10 @@ def held(job: Asked | None, instance: str = "", nodes: int | None = None) -> Hel
 
 
 def _versions(image: str) -> dict[str, str]:
-    """The versions in the image of this reference, off its report; none where no report of it is here."""
-    about = measured.report(image)
-    if about is None or about.facts is None:
+    """Return the versions in the image of this reference, from its report; empty without a report here."""
+    report = measured.report(image)
+    if report is None or report.facts is None:
         return {}
-    subject = about.facts.subject
+    subject = report.facts.subject
     labels = {name: subject.label(f"component.{part}") for name, part in COMPONENTS.items()}
     return {name: version for name, version in labels.items() if version}

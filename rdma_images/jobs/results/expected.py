@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from rdma_images.core.sizes import message
 from rdma_images.facts import table
 from rdma_images.facts.busbw import PublishedRun, ReferenceBusbw, size_of
-from rdma_images.jobs.results.expectations import Held
-from rdma_images.jobs.results.result import Expected, Leg, Measurement, Reference
+from rdma_images.jobs.results.expectations import Expectations
+from rdma_images.jobs.results.result import Expected, Measurement, Reference, RunResult
 
 SPREAD = 0.1  # around what is published: runs of one job differ by a few percent, and most sizes have one run
 
@@ -14,33 +14,33 @@ SPREAD = 0.1  # around what is published: runs of one job differ by a few percen
 FACTORS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "alltoall": 1.0}
 
 
-def expected(leg: Leg, held: Held) -> Expected:
-    """What is known for the leg's instance type, nodes and collective."""
-    row = leg.largest
-    collective = row.collective if row else held.collective
-    nodes = held.nodes or len(leg.nodes) or None
-    line = _line_rate(held)
-    busbw = best(row)
+def expected_bandwidth(run: RunResult, expectations: Expectations) -> Expected:
+    """Return what is known for the run's instance type, nodes and collective."""
+    row = run.largest
+    collective = row.collective if row else expectations.collective
+    nodes = expectations.nodes or len(run.nodes) or None
+    line_rate = _line_rate(expectations)
+    busbw = best_busbw(row)
     return Expected(
-        line_rate=line,
-        published=tuple(_published(held.instance, nodes, leg.ranks or held.ranks, collective)),
-        share=busbw / line.low if line and busbw else None,
+        line_rate=line_rate,
+        published=tuple(_published(expectations.instance, nodes, run.ranks or expectations.ranks, collective)),
+        share=busbw / line_rate.low if line_rate and busbw else None,
     )
 
 
-def _line_rate(held: Held) -> Reference | None:
-    """What all network cards of a node carry in one direction."""
-    if not held.about:
+def _line_rate(expectations: Expectations) -> Reference | None:
+    """Return what all network cards of a node carry in one direction."""
+    if not expectations.about:
         return None
-    rate = held.about.bandwidth / 8
-    what = f"line rate of {held.instance}, {held.about.bandwidth} Gb/s"
+    rate = expectations.about.bandwidth / 8
+    what = f"line rate of {expectations.instance}, {expectations.about.bandwidth} Gb/s"
     return Reference(what, None, rate, rate, "facts/instances.yaml")
 
 
 def _published(instance: str, nodes: int | None, ranks: int | None, collective: str) -> Iterator[Reference]:
-    """The published runs of such a job by size, the smallest first. Runs of other counts of GPUs are another job."""
+    """Yield the published runs of such a job, on as many GPUs, by size, the smallest first."""
     facts = table.read("reference-busbw.yaml", ReferenceBusbw)
-    found: dict[int, list[tuple[float, PublishedRun]]] = {}
+    by_size: dict[int, list[tuple[float, PublishedRun]]] = {}
     for run in facts.runs.values():
         if (_bare(run.instance), run.nodes, run.ranks, run.collective) == (
             _bare(instance),
@@ -49,12 +49,12 @@ def _published(instance: str, nodes: int | None, ranks: int | None, collective: 
             collective,
         ):
             for size, busbw in run.busbw.items():
-                found.setdefault(size_of(size), []).append((busbw, run))
-    for count, rows in sorted(found.items()):
+                by_size.setdefault(size_of(size), []).append((busbw, run))
+    for count, rows in sorted(by_size.items()):
         values = [busbw for busbw, _ in rows]
         sources = "; ".join(dict.fromkeys(facts.cite(run) for _, run in rows))
-        said = ", ".join(f"{value:g}" for value in values)
-        what = f"{nodes} x {instance}, {collective} of {message(count)}: {said} GB/s"
+        listed = ", ".join(f"{value:g}" for value in values)
+        what = f"{nodes} x {instance}, {collective} of {message(count)}: {listed} GB/s"
         yield Reference(what, count, min(values) * (1 - SPREAD), max(values) * (1 + SPREAD), sources)
 
 
@@ -62,25 +62,25 @@ def _bare(instance: str) -> str:
     return instance.removeprefix("ml.").removeprefix("ecs.")
 
 
-def best(row: Measurement | None) -> float | None:
-    """The bus bandwidth of a row, out of place where it has that: what tables of others show."""
+def best_busbw(row: Measurement | None) -> float | None:
+    """Return the bus bandwidth of a row, out of place where it has that: what tables of others show."""
     half = (row.out_of_place or row.in_place) if row else None
     return half.busbw if half else None
 
 
-def band(known: Expected, row: Measurement | None) -> Reference | None:
-    """What is published for the row's size; None where nothing is."""
-    return next((one for one in known.published if row and one.size == row.size), None)
+def published_band(bandwidth: Expected, row: Measurement | None) -> Reference | None:
+    """Return what is published for the row's size; None where nothing is."""
+    return next((reference for reference in bandwidth.published if row and reference.size == row.size), None)
 
 
-def is_below(known: Expected, row: Measurement | None) -> bool:
-    """Whether the row is below what is published for its size."""
-    near, busbw = band(known, row), best(row)
-    return near is not None and busbw is not None and busbw < near.low
+def is_below(bandwidth: Expected, row: Measurement | None) -> bool:
+    """Return whether the row is below what is published for its size."""
+    reference, busbw = published_band(bandwidth, row), best_busbw(row)
+    return reference is not None and busbw is not None and busbw < reference.low
 
 
 def ranks_by_formula(row: Measurement) -> int | None:
-    """How many ranks measured the row, from busbw / algbw; None where the numbers are too coarse to tell."""
+    """Return how many ranks measured the row, from busbw / algbw; None where the numbers are too coarse to tell."""
     half, factor = row.out_of_place or row.in_place, FACTORS.get(row.collective)
     if not half or not half.algbw or not half.busbw or half.algbw < 5 or factor is None:
         return None

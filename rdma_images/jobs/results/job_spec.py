@@ -1,4 +1,4 @@
-"""What was asked for, off job.json: what a job's logs are held against."""
+"""Read job.json: what was asked for, with which a job's logs are compared."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from rdma_images.jobs.write.job import Counts
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The part of job.json that its logs can show."""
+class JobSpec:
+    """The part of job.json that the job's logs can show."""
 
     name: str
     target: str
@@ -29,4 +29,4 @@ class Asked:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-NOTE = step_file(folder.NOTE, "job", Asked)
+NOTE = step_file(folder.NOTE, "job", JobSpec)

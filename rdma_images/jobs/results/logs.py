@@ -1,4 +1,4 @@
-"""The logs of a leg, read once: what NCCL says for the verdict, what each process says, and the rows of nccl-tests."""
+"""Read the logs of a run once: NCCL's lines for the verdict, each process's values, and the rows of nccl-tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ MARKS = ("#", "busbw", "Test ")  # of lines that nccl-tests write outside a tabl
 
 @dataclass(frozen=True)
 class Logs:
-    """What was read."""
+    """The content of a run's logs."""
 
     nccl: parser.Read
     processes: Processes
@@ -25,14 +25,14 @@ class Logs:
 
 
 def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> Logs:
-    """What the logs say. Places are relative to `base`. Raises RdmaImagesError for what cannot be read."""
+    """Read the logs. Lines are named relative to `base`. Raises RdmaImagesError for what cannot be read."""
     reader, processes = parser.Reader(wordings), Processes()
     rows = (*wordings.causes.values(), *wordings.notes.values(), *wordings.slow.values(), *wordings.crashes.values())
     shapes = Shapes(rows, (*MARKS, *parser.MARKS, *OF_PROCESSES))
     tables = []
     for path in logs:
         name = str(path.relative_to(base) if base and path.is_relative_to(base) else path)
-        if nccl_tests_json.is_one(path):
+        if nccl_tests_json.is_json_report(path):
             tables.append(nccl_tests_json.read(path, name))
             continue
         log = _Log(name, shapes, reader, processes)
@@ -44,23 +44,23 @@ def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> 
 
 
 class _Log:
-    """One log of text."""
+    """One text log."""
 
     def __init__(self, name: str, shapes: Shapes, reader: parser.Reader, processes: Processes) -> None:
         self.name, self.shapes, self.reader, self.processes, self.table = name, shapes, reader, processes, Table()
 
     def piece(self, number: int, text: str) -> None:
-        """Read a piece of it, which begins in the line `number`."""
+        """Read a piece of the log, which begins in the line `number`."""
         text = COLOUR.sub("", text).replace("\r\n", "\n")
         channels = Channels()
-        kept: list[Kept] = []
+        matching: list[Kept] = []
         shapes = self.shapes.of(text)
         for line, shape in zip(text.split("\n"), shapes, strict=True):
             if shape is USUAL and channels.take(number, line):
                 if self.table.open:
                     self.table.beside(line)
             elif shape.matters:
-                kept.append((line, shape))
+                matching.append((line, shape))
                 where = f"{self.name}:{number}"
                 self.processes.meanings(shape.rows, line, where)
                 self._line(line, where)
@@ -70,14 +70,14 @@ class _Log:
                 self._line(line, f"{self.name}:{number}")
             number += 1
         self._channels(channels)
-        self.reader.sifted(text, kept, channels, any(shape.nccl for shape in set(shapes)))
+        self.reader.sifted(text, matching, channels, any(shape.nccl for shape in set(shapes)))
 
-    def _channels(self, found: Channels) -> None:
-        """Note the channels over a network of lines that say nothing else."""
-        for (who, _), one in found.network.items():
-            key = (one.match["network"], one.match["device"], one.match["gdr"] is not None)
-            if process := self.processes.of(who):
-                process.channel(key, f"{self.name}:{one.number}", one.times)
+    def _channels(self, channels: Channels) -> None:
+        """Count the channels over a network of lines that say nothing else."""
+        for (sender, _), channel in channels.network.items():
+            key = (channel.match["network"], channel.match["device"], channel.match["gdr"] is not None)
+            if process := self.processes.of(sender):
+                process.channel(key, f"{self.name}:{channel.number}", channel.times)
 
     def _line(self, line: str, where: str) -> None:
         """Read a line that says more than a channel."""

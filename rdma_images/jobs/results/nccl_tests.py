@@ -1,10 +1,10 @@
-"""The tables that nccl-tests print, of every version since 2.10: the columns are those that the header names."""
+"""Parse the tables that nccl-tests print, of every version since 2.10: the header names the columns."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rdma_images.jobs.results.result import Half, Measurement, Read
+from rdma_images.jobs.results.result import Half, Measurement, SourcedValue
 
 MOST = 10_000  # rows of one log; a sweep from 8 bytes to 64 GiB has 34
 
@@ -29,17 +29,23 @@ TIMES = ("time", "cputime")
 
 @dataclass
 class Table:
-    """Reads the lines of one log that nccl-tests wrote, and remembers the rows."""
+    """Read the lines of one log that nccl-tests wrote, and collect the rows."""
 
     rows: list[Measurement] = field(default_factory=list)
-    devices: dict[int, Read] = field(default_factory=dict)  # rank -> host
-    shared: dict[tuple[str, str], list[Read]] = field(default_factory=dict)  # host, GPU -> the ranks of one test on it
-    out_of_bounds: Read | None = None  # the worst count
-    largest: Read | None = None  # bytes that were asked for, or that the memory allows
-    failure: Read | None = None
-    late: list[Read] = field(default_factory=list)  # processes that took longer than others, by the JSON of -I 1
+    devices: dict[int, SourcedValue] = field(default_factory=dict)  # rank -> host
+    shared: dict[tuple[str, str], list[SourcedValue]] = field(
+        default_factory=dict
+    )  # host, GPU -> the ranks of one test on it
+    out_of_bounds: SourcedValue | None = None  # the worst count
+    largest: SourcedValue | None = None  # bytes that were asked for, or that the memory allows
+    failure: SourcedValue | None = None
+    late: list[SourcedValue] = field(
+        default_factory=list
+    )  # processes that took longer than others, by the JSON of -I 1
     concluded: bool = False  # the last table has its end
-    _gpus: dict[tuple[str, str], dict[int, Read]] = field(default_factory=dict)  # of the test that is being read
+    _gpus: dict[tuple[str, str], dict[int, SourcedValue]] = field(
+        default_factory=dict
+    )  # of the test that is being read
     _collective: str = ""
     _columns: tuple[str, ...] = ()  # those of the header that was read last
     _begun: str = ""  # the first piece of a row that was torn
@@ -50,23 +56,23 @@ class Table:
         return bool(self._columns)
 
     def line(self, line: str, where: str) -> None:
-        """Read a line of the log, as it stands there. One that is not nccl-tests' changes nothing."""
-        at = line.find("#")
+        """Read a line of the log. One that is not nccl-tests' changes nothing."""
+        comment = line.find("#")
         if "busbw" in line and (match := HEADER.search(line)):
             self._columns, self._begun, self.concluded = _columns(match[1]), "", False
-        elif at >= 0:
-            self._comment(line[at:], where)
+        elif comment >= 0:
+            self._comment(line[comment:], where)
         elif self._columns and len(self.rows) < MOST:
             self._row(line, where)
         if "Test " in line and (match := FAILED.search(line)):
-            self.failure = self.failure or Read(match[1], where)
+            self.failure = self.failure or SourcedValue(match[1], where)
 
     def device(self, rank: int, host: str, gpu: str, where: str) -> None:
-        """Note where a rank ran. Until 2.14 a GPU is named by its bus alone, which is not unique on every machine."""
-        self.devices[rank] = Read(host, where)
+        """Record where a rank ran. Until 2.14 a GPU is named by its bus alone, which is not unique on every machine."""
+        self.devices[rank] = SourcedValue(host, where)
         if gpu.count(":") == 2:
             ranks = self._gpus.setdefault((host, gpu), {})
-            ranks[rank] = Read(str(rank), where)
+            ranks[rank] = SourcedValue(str(rank), where)
             if len(ranks) > 1:
                 self.shared[host, gpu] = list(ranks.values())
 
@@ -79,11 +85,11 @@ class Table:
         if match := STARTED.match(line):
             self._collective = match[1]
         elif match := SIZES.match(line) or REDUCED.match(line):
-            self.largest = Read(match[1], where)
+            self.largest = SourcedValue(match[1], where)
             self._gpus = {} if "nThread" in line else self._gpus  # another test may place its ranks otherwise
         elif match := OUT_OF_BOUNDS.match(line):
             if self.out_of_bounds is None or int(match[1]) > int(self.out_of_bounds.value):
-                self.out_of_bounds = Read(match[1], where)
+                self.out_of_bounds = SourcedValue(match[1], where)
             self._columns, self.concluded = (), True
         elif (match := DEVICE.match(line)) and len(self.devices) < MOST:
             self.device(int(match[1]), match[3], match[4], where)
@@ -98,27 +104,27 @@ class Table:
 
 
 def _columns(header: str) -> tuple[str, ...]:
-    """The names of the columns. A timestamp is two words in a row."""
+    """Return the names of the columns. A timestamp is two words in a row."""
     names = header.split()
     return (*names[:-1], "date", "clock") if names[-1] == "timestamp" else tuple(names)
 
 
 def _measurement(columns: Sequence[str], words: Sequence[str], collective: str, where: str) -> Measurement | None:
-    """The row that the words are; None where they are none. The out-of-place half may be blank."""
+    """Return the row in the words; None where they are no row. The out-of-place half may be blank."""
     half = _half_width(columns)
     for names in (columns, (*columns[: -2 * half - _stamp(columns)], *columns[-half - _stamp(columns) :])):
-        found = list(words[-len(names) :])
-        if len(found) < len(names):
+        values = list(words[-len(names) :])
+        if len(values) < len(names):
             continue
-        if match := GLUED.match(found[0]):
-            found[0] = match[1]
-        if row := _typed(names, found, collective, where):
+        if match := GLUED.match(values[0]):
+            values[0] = match[1]
+        if row := _typed(names, values, collective, where):
             return row
     return None
 
 
 def _half_width(columns: Sequence[str]) -> int:
-    """How many columns a half of the row has."""
+    """Return how many columns a half of the row has."""
     times = [n for n, name in enumerate(columns) if name in TIMES]
     return times[1] - times[0] if len(times) == 2 else 0
 
@@ -128,13 +134,15 @@ def _stamp(columns: Sequence[str]) -> int:
 
 
 def _typed(names: Sequence[str], words: Sequence[str], collective: str, where: str) -> Measurement | None:
-    """The row of the words under these columns; None where a word is not what its column has."""
-    before = {
+    """Return the row of the words under these columns; None where a word does not fit its column."""
+    leading = {
         name: word
         for name, word in zip(names, words, strict=True)
         if name in ("size", "count", "type", "redop", "root")
     }
-    if not (before["size"].isdecimal() and before["count"].isdecimal() and re.match(r"[a-z]", before.get("type", ""))):
+    if not (
+        leading["size"].isdecimal() and leading["count"].isdecimal() and re.match(r"[a-z]", leading.get("type", ""))
+    ):
         return None
     halves: list[dict[str, str]] = []
     for name, word in zip(names, words, strict=True):
@@ -143,25 +151,25 @@ def _typed(names: Sequence[str], words: Sequence[str], collective: str, where: s
         elif name in HALF and halves:
             halves[-1][name] = word
     try:
-        read = [_half(half) for half in halves]
+        parsed = [_half(half) for half in halves]
     except ValueError:
         return None
-    if not read:
+    if not parsed:
         return None
     return Measurement(
         collective=collective,
-        size=int(before["size"]),
-        type=before.get("type", ""),
-        redop=before.get("redop", ""),
-        root=before.get("root", ""),
-        out_of_place=read[0] if len(read) == 2 else None,
-        in_place=read[-1],
+        size=int(leading["size"]),
+        type=leading.get("type", ""),
+        redop=leading.get("redop", ""),
+        root=leading.get("root", ""),
+        out_of_place=parsed[0] if len(parsed) == 2 else None,
+        in_place=parsed[-1],
         where=where,
     )
 
 
 def _half(words: dict[str, str]) -> Half:
-    """A half of a row. Raises ValueError for what is no number. `error`, until 2.11, is a difference and no count."""
+    """Return a half of a row. Raises ValueError for no number. `error`, until 2.11, is no count."""
     return Half(
         time=number(words.get("time")),
         algbw=number(words.get("algbw")),
@@ -171,7 +179,7 @@ def _half(words: dict[str, str]) -> Half:
 
 
 def number(word: object) -> float | None:
-    """The number that a word is; None for one that nccl-tests do not have ("N/A", nan). Raises ValueError."""
+    """Return the number in a word; None for a value that nccl-tests do not have ("N/A", nan). Raises ValueError."""
     if word is None or (isinstance(word, str) and word.strip().lower() in ("n/a", "nan", "-nan", "inf", "null")):
         return None
     if not isinstance(word, str | int | float) or isinstance(word, bool):

@@ -1,4 +1,4 @@
-"""A result, or two side by side, as a page: one HTML file that fetches nothing."""
+"""Render a result, or two side by side, as a page: one HTML file that fetches nothing."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,9 @@ import jinja2
 
 from rdma_images.core import templates
 from rdma_images.jobs.results import expected, speed, tables
-from rdma_images.jobs.results.chart import Chart, Line, chart
-from rdma_images.jobs.results.result import Leg, Problem, Result
-from rdma_images.jobs.results.tables import Table
+from rdma_images.jobs.results.chart import Chart, ChartLine, chart
+from rdma_images.jobs.results.result import Problem, Result, RunResult
+from rdma_images.jobs.results.tables import ResultTable
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 STATES = {0: "good", 1: "bad", 3: "open"}
@@ -19,7 +19,7 @@ STATES = {0: "good", 1: "bad", 3: "open"}
 
 @dataclass(frozen=True)
 class Page:
-    """What the template shows."""
+    """The content of the template."""
 
     title: str
     sentence: str
@@ -27,18 +27,18 @@ class Page:
     about: Sequence[str]
     heading: str
     chart: Chart | None
-    tables: Sequence[Table]
+    tables: Sequence[ResultTable]
     problems: Sequence[Problem] = ()
     notes: Sequence[str] = ()
     causes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def of_result(result: Result) -> str:
-    """The page of a result."""
-    known, row = result.expected, result.legs[0].largest
+def result_page(result: Result) -> str:
+    """Return the page of a result."""
+    bandwidth, row = result.expected, result.legs[0].largest
     collective = row.collective if row else ""
-    lines = [line(speed.title(leg), leg, collective) for leg in result.legs]
-    published = [(one.size, one.low, one.high) for one in known.published if one.size]
+    lines = [chart_line(speed.run_title(run), run, collective) for run in result.legs]
+    published = [(reference.size, reference.low, reference.high) for reference in bandwidth.published if reference.size]
     return render(
         Page(
             title=result.job or "A job's result",
@@ -46,17 +46,17 @@ def of_result(result: Result) -> str:
             state=STATES[result.exit_code],
             about=_about(result),
             heading=f"Bus bandwidth of {collective or 'the collective'}",
-            chart=chart(lines, published, known.line_rate.low if known.line_rate else None),
-            tables=(tables.nodes(result.legs[0].nodes), tables.rows(result)),
-            problems=[problem for leg in result.legs for problem in leg.problems],
-            notes=tables.notes(result),
-            causes=known.causes,
+            chart=chart(lines, published, bandwidth.line_rate.low if bandwidth.line_rate else None),
+            tables=(tables.node_table(result.legs[0].nodes), tables.size_table(result)),
+            problems=[problem for run in result.legs for problem in run.problems],
+            notes=tables.comparison_notes(result),
+            causes=bandwidth.causes,
         )
     )
 
 
 def render(page: Page) -> str:
-    """The HTML of a page."""
+    """Return the HTML of a page."""
     return _template().render(page=page)
 
 
@@ -65,13 +65,13 @@ def _template() -> jinja2.Template:
     return templates.environment([TEMPLATE.parent], escape=True).get_template(TEMPLATE.name)
 
 
-def line(name: str, leg: Leg, collective: str) -> Line:
-    """The rows of one collective of a leg."""
-    rows = (row for row in speed.rows(leg).values() if row.collective == collective)
-    return Line(name, tuple((row.size, busbw) for row in rows if (busbw := expected.best(row)) is not None))
+def chart_line(name: str, run: RunResult, collective: str) -> ChartLine:
+    """Return the rows of one collective of a run as a line."""
+    rows = (row for row in speed.rows_by_key(run).values() if row.collective == collective)
+    return ChartLine(name, tuple((row.size, busbw) for row in rows if (busbw := expected.best_busbw(row)) is not None))
 
 
 def _about(result: Result) -> list[str]:
-    """What ran where and when, as far as it is known."""
+    """Return what ran where and when, as far as it is known."""
     where = f"{result.nodes} x {result.instance}" if result.instance and result.nodes else result.instance
-    return [one for one in (where, result.digest, f"logs read {result.time}") if one]
+    return [part for part in (where, result.digest, f"logs read {result.time}") if part]

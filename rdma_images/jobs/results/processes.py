@@ -1,4 +1,4 @@
-"""What each process of a job said of its network, by the host and process id before NCCL's lines."""
+"""Read what each process of a job says of its network, by the host and process id before NCCL's lines."""
 
 import re
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from rdma_images.facts.nccl_logs import Wording
-from rdma_images.jobs.results.result import Read
+from rdma_images.jobs.results.result import SourcedValue
 from rdma_images.nccl_logs import parser
 
 Channel = tuple[str, str, bool]  # network, device, GPUDirect
@@ -25,7 +25,7 @@ LARGEST = 1000  # different channels of a process
 EXAMPLES = 3  # lines that are named for one wording
 MOST = 20_000  # processes, or different prefixes of lines
 
-WHO = re.compile(r"(?P<host>[\w.-]{1,255}):(?P<pid>\d{1,10}):\d{1,10} \[-?\d+\]")
+SENDER = re.compile(r"(?P<host>[\w.-]{1,255}):(?P<pid>\d{1,10}):\d{1,10} \[-?\d+\]")
 RANK = re.compile(r" rank (\d{1,6}) n[rR]anks (\d{1,6})\b(?: nNodes (\d{1,6}))?")
 HOSTID = re.compile(r"NCCL_HOSTID set by environment to ([\w.-]{1,255})")
 NCCL = re.compile(r"NCCL version (\d[\w.+-]*)")
@@ -39,7 +39,7 @@ DEVICE = re.compile(r"\[\d+\] ?(\{[^}]*\}|[\w.-]+):\d+/")
 
 @dataclass
 class Process:
-    """One process. Of what it says more than once the first is kept, with its place."""
+    """One process. Of a value that it logs more than once the first counts, with its line."""
 
     host: str
     communicators: dict[int, dict[int, str]] = field(default_factory=dict)  # ranks of it -> own rank -> where
@@ -47,21 +47,21 @@ class Process:
     places: dict[Channel, str] = field(default_factory=dict)  # of the first such channel
     devices: tuple[str, ...] = ()  # of libibverbs
     hostid: str = ""
-    said: dict[str, Read] = field(default_factory=dict)  # "nccl", "plugin", "provider", "adapters", …
+    values: dict[str, SourcedValue] = field(default_factory=dict)  # "nccl", "plugin", "provider", "adapters", …
 
     def note(self, name: str, value: str, where: str) -> None:
-        """Keep a value, unless one of this name is there."""
-        self.said.setdefault(name, Read(value, where))
+        """Record a value, unless one of this name is there."""
+        self.values.setdefault(name, SourcedValue(value, where))
 
     def channel(self, key: Channel, where: str, times: int = 1) -> None:
-        """Note channels over a network; `where` is the first of them."""
+        """Count channels over a network; `where` is the line of the first."""
         if key in self.channels or len(self.channels) < LARGEST:
             self.channels[key] += times
             self.places.setdefault(key, where)
 
 
 class Processes:
-    """Those of a job, and how large it said that it is."""
+    """The processes of a job, and the size of the job that they name."""
 
     def __init__(self) -> None:
         self.ranks = self.nodes = 0  # of the largest communicator
@@ -70,44 +70,44 @@ class Processes:
         self._prefixes: dict[str, Process | None] = {}
 
     def of(self, prefix: str) -> Process | None:
-        """Who wrote the line that begins with `prefix`; None where that is not to be seen."""
+        """Return the process that wrote the line beginning with `prefix`; None where the prefix names none."""
         if prefix in self._prefixes:
             return self._prefixes[prefix]
         if len(self._prefixes) > MOST:  # each line has its own, with a time in it
             self._prefixes.clear()
-        match = WHO.search(prefix)
-        known = self.found.get((match["host"], match["pid"])) if match else None
-        if match and not known and len(self.found) < MOST:
-            known = self.found[match["host"], match["pid"]] = Process(match["host"])
-        self._prefixes[prefix] = known
-        return known
+        match = SENDER.search(prefix)
+        process = self.found.get((match["host"], match["pid"])) if match else None
+        if match and not process and len(self.found) < MOST:
+            process = self.found[match["host"], match["pid"]] = Process(match["host"])
+        self._prefixes[prefix] = process
+        return process
 
     def ranks_of(self, process: Process) -> dict[int, str]:
-        """The ranks of a process in the job's largest communicator: a training has smaller ones beside it."""
+        """Return the ranks of a process in the job's largest communicator: a training has smaller ones beside it."""
         return process.communicators.get(self.ranks, {})
 
     def meanings(self, rows: Iterable[Wording], line: str, where: str) -> None:
-        """Note which of the wordings the line has."""
+        """Record which of the wordings the line has."""
         for row in rows:
             self._evidence(row.meaning(line), where)
 
     def _evidence(self, meaning: str | None, where: str) -> None:
-        """Keep the first lines of a meaning."""
+        """Record the first lines of a meaning."""
         if meaning and (meaning in self.evidence or len(self.evidence) < LARGEST):
-            kept = self.evidence.setdefault(meaning, [])
-            if len(kept) < EXAMPLES and where not in kept:
-                kept.append(where)
+            lines = self.evidence.setdefault(meaning, [])
+            if len(lines) < EXAMPLES and where not in lines:
+                lines.append(where)
 
     def message(self, process: Process | None, message: str, where: str) -> None:
-        """Note what another line of NCCL's says."""
+        """Record what another line of NCCL's says."""
         if process is None:
             return
         if match := CHANNEL.match(message):
             process.channel((match[1], match[2], match[3] is not None), where)
         elif match := RANK.search(message):
-            own = process.communicators.setdefault(int(match[2]), {})
-            if len(own) < LARGEST:
-                own.setdefault(int(match[1]), where)
+            communicator = process.communicators.setdefault(int(match[2]), {})
+            if len(communicator) < LARGEST:
+                communicator.setdefault(int(match[1]), where)
             self.ranks = max(self.ranks, int(match[2]))
             self.nodes = max(self.nodes, int(match[3] or 0))
         for name, value in _values(message):
@@ -120,7 +120,7 @@ class Processes:
 
 
 def _values(message: str) -> Iterator[tuple[str, str]]:
-    """What the message says by name."""
+    """Yield the values in the message, by name."""
     for name, pattern in (("nccl", NCCL), ("plugin", PLUGIN), ("libfabric", LIBFABRIC), ("mtu", MTU)):
         if match := pattern.search(message):
             yield name, match[1]

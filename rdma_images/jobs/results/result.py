@@ -1,4 +1,4 @@
-"""A result: what the logs of a job say. Every value that was read names the file and line that it was read from."""
+"""The result of a job: what its logs say. Every value that was read names its file and line."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -6,13 +6,13 @@ from typing import Literal
 from rdma_images.core.pipeline import Fabric
 from rdma_images.nccl_logs.verdict import Network
 
-LegName = Literal["fabric", "tcp"]  # the job, and the same job over TCP to compare with
+RunName = Literal["fabric", "tcp"]  # the job, and the same job over TCP to compare with
 Column = Literal["out of place", "in place"]
 
 
 @dataclass(frozen=True)
-class Read:
-    """A value that was read. `where` is "file:line", the file relative to the folder of the run."""
+class SourcedValue:
+    """A value and where it was read: "file:line", the file relative to the folder of the run."""
 
     value: str
     where: str
@@ -44,7 +44,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a leg, or makes it doubtful, what to do, and the lines that show it ("file:line")."""
+    """What is wrong with a run, or makes it doubtful, what to do, and the lines that show it ("file:line")."""
 
     sentence: str
     fix: str = ""
@@ -54,29 +54,31 @@ class Problem:
 
 @dataclass(frozen=True)
 class Node:
-    """What one node said."""
+    """What the logs say of one node."""
 
     name: str
     ranks: tuple[int, ...]  # those whose lines are in the logs
     expected: int | None  # adapters of its instance type; None where that is not known
-    adapters: Read | None = None  # how many the network found in the container; the smallest that a process says
+    adapters: SourcedValue | None = (
+        None  # how many the network found in the container; the smallest that a process says
+    )
     devices: tuple[str, ...] = ()  # their names, of libibverbs
     used: int | None = None  # devices that channels go over; NCCL counts adapters that the plugin joins as one
-    provider: Read | None = None  # of libfabric
-    plugin: Read | None = None  # version of aws-ofi-nccl
-    libfabric: Read | None = None  # version
-    nccl: Read | None = None  # version
-    gpudirect: Read | None = None  # "yes", "no", "3 of 8 channels"
-    mtu: Read | None = None  # bytes, of libibverbs
+    provider: SourcedValue | None = None  # of libfabric
+    plugin: SourcedValue | None = None  # version of aws-ofi-nccl
+    libfabric: SourcedValue | None = None  # version
+    nccl: SourcedValue | None = None  # version
+    gpudirect: SourcedValue | None = None  # "yes", "no", "3 of 8 channels"
+    mtu: SourcedValue | None = None  # bytes, of libibverbs
     ranks_where: tuple[str, ...] = ()  # a line of each rank
     used_where: tuple[str, ...] = ()  # the first channel over each device
 
 
 @dataclass(frozen=True)
-class Leg:
+class RunResult:
     """What the logs of one run of the job say."""
 
-    name: LegName
+    name: RunName
     network: Network
     good: bool | None  # what it should be; None where the logs do not say
     sentence: str
@@ -92,7 +94,7 @@ class Leg:
     @property
     def largest(self) -> Measurement | None:
         """The row of the largest size, which is compared with published runs; of rows of one size the last."""
-        return max(reversed(self.measurements), key=lambda row: row.size, default=None)
+        return max(reversed(self.measurements), key=lambda measurement: measurement.size, default=None)
 
 
 @dataclass(frozen=True)
@@ -118,20 +120,20 @@ class Expected:
 
 @dataclass(frozen=True)
 class Result:
-    """What a job's logs say, with what that was compared with."""
+    """What a job's logs say, and what that was compared with."""
 
     job: str  # its name; empty where there is no job.json
     digest: str  # of the image, "sha256:…"; empty where it is not known
     instance: str
     nodes: int | None  # asked for
     fabric: Fabric | None  # that it should use
-    legs: tuple[Leg, ...]
+    legs: tuple[RunResult, ...]
     expected: Expected
     sentence: str
     exit_code: int  # as `verdict` ends: 0 good, 1 not good, 3 where the logs do not say
     time: str  # when the logs were read, ISO 8601, UTC
     schema: Literal[1] = 1
 
-    def leg(self, name: LegName) -> Leg | None:
-        """The leg of this name; None where it was not run."""
-        return next((leg for leg in self.legs if leg.name == name), None)
+    def leg(self, name: RunName) -> RunResult | None:
+        """Return the run of this name; None where there is none."""
+        return next((run for run in self.legs if run.name == name), None)

@@ -1,4 +1,4 @@
-"""The folder of a run: the logs of its legs, and the result that was read from them.
+"""The folder of a run: its logs, and the result that was read from them.
 
 <UTC time>/job.json             what was asked for; without it that of the job's folder, two levels up
 <UTC time>/logs/<rank or pod>.log
@@ -13,22 +13,22 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import step_file
 from rdma_images.jobs.results import job_spec, page
-from rdma_images.jobs.results.job_spec import Asked
-from rdma_images.jobs.results.result import LegName, Result
+from rdma_images.jobs.results.job_spec import JobSpec
+from rdma_images.jobs.results.result import Result, RunName
 
 RESULT = step_file("result.json", "job.result DIR", Result)
 PAGE, LOGS, TCP = "result.html", "logs", "tcp"
 
 
-def logs(folder: Path, leg: LegName = "fabric") -> tuple[Path, ...]:
-    """The logs of a leg in their order; none where it was not run."""
-    place = folder / TCP / LOGS if leg == "tcp" else folder / LOGS
-    return tuple(path for path in files.entries(place) if path.is_file())
+def logs(folder: Path, run: RunName = "fabric") -> tuple[Path, ...]:
+    """Return the logs of a run in their order; none where there was no such run."""
+    parent = folder / TCP / LOGS if run == "tcp" else folder / LOGS
+    return tuple(path for path in files.entries(parent) if path.is_file())
 
 
-def job(folder: Path) -> Asked | None:
-    """The job.json of the run, or of the job's folder; None where neither has one."""
-    notes = (job_spec.NOTE.load(place / job_spec.NOTE.name) for place in (folder, *folder.absolute().parents[:2]))
+def read_job(folder: Path) -> JobSpec | None:
+    """Return the job.json of the run, or of the job's folder; None where neither has one."""
+    notes = (job_spec.NOTE.load(parent / job_spec.NOTE.name) for parent in (folder, *folder.absolute().parents[:2]))
     return next(filter(None, notes), None)
 
 
@@ -36,14 +36,14 @@ def write(result: Result, folder: Path) -> Path:
     """Write result.json and result.html into `folder` and return the path of the first."""
     path = folder / RESULT.name
     RESULT.save(path, result)
-    atomic.write(folder / PAGE, page.of_result(result))
+    atomic.write(folder / PAGE, page.result_page(result))
     return path
 
 
 def load(path: Path) -> Result:
-    """The result at `path`, a result.json or the folder of a run. Raises RdmaImagesError where there is none."""
+    """Return the result at `path`, a result.json or the folder of a run. Raises RdmaImagesError where there is none."""
     path = path / RESULT.name if path.is_dir() else path
-    found = RESULT.load(path)
-    if found is None:
+    result = RESULT.load(path)
+    if result is None:
         raise RdmaImagesError(f"{path}: no result here\n{COMMAND} job.result DIR makes one from the logs of a run")
-    return found
+    return result

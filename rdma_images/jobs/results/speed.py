@@ -1,18 +1,18 @@
-"""The rows of a result's legs side by side: size, bus bandwidth, speed-up."""
+"""The rows of a result's runs side by side: size, bus bandwidth, speed-up."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rdma_images.jobs.results import expected
-from rdma_images.jobs.results.result import Leg, Measurement, Result
+from rdma_images.jobs.results.result import Measurement, Result, RunResult
 
 TITLES = {"efa": "EFA", "eRDMA": "eRDMA", "InfiniBand": "InfiniBand", "fallback": "TCP"}
 Key = tuple[str, int, str, str]  # collective, size, type, operation
 
 
 @dataclass(frozen=True)
-class Line:
+class SizeComparison:
     """A size of a collective. Bus bandwidths in GB/s, out of place."""
 
     collective: str
@@ -24,42 +24,44 @@ class Line:
     where: str
 
 
-def lines(result: Result) -> tuple[Line, ...]:
-    """The rows of the first leg with what TCP has for the same, by size."""
-    return beside(result.legs)
+def compared_sizes(result: Result) -> tuple[SizeComparison, ...]:
+    """Return the rows of the first run with what TCP has for the same, by size."""
+    return compare_sizes(result.legs)
 
 
-def beside(legs: Sequence[Leg]) -> tuple[Line, ...]:
-    """The rows of the first of the legs with what the second has for the same; of equal rows the last counts."""
-    others = rows(legs[1]) if len(legs) > 1 else {}
-    found = []
-    for key, row in rows(legs[0]).items():
-        busbw, other = expected.best(row), expected.best(others.get(key))
+def compare_sizes(runs: Sequence[RunResult]) -> tuple[SizeComparison, ...]:
+    """Return the rows of the first run with what the second has for the same; of equal rows the last counts."""
+    others = rows_by_key(runs[1]) if len(runs) > 1 else {}
+    compared = []
+    for key, row in rows_by_key(runs[0]).items():
+        busbw, other_busbw = expected.best_busbw(row), expected.best_busbw(others.get(key))
         if busbw is not None:
-            ratio = busbw / other if busbw and other else None
-            found.append(Line(row.collective, row.size, busbw, other, ratio, wrong(row), row.where))
-    return tuple(found)
+            ratio = busbw / other_busbw if busbw and other_busbw else None
+            compared.append(
+                SizeComparison(row.collective, row.size, busbw, other_busbw, ratio, wrong_elements(row), row.where)
+            )
+    return tuple(compared)
 
 
-def rows(leg: Leg) -> dict[Key, Measurement]:
-    """The rows of a leg by what they measured."""
-    ordered = sorted(leg.measurements, key=lambda row: (row.collective, row.size))
+def rows_by_key(run: RunResult) -> dict[Key, Measurement]:
+    """Return the rows of a run by what they measured."""
+    ordered = sorted(run.measurements, key=lambda row: (row.collective, row.size))
     return {(row.collective, row.size, row.type, row.redop): row for row in ordered}
 
 
-def wrong(row: Measurement) -> int | None:
-    """Wrong elements of both halves; None where none was verified."""
+def wrong_elements(row: Measurement) -> int | None:
+    """Return the wrong elements of both halves; None where none was verified."""
     counts = [half.wrong for half in (row.out_of_place, row.in_place) if half and half.wrong is not None]
     return sum(counts) if counts else None
 
 
-def title(leg: Leg) -> str:
-    """What the leg's channels use, as the head of a column."""
-    return "over TCP" if (leg.name, leg.network) == ("fabric", "fallback") else TITLES.get(leg.network, "bus bandwidth")
+def run_title(run: RunResult) -> str:
+    """Return what the run's channels use, as the head of a column."""
+    return "over TCP" if (run.name, run.network) == ("fabric", "fallback") else TITLES.get(run.network, "bus bandwidth")
 
 
-def bar(busbw: float, top: float, width: int) -> int:
-    """The length of a bar on a logarithmic axis from 0.01 GB/s, which is as little as nccl-tests print, to `top`."""
+def bar_length(busbw: float, top: float, width: int) -> int:
+    """Return the length of a bar on a logarithmic axis from 0.01 GB/s, the least that nccl-tests print, to `top`."""
     if busbw <= 0.01 or top <= 0.01:
         return 0
     return round(width * math.log(busbw / 0.01) / math.log(top / 0.01))

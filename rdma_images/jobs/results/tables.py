@@ -1,4 +1,4 @@
-"""A result as tables and sentences, which the page and the terminal show alike."""
+"""Show a result as tables and sentences, which the page and the terminal share."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from rdma_images.jobs.results.result import Node, Result
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """A table; `numbers` are the columns that have numbers."""
 
     heading: str
@@ -18,30 +18,34 @@ class Table:
     numbers: Sequence[int] = ()
 
 
-def notes(result: Result) -> list[str]:
-    """What the row of the largest size is compared with."""
-    known, row = result.expected, result.legs[0].largest
-    near, busbw = expected.band(known, row), expected.best(row)
+def comparison_notes(result: Result) -> list[str]:
+    """Return what the row of the largest size is compared with."""
+    bandwidth, row = result.expected, result.legs[0].largest
+    band, busbw = expected.published_band(bandwidth, row), expected.best_busbw(row)
     if row is None or busbw is None:
         return []
-    found, rate = [], known.line_rate
-    if rate and known.share is not None:
-        above = "; on few nodes a tree moves less over the network than the formula supposes" if known.share > 1 else ""
-        found.append(f"{rate.what} = {rate.low:g} GB/s: {message(row.size)} is at {known.share:.0%} of it{above}")
-    if near:
-        place = "below" if busbw < near.low else "above" if busbw > near.high else "in"
-        found.append(f"published: {near.what}; {near.source}")
-        found.append(f"{busbw:.4g} GB/s is {place} {near.low:.4g} to {near.high:.4g} GB/s")
+    sentences, rate = [], bandwidth.line_rate
+    if rate and bandwidth.share is not None:
+        above = (
+            "; on few nodes a tree moves less over the network than the formula supposes" if bandwidth.share > 1 else ""
+        )
+        sentences.append(
+            f"{rate.what} = {rate.low:g} GB/s: {message(row.size)} is at {bandwidth.share:.0%} of it{above}"
+        )
+    if band:
+        position = "below" if busbw < band.low else "above" if busbw > band.high else "in"
+        sentences.append(f"published: {band.what}; {band.source}")
+        sentences.append(f"{busbw:.4g} GB/s is {position} {band.low:.4g} to {band.high:.4g} GB/s")
     elif result.instance:
         nodes = result.nodes or len(result.legs[0].nodes)
-        found.append(
+        sentences.append(
             f"nothing is published for {row.collective or 'this'} of {message(row.size)} on {nodes} x {result.instance}"
         )
-    return found
+    return sentences
 
 
-def nodes(found: Sequence[Node]) -> Table:
-    """A line for each node, with where the number of its adapters was read."""
+def node_table(job_nodes: Sequence[Node]) -> ResultTable:
+    """Return a line for each node, with where the number of its adapters was read."""
     heads = (
         "node",
         "ranks",
@@ -61,47 +65,47 @@ def nodes(found: Sequence[Node]) -> Table:
             f"{node.adapters.value}{f' of {node.expected}' if node.expected else ''}" if node.adapters else "-",
             str(node.used or "-"),
             *(
-                read.value if read else "-"
-                for read in (node.gpudirect, node.provider, node.nccl, node.plugin, node.libfabric)
+                value.value if value else "-"
+                for value in (node.gpudirect, node.provider, node.nccl, node.plugin, node.libfabric)
             ),
             node.adapters.where if node.adapters else "",
         )
-        for node in found
+        for node in job_nodes
     ]
-    return Table("Nodes", heads, lines)
+    return ResultTable("Nodes", heads, lines)
 
 
-def rows(result: Result) -> Table:
-    """Size, bus bandwidth of the legs, speed-up, wrong elements, and where the row was read."""
-    over = result.leg("tcp") is not None and len(result.legs) > 1
+def size_table(result: Result) -> ResultTable:
+    """Return size, bus bandwidth of the runs, speed-up, wrong elements, and where the row was read."""
+    with_tcp = result.leg("tcp") is not None and len(result.legs) > 1
     heads = (
         "collective",
         "size",
-        f"{speed.title(result.legs[0])} GB/s",
-        *(("TCP GB/s", "speed-up") if over else ()),
+        f"{speed.run_title(result.legs[0])} GB/s",
+        *(("TCP GB/s", "speed-up") if with_tcp else ()),
         "wrong",
         "read in",
     )
     lines = [
         (
-            one.collective,
-            message(one.size),
-            f"{one.busbw:.2f}",
+            line.collective,
+            message(line.size),
+            f"{line.busbw:.2f}",
             *(
-                (f"{one.other:.2f}" if one.other is not None else "-", f"{one.ratio:.1f}x" if one.ratio else "-")
-                if over
+                (f"{line.other:.2f}" if line.other is not None else "-", f"{line.ratio:.1f}x" if line.ratio else "-")
+                if with_tcp
                 else ()
             ),
-            "-" if one.wrong is None else str(one.wrong),
-            one.where,
+            "-" if line.wrong is None else str(line.wrong),
+            line.where,
         )
-        for one in speed.lines(result)
+        for line in speed.compared_sizes(result)
     ]
-    return Table("Sizes", heads, lines, range(1, 6 if over else 4))
+    return ResultTable("Sizes", heads, lines, range(1, 6 if with_tcp else 4))
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """ "0-7, 16" of numbers in their order."""
+    """Return "0-7, 16" of numbers in their order."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:

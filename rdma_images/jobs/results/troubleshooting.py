@@ -1,4 +1,4 @@
-"""What goes wrong with jobs: the entries that fit, for a terminal, and all of them as docs/troubleshooting.md."""
+"""Show what goes wrong with jobs: the entries that fit, on a terminal, and all of them as docs/troubleshooting.md."""
 
 from collections.abc import Iterable, Iterator
 
@@ -19,46 +19,46 @@ logs. This page is written from `facts/troubleshooting.yaml`.
 """
 
 
-def fitting(texts: Iterable[str], fabric: Fabric | None, known: Troubleshooting) -> str:
-    """The entries that fit the texts, for a terminal; "" where none fits."""
-    return "\n".join(_short(name, one) for name, one in known.fitting(texts, fabric))
+def fitting_entries(texts: Iterable[str], fabric: Fabric | None, facts: Troubleshooting) -> str:
+    """Return the entries that fit the texts, for a terminal; "" where none fits."""
+    return "\n".join(_short(name, entry) for name, entry in facts.fitting(texts, fabric))
 
 
-def of_result(result: Result, ended: Iterable[str], known: Troubleshooting) -> str:
-    """The entries for a result that is not good, or a job that failed; `ended` is what its scheduler said."""
-    said = list(ended)
-    leg = result.leg("fabric")
-    if leg and result.exit_code:
-        said += [leg.sentence, *(one.sentence for one in leg.problems), *leg.evidence]
-    return fitting(said, result.fabric, known)
+def entries_of_result(result: Result, scheduler_lines: Iterable[str], facts: Troubleshooting) -> str:
+    """Return the entries for a result that is not good, or a job that failed."""
+    lines = list(scheduler_lines)
+    run = result.leg("fabric")
+    if run and result.exit_code:
+        lines += [run.sentence, *(problem.sentence for problem in run.problems), *run.evidence]
+    return fitting_entries(lines, result.fabric, facts)
 
 
-def page(known: Troubleshooting) -> str:
-    """docs/troubleshooting.md."""
-    return "\n".join((HEAD, *(line for name, one in known.entries.items() for line in _section(name, one, known))))
+def troubleshooting_page(facts: Troubleshooting) -> str:
+    """Return docs/troubleshooting.md."""
+    return "\n".join((HEAD, *(line for name, entry in facts.entries.items() for line in _section(name, entry, facts))))
 
 
-def _short(name: str, one: Entry) -> str:
+def _short(name: str, entry: Entry) -> str:
     return (
-        f"{one.symptom} (docs/troubleshooting.md, {name})\n  see with   {one.command}\n"
-        f"  healthy    {one.healthy}\n  fix        {one.fix}"
+        f"{entry.symptom} (docs/troubleshooting.md, {name})\n  see with   {entry.command}\n"
+        f"  healthy    {entry.healthy}\n  fix        {entry.fix}"
     ).replace("`invoke ", f"`{COMMAND} ")
 
 
-def _section(name: str, one: Entry, known: Troubleshooting) -> Iterator[str]:
-    over = f" ({SHOWN[one.fabric]})" if one.fabric else ""
-    yield f"## {one.symptom}{over}\n\n`{name}`\n"
-    if one.example:
-        yield f"| it says | `{one.example}` |\n|---|---|"
+def _section(name: str, entry: Entry, facts: Troubleshooting) -> Iterator[str]:
+    suffix = f" ({SHOWN[entry.fabric]})" if entry.fabric else ""
+    yield f"## {entry.symptom}{suffix}\n\n`{name}`\n"
+    if entry.example:
+        yield f"| it says | `{entry.example}` |\n|---|---|"
     else:
         yield "| it says | nothing |\n|---|---|"
-    yield f"| see with | `{_cell(one.command)}` |"
-    yield f"| healthy | {_cell(one.healthy)} |"
-    yield f"| reported by | {', '.join(f'`{check}`' for check in one.checks)} |"
-    yield f"| fix | {_cell(one.fix)} |"
-    yield f"| source | {_cell(known.cite(one))} |\n"
+    yield f"| see with | `{_cell(entry.command)}` |"
+    yield f"| healthy | {_cell(entry.healthy)} |"
+    yield f"| reported by | {', '.join(f'`{check}`' for check in entry.checks)} |"
+    yield f"| fix | {_cell(entry.fix)} |"
+    yield f"| source | {_cell(facts.cite(entry))} |\n"
 
 
 def _cell(text: str) -> str:
-    """Text in a cell of a table."""
+    """Return text for a cell of a table."""
     return text.replace("|", "\\|")

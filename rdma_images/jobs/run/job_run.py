@@ -16,7 +16,7 @@ from rdma_images.core.progress import Progress
 from rdma_images.facts.launchers import Run
 from rdma_images.facts.troubleshooting import Troubleshooting
 from rdma_images.jobs.results import run_folder, troubleshooting
-from rdma_images.jobs.results.result import LegName
+from rdma_images.jobs.results.result import RunName
 from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
 from rdma_images.jobs.run.follow import Ended, Stop, follow, remove, stoppable
 from rdma_images.jobs.run.record import Entry
@@ -72,7 +72,7 @@ def run(place: Path, project: Project, options: Options, say: Progress) -> Path:
         _tidy(place, how, say)
         here = _new_folder(place)
         folder.write(here, {folder.NOTE: files.read(place / folder.NOTE)})
-        legs: dict[LegName, Leg] = {"fabric": _leg(job, how, place, here)}
+        legs: dict[RunName, Leg] = {"fabric": _leg(job, how, place, here)}
         if other:
             folder.write(here / run_folder.TCP, other)
             legs["tcp"] = _leg(folder.load(here / run_folder.TCP), how, here / run_folder.TCP, here / run_folder.TCP)
@@ -94,7 +94,7 @@ class _Session:
     known: Troubleshooting
     done: list[Entry] = field(default_factory=list)
 
-    def run(self, name: LegName, leg: Leg) -> None:
+    def run(self, name: RunName, leg: Leg) -> None:
         """Run a leg. Raises EndedError where it does not come to its end."""
         runner = RUNNERS[leg.run.how](leg)
         entry = Entry(name, leg.tag, _now())
@@ -118,7 +118,7 @@ class _Session:
         self.say(f"{leg.job.name} {ended.how}, {entry.left}; logs: {shown(leg.logs)}")
         if ended.how in ("late", "interrupted", "unreachable"):
             logs = f"\nlogs so far: {shown(leg.logs)}" if any(leg.logs.iterdir()) else ""
-            about = troubleshooting.fitting([ended.why], leg.job.fabric, self.known)
+            about = troubleshooting.fitting_entries([ended.why], leg.job.fabric, self.known)
             fix = "" if about or self.stop.number else f"\n{shown(leg.files)}/README.md has the commands that show more"
             raise EndedError(f"{leg.job.name}: {ended.why}{logs}{fix}", self.stop.number, about)
 
@@ -134,7 +134,7 @@ class _Session:
                 runner.delete()  # a part of it may be there
                 entry = replace(entry, left="removed")
             self._note(replace(entry, ended=_now(), how="not submitted", why=str(error)))
-            about = troubleshooting.fitting([str(error)], leg.job.fabric, self.known)
+            about = troubleshooting.fitting_entries([str(error)], leg.job.fabric, self.known)
             explained = about or "\n" in str(error)
             fix = "" if explained else f"\n{shown(leg.files)}/README.md has the commands that show more"
             raise EndedError(f"{leg.job.name} was not submitted: {error}{fix}", about=about) from None

@@ -37,7 +37,7 @@ def validate(place: Path, project: Project, tiers: Sequence[str], options: job_r
     job = folder.load(place)
     nodes = _measured(job, place, project, tiers, options, say)
     here = job_run.run(place, project, options, say)
-    result = from_logs.of_run(here)
+    result = from_logs.result_of_run(here)
     run_folder.write(result, here)
     expected = Expected(fabric=job.fabric, because="job.json says so", target=job.target)
     of_nodes = in_job.checks(job.image, nodes, expected, tiers)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from rdma_images.core import files
 from rdma_images.core.step_files import step_file
-from rdma_images.jobs.results.result import LegName
+from rdma_images.jobs.results.result import RunName
 
 RUNS = "runs"  # in a job's folder
 
@@ -16,7 +16,7 @@ RUNS = "runs"  # in a job's folder
 class Entry:
     """A leg of a run. Times are ISO 8601, UTC."""
 
-    leg: LegName
+    leg: RunName
     tag: str
     submitted: str
     ended: str = ""
