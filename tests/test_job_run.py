@@ -16,7 +16,7 @@ from moto import mock_aws
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.jobs.run import job_run, record, sagemaker
-from rdma_images.jobs.run.runner import Leg
+from rdma_images.jobs.run.runner import Submission
 from rdma_images.jobs.write import create, folder
 from tests import job_parts as jobs
 
@@ -50,7 +50,7 @@ def written(tmp_path: Path, launcher: str, **changes: Any) -> Path:
 
 
 def start(place: Path, **options: Any) -> record.Entry:
-    return record.load(job_run.run(place, jobs.here(), job_run.Options(**options), lambda _: None))[-1]
+    return record.load(job_run.run_job(place, jobs.here(), job_run.RunOptions(**options), lambda _: None))[-1]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_script_that_is_stopped_is_ended_and_its_container_removed(
 ) -> None:
     monkeypatch.setenv("TEST_JOB", "sleep 60")
     threading.Timer(1, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    with pytest.raises(job_run.EndedError, match="SIGTERM while it was running") as said:
+    with pytest.raises(job_run.JobEndedError, match="SIGTERM while it was running") as said:
         start(written(tmp_path, "docker"))
     assert said.value.exit_code == 128 + signal.SIGTERM
     assert "docker rm --force j-" in calls.read_text()
@@ -97,7 +97,7 @@ def test_sagemaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs.mkdir()
     launcher = jobs.here().facts.launchers.launchers["sagemaker"]
     assert launcher.run
-    leg = Leg(folder.load(place), launcher.run, place, logs, "abc")
+    leg = Submission(folder.load(place), launcher.run, place, logs, "abc")
     runner = sagemaker.SageMaker(leg)
     runner.delete()  # before there is one
     runner.submit()

@@ -8,7 +8,7 @@ from rdma_images.jobs.results import collected
 from rdma_images.nccl_logs import line_filter, verdict
 from rdma_images.nccl_logs.line_filter import FOREIGN, QUIET, USUAL, Channels, Shapes
 
-WORDINGS = verdict.logs()
+WORDINGS = verdict.load_wordings()
 ROWS = (
     *WORDINGS.causes.values(),
     *WORDINGS.notes.values(),

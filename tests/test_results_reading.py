@@ -18,7 +18,7 @@ from rdma_images.nccl_logs import verdict
 from tests import nccl_tests_text as text
 
 DATA = Path(__file__).parent / "data" / "results"
-WORDINGS = verdict.logs()
+WORDINGS = verdict.load_wordings()
 
 
 def read(path: Path, content: str) -> Table:

@@ -12,7 +12,7 @@ import pytest
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.nccl_logs import log_blocks
-from rdma_images.nccl_logs.verdict import Verdict, logs, of_blocks, of_lines, verdict
+from rdma_images.nccl_logs.verdict import Verdict, load_wordings, verdict, verdict_of_blocks, verdict_of_lines
 
 LOGS = Path(__file__).parent / "data" / "nccl-logs"
 HEAD = "node:1:1 [0] NCCL INFO "
@@ -23,7 +23,7 @@ def log(*lines: str, nccl: str = "2.28.3") -> list[str]:
 
 
 def verdict_on(*lines: str, nccl: str = "2.28.3") -> Verdict:
-    return of_lines(log(*lines, nccl=nccl), logs())
+    return verdict_of_lines(log(*lines, nccl=nccl), load_wordings())
 
 
 @pytest.mark.parametrize(
@@ -171,9 +171,9 @@ def in_json(line: str) -> str:
 @pytest.mark.parametrize(("name", "network"), [("net-socket", "fallback"), ("p2p-default", "one node")])
 def test_a_log_is_read_as_job_runners_leave_it(wrap: Callable[[str], str], name: str, network: str) -> None:
     lines = (LOGS / f"{name}.log").read_text().splitlines()
-    wanted = of_lines(lines, logs())
+    wanted = verdict_of_lines(lines, load_wordings())
     assert wanted.network == network
-    assert of_lines(map(wrap, lines), logs()) == wanted
+    assert verdict_of_lines(map(wrap, lines), load_wordings()) == wanted
     assert verdict_on(*(wrap(HEAD + line) for line in ("Using network Socket",))).network == "fallback"
 
 
@@ -185,7 +185,7 @@ def test_nothing_of_a_log_moves_the_cursor_of_who_reads_the_verdict() -> None:
 
 @pytest.mark.parametrize("line", ['{"a":' * 100_000, "{", '{"log": 5}', "[" * 100_000])
 def test_json_that_is_none_is_a_line_like_others(line: str) -> None:
-    assert of_lines([line], logs()).network == "unknown"
+    assert verdict_of_lines([line], load_wordings()).network == "unknown"
 
 
 @pytest.mark.parametrize("said", ["Error 15 (Unreachable remote)", "RC: 103. Error: 15 (Unreachable remote)."])
@@ -254,9 +254,9 @@ CRASH = "Caught signal 11 (Segmentation fault: address not mapped)"
 
 
 def test_a_crash_is_erdmas_only_in_versions_that_crash_and_where_an_erdma_device_is() -> None:
-    assert "2.29.7 or later" in of_lines([*log(ERDMA, nccl="2.28.9"), CRASH], logs()).sentence
+    assert "2.29.7 or later" in verdict_of_lines([*log(ERDMA, nccl="2.28.9"), CRASH], load_wordings()).sentence
     for lines, nccl in (((ERDMA,), "2.30.7"), ((EFA,), "2.28.9"), ((), "2.28.9")):
-        found = of_lines([*log(*lines, nccl=nccl), CRASH], logs())
+        found = verdict_of_lines([*log(*lines, nccl=nccl), CRASH], load_wordings())
         assert (found.network, found.good) == ("refused", False)
         assert found.sentence == "the job ended before NCCL had a channel: it ended with a segmentation fault"
 
@@ -309,7 +309,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_no_nccl_writes_is_a_sentence_like_others(line: str) -> None:
-    found = of_lines([line], logs())
+    found = verdict_of_lines([line], load_wordings())
     assert found.network == "unknown"
     assert found.sentence.isprintable()
 
@@ -319,7 +319,7 @@ def test_the_logs_of_many_ranks_give_one_verdict_wherever_they_are_cut(monkeypat
     monkeypatch.setattr("rdma_images.nccl_logs.log_blocks.BLOCK", 7)
     assert verdict(LOGS / "net-socket.log") == wanted
     twice = (block for _ in range(2) for block in log_blocks.blocks(LOGS / "net-socket.log"))
-    found = of_blocks(twice, logs())
+    found = verdict_of_blocks(twice, load_wordings())
     assert (found.network, found.causes) == (wanted.network, wanted.causes)
     assert found.channels == {name: 2 * count for name, count in wanted.channels.items()}
 

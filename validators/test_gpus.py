@@ -26,7 +26,7 @@ def run_of(gpus: Gpus, name: str, least: int = 1) -> Run:
 
 def verdict_on(run: Run) -> verdict.Verdict:
     """The verdict on the log of an all-reduce."""
-    return verdict.of_lines(run.log.splitlines(), verdict.logs())
+    return verdict.verdict_of_lines(run.log.splitlines(), verdict.load_wordings())
 
 
 def wrong_in(run: Run) -> int:
@@ -103,7 +103,7 @@ def test_plugin(gpus: Gpus, require: Requirement) -> None:
     run = run_of(gpus, "two-nodes")
     if gpus.network.device and verdict_on(run).network != VERDICTS["efa"]:
         pytest.skip("the channels do not use EFA: see gpu.network")
-    work = plugin_work.read(run.log, verdict.logs())
+    work = plugin_work.read(run.log, verdict.load_wordings())
     over = "" if gpus.network.device else ", in the place of EFA, for which the machine has no device"
     require(
         work.whole and complete(run) and not wrong_in(run),

@@ -184,9 +184,9 @@ def job_run(
 
     if compare not in ("", "tcp"):
         raise RefusedError(f"--compare {compare}: a job can only be compared with itself over TCP\nuse --compare tcp")
-    options = job_run.Options(compare == "tcp", _seconds(timeout), keep)
+    options = job_run.RunOptions(compare == "tcp", _seconds(timeout), keep)
     known = project.load()
-    here = job_run.run(Path(folder), known, options, progress)
+    here = job_run.run_job(Path(folder), known, options, progress)
     result = from_logs.result_of_run(here)
     run_folder.write(result, here)
     show(run_folder.RESULT.text(result).rstrip() if json else results.result_table(result))
@@ -218,7 +218,7 @@ def job_attach(_: Context, run: str, image: str = "", sign: str = "") -> None:
     from rdma_images.jobs.results import evidence, run_folder
     from rdma_images.jobs.run import record
 
-    here = record.last(Path(run))
+    here = record.last_run(Path(run))
     asked = run_folder.read_job(here)
     image = image or (asked.image if asked else "")
     done = evidence.publish(run_folder.load(here), image, publisher(sign))

@@ -1,4 +1,4 @@
-"""Which lines of a job's log can mean something: of thousands that differ only in numbers, one is looked into."""
+"""Find the lines of a job's log that can mean something: of thousands that differ only in numbers, one is parsed."""
 
 import re
 from collections.abc import Iterable
@@ -11,14 +11,16 @@ MOST = 20_000  # shapes that are remembered
 LONGEST = 1000  # bytes of one
 # A terminal's colours, which some launchers give to the name before each line.
 COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
-STRANGE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]|\xc2[\x80-\x9f]|\xed[\xa0-\xbf]")  # control characters, surrogates
+CONTROL_BYTES = re.compile(
+    rb"[\x00-\x08\x0a-\x1f\x7f]|\xc2[\x80-\x9f]|\xed[\xa0-\xbf]"
+)  # control characters, surrogates
 # The plain text that an expression begins with. A character is not part of it if a quantifier makes it optional.
 PLAIN = re.compile(r"(?:[\w /,:=<>'-](?![?*{]))*")
 ESCAPED = re.compile(r"\\.")
 GROUP = re.compile(r"\([^()]*\)")
 
 # A channel that fills its line, as most lines of a large job's log do.
-BEGUN = "NCCL INFO Channel "
+CHANNEL_START = "NCCL INFO Channel "
 OVER_NETWORK = re.compile(
     r"NCCL INFO Channel \d+(?:/\d+)? : \d{1,6}\[\w+\] -> \d{1,6}\[\w+\] \[\w+\] "
     r"via NET/(?P<network>[\w ]*\w)/(?P<device>\d+)(?:\(\d+\))?(?P<gdr>/GDRDMA)?(?:/Shared)?",
@@ -33,7 +35,7 @@ IN_NODE = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What lines have in common that differ only in numbers."""
+    """What lines that differ only in numbers have in common."""
 
     matters: bool = False  # such a line can mean something
     nccl: bool = False  # it is NCCL's
@@ -45,34 +47,34 @@ FOREIGN, QUIET = Shape(), Shape(nccl=True)
 USUAL = Shape(matters=True, nccl=True)  # a channel, mostly with nothing else in the line
 
 
-Kept = tuple[str, Shape]  # a line that can mean something
+MatchingLine = tuple[str, Shape]  # a line that can mean something
 
 
 class Shapes(dict[bytes, Shape]):
-    """The shapes of lines by what is left of them without their numbers."""
+    """Map lines without their numbers to their shapes."""
 
     def __init__(self, rows: Iterable[Wording], marks: Iterable[str]) -> None:
-        """Lines that have a mark, or may have one of the wordings, can mean something."""
+        """Take what makes a line matter: a mark, or the beginning of a wording."""
         super().__init__()
-        self._rows = tuple((_bare(_plain(row.says)), row) for row in rows)
-        self._marks = tuple(_bare(mark) for mark in marks)
+        self._rows = tuple((_without_numbers(_literal_prefix(row.says)), row) for row in rows)
+        self._marks = tuple(_without_numbers(mark) for mark in marks)
 
     def of(self, text: str) -> list[Shape]:
-        """The shape of each line of the text."""
-        return list(map(self.__getitem__, _bare(text).split(b"\n")))
+        """Return the shape of each line of the text."""
+        return list(map(self.__getitem__, _without_numbers(text).split(b"\n")))
 
     def __missing__(self, bare: bytes) -> Shape:
-        made = self._made(bare)
+        shape = self._made(bare)
         if len(bare) <= LONGEST:
             if len(self) >= MOST:
                 self.clear()
-            self[bare] = made
-        return made
+            self[bare] = shape
+        return shape
 
     def _made(self, bare: bytes) -> Shape:
         rows = tuple(row for mark, row in self._rows if mark in bare)
         is_nccl = NCCL in bare
-        if bare.startswith(b"{") or STRANGE.search(bare):
+        if bare.startswith(b"{") or CONTROL_BYTES.search(bare):
             return Shape(matters=True, nccl=is_nccl, raw=True, rows=rows)
         if is_nccl and not rows and all(mark in bare for mark in IN_CHANNELS):
             return USUAL
@@ -81,20 +83,20 @@ class Shapes(dict[bytes, Shape]):
         return QUIET if is_nccl else FOREIGN
 
 
-def _bare(text: str) -> bytes:
+def _without_numbers(text: str) -> bytes:
     return text.encode(errors="surrogatepass").translate(None, NUMBERS)
 
 
-NCCL = _bare("NCCL ")
-IN_CHANNELS = (_bare("Channel "), _bare(" via "))  # what no line about a channel to a rank lacks
+NCCL = _without_numbers("NCCL ")
+IN_CHANNELS = (_without_numbers("Channel "), _without_numbers(" via "))  # what no line about a channel to a rank lacks
 
 
-def _plain(expression: str) -> str:
-    """The plain text that every match begins with; "" for an expression that has none."""
-    around = ESCAPED.sub("", expression)
-    while (less := GROUP.sub("", around)) != around:
-        around = less
-    match = None if "|" in around else PLAIN.match(expression)
+def _literal_prefix(expression: str) -> str:
+    """Return the plain text that every match begins with; "" for an expression that has none."""
+    rest = ESCAPED.sub("", expression)
+    while (reduced := GROUP.sub("", rest)) != rest:
+        rest = reduced
+    match = None if "|" in rest else PLAIN.match(expression)
     return match.group() if match else ""
 
 
@@ -117,27 +119,27 @@ class Channels:
     def take(self, number: int, line: str) -> bool:
         """Count the channel of a line; False for a line that says something else, too."""
         # The whole expression for the first line of a kind alone: there are thousands of each.
-        before, _, channel = line.partition(BEGUN)
+        before, _, channel = line.partition(CHANNEL_START)
         _, over, way = channel.partition(" via NET/")
         if not over:
             return self._in_node(number, line, before, channel)
-        if known := self.network.get((before, way)):
-            known.times += 1
+        if counted := self.network.get((before, way)):
+            counted.times += 1
             return True
-        at = len(before)
-        who = before[before.rfind(" ", 0, before.rfind(" ", 0, at - 1)) + 1 :] if at > 1 else ""
-        if known := self.network.get((who, way)):  # a time is before that
-            known.times += 1
-        elif match := OVER_NETWORK.fullmatch(line, at):
-            self.network[who, way] = Channel(match, number)
+        start = len(before)
+        sender = before[before.rfind(" ", 0, before.rfind(" ", 0, start - 1)) + 1 :] if start > 1 else ""
+        if counted := self.network.get((sender, way)):  # a time is before that
+            counted.times += 1
+        elif match := OVER_NETWORK.fullmatch(line, start):
+            self.network[sender, way] = Channel(match, number)
         else:
             return False
         return True
 
     def _in_node(self, number: int, line: str, before: str, channel: str) -> bool:
         ranks = channel.partition(" : ")[2]
-        if known := self.node.get(ranks):
-            known.times += 1
+        if counted := self.node.get(ranks):
+            counted.times += 1
         elif match := IN_NODE.fullmatch(line, len(before)):
             self.node[ranks] = Channel(match, number)
         else:

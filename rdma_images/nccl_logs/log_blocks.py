@@ -1,4 +1,4 @@
-"""What a job printed, a file or a pipe of any size, as blocks of lines in bounded memory."""
+"""Read what a job printed, a file or a pipe of any size, as blocks of lines in bounded memory."""
 
 import codecs
 import stat
@@ -16,12 +16,12 @@ LONGEST = 1 << 16  # characters of a line; a longer one comes in pieces
 
 
 def blocks(path: Path) -> Iterator[Block]:
-    """The lines of the log at `path` that are not empty. Raises RdmaImagesError for what cannot be read as text."""
+    """Yield the log's lines that are not empty. Raises RdmaImagesError for what cannot be read as text."""
     return (lines(text) for _, text in pieces(path))
 
 
 def pieces(path: Path) -> Iterator[tuple[int, str]]:
-    """The text of the log at `path` in pieces of whole lines, each with the number, from 1, of the line it begins in.
+    """Yield the text of the log in pieces of whole lines, each with the number, from 1, of its first line.
 
     A line ends with a line feed, a carriage return, or LONGEST characters. Raises RdmaImagesError as `blocks` does.
     """
@@ -30,11 +30,11 @@ def pieces(path: Path) -> Iterator[tuple[int, str]]:
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
             raise RdmaImagesError(f"{path}: neither a file nor a pipe\ngive the log of a job")
         with path.open("rb") as file:
-            yield from _whole_lines(_text(file, path))
+            yield from _split_at_lines(_decoded(file, path))
 
 
-def _text(file: BinaryIO, path: Path) -> Iterator[str]:
-    """The text in pieces; what is not in the encoding becomes U+FFFD."""
+def _decoded(file: BinaryIO, path: Path) -> Iterator[str]:
+    """Yield the text in pieces; what is not in the encoding becomes U+FFFD."""
     data = file.read(BLOCK)
     if data.startswith(b"\x1f\x8b"):
         raise RdmaImagesError(f"{path}: compressed with gzip\ngive what `gzip -dc` makes of it")
@@ -46,21 +46,21 @@ def _text(file: BinaryIO, path: Path) -> Iterator[str]:
     yield decoder.decode(b"", final=True)
 
 
-def _whole_lines(text: Iterator[str]) -> Iterator[tuple[int, str]]:
-    """The pieces cut at the ends of lines; what begins at the end of one piece ends in the next."""
-    begun, number = "", 1
+def _split_at_lines(text: Iterator[str]) -> Iterator[tuple[int, str]]:
+    """Yield the pieces cut at the ends of lines; what begins at the end of one piece ends in the next."""
+    pending, number = "", 1
     for piece in text:
-        begun += piece
-        ended = max(begun.rfind("\n"), begun.rfind("\r")) + 1
-        if not ended and len(begun) > LONGEST:
-            ended = len(begun)
-        yield number, begun[:ended]
-        number += begun.count("\n", 0, ended)
-        begun = begun[ended:]
-    yield number, begun
+        pending += piece
+        end = max(pending.rfind("\n"), pending.rfind("\r")) + 1
+        if not end and len(pending) > LONGEST:
+            end = len(pending)
+        yield number, pending[:end]
+        number += pending.count("\n", 0, end)
+        pending = pending[end:]
+    yield number, pending
 
 
 def lines(text: str) -> Block:
-    """The lines of a piece that are not empty, none longer than LONGEST."""
-    whole = filter(None, text.splitlines())
-    return [line[n : n + LONGEST] for line in whole for n in range(0, len(line), LONGEST)]
+    """Return the lines of a piece that are not empty, none longer than LONGEST."""
+    complete = filter(None, text.splitlines())
+    return [line[n : n + LONGEST] for line in complete for n in range(0, len(line), LONGEST)]

@@ -1,4 +1,4 @@
-"""What an NCCL log says of the network: its lines, as job runners leave them, parsed one by one."""
+"""Parse NCCL's log lines, as job runners leave them, one by one."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from rdma_images.facts.nccl_logs import NcclLogs, Wording
-from rdma_images.nccl_logs.line_filter import COLOUR, USUAL, Channels, Kept, Shapes
+from rdma_images.nccl_logs.line_filter import COLOUR, USUAL, Channels, MatchingLine, Shapes
 
 # What colours a line or moves a cursor, and whatever else a terminal would act on, tabs left out; half a character,
 # which JSON can write and no terminal can show.
@@ -41,7 +41,7 @@ MARKS = ("NCCL version ", "Using network ", "NET/OFI Selected ", "NET/IB : Using
 
 
 @dataclass
-class Read:
+class LogSummary:
     """What the lines of a log say, each thing once, whichever rank said it."""
 
     nccl: str | None = None
@@ -61,129 +61,136 @@ class Read:
     crashes: tuple[str, ...] = ()
 
 
-class Reader:
-    """Reads the logs of a job, block by block, and remembers what they say and none of their lines."""
+class LogParser:
+    """Parse the logs of a job block by block; holds what they say and none of their lines."""
 
     def __init__(self, wordings: NcclLogs) -> None:
-        self._read = Read()
+        self._summary = LogSummary()
         self._wordings = wordings
         crashes = tuple(wordings.crashes.values())
         rows = (*wordings.causes.values(), *wordings.notes.values(), *crashes)
         self._shapes = Shapes(rows, MARKS)
-        self._said: dict[str, dict[str, None]] = {row.says: {} for row in rows}  # and the lines of NCCL's that say it
-        self._crashed: dict[str, dict[str, None]] = {row.says: {} for row in crashes}  # and the lines of others
+        self._nccl_lines: dict[str, dict[str, None]] = {
+            row.says: {} for row in rows
+        }  # and the lines of NCCL's that say it
+        self._other_lines: dict[str, dict[str, None]] = {row.says: {} for row in crashes}  # and the lines of others
         self._beside = {row.beside: False for row in rows if row.beside}  # whether it was found
 
     def block(self, lines: Sequence[str]) -> None:
-        """Read some lines of a log. More than one rank's message may be in a line."""
+        """Parse some lines of a log. More than one rank's message may be in a line."""
         text = COLOUR.sub("", "\n".join(lines))
         channels = Channels()
-        kept: list[Kept] = []
+        matching: list[MatchingLine] = []
         shapes = self._shapes.of(text)
         for line, shape in zip(text.split("\n"), shapes, strict=True):
             if shape.matters and not (shape is USUAL and channels.take(0, line)):
-                kept.append((line, shape))
-        self.sifted(text, kept, channels, any(shape.nccl for shape in set(shapes)))
+                matching.append((line, shape))
+        self.sifted(text, matching, channels, any(shape.nccl for shape in set(shapes)))
 
-    def sifted(self, text: str, kept: Sequence[Kept], channels: Channels, is_nccl: bool) -> None:
-        """Read a text whose lines are sorted: those that can mean something, and the channels of the others.
+    def sifted(self, text: str, matching: Sequence[MatchingLine], channels: Channels, is_nccl: bool) -> None:
+        """Parse a text whose lines are sorted: those that can mean something, and the channels of the others.
 
         `is_nccl` says whether any line is NCCL's.
         """
         self._channels(channels)
-        self._read.has_nccl_lines |= is_nccl and MESSAGE.search(text) is not None
-        for pattern, found in self._beside.items():
-            self._beside[pattern] = found or re.search(pattern, text) is not None
+        self._summary.has_nccl_lines |= is_nccl and MESSAGE.search(text) is not None
+        for pattern, seen in self._beside.items():
+            self._beside[pattern] = seen or re.search(pattern, text) is not None
         messages: dict[str, None] = {}
         others: dict[str, None] = {}
-        for line, times in Counter(line for line, _ in kept).items():
+        for line, times in Counter(line for line, _ in matching).items():
             for part in parts(line):
-                before, *said = MESSAGE.split(part) if "NCCL" in part else (part,)
-                if self._read.nccl is None and (version := VERSION.search(part)):
-                    self._read.nccl = version[1]
-                self._read.has_nccl_lines |= bool(said)
-                if not said:
+                before, *line_messages = MESSAGE.split(part) if "NCCL" in part else (part,)
+                if self._summary.nccl is None and (version := VERSION.search(part)):
+                    self._summary.nccl = version[1]
+                self._summary.has_nccl_lines |= bool(line_messages)
+                if not line_messages:
                     others[before[:LONGEST]] = None
-                for message in said:
-                    if not _channel(self._read, message[:LONGEST], times):
+                for message in line_messages:
+                    if not _parse_channel(self._summary, message[:LONGEST], times):
                         messages[message[:LONGEST]] = None
-        rows = None if any(shape.raw for _, shape in kept) else {row.says for _, shape in kept for row in shape.rows}
+        rows = (
+            None
+            if any(shape.raw for _, shape in matching)
+            else {row.says for _, shape in matching for row in shape.rows}
+        )
         self._interpret(messages, others, rows)
 
     def is_cut(self, text: str) -> bool:
-        """Whether the text ends in a channel that may have been cut before it says GPUDirect, as others before do."""
+        """Return whether the text ends in a channel that may have been cut before it says GPUDirect, as others do."""
         cut = CUT.search(text, text.rfind("\n") + 1)
-        return cut is not None and f"NET/{cut['network']}/GDRDMA" in self._read.channels
+        return cut is not None and f"NET/{cut['network']}/GDRDMA" in self._summary.channels
 
-    def _channels(self, found: Channels) -> None:
-        """Note the channels of lines that say nothing else."""
-        for one in found.network.values():
-            _note(self._read.networks, [one.match["network"]])
-            _count(self._read.channels, f"NET/{one.match['network']}{one.match['gdr'] or ''}", one.times)
-        for one in found.node.values():
-            _count(self._read.channels, one.match["way"], one.times)
-            _between(self._read, one.match)
+    def _channels(self, channels: Channels) -> None:
+        """Count the channels of lines that say nothing else."""
+        for channel in channels.network.values():
+            _add_names(self._summary.networks, [channel.match["network"]])
+            _count(self._summary.channels, f"NET/{channel.match['network']}{channel.match['gdr'] or ''}", channel.times)
+        for channel in channels.node.values():
+            _count(self._summary.channels, channel.match["way"], channel.times)
+            _add_pair(self._summary, channel.match)
 
-    def result(self) -> Read:
-        """What the blocks say together."""
-        found = self._read
+    def result(self) -> LogSummary:
+        """Return what the blocks say together."""
+        summary = self._summary
         # A name that was cut says nothing new where it begins one that was not.
-        cut = {name for name in found.networks if name.endswith("…")}
-        whole = found.networks - cut
-        found.networks -= {name for name in cut if any(other.startswith(name[:-1]) for other in whole)}
+        cut = {name for name in summary.networks if name.endswith("…")}
+        whole = summary.networks - cut
+        summary.networks -= {name for name in cut if any(other.startswith(name[:-1]) for other in whole)}
         causes = self._wordings.causes.values()
-        found.causes = self._meanings(causes)
-        found.faults = self._meanings(row for row in causes if row.stops)
-        found.notes = self._meanings(self._wordings.notes.values())
-        found.crashes = self._meanings(self._wordings.crashes.values(), anywhere=True)
-        return found
+        summary.causes = self._meanings(causes)
+        summary.faults = self._meanings(row for row in causes if row.stops)
+        summary.notes = self._meanings(self._wordings.notes.values())
+        summary.crashes = self._meanings(self._wordings.crashes.values(), anywhere=True)
+        return summary
 
     def _interpret(self, messages: Iterable[str], others: Iterable[str], patterns: Container[str] | None) -> None:
-        """Note what the messages of a block tell, and keep those of its lines that have a meaning.
+        """Record what the messages of a block tell, and those of its lines that have a meaning.
 
-        Of the wordings only `patterns` can be there; None: any.
+        Of the wordings only `patterns` can be in the block; None: any.
         """
-        _add_messages(self._read, "\n".join(messages))
-        for kept_by, lines in ((self._said, messages), (self._crashed, others)):
+        _add_messages(self._summary, "\n".join(messages))
+        for lines_by_pattern, lines in ((self._nccl_lines, messages), (self._other_lines, others)):
             text = "\n".join(lines)
-            for pattern, kept in kept_by.items():
+            for pattern, known_lines in lines_by_pattern.items():
                 if patterns is not None and pattern not in patterns:
                     continue
                 # A search in the whole text costs a fraction of one in each line.
-                if len(kept) < MOST and re.search(pattern, text, re.MULTILINE):
-                    found = (line for line in lines if re.search(pattern, line))
-                    kept.update(dict.fromkeys(islice(found, MOST)))
+                if len(known_lines) < MOST and re.search(pattern, text, re.MULTILINE):
+                    matching = (line for line in lines if re.search(pattern, line))
+                    known_lines.update(dict.fromkeys(islice(matching, MOST)))
 
     def _meanings(self, rows: Iterable[Wording], anywhere: bool = False) -> tuple[str, ...]:
-        """The meanings of the lines that have one, in the order of the table: later rows explain earlier ones."""
-        version = self._read.nccl
+        """Return the lines' meanings in the order of the table: later rows explain earlier ones."""
+        version = self._summary.nccl
 
-        def kept(pattern: str) -> Iterable[str]:
-            return chain(self._said[pattern], self._crashed[pattern] if anywhere else ())
+        def recorded_lines(pattern: str) -> Iterable[str]:
+            """Return the recorded lines of a pattern."""
+            return chain(self._nccl_lines[pattern], self._other_lines[pattern] if anywhere else ())
 
         fitting = (row for row in rows if row.fits(version) and (not row.beside or self._beside[row.beside]))
-        found = (row.meaning(line) for row in fitting for line in kept(row.says))
-        return tuple(dict.fromkeys(meaning for meaning in found if meaning))
+        meanings = (row.meaning(line) for row in fitting for line in recorded_lines(row.says))
+        return tuple(dict.fromkeys(meaning for meaning in meanings if meaning))
 
 
 def parts(line: str) -> Iterator[str]:
-    """A line of a job's output without control characters, and out of the JSON that engines wrap it in."""
+    """Yield a line of a job's output without control characters, and out of the JSON that engines wrap it in."""
     for part in _unwrapped(line) if line.startswith("{") else (line,):
         yield part if part.isprintable() else CONTROL.sub("", part)
 
 
 def _unwrapped(line: str) -> Iterator[str]:
-    """All the text that is in an object of JSON; the line itself where it is none."""
+    """Yield all the text in an object of JSON; the line itself where it is none."""
     try:
-        held = json.loads(line)
+        fields = json.loads(line)
     except (ValueError, RecursionError):
         yield line
     else:
-        yield from (part for value in held.values() if isinstance(value, str) for part in value.splitlines())
+        yield from (part for value in fields.values() if isinstance(value, str) for part in value.splitlines())
 
 
-def _channel(found: Read, message: str, times: int) -> bool:
-    """Note the channel that the message, said so many times, is about; False where it is about none."""
+def _parse_channel(summary: LogSummary, message: str, times: int) -> bool:
+    """Count the channel that the message, repeated `times` times, is about; False where it is about none."""
     match = CHANNEL.search(message)
     if not match:
         return False
@@ -191,36 +198,36 @@ def _channel(found: Read, message: str, times: int) -> bool:
     if net := NET.match(way):
         name = net.group("network").strip()
         if not net.group("whole"):
-            _note(found.networks, [f"{name}…"])
+            _add_names(summary.networks, [f"{name}…"])
             return True
-        _note(found.networks, [name])
-        _count(found.channels, f"NET/{name}{net.group('gdr') or ''}", times)
+        _add_names(summary.networks, [name])
+        _count(summary.channels, f"NET/{name}{net.group('gdr') or ''}", times)
     elif inside := INSIDE.match(way):
-        _count(found.channels, inside.group(), times)
-        _between(found, match)
+        _count(summary.channels, inside.group(), times)
+        _add_pair(summary, match)
     return True
 
 
-def _between(found: Read, channel: re.Match[str]) -> None:
-    """Note the ranks that a channel inside a node connects."""
-    found.senders.add(int(channel["sender"]))
-    found.receivers.add(int(channel["receiver"]))
+def _add_pair(summary: LogSummary, channel: re.Match[str]) -> None:
+    """Record the ranks that a channel inside a node connects."""
+    summary.senders.add(int(channel["sender"]))
+    summary.receivers.add(int(channel["receiver"]))
 
 
-def _add_messages(found: Read, messages: str) -> None:
-    """Note what else the messages tell: the network announced, providers, devices, the size of the job."""
-    _note(found.announced, (match["network"] for match in ANNOUNCED.finditer(messages)))
-    _note(found.providers, (match["provider"] for match in PROVIDER.finditer(messages)))
+def _add_messages(summary: LogSummary, messages: str) -> None:
+    """Record what else the messages tell: the network announced, providers, devices, the size of the job."""
+    _add_names(summary.announced, (match["network"] for match in ANNOUNCED.finditer(messages)))
+    _add_names(summary.providers, (match["provider"] for match in PROVIDER.finditer(messages)))
     for match in DEVICES.finditer(messages):
-        _note(found.devices, DEVICE.findall(match["devices"]))
+        _add_names(summary.devices, DEVICE.findall(match["devices"]))
     for match in RANKS.finditer(messages):
         ranks = int(match["ranks"])
-        found.ranks = max(found.ranks, ranks)
+        summary.ranks = max(summary.ranks, ranks)
         if match["nodes"]:
-            found.nodes[ranks] = max(found.nodes.get(ranks, 0), int(match["nodes"]))
+            summary.nodes[ranks] = max(summary.nodes.get(ranks, 0), int(match["nodes"]))
 
 
-def _note(names: set[str], more: Iterable[str]) -> None:
+def _add_names(names: set[str], more: Iterable[str]) -> None:
     """Add names, as long as they can be a job's."""
     for name in more:
         if len(names) < MOST:

@@ -1,4 +1,4 @@
-"""What an NCCL log says about the network: not what was found or announced, but what the channels use."""
+"""Judge which network NCCL's channels use: not what was found or announced."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +9,10 @@ from typing import Literal
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.nccl_logs import log_blocks
-from rdma_images.nccl_logs.parser import Read, Reader
+from rdma_images.nccl_logs.parser import LogParser, LogSummary
 
 Network = Literal["efa", "eRDMA", "InfiniBand", "one node", "fallback", "refused", "unknown"]
-Answer = tuple[Network, str]  # and the sentence
+NetworkSentence = tuple[Network, str]  # and the sentence
 
 GOOD = ("efa", "eRDMA", "InfiniBand", "one node")
 EFA = re.compile(r"efa(?:;.*)?")  # libfabric's name of a provider, with those layered over it
@@ -33,142 +33,148 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """What a process that was asked for it ends with: 0 good, 1 not good, 3 where the log does not say."""
+        """The exit code of a process that was asked for it: 0 good, 1 not good, 3 where the log does not say."""
         return 0 if self.good else 3 if self.network == "unknown" else 1
 
 
 def verdict(path: Path) -> Verdict:
-    """The verdict on the log at `path`, a file or a pipe. Raises RdmaImagesError where that cannot be read."""
-    wordings = logs()
-    reader = Reader(wordings)
+    """Return the verdict on the log at `path`, a file or a pipe. Raises RdmaImagesError where it cannot be read."""
+    wordings = load_wordings()
+    log_parser = LogParser(wordings)
     for _, text in log_blocks.pieces(path):
-        if not reader.is_cut(text):
-            reader.block(log_blocks.lines(text))
-    return of_read(reader.result(), wordings)
+        if not log_parser.is_cut(text):
+            log_parser.block(log_blocks.lines(text))
+    return verdict_of_summary(log_parser.result(), wordings)
 
 
-def logs() -> NcclLogs:
-    """facts/nccl-logs.yaml."""
+def load_wordings() -> NcclLogs:
+    """Return facts/nccl-logs.yaml."""
     return facts_table.read("nccl-logs.yaml", NcclLogs)
 
 
-def of_lines(lines: Iterable[str], wordings: NcclLogs) -> Verdict:
-    """The verdict on the lines of a log."""
-    return of_blocks([list(lines)], wordings)
+def verdict_of_lines(lines: Iterable[str], wordings: NcclLogs) -> Verdict:
+    """Return the verdict on the lines of a log."""
+    return verdict_of_blocks([list(lines)], wordings)
 
 
-def of_blocks(blocks: Iterable[Sequence[str]], wordings: NcclLogs) -> Verdict:
-    """The verdict on blocks of lines: of one log, or of the logs of all ranks of a job one after another."""
-    reader = Reader(wordings)
+def verdict_of_blocks(blocks: Iterable[Sequence[str]], wordings: NcclLogs) -> Verdict:
+    """Return the verdict on blocks of lines: of one log, or of the logs of all ranks of a job one after another."""
+    log_parser = LogParser(wordings)
     for block in blocks:
-        reader.block(block)
-    return of_read(reader.result(), wordings)
+        log_parser.block(block)
+    return verdict_of_summary(log_parser.result(), wordings)
 
 
-def of_read(found: Read, wordings: NcclLogs) -> Verdict:
-    """The verdict on what a reader found in the logs of a job."""
-    network, sentence = _answer(found, wordings)
-    good = network in GOOD and not found.faults
-    if network in GOOD and found.faults:
-        sentence = f"{sentence}, but {'; '.join(found.faults)}"
-    return Verdict(network, good, sentence, found.nccl, dict(found.channels), found.causes, found.notes)
+def verdict_of_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
+    """Return the verdict on the summary of a job's logs."""
+    network, sentence = _judge(summary, wordings)
+    good = network in GOOD and not summary.faults
+    if network in GOOD and summary.faults:
+        sentence = f"{sentence}, but {'; '.join(summary.faults)}"
+    return Verdict(network, good, sentence, summary.nccl, dict(summary.channels), summary.causes, summary.notes)
 
 
-def _answer(found: Read, wordings: NcclLogs) -> Answer:
-    """The network and the sentence: by the channels; without any, by what kept NCCL from having one."""
-    if found.networks:
-        return _by_channels(found, wordings)
-    if found.crashes and not found.channels:
-        return "refused", f"the job ended before NCCL had a channel: {found.crashes[-1]}"
-    if found.faults and not found.channels:
-        return "refused", f"NCCL did not start: {found.faults[-1]}"
-    if _together(found):
-        return "one node", f"no channel uses a network: all are inside one node ({_counted(found.channels)})"
-    return _without_channels(found, wordings)
+def _judge(summary: LogSummary, wordings: NcclLogs) -> NetworkSentence:
+    """Return the network and the sentence: by the channels; without any, by what kept NCCL from having one."""
+    if summary.networks:
+        return _judge_channels(summary, wordings)
+    if summary.crashes and not summary.channels:
+        return "refused", f"the job ended before NCCL had a channel: {summary.crashes[-1]}"
+    if summary.faults and not summary.channels:
+        return "refused", f"NCCL did not start: {summary.faults[-1]}"
+    if _on_one_node(summary):
+        return "one node", f"no channel uses a network: all are inside one node ({_channel_counts(summary.channels)})"
+    return _judge_announcements(summary, wordings)
 
 
-def _together(found: Read) -> bool:
-    """All ranks are known to be on one node.
+def _on_one_node(summary: LogSummary) -> bool:
+    """Return whether all ranks are known to be on one node.
 
-    Newer versions of NCCL say so. In the log of an older one all ranks must have lines, and channels to each other
+    Newer versions of NCCL log it. In the log of an older one all ranks must have lines, and channels to each other
     alone: a rank with a neighbour on another node names the network that connects them.
     """
-    if found.nodes:
-        return max(found.nodes.values()) == 1 and max(found.nodes) >= found.ranks
-    return bool(found.senders) and found.receivers <= found.senders and len(found.senders) >= found.ranks
+    if summary.nodes:
+        return max(summary.nodes.values()) == 1 and max(summary.nodes) >= summary.ranks
+    return bool(summary.senders) and summary.receivers <= summary.senders and len(summary.senders) >= summary.ranks
 
 
-def _by_channels(found: Read, wordings: NcclLogs) -> Answer:
-    ways = {name: wordings.over(name) for name in found.networks}
-    counted = _counted({name: count for name, count in found.channels.items() if name.startswith("NET/")})
+def _judge_channels(summary: LogSummary, wordings: NcclLogs) -> NetworkSentence:
+    ways = {name: wordings.over(name) for name in summary.networks}
+    counted = _channel_counts({name: count for name, count in summary.channels.items() if name.startswith("NET/")})
     if "tcp" in ways.values():
-        return "fallback", f"the channels use TCP sockets ({counted}): {_why(found)}"
-    if strange := sorted(name for name, way in ways.items() if way is None):
-        return "unknown", f"a channel uses {', '.join(strange)}, which facts/nccl-logs.yaml does not know ({counted})"
-    if _announced_sockets(found, wordings):
-        return "fallback", f"some ranks announced TCP sockets, beside the channels of others ({counted}): {_why(found)}"
+        return "fallback", f"the channels use TCP sockets ({counted}): {_causes(summary)}"
+    if unknown := sorted(name for name, way in ways.items() if way is None):
+        return "unknown", f"a channel uses {', '.join(unknown)}, which facts/nccl-logs.yaml does not know ({counted})"
+    if _announced_sockets(summary, wordings):
+        return (
+            "fallback",
+            f"some ranks announced TCP sockets, beside the channels of others ({counted}): {_causes(summary)}",
+        )
     if set(ways.values()) == {"libfabric"}:
-        return _by_provider(found, counted)
+        return _judge_providers(summary, counted)
     if set(ways.values()) == {"verbs"}:
-        return _by_device(found, counted)
+        return _judge_devices(summary, counted)
     return "unknown", f"the channels use more than one network ({counted})"
 
 
-def _by_provider(found: Read, counted: str) -> Answer:
-    """What channels over libfabric use: the providers that it chose, on whichever host."""
-    if others := _not_efa(found):
-        some = " on some hosts" if len(others) < len(found.providers) else ""
-        return "fallback", f"the channels use libfabric over {', '.join(others)}{some}, not EFA ({counted})"
-    if not found.providers:
+def _judge_providers(summary: LogSummary, counted: str) -> NetworkSentence:
+    """Judge channels over libfabric by the providers that it chose, on whichever host."""
+    if others := _not_efa(summary):
+        suffix = " on some hosts" if len(others) < len(summary.providers) else ""
+        return "fallback", f"the channels use libfabric over {', '.join(others)}{suffix}, not EFA ({counted})"
+    if not summary.providers:
         return "unknown", f"the channels use libfabric ({counted}), and no line says over what: keep those with NET/OFI"
-    return "efa", f"the channels use EFA ({counted}, provider {', '.join(sorted(found.providers))})"
+    return "efa", f"the channels use EFA ({counted}, provider {', '.join(sorted(summary.providers))})"
 
 
-def _by_device(found: Read, counted: str) -> Answer:
-    """What channels over libibverbs use: the devices that NCCL found, on whichever host."""
-    kinds = {name.startswith("erdma") for name in found.devices}
-    said = f"({counted} on {', '.join(sorted(found.devices))})"
+def _judge_devices(summary: LogSummary, counted: str) -> NetworkSentence:
+    """Judge channels over libibverbs by the devices that NCCL found, on whichever host."""
+    kinds = {name.startswith("erdma") for name in summary.devices}
+    detail = f"({counted} on {', '.join(sorted(summary.devices))})"
     if kinds == {True}:
-        return "eRDMA", f"the channels use eRDMA {said}"
+        return "eRDMA", f"the channels use eRDMA {detail}"
     if kinds == {False}:
-        return "InfiniBand", f"the channels use InfiniBand or RoCE {said}, not EFA or eRDMA"
+        return "InfiniBand", f"the channels use InfiniBand or RoCE {detail}, not EFA or eRDMA"
     if kinds:
-        return "unknown", f"the channels use RDMA on devices of more than one kind {said}"
+        return "unknown", f"the channels use RDMA on devices of more than one kind {detail}"
     return "unknown", f"the channels use RDMA ({counted}), and no line says on what: keep those with NET/IB"
 
 
-def _without_channels(found: Read, wordings: NcclLogs) -> Answer:
-    """Where no channel of a network is in the log: what NCCL announced can show a fallback, never a good network."""
-    if others := _not_efa(found):
+def _judge_announcements(summary: LogSummary, wordings: NcclLogs) -> NetworkSentence:
+    """Judge a log without a network's channel: what NCCL announced can show a fallback, never a good network."""
+    if others := _not_efa(summary):
         return "fallback", f"libfabric chose {', '.join(others)}, not EFA, and no channel of a network is in the log"
-    if _announced_sockets(found, wordings):
-        nodes = max(found.nodes.values(), default=0)
+    if _announced_sockets(summary, wordings):
+        nodes = max(summary.nodes.values(), default=0)
         job = f"for a job on {nodes} nodes, " if nodes > 1 else ""
-        return "fallback", f"NCCL announced TCP sockets, {job}and no channel of a network is in the log: {_why(found)}"
-    if found.channels:
-        ways = _counted(found.channels)
+        return (
+            "fallback",
+            f"NCCL announced TCP sockets, {job}and no channel of a network is in the log: {_causes(summary)}",
+        )
+    if summary.channels:
+        ways = _channel_counts(summary.channels)
         return "unknown", f"the log has channels inside a node only ({ways}), and not of all ranks: {ALL_RANKS}"
-    if found.announced:
-        names = ", ".join(sorted(found.announced))
+    if summary.announced:
+        names = ", ".join(sorted(summary.announced))
         return "unknown", f"NCCL announced {names}, and no channel is in the log: {ALL_RANKS}"
-    if found.has_nccl_lines:
+    if summary.has_nccl_lines:
         return "unknown", "the log names no network and no channel: it ends before NCCL had one"
     return "unknown", "no line of NCCL's is in the log: run the job with NCCL_DEBUG=INFO and keep what it prints"
 
 
-def _announced_sockets(found: Read, wordings: NcclLogs) -> bool:
-    """A rank has no other network than TCP. On one node that is healthy: none is used there."""
-    return any(wordings.over(name) == "tcp" for name in found.announced)
+def _announced_sockets(summary: LogSummary, wordings: NcclLogs) -> bool:
+    """Return whether a rank has no other network than TCP. On one node that is healthy: none is used there."""
+    return any(wordings.over(name) == "tcp" for name in summary.announced)
 
 
-def _not_efa(found: Read) -> list[str]:
-    """The providers that libfabric chose and that are not EFA's."""
-    return sorted(name for name in found.providers if not EFA.fullmatch(name))
+def _not_efa(summary: LogSummary) -> list[str]:
+    """Return the providers that libfabric chose and that are not EFA's."""
+    return sorted(name for name in summary.providers if not EFA.fullmatch(name))
 
 
-def _why(found: Read) -> str:
-    return "; ".join(found.causes) or "the log does not say why"
+def _causes(summary: LogSummary) -> str:
+    return "; ".join(summary.causes) or "the log does not say why"
 
 
-def _counted(channels: Mapping[str, int]) -> str:
+def _channel_counts(channels: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(channels.items())) or "none is in the log"

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from rdma_images.facts.nccl_logs import NcclLogs
-from rdma_images.nccl_logs.parser import Reader
+from rdma_images.nccl_logs.parser import LogParser
 
 LOADED = re.compile(r"NET/Plugin: Loaded net plugin (?P<name>.+?) \((?P<interface>v\d+)\)")
 STARTED = re.compile(r"NET/OFI Initializing aws-ofi-nccl (?P<version>\S+)")
@@ -50,7 +50,7 @@ class Work:
 
 def read(log: str, wordings: NcclLogs) -> Work:
     """What the log of all ranks of an all-reduce between nodes shows."""
-    reader = Reader(wordings)
+    reader = LogParser(wordings)
     reader.block(log.splitlines())
     found = reader.result()
     over = {name for name in found.networks if wordings.over(name) == "libfabric"}

@@ -52,7 +52,7 @@ def job(tmp_path: Path, launcher: str = "mpijob") -> Path:
 
 
 def start(folder: Path, heard: list[str], **options: Any) -> Path:
-    return job_run.run(folder, jobs.here(), job_run.Options(**options), heard.append)
+    return job_run.run_job(folder, jobs.here(), job_run.RunOptions(**options), heard.append)
 
 
 def pods(phase: str, **status: object) -> kube_api.Step:

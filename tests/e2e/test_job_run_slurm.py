@@ -61,7 +61,7 @@ def job(tmp_path: Path, command: str) -> Path:
 
 
 def start(folder: Path, heard: list[str], **options: Any) -> Path:
-    return job_run.run(folder, jobs.here(), job_run.Options(**options), heard.append)
+    return job_run.run_job(folder, jobs.here(), job_run.RunOptions(**options), heard.append)
 
 
 def ended(folder: Path) -> record.Entry:
@@ -111,8 +111,8 @@ def test_who_stops_leaves_nothing_and_touches_no_job_of_another(tmp_path: Path, 
     def terminal_is_gone(_: str) -> None:
         raise OSError("EIO")
 
-    with pytest.raises(job_run.EndedError) as said:
-        job_run.run(folder, jobs.here(), job_run.Options(), terminal_is_gone)
+    with pytest.raises(job_run.JobEndedError) as said:
+        job_run.run_job(folder, jobs.here(), job_run.RunOptions(), terminal_is_gone)
     assert said.value.exit_code == 128 + number
     assert queue() == ["other"]
     assert ended(folder).left == "removed"
@@ -153,7 +153,7 @@ def test_the_nodes_of_a_job_are_measured_in_its_ranks(tmp_path: Path, monkeypatc
     """Two runs, one that measures each node and the job itself, in one report with the tier of its own."""
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     folder = job(tmp_path, f'cat {tmp_path}/nccl.log > "${{NCCL_DEBUG_FILE%/*}}/$$.log"')
-    report = multinode.validate(folder, jobs.here(), ("device",), job_run.Options(limit=100), print)
+    report = multinode.validate(folder, jobs.here(), ("device",), job_run.RunOptions(limit=100), print)
     assert {one.tier for one in report.checks} == {"device", "multinode"}
     found = {one.id: one for one in report.checks}
     # Both ranks are on this machine, and so of one name.

@@ -144,11 +144,11 @@ def test_a_job_is_run_or_told_why_the_scheduler_does_not_place_it(
     monkeypatch.setattr(job_run, "_how", lambda *_: how)
     with operator_parts.operator(cluster, runs=True):
         if adapters == "4":
-            with pytest.raises(job_run.EndedError, match=r"2 Insufficient vpc\.amazonaws\.com/efa") as said:
-                job_run.run(folder, jobs.here(), job_run.Options(limit=8), print)
+            with pytest.raises(job_run.JobEndedError, match=r"2 Insufficient vpc\.amazonaws\.com/efa") as said:
+                job_run.run_job(folder, jobs.here(), job_run.RunOptions(limit=8), print)
             assert "docs/troubleshooting.md, no-efa-resource" in str(said.value.details())
         else:
-            here = job_run.run(folder, jobs.here(), job_run.Options(limit=60), print)
+            here = job_run.run_job(folder, jobs.here(), job_run.RunOptions(limit=60), print)
             assert [(one.how, one.left) for one in record.load(here)] == [("succeeded", "removed")]
     assert cluster.get(operator_parts.JOBS)["items"] == []
     assert cluster.get(operator_parts.PODS)["items"] == []

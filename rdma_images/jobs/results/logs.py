@@ -10,7 +10,7 @@ from rdma_images.jobs.results.nccl_tests import Table
 from rdma_images.jobs.results.processes import MARKS as OF_PROCESSES
 from rdma_images.jobs.results.processes import Processes
 from rdma_images.nccl_logs import log_blocks, parser
-from rdma_images.nccl_logs.line_filter import COLOUR, USUAL, Channels, Kept, Shapes
+from rdma_images.nccl_logs.line_filter import COLOUR, USUAL, Channels, MatchingLine, Shapes
 
 MARKS = ("#", "busbw", "Test ")  # of lines that nccl-tests write outside a table
 
@@ -19,14 +19,14 @@ MARKS = ("#", "busbw", "Test ")  # of lines that nccl-tests write outside a tabl
 class Logs:
     """The content of a run's logs."""
 
-    nccl: parser.Read
+    nccl: parser.LogSummary
     processes: Processes
     tables: tuple[Table, ...]  # one a log
 
 
 def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> Logs:
     """Read the logs. Lines are named relative to `base`. Raises RdmaImagesError for what cannot be read."""
-    reader, processes = parser.Reader(wordings), Processes()
+    reader, processes = parser.LogParser(wordings), Processes()
     rows = (*wordings.causes.values(), *wordings.notes.values(), *wordings.slow.values(), *wordings.crashes.values())
     shapes = Shapes(rows, (*MARKS, *parser.MARKS, *OF_PROCESSES))
     tables = []
@@ -46,14 +46,14 @@ def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> 
 class _Log:
     """One text log."""
 
-    def __init__(self, name: str, shapes: Shapes, reader: parser.Reader, processes: Processes) -> None:
+    def __init__(self, name: str, shapes: Shapes, reader: parser.LogParser, processes: Processes) -> None:
         self.name, self.shapes, self.reader, self.processes, self.table = name, shapes, reader, processes, Table()
 
     def piece(self, number: int, text: str) -> None:
         """Read a piece of the log, which begins in the line `number`."""
         text = COLOUR.sub("", text).replace("\r\n", "\n")
         channels = Channels()
-        matching: list[Kept] = []
+        matching: list[MatchingLine] = []
         shapes = self.shapes.of(text)
         for line, shape in zip(text.split("\n"), shapes, strict=True):
             if shape is USUAL and channels.take(number, line):

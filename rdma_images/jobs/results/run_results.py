@@ -28,9 +28,9 @@ DEBUG_FIX = "run the job with NCCL_DEBUG=INFO, and give the logs of all ranks"
 
 def run_result(name: RunName, paths: Sequence[Path], expectations: Expectations, base: Path | None) -> RunResult:
     """Return what the logs at `paths` say of the run."""
-    wordings = verdict.logs()
+    wordings = verdict.load_wordings()
     run_logs = logs.read(paths, wordings, base)
-    network_verdict = verdict.of_read(run_logs.nccl, wordings)
+    network_verdict = verdict.verdict_of_summary(run_logs.nccl, wordings)
     job_nodes = nodes.nodes(run_logs.processes, expectations, wordings)
     rows = _measurements(run_logs.tables, expectations.collective)
     parts = (

@@ -1,4 +1,4 @@
-"""The user's own programs: kubectl, sbatch, aws and the like, each ended at its limit."""
+"""Run the user's own programs: kubectl, sbatch, aws and the like, each ended at its limit."""
 
 import os
 import signal
@@ -16,43 +16,48 @@ LONGEST = 600  # characters of a program's complaint
 
 def output(
     words: Sequence[str | Path],
-    given: str | None = None,
+    stdin: str | None = None,
     limit: float = LIMIT,
     folder: Path | None = None,
-    to: Path | None = None,
+    stdout_file: Path | None = None,
 ) -> str:
-    """What a program prints, or "" where it prints into the file `to`; `given` is its standard input.
+    """Run a program and return what it prints, or "" where it prints into `stdout_file`.
 
-    It is in a session of its own, so that Ctrl-C does not reach it: a submission is never left half done.
-    Raises CommandError with the program's own words where it fails, RdmaImagesError where it is not there.
+    It runs in a session of its own, so that Ctrl-C does not reach it: a submission is never left half done.
+
+    Raises:
+        CommandError: The program failed; the error has its own words.
+        RdmaImagesError: The program is not on the PATH.
     """
-    with start(words, folder, to, subprocess.PIPE if given is not None else subprocess.DEVNULL) as process:
+    with start(words, folder, stdout_file, subprocess.PIPE if stdin is not None else subprocess.DEVNULL) as process:
         try:
-            out, err = process.communicate(given, limit)
+            out, err = process.communicate(stdin, limit)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            raise CommandError(f"{_said(words)}: no answer in {limit:.0f} s\ncheck that the cluster answers") from None
+            raise CommandError(
+                f"{_short_command(words)}: no answer in {limit:.0f} s\ncheck that the cluster answers"
+            ) from None
     if process.returncode:
-        said = err.strip() or (out or "").strip() or f"exit code {process.returncode}"
-        raise CommandError(f"{_said(words)}: {plain(said)[-LONGEST:]}")
+        complaint = err.strip() or (out or "").strip() or f"exit code {process.returncode}"
+        raise CommandError(f"{_short_command(words)}: {plain(complaint)[-LONGEST:]}")
     return out or ""
 
 
 def start(
     words: Sequence[str | Path],
     folder: Path | None,
-    to: Path | None,
-    given: int = subprocess.DEVNULL,
+    stdout_file: Path | None,
+    stdin: int = subprocess.DEVNULL,
     errors: int = subprocess.PIPE,
     environment: Mapping[str, str] | None = None,
 ) -> "subprocess.Popen[str]":
     """Start a program in a session of its own. Raises RdmaImagesError where it is not on the PATH."""
-    out = to.open("wb") if to else None
+    stdout = stdout_file.open("wb") if stdout_file else None
     try:
         return subprocess.Popen(
             [str(word) for word in words],
-            stdin=given,
-            stdout=out or subprocess.PIPE,
+            stdin=stdin,
+            stdout=stdout or subprocess.PIPE,
             stderr=errors,
             cwd=folder,
             env={**os.environ, **(environment or {})},
@@ -68,10 +73,10 @@ def start(
             "install it, or submit the job elsewhere as its README.md says; then `job.result` reads its logs"
         ) from None
     finally:
-        if out:
-            out.close()
+        if stdout:
+            stdout.close()
 
 
-def _said(words: Sequence[str | Path]) -> str:
-    """A command in short, for messages: the program and what it was to do."""
+def _short_command(words: Sequence[str | Path]) -> str:
+    """Return a command in short, for messages: the program and its subcommand."""
     return " ".join(str(word) for word in words if not str(word).startswith("-"))[:120]

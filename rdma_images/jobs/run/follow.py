@@ -1,4 +1,4 @@
-"""Follow a job until it ends, its time is up, or its user wants to stop."""
+"""Follow a job until it ends, its time is up, or its user stops it."""
 
 import signal
 import threading
@@ -20,45 +20,45 @@ REMOVAL = 120.0  # seconds in which a removal that fails is tried again
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How following a job ended, and why, in the scheduler's words where they are its."""
+class JobEnd:
+    """How a job's end came, and why, in the scheduler's words where they are its."""
 
     how: Literal["succeeded", "failed", "late", "interrupted", "unreachable"]
     why: str = ""
 
 
-class Stop:
-    """Whether the user wants to stop: `number` is the signal that said so."""
+class StopRequest:
+    """The user's request to stop: `number` is the signal that made it."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self.number = 0
 
     def __call__(self, number: int, _: FrameType | None = None) -> None:
-        """A signal's handler. Only the first says anything new: the job is then being removed."""
+        """Handle a signal. Only the first counts: the job is then being removed."""
         self.number = self.number or number
         self._event.set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait, and say whether the user wants to stop."""
+        """Wait, and return whether the user wants to stop."""
         return self._event.wait(seconds)
 
 
 @contextmanager
-def stoppable() -> Iterator[Stop]:
-    """Take Ctrl-C, a lost terminal and an end by kill(1) as a wish to stop in good order."""
-    stop = Stop()
-    before = {number: signal.signal(number, stop) for number in SIGNALS}
+def stoppable() -> Iterator[StopRequest]:
+    """Take Ctrl-C, a lost terminal and an end by kill(1) as a request to stop in good order."""
+    stop = StopRequest()
+    previous = {number: signal.signal(number, stop) for number in SIGNALS}
     try:
         yield stop
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def follow(runner: Runner, stop: Stop, limit: float, say: Progress) -> Ended:
-    """Look at the job until it ends or `limit` seconds are over; every change of its state is said."""
-    begun = answered = time.monotonic()
+def follow(runner: Runner, stop: StopRequest, limit: float, say: Progress) -> JobEnd:
+    """Watch the job until it ends or `limit` seconds are over, and report every change of its state."""
+    started = answered = time.monotonic()
     state, last = State("waiting"), ""
     while True:
         try:
@@ -69,27 +69,27 @@ def follow(runner: Runner, stop: Stop, limit: float, say: Progress) -> Ended:
             line = f"no answer, asking again: {str(error).splitlines()[0]}"
         now = time.monotonic()
         if line != last:
-            say(f"{_minutes(now - begun)} {line}")
+            say(f"{_minutes(now - started)} {line}")
             last = line
         if state.phase in ("succeeded", "failed"):
-            return Ended(state.phase, state.why)
+            return JobEnd(state.phase, state.why)
         if now - answered > UNREACHABLE:
-            return Ended("unreachable", f"no answer for {_minutes(now - answered)} minutes: {line}")
-        if now - begun > limit:
+            return JobEnd("unreachable", f"no answer for {_minutes(now - answered)} minutes: {line}")
+        if now - started > limit:
             late = "did not start" if state.phase == "waiting" else "did not end"
-            return Ended("late", f"it {late} in {_minutes(limit)} minutes: {state.why or 'nothing says why'}")
-        if stop.wait(min(QUICK if now - begun < AT_FIRST else SLOW, max(0.1, begun + limit - now))):
-            return Ended("interrupted", f"{signal.Signals(stop.number).name} while it was {state.phase}")
+            return JobEnd("late", f"it {late} in {_minutes(limit)} minutes: {state.why or 'nothing says why'}")
+        if stop.wait(min(QUICK if now - started < AT_FIRST else SLOW, max(0.1, started + limit - now))):
+            return JobEnd("interrupted", f"{signal.Signals(stop.number).name} while it was {state.phase}")
 
 
 def remove(runner: Runner, say: Progress) -> None:
-    """Remove what the runner submitted, more than once where that fails. Raises CommandError where it never worked."""
-    until = time.monotonic() + REMOVAL
+    """Remove what the runner submitted, again where that fails. Raises CommandError where it never worked."""
+    deadline = time.monotonic() + REMOVAL
     while True:
         try:
             return runner.delete()
         except CommandError as error:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise
             say(f"the job could not be removed, trying again: {str(error).splitlines()[0]}")
             time.sleep(SLOW)

@@ -1,4 +1,4 @@
-"""Run a job: submit it, follow it, keep its logs, remove it; and, to compare with, the same over TCP."""
+"""Run a job: submit it, follow it, collect its logs, remove it; and, to compare with, the same over TCP."""
 
 import contextlib
 import secrets
@@ -18,155 +18,160 @@ from rdma_images.facts.troubleshooting import Troubleshooting
 from rdma_images.jobs.results import run_folder, troubleshooting
 from rdma_images.jobs.results.result import RunName
 from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
-from rdma_images.jobs.run.follow import Ended, Stop, follow, remove, stoppable
+from rdma_images.jobs.run.follow import JobEnd, StopRequest, follow, remove, stoppable
 from rdma_images.jobs.run.record import Entry
-from rdma_images.jobs.run.runner import CommandError, Leg, Runner
+from rdma_images.jobs.run.runner import CommandError, Runner, Submission
 from rdma_images.jobs.write import compose, create, folder
 from rdma_images.jobs.write.job import Job
 from rdma_images.selection.project import Project
 
-RUNNERS: dict[str, Callable[[Leg], Runner]] = {
+RUNNERS: dict[str, Callable[[Submission], Runner]] = {
     "kubectl": kubernetes.Kubernetes,
     "arena": kubernetes.Arena,
     "slurm": slurm.Slurm,
     "sagemaker": sagemaker.SageMaker,
     "skypilot": script.skypilot,
     "docker": script.docker,
-    "script": script.own,
+    "script": script.custom_script,
 }
 
 
-class EndedError(RdmaImagesError):
+class JobEndedError(RdmaImagesError):
     """A job that brought no result. `exit_code` is that of a command ended by a signal, where it was one."""
 
-    def __init__(self, message: str, signal: int = 0, about: str = "") -> None:
+    def __init__(self, message: str, signal: int = 0, explanation: str = "") -> None:
         super().__init__(message)
         self.exit_code = 128 + signal if signal else 1
-        self._about = about
+        self._about = explanation
 
     def details(self) -> str | None:
-        """What troubleshooting knows of it."""
+        """Return what troubleshooting knows of it."""
         return self._about or None
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the user asks of a run."""
+class RunOptions:
+    """The user's options of a run."""
 
     tcp: bool = False  # also the same job over TCP
     limit: float = 3600.0  # seconds for a leg
     keep: bool = False  # leave the job in its queue
 
 
-def run(place: Path, project: Project, options: Options, say: Progress) -> Path:
-    """Run the job in the folder `place`; returns the folder of the run, with the logs of its legs.
+def run_job(job_folder: Path, project: Project, options: RunOptions, say: Progress) -> Path:
+    """Run the job in `job_folder`; return the folder of the run, with its logs.
 
-    Raises RefusedError for what cannot be run, EndedError for a job that did not come to its end.
+    Raises RefusedError for what cannot be run, JobEndedError for a job that did not come to its end.
     """
-    say = _whoever_hears(say)
-    job = folder.load(place)
-    how = _how(job, project)
-    other = _over_tcp(job, place, project) if options.tcp else {}
-    lock = f"job-{job.name}-{sha256(str(place.absolute()).encode()).hexdigest()[:8]}"
-    with locking.hold(lock, f"{COMMAND} job.run {place}", patience=0), stoppable() as stop:
-        _tidy(place, how, say)
-        here = _new_folder(place)
-        folder.write(here, {folder.NOTE: files.read(place / folder.NOTE)})
-        legs: dict[RunName, Leg] = {"fabric": _leg(job, how, place, here)}
-        if other:
-            folder.write(here / run_folder.TCP, other)
-            legs["tcp"] = _leg(folder.load(here / run_folder.TCP), how, here / run_folder.TCP, here / run_folder.TCP)
-        session = _Session(here, options, stop, say, project.facts.troubleshooting)
-        for name, leg in legs.items():
-            session.run(name, leg)
-    return here
+    say = _without_terminal_errors(say)
+    job = folder.load(job_folder)
+    run_facts = _run_facts(job, project)
+    tcp_files = _tcp_files(job, job_folder, project) if options.tcp else {}
+    lock = f"job-{job.name}-{sha256(str(job_folder.absolute()).encode()).hexdigest()[:8]}"
+    with locking.hold(lock, f"{COMMAND} job.run {job_folder}", patience=0), stoppable() as stop:
+        _remove_leftovers(job_folder, run_facts, say)
+        run_path = _new_folder(job_folder)
+        folder.write(run_path, {folder.NOTE: files.read(job_folder / folder.NOTE)})
+        submissions: dict[RunName, Submission] = {"fabric": _submission(job, run_facts, job_folder, run_path)}
+        if tcp_files:
+            folder.write(run_path / run_folder.TCP, tcp_files)
+            submissions["tcp"] = _submission(
+                folder.load(run_path / run_folder.TCP), run_facts, run_path / run_folder.TCP, run_path / run_folder.TCP
+            )
+        session = _Session(run_path, options, stop, say, project.facts.troubleshooting)
+        for name, submission in submissions.items():
+            session.run(name, submission)
+    return run_path
 
 
 @dataclass
 class _Session:
-    """The legs of one run, one after the other."""
+    """The submissions of one run, one after the other."""
 
-    here: Path
-    options: Options
-    stop: Stop
+    folder: Path
+    options: RunOptions
+    stop: StopRequest
     say: Progress
 
-    known: Troubleshooting
+    troubleshooting: Troubleshooting
     done: list[Entry] = field(default_factory=list)
 
-    def run(self, name: RunName, leg: Leg) -> None:
-        """Run a leg. Raises EndedError where it does not come to its end."""
-        runner = RUNNERS[leg.run.how](leg)
-        entry = Entry(name, leg.tag, _now())
-        self._note(entry)
-        self._submit(runner, leg, entry)
+    def run(self, name: RunName, submission: Submission) -> None:
+        """Run a submission. Raises JobEndedError where it does not come to its end."""
+        runner = RUNNERS[submission.run.how](submission)
+        entry = Entry(name, submission.tag, _now())
+        self._record(entry)
+        self._submit(runner, submission, entry)
         try:
-            ended = self._followed(runner)
+            end = self._follow(runner)
         except BaseException:
             remove(runner, self.say)
-            self._note(replace(entry, left="removed"))
+            self._record(replace(entry, left="removed"))
             raise
-        entry = replace(
-            entry, ended=_now(), how=ended.how, why=ended.why, left="kept" if self.options.keep else "there"
-        )
-        self._note(entry)
+        entry = replace(entry, ended=_now(), how=end.how, why=end.why, left="kept" if self.options.keep else "there")
+        self._record(entry)
         if not self.options.keep:
             remove(runner, self.say)
             entry = replace(entry, left="removed")
-            self._note(entry)
+            self._record(entry)
         self.done.append(entry)
-        self.say(f"{leg.job.name} {ended.how}, {entry.left}; logs: {shown(leg.logs)}")
-        if ended.how in ("late", "interrupted", "unreachable"):
-            logs = f"\nlogs so far: {shown(leg.logs)}" if any(leg.logs.iterdir()) else ""
-            about = troubleshooting.fitting_entries([ended.why], leg.job.fabric, self.known)
-            fix = "" if about or self.stop.number else f"\n{shown(leg.files)}/README.md has the commands that show more"
-            raise EndedError(f"{leg.job.name}: {ended.why}{logs}{fix}", self.stop.number, about)
+        self.say(f"{submission.job.name} {end.how}, {entry.left}; logs: {shown(submission.logs)}")
+        if end.how in ("late", "interrupted", "unreachable"):
+            logs = f"\nlogs so far: {shown(submission.logs)}" if any(submission.logs.iterdir()) else ""
+            explanation = troubleshooting.fitting_entries([end.why], submission.job.fabric, self.troubleshooting)
+            fix = (
+                ""
+                if explanation or self.stop.number
+                else f"\n{shown(submission.files)}/README.md has the commands that show more"
+            )
+            raise JobEndedError(f"{submission.job.name}: {end.why}{logs}{fix}", self.stop.number, explanation)
 
-    def _note(self, entry: Entry) -> None:
-        record.write(self.here, [*self.done, entry])
+    def _record(self, entry: Entry) -> None:
+        record.write(self.folder, [*self.done, entry])
 
-    def _submit(self, runner: Runner, leg: Leg, entry: Entry) -> None:
-        self.say(f"submitting {leg.job.name}")
+    def _submit(self, runner: Runner, submission: Submission, entry: Entry) -> None:
+        self.say(f"submitting {submission.job.name}")
         try:
             runner.submit()
         except RdmaImagesError as error:
             with contextlib.suppress(RdmaImagesError):
                 runner.delete()  # a part of it may be there
                 entry = replace(entry, left="removed")
-            self._note(replace(entry, ended=_now(), how="not submitted", why=str(error)))
-            about = troubleshooting.fitting_entries([str(error)], leg.job.fabric, self.known)
-            explained = about or "\n" in str(error)
-            fix = "" if explained else f"\n{shown(leg.files)}/README.md has the commands that show more"
-            raise EndedError(f"{leg.job.name} was not submitted: {error}{fix}", about=about) from None
+            self._record(replace(entry, ended=_now(), how="not submitted", why=str(error)))
+            explanation = troubleshooting.fitting_entries([str(error)], submission.job.fabric, self.troubleshooting)
+            is_explained = explanation or "\n" in str(error)
+            fix = "" if is_explained else f"\n{shown(submission.files)}/README.md has the commands that show more"
+            message = f"{submission.job.name} was not submitted: {error}{fix}"
+            raise JobEndedError(message, explanation=explanation) from None
 
-    def _followed(self, runner: Runner) -> Ended:
+    def _follow(self, runner: Runner) -> JobEnd:
         """Follow the job to its end, and collect its logs."""
-        ended = follow(runner, self.stop, self.options.limit, self.say)
+        end = follow(runner, self.stop, self.options.limit, self.say)
         try:
             runner.collect()
         except CommandError as error:
             self.say(f"not all logs could be collected: {error}")
-        return ended
+        return end
 
 
-def _new_folder(place: Path) -> Path:
-    """The folder of a new run, by the second that it begins in; the next one where that has a run already."""
+def _new_folder(job_folder: Path) -> Path:
+    """Return the folder of a new run, named by the current second; the next one where that has a run already."""
     while True:
-        here = place / record.RUNS / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        if not here.exists():
-            return here
+        run_path = job_folder / record.RUNS / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        if not run_path.exists():
+            return run_path
         time.sleep(0.1)
 
 
-def _leg(job: Job, how: Run, source: Path, here: Path) -> Leg:
-    logs = here / run_folder.LOGS
+def _submission(job: Job, run_facts: Run, source: Path, run_path: Path) -> Submission:
+    logs = run_path / run_folder.LOGS
     with files.as_file_error(logs):
         logs.mkdir()
-    return Leg(job, how, source, logs, secrets.token_hex(3))
+    return Submission(job, run_facts, source, logs, secrets.token_hex(3))
 
 
-def _how(job: Job, project: Project) -> Run:
-    """How the job's launcher is driven. Raises RefusedError for one that only its README knows."""
+def _run_facts(job: Job, project: Project) -> Run:
+    """Return how the job's launcher is driven. Raises RefusedError for one that only its README knows."""
     launcher = project.facts.launchers.launchers.get(job.launcher)
     if launcher is None or launcher.run is None:
         raise RefusedError(
@@ -176,33 +181,41 @@ def _how(job: Job, project: Project) -> Run:
     return launcher.run
 
 
-def _over_tcp(job: Job, place: Path, project: Project) -> dict[str, str]:
-    """The files of the same job over TCP. Raises RefusedError where the job's own are not as they were generated."""
+def _tcp_files(job: Job, job_folder: Path, project: Project) -> dict[str, str]:
+    """Return the files of the same job over TCP. Raises RefusedError where the job's own files were edited."""
     if job.tcp:
         raise RefusedError(f"{job.name} is itself over TCP\nrun the job over the fabric, with --compare tcp")
     for name, text in create.files(job, project).items():
-        if name not in (folder.NOTE, "README.md") and files.read(place / name) != text:
+        if name not in (folder.NOTE, "README.md") and files.read(job_folder / name) != text:
             raise RefusedError(
-                f"{place / name} was edited: the leg over TCP is generated, and would differ in more than the network\n"
+                f"{job_folder / name} was edited: the leg over TCP is generated, "
+                "and would differ in more than the network\n"
                 f"write the job again with `{COMMAND} job`, or run both and use `{COMMAND} job.compare`"
             )
     return create.files(compose.tcp_leg(job, project.facts), project)
 
 
-def _tidy(place: Path, how: Run, say: Progress) -> None:
+def _remove_leftovers(job_folder: Path, run_facts: Run, say: Progress) -> None:
     """Remove what earlier runs of this job submitted and, being killed, could not remove."""
-    for here, entries in record.left_behind(place):
-        for number, one in enumerate(entries):
-            if one.left == "there":
-                say(f"removing what the run of {here.name} left")
-                of = here / run_folder.TCP if one.leg == "tcp" else place
-                remove(RUNNERS[how.how](Leg(folder.load(of), how, of, here / run_folder.LOGS, one.tag)), say)
-                entries[number] = replace(one, left="removed")
-        record.write(here, entries)
+    for run_path, entries in record.left_behind(job_folder):
+        for number, entry in enumerate(entries):
+            if entry.left == "there":
+                say(f"removing what the run of {run_path.name} left")
+                files_folder = run_path / run_folder.TCP if entry.leg == "tcp" else job_folder
+                remove(
+                    RUNNERS[run_facts.how](
+                        Submission(
+                            folder.load(files_folder), run_facts, files_folder, run_path / run_folder.LOGS, entry.tag
+                        )
+                    ),
+                    say,
+                )
+                entries[number] = replace(entry, left="removed")
+        record.write(run_path, entries)
 
 
-def _whoever_hears(say: Progress) -> Progress:
-    """`say`, also where the terminal is gone: the job has to be removed all the same."""
+def _without_terminal_errors(say: Progress) -> Progress:
+    """Return `say`, also usable where the terminal is gone: the job has to be removed all the same."""
 
     def quiet(line: str) -> None:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""run.json: what a run submitted and what became of it, so that a later one can remove what this one could not."""
+"""run.json: what a run submitted and its result, so that a later run can remove what this one could not."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ RUNS = "runs"  # in a job's folder
 
 @dataclass(frozen=True)
 class Entry:
-    """A leg of a run. Times are ISO 8601, UTC."""
+    """A submission of a run. Times are ISO 8601, UTC."""
 
     leg: RunName
     tag: str
@@ -27,7 +27,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Record:
-    """The legs of a run, in their order."""
+    """The submissions of a run, in their order."""
 
     legs: tuple[Entry, ...]
     schema: Literal[1] = 1
@@ -42,19 +42,19 @@ def write(folder: Path, entries: Iterable[Entry]) -> None:
 
 
 def load(folder: Path) -> list[Entry]:
-    """The legs of the run in `folder`; none where it has no record."""
-    found = FILE.load(folder / FILE.name)
-    return list(found.legs) if found else []
+    """Return the submissions of the run in `folder`; none where it has no record."""
+    record = FILE.load(folder / FILE.name)
+    return list(record.legs) if record else []
 
 
-def last(folder: Path) -> Path:
-    """The folder of a run: `folder` itself, or the last run of the job in it."""
+def last_run(folder: Path) -> Path:
+    """Return the folder of a run: `folder` itself, or the last run of the job in it."""
     return next((run for run in reversed(files.entries(folder / RUNS)) if run.is_dir()), folder)
 
 
 def left_behind(job: Path) -> Iterator[tuple[Path, list[Entry]]]:
-    """The runs of the job in the folder `job` that did not remove what they had submitted."""
+    """Yield the runs of the job in the folder `job` that did not remove what they had submitted."""
     for folder in files.entries(job / RUNS):
         entries = load(folder)
-        if any(one.left == "there" for one in entries):
+        if any(entry.left == "there" for entry in entries):
             yield folder, entries

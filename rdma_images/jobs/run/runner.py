@@ -1,4 +1,4 @@
-"""What following a job means, whatever it was submitted with."""
+"""The interface of every way to run a job, and its states."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,20 +13,20 @@ Phase = Literal["waiting", "running", "succeeded", "failed"]
 
 @dataclass(frozen=True)
 class State:
-    """Where a job is. `why` is what its scheduler says of it, in the scheduler's own words."""
+    """The state of a job. `why` is its scheduler's explanation, in the scheduler's own words."""
 
     phase: Phase
     why: str = ""
 
     @property
     def ended(self) -> bool:
-        """Nothing of the job will run any more."""
+        """Whether nothing of the job will run any more."""
         return self.phase in ("succeeded", "failed")
 
 
 @dataclass(frozen=True)
-class Leg:
-    """One run of a job: the job itself, or the same over TCP."""
+class Submission:
+    """One submission of a job: the job itself, or the same over TCP."""
 
     job: Job
     run: Run
@@ -36,7 +36,7 @@ class Leg:
 
     @property
     def file(self) -> Path:
-        """What is submitted."""
+        """The file that is submitted."""
         return self.files.absolute() / self.run.file
 
     @property
@@ -46,19 +46,19 @@ class Leg:
 
 
 class Runner(Protocol):
-    """Follows one leg. Every method raises CommandError where a program fails or does not answer."""
+    """Run one submission. Every method raises CommandError where a program fails or does not answer."""
 
     def submit(self) -> None:
-        """Hand the job to its scheduler."""
+        """Submit the job to its scheduler."""
 
     def state(self) -> State:
-        """Where the job is now."""
+        """Return the job's state."""
 
     def collect(self) -> None:
-        """Write what each rank or pod printed into the leg's folder of logs."""
+        """Write what each rank or pod printed into the submission's folder of logs."""
 
     def delete(self) -> None:
-        """Remove what this leg submitted and nothing else; returns when it is gone. Right before a submission, too."""
+        """Remove what was submitted and nothing else; return when it is gone. Callable before `submit`, too."""
 
 
 class CommandError(RdmaImagesError):

@@ -1,4 +1,4 @@
-"""SageMaker: boto3 where it is installed, else the command `aws`. The training job's name is this run's alone."""
+"""Run jobs on SageMaker with boto3, or `aws` where boto3 is not installed. A job's name is of one run."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from typing import Any
 
 from rdma_images.core.plain import plain
 from rdma_images.jobs.run.command import output
-from rdma_images.jobs.run.runner import CommandError, Leg, Phase, State
+from rdma_images.jobs.run.runner import CommandError, Phase, State, Submission
 
 STREAMS = "/aws/sagemaker/TrainingJobs"
 WAITING = (
@@ -20,14 +20,14 @@ WAITING = (
     "DownloadingTrainingImage",
 )
 ENDED: dict[str, Phase] = {"Completed": "succeeded", "Failed": "failed", "Stopped": "failed"}
-Answer = dict[str, Any]  # of the API
+ApiResponse = dict[str, Any]  # of the API
 
 
 class SageMaker:
     """A training job."""
 
-    def __init__(self, leg: Leg) -> None:
-        self._leg = leg
+    def __init__(self, submission: Submission) -> None:
+        self._leg = submission
 
     def submit(self) -> None:
         """Send request.json under this run's name."""
@@ -35,28 +35,28 @@ class SageMaker:
         self._call("sagemaker", "create-training-job", {**request, "TrainingJobName": self._leg.name})
 
     def state(self) -> State:
-        """The secondary status and its message."""
-        job = self._described()
-        status, second = job["TrainingJobStatus"], job.get("SecondaryStatus", "")
-        messages = [one.get("StatusMessage", "") for one in job.get("SecondaryStatusTransitions", ())]
-        why = plain(": ".join(filter(None, (second, job.get("FailureReason") or (messages or [""])[-1]))))
+        """Return the secondary status and its message."""
+        job = self._describe()
+        status, detail = job["TrainingJobStatus"], job.get("SecondaryStatus", "")
+        messages = [transition.get("StatusMessage", "") for transition in job.get("SecondaryStatusTransitions", ())]
+        why = plain(": ".join(filter(None, (detail, job.get("FailureReason") or (messages or [""])[-1]))))
         if status in ENDED:
             return State(ENDED[status], "" if status == "Completed" else f"{status}: {why}")
-        return State("waiting" if second in WAITING else "running", why)
+        return State("waiting" if detail in WAITING else "running", why)
 
     def collect(self) -> None:
-        """The hosts' streams in CloudWatch, and NCCL's logs in what the job left in S3."""
-        asked = {"logGroupName": STREAMS, "logStreamNamePrefix": f"{self._leg.name}/"}
-        for stream in self._call("logs", "describe-log-streams", asked).get("logStreams", ()):
+        """Write the hosts' streams in CloudWatch, and NCCL's logs in what the job left in S3."""
+        request = {"logGroupName": STREAMS, "logStreamNamePrefix": f"{self._leg.name}/"}
+        for stream in self._call("logs", "describe-log-streams", request).get("logStreams", ()):
             name = stream["logStreamName"]
             lines = "".join(f"{line}\n" for line in self._lines(name))
             (self._leg.logs / f"{name.rpartition('/')[2]}.log").write_text(lines, encoding="utf-8")
-        self._left()
+        self._save_output()
 
     def delete(self) -> None:
-        """Stop it; SageMaker keeps the record of a job and nothing of it runs on."""
+        """Stop the job; SageMaker keeps its record and nothing of it runs on."""
         try:
-            job = self._described()
+            job = self._describe()
         except CommandError as error:
             if "not found" in str(error) or "Could not find" in str(error):
                 return
@@ -64,26 +64,26 @@ class SageMaker:
         if job["TrainingJobStatus"] == "InProgress":
             self._call("sagemaker", "stop-training-job", {"TrainingJobName": self._leg.name})
 
-    def _described(self) -> Answer:
+    def _describe(self) -> ApiResponse:
         return self._call("sagemaker", "describe-training-job", {"TrainingJobName": self._leg.name})
 
     def _lines(self, stream: str) -> Iterator[str]:
-        """The messages of a stream, page after page; the API repeats the last page's token at the end."""
-        asked = {"logGroupName": STREAMS, "logStreamName": stream, "startFromHead": True}
+        """Yield the messages of a stream, page after page; the API repeats the last page's token at the end."""
+        request = {"logGroupName": STREAMS, "logStreamName": stream, "startFromHead": True}
         token = ""
         while True:
-            page = self._call("logs", "get-log-events", {**asked, **({"nextToken": token} if token else {})})
+            page = self._call("logs", "get-log-events", {**request, **({"nextToken": token} if token else {})})
             yield from (event["message"] for event in page["events"])
             if page["nextForwardToken"] == token:
                 return
             token = page["nextForwardToken"]
 
-    def _left(self) -> None:
-        """The logs in output.tar.gz, where the job came far enough to leave one."""
+    def _save_output(self) -> None:
+        """Write the logs in output.tar.gz, where the job came far enough to leave one."""
         bucket, _, prefix = self._leg.job.parameters["output"].removeprefix("s3://").partition("/")
         key = "/".join(filter(None, (prefix.strip("/"), self._leg.name, "output/output.tar.gz")))
-        found = self._call("s3api", "list-objects-v2", {"Bucket": bucket, "Prefix": key})
-        if not found.get("Contents"):
+        listing = self._call("s3api", "list-objects-v2", {"Bucket": bucket, "Prefix": key})
+        if not listing.get("Contents"):
             return
         packed = self._leg.logs / "output.tar.gz"
         if client := self._client("s3"):
@@ -102,25 +102,25 @@ class SageMaker:
         return self._leg.job.parameters["region"]
 
     def _client(self, service: str) -> Any:
-        """boto3's client, None where boto3 is not installed."""
+        """Return boto3's client, None where boto3 is not installed."""
         try:
             import boto3
         except ModuleNotFoundError:
             return None
-        make: Any = boto3.client  # one of hundreds of types, by the name
-        return make("s3" if service == "s3api" else service, region_name=self._region)
+        factory: Any = boto3.client  # one of hundreds of types, by the name
+        return factory("s3" if service == "s3api" else service, region_name=self._region)
 
-    def _call(self, service: str, operation: str, asked: Answer) -> Answer:
-        """One call of the API. Raises CommandError with its words where it fails."""
+    def _call(self, service: str, operation: str, request: ApiResponse) -> ApiResponse:
+        """Call the API once. Raises CommandError with its words where that fails."""
         client = self._client(service)
         if client is None:
-            words = ["aws", service, operation, "--region", self._region, "--output", "json"]
-            answer: Answer = json.loads(output([*words, "--cli-input-json", json.dumps(asked)]) or "{}")
-            return answer
+            command = ["aws", service, operation, "--region", self._region, "--output", "json"]
+            parsed: ApiResponse = json.loads(output([*command, "--cli-input-json", json.dumps(request)]) or "{}")
+            return parsed
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            found: Answer = getattr(client, operation.replace("-", "_"))(**asked)
+            response: ApiResponse = getattr(client, operation.replace("-", "_"))(**request)
         except (BotoCoreError, ClientError) as error:
             raise CommandError(f"aws {service} {operation}: {plain(str(error))}") from None
-        return found
+        return response

@@ -1,4 +1,4 @@
-"""What runs as long as its job: the script for Docker, sky, and scripts of the user's own."""
+"""Run jobs that last as long as one program: the script for Docker, sky, and the user's own scripts."""
 
 import os
 import signal
@@ -9,37 +9,39 @@ from pathlib import Path
 from rdma_images.core.plain import plain
 from rdma_images.engine import docker_command
 from rdma_images.jobs.run.command import output, start
-from rdma_images.jobs.run.runner import Leg, State
+from rdma_images.jobs.run.runner import State, Submission
 
 TAIL = 4096  # bytes of the output that are looked at for its last line
 PATIENCE = 15.0  # seconds for the program to end by itself
 
 
 class Script:
-    """A program that ends when the job has ended; the folder of logs is the one it runs in."""
+    """A program that ends when the job has ended; it runs in the folder of logs."""
 
-    def __init__(self, leg: Leg, words: Sequence[str | Path], remove: Sequence[Sequence[str | Path]]) -> None:
-        """`words` starts the job, each of `remove` takes away a part of what that leaves, where it is there."""
-        self._leg, self._words, self._remove = leg, words, remove
-        self._log = leg.logs / "output.log"
+    def __init__(
+        self, submission: Submission, command: Sequence[str | Path], remove: Sequence[Sequence[str | Path]]
+    ) -> None:
+        """`command` starts the job; each of `remove` removes a part of what that leaves, where there is any."""
+        self._leg, self._words, self._remove = submission, command, remove
+        self._log = submission.logs / "output.log"
         self._process: subprocess.Popen[str] | None = None
 
     def submit(self) -> None:
-        """Start it, with the name of the run in its environment."""
-        named = {"RDMA_IMAGES_RUN": self._leg.name}
-        self._process = start(self._words, self._leg.logs, self._log, errors=subprocess.STDOUT, environment=named)
+        """Start the program, with the name of the run in its environment."""
+        environment = {"RDMA_IMAGES_RUN": self._leg.name}
+        self._process = start(self._words, self._leg.logs, self._log, errors=subprocess.STDOUT, environment=environment)
 
     def state(self) -> State:
-        """Running until the program has ended; the last line that it printed says what it is at."""
+        """Return running until the program has ended, with the last line that it printed."""
         assert self._process is not None
         code = self._process.poll()
-        last = self._last_line()
+        last_line = self._last_line()
         if code is None:
-            return State("running" if last else "waiting", last)
-        return State("failed", f"exit code {code}: {last}") if code else State("succeeded")
+            return State("running" if last_line else "waiting", last_line)
+        return State("failed", f"exit code {code}: {last_line}") if code else State("succeeded")
 
     def collect(self) -> None:
-        """Everything was written where it belongs."""
+        """Do nothing: the program writes into the folder of logs."""
 
     def delete(self) -> None:
         """End the program and what it started here, then remove what it started elsewhere."""
@@ -50,8 +52,8 @@ class Script:
             except subprocess.TimeoutExpired:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
-        for words in self._remove:
-            output(words, limit=300)
+        for command in self._remove:
+            output(command, limit=300)
 
     def _last_line(self) -> str:
         with self._log.open("rb") as file:
@@ -60,19 +62,25 @@ class Script:
         return next((plain(line.strip())[:200] for line in reversed(lines) if line.strip()), "")
 
 
-def own(leg: Leg) -> Script:
-    """The script of a launcher of the user's own, which removes by itself what it started when it is ended."""
-    return Script(leg, ["bash", leg.file], [])
+def custom_script(submission: Submission) -> Script:
+    """Return the script of a launcher of the user's own, which removes by itself what it started when it is ended."""
+    return Script(submission, ["bash", submission.file], [])
 
 
-def docker(leg: Leg) -> Script:
-    """The script for Docker, on this machine or on several by ssh."""
-    remove = docker_command.words("rm", "--force", leg.name)
-    hosts = [host for host in leg.job.parameters.get("hosts", "").split(",") if host and leg.job.nodes > 1]
-    reached = [["ssh", "-o", "BatchMode=yes", host, *remove] for host in hosts]
-    return Script(leg, ["bash", leg.file], reached or [remove])
+def docker(submission: Submission) -> Script:
+    """Return the script for Docker, on this machine or on several by ssh."""
+    remove = docker_command.words("rm", "--force", submission.name)
+    hosts = [
+        host for host in submission.job.parameters.get("hosts", "").split(",") if host and submission.job.nodes > 1
+    ]
+    over_ssh = [["ssh", "-o", "BatchMode=yes", host, *remove] for host in hosts]
+    return Script(submission, ["bash", submission.file], over_ssh or [remove])
 
 
-def skypilot(leg: Leg) -> Script:
-    """`sky launch`, which follows the job and ends with it; the cluster is this run's alone."""
-    return Script(leg, ["sky", "launch", "--yes", "-c", leg.name, leg.file], [["sky", "down", "--yes", leg.name]])
+def skypilot(submission: Submission) -> Script:
+    """Return `sky launch`, which follows the job and ends with it; the cluster is this run's alone."""
+    return Script(
+        submission,
+        ["sky", "launch", "--yes", "-c", submission.name, submission.file],
+        [["sky", "down", "--yes", submission.name]],
+    )

@@ -1,11 +1,11 @@
-"""Slurm: sbatch, squeue, scontrol, scancel. The job's comment is the run's tag."""
+"""Run jobs on Slurm: sbatch, squeue, scontrol, scancel. The job's comment is the run's tag."""
 
 import re
 import shutil
 import time
 
 from rdma_images.jobs.run.command import output
-from rdma_images.jobs.run.runner import CommandError, Leg, State
+from rdma_images.jobs.run.runner import CommandError, State, Submission
 
 WAITING = (
     "PENDING",
@@ -24,24 +24,24 @@ PATIENCE = 60.0  # seconds until a cancelled job has left the queue
 class Slurm:
     """A job in Slurm's queue."""
 
-    def __init__(self, leg: Leg) -> None:
-        self._leg = leg
+    def __init__(self, submission: Submission) -> None:
+        self._leg = submission
         self._id = ""
 
     def submit(self) -> None:
-        """The script runs in the folder of logs, and leaves those of the ranks there."""
-        words = ["sbatch", "--parsable", f"--comment={self._leg.tag}", f"--chdir={self._leg.logs.absolute()}"]
-        self._id = output([*words, self._leg.file]).strip().partition(";")[0]
+        """Submit the script, which runs in the folder of logs and leaves those of the ranks there."""
+        command = ["sbatch", "--parsable", f"--comment={self._leg.tag}", f"--chdir={self._leg.logs.absolute()}"]
+        self._id = output([*command, self._leg.file]).strip().partition(";")[0]
 
     def state(self) -> State:
-        """Slurm's state of the job with its reason, and which nodes cannot be used, and why."""
+        """Return Slurm's state of the job with its reason, and which nodes cannot be used, and why."""
         try:
-            shown = output(["scontrol", "show", "job", "--oneliner", self._id])
+            described = output(["scontrol", "show", "job", "--oneliner", self._id])
         except CommandError as error:
             if "Invalid job id" not in str(error):
                 raise
-            return self._of_accounting()
-        fields = dict(re.findall(r"(\w+)=(\S*)", shown))
+            return self._accounting_state()
+        fields = dict(re.findall(r"(\w+)=(\S*)", described))
         name, reason = fields["JobState"], fields.get("Reason", "").replace("_", " ")
         where = "" if fields.get("NodeList", "(null)") == "(null)" else f" on {fields['NodeList']}"
         if name in WAITING:
@@ -51,11 +51,11 @@ class Slurm:
         if name == "COMPLETED":
             return State("succeeded")
         code = fields.get("ExitCode", "")
-        said = f"Slurm says {name}{where}, exit code {code}" + (f", reason: {reason}" if reason != "None" else "")
-        return State("failed", "; ".join(filter(None, (said, _unusable()))))
+        sentence = f"Slurm says {name}{where}, exit code {code}" + (f", reason: {reason}" if reason != "None" else "")
+        return State("failed", "; ".join(filter(None, (sentence, _unusable()))))
 
     def collect(self) -> None:
-        """The ranks' logs are in a folder of the job's below; here they lie side by side."""
+        """Move the ranks' logs from the job's folder below up into the folder of logs."""
         for folder in self._leg.logs.glob(f"*-{self._id}"):
             for log in folder.iterdir():
                 log.rename(self._leg.logs / log.name)
@@ -63,28 +63,35 @@ class Slurm:
 
     def delete(self) -> None:
         """Cancel what has this run's tag, and wait until the queue has nothing of it."""
-        until = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while ids := self._queued():
             output(["scancel", *ids])
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise CommandError(f"job {', '.join(ids)} is still in the queue\nscancel it: scancel {' '.join(ids)}")
             time.sleep(0.3)
 
     def _queued(self) -> list[str]:
-        """The ids of what this run submitted and is in the queue."""
+        """Return the ids of what this run submitted and is in the queue."""
         lines = output(["squeue", "--me", "--noheader", "--format=%i|%k"]).splitlines()
         return [
             number for number, _, comment in (line.strip().partition("|") for line in lines) if comment == self._leg.tag
         ]
 
-    def _of_accounting(self) -> State:
-        """What sacct knows of a job that the controller has forgotten."""
-        words = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=State,ExitCode", f"--jobs={self._id}"]
-        name, _, code = output(words).strip().partition("|")
+    def _accounting_state(self) -> State:
+        """Return what sacct knows of a job that the controller has forgotten."""
+        command = [
+            "sacct",
+            "--allocations",
+            "--noheader",
+            "--parsable2",
+            "--format=State,ExitCode",
+            f"--jobs={self._id}",
+        ]
+        name, _, code = output(command).strip().partition("|")
         return State("succeeded") if name == "COMPLETED" else State("failed", f"Slurm says {name}, exit code {code}")
 
 
 def _unusable() -> str:
-    """The nodes that take no job, each with the reason that was given for it."""
-    words = ["sinfo", "--noheader", "--Node", "--states=drain,down,fail", "--format=%N is %T: %E"]
-    return "; ".join(dict.fromkeys(filter(None, output(words).splitlines())))
+    """Return the nodes that take no job, each with the reason that was given for it."""
+    command = ["sinfo", "--noheader", "--Node", "--states=drain,down,fail", "--format=%N is %T: %E"]
+    return "; ".join(dict.fromkeys(filter(None, output(command).splitlines())))

@@ -1,4 +1,4 @@
-"""What pods print while they run: an evicted pod takes its log with it, and kubelets keep the end of long ones."""
+"""Follow what pods print: an evicted pod takes its log with it, and kubelets keep the end of long ones."""
 
 import contextlib
 import re
@@ -19,10 +19,10 @@ PREFIX = re.compile(rb"\[pod/(?P<pod>[a-z0-9.-]{1,253})/[^\]/]{1,253}\] ")
 
 
 class Streams:
-    """One kubectl follows all pods; another takes its place where pods were started after it."""
+    """Follow all pods with one kubectl; another replaces it where pods were started after it."""
 
     def __init__(self, logs: Path) -> None:
-        """`logs` is the folder with a file for each pod."""
+        """Take the folder with a file for each pod."""
         self._logs = logs
         self._folder = logs / FOLDER
         self._process: subprocess.Popen[str] | None = None
@@ -31,18 +31,18 @@ class Streams:
         self._begun = 0.0
 
     def follow(self, pods: frozenset[str], program: Sequence[str], selector: str) -> None:
-        """Follow the running `pods`, by their uids, which `selector` finds."""
+        """Follow the running `pods`, by their uids, which `selector` selects."""
         ended = self._process is not None and self._process.poll() is not None
-        again = ended and time.monotonic() > self._begun + AGAIN
-        if len(pods) > MOST or (pods <= self._pods and not again):
+        restart = ended and time.monotonic() > self._begun + AGAIN
+        if len(pods) > MOST or (pods <= self._pods and not restart):
             return
         self.stop()
         self._folder.mkdir(exist_ok=True)
         self._count += 1
         self._begun = time.monotonic()
-        words = ["logs", "-f", "-l", selector, "--all-containers", "--prefix", "--ignore-errors", "--tail=-1"]
+        arguments = ["logs", "-f", "-l", selector, "--all-containers", "--prefix", "--ignore-errors", "--tail=-1"]
         self._process = start(
-            [*program, *words, f"--max-log-requests={MOST * 4}"],
+            [*program, *arguments, f"--max-log-requests={MOST * 4}"],
             None,
             self._folder / str(self._count),
             errors=subprocess.DEVNULL,
@@ -56,8 +56,8 @@ class Streams:
             self._process.wait()
             self._process = None
 
-    def keep(self) -> None:
-        """Put what a pod printed in the place of a collected log that has less, or that is missing."""
+    def merge(self) -> None:
+        """Replace each collected log that is missing, or has less than its pod printed."""
         self.stop()
         for number in range(1, self._count + 1):
             for path in _by_pod(self._folder / str(number)):
@@ -69,7 +69,7 @@ class Streams:
 
 
 def _size(log: Path) -> int:
-    """How many bytes of log a file has: none where it is missing, or says that the log is gone."""
+    """Return how many bytes of log a file has: none where it is missing, or says that the log is gone."""
     if not log.exists():
         return 0
     with log.open("rb") as file:
@@ -77,16 +77,16 @@ def _size(log: Path) -> int:
 
 
 def _by_pod(stream: Path) -> list[Path]:
-    """A log for each pod, of a stream in which every line begins with the name of its pod."""
-    to = stream.with_name(f"{stream.name}.pods")
-    to.mkdir()
+    """Split a stream in which every line begins with the name of its pod into a log for each pod."""
+    folder = stream.with_name(f"{stream.name}.pods")
+    folder.mkdir()
     with contextlib.ExitStack() as stack:
-        found: dict[Path, BinaryIO] = {}
+        files: dict[Path, BinaryIO] = {}
         for line in stack.enter_context(stream.open("rb")):
             if match := PREFIX.match(line):
-                path = to / f"{match['pod'].decode()}.log"
-                if path not in found and len(found) < MOST:
-                    found[path] = stack.enter_context(path.open("wb"))
-                if path in found:
-                    found[path].write(line[match.end() :])
-    return list(found)
+                path = folder / f"{match['pod'].decode()}.log"
+                if path not in files and len(files) < MOST:
+                    files[path] = stack.enter_context(path.open("wb"))
+                if path in files:
+                    files[path].write(line[match.end() :])
+    return list(files)
