@@ -18,7 +18,7 @@ from rdma_images.jobs.check.foreign_job import Finding
 
 DATA = Path(__file__).parent / "data"
 GOLDEN = DATA / "golden" / "jobs"
-CHECKED = [folder for folder in GOLDEN.iterdir() if not folder.name.startswith("docker")]
+CHECKED = sorted(GOLDEN.iterdir())
 WORKER = (GOLDEN / "mpijob-efa-mpirun" / "mpijob.yaml").read_text()
 TRAIN_JOB = """
 apiVersion: trainer.kubeflow.org/v1alpha1
@@ -26,6 +26,9 @@ kind: TrainJob
 metadata: {name: train}
 spec:
   runtimeRef: {name: torch-efa}
+  podTemplateOverrides:
+  - targetJobs: [{name: node}]
+    spec: {nodeSelector: {node.kubernetes.io/instance-type: p5.48xlarge}}
   trainer:
     numNodes: 2
     resourcesPerNode:
@@ -80,14 +83,14 @@ SAGEMAKER = (GOLDEN / "sagemaker-efa-torchrun" / "request.json").read_text()
 def found(tmp_path: Path, text: str, name: str = "job.yaml") -> Sequence[Finding]:
     path = tmp_path / name
     path.write_text(text)
-    return check([path])[1]
+    return check([path]).findings
 
 
 @pytest.mark.parametrize("folder", CHECKED, ids=lambda folder: folder.name)
 def test_nothing_is_wrong_with_a_generated_job(folder: Path) -> None:
-    read, findings = check([folder])
-    assert read
-    assert findings == ()
+    checked = check([folder])
+    assert checked.pieces
+    assert checked.findings == ()
 
 
 @pytest.mark.parametrize("text", [NODE_GROUP, DEVICE_PLUGIN])
@@ -139,7 +142,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, text: str, old: str, new: str,
     assert old in text
     findings = found(tmp_path, text.replace(old, new))
     assert rule in {one.rule for one in findings}
-    assert all(one.fix and one.source and one.where.startswith(str(tmp_path)) for one in findings)
+    assert all(one.fix and one.source and one.where[0].startswith(str(tmp_path)) for one in findings)
 
 
 @pytest.fixture
@@ -197,7 +200,7 @@ def test_what_mpirun_sets_is_read_as_well(tmp_path: Path, old: str) -> None:
     text = (WORKER if "-x" in old else MPIRUN).replace(old, new)
     assert OLD in text
     (finding,) = [one for one in found(tmp_path, text) if one.rule == "plugin.missing"]
-    assert TUNER in text.splitlines()[int(finding.where.rpartition(":")[2]) - 1] or "-x" in old
+    assert TUNER in text.splitlines()[int(finding.where[0].rpartition(":")[2]) - 1] or "-x" in old
 
 
 def test_a_plugin_of_an_image_without_a_report_is_not_checked(tmp_path: Path) -> None:
@@ -222,15 +225,15 @@ def test_a_fault_in_a_script_or_a_request(tmp_path: Path, text: str, name: str, 
 def test_the_line_is_that_of_the_fault(tmp_path: Path) -> None:
     text = WORKER.replace("vpc.amazonaws.com/efa: 32", "vpc.amazonaws.com/efa: 4")
     (finding,) = [one for one in found(tmp_path, text) if one.rule == "efa.count"]
-    line = int(finding.where.rpartition(":")[2])
+    line = int(finding.where[0].rpartition(":")[2])
     assert "vpc.amazonaws.com/efa: 4" in text.splitlines()[line - 1]
     assert "28 of 32 lie idle" in finding.what
 
 
 def test_the_manifest_of_a_document_on_eks() -> None:
     """Its text asks for four EFA, its file for the 32 that p5.48xlarge has: the counts are right, the variables not."""
-    findings = check([DATA / "jobs" / "eks-nccl-tests.yaml"])[1]
-    assert {(one.rule, int(one.where.rpartition(":")[2])) for one in findings} == {
+    findings = check([DATA / "jobs" / "eks-nccl-tests.yaml"]).findings
+    assert {(one.rule, int(place.rpartition(":")[2])) for one in findings for place in one.where} == {
         ("image.tag", 18),
         ("image.tag", 38),
         ("environment.library-path", 21),
@@ -244,7 +247,7 @@ def test_the_manifest_of_a_document_on_eks() -> None:
 
 
 def test_the_command_line_of_a_document_on_ack() -> None:
-    findings = check([DATA / "jobs" / "ack-arena.sh"])[1]
+    findings = check([DATA / "jobs" / "ack-arena.sh"]).findings
     named = {
         word for one in findings for word in ("NCCL_ALGO", "NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL") if word in one.what
     }
@@ -255,12 +258,8 @@ def test_the_command_line_of_a_document_on_ack() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a: [", "not valid YAML"),
-        ("{", "not valid JSON"),
         ("just: text\n", "no job in it"),
         ("", "no job in it"),
-        ("kind: MPIJob\nkind: MPIJob\n", "is written twice"),
-        ("a: &a [*a]\n", "nested deeper"),
         ("kind: Pod\nspec: {containers: [1, null]}\n", "no job in it"),
         ("kind: 7\nspec: {containers: {}}\n", "no job in it"),
     ],
@@ -268,6 +267,23 @@ def test_the_command_line_of_a_document_on_ack() -> None:
 def test_what_is_no_job_gets_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(RdmaImagesError, match=sentence):
         found(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a: [", "not valid YAML"),
+        ("{", "not valid JSON"),
+        ("kind: MPIJob\nkind: MPIJob\n", "is written twice"),
+        ("a: &a [*a]\n", "nested deeper"),
+    ],
+)
+def test_what_cannot_be_read_is_a_line_of_the_result(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    (row,) = check([path]).unreadable
+    assert row.file == str(path)
+    assert sentence in row.why
 
 
 def test_the_task_ends_with_one_where_it_finds_an_error(tmp_path: Path) -> None:

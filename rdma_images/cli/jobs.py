@@ -140,21 +140,23 @@ def job_launchers(_: Context, json: bool = False) -> None:
     "job.check job.yaml -- job.sbatch request.json",
     name="check",
     positional=["path"],
-    help={"path": "A file, or a folder of files; more of them after --.", "json": WHERE["json"]},
+    help={"path": "A file, or a folder, which is walked in depth; more of them after --.", "json": WHERE["json"]},
 )
 def job_check(_: Context, path: str, json: bool = False) -> None:
     """Check jobs that exist, whoever wrote them.
 
-    Takes Kubernetes manifests, SkyPilot and eksctl files, sbatch scripts, arena command lines and CreateTrainingJob
-    requests. The exit code is 1 if it finds an error.
+    Takes Kubernetes manifests, SkyPilot and eksctl files, sbatch and docker scripts, arena command lines and
+    CreateTrainingJob requests. The exit code is 1 if it finds an error, else 2 if it cannot read a file that you named.
     """
     from rdma_images.jobs.check import check, findings_table
 
-    paths = [Path(one) for one in (path, *after_dashes(sys.argv))]
-    read, found = check(paths)
-    show(findings_table.as_json(read, found) if json else findings_table.text(read, found))
-    if any(one.severity == "error" for one in found):
+    paths = [Path(name) for name in (path, *after_dashes(sys.argv))]
+    checked = check(paths)
+    show(findings_table.as_json(checked) if json else findings_table.text(checked))
+    if any(finding.severity == "error" for finding in checked.findings):
         raise Exit(code=1)
+    if {row.file for row in checked.unreadable} & set(map(str, paths)):
+        raise Exit(code=2)
 
 
 @verb(

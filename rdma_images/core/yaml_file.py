@@ -31,24 +31,28 @@ class UnreadableError(Exception):
 class Loader(Composer, yaml.CBaseLoader):
     """libyaml's parser under PyYAML's composer: libyaml's own calls itself for each level, until the stack ends."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, deepest: int = DEEPEST) -> None:
         yaml.CBaseLoader.__init__(self, text)
         Composer.__init__(self)
         self._level = self._count = 0
+        self._deepest = deepest
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """The next node. Raises UnreadableError instead of going deeper than DEEPEST, or on after MOST."""
+        """The next node. Raises UnreadableError instead of going too deep, or on after MOST."""
         self._level, self._count = self._level + 1, self._count + 1
-        if self._level > DEEPEST or self._count > MOST:
+        if self._level > self._deepest or self._count > MOST:
             event = self.peek_event()
             line = event.start_mark.line + 1 if event and event.start_mark else 1
-            raise UnreadableError(line, TOO_DEEP if self._level > DEEPEST else TOO_MANY)
+            raise UnreadableError(line, too_deep(self._deepest) if self._level > self._deepest else TOO_MANY)
         node = super().compose_node(parent, index)
         self._level -= 1
         return node
 
 
-TOO_DEEP = f"nested deeper than {DEEPEST} levels: does an alias hold itself?"
+def too_deep(levels: int) -> str:
+    return f"nested deeper than {levels} levels: does an alias hold itself?"
+
+
 TOO_MANY = f"more than {MOST:,} values, each alias counted as what it stands for: write fewer"
 
 
@@ -172,18 +176,18 @@ class Written:
         return self.lines.get(place, 1)
 
 
-def documents(text: str, name: str) -> list[Written]:
-    """The documents of a YAML text of any form; `name` is what errors call it.
+def documents(text: str, name: str, deepest: int = DEEPEST) -> list[Written]:
+    """The documents of a YAML text of any form, of at most `deepest` levels; `name` is what errors call it.
 
     Raises RefusedError with file and line for what is no YAML, and for what is written twice.
     """
     found: list[Written] = []
     with _readable(text, name) as clean:
-        loader = Loader(clean)
+        loader = Loader(clean, deepest)
         while loader.check_node():
             lines: dict[Path_, int] = {}
             if node := loader.get_node():
-                found.append(Written(name, _plain(node, (), lines), lines))
+                found.append(Written(name, _plain(node, (), lines, deepest), lines))
     return found
 
 
@@ -206,11 +210,11 @@ def _readable(text: str, name: str) -> Iterator[str]:
         raise RefusedError(f"{name}: not valid YAML: {error}") from None
 
 
-def _plain(node: yaml.Node, path: Path_, lines: dict[Path_, int]) -> Any:
+def _plain(node: yaml.Node, path: Path_, lines: dict[Path_, int], deepest: int = DEEPEST) -> Any:
     """The node as dict, list, str or None; fills `lines` with the line of every path. Raises UnreadableError."""
     lines[path] = node.start_mark.line + 1
-    if len(path) > DEEPEST:
-        raise UnreadableError(lines[path], TOO_DEEP)
+    if len(path) > deepest:
+        raise UnreadableError(lines[path], too_deep(deepest))
     if len(lines) > MOST:
         raise UnreadableError(lines[path], TOO_MANY)
     if isinstance(node, yaml.MappingNode):
@@ -223,11 +227,11 @@ def _plain(node: yaml.Node, path: Path_, lines: dict[Path_, int]) -> Any:
             if key in plain:
                 first = lines[(*path, key)]
                 raise UnreadableError(line, f"{key!r} is written twice, first in line {first}: remove one")
-            plain[key] = _plain(value_node, (*path, key), lines)
+            plain[key] = _plain(value_node, (*path, key), lines, deepest)
             lines[(*path, key)] = line
         return plain
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(child, (*path, i), lines) for i, child in enumerate(node.value)]
+        return [_plain(child, (*path, i), lines, deepest) for i, child in enumerate(node.value)]
     # A plain (unquoted) empty, ~ or null is nothing; everything else stays the text that was written.
     if getattr(node, "style", None) is None and node.value in ("", "~", "null"):
         return None

@@ -23,6 +23,10 @@ class Variable(Span):
     nccl_since: Version | None = None  # the first NCCL for which it is so, whatever `of` is
     image_only: bool = False  # a job may have its reason to set it
     known_only: bool = False  # not so of a version of `of` that is not known
+    possible: bool = False  # it can go wrong, and need not: of a job, a warning
+    gpus: Pattern | None = None  # a regular expression for the GPUs, as instances.yaml names them; None for all
+    in_pods: Pattern | None = None  # for the whole value, where a job's ranks have a pod's own network
+    on_hosts: Pattern | None = None  # where they have the host's
 
     def speaks_of(self, environment: Mapping[str, str], fabric: str | None, versions: Mapping[str, str]) -> bool:
         """Whether the row holds for an image of `fabric` with these components and this environment.

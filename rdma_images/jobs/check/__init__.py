@@ -1,51 +1,84 @@
 """What is wrong with jobs that exist, whoever wrote them: `invoke job.check`.
 
-Files are read into pieces, each the part of a job on one node (kubernetes.py, scripts.py, requests.py); rules relate a
-piece to what the facts know (rules/).
+Files are read into pieces, each the part of a job on one node (kubernetes.py, scripts.py, docker.py, requests.py);
+rules relate a piece to what the facts know (rules/).
 """
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rdma_images.core import files
-from rdma_images.core.errors import RefusedError
+from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.facts import table
 from rdma_images.facts.environment import Environment
 from rdma_images.facts.instances import Instances
 from rdma_images.facts.variables import Variables
 from rdma_images.jobs.check import reading, rules
-from rdma_images.jobs.check.foreign_job import Finding
+from rdma_images.jobs.check.foreign_job import Checked, Finding, Piece, UncheckedFile
 
-ENDINGS = (".yaml", ".yml", ".json", ".sh", ".sbatch", ".slurm", ".py", ".txt")
+# Files that can hold a job, in a folder: train.yaml-template and train.yml.example, too.
+JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|sbatch|slurm|py|txt)")
 
 
-def check(paths: Sequence[Path]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
-    """What was understood of the files, a line for each piece, and what is wrong with it, in the order of the files.
+def check(paths: Sequence[Path]) -> Checked:
+    """Check the jobs in files; a folder stands for the files under it that can hold one.
 
-    A folder stands for the files in it that can hold a job. Raises RefusedError where there is no job in any of them.
+    Raises:
+        RefusedError: where no file has a job, and none is unreadable.
     """
-    pieces = [piece for path in _files(paths) for piece in reading.pieces(path)]
-    if not pieces:
+    pieces: list[Piece] = []
+    templates: list[UncheckedFile] = []
+    unreadable: list[UncheckedFile] = []
+    opened = 0
+    for path in _files(paths):
+        opened += 1
+        try:
+            pieces += reading.pieces(path)
+        except reading.TemplateError as error:
+            templates.append(UncheckedFile(str(path), str(error)))
+        except RdmaImagesError as error:
+            unreadable.append(UncheckedFile(str(path), str(error)))
+    if not pieces and not unreadable:
         names = ", ".join(map(str, paths))
+        passed = "".join(f"\n{row.file}: {row.why}" for row in templates[:3])
         raise RefusedError(
-            f"{names}: no job in it\n"
-            "give a Kubernetes manifest, a SkyPilot or eksctl file, an sbatch script, an `arena submit` command line "
-            "or a CreateTrainingJob request"
+            f"{names}: no job in it{passed}\n"
+            "give a Kubernetes manifest, a SkyPilot or eksctl file, an sbatch script, a script with "
+            "`docker run --gpus`, an `arena submit` command line or a CreateTrainingJob request"
         )
     tables = rules.Tables(
         table.read("instances.yaml", Instances),
         table.read("environment.yaml", Environment),
         table.read("variables.yaml", Variables),
     )
-    found = [finding for piece in pieces for finding in rules.check(piece, pieces, tables)]
-    return tuple(str(piece) for piece in pieces), tuple(dict.fromkeys(found))
+    findings = _grouped(finding for piece in pieces for finding in rules.check(piece, pieces, tables))
+    return Checked(opened, tuple(pieces), findings, tuple(templates), tuple(unreadable))
 
 
-def _files(paths: Sequence[Path]) -> list[Path]:
-    listed: list[Path] = []
+def _grouped(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return equal findings of several places as one with all the places, errors first."""
+    grouped: dict[Finding, dict[str, None]] = {}
+    for finding in findings:
+        grouped.setdefault(replace(finding, where=()), {}).update(dict.fromkeys(finding.where))
+    joined = [replace(finding, where=tuple(places)) for finding, places in grouped.items()]
+    return tuple(sorted(joined, key=lambda finding: finding.severity != "error"))
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the files of the paths, those of folders in depth, without hidden ones and the record of `invoke job`."""
     for path in paths:
-        if path.is_dir():
-            listed += [one for one in files.entries(path) if one.suffix in ENDINGS and one.name != "job.json"]
-        else:
-            listed.append(path)
-    return listed
+        if not path.is_dir():
+            yield path
+            continue
+        with files.as_file_error(path):
+            os.scandir(path).close()  # os.walk passes over a folder that may not be read
+        for folder, folders, names in os.walk(path):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            yield from (
+                Path(folder, name)
+                for name in sorted(names)
+                if JOB_FILE.fullmatch(name) and not name.startswith(".") and name != "job.json"
+            )

@@ -6,23 +6,76 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from rdma_images.jobs.check.foreign_job import Finding
+from rdma_images.jobs.check.foreign_job import Checked, Finding, Piece, UncheckedFile
+
+SHOWN = 5  # places of one finding, and files passed over, that people are shown
 
 
-def text(read: Sequence[str], found: Sequence[Finding]) -> Text:
-    """What was read, a line each; then each finding with its place, reason, source and fix."""
+def text(checked: Checked) -> Text:
+    """Return what was read, a line each; then each finding with its places, source and fix; then a summary."""
     shown = Text(no_wrap=True, overflow="ignore")
-    for line in read:
-        shown.append(f"read  {line}\n")
-    for one in found:
-        shown.append(f"{one.severity:<7}", "bold red" if one.severity == "error" else "yellow")
-        shown.append(f"  {one.where}: {one.what}\n")
-        shown.append(f"  {one.rule}\n  fix: {one.fix}\n  source: {one.source}\n")
-    errors = sum(one.severity == "error" for one in found)
-    shown.append(f"{errors} errors, {len(found) - errors} warnings" if found else "nothing is wrong with it")
+    for piece in checked.pieces:
+        shown.append(f"read  {piece}\n")
+    for label, rows in (("passed over", checked.templates), ("not read", checked.unreadable)):
+        for row in rows if label == "not read" else rows[:SHOWN]:
+            shown.append(f"{label}  {_in_a_line(row)}\n", "bold red" if label == "not read" else "")
+    if len(checked.templates) > SHOWN:
+        shown.append(f"passed over  {len(checked.templates) - SHOWN} more templates and definitions\n")
+    for finding in checked.findings:
+        _add(shown, finding)
+    shown.append(_summary(checked))
     return shown
 
 
-def as_json(read: Sequence[str], found: Sequence[Finding]) -> str:
-    """{"read": […], "findings": […]}."""
-    return json.dumps({"read": list(read), "findings": [asdict(one) for one in found]}, indent=2)
+def _add(shown: Text, finding: Finding) -> None:
+    shown.append(f"{finding.severity:<7}", "bold red" if finding.severity == "error" else "yellow")
+    shown.append(f"  {finding.where[0]}: {finding.what}\n")
+    others = finding.where[1:]
+    for place in others[: SHOWN - 1]:
+        shown.append(f"         {place}\n")
+    if len(others) >= SHOWN:
+        shown.append(f"         and {len(others) - SHOWN + 1} more places\n")
+    shown.append(f"  {finding.rule}\n  fix: {finding.fix}\n  source: {finding.source}\n")
+
+
+def _in_a_line(row: UncheckedFile) -> str:
+    why = row.why.replace("\n", ": ")
+    return why if why.startswith(row.file) else f"{row.file}: {why}"
+
+
+def _summary(checked: Checked) -> str:
+    """Return how much is wrong, or what was looked at without a finding."""
+    errors = sum(finding.severity == "error" for finding in checked.findings)
+    warnings = len(checked.findings) - errors
+    unread = f"; {_many(len(checked.unreadable), 'file')} not read" if checked.unreadable else ""
+    read = f"in {_many(len(checked.pieces), 'part')} of jobs in {_many(checked.files, 'file')}"
+    if checked.findings:
+        return f"{_many(errors, 'error')}, {_many(warnings, 'warning')} {read}{unread}"
+    return f"nothing is wrong {read}{unread}\n{_looked_at(checked.pieces)}" if checked.pieces else unread.lstrip("; ")
+
+
+def _looked_at(pieces: Sequence[Piece]) -> str:
+    variables = sum(len(piece.environment) for piece in pieces)
+    images = sum(bool(piece.image) for piece in pieces)
+    counted = [piece for piece in pieces if piece.instance and piece.gpus]
+    types = ", ".join(dict.fromkeys(piece.instance.text for piece in counted if piece.instance))
+    line = f"looked at {_many(variables, 'variable')} and {_many(images, 'image')}"
+    return line + (
+        f", and at the counts of {types}" if counted else "; not at counts: no instance type with GPUs is named"
+    )
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def as_json(checked: Checked) -> str:
+    """Return {"read": […], "passed-over": […], "unreadable": […], "findings": […]}."""
+    data = {
+        "files": checked.files,
+        "read": [str(piece) for piece in checked.pieces],
+        "passed-over": [asdict(row) for row in checked.templates],
+        "unreadable": [asdict(row) for row in checked.unreadable],
+        "findings": [asdict(finding) for finding in checked.findings],
+    }
+    return json.dumps(data, indent=2)

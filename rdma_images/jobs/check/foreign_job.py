@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["kubernetes", "eksctl", "skypilot", "slurm", "arena", "sagemaker"]
+Kind = Literal["kubernetes", "eksctl", "skypilot", "slurm", "arena", "sagemaker", "docker"]
+Network = Literal["pod", "host"]
 Severity = Literal["error", "warning"]
 
 
@@ -37,11 +38,21 @@ class Piece:
     limits: Mapping[str, Word] = field(default_factory=dict)
     environment: Mapping[str, Word] = field(default_factory=dict)
     settings: Mapping[str, Word] = field(default_factory=dict)  # what a kind alone has, by a name of ours
+    network: Network | None = None  # whose interfaces the ranks see
+    ranks: Word | None = None  # that torchrun starts on each node
+    rank_nodes: Word | None = None  # that torchrun waits for
+    more_images: tuple[Word, ...] = ()
 
     def __str__(self) -> str:
         nodes = f"{self.nodes.text} node{'s' if self.nodes.number != 1 else ''}" if self.nodes else ""
         of = [nodes, self.instance.text if self.instance else ""]
         return f"{self.file}:{self.line}: {self.what}{''.join(f', {one}' for one in of if one)}"
+
+    @property
+    def job_nodes(self) -> int | None:
+        """The nodes of the whole job, of which this piece may have a part; None where that is not written."""
+        word = self.settings.get("job-nodes") or self.nodes
+        return word.number if word else None
 
     def asked(self, resource: str) -> Word | None:
         """How much of a resource a pod gets: Kubernetes takes the limit where there is no request."""
@@ -50,11 +61,30 @@ class Piece:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong with a job."""
+    """Something that is wrong with jobs, and all places where it is."""
 
     rule: str
     severity: Severity
-    where: str  # "file:line"
+    where: tuple[str, ...]  # "file:line"
     what: str
     fix: str
     source: str
+
+
+@dataclass(frozen=True)
+class UncheckedFile:
+    """A file whose jobs were not checked, and why."""
+
+    file: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The result of a check: what was looked at, what was not, and what is wrong."""
+
+    files: int  # that were opened
+    pieces: tuple[Piece, ...]
+    findings: tuple[Finding, ...]
+    templates: tuple[UncheckedFile, ...] = ()  # what makes manifests, and is none: passed over
+    unreadable: tuple[UncheckedFile, ...] = ()

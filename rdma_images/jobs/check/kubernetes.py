@@ -5,10 +5,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rdma_images.core.yaml_file import Path_, Written
-from rdma_images.jobs.check.foreign_job import Piece, Word
+from rdma_images.jobs.check import shell
+from rdma_images.jobs.check.foreign_job import Network, Piece, Word
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
-OF_MPIRUN = re.compile(r"(?<!\S)-x\s+(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>[^\s\"']*)")
+OF_MANY_NODES = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-]*)")  # labels that unlike nodes share
+RANKS_OF_OPERATORS = ("nprocPerNode", "numProcPerNode")
 ROLES = ("Launcher", "Worker", "Master", "Chief")
 
 
@@ -59,8 +61,19 @@ def _pod(document: Written, data: dict[str, Any], path: Path_, spec: dict[str, A
         settings["service"] = Word(str(data["kind"]), document.line("kind"))
     if mounts := [str(_mapping(one).get("mountPath")) for one in _list(container.get("volumeMounts"))]:
         settings["mounts"] = Word(":".join(mounts), document.line(*place, "volumeMounts"))
+    if _mapping(container.get("securityContext")).get("privileged") == "true":
+        settings["privileged"] = Word("true", document.line(*place, "securityContext", "privileged"))
+    if spec.get("resourceClaims"):  # of DRA, which may give adapters
+        settings["claims"] = Word("given", document.line(*path, "resourceClaims"))
     limits = _words(document, (*place, "resources", "limits"), resources.get("limits"))
     asked = _words(document, (*place, "resources", "requests"), resources.get("requests"))
+    labels = [label for label in _mapping(spec.get("nodeSelector")) if not OF_MANY_NODES.fullmatch(label)]
+    if labels:
+        settings["selector"] = Word(labels[0], document.line(*path, "nodeSelector", labels[0]))
+    if nodes := _pytorch_nodes(document, data):
+        settings["job-nodes"] = nodes
+    command = _command(document, place, container)
+    is_elastic = "elasticPolicy" in _mapping(data.get("spec"))  # the operator may start as many as torchrun waits for
     return Piece(
         document.name,
         document.line(*place),
@@ -74,9 +87,12 @@ def _pod(document: Written, data: dict[str, Any], path: Path_, spec: dict[str, A
         limits=limits,
         environment={
             **_environment(document, (*place, "env"), container.get("env")),
-            **dict(_of_mpirun(document, place, container)),
+            **command.variables,
         },
         settings=settings,
+        network="host" if network and network.text == "true" else "pod",
+        ranks=command.ranks or _ranks(document, data),
+        rank_nodes=None if is_elastic else command.rank_nodes,
     )
 
 
@@ -94,18 +110,26 @@ def _train_job(document: Written, data: dict[str, Any]) -> Piece:
     resources = _mapping(trainer.get("resourcesPerNode"))
     asked = _words(document, (*place, "resourcesPerNode", "requests"), resources.get("requests"))
     limits = _words(document, (*place, "resourcesPerNode", "limits"), resources.get("limits"))
+    command = _command(document, place, trainer)
+    settings = {"replaces": Word("resourcesPerNode", document.line(*place, "resourcesPerNode"))} if resources else {}
+    runtime = _mapping(_mapping(data.get("spec")).get("runtimeRef")).get("name")
+    if word := _word(document, ("spec", "runtimeRef"), runtime):
+        settings["runtime"] = word
     return Piece(
         document.name,
         document.line(*place),
         "kubernetes",
         "TrainJob",
+        instance=_selected_anywhere(document, data),
         nodes=_word(document, (*place, "numNodes"), trainer.get("numNodes")),
         gpus=asked.get("nvidia.com/gpu") or limits.get("nvidia.com/gpu"),
         image=_word(document, (*place, "image"), trainer.get("image")),
         requests=asked,
         limits=limits,
-        environment=_environment(document, (*place, "env"), trainer.get("env")),
-        settings={"replaces": Word("resourcesPerNode", document.line(*place, "resourcesPerNode"))} if resources else {},
+        environment={**_environment(document, (*place, "env"), trainer.get("env")), **command.variables},
+        settings=settings,
+        ranks=command.ranks or _word(document, (*place, "numProcPerNode"), trainer.get("numProcPerNode")),
+        rank_nodes=command.rank_nodes,
     )
 
 
@@ -121,6 +145,9 @@ def _skypilot(document: Written, data: dict[str, Any]) -> Piece:
     image = str(resources.get("image_id") or "").removeprefix("docker:")
     words = {key: _word(document, ("resources", key), resources.get(key)) for key in ("network_tier", "infra", "cloud")}
     words["run"] = _word(document, ("run",), data.get("run"))
+    run = (
+        shell.read(words["run"].text, shell.block_start(words["run"].line, words["run"].text)) if words["run"] else None
+    )
     return Piece(
         document.name,
         1,
@@ -133,9 +160,18 @@ def _skypilot(document: Written, data: dict[str, Any]) -> Piece:
         image=_word(document, ("resources", "image_id"), image or None),
         requests=_words(document, (*place, "requests"), inner.get("requests")),
         limits=_words(document, (*place, "limits"), inner.get("limits")),
-        environment=_words(document, ("envs",), data.get("envs")),
+        environment={**_words(document, ("envs",), data.get("envs")), **(run.variables if run else {})},
         settings={key: word for key, word in words.items() if word},
+        network=_network_of_cloud(resources),
+        ranks=run.ranks if run else None,
+        rank_nodes=run.rank_nodes if run else None,
     )
+
+
+def _network_of_cloud(resources: dict[str, Any]) -> Network | None:
+    """Whose interfaces a SkyPilot task sees: those of a pod or of a machine; None where it does not name its cloud."""
+    cloud = str(resources.get("infra") or resources.get("cloud") or "").partition("/")[0].lower()
+    return None if not cloud or cloud == "*" else "pod" if cloud in ("k8s", "kubernetes") else "host"
 
 
 def _node_groups(document: Written, data: dict[str, Any]) -> Iterator[Piece]:
@@ -180,6 +216,17 @@ def _instance(document: Written, path: Path_, spec: dict[str, Any]) -> Word | No
     return None
 
 
+def _selected_anywhere(document: Written, data: object, path: Path_ = ()) -> Word | None:
+    """The instance type that a node selector at any depth names."""
+    if isinstance(data, dict):
+        if instance := _instance(document, path, data):
+            return instance
+        items: list[tuple[str | int, object]] = list(data.items())
+    else:
+        items = list(enumerate(data)) if isinstance(data, list) else []
+    return next((word for key, value in items if (word := _selected_anywhere(document, value, (*path, key)))), None)
+
+
 def _expressions(data: object, path: Path_) -> Iterator[tuple[Path_, dict[str, Any]]]:
     if isinstance(data, dict):
         if "operator" in data and "key" in data:
@@ -202,6 +249,15 @@ def _replicas(document: Written, data: dict[str, Any], path: Path_) -> Word | No
                 if key in around:
                     return _word(document, (*path[:depth], key), around[key])
     return None
+
+
+def _pytorch_nodes(document: Written, data: dict[str, Any]) -> Word | None:
+    """The nodes of a PyTorchJob, of which its master is one; None for another job, and for one that may grow."""
+    place: Path_ = ("spec", "pytorchReplicaSpecs")
+    roles = _mapping(_mapping(data.get("spec")).get("pytorchReplicaSpecs"))
+    counts = [Word(str(_mapping(row).get("replicas") or "1"), 1).number for row in roles.values()]
+    known = [count for count in counts if count is not None]
+    return Word(str(sum(known)), document.line(*place)) if counts and len(known) == len(counts) else None
 
 
 def _shared_memory(document: Written, path: Path_, spec: dict[str, Any]) -> Iterator[tuple[str, Word]]:
@@ -238,14 +294,35 @@ def _environment(document: Written, path: Path_, entries: object) -> Mapping[str
     return found
 
 
-def _of_mpirun(document: Written, path: Path_, container: dict[str, Any]) -> Iterator[tuple[str, Word]]:
-    """What mpirun gives its ranks with -x NAME=VALUE, in a list of words or in a shell's line."""
+def _command(document: Written, path: Path_, container: dict[str, Any]) -> shell.Lines:
+    """What a container's command sets: a list of words, of which some may be a shell's lines."""
+    found: list[shell.Lines] = []
+    line: list[str] = []
     for key in ("command", "args"):
-        words = [one if isinstance(one, str) else "" for one in _list(container.get(key))]
-        for index, word in enumerate(words):
-            after = f"-x {word}" if index and words[index - 1] == "-x" else word
-            for found in OF_MPIRUN.finditer(after):
-                yield found["name"], Word(found["value"], document.line(*path, key, index))
+        for index, word in enumerate(_list(container.get(key))):
+            if isinstance(word, str) and ("\n" in word or " " in word):
+                found.append(shell.read(word, shell.block_start(document.line(*path, key, index), word)))
+            elif isinstance(word, str):
+                pair = shell.read(f"-x {word}" if line and line[-1] == "-x" else word, document.line(*path, key, index))
+                found.append(pair)
+                line.append(word)
+    found.append(shell.read(" ".join(line), document.line(*path, "args" if container.get("args") else "command")))
+    variables: dict[str, Word] = {}
+    for lines in reversed(found):  # what a word says has its line, and what the whole says has not
+        variables |= lines.variables
+    ranks = next((lines.ranks for lines in found if lines.ranks), None)
+    return shell.Lines(
+        variables, (), None, ranks, next((lines.rank_nodes for lines in found if lines.rank_nodes), None)
+    )
+
+
+def _ranks(document: Written, data: dict[str, Any]) -> Word | None:
+    """How many ranks an operator starts on each node."""
+    spec = _mapping(data.get("spec"))
+    for key in RANKS_OF_OPERATORS:
+        if word := _word(document, ("spec", key), spec.get(key)):
+            return word
+    return None
 
 
 def _words(document: Written, path: Path_, data: object) -> dict[str, Word]:

@@ -1,7 +1,7 @@
 """What the reports under build/images/ measured in the image that a job names by its digest."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from rdma_images.core import files, paths
 from rdma_images.inspection.report import Report
@@ -16,6 +16,12 @@ def libraries(reference: str) -> Collection[str] | None:
     about = report(reference)
     tree = about.facts.measured.tree if about and about.facts else None
     return tree.files.libraries if tree else None
+
+
+def versions(reference: str) -> Mapping[str, str]:
+    """Return the versions of the image's components by name, as its report has them; empty without a report."""
+    about = report(reference)
+    return about.facts.expected.components if about and about.facts else {}
 
 
 def report(reference: str) -> Report | None:

@@ -1,27 +1,91 @@
 """From a file to the pieces of jobs in it, by what is in the file and not by its name."""
 
 import json
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.check import kubernetes, requests, scripts
+from rdma_images.jobs.check import docker, kubernetes, requests, scripts
 from rdma_images.jobs.check.foreign_job import Piece
 
 PROGRAMS = (".sh", ".py", ".txt", ".sbatch", ".slurm")  # no YAML, whatever is in them
+DEEPEST = 60  # levels of somebody else's manifest; an affinity in a runtime's pods is 21 levels down
+# What Helm or Jinja replaces: an action of their languages, and not Argo's {{workflow.name}}.
+HELM = re.compile(
+    r"\{\{-?\s*(?:\.\w|\$|/\*|-|\(|(?:include|if|else|end|range|with|define|template|toYaml|default|printf|quote)\b)"
+)
+JINJA = re.compile(r"\{%-?\s*\w")
+DEFINITION = re.compile(r"^kind:\s*[\"']?CustomResourceDefinition\b", re.MULTILINE)
+OPEN_VALUE = re.compile(r"(?<=[\s\[{,:])\$\{\w+\}")  # in YAML's flow form its braces would be a mapping
+DOCUMENT = re.compile(r"^---.*$", re.MULTILINE)
+
+
+class TemplateError(Exception):
+    """A file from which a program makes manifests, or which defines kinds of them: no job is in it. Says which."""
 
 
 def pieces(path: Path) -> Iterator[Piece]:
-    """The pieces of jobs in a file. Raises RefusedError for YAML or JSON that is broken."""
+    """Yield the pieces of jobs in a file.
+
+    Raises:
+        RefusedError: for YAML or JSON that is broken.
+        TemplateError: for a file that is passed over.
+    """
     text, name = files.read(path), str(path)
-    if text.lstrip().startswith("{"):
-        yield from requests.pieces(_json(text, name), text, name)
-    elif scripts.is_script(text):
+    is_program = path.suffix in PROGRAMS or text.startswith("#!")
+    if scripts.is_script(text):
         yield from scripts.pieces(text, name)
-    elif path.suffix not in PROGRAMS and not text.startswith("#!"):
-        for document in yaml_file.documents(text, name):
-            yield from kubernetes.pieces(document)
+    elif is_program:
+        yield from docker.pieces(text, name) if path.suffix != ".py" else ()
+    elif HELM.search(text):
+        raise TemplateError("a Helm template: check what `helm template` makes of it")
+    elif JINJA.search(text):
+        raise TemplateError("a Jinja template: check what is made of it")
+    elif text.lstrip().startswith("{"):
+        yield from requests.pieces(_json(text, name), text, name)
+    else:
+        yield from _manifests(text, name)
+
+
+def _manifests(text: str, name: str) -> Iterator[Piece]:
+    """Yield the pieces of the YAML documents of a text. Definitions of resources are long, deep, and no job."""
+    parts = _documents(text)
+    definitions = [DEFINITION.search(part) is not None for part in parts]
+    if all(definitions):
+        raise TemplateError("definitions of Kubernetes resources, and no job")
+    kept = "".join(
+        re.sub(r"[^\n]+", "", part) if is_definition else part
+        for part, is_definition in zip(parts, definitions, strict=True)
+    )
+    try:
+        documents = yaml_file.documents(kept, name, DEEPEST)
+    except RefusedError:
+        if not OPEN_VALUE.search(kept):
+            raise
+        documents = yaml_file.documents(OPEN_VALUE.sub(_plain_word, kept), name, DEEPEST)
+    for document in documents:
+        yield from kubernetes.pieces(document)
+
+
+def _documents(text: str) -> list[str]:
+    """Return the YAML documents of a text, which together are the text; one without content belongs to the next."""
+    starts = [0, *(match.start() for match in DOCUMENT.finditer(text)), len(text)]
+    parts = [text[start:end] for start, end in pairwise(starts)]
+    joined: list[str] = []
+    for part in parts:
+        if joined and not re.search(r"^\s*[^#\s-]", joined[-1], re.MULTILINE):
+            joined[-1] += part
+        else:
+            joined.append(part)
+    return joined
+
+
+def _plain_word(match: re.Match[str]) -> str:
+    """Return an open value as a plain word: `$(NAME)` is YAML wherever it stands."""
+    return match[0].replace("${", "$(").replace("}", ")")
 
 
 def _json(text: str, name: str) -> object:

@@ -2,16 +2,16 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from rdma_images.jobs.check import shell
 from rdma_images.jobs.check.foreign_job import Piece, Word
 
 ARENA = re.compile(r"\barena\s+submit\s+(?P<what>[a-z]+)")
-DIRECTIVE = re.compile(r"#SBATCH\s+(?P<option>--?[A-Za-z-]+)(?:[=\s]\s*(?P<value>\S+))?")
-EXPORT = re.compile(r"^\s*export\s+(?P<pairs>.+)$")
-PAIR = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>'[^']*'|\"[^\"]*\"|[^\s;]*)")
-CONTAINER = re.compile(r"--container-image[= ](?P<image>[^\s\"')]+)")
-CONTAINER_ENV = re.compile(r"--container-env[= ](?P<names>[A-Z0-9_,]+)")
+DIRECTIVE = re.compile(r"^\s*#SBATCH\s+(?P<option>--?[A-Za-z-]+)(?:[=\s]\s*(?P<value>[^\s#]+))?", re.MULTILINE)
+GRES = re.compile(r"(?:^|,)gpu:(?:[\w.-]+:)?(?P<count>\d+)(?:\(|,|$)")
+COUNT = re.compile(r"(?:[\w.-]+:)?(?P<count>\d+)")
+OWN_NODES = re.compile(r"(?<!\S)(?:-N[ =]?|--nodes[= ])\S")
 
 
 def is_script(text: str) -> bool:
@@ -23,36 +23,48 @@ def pieces(text: str, name: str) -> Iterator[Piece]:
     """The pieces of a script."""
     if DIRECTIVE.search(text):
         yield _sbatch(text, name)
-    for found in ARENA.finditer(text):
-        yield _arena(text, found.start(), name)
+    for match in ARENA.finditer(text):
+        yield _arena(text, match.start(), name)
 
 
 def _sbatch(text: str, name: str) -> Piece:
-    options: dict[str, Word] = {}
-    environment: dict[str, Word] = {}
-    settings: dict[str, Word] = {}
-    image = None
-    for number, line in enumerate(text.splitlines(), 1):
-        if found := DIRECTIVE.match(line.strip()):
-            options[found["option"]] = Word(found["value"] or "", number)
-        elif found := EXPORT.match(line):
-            for pair in PAIR.finditer(found["pairs"]):
-                environment[pair["name"]] = Word(pair["value"].strip("'\""), number)
-        if found := CONTAINER.search(line):
-            image = Word(found["image"].removeprefix("docker://"), number)
-        if found := CONTAINER_ENV.search(line):
-            settings["container-env"] = Word(found["names"], number)
+    options = {
+        match["option"]: Word((match["value"] or "").strip("'\""), text.count("\n", 0, match.start("option")) + 1)
+        for match in DIRECTIVE.finditer(text)
+    }
+    lines = shell.read(text)
+    images = tuple(Word(word.text.removeprefix("docker://"), word.line) for word in lines.images)
+    if directive := options.get("--container-image"):
+        images = (Word(directive.text.removeprefix("docker://"), directive.line), *images)
+    settings = {key.lstrip("-"): word for key, word in options.items()}
+    if lines.container_env:
+        settings["container-env"] = lines.container_env
+    commands = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     return Piece(
         name,
         min((word.line for word in options.values()), default=1),
         "slurm",
         "sbatch script",
         nodes=options.get("--nodes") or options.get("-N"),
-        gpus=options.get("--gpus-per-node"),
-        image=image,
-        environment=environment,
-        settings={**{key.lstrip("-"): word for key, word in options.items()}, **settings},
+        gpus=_gpus(options),
+        image=images[0] if images else None,
+        environment=lines.variables,
+        settings=settings,
+        network="host",
+        ranks=lines.ranks,
+        # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes.
+        rank_nodes=None if OWN_NODES.search(commands) else lines.rank_nodes,
+        more_images=images[1:],
     )
+
+
+def _gpus(options: Mapping[str, Word]) -> Word | None:
+    """The GPUs of each node, as a number where one is written."""
+    if (word := options.get("--gpus-per-node")) and (match := COUNT.fullmatch(word.text)):
+        return Word(match["count"], word.line)
+    if (word := options.get("--gres")) and (match := GRES.search(word.text)):
+        return Word(match["count"], word.line)
+    return None
 
 
 def _arena(text: str, start: int, name: str) -> Piece:
@@ -90,6 +102,7 @@ def _arena(text: str, start: int, name: str) -> Piece:
         limits=limits,
         environment=environment,
         settings=first,
+        network="host" if "hostNetwork" in flags else "pod",
     )
 
 

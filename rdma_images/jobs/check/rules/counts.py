@@ -5,10 +5,24 @@ from collections.abc import Iterator
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check.foreign_job import Piece
-from rdma_images.jobs.check.rules.rule import EFA, ERDMA, GPU, HUGEPAGES, Answer, Known, is_service, node_name, rule
+from rdma_images.jobs.check.rules.rule import (
+    EFA,
+    ERDMA,
+    GPU,
+    HUGEPAGES,
+    Answer,
+    Known,
+    is_open,
+    is_service,
+    node_name,
+    rule,
+)
 
-TEMPLATED = re.compile(r"[$<{]")
-UNITS = {"": 1 / 2**20, "Ki": 1 / 1024, "Mi": 1, "Gi": 1024, "Ti": 2**20, "M": 1e6 / 2**20, "G": 1e9 / 2**20}
+UNITS = {
+    **{"": 1 / 2**20, "Ki": 1 / 1024, "Mi": 1, "Gi": 1024, "Ti": 2**20},
+    **{"k": 1e3 / 2**20, "M": 1e6 / 2**20, "G": 1e9 / 2**20, "T": 1e12 / 2**20},
+}
+QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]i|[kMGT])?")
 
 
 @rule("gpus.node", "error", "EC2's DescribeInstanceTypes and Alibaba Cloud's ECS guide, as in facts/instances.yaml")
@@ -36,9 +50,12 @@ def wrong_efa_count(piece: Piece, known: Known) -> Iterator[Answer]:
         return
     share = max(1, known.node.interfaces * gpus // known.node.gpus)
     if asked is None:
-        if not (piece.kind == "skypilot" and piece.settings.get("network_tier")):
+        # One node needs no adapters; DRA's claims, a privileged container and SkyPilot's tier give them in another way.
+        several = (piece.job_nodes or 0) > 1 and not is_service(piece)
+        if several and not any(piece.settings.get(way) for way in ("network_tier", "claims", "privileged")):
             what = f"no {EFA}: NCCL finds no adapter and goes over TCP, or does not start"
-            yield piece.gpus, what, f"ask for {EFA}: {share} in requests and limits"
+            fix = f"ask for {EFA}: {share} in requests and limits"
+            yield piece.gpus, what, fix, "error" if known.uses_fabric else "warning"
     elif (number := asked.number) is not None and number != share:
         of = f"{node_name(piece)} has {known.node.interfaces} for {known.node.gpus} GPUs"
         idle = "no node has that many" if number > known.node.interfaces else f"{share - number} of {share} lie idle"
@@ -52,7 +69,11 @@ def unequal_resources(piece: Piece, _: Known) -> Iterator[Answer]:
     for name in (GPU, EFA, ERDMA, HUGEPAGES):
         asked, limit = piece.requests.get(name), piece.limits.get(name)
         if asked and limit and asked.text != limit.text:
-            yield limit, f"{name}: {asked.text} in requests, {limit.text} in limits", "write the same in both"
+            yield (
+                limit,
+                f"{name}: {asked.text} in requests, {limit.text or 'nothing'} in limits",
+                "write the same in both",
+            )
         if asked and not limit:
             yield (
                 asked,
@@ -81,9 +102,11 @@ def too_much_memory(piece: Piece, known: Known) -> Iterator[Answer]:
 
 
 @rule("trainjob.resources", "error", "kubeflow/trainer pull request 3602, aicr issue 2275")
-def erased_efa(piece: Piece, _: Known) -> Iterator[Answer]:
+def erased_efa(piece: Piece, known: Known) -> Iterator[Answer]:
     """resourcesPerNode without the adapters: up to Trainer 2.2 it replaces the runtime's resources, EFA and all."""
-    if (word := piece.settings.get("replaces")) and piece.gpus and not (piece.asked(EFA) or piece.asked(ERDMA)):
+    wanted = known.node or known.runtime_adapters or known.uses_fabric  # else nothing shows that the job has a fabric
+    word = piece.settings.get("replaces")
+    if word and wanted and piece.gpus and not (piece.asked(EFA) or piece.asked(ERDMA)):
         what = "resourcesPerNode has GPUs and no adapters: up to Trainer 2.2 it replaces the runtime's, which are lost"
         yield word, what, f"write {EFA} (or {ERDMA}) and the huge pages into resourcesPerNode as well"
 
@@ -100,7 +123,7 @@ def arena_rdma(piece: Piece, _: Known) -> Iterator[Answer]:
 @rule("instance.unknown", "warning", "facts/instances.yaml")
 def unknown_instance(piece: Piece, known: Known) -> Iterator[Answer]:
     """An instance type without EFA or eRDMA, or one that is not known: its counts are not checked."""
-    if piece.instance and known.node is None and not TEMPLATED.search(piece.instance.text) and piece.gpus:
+    if piece.instance and known.node is None and not is_open(piece.instance.text) and piece.gpus:
         try:
             known.tables.instances.find(piece.instance.text)
         except RefusedError as error:
@@ -117,6 +140,7 @@ def no_selector(piece: Piece, _: Known) -> Iterator[Answer]:
     if (
         asked
         and not piece.instance
+        and "selector" not in piece.settings  # a label of the cluster's own may stand for a type
         and piece.kind in ("kubernetes", "arena")
         and piece.what != "TrainJob"
         and not is_service(piece)
@@ -127,5 +151,34 @@ def no_selector(piece: Piece, _: Known) -> Iterator[Answer]:
 
 def mebibytes(quantity: str) -> float | None:
     """A quantity of Kubernetes in MiB; None for what is none."""
-    found = re.fullmatch(r"([0-9]+)([KMGT]i|[MG])?", quantity)
-    return int(found[1]) * UNITS[found[2] or ""] if found else None
+    match = QUANTITY.fullmatch(quantity)
+    return float(match[1]) * UNITS[match[2] or ""] if match else None
+
+
+@rule("ranks.gpus", "error", "NVIDIA/nccl, src/init.cc: two ranks of a communicator on one GPU are an error")
+def ranks_and_gpus(piece: Piece, _: Known) -> Iterator[Answer]:
+    """More ranks than GPUs on a node: NCCL refuses two on one. Fewer leave GPUs idle."""
+    ranks, gpus = piece.ranks and piece.ranks.number, piece.gpus and piece.gpus.number
+    if not (piece.ranks and piece.gpus and ranks and gpus) or ranks == gpus:
+        return
+    if ranks > gpus:
+        what = f"{ranks} ranks on each node, and {gpus} GPU{'s' if gpus > 1 else ''}: NCCL refuses two ranks on one GPU"
+        yield piece.ranks, what, f"start {gpus}, or ask for {ranks} GPUs"
+    else:
+        what = f"{ranks} rank{'s' if ranks > 1 else ''} on each node, and {gpus} GPUs: {gpus - ranks} may lie idle"
+        yield piece.ranks, what, f"start {gpus}, or ask for {ranks}", "warning"
+
+
+@rule("ranks.nodes", "error", "pytorch/pytorch, torch/distributed/run.py: --nnodes")
+def ranks_and_nodes(piece: Piece, _: Known) -> Iterator[Answer]:
+    """Another number of nodes in torchrun than in the job: the ranks wait for nodes, or nodes are refused."""
+    match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", piece.rank_nodes.text) if piece.rank_nodes else None
+    nodes = piece.job_nodes
+    if not (match and piece.rank_nodes and nodes):
+        return
+    least, most = int(match[1]), int(match[2] or match[1])
+    if nodes < least:
+        yield piece.rank_nodes, f"torchrun waits for {least} nodes, and the job has {nodes}", f"write --nnodes={nodes}"
+    elif nodes > most:
+        what = f"torchrun takes {most} node{'s' if most > 1 else ''}, and the job has {nodes}"
+        yield piece.rank_nodes, what, f"write --nnodes={nodes}"

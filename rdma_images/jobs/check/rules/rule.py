@@ -1,6 +1,7 @@
 """What a rule is, and what it may know of a piece."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rdma_images.core.pipeline import Fabric
@@ -11,7 +12,11 @@ from rdma_images.jobs.check.foreign_job import Piece, Severity, Word
 
 EFA, ERDMA, GPU, HUGEPAGES = "vpc.amazonaws.com/efa", "aliyun/erdma", "nvidia.com/gpu", "hugepages-2Mi"
 
-Answer = tuple[Word, str, str]  # where, what is wrong, what to do
+# What is filled in later: ${NAME}, $(NAME), {{name}}, <name>, and YOUR_NAME where names are in lower case.
+OPEN = re.compile(r"[$<{]|\b[A-Z]+_[A-Z_]+\b")
+
+# Where, what is wrong, what to do; and a severity where it is not the rule's.
+Answer = tuple[Word, str, str] | tuple[Word, str, str, Severity]
 Check = Callable[[Piece, "Known"], Iterator[Answer]]
 
 
@@ -31,6 +36,10 @@ class Known:
     tables: Tables
     node: InstanceType | None
     fabric: Fabric | None
+    versions: Mapping[str, str]  # of the image's components, where a report has them
+    uses_fabric: bool  # whether any piece of the file asks for adapters, or sets variables of a fabric
+    runtime_adapters: bool  # whether the runtime that a TrainJob names, in any of the files, asks for adapters
+    accelerated: bool  # whether any piece of the file asks for GPUs or adapters
     mounts: tuple[str, ...]  # the folders of volumes in any pod of the file: mpirun's variables go to other pods
 
 
@@ -47,6 +56,11 @@ class Rule:
 def rule(id: str, severity: Severity, source: str) -> Callable[[Check], Rule]:
     """Make a rule of the decorated function."""
     return lambda check: Rule(id, severity, source, check)
+
+
+def is_open(text: str) -> bool:
+    """Whether a value is filled in later."""
+    return OPEN.search(text) is not None
 
 
 def node_name(piece: Piece) -> str:

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 from rdma_images.core import versions
 from rdma_images.jobs.check.foreign_job import Piece
-from rdma_images.jobs.check.rules.counts import TEMPLATED
-from rdma_images.jobs.check.rules.rule import Answer, Known, is_service, node_name, rule
+from rdma_images.jobs.check.rules.rule import Answer, Known, is_open, is_service, node_name, rule
 
 PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v(?P<version>[0-9.]+)")
 MEASUREMENT = re.compile(r"nccl-tests|[a-z_]+_perf\b")
@@ -15,17 +14,14 @@ FILE = re.compile(r"[./].*|.*\.sqsh")  # an image that enroot has imported
 
 
 @rule("image.tag", "warning", "kubernetes.io, Images: a tag can be moved while pods start")
-def image_by_tag(piece: Piece, _: Known) -> Iterator[Answer]:
+def image_by_tag(piece: Piece, known: Known) -> Iterator[Answer]:
     """An image by tag: nodes can run different bytes, and no evidence belongs to them."""
-    image = piece.image
-    if not image or TEMPLATED.search(image.text) or FILE.fullmatch(image.text) or is_service(piece):
+    if is_service(piece) or not known.accelerated:
         return
-    if "@sha256:" not in image.text and ("/" in image.text or ":" in image.text):
-        yield (
-            image,
-            f"{image.text} is a tag, which can move while the job starts",
-            "name the image by its digest, @sha256:…",
-        )
+    for image in (piece.image, *piece.more_images):
+        if image and not is_open(image.text) and not FILE.fullmatch(image.text) and "@sha256:" not in image.text:
+            what = f"{image.text} is a tag, which can move while the job starts"
+            yield image, what, "name the image by its digest, @sha256:…"
 
 
 @rule("shm.host-path", "warning", "kubernetes.io, Pod Security Standards (baseline): no hostPath")

@@ -1,10 +1,12 @@
 """Rules on environment variables of a job."""
 
+import re
 from collections.abc import Collection, Iterator
 
+from rdma_images.facts.environment import Variable
 from rdma_images.jobs.check import measured
 from rdma_images.jobs.check.foreign_job import Piece
-from rdma_images.jobs.check.rules.rule import Answer, Known, rule
+from rdma_images.jobs.check.rules.rule import Answer, Known, is_open, rule
 from rdma_images.validate.probes.tree import WANTED as LISTED
 
 
@@ -27,12 +29,35 @@ def obsolete_variables(piece: Piece, known: Known) -> Iterator[Answer]:
 
 
 def _variables(piece: Piece, known: Known, effect: str, fix: str) -> Iterator[Answer]:
-    values = {name: word.text for name, word in piece.environment.items()}
+    values = {name: word.text for name, word in piece.environment.items() if not is_open(word.text)}
     table = known.tables.environment
     for row in table.variables.values():
-        if row.effect == effect and not row.image_only and row.speaks_of(values, known.fabric, {}):
-            word = piece.environment[row.name]
-            yield word, f"{row.name}={word.text}: {row.why} [{table.cite(row)}]", fix
+        if row.effect != effect or row.image_only or not row.speaks_of(values, known.fabric, known.versions):
+            continue
+        word = piece.environment[row.name]
+        conditions = _conditions(row, word.text, piece, known)
+        if conditions is not None:
+            what = f"{row.name}={word.text}: {''.join(f'{one}: ' for one in conditions)}{row.why} [{table.cite(row)}]"
+            yield word, what, fix, "error" if effect == "harmful" and not conditions and not row.possible else "warning"
+
+
+def _conditions(row: Variable, value: str, piece: Piece, known: Known) -> list[str] | None:
+    """Return what has to be so beside what the job shows, a phrase each; None where the row does not hold."""
+    if row.on_hosts and piece.network == "host" and not re.fullmatch(row.on_hosts, value):
+        return None
+    if row.in_pods and piece.network == "pod" and not re.fullmatch(row.in_pods, value):
+        return None
+    conditions: list[str] = []
+    if (row.on_hosts or row.in_pods) and piece.network is None:
+        conditions.append("depending on the nodes' interfaces")
+    if row.gpus and known.node is None:
+        conditions.append(f"on {row.gpus.replace('|', ', ')}")
+    elif row.gpus and known.node and not re.fullmatch(row.gpus, known.node.gpu or ""):
+        return None
+    if row.of and (row.since or row.before) and row.of not in known.versions:
+        since, before = row.since and f"{row.since} or later", row.before and f"older than {row.before}"
+        conditions.append(f"if {row.of} is {' and '.join(part for part in (since, before) if part)}")
+    return conditions
 
 
 @rule(
@@ -47,7 +72,7 @@ def misspelt_variables(piece: Piece, known: Known) -> Iterator[Answer]:
             yield (
                 word,
                 f"{name} is read by none of NCCL, aws-ofi-nccl, libfabric and rdma-core",
-                f"did you mean {near}?",
+                f"write {near} if that is meant, else remove it",
             )
 
 
@@ -59,7 +84,7 @@ def misspelt_variables(piece: Piece, known: Known) -> Iterator[Answer]:
 def library_path(piece: Piece, _: Known) -> Iterator[Answer]:
     """LD_LIBRARY_PATH of the job wins over the image's own order of libraries."""
     word = piece.environment.get("LD_LIBRARY_PATH")
-    if word and word.text:
+    if word and word.text and piece.image:
         yield (
             word,
             "LD_LIBRARY_PATH comes before the image's own libraries: another NCCL or plugin may be loaded",
@@ -75,7 +100,7 @@ def missing_plugin(piece: Piece, known: Known) -> Iterator[Answer]:
     image = piece.image
     for name, prefix in (("NCCL_NET_PLUGIN", "libnccl-net"), ("NCCL_TUNER_PLUGIN", "libnccl-tuner")):
         word = piece.environment.get(name)
-        if not (image and word and (there := measured.libraries(image.text))):
+        if not (image and word and not is_open(image.text) and (there := measured.libraries(image.text))):
             continue
         asked = [tried(one, prefix) for one in word.text.split(",") if one and one.lower() != "none"]
         if not asked or any(_may_be_there(one, known.mounts, there) for names in asked for one in names):

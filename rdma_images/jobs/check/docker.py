@@ -1,0 +1,66 @@
+"""`docker run` command lines that give a container GPUs."""
+
+import re
+import shlex
+from collections.abc import Iterator
+
+from rdma_images.jobs.check import shell
+from rdma_images.jobs.check.foreign_job import Piece, Word
+
+RUN = re.compile(r"(?<![\w-])(?:docker|nerdctl|podman)\s+(?:container\s+)?run\s(?P<rest>[^\n]*)")
+# Options of `docker run` without a value; any other takes the next word, where it has no "=".
+FLAGS = re.compile(
+    r"--(rm|detach|init|interactive|privileged|tty|read-only|publish-all|oom-kill-disable|no-healthcheck|quiet)|-[ditPq]+"
+)
+GPUS = re.compile(r"(?:count=|^)(?P<count>\d+)$")
+
+
+def pieces(text: str, name: str) -> Iterator[Piece]:
+    """Yield a piece for each command line with GPUs or RDMA devices."""
+    joined = re.sub(r"\\\n", lambda _: "\\ ", text)  # a line that goes on, as one of the same length
+    lines = shell.read(text)
+    for match in RUN.finditer(joined):
+        if joined.rfind("\n", 0, match.start()) < joined.rfind("#", 0, match.start()):
+            continue  # in a comment
+        options, image = _options(match["rest"].replace("\\ ", " "))
+        if not _is_job(options):
+            continue
+        line = text.count("\n", 0, match.start()) + 1
+        pairs = [value.partition("=") for key in ("--env", "-e") for value in options.get(key, ())]
+        networks = [value for key in ("--network", "--net") for value in options.get(key, ())]
+        gpus = next((count["count"] for value in options.get("--gpus", ()) if (count := GPUS.search(value))), None)
+        settings = {"privileged": Word("true", line)} if "--privileged" in options else {}
+        yield Piece(
+            name,
+            line,
+            "docker",
+            "docker run",
+            gpus=Word(gpus, line) if gpus else None,
+            image=Word(image, line) if image else None,
+            environment={key: Word(value, line) for key, equals, value in pairs if equals},
+            settings=settings,
+            network="host" if networks == ["host"] else "pod",
+            ranks=lines.ranks,
+        )
+
+
+def _is_job(options: dict[str, list[str]]) -> bool:
+    devices = options.get("--device", [])
+    return "--gpus" in options or options.get("--runtime") == ["nvidia"] or any("infiniband" in one for one in devices)
+
+
+def _options(rest: str) -> tuple[dict[str, list[str]], str | None]:
+    """Return the options of a command line by name, and its image."""
+    try:
+        words = shlex.split(rest)
+    except ValueError:  # a quote that ends in another line, which is of the command in the container
+        words = rest.split()
+    options: dict[str, list[str]] = {}
+    remaining = iter(words)
+    for word in remaining:
+        if not word.startswith("-"):
+            return options, word
+        key, equals, value = word.partition("=")
+        value = value if equals or FLAGS.fullmatch(word) else next(remaining, "")
+        options.setdefault(key, []).append(value)
+    return options, None
