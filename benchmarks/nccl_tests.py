@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rdma_images import facts
-from rdma_images.components.cuda import toolkit
+from rdma_images.components.cuda import toolkit_requirements
 
 # As the Makefiles of nccl-tests 2.18.3 and 2.19.6 call nvcc for CUDA 13.
 FLAGS = ("-std=c++17", "--extended-lambda", "-DNCCL_OS_LINUX", "-O3", "-g", "-I../os", "-I../verifiable")
@@ -50,7 +50,7 @@ def measured(command: Sequence[str | Path], folder: Path, file: str, for_: str) 
 
 def installed(folder: Path, cuda: str, nccl: str) -> tuple[Path, Path]:
     """Install the compiler for CUDA `cuda` and NCCL `nccl` under `folder`: the toolkit and the folder of NCCL."""
-    wheels = [*toolkit(cuda, facts.load()), f"nvidia-nccl-cu{cuda.partition('.')[0]}=={nccl}"]
+    wheels = [*toolkit_requirements(cuda, facts.load()), f"nvidia-nccl-cu{cuda.partition('.')[0]}=={nccl}"]
     if not folder.exists():
         subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", folder, *wheels], check=True)
     return next((folder / "nvidia").glob("cu[0-9]*")), folder / "nvidia/nccl"

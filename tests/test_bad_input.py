@@ -84,10 +84,10 @@ def select_images(case: tuple[str, str, str]) -> None:
     """What `invoke ci.matrix` does with its options."""
     part, since, runner = case
     images = planner.plan(matrix.load(), KNOWN).images
-    chosen = select.select(images, part, None)
+    chosen = select.select_images(images, part, None)
     jobs.jobs(chosen, images, matrix.load(), {}, target_options.changes([runner], "--runner", "platform=label"))
     if since.startswith("-") or "\0" in since:
-        select.select(images, None, since)
+        select.select_images(images, None, since)
 
 
 KINDS: dict[str, tuple[st.SearchStrategy[object], Callable[..., object]]] = {

@@ -43,7 +43,7 @@ def read(text: str) -> Matrix:
 
 
 def test_the_newest_that_work_together() -> None:
-    found = {(b.target, b.axis): b.new for b in bump.bumps(read(TEXT), KNOWN)}
+    found = {(b.target, b.axis): b.new for b in bump.find_bumps(read(TEXT), KNOWN)}
     assert found == {
         ("mine", "pytorch"): "2.15.0",
         ("mine", "nccl"): "2.32.3",
@@ -54,7 +54,7 @@ def test_the_newest_that_work_together() -> None:
 
 def test_the_edit_keeps_comments_and_other_targets() -> None:
     current = read(TEXT)
-    after = bump.edited(TEXT, current, bump.bumps(current, KNOWN))
+    after = bump.edit_matrix(TEXT, current, bump.find_bumps(current, KNOWN))
     assert "summary: Mine   # 2.14.0 in a comment stays" in after
     assert "pytorch: 2.15.0          # was 2.14.0 for a reason" in after
     assert "pytorch: [2.15.0, 2.13.0]" in after
@@ -66,7 +66,7 @@ def test_the_edit_keeps_comments_and_other_targets() -> None:
 def test_a_value_that_is_there_already_is_not_written_twice() -> None:
     text = TEXT.replace("[2.14.0, 2.13.0]", "[2.14.0, 2.15.0]").replace("[2.13.0, 2.14.0]", "2.14.0")
     current = read(text)
-    after = read(bump.edited(text, current, bump.bumps(current, KNOWN)))
+    after = read(bump.edit_matrix(text, current, bump.find_bumps(current, KNOWN)))
     assert after.target("mine").default["pytorch"] == "2.15.0"
     assert after.target("mine").values["pytorch"] == ("2.14.0", "2.15.0")
 

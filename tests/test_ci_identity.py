@@ -50,7 +50,10 @@ sys.exit(3)
 
 def test_each_cloud_finds_its_own_and_nothing_stays(github: Site, tmp_path: Path) -> None:
     told = tmp_path / "told.json"
-    assert identity.run(python(TELL, told), environ(github, RUNNER_TEMP=str(tmp_path), **ALIBABA, **AZURE)) == 3
+    assert (
+        identity.run_with_tokens(python(TELL, told), environ(github, RUNNER_TEMP=str(tmp_path), **ALIBABA, **AZURE))
+        == 3
+    )
     assert json.loads(told.read_text())["files"] == {
         "ALIBABA_CLOUD_OIDC_TOKEN_FILE": ["one", "0o600"],
         "AZURE_FEDERATED_TOKEN_FILE": ["two", "0o600"],
@@ -62,7 +65,7 @@ def test_each_cloud_finds_its_own_and_nothing_stays(github: Site, tmp_path: Path
 def test_a_cloud_that_is_not_configured_is_not_asked_for(github: Site, tmp_path: Path) -> None:
     told = tmp_path / "told.json"
     empty = dict.fromkeys(ALIBABA, "")
-    assert identity.run(python(TELL, told), environ(github, **empty, **AZURE)) == 3
+    assert identity.run_with_tokens(python(TELL, told), environ(github, **empty, **AZURE)) == 3
     seen = json.loads(told.read_text())
     assert list(seen["files"]) == ["AZURE_FEDERATED_TOKEN_FILE"]
     assert not set(ALIBABA) & set(seen["environ"]), "an empty one is a setting to the SDK"
@@ -71,7 +74,7 @@ def test_a_cloud_that_is_not_configured_is_not_asked_for(github: Site, tmp_path:
 
 def test_without_any_cloud_the_command_just_runs(tmp_path: Path) -> None:
     told = tmp_path / "told.json"
-    assert identity.run(python(TELL, told), {"PATH": os.environ["PATH"]}) == 3
+    assert identity.run_with_tokens(python(TELL, told), {"PATH": os.environ["PATH"]}) == 3
     assert json.loads(told.read_text())["files"] == {}
 
 
@@ -83,7 +86,7 @@ assert open(auth_util.environment_oidc_token_file).read() == "one"
 from azure.identity import WorkloadIdentityCredential
 assert WorkloadIdentityCredential()._get_service_account_token() == "two"
 """
-    assert identity.run(python(chain), environ(github, **ALIBABA, **AZURE)) == 0
+    assert identity.run_with_tokens(python(chain), environ(github, **ALIBABA, **AZURE)) == 0
 
 
 WAIT = """
@@ -96,26 +99,26 @@ while file.read_text() != "third":
 
 
 def test_the_word_is_asked_for_again_also_after_a_failure(github: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "AGAIN", 0.01)
+    monkeypatch.setattr(identity, "RETRY_AFTER", 0.01)
     github.answers[TO_AZURE] = [word("first"), word("second"), Answer(status=503), word("third")]
-    assert identity.run(python(WAIT), environ(github, **AZURE), fresh=0.05) == 0
+    assert identity.run_with_tokens(python(WAIT), environ(github, **AZURE), fresh=0.05) == 0
 
 
 def test_half_a_role_is_refused(github: Site) -> None:
     with pytest.raises(RefusedError, match="AZURE_TENANT_ID is missing"):
-        identity.run(["false"], environ(github, AZURE_CLIENT_ID="x"))
+        identity.run_with_tokens(["false"], environ(github, AZURE_CLIENT_ID="x"))
 
 
 def test_a_job_that_may_not_ask_is_told_how() -> None:
     with pytest.raises(RefusedError, match="id-token: write"):
-        identity.run(["false"], {"PATH": os.environ["PATH"], **AZURE})
+        identity.run_with_tokens(["false"], {"PATH": os.environ["PATH"], **AZURE})
 
 
 @pytest.mark.parametrize("answer", [Answer(status=403), Answer(b"<html>"), Answer(b"[]"), Answer(b"{}")])
 def test_no_answer_is_a_sentence_without_the_secret(github: Site, answer: Answer) -> None:
     github.answers[TO_AZURE] = answer
     with pytest.raises(RdmaImagesError, match="gives no identity token") as caught:
-        identity.run(["false"], environ(github, **AZURE))
+        identity.run_with_tokens(["false"], environ(github, **AZURE))
     assert "s3cret" not in str(caught.value)
 
 

@@ -78,7 +78,7 @@ def test_more_jobs_than_github_takes_are_refused(whole: tuple[Image, ...], proje
 
 @pytest.mark.parametrize(("seconds", "minutes"), [(1, 20), (600, 40), (10**6, 360), (None, 120)])
 def test_the_time_limit_follows_an_uncached_build(seconds: int | None, minutes: int) -> None:
-    assert jobs.timeout(seconds) == minutes
+    assert jobs.timeout_minutes(seconds) == minutes
 
 
 def test_the_time_limit_is_the_images_own_or_its_kins(project: Project) -> None:
@@ -87,7 +87,7 @@ def test_the_time_limit_is_the_images_own_or_its_kins(project: Project) -> None:
     with_target = [dataclasses.replace(image, target="efa-pytorch") for image in images]
     found = jobs.jobs(with_target, with_target, project.matrix, slowest)
     assert [job.timeout for job in found] == [40, 70, 70, jobs.UNMEASURED]
-    assert jobs.kin(third) != jobs.kin(other)
+    assert jobs.wheel_group(third) != jobs.wheel_group(other)
 
 
 @pytest.fixture
@@ -109,14 +109,14 @@ def build(image_id: str, seconds: int, cached: int, digest: str = "sha256:1") ->
 
 @pytest.mark.usefixtures("folders")
 def test_only_the_slowest_uncached_build_is_kept() -> None:
-    assert durations.slowest() == {}
+    assert durations.slowest_builds() == {}
     build("t-1", seconds=900, cached=1)
-    assert durations.keep() == {"t-1": 900}
+    assert durations.record_durations() == {"t-1": 900}
     for seconds, cached in ((30, 55), (5000, 30), (700, 0)):
         build("t-1", seconds=seconds, cached=cached)
-        assert durations.keep() == {"t-1": 900}
+        assert durations.record_durations() == {"t-1": 900}
     build("t-1", seconds=1000, cached=0)
-    assert durations.keep() == durations.slowest() == {"t-1": 1000}
+    assert durations.record_durations() == durations.slowest_builds() == {"t-1": 1000}
 
 
 @pytest.mark.usefixtures("folders")
@@ -124,63 +124,63 @@ def test_a_build_without_its_own_record_is_no_measure() -> None:
     build("t-1", seconds=900, cached=0, digest="sha256:another")
     build("t-2", seconds=900, cached=0)
     (paths.image_folder("t-2") / "buildkit.json").unlink()
-    assert durations.keep() == {}
+    assert durations.record_durations() == {}
 
 
 @pytest.mark.usefixtures("folders")
 def test_a_broken_table_is_reported() -> None:
     (paths.BUILD / durations.FILE).write_text("[")
     with pytest.raises(RdmaImagesError, match="remove it"):
-        durations.slowest()
+        durations.slowest_builds()
 
 
 def test_kin_read_each_others_caches(whole: tuple[Image, ...], project: Project) -> None:
     for job in jobs.jobs(whole, whole, project.matrix, {}):
         assert job.caches.split()[0] == job.cache
-    found = {image.id: jobs.cache(image) for image in whole}
+    found = {image.id: jobs.cache_name(image) for image in whole}
     assert len(set(found.values())) == len(whole)
     changed_one = whole[0]
     (alone,) = jobs.jobs([changed_one], whole, project.matrix, {})
-    kindred = {found[image.id] for image in whole if jobs.kin(image) == jobs.kin(changed_one)}
+    kindred = {found[image.id] for image in whole if jobs.wheel_group(image) == jobs.wheel_group(changed_one)}
     assert set(alone.caches.split()) == kindred, "also of kin that did not change"
 
 
 @pytest.mark.parametrize(("count", "torches", "of"), [(1, 1, 1), (10, 3, 4), (100, 7, 8), (1000, 20, 16), (3, 1, 5)])
 def test_shards_are_disjoint_and_complete(count: int, torches: int, of: int) -> None:
     images = many(count, torches)
-    parts = shard.shard(images, of, nothing)
+    parts = shard.split_images(images, of, nothing)
     assert len(parts) == of
     assert sorted(image.id for part in parts for image in part) == sorted(image.id for image in images)
-    assert parts == shard.shard(list(reversed(images)), of, nothing)
+    assert parts == shard.split_images(list(reversed(images)), of, nothing)
 
 
 def test_kin_stay_together_where_there_are_kinds_enough() -> None:
-    parts = shard.shard(many(100, torches=10), 5, nothing)
-    of_kind = [{jobs.kin(image) for image in part} for part in parts]
+    parts = shard.split_images(many(100, torches=10), 5, nothing)
+    of_kind = [{jobs.wheel_group(image) for image in part} for part in parts]
     assert sum(map(len, of_kind)) == 10
 
 
 def test_shards_weigh_alike() -> None:
-    parts = shard.shard(many(1000, torches=40), 8, took(60))
+    parts = shard.split_images(many(1000, torches=40), 8, took(60))
     sizes = [len(part) for part in parts]
     assert max(sizes) - min(sizes) <= 25
 
 
 def test_every_machine_gets_something_where_there_are_images_enough() -> None:
-    assert all(shard.shard(many(10, torches=1), 4, nothing))
+    assert all(shard.split_images(many(10, torches=1), 4, nothing))
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2", "1/2/3"])
 def test_a_shard_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(RefusedError, match="--shard"):
-        shard.parse(text)
+        shard.parse_shard(text)
 
 
 def test_what_changed_is_new_or_made_of_something_else() -> None:
     images = many(3)
     now = {image.id: f"sha256:{image.id}" for image in images}
     before = {images[0].id: now[images[0].id], images[1].id: "sha256:other"}
-    assert changed.changed(images, now, before) == tuple(images[1:])
+    assert changed.changed_images(images, now, before) == tuple(images[1:])
 
 
 def test_a_commit_that_is_not_here_is_reported() -> None:
@@ -209,14 +209,14 @@ def test_a_job_is_of_plain_values(whole: tuple[Image, ...], project: Project) ->
 @pytest.mark.parametrize("text", ["1/1000000000", "1/" + "9" * 5000, "\u0661/\u0662", "1/2\n", ""])
 def test_a_shard_that_nobody_has(text: str, whole: tuple[Image, ...]) -> None:
     with pytest.raises(RefusedError, match="write i/n with i from 1 to n, and n at most 2000") as error:
-        select.select(whole, text, None)
+        select.select_images(whole, text, None)
     assert len(str(error.value)) < 200
 
 
 @pytest.mark.parametrize("commit", ["--output=x", "-x", "no-such-commit", "HEAD\0", ""])
 def test_a_commit_that_is_none_is_no_option_of_git(commit: str, whole: tuple[Image, ...]) -> None:
     with pytest.raises(RefusedError, match="name a"):
-        select.select(whole, None, commit)
+        select.select_images(whole, None, commit)
 
 
 def test_no_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -235,8 +235,8 @@ def test_seconds_that_are_none(seconds: str, tmp_path: Path) -> None:
     path = tmp_path / "uncached.json"
     path.write_text(f'{{"t-1": {seconds}}}')
     with pytest.raises(RdmaImagesError, match=r"not a table of seconds by image\nremove it"):
-        durations.slowest(path)
+        durations.slowest_builds(path)
 
 
 def test_seconds_without_end() -> None:
-    assert jobs.timeout(1e308) == jobs.LONGEST
+    assert jobs.timeout_minutes(1e308) == jobs.LONGEST

@@ -88,12 +88,12 @@ def test_faults_in_the_facts_are_of_what_has_a_version() -> None:
 def test_what_decides_a_component_comes_before_it() -> None:
     order = [one.name for one in components.ALL]
     for place, one in enumerate(components.ALL):
-        decider = one.brought.by if one.brought else one.axis.decided_by if one.axis else None
+        decider = one.bundled.by if one.bundled else one.axis.decided_by if one.axis else None
         assert decider is None or decider in order[:place]
 
 
 def test_every_component_has_one_way_to_its_version() -> None:
-    assert all((one.axis is None) != (one.brought is None) for one in components.ALL)
+    assert all((one.axis is None) != (one.bundled is None) for one in components.ALL)
 
 
 @pytest.fixture

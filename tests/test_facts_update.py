@@ -38,25 +38,25 @@ STRINGS = ("ncclNetPlugin_v11", "ncclCollNetPlugin_v10", "ncclNetPlugin_v12", "n
 
 
 def test_interfaces_of_a_library() -> None:
-    found = abi.of_library(io.BytesIO(library(*STRINGS)))
+    found = abi.library_interfaces(io.BytesIO(library(*STRINGS)))
     assert found == {"net": (11, 12), "tuner": (6,), "profiler": (6,)}
 
 
 def test_a_symbol_between_two_chunks_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(abi, "CHUNK", 100)
-    assert abi.of_library(io.BytesIO(library(*STRINGS)))["net"] == (11, 12)
+    assert abi.library_interfaces(io.BytesIO(library(*STRINGS)))["net"] == (11, 12)
 
 
 def test_device_code_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(abi, "CHUNK", 100)
     stream = io.BytesIO(library(*STRINGS, tail=b"ncclNetPlugin_v99" + b"x" * 100_000))
-    abi.of_library(stream)
+    abi.library_interfaces(stream)
     assert stream.tell() < 20_000
 
 
 def test_a_library_without_the_interface() -> None:
     with pytest.raises(RdmaImagesError, match="names no net plugin interface"):
-        abi.of_library(io.BytesIO(library("ncclTunerPlugin_v6")))
+        abi.library_interfaces(io.BytesIO(library("ncclTunerPlugin_v6")))
 
 
 class Packages:
@@ -167,7 +167,7 @@ def test_a_server_that_sends_whole_files_only(packages: Packages, here: Mirrors)
     path = "/files/some-1.0-py3-none-any.whl"
     packages.site.answers[path] = Answer(packages.files["some"]["some-1.0-py3-none-any.whl"], ranges=False)
     with pytest.raises(RdmaImagesError, match="does not support range requests"):
-        abi.of_wheel(packages.site.address + path, here)
+        abi.wheel_interfaces(packages.site.address + path, here)
 
 
 def test_no_index(here: Mirrors) -> None:
@@ -180,7 +180,7 @@ def test_a_new_row_leaves_the_rest_as_it_was(tmp_path: Path) -> None:
     before = (paths.FACTS / "torch.yaml").read_text()
     (tmp_path / "torch.yaml").write_text(before)
     found = Reading("torch.yaml", "2.14.2", {**_values("2.14.1"), "cudnn": "9.24.0.44"}, None)
-    rows.add(tmp_path, [found], date(2026, 12, 24))
+    rows.add_rows(tmp_path, [found], date(2026, 12, 24))
     after = (tmp_path / "torch.yaml").read_text()
     read = yaml_file.loads(after, Torch, "torch.yaml")
     assert list(read.releases)[:3] == ["2.15.0", "2.14.2", "2.14.1"]
@@ -199,7 +199,7 @@ def test_rows_are_written_as_they_stand_in_our_files() -> None:
             else {version: nccl._row(release) for version, release in KNOWN.nccl.releases.items()}
         )
         for version, values in written.items():
-            assert rows.row(version, dict(values)) in text
+            assert rows.yaml_row(version, dict(values)) in text
 
 
 def _values(version: str) -> dict[str, str | tuple[str, ...]]:
@@ -243,7 +243,7 @@ def test_shown_for_people_and_programs() -> None:
         (NEW, differs, same), (News("efa-installer", "https://a", ("1.52.0",)), News("x", "https://b", (), "no"))
     )
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(update_table.table(found, written=(NEW,)))
+    console.print(update_table.update_table(found, written=(NEW,)))
     text = console.export_text()
     for words in (
         "2.16.0 added to facts/torch.yaml: cuda 13.4, python 3.12 3.13",

@@ -60,7 +60,7 @@ def dangling(place: Path) -> None:
     place.symlink_to("nowhere")
 
 
-@pytest.mark.parametrize("step", [reports.write_page, job_summary.summary, durations.keep])
+@pytest.mark.parametrize("step", [reports.write_page, job_summary.summary, durations.record_durations])
 @pytest.mark.parametrize("where", ["..", ".", "efa-pytorch"])
 @pytest.mark.parametrize(("obstacle", "said"), [(file, "is not a folder"), (dangling, "is a link to nothing")])
 def test_what_is_in_the_way_of_the_build_folder_is_reported(

@@ -29,20 +29,22 @@ def known() -> Variables:
     return table.read("variables.yaml", Variables)
 
 
-@pytest.mark.parametrize("library", variables.READERS)
+@pytest.mark.parametrize("library", variables.PATTERNS)
 def test_a_source_tree_says_what_it_reads(tmp_path: Path, known: Variables, library: str) -> None:
     name, text = SOURCES[library]
     (tmp_path / name).parent.mkdir(parents=True)
     (tmp_path / name).write_text(text)
-    assert variables.names(tmp_path, library) == READ[library]
-    assert variables.compare(tmp_path, library, known).new == (("NCCL_NEW_WORD",) if library == "nccl" else ())
+    assert variables.variable_names(tmp_path, library) == READ[library]
+    assert variables.compare_variables(tmp_path, library, known).new == (
+        ("NCCL_NEW_WORD",) if library == "nccl" else ()
+    )
 
 
 def test_another_tree_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="name the root of nccl's source tree"):
-        variables.names(tmp_path, "nccl")
+        variables.variable_names(tmp_path, "nccl")
     with pytest.raises(RefusedError, match="nothing is known"):
-        variables.names(tmp_path, "nvcl")
+        variables.variable_names(tmp_path, "nvcl")
 
 
 def test_every_variable_with_an_effect_is_one_that_is_read(known: Variables) -> None:

@@ -1,1 +1,1 @@
-"""What CI needs to know of the matrix: which jobs, on which machines, with what in common."""
+"""The matrix for CI: which jobs, on which machines, with what in common."""

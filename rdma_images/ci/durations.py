@@ -14,14 +14,14 @@ from rdma_images.core.step_files import BUILD, HISTORY
 
 FILE = "uncached.json"
 # The share of cached steps that an uncached build may have: an empty engine had 1 of 65.
-LITTLE = 0.1
+CACHED_SHARE = 0.1
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _FORM = TypeAdapter(dict[str, Seconds])
 
 
-def slowest(file: Path | None = None) -> dict[str, float]:
-    """Image id -> seconds of its slowest known uncached build; empty where there is no file.
+def slowest_builds(file: Path | None = None) -> dict[str, float]:
+    """Return image id -> seconds of its slowest known uncached build; empty where there is no file.
 
     Raises RdmaImagesError for a broken file.
     """
@@ -34,19 +34,19 @@ def slowest(file: Path | None = None) -> dict[str, float]:
         raise RdmaImagesError(f"{path}: not a table of seconds by image\nremove it") from None
 
 
-def keep(file: Path | None = None) -> dict[str, float]:
-    """Add the builds under build/images/ to the table, each where it is the slowest; returns the table."""
-    known = slowest(file)
+def record_durations(file: Path | None = None) -> dict[str, float]:
+    """Add the builds under build/images/ to the table, each where it is the slowest; return the table."""
+    seconds_by_image = slowest_builds(file)
     for image_id in (folder.name for folder in files.entries(paths.IMAGES) if files.is_there(folder)):
-        if (seconds := uncached(image_id)) is not None:
-            known[image_id] = max(seconds, known.get(image_id, 0.0))
-    atomic.write(file or paths.BUILD / FILE, _FORM.dump_json(known, indent=2).decode() + "\n")
-    return known
+        if (seconds := uncached_seconds(image_id)) is not None:
+            seconds_by_image[image_id] = max(seconds, seconds_by_image.get(image_id, 0.0))
+    atomic.write(file or paths.BUILD / FILE, _FORM.dump_json(seconds_by_image, indent=2).decode() + "\n")
+    return seconds_by_image
 
 
-def uncached(image_id: str) -> float | None:
-    """Seconds of an image's last build; None unless BuildKit's record shows at most LITTLE of cached steps."""
+def uncached_seconds(image_id: str) -> float | None:
+    """Return the seconds of an image's last build; None unless BuildKit's record shows few cached steps."""
     build, record = BUILD.read(image_id), HISTORY.read(image_id)
     if build is None or record is None or record.digest != build.digest or not record.steps:
         return None
-    return build.seconds if record.cached <= LITTLE * record.steps else None
+    return build.seconds if record.cached <= CACHED_SHARE * record.steps else None

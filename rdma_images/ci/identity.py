@@ -1,4 +1,4 @@
-"""GitHub's identity token of this job, in files that Alibaba Cloud's and Azure's SDKs read, fresh while a command runs.
+"""Fetch GitHub's identity token of this job into files that Alibaba Cloud's and Azure's SDKs read.
 
 `python -m rdma_images.ci.identity COMMAND …`, in a job that may ask for it (`id-token: write`). A cloud takes part
 whose variables are set; without any, the command just runs. The token is good for five minutes and the SDKs exchange it
@@ -26,7 +26,7 @@ from rdma_images.core.repeating import repeating
 # What GitHub gives to a job with `id-token: write`. Source: docs.github.com, "OpenID Connect reference".
 URL, TOKEN = "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"
 FRESH = 120.0  # seconds: a token of this age still has some minutes
-AGAIN = 10.0  # seconds until a question that failed is asked again
+RETRY_AFTER = 10.0  # seconds until a question that failed is asked again
 TIMEOUT = 20  # seconds for an answer
 
 
@@ -54,31 +54,31 @@ CLOUDS = (
 )
 
 
-def run(command: Sequence[str], environ: Mapping[str, str], fresh: float = FRESH) -> int:
-    """Run `command` with the files of every cloud that `environ` has the variables of; its exit code.
+def run_with_tokens(command: Sequence[str], environ: Mapping[str, str], fresh: float = FRESH) -> int:
+    """Run `command` with the files of every cloud that `environ` has the variables of; return its exit code.
 
     Raises RefusedError where a cloud's variables are incomplete or the job may not ask, RdmaImagesError where GitHub
     does not answer: then the command has not run.
     """
     # A workflow sets what is not configured to "", which the SDKs would take for a setting.
     roles = {name for cloud in CLOUDS for name in cloud.needs}
-    known = {name: value for name, value in environ.items() if value or name not in roles}
-    clouds = _chosen(known)
+    variables = {name: value for name, value in environ.items() if value or name not in roles}
+    clouds = _configured_clouds(variables)
     if not clouds:
-        return subprocess.run(command, env=known).returncode
+        return subprocess.run(command, env=variables).returncode
     for name in (URL, TOKEN):
-        if not known.get(name):
+        if not variables.get(name):
             raise RefusedError(f"{name} is not set\ngive the job the permission `id-token: write`")
-    with tempfile.TemporaryDirectory(prefix="rdma-images-", dir=known.get("RUNNER_TEMP")) as folder:
+    with tempfile.TemporaryDirectory(prefix="rdma-images-", dir=variables.get("RUNNER_TEMP")) as folder:
         files = {cloud: Path(folder) / cloud.file for cloud in clouds}
-        _write(files, known)
-        with _kept_fresh(files, known, fresh):
-            found = {cloud.file: str(file) for cloud, file in files.items()}
-            return subprocess.run(command, env=known | found).returncode
+        _write_tokens(files, variables)
+        with _refreshed(files, variables, fresh):
+            token_files = {cloud.file: str(file) for cloud, file in files.items()}
+            return subprocess.run(command, env=variables | token_files).returncode
 
 
-def _chosen(environ: Mapping[str, str]) -> tuple[Cloud, ...]:
-    """The clouds whose role is configured."""
+def _configured_clouds(environ: Mapping[str, str]) -> tuple[Cloud, ...]:
+    """Return the clouds whose role is configured."""
     for cloud in CLOUDS:
         missing = [name for name in cloud.needs if name not in environ]
         if missing and len(missing) < len(cloud.needs):
@@ -86,51 +86,51 @@ def _chosen(environ: Mapping[str, str]) -> tuple[Cloud, ...]:
     return tuple(cloud for cloud in CLOUDS if cloud.needs[0] in environ)
 
 
-def _write(files: Mapping[Cloud, Path], environ: Mapping[str, str]) -> None:
+def _write_tokens(files: Mapping[Cloud, Path], environ: Mapping[str, str]) -> None:
     for cloud, file in files.items():
         atomic.write(file, _token(cloud.audience, environ), mode=0o600)
 
 
 def _token(audience: str, environ: Mapping[str, str]) -> str:
-    """What GitHub says of this job to `audience`: a signed token."""
+    """Return the signed token in which GitHub identifies this job to `audience`."""
     try:
         with http.session() as session:
-            answer = session.get(
+            response = session.get(
                 environ[URL],
                 params={"audience": audience},
                 headers={"Authorization": f"Bearer {environ[TOKEN]}"},
                 timeout=TIMEOUT,
             )
-        answer.raise_for_status()
-        return str(answer.json()["value"])
+        response.raise_for_status()
+        return str(response.json()["value"])
     except (requests.RequestException, ValueError, KeyError, TypeError) as error:
-        said = str(error).replace(environ[TOKEN], "…")
-        raise RdmaImagesError(f"GitHub gives no identity token for {audience}: {said}\nrun the job again") from None
+        reason = str(error).replace(environ[TOKEN], "…")
+        raise RdmaImagesError(f"GitHub gives no identity token for {audience}: {reason}\nrun the job again") from None
 
 
 @contextmanager
-def _kept_fresh(files: Mapping[Cloud, Path], environ: Mapping[str, str], fresh: float) -> Iterator[None]:
+def _refreshed(files: Mapping[Cloud, Path], environ: Mapping[str, str], fresh: float) -> Iterator[None]:
     """Write the files again every `fresh` seconds for as long as the block runs."""
 
-    def keep() -> float:
+    def refresh() -> float:
         try:
-            _write(files, environ)
+            _write_tokens(files, environ)
         except (RdmaImagesError, OSError) as error:  # the last token has some minutes left
-            progress(f"{error}: asked again in {AGAIN:.0f} s")
-            return AGAIN
+            progress(f"{error}: asked again in {RETRY_AFTER:.0f} s")
+            return RETRY_AFTER
         return fresh
 
-    with repeating(keep, fresh):
+    with repeating(refresh, fresh):
         yield
 
 
 def main(command: Sequence[str]) -> int:
-    """The exit code of the process."""
+    """Run the command of the process's arguments; return the exit code."""
     if not command:
         print("usage: python -m rdma_images.ci.identity COMMAND …", file=sys.stderr)
         return 2
     try:
-        return run(command, os.environ)
+        return run_with_tokens(command, os.environ)
     except RdmaImagesError as error:
         print(error, file=sys.stderr)
         return error.exit_code

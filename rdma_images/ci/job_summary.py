@@ -15,15 +15,17 @@ HEAD = "| image | build | checks | published |\n|---|---|---|---|"
 
 
 def summary(folder: Path | None = None) -> str:
-    """A row for each image that left a build or a report under build/images/ (or `folder`)."""
+    """Return a row for each image that left a build or a report under build/images/ (or `folder`)."""
     root = folder or paths.IMAGES
-    rows = [_row(one.name) for one in files.entries(root) if files.is_there(one / BUILD.name)]
+    rows = [
+        _row(image_folder.name) for image_folder in files.entries(root) if files.is_there(image_folder / BUILD.name)
+    ]
     return "\n".join([HEAD, *rows]) if rows else "No image was built."
 
 
 def _row(image_id: str) -> str:
     build, report = BUILD.read(image_id), REPORT.read(image_id)
-    cells = (image_id, _built(build), _validated(report), "<br>".join(_places(image_id)) or "no")
+    cells = (image_id, _built(build), _validated(report), "<br>".join(_published_cells(image_id)) or "no")
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
 
 
@@ -45,8 +47,8 @@ def _validated(report: Report | None) -> str:
     return f"{'passed' if report.passed else '**failed**'}: {counted or 'nothing ran'}"
 
 
-def _places(image_id: str) -> Iterable[str]:
-    found = publication.PUBLICATION.usable(image_id)
-    for name, place in sorted(found.places.items()) if found else ():
-        sent = readable(place.traffic.pushed)
-        yield f"{name}: `{place.ref}` ({', '.join(place.tags)}; {sent} sent)"
+def _published_cells(image_id: str) -> Iterable[str]:
+    published = publication.PUBLICATION.usable(image_id)
+    for name, copy in sorted(published.places.items()) if published else ():
+        sent = readable(copy.traffic.pushed)
+        yield f"{name}: `{copy.ref}` ({', '.join(copy.tags)}; {sent} sent)"

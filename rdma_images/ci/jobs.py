@@ -1,4 +1,4 @@
-"""The matrix as jobs: one for each image, with the machine it needs and the time it may take."""
+"""Turn the matrix into CI jobs: one for each image, with the machine it needs and the time it may take."""
 
 import json
 import math
@@ -42,31 +42,31 @@ def jobs(
     slowest: Mapping[str, float],
     runners: Mapping[str, str] | None = None,
 ) -> tuple[Job, ...]:
-    """A job for each of `images`, which are some of `whole`. `slowest` has the seconds of uncached builds by image.
+    """Return a job for each of `images`, some of `whole`. `slowest` has the seconds of uncached builds by image.
 
     Raises RefusedError where `runners` names a platform that no image is for.
     """
     for platform in runners or ():
         if platform not in RUNNERS:
             raise RefusedError(f"--runner: no platform {platform!r}\n{near(platform, RUNNERS)}")
-    chosen = RUNNERS | dict(runners or {})
+    runner_by_platform = RUNNERS | dict(runners or {})
     return tuple(
         Job(
             image=image.id,
             target=image.target,
             platform=image.platform,
-            runner=chosen[image.platform],
-            timeout=timeout(_uncached(image, whole, slowest)),
+            runner=runner_by_platform[image.platform],
+            timeout=timeout_minutes(_uncached(image, whole, slowest)),
             arguments=arguments(image, matrix),
-            cache=cache(image),
+            cache=cache_name(image),
             caches=" ".join(_caches(image, whole)),
         )
         for image in images
     )
 
 
-def timeout(uncached: float | None) -> int:
-    """Minutes that a job may take: three times the seconds of an uncached build, and ten for all around it.
+def timeout_minutes(uncached: float | None) -> int:
+    """Return the minutes that a job may take: three times the seconds of an uncached build, and ten for all around it.
 
     Cached builds do not count: a job whose cache is gone would exceed their limit.
     """
@@ -76,40 +76,45 @@ def timeout(uncached: float | None) -> int:
 
 
 def arguments(image: Image, matrix: Matrix) -> str:
-    """The options of `invoke build` that select exactly this image."""
+    """Return the options of `invoke build` that select exactly this image."""
     default = axes.complete(matrix.target(image.target).default)
     changed = [f"{name}={value}" for name, value in image.axes.items() if default.get(name) != value]
     words = ["--target", image.target, *(word for change in changed for word in ("--set", change))]
     return shlex.join(words)
 
 
-def kin(image: Image) -> tuple[str, ...]:
-    """Equal for images that share every wheel layer: those with the same torch, NCCL, Python and platform."""
-    shared = (one.name for one in components.ALL if one.decides_wheels)
+def wheel_group(image: Image) -> tuple[str, ...]:
+    """Return a key equal for images that share every wheel layer: the same torch, NCCL, Python and platform."""
+    shared = (component.name for component in components.ALL if component.decides_wheels)
     return (image.platform, *(image.components[name].version for name in shared if name in image.components))
 
 
-def cache(image: Image) -> str:
-    """The name of an image's registry cache, short enough for a tag."""
+def cache_name(image: Image) -> str:
+    """Return the name of an image's registry cache, short enough for a tag."""
     return f"{image.target}-{sha256(image.id.encode()).hexdigest()[:12]}"
 
 
 def _uncached(image: Image, whole: Sequence[Image], slowest: Mapping[str, float]) -> float | None:
-    """Seconds of the slowest uncached build of an image, or of those with the same wheels where it has none."""
-    kindred = [slowest[other.id] for other in whole if other.id in slowest and kin(other) == kin(image)]
-    return slowest.get(image.id, max(kindred, default=None))
+    """Return the seconds of the slowest uncached build of an image, or of those with the same wheels."""
+    same_wheels = [
+        slowest[other.id] for other in whole if other.id in slowest and wheel_group(other) == wheel_group(image)
+    ]
+    return slowest.get(image.id, max(same_wheels, default=None))
 
 
 def _caches(image: Image, whole: Sequence[Image]) -> list[str]:
-    return [cache(image), *(cache(other) for other in whole if other.id != image.id and kin(other) == kin(image))]
+    return [
+        cache_name(image),
+        *(cache_name(other) for other in whole if other.id != image.id and wheel_group(other) == wheel_group(image)),
+    ]
 
 
-def as_github(found: Sequence[Job]) -> str:
-    """The jobs as the value of `strategy.matrix`, in one line. Raises RefusedError for more than GitHub takes."""
-    if len(found) > MOST_JOBS:
+def as_github(ci_jobs: Sequence[Job]) -> str:
+    """Return the jobs as the value of `strategy.matrix`. Raises RefusedError for more than GitHub takes."""
+    if len(ci_jobs) > MOST_JOBS:
         raise RefusedError(
-            f"{len(found)} images are more than the {MOST_JOBS} jobs of one GitHub matrix\n"
+            f"{len(ci_jobs)} images are more than the {MOST_JOBS} jobs of one GitHub matrix\n"
             "split it with --shard 1/2 and --shard 2/2, a workflow call for each"
         )
-    body: dict[str, Any] = {"include": [asdict(job) for job in found]}
+    body: dict[str, Any] = {"include": [asdict(job) for job in ci_jobs]}
     return json.dumps(body, separators=(",", ":"))

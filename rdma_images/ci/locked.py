@@ -1,4 +1,4 @@
-"""What a build to ship needs from locks/ and does not find: said before CI begins, which can commit nothing."""
+"""Find what a build to ship needs from locks/ and lacks, before CI begins, which can commit nothing."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,37 +10,37 @@ from rdma_images.inputs import lock, preflight, sources
 from rdma_images.inputs.mirrors import Mirrors
 
 
-def missing(images: Sequence[Image], facts: Facts, replaced: Mirrors) -> tuple[str, ...]:
-    """What is not locked for a build on this machine: sources by id and address, wheels by the key of their lock.
+def missing_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> tuple[str, ...]:
+    """Return what is not locked for a build on this machine: sources by id and address, wheels by their lock's key.
 
     Asks no network. A lock that is there and is about something else counts as missing.
     """
-    found: dict[str, None] = {}  # a set in the order of the images
+    names: dict[str, None] = {}  # a set in the order of the images
     for image in images:
         for source in sources.pinned(image, facts):
-            if not preflight.is_locked(source, replaced):
-                found[f"{source.id} ({source.upstream})"] = None
-        for what, read in _wheels(image).items():
+            if not preflight.is_locked(source, mirrors):
+                names[f"{source.id} ({source.upstream})"] = None
+        for name, read in _wheel_lock_readers(image).items():
             try:
                 read()
             except RefusedError:
-                found[f"wheels {what}"] = None
-    return tuple(found)
+                names[f"wheels {name}"] = None
+    return tuple(names)
 
 
-def require(images: Sequence[Image], facts: Facts, replaced: Mirrors) -> None:
+def require_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> None:
     """Raise RefusedError, with all that is missing in one sentence, unless everything is locked."""
-    if names := missing(images, facts, replaced):
+    if names := missing_locks(images, facts, mirrors):
         fix = f"run `{COMMAND} lock --all` where they can be reached, and commit locks/"
         raise RefusedError(f"locks/ lacks {', '.join(names)}\n{fix}")
 
 
-def _wheels(image: Image) -> dict[str, Callable[[], object]]:
-    """What reads each lock of wheels that an image needs, by its name."""
-    found: dict[str, Callable[[], object]] = {
+def _wheel_lock_readers(image: Image) -> dict[str, Callable[[], object]]:
+    """Return what reads each lock of wheels that an image needs, by its name."""
+    readers: dict[str, Callable[[], object]] = {
         lock.asked(image).key: lambda: lock.load(image),
         "tools": lock.tools,
     }
     if image.toolkit:
-        found[lock.toolkit_asked(image).key] = lambda: lock.toolkit(image)
-    return found
+        readers[lock.toolkit_asked(image).key] = lambda: lock.toolkit(image)
+    return readers

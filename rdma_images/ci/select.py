@@ -1,4 +1,4 @@
-"""Which images of the matrix a CI run is about."""
+"""Select the images of the matrix that a CI run is about."""
 
 from collections.abc import Sequence
 
@@ -8,19 +8,19 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD
 
 
-def select(
+def select_images(
     images: Sequence[Image], part: str | None, since: str | None, progress: Progress = silent
 ) -> tuple[Image, ...]:
-    """`images`, of them those that changed since the commit `since`, of them the shard `part` ("i/n"); None for all.
+    """Return those of `images` that changed since the commit `since`, of them the shard `part` ("i/n"); None for all.
 
-    An empty one is refused: it comes of a variable that is not set, and would mean everything.
+    An empty text is refused: it comes of a variable that is not set, and would mean everything.
     """
     chosen = tuple(images)
     if since is not None:
-        before = changed.digests_at(since, progress)
-        chosen = changed.changed(chosen, changed.digests(progress), before)
+        earlier = changed.digests_at(since, progress)
+        chosen = changed.changed_images(chosen, changed.digests(progress), earlier)
         progress(f"{len(chosen)} of {len(images)} images have changed since {since}")
     if part is not None:
-        number, of = shard.parse(part)
-        chosen = shard.shard(chosen, of, BUILD.read)[number - 1]
+        number, parts = shard.parse_shard(part)
+        chosen = shard.split_images(chosen, parts, BUILD.read)[number - 1]
     return chosen

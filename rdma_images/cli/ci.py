@@ -34,9 +34,9 @@ def matrix(
 
     here = project.load()
     whole = target_options.images(here, target, True, None)
-    images = select.select(whole, shard, changed_since, progress)
+    images = select.select_images(whole, shard, changed_since, progress)
     runners = target_options.changes(runner, "--runner", "platform=label")
-    show(jobs.as_github(jobs.jobs(images, whole, here.matrix, durations.slowest(), runners)))
+    show(jobs.as_github(jobs.jobs(images, whole, here.matrix, durations.slowest_builds(), runners)))
 
 
 @verb("ci.locked --all", help=CHOICE, iterable=MANY)
@@ -53,7 +53,7 @@ def locked(
     from rdma_images.ci import locked
 
     here = project.load()
-    locked.require(target_options.images(here, target, all, set), here.facts, here.mirrors)
+    locked.require_locks(target_options.images(here, target, all, set), here.facts, here.mirrors)
 
 
 @verb("ci.measured")
@@ -64,7 +64,7 @@ def measured(_: Context) -> None:
     """
     from rdma_images.ci import durations
 
-    show(dumps(durations.keep(), indent=2))
+    show(dumps(durations.record_durations(), indent=2))
 
 
 @verb("ci.summary")

@@ -30,7 +30,7 @@ def update(_: Context, all: bool = False, write: bool = False, json: bool = Fals
     here = project.load()
     found = facts_update.update(here.facts, here.matrix, here.mirrors, all, progress=progress)
     written = facts_update.write(found) if write else ()
-    show(update_table.as_json(found) if json else update_table.table(found, written))
+    show(update_table.as_json(found) if json else update_table.update_table(found, written))
 
 
 @verb("facts.sources", help=JSON)
@@ -61,7 +61,7 @@ def variables(_: Context, library: str, tree: str) -> None:
     from rdma_images.facts.variables import Variables
     from rdma_images.maintain import variables as reading
 
-    found = reading.compare(Path(tree), library, table.read("variables.yaml", Variables))
+    found = reading.compare_variables(Path(tree), library, table.read("variables.yaml", Variables))
     show(f"not in facts/variables.yaml: {', '.join(found.new) or 'none'}")
     show(f"not read by this tree: {', '.join(found.not_read) or 'none'}")
 

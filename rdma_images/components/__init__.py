@@ -3,7 +3,7 @@
 from rdma_images.components.aws_ofi_nccl import AWS_OFI_NCCL
 from rdma_images.components.base import BASE
 from rdma_images.components.cuda import CUDA
-from rdma_images.components.definition import Definition
+from rdma_images.components.definition import ComponentDefinition
 from rdma_images.components.efa_installer import EFA_INSTALLER, LIBFABRIC, RDMA_CORE
 from rdma_images.components.erdma_apt import ERDMA_APT
 from rdma_images.components.nccl import NCCL
@@ -12,7 +12,7 @@ from rdma_images.components.python import PYTHON
 from rdma_images.components.pytorch import CUDNN, PYTORCH
 
 # What decides another one's version comes before it. Plans, sources and Dockerfiles have them in this order.
-ALL: tuple[Definition, ...] = (
+ALL: tuple[ComponentDefinition, ...] = (
     BASE,
     PYTHON,
     PYTORCH,
@@ -28,8 +28,8 @@ ALL: tuple[Definition, ...] = (
 )
 BY_NAME = {one.name: one for one in ALL}
 
-_FOUNDATIONS = tuple(one for one in ALL if one.place == "foundation")
-_SUBJECTS = tuple(one for one in ALL if one.place == "subject")
-_PARTS = tuple(one for one in ALL if one.place == "part")
+_FOUNDATIONS = tuple(one for one in ALL if one.role == "foundation")
+_SUBJECTS = tuple(one for one in ALL if one.role == "subject")
+_PARTS = tuple(one for one in ALL if one.role == "part")
 IN_TABLES = tuple(one for one in (*_FOUNDATIONS, *_SUBJECTS, *_PARTS) if one.shown)
 IN_TAGS = tuple(one for one in (*_SUBJECTS, *_PARTS, *reversed(_FOUNDATIONS)) if one.tag is not None)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rdma_images.components import efa_installer, nccl
-from rdma_images.components.definition import Axis, Combination, Definition, Option, ordered
-from rdma_images.components.source import download
+from rdma_images.components.definition import Axis, Combination, ComponentDefinition, Option, sorted_versions
+from rdma_images.components.source import download_source
 from rdma_images.core import versions
 from rdma_images.core.pipeline import UNPINNED, UNWRITTEN, Details, Fabric, Image, Source
 from rdma_images.facts import Facts
@@ -19,7 +19,7 @@ OLDEST_NET = 6
 
 @dataclass(frozen=True)
 class PluginDetails(Details):
-    """Where the plugin is from, and how it is built where that is its source."""
+    """The plugin's origin, and how it is built where that is its source."""
 
     from_: Literal["installer", "source"]
     net_name: str  # what NCCL_NET says
@@ -30,64 +30,66 @@ class PluginDetails(Details):
 
     @property
     def network(self) -> str:
-        """The plugin's."""
+        """The network name of the plugin."""
         return self.net_name
 
 
 def is_from_source(combination: Combination, facts: Facts) -> bool:
-    """Whether the plugin is built, because the installer brings none or another one on this base."""
+    """Return whether the plugin is built, because the installer brings none or another one on this base."""
     return not efa_installer.brings_plugin(combination, facts)
 
 
 def _details(combination: Combination, facts: Facts) -> PluginDetails:
-    version, known = combination[NAME], facts.plugin
+    version, plugin_facts = combination[NAME], facts.plugin
     return PluginDetails(
         from_="source" if is_from_source(combination, facts) else "installer",
-        net_name=known.net_name(version),
-        files=tuple(file.path for file in known.files if file.holds(version)),
-        configure=tuple(Option(one.switch, one.why) for one in known.configure if one.holds(version)),
-        platform=known.platform.name,
-        platform_headings=known.platform.says,
+        net_name=plugin_facts.net_name(version),
+        files=tuple(file.path for file in plugin_facts.files if file.holds(version)),
+        configure=tuple(
+            Option(option.switch, option.why) for option in plugin_facts.configure if option.holds(version)
+        ),
+        platform=plugin_facts.platform.name,
+        platform_headings=plugin_facts.platform.says,
     )
 
 
 def _was_tested(version: str, _: Fabric, facts: Facts) -> bool:
-    """The installer's own was tested by AWS, whichever it is."""
+    """Return whether a version was tested; the installer's own was tested by AWS, whichever it is."""
     return version not in facts.plugin.releases or bool(facts.plugin.releases[version].tested_nccl)
 
 
 def _sources(image: Image, facts: Facts) -> Iterator[Source]:
-    """The release tarball, the one that has `configure`."""
+    """Yield the release tarball, the one that has `configure`."""
     if image.details(PluginDetails).from_ == "source":
         version = image.version(NAME)
         url = next(tarball.url for tarball in facts.plugin.tarballs if tarball.holds(version))
         release = facts.plugin.releases.get(version)
         pin = f"sha512:{release.sha512}" if release and release.sha512 else UNPINNED
-        yield download(NAME, version, url.format(version=version), pin)
+        yield download_source(NAME, version, url.format(version=version), pin)
 
 
 def _stand_in_arguments(image: Image, facts: Facts) -> dict[str, str]:
-    """The ABI versions that the plugin of the stand-in exports."""
+    """Return the ABI versions that the plugin of the stand-in exports."""
     net = range(OLDEST_NET, _newest_net(image.version(NAME), facts) + 1)
     tuner = facts.nccl.releases[image.version(nccl.NAME)].tuner
     return {"NET_ABI": " ".join(map(str, net)), "TUNER_ABI": " ".join(map(str, tuner))}
 
 
 def _newest_net(plugin: str, facts: Facts) -> int:
-    """The newest net ABI that this plugin is known to export, or that the newest older one is known to."""
-    known = [
+    """Return the newest net ABI that this plugin is known to export, or that the newest older one is known to."""
+    tested = [
         release.net
         for version, release in facts.plugin.releases.items()
         if release.net and not (versions.at_least(version, plugin) and version != plugin)
     ]
-    return max(known, default=OLDEST_NET)
+    return max(tested, default=OLDEST_NET)
 
 
-AWS_OFI_NCCL = Definition(
+AWS_OFI_NCCL = ComponentDefinition(
     name=NAME,
     axis=Axis(
         NAME,
-        lambda facts: ordered(facts.plugin.releases),
+        lambda facts: sorted_versions(facts.plugin.releases),
         decided_by=efa_installer.NAME,
         implied=lambda facts, chosen: facts.efa.releases[chosen[efa_installer.NAME]].plugin,
     ),

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from rdma_images.components import paths
-from rdma_images.components.definition import Axis, Combination, Definition
+from rdma_images.components.definition import Axis, Combination, ComponentDefinition
 from rdma_images.core import versions
 from rdma_images.core.pipeline import UNWRITTEN, Details, Fabric
 from rdma_images.facts import Facts
@@ -14,7 +14,7 @@ NAME = "base"
 
 @dataclass(frozen=True)
 class BaseDetails(Details):
-    """What a base is."""
+    """A base image."""
 
     distribution: str
     release: str
@@ -31,14 +31,14 @@ class BaseDetails(Details):
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The toolkit's."""
+        """The folders of the toolkit's programs."""
         return self.bin or ()
 
 
 def _known(facts: Facts) -> list[str]:
-    """Near bases side by side: the releases of a distribution, the plain one before the one with CUDA."""
-    known = facts.bases.bases
-    return sorted(known, key=lambda b: (known[b].distribution, versions.key(known[b].release), known[b].cuda or "", b))
+    """Return near bases side by side: the releases of a distribution, the plain one before the one with CUDA."""
+    bases = facts.bases.bases
+    return sorted(bases, key=lambda b: (bases[b].distribution, versions.key(bases[b].release), bases[b].cuda or "", b))
 
 
 def _details(combination: Combination, facts: Facts) -> BaseDetails:
@@ -58,10 +58,10 @@ def _details(combination: Combination, facts: Facts) -> BaseDetails:
     )
 
 
-BASE = Definition(
+BASE = ComponentDefinition(
     name=NAME,
     axis=Axis(NAME, _known),
-    place="foundation",
+    role="foundation",
     tag="",
     details=_details,
     required_for=get_args(Fabric),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rdma_images.components import paths, pytorch
-from rdma_images.components.definition import Axis, Combination, Definition, ordered
+from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
 from rdma_images.core import versions
 from rdma_images.core.pipeline import Details, Requirement
 from rdma_images.facts import Facts
@@ -14,29 +14,29 @@ NAME = "cuda"
 
 @dataclass(frozen=True)
 class CudaDetails(Details):
-    """Where a devel image has the toolkit; None in a runtime image."""
+    """The toolkit's folders in a devel image; None in a runtime image."""
 
     home: str | None = None
     bin: tuple[str, ...] | None = None
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The toolkit's."""
+        """The folders of the toolkit's programs."""
         return self.bin or ()
 
 
-def runtime(version: str, facts: Facts) -> str:
-    """The wheel of the runtime for a CUDA version ("13.0"), its newest patch."""
+def runtime_requirement(version: str, facts: Facts) -> str:
+    """Return the requirement of the runtime's wheel for a CUDA version ("13.0"), its newest patch."""
     return f"{facts.cuda.majors[str(versions.major(version))].runtime}=={version}.*"
 
 
-def library(version: str, facts: Facts) -> str:
-    """The file of that wheel that programs load, below site-packages."""
+def runtime_library(version: str, facts: Facts) -> str:
+    """Return the file of that wheel that programs load, below site-packages."""
     return facts.cuda.majors[str(versions.major(version))].library
 
 
-def toolkit(version: str, facts: Facts) -> tuple[str, ...]:
-    """The wheels of the toolkit for a CUDA version ("13.0"), its newest patch; empty where there are none."""
+def toolkit_requirements(version: str, facts: Facts) -> tuple[str, ...]:
+    """Return the requirements of the toolkit's wheels for a CUDA version ("13.0"), newest patches."""
     return tuple(f"{wheel}=={version}.*" for wheel in facts.cuda.majors[str(versions.major(version))].toolkit)
 
 
@@ -58,17 +58,17 @@ def _requirements(combination: Combination, facts: Facts) -> Iterator[Requiremen
 
 
 def _agrees(planned: str, measured: str) -> bool:
-    """Of CUDA the major may be all that was measured."""
-    wanted, found = planned.split("."), measured.split(".")
-    length = min(len(wanted), len(found))
-    return found[:length] == wanted[:length]
+    """Return whether the versions agree; of CUDA the major may be all that was measured."""
+    planned_parts, measured_parts = planned.split("."), measured.split(".")
+    length = min(len(planned_parts), len(measured_parts))
+    return measured_parts[:length] == planned_parts[:length]
 
 
-CUDA = Definition(
+CUDA = ComponentDefinition(
     name=NAME,
     axis=Axis(
         NAME,
-        lambda facts: ordered(release.cuda for release in facts.torch.releases.values()),
+        lambda facts: sorted_versions(release.cuda for release in facts.torch.releases.values()),
         decided_by=pytorch.NAME,
         implied=lambda facts, chosen: facts.torch.releases[chosen[pytorch.NAME]].cuda,
     ),

@@ -1,4 +1,4 @@
-"""What the code knows about one component: the rest of it loops over these and names none."""
+"""The interface of a component: the rest of the code loops over these and names none."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from rdma_images.facts import Facts
 
 
 class Combination(Protocol):
-    """A target with a version picked for every component; has the properties of the image and "fabric" as well."""
+    """A target with a version for every component; has the properties of the image and "fabric" as well."""
 
     @property
     def fabric(self) -> Fabric:
         """The fabric of the target."""
 
     def __contains__(self, component: str) -> bool:
-        """Whether it has the component, or the property."""
+        """Return whether it has the component, or the property."""
 
     def __getitem__(self, component: str) -> str:
-        """The version of a component, or the value of a property."""
+        """Return the version of a component, or the value of a property."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Brought:
-    """How the version of a component follows that is no axis.
+class BundledVersion:
+    """The version of a component that is no axis.
 
     `version` looks it up from what is chosen on the axes; None where the image does not have the component, or the
     facts do not know its version.
@@ -89,24 +89,24 @@ def _always(_: str, __: Fabric, ___: Facts) -> bool:
     return True
 
 
-def _begins(planned: str, measured: str) -> bool:
-    """Whether the measured version is the planned one, or says more of it: 3.13.5 is a 3.13."""
-    wanted = planned.split(".")
-    return measured.split(".")[: len(wanted)] == wanted
+def _is_prefix(planned: str, measured: str) -> bool:
+    """Return whether the measured version is the planned one, or says more of it: 3.13.5 is a 3.13."""
+    parts = planned.split(".")
+    return measured.split(".")[: len(parts)] == parts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Definition:
-    """One component. It has an axis of its own, or `brought` by another component.
+class ComponentDefinition:
+    """One component. It has an axis of its own, or its version is `bundled` with another component.
 
-    `place` is where tags and tables have it: what a target is about, what an image stands on, and all else.
+    `role` is its position in tags and tables: what a target is about, what an image stands on, and all else.
     """
 
     name: str
     axis: Axis | None = None
     properties: tuple[Axis, ...] = ()  # axes that exist only with this component
-    brought: Brought | None = None
-    place: Literal["foundation", "subject", "part"] = "part"
+    bundled: BundledVersion | None = None
+    role: Literal["foundation", "subject", "part"] = "part"
     tag: str | None = None  # what a tag has before the version; None where tags do not name the component
     shown: bool = True  # in the table of a plan
     is_bumped: bool = False  # whether the matrix keeps up with its newest version
@@ -123,9 +123,9 @@ class Definition:
     has_configure: bool = False  # whether its tarball has a `configure` that states the version
     stand_in_arguments: Callable[[Image, Facts], Mapping[str, str]] = _no_arguments  # build arguments of its stand-in
     is_measured: bool = False  # whether a report must have measured its version, for a tag to name it
-    agrees: Callable[[str, str], bool] = _begins  # whether a planned version is true of the measured one
+    agrees: Callable[[str, str], bool] = _is_prefix  # whether a planned version is true of the measured one
 
 
-def ordered(values: Iterable[str]) -> list[str]:
-    """Versions without doubles, the oldest first."""
+def sorted_versions(values: Iterable[str]) -> list[str]:
+    """Return versions without doubles, the oldest first."""
     return sorted(set(values), key=versions.key)

@@ -1,11 +1,18 @@
-"""AWS's EFA installer, and what it brings: libfabric and rdma-core, and on some bases the plugin."""
+"""AWS's EFA installer, with libfabric and rdma-core, and on some bases the plugin."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rdma_images.components import base, cuda, paths, pytorch
-from rdma_images.components.definition import Axis, Brought, Combination, Definition, Option, ordered
-from rdma_images.components.source import download
+from rdma_images.components.definition import (
+    Axis,
+    BundledVersion,
+    Combination,
+    ComponentDefinition,
+    Option,
+    sorted_versions,
+)
+from rdma_images.components.source import download_source
 from rdma_images.core.pipeline import Details, Fabric, Image, Source
 from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
@@ -16,7 +23,7 @@ PLUGIN_PACKAGE = "libnccl-ofi"
 
 @dataclass(frozen=True)
 class InstallerDetails(Details):
-    """How efa_installer.sh is called, what is left of what it installs, and what it has to find."""
+    """The options of efa_installer.sh, the package that is removed again, and the library that it has to find."""
 
     flags: tuple[Option, ...]
     bin: tuple[str, ...]
@@ -25,30 +32,30 @@ class InstallerDetails(Details):
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """libfabric's and Open MPI's."""
+        """The folders of libfabric's and Open MPI's programs."""
         return self.bin
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """What the installer was called with."""
+        """The options that the installer was called with."""
         return {"flags": " ".join(map(str, self.flags))}
 
 
 def brings_plugin(combination: Combination, facts: Facts) -> bool:
-    """Whether the installer brings the plugin of `combination`, in that version, on its base and platform."""
+    """Return whether the installer brings the plugin of `combination`, in that version, on its base and platform."""
     installer = combination[NAME]
     system = facts.bases.bases[combination[base.NAME]].system
     return facts.efa.releases[installer].plugin == combination[PLUGIN] and any(
-        known.distribution == system and known.platform == combination["platform"] and known.holds(installer)
-        for known in facts.efa.plugin_brought
+        row.distribution == system and row.platform == combination["platform"] and row.holds(installer)
+        for row in facts.efa.plugin_brought
     )
 
 
 def python_packages(combination: Combination, facts: Facts) -> tuple[str, ...]:
-    """CUDA's runtime where no torch brings it: libfabric opens it, and knows no GPU's memory without it."""
+    """Return CUDA's runtime where no torch brings it: libfabric opens it, and knows no GPU's memory without it."""
     if NAME not in combination or cuda.NAME not in combination or pytorch.NAME in combination:
         return ()
-    return (cuda.runtime(combination[cuda.NAME], facts),)
+    return (cuda.runtime_requirement(combination[cuda.NAME], facts),)
 
 
 def _details(combination: Combination, facts: Facts) -> InstallerDetails:
@@ -58,7 +65,7 @@ def _details(combination: Combination, facts: Facts) -> InstallerDetails:
         flags=tuple(Option(known.flag, known.why) for known in facts.efa.flags if known.holds(version)),
         bin=("/opt/amazon/efa/bin", f"{paths.OPEN_MPI}/bin"),
         without=PLUGIN_PACKAGE if replaced else "",
-        cuda_runtime=cuda.library(combination[cuda.NAME], facts) if cuda.NAME in combination else "",
+        cuda_runtime=cuda.runtime_library(combination[cuda.NAME], facts) if cuda.NAME in combination else "",
     )
 
 
@@ -72,10 +79,10 @@ def _sources(image: Image, facts: Facts) -> Iterator[Source]:
     version, where = image.version(NAME), facts.efa.download
     url, checksum = where.url.format(version=version), facts.efa.releases[version].sha256
     if checksum:
-        yield download(NAME, version, url, f"sha256:{checksum}")
+        yield download_source(NAME, version, url, f"sha256:{checksum}")
     else:
         signed = {"signature": where.signature.format(version=version), "key": where.key.format(version=version)}
-        yield download(NAME, version, url, f"openpgp:{where.fingerprint}", signed)
+        yield download_source(NAME, version, url, f"openpgp:{where.fingerprint}", signed)
 
 
 def _libfabric(chosen: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
@@ -88,9 +95,9 @@ def _rdma_core(chosen: Mapping[str, str], _: Fabric, facts: Facts) -> str | None
     return facts.efa.releases[installer].rdma_core if installer else None
 
 
-EFA_INSTALLER = Definition(
+EFA_INSTALLER = ComponentDefinition(
     name=NAME,
-    axis=Axis(NAME, lambda facts: ordered(facts.efa.releases)),
+    axis=Axis(NAME, lambda facts: sorted_versions(facts.efa.releases)),
     tag="efa",
     is_bumped=True,
     details=_details,
@@ -99,5 +106,5 @@ EFA_INSTALLER = Definition(
     sources=_sources,
     source_names=(NAME,),
 )
-LIBFABRIC = Definition(name="libfabric", brought=Brought(NAME, _libfabric))
-RDMA_CORE = Definition(name="rdma-core", brought=Brought(NAME, _rdma_core), shown=False)
+LIBFABRIC = ComponentDefinition(name="libfabric", bundled=BundledVersion(NAME, _libfabric))
+RDMA_CORE = ComponentDefinition(name="rdma-core", bundled=BundledVersion(NAME, _rdma_core), shown=False)

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from rdma_images.components import base
-from rdma_images.components.definition import Brought, Combination, Definition
-from rdma_images.components.source import apt
+from rdma_images.components.definition import BundledVersion, Combination, ComponentDefinition
+from rdma_images.components.source import apt_source
 from rdma_images.core.pipeline import UNPINNED, Details, Fabric, Image, Source
 from rdma_images.facts import Facts
 
@@ -17,7 +17,7 @@ MOUNTED = "/mnt/erdma-apt"  # where a RUN finds the context with the key, and a 
 
 @dataclass(frozen=True)
 class ErdmaDetails(Details):
-    """What is installed from the repository."""
+    """The packages that are installed from the repository."""
 
     packages: tuple[str, ...]
 
@@ -27,9 +27,9 @@ def _details(_: Combination, facts: Facts) -> ErdmaDetails:
 
 
 def _sources(image: Image, facts: Facts) -> Iterator[Source]:
-    """Alibaba's apt repository, and the key that its packages are signed with."""
+    """Yield Alibaba's apt repository, and the key that its packages are signed with."""
     repository, codename = facts.erdma.repository, image.version(NAME)
-    archive = apt(NAME, NAME, repository.url, [f"{codename}/erdma"], "main", KEYRING)
+    archive = apt_source(NAME, NAME, repository.url, [f"{codename}/erdma"], "main", KEYRING)
     # Another key signs another repository: neither is stood in for alone, and both are in one context.
     pair = {"pair": NAME}
     yield replace(archive, extra={**archive.extra, **pair, "over": base.NAME, "stand-in": f"file:{MOUNTED}"})
@@ -48,6 +48,6 @@ def _suite(chosen: Mapping[str, str], fabric: Fabric, facts: Facts) -> str | Non
     return facts.bases.bases[chosen[base.NAME]].codename if fabric == "erdma" else None
 
 
-ERDMA_APT = Definition(
-    name=NAME, brought=Brought(base.NAME, _suite), details=_details, sources=_sources, source_names=(NAME, KEY)
+ERDMA_APT = ComponentDefinition(
+    name=NAME, bundled=BundledVersion(base.NAME, _suite), details=_details, sources=_sources, source_names=(NAME, KEY)
 )

@@ -9,32 +9,32 @@ from rdma_images.facts import Facts
 ALL = "fabric"  # the value of the axis `gpu` that stands for every GPU of the fabric
 
 
-def architecture(capability: str) -> str:
-    """How CUDA's compiler names the real code for a compute capability: "sm_90" for "9.0"."""
+def architecture_of(capability: str) -> str:
+    """Return the name of the real code for a compute capability: "sm_90" for "9.0"."""
     return f"sm_{capability.replace('.', '')}"
 
 
-def capability(architecture: str) -> str:
-    """The compute capability of an architecture: "9.0" for "sm_90"."""
+def capability_of(architecture: str) -> str:
+    """Return the compute capability of an architecture: "9.0" for "sm_90"."""
     number = architecture.removeprefix("sm_")
     return f"{number[:-1]}.{number[-1]}"
 
 
-def known(facts: Facts) -> list[str]:
-    """Every architecture that a GPU of the facts has or that a known compiler can compile for, the oldest first."""
+def known_architectures(facts: Facts) -> list[str]:
+    """Return every architecture that a known GPU has or a known compiler can compile for, the oldest first."""
     capabilities = {gpu.capability for gpu in facts.gpus.gpus.values()}
     compiled = (cap for major in facts.cuda.majors.values() for cap in major.capabilities)
-    return [architecture(cap) for cap in sorted(capabilities.union(compiled), key=versions.key)]
+    return [architecture_of(cap) for cap in sorted(capabilities.union(compiled), key=versions.key)]
 
 
-def compilable(cuda: str, facts: Facts) -> tuple[str, ...]:
-    """The compute capabilities that the compiler of a CUDA version ("13.0") has real code for; empty where unknown."""
+def compiler_capabilities(cuda: str, facts: Facts) -> tuple[str, ...]:
+    """Return the compute capabilities that the compiler of a CUDA version has real code for; empty where unknown."""
     major = facts.cuda.majors.get(str(versions.major(cuda)))
     return major.capabilities if major else ()
 
 
-def of_fabric(fabric: Fabric, facts: Facts) -> tuple[str, ...]:
-    """The compute capabilities of the GPUs that instance types of `fabric` have, the oldest first.
+def fabric_capabilities(fabric: Fabric, facts: Facts) -> tuple[str, ...]:
+    """Return the compute capabilities of the GPUs that instance types of `fabric` have, the oldest first.
 
     Where the vendor does not name the GPU of a type, it may be any known one that is no older than those it names.
     """
@@ -47,30 +47,33 @@ def of_fabric(fabric: Fabric, facts: Facts) -> tuple[str, ...]:
 
 
 def architectures(choice: str, fabric: Fabric, cuda: str, facts: Facts) -> tuple[str, ...]:
-    """What is compiled for `choice`, a value of the axis `gpu`, the oldest first: ("sm_80", "sm_90").
+    """Return what is compiled for `choice`, a value of the axis `gpu`, the oldest first: ("sm_80", "sm_90").
 
     For a fabric, the oldest of its GPUs of each generation: a GPU runs what is compiled for an older one of its own.
     GPUs that this CUDA cannot compile for are left out: it does not run on them either.
     """
     if choice != ALL:
         return (choice,)
-    able = compilable(cuda, facts)
-    return tuple(architecture(cap) for cap in _oldest_of_generations(c for c in of_fabric(fabric, facts) if c in able))
+    supported = compiler_capabilities(cuda, facts)
+    return tuple(
+        architecture_of(cap)
+        for cap in _oldest_of_generations(cap for cap in fabric_capabilities(fabric, facts) if cap in supported)
+    )
 
 
 def runs_on_any(architecture: str, types: Iterable[str], facts: Facts) -> bool:
-    """Whether real code for an architecture runs on the GPUs of any of these instance types.
+    """Return whether real code for an architecture runs on the GPUs of any of these instance types.
 
     Raises RefusedError for a type that facts/instances.yaml does not have.
     """
-    code = capability(architecture)
-    named = (facts.instances.find(name).gpu for name in types)
-    found = [facts.gpus.gpus[gpu].capability for gpu in named if gpu]
-    return any(versions.major(cap) == versions.major(code) and versions.at_least(cap, code) for cap in found)
+    code = capability_of(architecture)
+    gpus = (facts.instances.find(name).gpu for name in types)
+    capabilities = [facts.gpus.gpus[gpu].capability for gpu in gpus if gpu]
+    return any(versions.major(cap) == versions.major(code) and versions.at_least(cap, code) for cap in capabilities)
 
 
-def gencode(architectures: Iterable[str]) -> str:
-    """The compiler's switches: real code for each, and for the newest PTX, which later GPUs compile for themselves."""
+def gencode_options(architectures: Iterable[str]) -> str:
+    """Return the compiler's options: real code for each, and PTX of the newest for later GPUs."""
     numbers = [architecture.removeprefix("sm_") for architecture in architectures]
     real = [f"-gencode=arch=compute_{number},code=sm_{number}" for number in numbers]
     return " ".join([*real, f"-gencode=arch=compute_{numbers[-1]},code=compute_{numbers[-1]}"])

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from rdma_images.components import cuda, pytorch
-from rdma_images.components.definition import Axis, Combination, Definition, ordered
+from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
 from rdma_images.core import versions
 from rdma_images.core.pipeline import Details, Fabric
 from rdma_images.facts import Facts
@@ -27,11 +27,11 @@ def _was_tested(version: str, fabric: Fabric, facts: Facts) -> bool:
     return fabric != "erdma" or version in facts.erdma.working.nccl
 
 
-NCCL = Definition(
+NCCL = ComponentDefinition(
     name=NAME,
     axis=Axis(
         NAME,
-        lambda facts: ordered(facts.nccl.releases),
+        lambda facts: sorted_versions(facts.nccl.releases),
         decided_by=pytorch.NAME,
         implied=lambda facts, chosen: facts.torch.releases[chosen[pytorch.NAME]].nccl,
     ),

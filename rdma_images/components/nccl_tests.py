@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from rdma_images.components import cuda, gpus, paths
-from rdma_images.components.definition import Axis, Combination, Definition, ordered
-from rdma_images.components.source import download
+from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
+from rdma_images.components.source import download_source
 from rdma_images.core.pipeline import UNWRITTEN, Details, Fabric, Image, Source
 from rdma_images.facts import Facts
 from rdma_images.facts.nccl_tests import Backend
@@ -19,7 +19,7 @@ BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class OmittedBackend:
     """A backend of NCCL's GPU-initiated networking that is not compiled, or for some GPUs only."""
 
     backend: Backend
@@ -28,70 +28,74 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class NcclTestsDetails(Details):
-    """What nccl-tests are compiled for and with."""
+    """The GPUs, options and MPI that nccl-tests are compiled for."""
 
     bin: tuple[str, ...]
     architectures: tuple[str, ...]
     gencode: str  # the options for them, as nvcc takes them
-    left_out: tuple[LeftOut, ...] = field(metadata=UNWRITTEN)
+    left_out: tuple[OmittedBackend, ...] = field(metadata=UNWRITTEN)
     mpi: str  # the folder of their MPI
     mpi_packages: str  # the packages of that MPI, and of its headers; empty where the fabric brings it
     mpi_headers: str
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The programs themselves."""
+        """The folders of the programs."""
         return self.bin
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """What they hold code for."""
+        """The architectures of their code."""
         return {"architectures": " ".join(self.architectures)}
 
 
 def _details(combination: Combination, facts: Facts) -> NcclTestsDetails:
     architectures = gpus.architectures(combination[GPU], combination.fabric, combination[cuda.NAME], facts)
-    brought = combination.fabric == "efa"
+    has_mpi = combination.fabric == "efa"
     machine = "aarch64" if combination["platform"] == "linux/arm64" else "x86_64"
     return NcclTestsDetails(
         bin=("/opt/nccl-tests/bin",),
         architectures=architectures,
-        gencode=gpus.gencode(architectures),
+        gencode=gpus.gencode_options(architectures),
         # An image that falls back may run on any network, and its kernels then meet the backend of that one.
-        left_out=tuple(_left_out(architectures, combination.fabric, facts))
+        left_out=tuple(_omitted_backends(architectures, combination.fabric, facts))
         if combination["fallback"] == "refuse"
         else (),
         # Debian's and Ubuntu's place: the list of files of libopenmpi-dev.
-        mpi=paths.OPEN_MPI if brought else f"/usr/lib/{machine}-linux-gnu/openmpi",
-        mpi_packages="" if brought else "openmpi-bin",
-        mpi_headers="" if brought else "libopenmpi-dev",
+        mpi=paths.OPEN_MPI if has_mpi else f"/usr/lib/{machine}-linux-gnu/openmpi",
+        mpi_packages="" if has_mpi else "openmpi-bin",
+        mpi_headers="" if has_mpi else "libopenmpi-dev",
     )
 
 
-def _left_out(architectures: Sequence[str], fabric: Fabric, facts: Facts) -> Iterator[LeftOut]:
-    known = facts.nccl_tests.backends[fabric]
+def _omitted_backends(architectures: Sequence[str], fabric: Fabric, facts: Facts) -> Iterator[OmittedBackend]:
+    backends = facts.nccl_tests.backends[fabric]
     for backend in BACKENDS:
-        if backend not in known.used:
-            yield LeftOut(backend, ())
-        elif types := known.only_on.get(backend):
-            kept = [one for one in architectures if gpus.runs_on_any(one, types, facts)]
-            yield LeftOut(backend, tuple(int(one.removeprefix("sm_")) * 10 for one in kept))
+        if backend not in backends.used:
+            yield OmittedBackend(backend, ())
+        elif types := backends.only_on.get(backend):
+            supported = [architecture for architecture in architectures if gpus.runs_on_any(architecture, types, facts)]
+            yield OmittedBackend(
+                backend, tuple(int(architecture.removeprefix("sm_")) * 10 for architecture in supported)
+            )
 
 
 def _sources(image: Image, _: Facts) -> Iterator[Source]:
     version = image.version(NAME)
-    yield download(NAME, version, URL.format(version=version))
+    yield download_source(NAME, version, URL.format(version=version))
 
 
 def _always(_: Combination, __: Facts) -> bool:
     return True
 
 
-NCCL_TESTS = Definition(
+NCCL_TESTS = ComponentDefinition(
     name=NAME,
-    axis=Axis(NAME, lambda facts: ordered(facts.nccl_tests.releases)),
-    properties=(Axis(GPU, lambda facts: (gpus.ALL, *gpus.known(facts)), default=gpus.ALL, property_of=NAME),),
-    place="subject",
+    axis=Axis(NAME, lambda facts: sorted_versions(facts.nccl_tests.releases)),
+    properties=(
+        Axis(GPU, lambda facts: (gpus.ALL, *gpus.known_architectures(facts)), default=gpus.ALL, property_of=NAME),
+    ),
+    role="subject",
     tag="",
     is_bumped=True,
     details=_details,

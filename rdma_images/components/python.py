@@ -1,18 +1,18 @@
 """Python: the base's own."""
 
 from rdma_images.components import base
-from rdma_images.components.definition import Axis, Definition, ordered
+from rdma_images.components.definition import Axis, ComponentDefinition, sorted_versions
 
 NAME = "python"
-PYTHON = Definition(
+PYTHON = ComponentDefinition(
     name=NAME,
     axis=Axis(
         NAME,
-        lambda facts: ordered(row.python for row in facts.bases.bases.values()),
+        lambda facts: sorted_versions(row.python for row in facts.bases.bases.values()),
         decided_by=base.NAME,
         implied=lambda facts, chosen: facts.bases.bases[chosen[base.NAME]].python,
     ),
-    place="foundation",
+    role="foundation",
     tag="py",
     decides_wheels=True,
     is_measured=True,

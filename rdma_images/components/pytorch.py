@@ -3,15 +3,15 @@
 import re
 from collections.abc import Mapping
 
-from rdma_images.components.definition import Axis, Brought, Definition, ordered
+from rdma_images.components.definition import Axis, BundledVersion, ComponentDefinition, sorted_versions
 from rdma_images.core.pipeline import Fabric
 from rdma_images.facts import Facts
 
 NAME = "pytorch"
-PYTORCH = Definition(
+PYTORCH = ComponentDefinition(
     name=NAME,
-    axis=Axis(NAME, lambda facts: ordered(facts.torch.releases)),
-    place="subject",
+    axis=Axis(NAME, lambda facts: sorted_versions(facts.torch.releases)),
+    role="subject",
     tag="",
     is_bumped=True,
     wheel=re.compile("torch"),
@@ -25,4 +25,4 @@ def _cudnn(chosen: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
     return facts.torch.releases[torch].cudnn if torch else None
 
 
-CUDNN = Definition(name="cudnn", brought=Brought(NAME, _cudnn), shown=False)
+CUDNN = ComponentDefinition(name="cudnn", bundled=BundledVersion(NAME, _cudnn), shown=False)

@@ -1,12 +1,12 @@
-"""Where a component's own bytes come from, before any mirror and any lock."""
+"""The sources of components, before any mirror and any lock."""
 
 from rdma_images.core.pipeline import ARCHIVE_SIGNATURE, UNPINNED, Source
 
 
-def download(
+def download_source(
     name: str, version: str, upstream: str, pin: str = UNPINNED, extra: dict[str, str] | None = None
 ) -> Source:
-    """A file that this machine downloads, verifies and hands to the build; without a pin, the lock has it."""
+    """Return the source of a file to download and verify; without a pin, the lock has it."""
     return Source(
         id=f"{name}-{version}",
         component=name,
@@ -18,8 +18,8 @@ def download(
     )
 
 
-def apt(name: str, role: str, upstream: str, suites: list[str], components: str, keyring: str) -> Source:
-    """An apt archive that a stage installs from; `role` is that of the secrets with which the stage reaches it."""
+def apt_source(name: str, role: str, upstream: str, suites: list[str], components: str, keyring: str) -> Source:
+    """Return the source of an apt archive that a stage installs from; `role` is that of the stage's secrets for it."""
     return Source(
         id=f"{name}-{suites[0].removesuffix('-security')}",
         component=name,

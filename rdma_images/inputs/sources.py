@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rdma_images import components
 from rdma_images.components.base import BaseDetails
-from rdma_images.components.source import apt
+from rdma_images.components.source import apt_source
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import ARCHIVE_SIGNATURE, UNPINNED, Image, Source
 from rdma_images.debian import host_apt
@@ -92,12 +92,12 @@ def _archives(role: str, base: Base) -> Iterator[Source]:
     """The apt archives that a stage on this base installs from; without an address where only the base names it."""
     if base.distribution == "debian":
         main, security = _debian()
-        yield apt("debian", role, main, [base.codename, f"{base.codename}-updates"], "main", host_apt.KEYRING)
+        yield apt_source("debian", role, main, [base.codename, f"{base.codename}-updates"], "main", host_apt.KEYRING)
         if security or not main:
-            yield apt("debian-security", role, security, [f"{base.codename}-security"], "main", host_apt.KEYRING)
+            yield apt_source("debian-security", role, security, [f"{base.codename}-security"], "main", host_apt.KEYRING)
     else:
         suites = [base.codename, f"{base.codename}-updates", f"{base.codename}-security"]
-        yield apt("ubuntu", role, "", suites, "main restricted universe multiverse", UBUNTU_KEYRING)
+        yield apt_source("ubuntu", role, "", suites, "main restricted universe multiverse", UBUNTU_KEYRING)
 
 
 def _debian() -> tuple[str, str]:

@@ -1,1 +1,1 @@
-"""Keeping the project up to date: facts read again, newer rows for the matrix."""
+"""Keep the project up to date: read facts again, propose newer rows for the matrix."""

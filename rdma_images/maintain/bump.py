@@ -1,4 +1,4 @@
-"""The newest rows that pass every rule, proposed as an edit of matrix.yaml that keeps its comments."""
+"""Propose the newest rows that pass every rule, as an edit of matrix.yaml that keeps its comments."""
 
 import difflib
 import re
@@ -28,34 +28,34 @@ class Bump:
     new: str
 
 
-def bumps(current: Matrix, facts: Facts) -> tuple[Bump, ...]:
-    """What could be newer in the default rows, all of a target's changes working together."""
-    found: list[Bump] = []
+def find_bumps(current: Matrix, facts: Facts) -> tuple[Bump, ...]:
+    """Return what could be newer in the default rows, all of a target's changes working together."""
+    wanted: list[Bump] = []
     for name, target in current.targets.items():
-        newest = _newest(name, target, facts)
-        found += [Bump(name, axis, target.default[axis], value) for axis, value in newest.items()]
-    return tuple(found)
+        newest = _newest_row(name, target, facts)
+        wanted += [Bump(name, axis, target.default[axis], value) for axis, value in newest.items()]
+    return tuple(wanted)
 
 
-def edited(text: str, current: Matrix, wanted: tuple[Bump, ...]) -> str:
-    """`text` of matrix.yaml with the changes wherever a target has the old value: default row, values, excludes.
+def edit_matrix(text: str, current: Matrix, wanted: tuple[Bump, ...]) -> str:
+    """Return `text` of matrix.yaml with the changes wherever a target has the old value: default row, values, excludes.
 
     Where the new value is among a target's values already, only the default row changes.
-    Raises RefusedError when the outcome is no matrix any more.
+    Raises RefusedError when the result is no matrix any more.
     """
     lines = text.splitlines(keepends=True)
     for bump in wanted:
         target = current.target(bump.target)
         only_default = bump.new in target.values.get(bump.axis, ())
         old = re.compile(rf"(?<![\w.]){re.escape(bump.old)}(?![\w.])")
-        for place, axis, value in matrix.values_of(target):
-            if (axis, value) == (bump.axis, bump.old) and not (only_default and place[0] != "default"):
-                number = current.line("targets", bump.target, *place) - 1
-                written, hash_, comment = lines[number].partition("#")
-                lines[number] = old.sub(bump.new, written, count=1) + hash_ + comment
-    after = "".join(lines)
-    yaml_file.loads(after, Matrix, "the edited matrix.yaml")
-    return after
+        for key_path, axis, value in matrix.values_of(target):
+            if (axis, value) == (bump.axis, bump.old) and not (only_default and key_path[0] != "default"):
+                number = current.line("targets", bump.target, *key_path) - 1
+                content, hash_, comment = lines[number].partition("#")
+                lines[number] = old.sub(bump.new, content, count=1) + hash_ + comment
+    edited_text = "".join(lines)
+    yaml_file.loads(edited_text, Matrix, "the edited matrix.yaml")
+    return edited_text
 
 
 @dataclass(frozen=True)
@@ -67,45 +67,45 @@ class Proposal:
 
 
 def propose(facts: Facts, path: Path = paths.MATRIX, write: bool = False) -> Proposal:
-    """The edit of the matrix at `path`; made with `write`. Raises RefusedError for a value that the facts lack."""
-    current, before = matrix.load(path), path.read_text(encoding="utf-8")
+    """Return the edit of the matrix at `path`, and make it with `write`. Raises RefusedError for an unknown value."""
+    current, text = matrix.load(path), path.read_text(encoding="utf-8")
     current.check(facts)
-    wanted = bumps(current, facts)
-    after = edited(before, current, wanted)
-    if write and after != before:
-        atomic.write(path, after)
-    lines = before.splitlines(True), after.splitlines(True)
+    wanted = find_bumps(current, facts)
+    edited_text = edit_matrix(text, current, wanted)
+    if write and edited_text != text:
+        atomic.write(path, edited_text)
+    lines = text.splitlines(True), edited_text.splitlines(True)
     diff = "".join(difflib.unified_diff(*lines, path.name, path.name))
     return Proposal(diff, (*_comments(*lines, path.name), *_gaps(wanted, current, facts)))
 
 
-def _comments(before: list[str], after: list[str], name: str) -> Iterator[str]:
-    """The comments beside values that change: they were written about the old ones."""
-    for number, (old, new) in enumerate(zip(before, after, strict=True), 1):
+def _comments(old_lines: list[str], new_lines: list[str], name: str) -> Iterator[str]:
+    """Yield the comments beside values that change: they were written about the old ones."""
+    for number, (old, new) in enumerate(zip(old_lines, new_lines, strict=True), 1):
         if old != new and (comment := new.partition("#")[2].strip()):
             yield f'{name}:{number}: is the comment still true? "{comment}"'
 
 
 def _gaps(wanted: tuple[Bump, ...], current: Matrix, facts: Facts) -> Iterator[str]:
-    """What the facts do not know about the new rows."""
+    """Yield what the facts do not know about the new rows."""
     for name in dict.fromkeys(bump.target for bump in wanted):
         row = {bump.axis: bump.new for bump in wanted if bump.target == name}
         for gap in rules.unknown(candidate(name, current.target(name), facts, row), facts):
             yield f"{name}: not known: {gap}"
 
 
-def _newest(name: str, target: Target, facts: Facts) -> Row:
-    """The changes to the default row of `target` that make it newest; axes in the order of VERSIONED matter most."""
+def _newest_row(name: str, target: Target, facts: Facts) -> Row:
+    """Return the changes to the default row of `target` that make it newest; earlier axes of VERSIONED matter more."""
     chosen = [axis for axis in VERSIONED if axis in target.default]
-    for picked in product(*(_from_newest(axis, target.default[axis], facts) for axis in chosen)):
-        row = dict(zip(chosen, picked, strict=True))
+    for values in product(*(_candidate_values(axis, target.default[axis], facts) for axis in chosen)):
+        row = dict(zip(chosen, values, strict=True))
         if rules.work(candidate(name, target, facts, row), facts):
             return {axis: value for axis, value in row.items() if value != target.default[axis]}
     return {}
 
 
-def _from_newest(axis: str, current: str, facts: Facts) -> Iterator[str]:
-    """The known values of an axis from the newest down to the current one; only that where it is the decider's name."""
+def _candidate_values(axis: str, current: str, facts: Facts) -> Iterator[str]:
+    """Yield the values of an axis from the newest down to the current one; only that where another axis decides."""
     if current == axes.BY_NAME[axis].decided_by:
         yield current
         return

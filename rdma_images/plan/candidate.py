@@ -12,7 +12,7 @@ from rdma_images.plan.matrix import Target
 
 DECIDERS = {axis.name: axis.decided_by for axis in axes.AXES if axis.decided_by}
 # The components that are no axis, and what brings each.
-BROUGHT = {one.name: one.brought for one in components.ALL if one.brought}
+BROUGHT = {one.name: one.bundled for one in components.ALL if one.bundled}
 PROPERTIES = tuple(axis.name for axis in axes.AXES if axis.default)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rdma_images import components
 from rdma_images.components import efa_installer
-from rdma_images.components.cuda import toolkit
+from rdma_images.components.cuda import toolkit_requirements
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image, Plan, Refusal
 from rdma_images.core.step_files import step_file
@@ -88,7 +88,7 @@ def _image(made: Candidate, target: Target, facts: Facts) -> Image:
     there = [one for one in components.ALL if one.name in made]
     parts = made.components
     detailed = {one.name: replace(parts[one.name], details=one.details(made, facts)) for one in there}
-    devel = toolkit(made["cuda"], facts) if made["variant"] == "devel" else ()
+    devel = toolkit_requirements(made["cuda"], facts) if made["variant"] == "devel" else ()
     return Image(
         id=f"{made.target}-{label}",
         target=made.target,
@@ -104,6 +104,6 @@ def _image(made: Candidate, target: Target, facts: Facts) -> Image:
         unknown=rules.unknown(made, facts),
         environment=runtime.environment(made.axes, made.fabric, detailed, facts),
         settings=tuple(runtime.settings(made.fabric, facts)),
-        toolkit=toolkit(made["cuda"], facts) if any(one.is_compiled(made, facts) for one in there) else (),
+        toolkit=toolkit_requirements(made["cuda"], facts) if any(one.is_compiled(made, facts) for one in there) else (),
         template=target.template or made.target,
     )

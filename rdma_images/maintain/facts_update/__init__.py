@@ -48,39 +48,43 @@ def update(
 ) -> Update:
     """Read every release that the facts lack, and again those of the matrix, or with `everything` all that are known.
 
-    `index` is the address of the package index (default: this machine's); `progress` gets a line a release. Raises
-    RdmaImagesError when the index does not answer; a maker's page that does not is a line of the result.
+    Args:
+        index: The address of the package index (default: this machine's).
+        progress: Gets a line for each release.
+
+    Raises:
+        RdmaImagesError: The index does not answer. A maker's page that does not is a line of the result.
     """
-    asked = Index(index or package_index.address(), mirrors.ca_bundle)
+    index_client = Index(index or package_index.address(), mirrors.ca_bundle)
     torches = list(facts.torch.releases) if everything else _of_matrix(matrix, "pytorch")
     pinned = [facts.torch.releases[version].nccl for version in torches]
     nccls = list(facts.nccl.releases) if everything else [*pinned, *_of_matrix(matrix, "nccl")]
-    found: list[Reading] = []
-    for reading in torch.readings(asked, facts, dict.fromkeys(torches)):
+    readings: list[Reading] = []
+    for reading in torch.readings(index_client, facts, dict.fromkeys(torches)):
         progress(f"torch {reading.version}: {_outcome(reading)}")
-        found.append(reading)
-    for reading in nccl.readings(asked, facts, mirrors, dict.fromkeys(nccls)):
+        readings.append(reading)
+    for reading in nccl.readings(index_client, facts, mirrors, dict.fromkeys(nccls)):
         progress(f"NCCL {reading.version}: {_outcome(reading)}")
-        found.append(reading)
-    return Update(tuple(found), tuple(pages.news(facts, mirrors)))
+        readings.append(reading)
+    return Update(tuple(readings), tuple(pages.news(facts, mirrors)))
 
 
-def write(found: Update, folder: Path = paths.FACTS) -> tuple[Reading, ...]:
-    """Add a row for each new version; returns them. What changed is left to a person: a released wheel should not.
+def write(read: Update, folder: Path = paths.FACTS) -> tuple[Reading, ...]:
+    """Add a row for each new version; return them. What changed is left to a person: a released wheel should not.
 
     Raises RefusedError for facts that came in a wheel.
     """
-    if paths.INSTALLED and found.new:
+    if paths.INSTALLED and read.new:
         raise RefusedError(
             f"{folder}: the facts that came with the tool are not changed\n"
             "add the rows to facts/ of your own folder, or update the tool"
         )
-    rows.add(folder, found.new, datetime.now(UTC).date())
-    return found.new
+    rows.add_rows(folder, read.new, datetime.now(UTC).date())
+    return read.new
 
 
 def _of_matrix(matrix: Matrix, axis: str) -> list[str]:
-    """The versions of an axis that matrix.yaml names, each once."""
+    """Return the versions of an axis that matrix.yaml names, each once."""
     named = (row[axis] for target in matrix.targets.values() for row in target.rows() if axis in row)
     return [value for value in dict.fromkeys(named) if value != axes.BY_NAME[axis].decided_by]
 

@@ -1,4 +1,4 @@
-"""Which plugin interfaces a libnccl.so.2 asks for, read from its strings, of which only the first few MB are needed."""
+"""Read which plugin interfaces a libnccl.so.2 asks for, from its strings, of which only the first MB are needed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ LONGEST = 64  # bytes; longer than any such symbol, so that none is cut between 
 DEVICE_CODE = b"\x50\xed\x55\xba"
 
 
-class Remote(io.RawIOBase):
+class RemoteFile(io.RawIOBase):
     """A file on a server that answers range requests, to be read like one on disk."""
 
     def __init__(self, address: str, mirrors: Mirrors) -> None:
-        """Asks for the size. Raises what web.request raises."""
+        """Ask for the size. Raises what web.request raises."""
         super().__init__()
         self._address, self._mirrors, self._place = address, mirrors, 0
         self.fetched = 0  # bytes so far
@@ -68,14 +68,14 @@ class Remote(io.RawIOBase):
         return len(content)
 
 
-def of_wheel(address: str, mirrors: Mirrors) -> dict[str, tuple[int, ...]]:
-    """The interfaces that the libnccl.so.2 in a wheel asks for. Raises RdmaImagesError when it cannot be read."""
+def wheel_interfaces(address: str, mirrors: Mirrors) -> dict[str, tuple[int, ...]]:
+    """Return the interfaces that the libnccl.so.2 in a wheel asks for. Raises RdmaImagesError."""
     try:
         with (
-            zipfile.ZipFile(io.BufferedReader(Remote(address, mirrors), CHUNK)) as wheel,
+            zipfile.ZipFile(io.BufferedReader(RemoteFile(address, mirrors), CHUNK)) as wheel,
             wheel.open(next(name for name in wheel.namelist() if name.endswith(f"/{LIBRARY}"))) as library,
         ):
-            return of_library(library)
+            return library_interfaces(library)
     except StopIteration:
         raise RdmaImagesError(f"{address}: has no {LIBRARY}\nadd its row to facts/nccl.yaml by hand") from None
     except (requests.RequestException, web.StatusError, zipfile.BadZipFile, KeyError) as error:
@@ -84,17 +84,17 @@ def of_wheel(address: str, mirrors: Mirrors) -> dict[str, tuple[int, ...]]:
         ) from None
 
 
-def of_library(library: IO[bytes]) -> dict[str, tuple[int, ...]]:
-    """The versions of each interface ("net", "tuner", …), oldest first; reads no further than the device code."""
-    found: dict[str, set[int]] = {}
+def library_interfaces(library: IO[bytes]) -> dict[str, tuple[int, ...]]:
+    """Return the versions of each interface ("net", "tuner", …), oldest first; read no further than the device code."""
+    versions_by_interface: dict[str, set[int]] = {}
     tail = b""
     while chunk := library.read(CHUNK):
         text = tail + chunk
         for word, version in SYMBOL.findall(text):
-            found.setdefault(word.decode().removesuffix("Plugin").lower(), set()).add(int(version))
-        if found and DEVICE_CODE in text:
+            versions_by_interface.setdefault(word.decode().removesuffix("Plugin").lower(), set()).add(int(version))
+        if versions_by_interface and DEVICE_CODE in text:
             break
         tail = text[-LONGEST:]
-    if "net" not in found:
+    if "net" not in versions_by_interface:
         raise RdmaImagesError(f"{LIBRARY}: names no net plugin interface\nadd its row to facts/nccl.yaml by hand")
-    return {name: tuple(sorted(versions)) for name, versions in found.items()}
+    return {name: tuple(sorted(versions)) for name, versions in versions_by_interface.items()}

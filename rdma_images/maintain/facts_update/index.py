@@ -1,4 +1,4 @@
-"""What the package index can tell of wheels it is not asked to send: releases, files, and pins. uv does the asking."""
+"""Ask the package index, with uv, for what wheels' metadata tells: releases, files, and pins."""
 
 import os
 import re
@@ -34,21 +34,21 @@ class Index:
     ca: Path
 
     def unknown(self, package: str, floor: str, known: Iterable[str], pythons: Iterable[str]) -> list[str]:
-        """The releases of `package` from `floor` on that are not among `known` and that one of `pythons` can run."""
-        found: list[str] = []
+        """Return the releases of `package` from `floor` on, without `known`, that one of `pythons` can run."""
+        releases: list[str] = []
         for python in pythons:
             while True:
-                without = ",".join(f"!={version}" for version in [*known, *found])
+                without = ",".join(f"!={version}" for version in [*known, *releases])
                 pins = self._compile(
                     f"{package}>={floor},{without}", "--no-deps", "--universal", f"--python-version={python}"
                 )
                 if pins is None:
                     break
-                found.append(_pins(pins)[package])
-        return found
+                releases.append(_pins(pins)[package])
+        return releases
 
     def wheels(self, package: str, version: str) -> list[str]:
-        """The addresses of the wheels of a release."""
+        """Return the addresses of the wheels of a release."""
         options = ("--no-deps", "--universal", "--format", "pylock.toml")
         for python in PYTHONS:  # uv leaves out the wheels of older pythons than it is asked for
             if text := self._compile(f"{package}=={version}", *options, f"--python-version={python}"):
@@ -57,9 +57,9 @@ class Index:
         raise RdmaImagesError(f"the package index has no wheels of {package} {version}\nset an index that has them")
 
     def pins(self, requirement: str, platform: Platform, python: str) -> dict[str, str]:
-        """What an installation of `requirement` would bring, by name; metadata decides it, no wheel is sent."""
-        at = ("--python-platform", f"{MACHINES[platform]}-{MANYLINUX}", "--python-version", python)
-        text = self._compile(requirement, *at)
+        """Return what an installation of `requirement` would bring, by name; metadata decides it, no wheel is sent."""
+        options = ("--python-platform", f"{MACHINES[platform]}-{MANYLINUX}", "--python-version", python)
+        text = self._compile(requirement, *options)
         if text is None:
             raise RdmaImagesError(
                 f"the package index has no {requirement} for {platform}, python {python}\nset an index that has it"
@@ -67,7 +67,7 @@ class Index:
         return _pins(text)
 
     def _compile(self, requirement: str, *options: str) -> str | None:
-        """uv's resolution of one requirement; None when there is none. Raises RdmaImagesError for any other trouble."""
+        """Return uv's resolution of one requirement; None when there is none."""
         command = [find_uv_bin(), "pip", "compile", "-", "--quiet", "--no-header", "--no-annotate", "--no-config"]
         command += ["--only-binary", ":all:", "--no-python-downloads", *options]
         command += ["--python", sys.executable]  # spares uv a search for others
@@ -76,34 +76,34 @@ class Index:
         environ |= {"UV_DEFAULT_INDEX": self.address, "SSL_CERT_FILE": str(self.ca)}
         with tempfile.TemporaryDirectory() as folder:  # away from any project's own settings
             try:
-                done = subprocess.run(
+                process = subprocess.run(
                     command, input=requirement, env=environ, cwd=folder, capture_output=True, text=True, timeout=SECONDS
                 )
             except subprocess.TimeoutExpired:
                 raise RdmaImagesError(
                     f"{requirement}: the package index did not answer in {SECONDS} s\ntry again"
                 ) from None
-        if done.returncode == 0:
-            return done.stdout
-        if "was not found in the package registry" in done.stderr:
+        if process.returncode == 0:
+            return process.stdout
+        if "was not found in the package registry" in process.stderr:
             raise RdmaImagesError(f"the package index has no {requirement}\nset an index that has it")
-        if "No solution found" in done.stderr:
+        if "No solution found" in process.stderr:
             return None
-        said = done.stderr.strip().removeprefix("error: ")
-        raise RdmaImagesError(f"{requirement}: {said}\ncheck package-index in mirrors.yaml, and try again")
+        complaint = process.stderr.strip().removeprefix("error: ")
+        raise RdmaImagesError(f"{requirement}: {complaint}\ncheck package-index in mirrors.yaml, and try again")
 
 
 def _pins(text: str) -> dict[str, str]:
-    """Name and version of each line of a requirements file; a marker after them is left out."""
+    """Return name and version of each line of a requirements file; a marker after them is left out."""
     return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.MULTILINE))
 
 
-def file_name(address: str) -> str:
-    """The wheel's file name, from its address."""
+def wheel_file_name(address: str) -> str:
+    """Return the wheel's file name, from its address."""
     return unquote(urlsplit(address).path).rsplit("/", 1)[-1]
 
 
-def pythons(facts: Facts) -> list[str]:
-    """The newest and the oldest python of the bases: a release that neither runs is of no use."""
-    known = versions.newest_first({base.python for base in facts.bases.bases.values()})
-    return [known[0], known[-1]]
+def base_pythons(facts: Facts) -> list[str]:
+    """Return the newest and the oldest python of the bases: a release that neither runs is of no use."""
+    newest_first = versions.newest_first({base.python for base in facts.bases.bases.values()})
+    return [newest_first[0], newest_first[-1]]

@@ -1,4 +1,4 @@
-"""NCCL's releases, read from the package index: the CUDA majors that have a wheel, and the plugin interfaces inside."""
+"""Read NCCL's releases: the CUDA majors that have a wheel, and the plugin interfaces inside."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -8,7 +8,7 @@ from rdma_images.facts import Facts
 from rdma_images.facts.nccl import NcclRelease
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.maintain.facts_update import abi
-from rdma_images.maintain.facts_update.index import MACHINES, Index, file_name, pythons
+from rdma_images.maintain.facts_update.index import MACHINES, Index, base_pythons, wheel_file_name
 from rdma_images.maintain.facts_update.reading import Reading, Value
 
 FILE = "nccl.yaml"
@@ -16,29 +16,29 @@ INTERFACES = ("net", "tuner", "profiler", "gin", "rma", "env")
 
 
 def readings(index: Index, facts: Facts, mirrors: Mirrors, again: Iterable[str]) -> Iterator[Reading]:
-    """Every release that the facts lack, as a whole or for a CUDA major, then the releases to read `again`."""
+    """Yield every release that the facts lack, as a whole or for a CUDA major, then the releases to read `again`."""
     known = facts.nccl.releases
     floor = min(known, key=versions.key)
     majors: dict[str, set[int]] = {version: set(known[version].cuda) for version in again}
     for major in map(int, facts.cuda.majors):
-        have = [version for version, release in known.items() if major in release.cuda]
-        for version in index.unknown(_package(major), floor, have, pythons(facts)):
-            before = known[version].cuda if version in known else ()
-            majors.setdefault(version, set(before)).add(major)
+        known_versions = [version for version, release in known.items() if major in release.cuda]
+        for version in index.unknown(_package(major), floor, known_versions, base_pythons(facts)):
+            earlier = known[version].cuda if version in known else ()
+            majors.setdefault(version, set(earlier)).add(major)
     for version in versions.newest_first(majors):
-        if found := _read(index, mirrors, version, sorted(majors[version])):
-            yield Reading(FILE, version, found, _row(known[version]) if version in known else None)
+        if row := _read(index, mirrors, version, sorted(majors[version])):
+            yield Reading(FILE, version, row, _row(known[version]) if version in known else None)
 
 
 def _read(index: Index, mirrors: Mirrors, version: str, majors: list[int]) -> dict[str, Value]:
-    """The row of a release as its wheels have it; empty for one without a wheel for x86_64.
+    """Return the row of a release as its wheels have it; empty for one without a wheel for x86_64.
 
     Raises RdmaImagesError when the wheels of two majors differ.
     """
-    wheels = {major: wheel for major in majors if (wheel := _wheel(index, major, version))}
+    wheels = {major: wheel for major in majors if (wheel := _wheel_address(index, major, version))}
     if not wheels:
         return {}
-    interfaces = [abi.of_wheel(wheel, mirrors) for wheel in wheels.values()]
+    interfaces = [abi.wheel_interfaces(wheel, mirrors) for wheel in wheels.values()]
     if any(other != interfaces[0] for other in interfaces):
         raise RdmaImagesError(
             f"NCCL {version} has other plugin interfaces in one CUDA major than in another\n"
@@ -49,20 +49,20 @@ def _read(index: Index, mirrors: Mirrors, version: str, majors: list[int]) -> di
 
 
 def _row(release: NcclRelease) -> Mapping[str, Value]:
-    """What the facts say of a release, in the same shape."""
+    """Return what the facts say of a release, in the same shape."""
     row: dict[str, Value] = {"cuda": _words(release.cuda)}
-    return row | {name: _words(has) for name in INTERFACES if (has := getattr(release, name))}
+    return row | {name: _words(numbers) for name in INTERFACES if (numbers := getattr(release, name))}
 
 
 def _package(major: int) -> str:
     return f"nvidia-nccl-cu{major}"
 
 
-def _wheel(index: Index, major: int, version: str) -> str | None:
-    """The address of the wheel for x86_64; None where there is none."""
+def _wheel_address(index: Index, major: int, version: str) -> str | None:
+    """Return the address of the wheel for x86_64; None where there is none."""
     ending = f"{MACHINES['linux/amd64']}.whl"
     wheels = index.wheels(_package(major), version)
-    return next((address for address in wheels if file_name(address).endswith(ending)), None)
+    return next((address for address in wheels if wheel_file_name(address).endswith(ending)), None)
 
 
 def _words(numbers: Iterable[int]) -> tuple[str, ...]:

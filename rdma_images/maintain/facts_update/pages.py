@@ -1,4 +1,4 @@
-"""The makers' own pages: which releases they name that the facts do not have. Read by eye before a row is added."""
+"""Read the makers' own pages: which releases they name that the facts do not have. A person checks them."""
 
 import json
 import re
@@ -40,12 +40,12 @@ class Page:
 
 
 def first_cells(html: str) -> list[str]:
-    """The versions in the first cells of a page's tables."""
+    """Return the versions in the first cells of a page's tables."""
     return _CELL.findall(html)
 
 
 def tag_names(text: str) -> list[str]:
-    """The versions in GitHub's answer to a question for releases or tags; release candidates are left out."""
+    """Return the versions in GitHub's answer to a question for releases or tags, without release candidates."""
     names = (entry.get("tag_name") or entry.get("name", "") for entry in json.loads(text))
     return [match[1] for name in names if (match := re.fullmatch(r"v?(\d+(?:\.\d+)+)(?:-aws)?", name))]
 
@@ -74,13 +74,13 @@ def news(facts: Facts, mirrors: Mirrors) -> list[News]:
 
 def _news(page: Page, facts: Facts, mirrors: Mirrors) -> News:
     try:
-        with web.request("GET", page.address, mirrors, TIMEOUT) as answer:
-            listed = page.releases(answer.text)
+        with web.request("GET", page.address, mirrors, TIMEOUT) as response:
+            listed = page.releases(response.text)
     except (requests.RequestException, web.StatusError, ValueError) as error:
         return News(page.component, page.address, (), f"not read: {web.reason(error, mirrors)}")
     if not listed:
         return News(page.component, page.address, (), "answered, but lists no version in the form that was expected")
-    known = {versions.key(version) for version in page.known(facts)}
-    newest = max(known)
+    known_keys = {versions.key(version) for version in page.known(facts)}
+    newest = max(known_keys)
     newer = {version for version in listed if versions.key(version) > newest}
     return News(page.component, page.address, tuple(versions.newest_first(newer)))

@@ -1,4 +1,4 @@
-"""New rows in facts/*.yaml, written so that everything else in the file, comments too, stays as it was."""
+"""Write new rows in facts/*.yaml, so that everything else in the file, comments too, stays as it was."""
 
 import re
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _VERSION = re.compile(r"  (\d\S*):")
 _TABLE = "releases:"
 
 
-def add(folder: Path, readings: Iterable[Reading], today: date) -> None:
+def add_rows(folder: Path, readings: Iterable[Reading], today: date) -> None:
     """Add each new reading to its file, the newest version first, and date the file's source `today`."""
     for reading in readings:
         path = folder / reading.file
@@ -22,12 +22,12 @@ def add(folder: Path, readings: Iterable[Reading], today: date) -> None:
         atomic.write(path, _dated(_with_row(text, reading), today))
 
 
-def row(version: str, values: dict[str, Value]) -> str:
-    """A row as YAML: its version, then its values in braces, no line much longer than WIDTH."""
+def yaml_row(version: str, values: dict[str, Value]) -> str:
+    """Return a row as YAML: its version, then its values in braces, no line much longer than WIDTH."""
     lines = ["    {"]
     for name, value in [*values.items(), ("source", SOURCE)]:
-        written = value if isinstance(value, str) else f"[{', '.join(value)}]"
-        word = f"{name}: {written}, "
+        text = value if isinstance(value, str) else f"[{', '.join(value)}]"
+        word = f"{name}: {text}, "
         if len(lines[-1]) + len(word) > WIDTH:
             lines.append(" " * 5)
         lines[-1] += word
@@ -36,17 +36,17 @@ def row(version: str, values: dict[str, Value]) -> str:
 
 
 def _with_row(text: str, reading: Reading) -> str:
-    """`text` with the row before the first older version of the table."""
+    """Return `text` with the row before the first older version of the table."""
     lines = text.splitlines(keepends=True)
-    place = lines.index(f"{_TABLE}\n") + 1
-    for number, line in enumerate(lines[place:], start=place):
+    position = lines.index(f"{_TABLE}\n") + 1
+    for number, line in enumerate(lines[position:], start=position):
         match = _VERSION.match(line)
         if match and versions.at_least(reading.version, match[1]):
             break
-        place = number + 1
-    return "".join([*lines[:place], row(reading.version, dict(reading.found)), *lines[place:]])
+        position = number + 1
+    return "".join([*lines[:position], yaml_row(reading.version, dict(reading.found)), *lines[position:]])
 
 
 def _dated(text: str, today: date) -> str:
-    """`text` whose source says that it was read `today`."""
+    """Return `text` whose source says that it was read `today`."""
     return re.sub(rf"(?ms)^(  {SOURCE}:$.*?^    read: )\S+", rf"\g<1>{today}", text, count=1)

@@ -1,4 +1,4 @@
-"""torch's releases, read from the package index: the pins of its wheels, and the pythons that have one."""
+"""Read torch's releases from the package index: the pins of its wheels, and the pythons that have one."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +10,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Platform
 from rdma_images.facts import Facts
 from rdma_images.facts.torch import TorchRelease
-from rdma_images.maintain.facts_update.index import MACHINES, Index, file_name, pythons
+from rdma_images.maintain.facts_update.index import MACHINES, Index, base_pythons, wheel_file_name
 from rdma_images.maintain.facts_update.reading import Reading, Value
 
 FILE = "torch.yaml"
@@ -21,17 +21,17 @@ _CUDNN = re.compile(r"nvidia-cudnn-cu\d+")
 
 
 def readings(index: Index, facts: Facts, again: Iterable[str]) -> Iterator[Reading]:
-    """Every release that the facts do not have, then the releases to read `again`."""
+    """Yield every release that the facts do not have, then the releases to read `again`."""
     known = facts.torch.releases
     floor = min(known, key=versions.key)
-    for version in index.unknown("torch", floor, known, pythons(facts)):
+    for version in index.unknown("torch", floor, known, base_pythons(facts)):
         yield Reading(FILE, version, _read(index, version), None)
     for version in again:
         yield Reading(FILE, version, _read(index, version), _row(known[version]))
 
 
 def _read(index: Index, version: str) -> dict[str, Value]:
-    """The row of a release as the index has it."""
+    """Return the row of a release as the index has it."""
     pythons = _pythons(index.wheels("torch", version), MACHINES["linux/amd64"])
     if not pythons:
         raise RdmaImagesError(
@@ -39,19 +39,19 @@ def _read(index: Index, version: str) -> dict[str, Value]:
         )
     python = USUAL_PYTHON if USUAL_PYTHON in pythons else pythons[0]
     pins = {platform: index.pins(f"torch=={version}", platform, python) for platform in MACHINES}
-    on: list[Platform] = [platform for platform in MACHINES if _pinned(pins[platform], _NCCL)]
+    platforms: list[Platform] = [platform for platform in MACHINES if _pinned(pins[platform], _NCCL)]
     amd64 = pins["linux/amd64"]
     return {
         "cuda": ".".join((_pinned(amd64, _CUDA) or "").split(".")[:2]),
         "cudnn": _pinned(amd64, _CUDNN) or "",
         "nccl": _pinned(amd64, _NCCL) or "",
         "python": tuple(pythons),
-        "nccl-on": tuple(on),
+        "nccl-on": tuple(platforms),
     }
 
 
 def _row(release: TorchRelease) -> Mapping[str, Value]:
-    """What the facts say of a release, in the same shape."""
+    """Return what the facts say of a release, in the same shape."""
     return {
         "cuda": release.cuda,
         "cudnn": release.cudnn,
@@ -62,17 +62,17 @@ def _row(release: TorchRelease) -> Mapping[str, Value]:
 
 
 def _pinned(pins: Mapping[str, str], name: re.Pattern[str]) -> str | None:
-    """The version of the package that `name` matches."""
+    """Return the version of the package that `name` matches."""
     return next((version for package, version in pins.items() if name.fullmatch(package)), None)
 
 
 def _pythons(wheels: Iterable[str], machine: str) -> list[str]:
-    """The pythons that have a wheel for `machine`, oldest first; free-threaded builds are not counted."""
-    found: set[str] = set()
+    """Return the pythons that have a wheel for `machine`, oldest first; free-threaded builds are not counted."""
+    pythons: set[str] = set()
     for wheel in wheels:
-        _, _, _, tags = parse_wheel_filename(file_name(wheel))
+        _, _, _, tags = parse_wheel_filename(wheel_file_name(wheel))
         for tag in tags:
             match = re.fullmatch(r"cp3(\d+)", tag.abi)
             if match and tag.platform.startswith(("linux", "manylinux")) and tag.platform.endswith(machine):
-                found.add(f"3.{match[1]}")
-    return sorted(found, key=versions.key)
+                pythons.add(f"3.{match[1]}")
+    return sorted(pythons, key=versions.key)

@@ -10,10 +10,10 @@ from rdma_images.plan.rules.rule import Reason, rule
 @rule("gpu-compiler", "gpu", "cuda")
 def compiles(candidate: Candidate, facts: Facts) -> Reason | None:
     """The compiler of the image's CUDA has real code for the GPU."""
-    able = gpus.compilable(candidate["cuda"], facts)
-    if candidate["gpu"] == gpus.ALL or not able or gpus.capability(candidate["gpu"]) in able:
+    able = gpus.compiler_capabilities(candidate["cuda"], facts)
+    if candidate["gpu"] == gpus.ALL or not able or gpus.capability_of(candidate["gpu"]) in able:
         return None
-    known = ", ".join(map(gpus.architecture, able))
+    known = ", ".join(map(gpus.architecture_of, able))
     text = f"the compiler of CUDA {versions.major(candidate['cuda'])} compiles for {known}, not for {candidate['gpu']}"
     return Reason(text, facts.cuda.cite(facts.cuda.majors[str(versions.major(candidate["cuda"]))], "capabilities"))
 
@@ -21,9 +21,9 @@ def compiles(candidate: Candidate, facts: Facts) -> Reason | None:
 @rule("gpu-of-fabric", "gpu", "fabric")
 def is_of_fabric(candidate: Candidate, facts: Facts) -> Reason | None:
     """An instance type with the fabric has such a GPU."""
-    there = gpus.of_fabric(candidate.fabric, facts)
-    if candidate["gpu"] == gpus.ALL or gpus.capability(candidate["gpu"]) in there:
+    there = gpus.fabric_capabilities(candidate.fabric, facts)
+    if candidate["gpu"] == gpus.ALL or gpus.capability_of(candidate["gpu"]) in there:
         return None
-    theirs = ", ".join(map(gpus.architecture, there))
+    theirs = ", ".join(map(gpus.architecture_of, there))
     text = f"no instance type with {candidate.fabric} has such a GPU: theirs are {theirs}"
     return Reason(text, "facts/instances.yaml and facts/gpus.yaml")

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rdma_images.components.definition import Axis, Combination, Definition, ordered
-from rdma_images.components.source import download
+from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
+from rdma_images.components.source import download_source
 from rdma_images.core.pipeline import Details, Image, Source
 from rdma_images.facts import Facts
 
@@ -25,12 +25,12 @@ def _details(_: Combination, __: Facts) -> GdrcopyDetails:
 
 def _sources(image: Image, _: Facts) -> Iterator[Source]:
     version = image.version(NAME)
-    yield download(NAME, version, URL.format(version=version))
+    yield download_source(NAME, version, URL.format(version=version))
 
 
-GDRCOPY = Definition(
+GDRCOPY = ComponentDefinition(
     name=NAME,
-    axis=Axis(NAME, lambda facts: ordered(facts.gdrcopy.releases)),
+    axis=Axis(NAME, lambda facts: sorted_versions(facts.gdrcopy.releases)),
     tag="gdr",
     is_bumped=True,
     details=_details,
