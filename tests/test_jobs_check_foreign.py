@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,38 @@ def test_a_skypilot_script_is_read_but_for_what_a_condition_leaves_open(tmp_path
     assert finding.what.startswith("FI_EFA_FORK_SAFE=1")
     line = int(finding.where[0].rpartition(":")[2])
     assert "FI_EFA_FORK_SAFE" in SKYPILOT.splitlines()[line - 1]
+
+
+def test_what_a_condition_may_change_is_not_known(tmp_path: Path) -> None:
+    text = sbatch(
+        "export FI_PROVIDER=tcp OFI_NCCL_PROTOCOL=RDMA",
+        "GPUS=8",
+        'if [ "$MODE" = fast ]; then export FI_PROVIDER=efa; fi',
+        'if [ "$TYPE" = small ]; then',
+        "  GPUS=4",
+        "fi",
+        "srun torchrun --nproc_per_node=$GPUS train.py",
+        options="--nodes=2 --gpus-per-node=4",
+    )
+    assert checked(tmp_path, job_sbatch=text).findings == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#SBATCH -N 2\n" + "A='x' " * 60 + ";\n",
+        "#SBATCH -N 2\nA=" + "$B" * 1000 + "\nB=" + "$A" * 1000 + "\nsrun --container-image=$A\n",
+        "docker run --gpus all x\n" * 2000,
+        "arena submit pytorch --gpus=1\n" * 2000,
+        "\n" * 200_000,
+    ],
+    ids=["quotes", "references", "docker", "arena", "blank"],
+)
+def test_a_long_text_is_read_in_time(tmp_path: Path, text: str) -> None:
+    (tmp_path / "job.yaml").write_text(pods())
+    start = time.monotonic()
+    checked(tmp_path, long_sh=text)
+    assert time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize(

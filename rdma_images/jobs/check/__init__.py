@@ -54,7 +54,7 @@ def check(paths: Sequence[Path]) -> Checked:
         table.read("environment.yaml", Environment),
         table.read("variables.yaml", Variables),
     )
-    findings = _grouped(finding for piece in pieces for finding in rules.check(piece, pieces, tables))
+    findings = _grouped(rules.check(pieces, tables))
     return Checked(opened, tuple(pieces), findings, tuple(templates), tuple(unreadable))
 
 

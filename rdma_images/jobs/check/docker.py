@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from rdma_images.jobs.check import shell
@@ -17,15 +18,18 @@ GPUS = re.compile(r"(?:count=|^)(?P<count>\d+)$")
 
 def pieces(text: str, name: str) -> Iterator[Piece]:
     """Yield a piece for each command line with GPUs or RDMA devices."""
+    if not RUN.search(text):
+        return
     joined = re.sub(r"\\\n", lambda _: "\\ ", text)  # a line that goes on, as one of the same length
     lines = shell.read(text)
+    starts = shell.line_starts(text)
     for match in RUN.finditer(joined):
-        if joined.rfind("\n", 0, match.start()) < joined.rfind("#", 0, match.start()):
+        line = bisect_right(starts, match.start())
+        if "#" in text[starts[line - 1] : match.start()]:
             continue  # in a comment
         options, image = _options(match["rest"].replace("\\ ", " "))
         if not _is_job(options):
             continue
-        line = text.count("\n", 0, match.start()) + 1
         pairs = [value.partition("=") for key in ("--env", "-e") for value in options.get(key, ())]
         networks = [value for key in ("--network", "--net") for value in options.get(key, ())]
         gpus = next((count["count"] for value in options.get("--gpus", ()) if (count := GPUS.search(value))), None)

@@ -20,6 +20,7 @@ HELM = re.compile(
 JINJA = re.compile(r"\{%-?\s*\w")
 DEFINITION = re.compile(r"^kind:\s*[\"']?CustomResourceDefinition\b", re.MULTILINE)
 OPEN_VALUE = re.compile(r"(?<=[\s\[{,:])\$\{\w+\}")  # in YAML's flow form its braces would be a mapping
+CONTENT = re.compile(r"^[ \t]*[^#\s-]", re.MULTILINE)
 DOCUMENT = re.compile(r"^---.*$", re.MULTILINE)
 
 
@@ -54,7 +55,7 @@ def _manifests(text: str, name: str) -> Iterator[Piece]:
     """Yield the pieces of the YAML documents of a text. Definitions of resources are long, deep, and no job."""
     parts = _documents(text)
     definitions = [DEFINITION.search(part) is not None for part in parts]
-    if all(definitions):
+    if any(definitions) and all(definitions[:-1]) and not CONTENT.search(parts[-1]):
         raise TemplateError("definitions of Kubernetes resources, and no job")
     kept = "".join(
         re.sub(r"[^\n]+", "", part) if is_definition else part
@@ -71,16 +72,17 @@ def _manifests(text: str, name: str) -> Iterator[Piece]:
 
 
 def _documents(text: str) -> list[str]:
-    """Return the YAML documents of a text, which together are the text; one without content belongs to the next."""
+    """Return the parts of a text that each have a YAML document, and what is left at its end."""
     starts = [0, *(match.start() for match in DOCUMENT.finditer(text)), len(text)]
     parts = [text[start:end] for start, end in pairwise(starts)]
     joined: list[str] = []
+    empty: list[str] = []
     for part in parts:
-        if joined and not re.search(r"^\s*[^#\s-]", joined[-1], re.MULTILINE):
-            joined[-1] += part
-        else:
-            joined.append(part)
-    return joined
+        empty.append(part)
+        if CONTENT.search(part):
+            joined.append("".join(empty))
+            empty = []
+    return [*joined, "".join(empty)]
 
 
 def _plain_word(match: re.Match[str]) -> str:

@@ -2,14 +2,18 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 
 from rdma_images.jobs.check import shell
 from rdma_images.jobs.check.foreign_job import Piece, Word
 
 ARENA = re.compile(r"\barena\s+submit\s+(?P<what>[a-z]+)")
-DIRECTIVE = re.compile(r"^\s*#SBATCH\s+(?P<option>--?[A-Za-z-]+)(?:[=\s]\s*(?P<value>[^\s#]+))?", re.MULTILINE)
+DIRECTIVE = re.compile(
+    r"^[ \t]*#SBATCH[ \t]+(?P<option>--?[A-Za-z-]+)(?:[= \t][ \t]*(?P<value>[^\s#]+))?", re.MULTILINE
+)
 GRES = re.compile(r"(?:^|,)gpu:(?:[\w.-]+:)?(?P<count>\d+)(?:\(|,|$)")
+LONGEST = 200  # lines of a command
 COUNT = re.compile(r"(?:[\w.-]+:)?(?P<count>\d+)")
 OWN_NODES = re.compile(r"(?<!\S)(?:-N[ =]?|--nodes[= ])\S")
 
@@ -23,13 +27,16 @@ def pieces(text: str, name: str) -> Iterator[Piece]:
     """The pieces of a script."""
     if DIRECTIVE.search(text):
         yield _sbatch(text, name)
-    for match in ARENA.finditer(text):
-        yield _arena(text, match.start(), name)
+    rows = text.split("\n")
+    for number, row in enumerate(rows, 1):
+        for match in ARENA.finditer(row):
+            yield _arena([row[match.start() :], *rows[number : number + LONGEST]], number, name)
 
 
 def _sbatch(text: str, name: str) -> Piece:
+    starts = shell.line_starts(text)
     options = {
-        match["option"]: Word((match["value"] or "").strip("'\""), text.count("\n", 0, match.start("option")) + 1)
+        match["option"]: Word((match["value"] or "").strip("'\""), bisect_right(starts, match.start("option")))
         for match in DIRECTIVE.finditer(text)
     }
     lines = shell.read(text)
@@ -67,11 +74,11 @@ def _gpus(options: Mapping[str, Word]) -> Word | None:
     return None
 
 
-def _arena(text: str, start: int, name: str) -> Piece:
-    line = text.count("\n", 0, start) + 1
+def _arena(rows: Sequence[str], line: int, name: str) -> Piece:
+    """The piece of a command line that begins the rows, the first of which is in `line`."""
     flags: dict[str, list[Word]] = {}
     key = ""
-    for word in _words(text[start:], line):
+    for word in _words(rows, line):
         if word.text.startswith("--"):
             key, equals, value = word.text[2:].partition("=")
             flags.setdefault(key, [])
@@ -106,9 +113,9 @@ def _arena(text: str, start: int, name: str) -> Piece:
     )
 
 
-def _words(text: str, line: int) -> Iterator[Word]:
+def _words(rows: Sequence[str], line: int) -> Iterator[Word]:
     """The words of a command line that may go on over several lines, each with the line that it stands in."""
-    for offset, row in enumerate(text.split("\n")):
+    for offset, row in enumerate(rows):
         goes_on = row.rstrip().endswith("\\")
         try:
             parts = shlex.split(row.rstrip().rstrip("\\"), comments=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from rdma_images.jobs.check.foreign_job import Word
 
-VALUE = r"'[^']*'|\"[^\"]*\"|[^\s;]*"
-PAIR = re.compile(rf"(?<![\w$]){r'(?P<name>[A-Z][A-Z0-9_]*)'}=(?P<value>{VALUE})")
+VALUE = r"'[^']*'|\"[^\"]*\"|(?:[^\s;'\"][^\s;]*)?"
+PAIR = re.compile(rf"(?<![\w$])(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>{VALUE})")
 EXPORT = re.compile(r"\s*(?:export|declare\s+-x)\s+(?P<pairs>.+)")
 UNSET = re.compile(r"\s*unset\s+(?P<names>[A-Z0-9_\s]+)$")
 BEFORE_COMMAND = re.compile(rf"\s*(?P<pairs>(?:[A-Z][A-Z0-9_]*=(?:{VALUE})\s+)+)[a-z./$]")
@@ -20,6 +20,9 @@ IMAGE = re.compile(rf"--container-image[= ]\s*(?P<image>{VALUE})")
 CONTAINER_ENV = re.compile(r"--container-env[= ](?P<names>[A-Z0-9_,]+)")
 RANKS = re.compile(r"--nproc[-_]per[-_]node[= ](?P<value>\"?[\w${}:-]+)")
 NODES = re.compile(r"--nnodes[= ](?P<value>\"?[\w${}:-]+)")
+ENDED = re.compile(r"(?:^|[\s;])(?:fi|esac)\s*;?\s*$")
+ASSIGNED = re.compile(r"(?<![\w$-])(?P<name>[A-Za-z_]\w*)=")
+LONGEST = 4096  # characters of a word whose variables are put in place
 COMMENT = re.compile(r"(?:^|\s)#.*")
 # A condition that only says which rank or node does something: what it guards happens in every run of the job.
 ABOUT_RANKS = re.compile(r"RANK|PROCID|NODEID|hostname|head|master", re.IGNORECASE)
@@ -27,7 +30,7 @@ ABOUT_RANKS = re.compile(r"RANK|PROCID|NODEID|hostname|head|master", re.IGNORECA
 
 @dataclass(frozen=True)
 class Lines:
-    """What was read. A variable that some condition may leave out is not among them, nor is an unset one."""
+    """What was read. A variable that some condition may set or leave out is not among them, nor is an unset one."""
 
     variables: Mapping[str, Word]
     images: tuple[Word, ...]
@@ -43,8 +46,12 @@ def read(text: str, first: int = 1) -> Lines:
     images: dict[str, Word] = {}
     ranks: dict[str, Word] = {}
     nodes: dict[str, Word] = {}
+    uncertain: set[str] = set()  # what some condition sets
     container_env = None
-    for number, line in _unconditional(text, first):
+    for number, line, is_certain in _lines(text, first):
+        if not is_certain:
+            uncertain |= {match["name"] for match in ASSIGNED.finditer(line)}
+            continue
         for name, value in _set_by(line):
             variables[name] = Word(value, number)
         if match := UNSET.match(line):
@@ -54,10 +61,11 @@ def read(text: str, first: int = 1) -> Lines:
             plain[match["name"]] = match["value"].strip("'\"")
         for pattern, words, group in ((IMAGE, images, "image"), (RANKS, ranks, "value"), (NODES, nodes, "value")):
             for match in pattern.finditer(line):
-                word = resolved(match[group].strip("'\""), plain)
+                word = resolved(match[group].strip("'\""), {k: plain[k] for k in plain.keys() - uncertain})
                 words.setdefault(word, Word(word, number))
         if match := CONTAINER_ENV.search(line):
             container_env = Word(match["names"], number)
+    variables = {name: word for name, word in variables.items() if name not in uncertain}
     return Lines(variables, tuple(images.values()), container_env, _only(ranks), _only(nodes))
 
 
@@ -69,8 +77,14 @@ def resolved(text: str, values: Mapping[str, str]) -> str:
         return match[0] if known is None or "$(" in known or "`" in known else known
 
     for _ in range(3):  # a value may name another variable
-        text = REFERENCE.sub(value, text)
-    return text
+        if len(text) < LONGEST:
+            text = REFERENCE.sub(value, text)
+    return text[:LONGEST]
+
+
+def line_starts(text: str) -> list[int]:
+    """Return where each line of a text begins; `bisect` finds the line of a position in it, from 1."""
+    return [0, *(match.end() for match in re.finditer("\n", text))]
 
 
 def block_start(line: int, text: str) -> int:
@@ -96,20 +110,19 @@ def _set_by(line: str) -> Iterator[tuple[str, str]]:
                 yield name, value
 
 
-def _unconditional(text: str, first: int) -> Iterator[tuple[int, str]]:
-    """Yield the lines that every run of the script executes on some node, without comments, each with its number."""
+def _lines(text: str, first: int) -> Iterator[tuple[int, str, bool]]:
+    """Yield each line without comments, its number, and whether every run of the script executes it on some node."""
     conditions: list[bool] = []  # of each `if` and `case` around a line: whether it is only about ranks
     for number, line in enumerate(text.split("\n"), first):
         line = "" if line.lstrip().startswith("#") else COMMENT.sub("", line)
-        words = line.split()
-        start = words[0] if words else ""
-        if start == "if" and words[-1] in ("fi", "fi;"):
-            continue
-        if start in ("if", "case"):
-            conditions.append(start == "if" and ABOUT_RANKS.search(line) is not None)
+        words = line.split(maxsplit=1)
+        start = words[0].rstrip(";") if words else ""
+        is_certain = not conditions or conditions[-1]  # what is within a condition has that one, too
+        if start in ("if", "case") and not ENDED.search(line):
+            conditions.append(is_certain and start == "if" and ABOUT_RANKS.search(line) is not None)
         elif start == "elif" and conditions:
             conditions[-1] = conditions[-1] and ABOUT_RANKS.search(line) is not None
-        elif start.rstrip(";") in ("fi", "esac") and conditions:
+        elif start in ("fi", "esac") and conditions:
             conditions.pop()
-        elif all(conditions):
-            yield number, line
+        else:
+            yield number, line, is_certain and start not in ("if", "case")

@@ -4,6 +4,7 @@ A rule says nothing where it cannot know: of an instance type without facts, of 
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Fabric
@@ -15,33 +16,55 @@ from rdma_images.jobs.check.rules.rule import EFA, ERDMA, Known, Rule, Tables
 
 __all__ = ["RULES", "Rule", "Tables", "check"]
 
+RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
 RULES: tuple[Rule, ...] = tuple(
     found for module in (counts, variables, running) for found in vars(module).values() if isinstance(found, Rule)
 )
 
 
-def check(piece: Piece, pieces: Sequence[Piece], tables: Tables) -> Iterator[Finding]:
-    """Yield what is wrong with one of the pieces, in the order of the rules.
+def check(pieces: Sequence[Piece], tables: Tables) -> Iterator[Finding]:
+    """Yield what is wrong with the pieces of jobs, in their order and that of the rules."""
+    runtimes = {
+        piece.settings["name"].text
+        for piece in pieces
+        if "name" in piece.settings and piece.what.startswith(RUNTIMES) and _asks_for_adapters(piece)
+    }
+    images = {piece.image.text for piece in pieces if piece.image}
+    versions = {image: measured.versions(image) for image in images}
+    files: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        files.setdefault(piece.file, []).append(piece)
+    for beside in files.values():
+        shared = _shared(beside, tables)
+        for piece in beside:
+            runtime = piece.settings.get("runtime")
+            known = replace(
+                shared,
+                node=_node(piece, tables),
+                fabric=_fabric(piece, tables) or shared.fabric,
+                versions=versions[piece.image.text] if piece.image else {},
+                runtime_adapters=runtime is not None and runtime.text in runtimes,
+            )
+            for rule in RULES:
+                for word, what, fix, *severity in rule.check(piece, known):
+                    where = (f"{piece.file}:{word.line}",)
+                    yield Finding(rule.id, severity[0] if severity else rule.severity, where, what, fix, rule.source)
 
-    A piece that does not show its fabric, a launcher for example, has that of the others in its file.
-    """
-    beside = [piece, *(other for other in pieces if other.file == piece.file)]
-    fabric = next((fabric for other in beside if (fabric := _fabric(other, tables))), None)
-    mounts = (other.settings["mounts"].text.split(":") for other in beside if "mounts" in other.settings)
-    known = Known(
+
+def _shared(pieces: Sequence[Piece], tables: Tables) -> Known:
+    """Return what the pieces of a file tell of each other: one that does not show its fabric has that of the others."""
+    fabrics = [_fabric(piece, tables) for piece in pieces]
+    mounts = (piece.settings["mounts"].text.split(":") for piece in pieces if "mounts" in piece.settings)
+    return Known(
         tables,
-        _node(piece, tables),
-        fabric,
-        versions=measured.versions(piece.image.text) if piece.image else {},
-        uses_fabric=any(_asks_for_adapters(other) or _fabric_of_variables(other) for other in beside),
-        runtime_adapters=any(_asks_for_adapters(other) for other in pieces if _is_runtime_of(other, piece)),
-        accelerated=any(other.gpus or other.kind != "kubernetes" or _fabric(other, tables) for other in beside),
-        mounts=tuple(mount for paths in mounts for mount in paths),
+        node=None,
+        fabric=next((fabric for fabric in fabrics if fabric), None),
+        versions={},
+        uses_fabric=any(_asks_for_adapters(piece) or _fabric_of_variables(piece) for piece in pieces),
+        runtime_adapters=False,
+        accelerated=any(fabrics) or any(piece.gpus or piece.kind != "kubernetes" for piece in pieces),
+        mounts=tuple(dict.fromkeys(mount for paths in mounts for mount in paths)),
     )
-    for rule in RULES:
-        for word, what, fix, *severity in rule.check(piece, known):
-            where = (f"{piece.file}:{word.line}",)
-            yield Finding(rule.id, severity[0] if severity else rule.severity, where, what, fix, rule.source)
 
 
 def _node(piece: Piece, tables: Tables) -> InstanceType | None:
@@ -59,13 +82,6 @@ def _fabric(piece: Piece, tables: Tables) -> Fabric | None:
     if piece.kind == "arena" or ERDMA in piece.limits or ERDMA in piece.requests:
         return "erdma"
     return _fabric_of_variables(piece)
-
-
-def _is_runtime_of(other: Piece, piece: Piece) -> bool:
-    """Whether a TrainJob names the runtime."""
-    name, wanted = other.settings.get("name"), piece.settings.get("runtime")
-    is_runtime = other.what.startswith(("TrainingRuntime", "ClusterTrainingRuntime"))
-    return is_runtime and name is not None and wanted is not None and name.text == wanted.text
 
 
 def _asks_for_adapters(piece: Piece) -> bool:
