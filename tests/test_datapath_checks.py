@@ -10,7 +10,7 @@ import pytest
 from rdma_images import datapath
 from rdma_images.core.errors import RefusedError
 from rdma_images.datapath import accelerator, exchange, exchanges, files, limits, mpi, steps, survey
-from rdma_images.datapath.checks import Subject, failed, passed, skipped
+from rdma_images.datapath.checks import CheckSubject, failed, passed, skipped
 from rdma_images.datapath.disk import Disk
 from rdma_images.datapath.guest import Answer, GuestError
 from rdma_images.datapath.kit import Kit
@@ -53,9 +53,9 @@ def test_a_survey_is_read_back() -> None:
     found = survey.parse(WHOLE)
     assert found.loaded == "/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1"
     assert found.drivers == ("efa", "rxe")
-    assert found.own("su")
-    assert not found.own("rping")
-    assert not found.own("mpirun")
+    assert found.is_of_image("su")
+    assert not found.is_of_image("rping")
+    assert not found.is_of_image("mpirun")
 
 
 def test_the_image_user_decides_who_runs_programs() -> None:
@@ -198,7 +198,7 @@ def test_an_exchange_is_repeated_once_where_a_guest_was_stopped(monkeypatch: pyt
         assert exchange.perform(lab(), exchanges.RC).outcome == outcome
 
 
-def step(subject: Subject) -> Any:
+def step(subject: CheckSubject) -> Any:
     return dict(steps.EXCHANGES)[subject]
 
 
@@ -226,7 +226,7 @@ def test_without_a_device_nothing_is_exchanged(monkeypatch: pytest.MonkeyPatch) 
     broken = failed(files.DEVICE, "no device")
     monkeypatch.setattr(steps, "FILES", ((files.DEVICE, lambda _: broken),))
     said: list[str] = []
-    checks = list(steps.run(lab(), "efa", said.append))
+    checks = list(steps.run_steps(lab(), "efa", said.append))
     assert [check.outcome for check in checks] == ["failed", *["skipped"] * (len(steps.EXCHANGES) + 2)]
     assert checks[1].reason == "no device to try it on: see datapath.device"
     assert said == [f"datapath: {files.DEVICE.title}: failed"]
@@ -234,22 +234,22 @@ def test_without_a_device_nothing_is_exchanged(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_lost_guest_fails_its_own_check_and_skips_what_was_not_reached() -> None:
     done = [passed(files.LIBIBVERBS, "x")]
-    checks = steps.lost(done, GuestError("guest 192.168.111.1 ended by itself"), "efa")
+    checks = steps.after_lost_guest(done, GuestError("guest 192.168.111.1 ended by itself"), "efa")
     assert [check.id for check in checks if check.outcome == "failed"] == ["datapath.guests"]
     assert len({check.id for check in checks}) == len(checks)
 
 
 def test_every_report_says_what_it_cannot_prove() -> None:
-    checks = steps.nothing("no emulator", "erdma")
+    checks = steps.all_skipped("no emulator", "erdma")
     assert {check.outcome for check in checks} == {"skipped"}
-    assert [check.id for check in limits.beyond("erdma")] == ["datapath.erdma-provider", "datapath.gpudirect"]
-    assert [check.id for check in limits.beyond("efa")] == ["datapath.efa-srd", "datapath.gpudirect"]
-    assert len(limits.beyond(None)) == 3
+    assert [check.id for check in limits.hardware_checks("erdma")] == ["datapath.erdma-provider", "datapath.gpudirect"]
+    assert [check.id for check in limits.hardware_checks("efa")] == ["datapath.efa-srd", "datapath.gpudirect"]
+    assert len(limits.hardware_checks(None)) == 3
 
 
 def test_the_verdict_claims_what_passed_and_nothing_else() -> None:
     subject = exchanges.RC.subject
-    good = datapath.verdict([passed(subject, "10 messages"), *limits.beyond("efa")])
+    good = datapath.verdict([passed(subject, "10 messages"), *limits.hardware_checks("efa")])
     assert "sent and received over RC" in good
     assert "Not validated: messages travel over EFA's SRD" in good
     bad = datapath.verdict([failed(subject, "x"), skipped(files.MEMLOCK, "no su")])
@@ -291,7 +291,7 @@ def test_an_accelerator_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyP
 
 
 def test_one_image_can_always_be_validated() -> None:
-    assert datapath.at_once() >= 1
+    assert datapath.parallel_capacity() >= 1
 
 
 def test_what_an_image_insists_on_is_not_asked_of_machines_that_cannot_have_it() -> None:

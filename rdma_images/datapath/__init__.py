@@ -24,64 +24,70 @@ CONSOLE = "datapath-console.log"
 def run(
     ref: str, engine: Engine, image: Image | None = None, progress: Progress | None = None, folder: Path | None = None
 ) -> tuple[Check, ...]:
-    """The checks of the datapath tier for the image `ref` of `engine`.
+    """Return the checks of the datapath tier for the image `ref` of `engine`.
 
-    Where one failed, the consoles of both machines are kept as datapath-console.log in `folder`: the image's own under
-    build/images unless given. Where such machines cannot be had here, every check is skipped with the reason.
-    Raises RdmaImagesError where the engine does not have the image or cannot read it out.
+    Args:
+        folder: Where the consoles of both machines are written as datapath-console.log if a check fails: by default the
+            image's own folder under build/images.
+
+    Returns:
+        The checks; all skipped, with the reason, where this machine cannot run such machines.
+
+    Raises:
+        RdmaImagesError: The engine does not have the image or cannot read it out.
     """
     from rdma_images.datapath import export  # docker-py takes 0.2 s, which who shows a report should not wait for
 
     progress = progress or silent
     folder = folder or (paths.image_folder(image.id) if image else paths.BUILD)
-    ready = _ready(progress)
-    if isinstance(ready, str):
-        return steps.nothing(ready, image.fabric if image else None)
+    kit_or_reason = _prepare_kit(progress)
+    if isinstance(kit_or_reason, str):
+        return steps.all_skipped(kit_or_reason, image.fabric if image else None)
     progress(f"datapath: reading {ref} out of the engine")
-    with export.of_image(ref, engine, ready) as files:
-        return check(files, ready, image.fabric if image else files.fabric, folder, progress)
+    with export.image_disk(ref, engine, kit_or_reason) as files:
+        return check(files, kit_or_reason, image.fabric if image else files.fabric, folder, progress)
 
 
 def check(
-    files: Disk, parts: Kit, fabric: Fabric | None, folder: Path, progress: Progress = silent
+    files: Disk, guest_kit: Kit, fabric: Fabric | None, folder: Path, progress: Progress = silent
 ) -> tuple[Check, ...]:
-    """The checks of the datapath tier for a disk; if one fails, the consoles of both machines are kept in `folder`."""
+    """Return the checks for a disk; if one fails, write the consoles of both machines into `folder`."""
     if files.architecture != "amd64":
-        return steps.nothing(f"the image is for {files.architecture}, and the emulated machines are amd64", fabric)
-    machine = Machine(parts.qemu, parts.kernel, parts.initramfs, accelerator.choose(parts))
+        return steps.all_skipped(f"the image is for {files.architecture}, and the emulated machines are amd64", fabric)
+    machine = Machine(guest_kit.qemu, guest_kit.kernel, guest_kit.initramfs, accelerator.choose(guest_kit))
     progress(f"datapath: starting two machines ({machine.accelerator})")
     (folder / CONSOLE).unlink(missing_ok=True)
     try:
-        return _between(machine, files, fabric, folder, progress)
+        return _check_between(machine, files, fabric, folder, progress)
     except NoGuestError as error:
-        return steps.nothing(f"the emulator does not run here: {error}", fabric)
+        return steps.all_skipped(f"the emulator does not run here: {error}", fabric)
 
 
-def _between(
+def _check_between(
     machine: Machine, files: Disk, fabric: Fabric | None, folder: Path, progress: Progress
 ) -> tuple[Check, ...]:
-    """The checks between two machines with these files. Raises NoGuestError where no machine can run."""
+    """Return the checks between two machines with these files. Raises NoGuestError where no machine can run."""
     checks: list[Check] = []
     with lab.guests(machine, files) as pair:
         try:
-            checks.extend(steps.run(lab.lab(pair, files), fabric, progress))
+            checks.extend(steps.run_steps(lab.lab(pair, files), fabric, progress))
         except GuestError as error:
-            checks = list(steps.lost(checks, error, fabric))
+            checks = list(steps.after_lost_guest(checks, error, fabric))
         if any(check.outcome == "failed" for check in checks):
             atomic.write(folder / CONSOLE, _consoles(pair))
     return tuple(checks)
 
 
-def at_once() -> int:
-    """How many images this machine can validate at once: each needs memory for two machines, and one core for both."""
+def parallel_capacity() -> int:
+    """Return how many images this machine can validate at once: each needs memory for two machines, and a core."""
     available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    each = 2 * (MEMORY + 128) * 1024  # KiB; QEMU itself takes up to 128 MiB beside the guest's memory
-    memory = int(available[1]) // each if available else 1
+    per_image = 2 * (MEMORY + 128) * 1024  # KiB; QEMU itself takes up to 128 MiB beside the guest's memory
+    memory = int(available[1]) // per_image if available else 1
     return max(1, min(os.cpu_count() or 1, memory))
 
 
-def _ready(progress: Progress) -> Kit | str:
-    """What guests are started with, or why none can run on this machine."""
+def _prepare_kit(progress: Progress) -> Kit | str:
+    """Return what guests are started with, or the reason why none can run on this machine."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return f"the emulator is for Linux on x86_64, and this is {platform.system()} on {platform.machine()}"
     try:
@@ -91,5 +97,5 @@ def _ready(progress: Progress) -> Kit | str:
 
 
 def _consoles(pair: tuple[Guest, Guest]) -> str:
-    """What both machines said, one after the other."""
+    """Return what both machines printed, one after the other."""
     return "\n".join(f"== {guest.address} ==\n{guest.console()}" for guest in pair)

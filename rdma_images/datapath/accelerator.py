@@ -1,4 +1,4 @@
-"""Whether guests run on KVM or are emulated. This starts one to know: a /dev/kvm that opens may still not work."""
+"""Choose whether guests run on KVM or are emulated. It starts one to know: a /dev/kvm that opens may not work."""
 
 import json
 import os
@@ -19,9 +19,9 @@ PROBE_SECONDS = 10.0  # with KVM a guest starts and ends in 2 s; a KVM that cann
 
 
 def choose(kit: Kit) -> Accelerator:
-    """The fastest way to run guests that works here. Raises RefusedError for a VARIABLE that is neither.
+    """Return the fastest way to run guests that works here. Raises RefusedError for a VARIABLE that is neither.
 
-    What was found out is kept beside the kit until the host's next boot.
+    The result of a trial is cached beside the kit until the host's next boot.
     """
     chosen = os.environ.get(VARIABLE)
     for name in get_args(Accelerator):
@@ -31,27 +31,27 @@ def choose(kit: Kit) -> Accelerator:
         raise RefusedError(f"{VARIABLE} is {chosen!r}\nset it to kvm or tcg, or leave it out")
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "tcg"
-    remembered = kit.initramfs.parent / "kvm.json"
+    cache_file = kit.initramfs.parent / "kvm.json"
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     try:
-        known = json.loads(remembered.read_text())
+        probe = json.loads(cache_file.read_text())
     except (FileNotFoundError, ValueError):
-        known = {}
-    if known.get("boot") != boot:
-        known = {"boot": boot, "works": _starts(kit)}
-        atomic.write(remembered, json.dumps(known))
-    return "kvm" if known["works"] else "tcg"
+        probe = {}
+    if probe.get("boot") != boot:
+        probe = {"boot": boot, "works": _starts(kit)}
+        atomic.write(cache_file, json.dumps(probe))
+    return "kvm" if probe["works"] else "tcg"
 
 
 def _starts(kit: Kit) -> bool:
-    """A guest on KVM reaches its first process, which ends it."""
+    """Return whether a guest on KVM reaches its first process, which ends it."""
     command = [*kit.qemu, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-m", "256"]
     command += ["-machine", "q35,accel=kvm", "-cpu", "host", "-append", "quiet panic=-1"]
     command += ["-kernel", str(kit.kernel), "-initrd", str(kit.initramfs)]
     command += ["-serial", "stdio"]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECONDS)
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECONDS)
     except subprocess.TimeoutExpired:
         return False
     # A kernel that panics ends the machine with the same status, but says so.
-    return done.returncode == 0 and b"panic" not in done.stdout
+    return process.returncode == 0 and b"panic" not in process.stdout

@@ -1,4 +1,4 @@
-"""The checks of this tier as the report takes them."""
+"""Make the checks of this tier in the report's form."""
 
 from dataclasses import dataclass, replace
 
@@ -6,7 +6,7 @@ from rdma_images.core.pipeline import Check
 
 
 @dataclass(frozen=True)
-class Subject:
+class CheckSubject:
     """What a check is about, whatever its outcome."""
 
     id: str  # without the tier: "rc-pingpong"
@@ -16,22 +16,22 @@ class Subject:
     source: str = ""
 
 
-def passed(subject: Subject, found: str) -> Check:
-    """The check passed, and this shows it."""
-    return replace(_not_tried(subject), outcome="passed", found=found)
+def passed(subject: CheckSubject, found: str) -> Check:
+    """Return a passed check with what shows it."""
+    return replace(_untried(subject), outcome="passed", found=found)
 
 
-def failed(subject: Subject, found: str) -> Check:
-    """The check failed: what was found instead."""
-    return replace(_not_tried(subject), outcome="failed", found=found, fix=subject.fix)
+def failed(subject: CheckSubject, found: str) -> Check:
+    """Return a failed check with what was found instead."""
+    return replace(_untried(subject), outcome="failed", found=found, fix=subject.fix)
 
 
-def skipped(subject: Subject, reason: str) -> Check:
-    """The check was skipped, and why."""
-    return replace(_not_tried(subject), reason=reason)
+def skipped(subject: CheckSubject, reason: str) -> Check:
+    """Return a skipped check with the reason."""
+    return replace(_untried(subject), reason=reason)
 
 
-def _not_tried(subject: Subject) -> Check:
+def _untried(subject: CheckSubject) -> Check:
     return Check(
         id=f"datapath.{subject.id}",
         title=subject.title,

@@ -1,4 +1,4 @@
-"""An image's files as a read-only disk: an unlinked file, which the kernel deletes when the last process closes it."""
+"""Write an image's files as a read-only disk: an unlinked file, which the kernel deletes at its last close."""
 
 import contextlib
 import os
@@ -14,32 +14,32 @@ from rdma_images.core.paths import state_folder
 from rdma_images.core.pipeline import Fabric
 
 # What a container runtime gives programs where an image says nothing of it. Open MPI's daemons hang without a HOME.
-GIVEN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/"}
+DEFAULT_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/"}
 
 
 @dataclass(frozen=True)
 class Disk:
-    """An image as a guest gets it: an open, read-only file descriptor of its files, and how its programs are run."""
+    """An image for a guest: an open, read-only file descriptor of its files, and how its programs are run."""
 
     descriptor: int
-    environment: dict[str, str] = field(default_factory=lambda: dict(GIVEN))
+    environment: dict[str, str] = field(default_factory=lambda: dict(DEFAULT_ENVIRONMENT))
     user: str = "0"  # as an image's configuration has it: "name", "uid", "name:group", "uid:gid"
     architecture: str = "amd64"
     fabric: Fabric | None = None  # as the image says itself
 
 
 @contextlib.contextmanager
-def of_folder(folder: Path, mkfs: Sequence[str]) -> Iterator[Disk]:
-    """The disk of a root filesystem that lies in a folder."""
-    descriptor = write(mkfs, folder)
+def folder_disk(folder: Path, mkfs: Sequence[str]) -> Iterator[Disk]:
+    """Yield the disk of a root filesystem in a folder."""
+    descriptor = write_disk(mkfs, folder)
     try:
         yield Disk(descriptor)
     finally:
         os.close(descriptor)
 
 
-def write(mkfs: Sequence[str], source: Path | IO[bytes]) -> int:
-    """An open, read-only file descriptor of an EROFS filesystem with the files of a folder or of a tar stream.
+def write_disk(mkfs: Sequence[str], source: Path | IO[bytes]) -> int:
+    """Return an open, read-only file descriptor of an EROFS filesystem with the files of a folder or a tar stream.
 
     `mkfs` starts the command line of mkfs.erofs. Raises RdmaImagesError with its own words when it fails.
     """
@@ -51,13 +51,13 @@ def write(mkfs: Sequence[str], source: Path | IO[bytes]) -> int:
             command, stream = [*mkfs, "--quiet", name, str(source)], None
         else:
             command, stream = [*mkfs, "--quiet", "--tar=f", name], source
-        done = subprocess.run(
+        process = subprocess.run(
             command, stdin=stream or subprocess.DEVNULL, capture_output=True, text=True, pass_fds=(file.fileno(),)
         )
-        if done.returncode:
-            said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        if process.returncode:
+            complaint = (process.stderr.strip().splitlines() or ["nothing"])[-1]
             raise RdmaImagesError(
-                f"the disk of the image's files could not be made: mkfs.erofs reports {said!r}\n"
+                f"the disk of the image's files could not be made: mkfs.erofs reports {complaint!r}\n"
                 "check the free space in the state folder"
             )
         # Opened anew: guests get no descriptor that could be written through.

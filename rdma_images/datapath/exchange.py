@@ -1,11 +1,11 @@
-"""One exchange between the two guests: a server, a client, and what shows that the data went over RDMA."""
+"""Run one exchange between the two guests: a server, a client, and what shows that the data went over RDMA."""
 
 import re
 from dataclasses import dataclass
 from typing import Literal
 
 from rdma_images.core.pipeline import Check
-from rdma_images.datapath.checks import Subject, failed, passed
+from rdma_images.datapath.checks import CheckSubject, failed, passed
 from rdma_images.datapath.guest import Answer, Guest
 from rdma_images.datapath.lab import ADDRESSES, Lab
 
@@ -31,7 +31,7 @@ class Exchange:
     `server` runs in the first guest; `client` in the second, once the first listens; "{server}" is its address.
     """
 
-    subject: Subject  # its `expected` says what is exchanged
+    subject: CheckSubject  # its `expected` says what is exchanged
     tool: str
     server: str
     client: str
@@ -51,24 +51,24 @@ def perform(lab: Lab, exchange: Exchange) -> Check:
         fault = _attempt(lab, exchange)
     if fault:
         return failed(exchange.subject, fault)
-    origin = "the image's" if lab.survey.own(exchange.tool) else "an outside"
+    origin = "the image's" if lab.survey.is_of_image(exchange.tool) else "an outside"
     return passed(exchange.subject, f"{exchange.subject.expected}, with {origin} {exchange.tool}")
 
 
 def _attempt(lab: Lab, exchange: Exchange) -> str:
-    """Why the exchange failed, in one line; empty where it passed."""
-    before = packets(lab.server)
-    served, asked = _both(lab, exchange)
-    return _fault(exchange, served, asked, packets(lab.server) - before)
+    """Run the exchange and return why it failed, in one line; empty where it passed."""
+    packets_before = packets(lab.server)
+    server, client = _run_both_sides(lab, exchange)
+    return _fault(exchange, server, client, packets(lab.server) - packets_before)
 
 
 def packets(guest: Guest) -> int:
-    """How many packets the guest's adapter has sent and received since it was added."""
+    """Return how many packets the guest's adapter has sent and received since it was added."""
     return sum(int(line) for line in guest.run(COUNTERS, 5).output.split())
 
 
-def _both(lab: Lab, exchange: Exchange) -> tuple[Answer, Answer | None]:
-    """How server and client ended; the client is None where the server never listened."""
+def _run_both_sides(lab: Lab, exchange: Exchange) -> tuple[Answer, Answer | None]:
+    """Return how server and client ended; the client is None where the server never listened."""
     kind, port = exchange.listens
     server = lab.server.start(lab.session.script(exchange.server), exchange.seconds)
     listening = LISTENING[kind].format(port=port)
@@ -82,11 +82,11 @@ def _both(lab: Lab, exchange: Exchange) -> tuple[Answer, Answer | None]:
 
 
 def _fault(exchange: Exchange, server: Answer, client: Answer | None, moved: int) -> str:
-    """Why the exchange failed, in one line; empty where it passed."""
+    """Return why the exchange failed, in one line; empty where it passed."""
     ends = {side: answer for side, answer in (("server", server), ("client", client)) if answer}
     for side, answer in ends.items():
-        if wrong := WRONG_DATA.search(answer.output):
-            return f"the {side} received other data than was sent: {wrong[0]!r}"
+        if match := WRONG_DATA.search(answer.output):
+            return f"the {side} received other data than was sent: {match[0]!r}"
     # Where both failed, either can have failed because the other did.
     if failures := [f"the {side} {_ended(answer)}" for side, answer in ends.items() if answer.status]:
         return "; ".join(failures)
@@ -100,8 +100,8 @@ def _fault(exchange: Exchange, server: Answer, client: Answer | None, moved: int
 
 
 def _ended(answer: Answer) -> str:
-    """How a program ended and the last it said, on one line; also what it said of lost packets, before that."""
-    how = "was stopped at its time limit" if answer.status == 137 else f"ended with status {answer.status}"
+    """Return how a program ended and its last lines, on one line; also what it printed of lost packets before."""
+    end = "was stopped at its time limit" if answer.status == 137 else f"ended with status {answer.status}"
     lines = [line.strip() for line in answer.output.splitlines() if line.strip()]
-    telling = dict.fromkeys((*filter(LOST.search, lines), *lines[-2:]))
-    return f"{how}: {' / '.join(telling) or 'it said nothing'}"
+    relevant = dict.fromkeys((*filter(LOST.search, lines), *lines[-2:]))
+    return f"{end}: {' / '.join(relevant) or 'it said nothing'}"

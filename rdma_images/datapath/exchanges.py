@@ -1,6 +1,6 @@
-"""Which exchanges validate an image's data path. Each is small: the emulated wire moves some megabytes a second."""
+"""The exchanges that validate an image's data path. Each is small: the emulated wire moves some MB a second."""
 
-from rdma_images.datapath.checks import Subject
+from rdma_images.datapath.checks import CheckSubject
 from rdma_images.datapath.exchange import Exchange
 
 # More than the default limit of 64 KiB for locked memory, and many packets of the largest MTU.
@@ -14,7 +14,7 @@ _LIBFABRIC = "FI_UNIVERSE_SIZE=16 fi_pingpong -I 10 -S 1024 -c"
 _RDMA_CORE = "https://github.com/linux-rdma/rdma-core"
 
 RC = Exchange(
-    Subject(
+    CheckSubject(
         id="rc-pingpong",
         title="Two hosts exchange messages over a reliable connection of libibverbs",
         expected="10 messages of 131,072 bytes each way, data checked",
@@ -27,7 +27,7 @@ RC = Exchange(
     listens=("tcp", 18515),
 )
 RDMA_CM = Exchange(
-    Subject(
+    CheckSubject(
         id="rdma-cm",
         title="Two hosts connect through librdmacm, and read and write each other's memory",
         expected="10 RDMA reads and writes of 1,000 bytes, data checked",
@@ -40,7 +40,7 @@ RDMA_CM = Exchange(
     listens=("cm", 7174),
 )
 WRITE = Exchange(
-    Subject(
+    CheckSubject(
         id="perftest",
         title="perftest writes to another host's memory",
         expected="20 RDMA writes of 4,096 bytes",
@@ -55,11 +55,11 @@ WRITE = Exchange(
 
 
 def _libfabric(name: str, title: str, provider: str, endpoint: str, fix: str) -> Exchange:
-    """libfabric's own pingpong over one provider and one kind of endpoint."""
+    """Return libfabric's own pingpong over one provider and one kind of endpoint."""
     command = f"{_LIBFABRIC} -p '{provider}' -e {endpoint}"
-    said = f"10 messages of 1,024 bytes each way over {provider}, data checked"
+    expected = f"10 messages of 1,024 bytes each way over {provider}, data checked"
     return Exchange(
-        Subject(name, title, said, fix, source="https://ofiwg.github.io/libfabric/"),
+        CheckSubject(name, title, expected, fix, source="https://ofiwg.github.io/libfabric/"),
         tool="fi_pingpong",
         server=command,
         client=f"{command} {{server}}",

@@ -23,7 +23,7 @@ from rdma_images.datapath.kit import Kit
 from rdma_images.engine import Engine, docker_command
 
 # What guests never open, and what nearly all of an image of five gigabytes is: Python's packages and CUDA.
-LEFT_OUT = ("*/site-packages", "*/dist-packages", "./usr/local/cuda*", "./usr/share/doc")
+EXCLUDED = ("*/site-packages", "*/dist-packages", "./usr/local/cuda*", "./usr/share/doc")
 
 # What the loader preloads into every program, which no option of it forbids; and a name of that length under which no
 # image can have a file, as /dev is the engine's.
@@ -32,12 +32,12 @@ MEMORY = 256 * 1024 * 1024  # bytes for the tar
 
 
 @contextlib.contextmanager
-def of_image(ref: str, engine: Engine, kit: Kit) -> Iterator[disk.Disk]:
-    """The disk of an image. Raises RdmaImagesError where the engine does not have it or cannot read it out."""
+def image_disk(ref: str, engine: Engine, kit: Kit) -> Iterator[disk.Disk]:
+    """Yield the disk of an image. Raises RdmaImagesError where the engine does not have it or cannot read it out."""
     client = engines.client(engine)
     try:
-        about = client.images.get(ref).attrs
-        with _reader(client, ref, about["Config"], kit) as container:
+        attributes = client.images.get(ref).attrs
+        with _reader(client, ref, attributes["Config"], kit) as container:
             descriptor = _read(container, engine, kit)
     except ImageNotFound:
         raise RdmaImagesError(f"the engine has no image {ref}\nbuild or pull it first") from None
@@ -46,14 +46,14 @@ def of_image(ref: str, engine: Engine, kit: Kit) -> Iterator[disk.Disk]:
     finally:
         client.close()
     try:
-        yield _disk(descriptor, about)
+        yield _disk(descriptor, attributes)
     finally:
         os.close(descriptor)
 
 
 @contextlib.contextmanager
 def _reader(client: DockerClient, ref: str, configuration: dict[str, Any], kit: Kit) -> Iterator[Container]:
-    """A container of the image, not started, whose only program is a tar that it was given.
+    """Yield a container of the image, not started, whose only program is a tar that it was given.
 
     Nothing of the image gets a say in what that does: its environment is taken out, names of users are not looked up
     (which would load what /etc/nsswitch.conf names), and the loader knows no libraries but those in the folder that it
@@ -61,9 +61,9 @@ def _reader(client: DockerClient, ref: str, configuration: dict[str, Any], kit: 
     """
     inside = f".datapath-{secrets.token_hex(8)}"
     program = [f"/{inside}/{kit.tar[0].name}", "--inhibit-cache", "--library-path", f"/{inside}"]
-    left_out = [f"--exclude={pattern}" for pattern in (f"./{inside}", *LEFT_OUT)]
+    excludes = [f"--exclude={pattern}" for pattern in (f"./{inside}", *EXCLUDED)]
     # What the engine itself mounts in a container (/proc, /dev, /etc/hosts) is not the image's; its volumes are.
-    options = ["--create", "--file=-", "--directory=/", "--one-file-system", "--numeric-owner", *left_out]
+    options = ["--create", "--file=-", "--directory=/", "--one-file-system", "--numeric-owner", *excludes]
     volumes = [f".{os.path.normpath(volume)}" for volume in sorted(configuration.get("Volumes") or ())]
     container = client.containers.create(
         ref,
@@ -81,7 +81,7 @@ def _reader(client: DockerClient, ref: str, configuration: dict[str, Any], kit: 
         log_config=LogConfig(type="none"),
     )
     try:
-        container.put_archive("/", _carried(kit, inside))
+        container.put_archive("/", _tar_program(kit, inside))
         yield container
     finally:
         with contextlib.suppress(APIError):  # it is removing itself, or has
@@ -89,15 +89,15 @@ def _reader(client: DockerClient, ref: str, configuration: dict[str, Any], kit: 
 
 
 def _environment(configuration: dict[str, Any]) -> list[tuple[str, str]]:
-    """The environment that an image gives its programs, as names and values."""
+    """Return the environment that an image gives its programs, as names and values."""
     pairs = (entry.partition("=") for entry in configuration.get("Env") or ())
     return [(name, value) for name, _, value in pairs]
 
 
-def _carried(kit: Kit, folder: str) -> bytes:
-    """A tar of the tar program, its loader and its libraries in `folder`, as the engine takes it."""
-    carried = io.BytesIO()
-    with tarfile.open(fileobj=carried, mode="w") as archive:
+def _tar_program(kit: Kit, folder: str) -> bytes:
+    """Return a tar of the tar program, its loader and its libraries in `folder`, as the engine takes it."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path in kit.tar:
             content = path.read_bytes()
             entry = tarfile.TarInfo(f"{folder}/{path.name}")
@@ -106,11 +106,11 @@ def _carried(kit: Kit, folder: str) -> bytes:
                 content = without_preloading(content)
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
-    return carried.getvalue()
+    return buffer.getvalue()
 
 
 def without_preloading(loader: bytes) -> bytes:
-    """A loader that preloads no library whatever /etc/ld.so.preload says. Raises RdmaImagesError for an unknown one."""
+    """Return a loader that preloads no library. Raises RdmaImagesError for a loader of another form."""
     if loader.count(PRELOADED[0]) != 1:
         raise RdmaImagesError(
             "the loader of this Debian preloads libraries in a way that is not known here\n"
@@ -127,25 +127,25 @@ def _read(container: Container, engine: Engine, kit: Kit) -> int:
         )
         with reading:
             assert reading.stdout is not None
-            descriptor = disk.write(kit.mkfs, reading.stdout)
+            descriptor = disk.write_disk(kit.mkfs, reading.stdout)
         if reading.returncode:
             os.close(descriptor)
             errors.seek(0)
-            said = errors.read().decode(errors="replace").strip()
+            complaint = errors.read().decode(errors="replace").strip()
             raise RdmaImagesError(
-                f"the image's files cannot be read: {said or 'docker start failed'}\nlook at the engine's log"
+                f"the image's files cannot be read: {complaint or 'docker start failed'}\nlook at the engine's log"
             )
     return descriptor
 
 
-def _disk(descriptor: int, about: dict[str, Any]) -> disk.Disk:
-    """The disk with what the image says of how its programs are run."""
-    configuration = about["Config"]
+def _disk(descriptor: int, attributes: dict[str, Any]) -> disk.Disk:
+    """Return the disk with the image's settings for its programs."""
+    configuration = attributes["Config"]
     fabric = (configuration.get("Labels") or {}).get(f"{LABEL_PREFIX}.fabric")
     return disk.Disk(
         descriptor,
-        environment=disk.GIVEN | dict(_environment(configuration)),
+        environment=disk.DEFAULT_ENVIRONMENT | dict(_environment(configuration)),
         user=configuration.get("User") or "0",
-        architecture=about["Architecture"],
+        architecture=attributes["Architecture"],
         fabric=fabric if fabric in get_args(Fabric) else None,
     )

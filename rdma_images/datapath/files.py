@@ -1,39 +1,39 @@
-"""Checks before any exchange: which libraries programs of the image load, and how much memory they may lock."""
+"""Check, before any exchange, which libraries programs of the image load and how much memory they may lock."""
 
 import re
 import shlex
 from collections.abc import Iterable
 
 from rdma_images.core.pipeline import Check
-from rdma_images.datapath.checks import Subject, failed, passed, skipped
+from rdma_images.datapath.checks import CheckSubject, failed, passed, skipped
 from rdma_images.datapath.guest import Answer
 from rdma_images.datapath.lab import Lab, limit
 from rdma_images.datapath.survey import OUTSIDE, Survey
 
 _DOCUMENT = "https://github.com/linux-rdma/rdma-core/blob/master/Documentation/versioning.md"
 
-LIBIBVERBS = Subject(
+LIBIBVERBS = CheckSubject(
     "libibverbs",
     "Programs get the one libibverbs of the image",
     "one libibverbs.so.1",
     "remove the copies that did not come with the image's rdma-core",
     _DOCUMENT,
 )
-PROVIDERS = Subject(
+PROVIDERS = CheckSubject(
     "providers",
     "Every provider that libibverbs is configured with loads into it",
     "the library of every driver in /etc/libibverbs.d, under the name that libibverbs looks for",
     "install libibverbs and its providers from one rdma-core",
     _DOCUMENT,
 )
-MEMLOCK = Subject(
+MEMLOCK = CheckSubject(
     "memlock",
     "A login of the image's user may lock memory without limit",
     "unlimited",
     "set memlock to unlimited in /etc/security/limits.d, or remove the line there that limits it",
     "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html",
 )
-DEVICE = Subject(
+DEVICE = CheckSubject(
     "device",
     "libibverbs opens the RDMA adapter and finds its port active",
     "PORT_ACTIVE",
@@ -43,84 +43,86 @@ DEVICE = Subject(
 
 
 def libibverbs(lab: Lab) -> Check:
-    """Programs are linked to the only libibverbs that there is."""
-    found = lab.survey
-    if not found.loaded:
-        copies = ", ".join(found.copies) or "none"
+    """Check that programs are linked to the only libibverbs of the image."""
+    survey = lab.survey
+    if not survey.loaded:
+        copies = ", ".join(survey.copies) or "none"
         return failed(LIBIBVERBS, f"a program that needs libibverbs.so.1 gets none; copies in the image: {copies}")
-    others = [path for path, digest in found.copies.items() if digest != found.copies.get(found.loaded)]
+    others = [path for path, digest in survey.copies.items() if digest != survey.copies.get(survey.loaded)]
     if others:
-        return failed(LIBIBVERBS, f"{found.loaded} is loaded, and beside it is another: {', '.join(sorted(others))}")
-    return passed(LIBIBVERBS, found.loaded)
+        return failed(LIBIBVERBS, f"{survey.loaded} is loaded, and beside it is another: {', '.join(sorted(others))}")
+    return passed(LIBIBVERBS, survey.loaded)
 
 
 def providers(lab: Lab) -> Check:
-    """Each configured provider is loaded by the image's own loader, all its symbols bound."""
-    found = lab.survey
-    if not found.loaded:
+    """Check that the image's own loader loads each configured provider, all its symbols bound."""
+    survey = lab.survey
+    if not survey.loaded:
         return skipped(PROVIDERS, "there is no libibverbs to load them")
-    if not found.drivers:
+    if not survey.drivers:
         return failed(PROVIDERS, "/etc/libibverbs.d names no driver, so libibverbs finds no device")
     # libibverbs looks in its own folder, and then for the bare name: the folder is where an rdma-core has them.
-    patterns = [pattern for pattern in found.patterns if pattern.startswith("/")] or list(found.patterns)
+    patterns = [pattern for pattern in survey.patterns if pattern.startswith("/")] or list(survey.patterns)
     if not patterns:
-        return failed(PROVIDERS, f"{found.loaded} has no provider names in it: it is no libibverbs of rdma-core")
-    names = {driver: patterns[0].replace("%s", driver) for driver in found.drivers}
-    complaints = {driver: _misnamed(driver, found) for driver, path in names.items() if path not in found.providers}
-    there = {driver: path for driver, path in names.items() if driver not in complaints}
-    if _complaint(lab, there.values()):  # one by one only where that is worth the time
-        complaints |= {driver: said for driver, path in there.items() if (said := _complaint(lab, [path]))}
+        return failed(PROVIDERS, f"{survey.loaded} has no provider names in it: it is no libibverbs of rdma-core")
+    names = {driver: patterns[0].replace("%s", driver) for driver in survey.drivers}
+    complaints = {driver: _misnamed(driver, survey) for driver, path in names.items() if path not in survey.providers}
+    present = {driver: path for driver, path in names.items() if driver not in complaints}
+    if _complaint(lab, present.values()):  # one by one only where that is worth the time
+        complaints |= {driver: complaint for driver, path in present.items() if (complaint := _complaint(lab, [path]))}
     where = patterns[0].replace("%s", "*")
     if complaints:
-        broken = "; ".join(f"{', '.join(drivers)}: {said}" for said, drivers in _by_value(complaints).items())
+        broken = "; ".join(
+            f"{', '.join(drivers)}: {complaint}" for complaint, drivers in _keys_by_value(complaints).items()
+        )
         return failed(PROVIDERS, f"of {where}, {broken}")
     return passed(PROVIDERS, f"{len(names)} as {where}: {', '.join(sorted(names))}")
 
 
-def _misnamed(driver: str, found: Survey) -> str:
-    """What the image has instead of a provider of the name that libibverbs looks for."""
-    suffixes = {path.rpartition("-")[2] for path in found.providers if f"/lib{driver}-" in path}
+def _misnamed(driver: str, survey: Survey) -> str:
+    """Return what the image has instead of a provider of the name that libibverbs looks for."""
+    suffixes = {path.rpartition("-")[2] for path in survey.providers if f"/lib{driver}-" in path}
     return f"there only as -{', -'.join(sorted(suffixes))}, for another libibverbs" if suffixes else "missing"
 
 
-def _by_value(pairs: dict[str, str]) -> dict[str, list[str]]:
-    """The keys of each value, sorted."""
+def _keys_by_value(pairs: dict[str, str]) -> dict[str, list[str]]:
+    """Return the keys of each value, sorted."""
     return {value: sorted(key for key in pairs if pairs[key] == value) for value in pairs.values()}
 
 
 def memlock(lab: Lab) -> Check:
-    """What a login of the image's user may lock. Everything else in this lab runs under that limit, too."""
+    """Check what a login of the image's user may lock. Everything else in this lab runs under that limit, too."""
     if lab.login is None:
         return skipped(MEMLOCK, "the image has no su, so no user can log in")
-    found = limit(lab.login)
-    if found is None:
+    allowed = limit(lab.login)
+    if allowed is None:
         return failed(MEMLOCK, f"a login of {lab.survey.user[0]} said {_one_line(lab.login)}")
-    return passed(MEMLOCK, found) if found == "unlimited" else failed(MEMLOCK, f"{found} KiB")
+    return passed(MEMLOCK, allowed) if allowed == "unlimited" else failed(MEMLOCK, f"{allowed} KiB")
 
 
 def device(lab: Lab) -> Check:
-    """ibv_devinfo shows the adapter's port active."""
+    """Check that ibv_devinfo shows the adapter's port active."""
     answer = lab.run("exec ibv_devinfo -d rxe0", 20)
     state = re.search(r"state:\s+(\w+)", answer.output)
     if answer.status == 0 and state and state[1] == "PORT_ACTIVE":
         return passed(DEVICE, state[1])
     # libibverbs warns of every provider that it cannot load; this adapter's is the one that matters.
-    about = [line for line in answer.output.splitlines() if "rxe" in line]
-    said = _one_line(Answer(answer.status, "\n".join(about) or answer.output))
-    return failed(DEVICE, state[1] if state else f"ibv_devinfo said {said}")
+    relevant = [line for line in answer.output.splitlines() if "rxe" in line]
+    printed = _one_line(Answer(answer.status, "\n".join(relevant) or answer.output))
+    return failed(DEVICE, state[1] if state else f"ibv_devinfo said {printed}")
 
 
 def _complaint(lab: Lab, libraries: Iterable[str]) -> str:
-    """What the image's loader says against loading these into a program of libibverbs; empty where it loads them."""
+    """Return the loader's complaint about loading these into a program of libibverbs; empty where it loads them."""
     preload = ":".join(libraries)
     answer = lab.run(f"LD_BIND_NOW=1 LD_PRELOAD={shlex.quote(preload)} exec {OUTSIDE}/ibv_devinfo -l", 30)
-    if said := re.search(r"cannot be preloaded \((.*)\)", answer.output):
-        return said[1]
+    if match := re.search(r"cannot be preloaded \((.*)\)", answer.output):
+        return match[1]
     # What cannot be ignored, a missing symbol or version, ends the program before it begins.
     return _one_line(answer) if answer.status else ""
 
 
 def _one_line(answer: Answer) -> str:
-    """What a program said, on one line."""
+    """Return what a program printed, on one line."""
     lines = [line.strip() for line in answer.output.splitlines() if line.strip()]
     return " / ".join(lines)[:300] or f"nothing, and ended with status {answer.status}"

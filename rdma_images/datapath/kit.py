@@ -1,4 +1,4 @@
-"""All that guests are started with, from Debian's archive: made once, kept in the state folder."""
+"""Prepare all that guests are started with, from Debian's archive, once for a state folder."""
 
 import hashlib
 import re
@@ -38,7 +38,7 @@ class Kit:
 
 
 def prepare(progress: Progress) -> Kit:
-    """The kit, downloaded and made where it is not there. Raises RdmaImagesError where the archive does not answer."""
+    """Return the kit, downloaded and made where it is missing. Raises RdmaImagesError for a silent archive."""
     folder = state_folder() / "datapath"
     with locking.hold("datapath-kit", "preparing the emulator", progress):
         if not unpacked.fetched(folder / "programs"):
@@ -59,7 +59,7 @@ def prepare(progress: Progress) -> Kit:
 
 
 def _boot(folder: Path, programs: Path, tools: Path, progress: Progress) -> Path:
-    """The folder with vmlinuz and initramfs. It is named by all they are made of but the kernel's version."""
+    """Return the folder with vmlinuz and initramfs, named by all they are made of but the kernel's version."""
     parts = [
         unpacked.fetched(programs),
         unpacked.fetched(tools),
@@ -72,38 +72,38 @@ def _boot(folder: Path, programs: Path, tools: Path, progress: Progress) -> Path
     if boot.exists():
         return boot
     kernel = _kernel(folder, progress)
-    beside = folder / f".{boot.name}.new"
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir()
-    shutil.copyfile(next(kernel.glob("boot/vmlinuz-*")), beside / "vmlinuz")
-    (beside / "initramfs").write_bytes(_initramfs(kernel, programs, tools))
-    beside.rename(boot)
+    incomplete = folder / f".{boot.name}.new"
+    shutil.rmtree(incomplete, ignore_errors=True)
+    incomplete.mkdir()
+    shutil.copyfile(next(kernel.glob("boot/vmlinuz-*")), incomplete / "vmlinuz")
+    (incomplete / "initramfs").write_bytes(_initramfs(kernel, programs, tools))
+    incomplete.rename(boot)
     shutil.rmtree(kernel)  # 200 MB of which 20 were wanted
     return boot
 
 
 def _kernel(folder: Path, progress: Progress) -> Path:
-    """The unpacked package of the kernel that the suite's metapackage names today."""
+    """Return the unpacked package of the kernel that the suite's metapackage names today."""
     metapackage = unpacked.fetch((packages.KERNEL,), packages.SUITE, folder / "kernel-name")
     version = unpacked.fetched(metapackage)[packages.KERNEL]
     with locking.hold(f"apt-{packages.SUITE}", f"asking for the kernel {version}", progress):
         apt = unpacked.apt(packages.SUITE, unpacked.folder_of("apt", packages.SUITE))
-        found = re.search(r"Depends: (linux-image-\S+)", apt.run("apt-cache", "depends", packages.KERNEL))
-    if not found:
+        match = re.search(r"Depends: (linux-image-\S+)", apt.run("apt-cache", "depends", packages.KERNEL))
+    if not match:
         raise RdmaImagesError(
             f"{packages.KERNEL} of Debian {packages.SUITE} names no kernel: its archive has changed\n"
             "leave out --tier datapath until it names one again"
         )
-    return unpacked.fetch((found[1],), packages.SUITE, folder / "kernel")
+    return unpacked.fetch((match[1],), packages.SUITE, folder / "kernel")
 
 
 def _initramfs(kernel: Path, programs: Path, tools: Path) -> bytes:
-    """busybox, the modules in the order to load them, the RDMA tools, and what guests do with them."""
-    loaded = modules.modules(next(kernel.glob("usr/lib/modules/*")))
-    files = {f"modules/{number:02}-{name}.ko": code for number, (name, code) in enumerate(loaded.items())}
+    """Return busybox, the modules in the order to load them, the RDMA tools, and the guests' scripts as an archive."""
+    loadable = modules.modules(next(kernel.glob("usr/lib/modules/*")))
+    files = {f"modules/{number:02}-{name}.ko": code for number, (name, code) in enumerate(loadable.items())}
     files |= {f"{folder}/.keep": b"" for folder in MOUNT_POINTS}
     busybox = programs / "usr/bin/busybox"
-    runnable = program.carried(
+    runnable = program.bundled_files(
         programs, ("usr/bin/rdma", "usr/sbin/capsh"), ("libc.so.6", "libmnl.so.0", "libcap.so.2")
     )
     runnable |= _scripts()
@@ -113,12 +113,12 @@ def _initramfs(kernel: Path, programs: Path, tools: Path) -> bytes:
 
 
 def _applets(busybox: Path) -> list[str]:
-    """The commands that this busybox is, apart from itself."""
+    """Return the commands in this busybox, apart from itself."""
     listed = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True)
     return [name for name in listed.stdout.split() if name != "busybox"]
 
 
 def _scripts() -> dict[str, bytes]:
-    """What guests run, by path in the initramfs."""
-    here = resources.files("rdma_images.datapath") / "guest"
-    return {path: (here / path.rpartition("/")[2]).read_bytes() for path in SCRIPTS}
+    """Return the guests' scripts, by path in the initramfs."""
+    guest_folder = resources.files("rdma_images.datapath") / "guest"
+    return {path: (guest_folder / path.rpartition("/")[2]).read_bytes() for path in SCRIPTS}

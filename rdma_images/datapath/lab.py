@@ -1,4 +1,4 @@
-"""Two guests with the same image, a wire between them, and what was measured in them before anything is checked."""
+"""Run two guests with the same image and a wire between them, and survey the image in them."""
 
 import contextlib
 import re
@@ -31,22 +31,22 @@ class Session:
     memlock: str = "unlimited"  # KiB, or "unlimited", as `ulimit -l` has it
 
     def script(self, command: str) -> str:
-        """A script for a guest that runs a shell command in the image as a container runtime would.
+        """Return a script for a guest that runs a shell command in the image as a container runtime would.
 
         The shell is not the image's, which may have none; and no shell could set a variable like `my.setting`.
         """
-        entered = f"--chroot=/image --drop={WITHHELD} --gid={self.gid} --groups= --uid={self.uid}"
+        capsh_options = f"--chroot=/image --drop={WITHHELD} --gid={self.gid} --groups= --uid={self.uid}"
         variables = (f"{name}={value}" for name, value in self.environment.items())
         program = shlex.join(("env", "-i", "--", *variables, SHELL, "-c", command))
-        return f"ulimit -l {self.memlock}\nexec /bin/capsh {entered} --shell={OUTSIDE}/busybox -- {program}"
+        return f"ulimit -l {self.memlock}\nexec /bin/capsh {capsh_options} --shell={OUTSIDE}/busybox -- {program}"
 
 
 @dataclass(frozen=True)
 class Lab:
     """Two running guests, the first as server, the second as client.
 
-    `login` is how a login of the image's user answered the question what it may lock, None where nobody can log in;
-    `libfabric` is how the image's libfabric answered the question for its providers, None where there is none.
+    `login` is the answer of a login of the image's user to the question what it may lock, None where nobody can log in;
+    `libfabric` is the list of providers of the image's libfabric, None where there is none.
     """
 
     server: Guest
@@ -57,51 +57,51 @@ class Lab:
     libfabric: Answer | None = None
 
     def run(self, command: str, seconds: float) -> Answer:
-        """A shell command in the image, in the first guest, for at most `seconds`."""
+        """Run a shell command in the image, in the first guest, for at most `seconds`."""
         return self.server.run(self.session.script(command), seconds)
 
 
 @contextlib.contextmanager
 def guests(machine: Machine, disk: Disk) -> Iterator[tuple[Guest, Guest]]:
-    """Both guests, starting. Their wire is a pair of datagram sockets: a full one makes the sender wait, so no packet
+    """Start both guests. Their wire is a pair of datagram sockets: a full one makes the sender wait, so no packet
     is lost.
     """
-    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with ends[0] as left, ends[1] as right, contextlib.ExitStack() as started:
+    sockets = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with sockets[0] as left, sockets[1] as right, contextlib.ExitStack() as started:
         first = started.enter_context(Guest(machine, ADDRESSES[0], disk.descriptor, left.fileno()))
         second = started.enter_context(Guest(machine, ADDRESSES[1], disk.descriptor, right.fileno()))
         yield first, second
 
 
 def lab(pair: tuple[Guest, Guest], disk: Disk) -> Lab:
-    """The lab of two guests, once both are ready. Raises NoGuestError or GuestError when one does not get there."""
+    """Return the lab of two guests, once both are ready. Raises NoGuestError or GuestError when one does not start."""
     for guest in pair:
         guest.ready()
     path = ":".join((disk.environment["PATH"], *FURTHER_PATH))
-    asked = f"PATH={shlex.quote(path)} exec chroot /image {survey.command(disk.user)}"
-    found = survey.parse(pair[0].run(asked, 30).output)
-    login = _login(pair[0], found)
+    command = f"PATH={shlex.quote(path)} exec chroot /image {survey.command(disk.user)}"
+    image_survey = survey.parse(pair[0].run(command, 30).output)
+    login = _login(pair[0], image_survey)
     session = Session(
-        without_refusal(disk.environment) | {"PATH": path}, *found.user[1:], memlock=limit(login) or "unlimited"
+        without_refusal(disk.environment) | {"PATH": path}, *image_survey.user[1:], memlock=limit(login) or "unlimited"
     )
-    listed = pair[0].run(session.script("exec fi_info -l"), 30) if found.libfabric else None
-    return Lab(*pair, session, found, login, listed)
+    provider_list = pair[0].run(session.script("exec fi_info -l"), 30) if image_survey.libfabric else None
+    return Lab(*pair, session, image_survey, login, provider_list)
 
 
 def without_refusal(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of an image without its FI_PROVIDER=efa: no guest has an EFA, and libfabric refuses all else."""
+    """Return an image's environment without FI_PROVIDER=efa: no guest has an EFA, and libfabric refuses all else."""
     return {name: value for name, value in environment.items() if (name, value) != ("FI_PROVIDER", "efa")}
 
 
 def limit(login: Answer | None) -> str | None:
-    """The limit that a login answered with, as `ulimit -l` has it; None where it did not answer that."""
-    said = re.findall(r"^(?:unlimited|\d+)$", login.output, re.MULTILINE) if login and login.status == 0 else []
-    return said[-1] if said else None
+    """Return the limit that a login answered with, in the form of `ulimit -l`; None where it answered otherwise."""
+    values = re.findall(r"^(?:unlimited|\d+)$", login.output, re.MULTILINE) if login and login.status == 0 else []
+    return values[-1] if values else None
 
 
-def _login(guest: Guest, found: Survey) -> Answer | None:
-    """What the image's own su, with its PAM and limits, leaves a login: the same as sshd leaves the ranks of a job."""
-    if not found.own("su"):
+def _login(guest: Guest, image_survey: Survey) -> Answer | None:
+    """Return what the image's own su, with its PAM and limits, leaves a login: the same as sshd leaves ranks."""
+    if not image_survey.is_of_image("su"):
         return None
-    login = shlex.join((found.tools["su"], "-l", "-s", SHELL, found.user[0], "-c", "ulimit -l"))
+    login = shlex.join((image_survey.tools["su"], "-l", "-s", SHELL, image_survey.user[0], "-c", "ulimit -l"))
     return guest.run(f"exec chroot /image {login}", 20)

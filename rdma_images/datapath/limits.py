@@ -1,22 +1,22 @@
-"""What this tier cannot validate, which every report says, and a sentence on what a run validated."""
+"""What this tier cannot validate, named in every report, and a sentence on what a run validated."""
 
 from collections.abc import Sequence
 
 from rdma_images.core.pipeline import Check, Fabric
-from rdma_images.datapath.checks import Subject, skipped
+from rdma_images.datapath.checks import CheckSubject, skipped
 
-_WHY = {
+_HARDWARE_ONLY = {
     "efa": (
-        Subject("efa-srd", "Messages travel over EFA's SRD", "an instance with EFA"),
+        CheckSubject("efa-srd", "Messages travel over EFA's SRD", "an instance with EFA"),
         "no emulator has EFA's adapter and its SRD protocol",
     ),
     "erdma": (
-        Subject("erdma-provider", "Messages travel through eRDMA's own provider", "an instance with eRDMA"),
+        CheckSubject("erdma-provider", "Messages travel through eRDMA's own provider", "an instance with eRDMA"),
         "no emulator has Alibaba's adapter, which its provider drives",
     ),
 }
 _GPUDIRECT = (
-    Subject("gpudirect", "The adapter reads and writes a GPU's memory", "an instance with GPUs"),
+    CheckSubject("gpudirect", "The adapter reads and writes a GPU's memory", "an instance with GPUs"),
     "the emulated machines have no GPU",
 )
 
@@ -33,23 +33,25 @@ _VALIDATES = {
 }
 
 
-def beyond(fabric: Fabric | None) -> tuple[Check, ...]:
-    """What needs the real hardware of the image's fabric, of both where that is not known: skipped, with the reason."""
-    of_fabrics = [_WHY[name] for name in ("efa", "erdma") if fabric in (name, None)]
-    return tuple(skipped(subject, reason) for subject, reason in (*of_fabrics, _GPUDIRECT))
+def hardware_checks(fabric: Fabric | None) -> tuple[Check, ...]:
+    """Return what needs the real hardware of the image's fabric (of both if unknown): skipped, with the reason."""
+    fabric_checks = [_HARDWARE_ONLY[name] for name in ("efa", "erdma") if fabric in (name, None)]
+    return tuple(skipped(subject, reason) for subject, reason in (*fabric_checks, _GPUDIRECT))
 
 
 def verdict(checks: Sequence[Check]) -> str:
-    """What the checks of this tier validate and what they do not, in sentences; empty where there is none of this tier.
+    """Return what the checks of this tier validate and what they do not, in sentences; empty without any.
 
     No figure of speed is in it, nor in any check: all of it is emulated.
     """
-    mine = [check for check in checks if check.tier == "datapath"]
-    if not mine:
+    datapath_checks = [check for check in checks if check.tier == "datapath"]
+    if not datapath_checks:
         return ""
-    validated = [_VALIDATES[check.id] for check in mine if check.outcome == "passed" and check.id in _VALIDATES]
-    failed = [_inside(check.title) for check in mine if check.outcome == "failed"]
-    untried = [_inside(check.title) for check in mine if check.outcome == "skipped"]
+    validated = [
+        _VALIDATES[check.id] for check in datapath_checks if check.outcome == "passed" and check.id in _VALIDATES
+    ]
+    failed = [_inside(check.title) for check in datapath_checks if check.outcome == "failed"]
+    untried = [_inside(check.title) for check in datapath_checks if check.outcome == "skipped"]
     parts = [f"Validated with the image's own libraries on an emulated adapter: {'; '.join(validated) or 'nothing'}."]
     if failed:
         parts.append(f"Failed: {'; '.join(failed)}.")
@@ -59,5 +61,5 @@ def verdict(checks: Sequence[Check]) -> str:
 
 
 def _inside(title: str) -> str:
-    """A title as part of a sentence."""
+    """Return a title as part of a sentence."""
     return title[0].lower() + title[1:]

@@ -1,4 +1,4 @@
-"""Kernel modules of a Debian kernel package: which files a set of modules needs, in the order to load them."""
+"""Find the files of a Debian kernel package that a set of modules needs, in the order to load them."""
 
 import lzma
 import re
@@ -14,7 +14,7 @@ _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
 def modules(tree: Path, wanted: tuple[str, ...] = WANTED) -> dict[str, bytes]:
-    """The wanted modules and all they depend on, by name, as loadable bytes, each after what it needs.
+    """Return the wanted modules and all they depend on, by name, as loadable bytes, each after what it needs.
 
     `tree` is a kernel's folder of modules (…/lib/modules/<release>). Debian ships them .xz; they are unpacked here,
     where that takes milliseconds, and not in an emulated guest. Raises RdmaImagesError naming a module not in `tree`.
@@ -43,11 +43,11 @@ def _add(name: str, files: dict[str, Path], loaded: dict[str, bytes]) -> None:
 
 
 def _dependencies(module: bytes) -> list[str]:
-    """What the module's own .modinfo section says it depends on."""
-    found = _DEPENDS.search(module)
-    return [name.replace("-", "_") for name in found[1].decode().split(",") if name] if found else []
+    """Return the dependencies in the module's own .modinfo section."""
+    match = _DEPENDS.search(module)
+    return [name.replace("-", "_") for name in match[1].decode().split(",") if name] if match else []
 
 
 def _name(path: Path) -> str:
-    """A module's name as the kernel knows it: no suffixes, underscores."""
+    """Return a module's name as the kernel knows it: no suffixes, underscores."""
     return path.name.partition(".ko")[0].replace("-", "_")

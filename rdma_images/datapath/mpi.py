@@ -1,14 +1,14 @@
-"""Two ranks of the image's Open MPI, one in each guest, exchanging messages over libfabric's verbs provider."""
+"""Run two ranks of the image's Open MPI, one in each guest, over libfabric's verbs provider."""
 
 import re
 
 from rdma_images.core.pipeline import Check
-from rdma_images.datapath.checks import Subject, failed, passed, skipped
+from rdma_images.datapath.checks import CheckSubject, failed, passed, skipped
 from rdma_images.datapath.exchange import WRONG_DATA, packets
 from rdma_images.datapath.lab import Lab
 from rdma_images.datapath.survey import OUTSIDE, SHELL
 
-SUBJECT = Subject(
+SUBJECT = CheckSubject(
     "mpi",
     "Two ranks of Open MPI, on two hosts, exchange messages over libfabric's verbs provider",
     "messages of up to 768 bytes, data checked",
@@ -38,16 +38,16 @@ _RANKS = "mpirun -x FI_UNIVERSE_SIZE --map-by node -np 2 --host guest1,guest2 NP
 
 
 def exchange(lab: Lab) -> Check:
-    """Start the ranks in the first guest and see that all they sent arrived, through the adapter."""
-    if not lab.survey.own("mpirun"):
+    """Start the ranks in the first guest and check that all they sent arrived, through the adapter."""
+    if not lab.survey.is_of_image("mpirun"):
         return skipped(SUBJECT, "the image has no MPI")
     exports = "; ".join(f"export {name}='{value}'" for name, value in _ENVIRONMENT.items())
     # Answers to our stand-in for ssh: what it is given is a command line.
     daemon = lab.session.script(f"exec {OUTSIDE}/busybox nc -l -p 2222 -e {SHELL}")
     lab.client.start(daemon, SECONDS)
-    before = packets(lab.server)
+    packets_before = packets(lab.server)
     answer = lab.run(f"{exports}; exec {_RANKS}", SECONDS)
-    moved = packets(lab.server) - before
+    moved = packets(lab.server) - packets_before
     if answer.status or WRONG_DATA.search(answer.output) or "Integrity check passed" not in answer.output:
         lines = [line.strip() for line in answer.output.splitlines() if re.search(r"\w", line)]
         return failed(SUBJECT, f"mpirun ended with status {answer.status}: {' / '.join(lines)[-400:]}")

@@ -1,4 +1,4 @@
-"""The order of the checks: what is loaded, then the device, then one exchange after the other."""
+"""Run the checks in order: what is loaded, then the device, then one exchange after the other."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,13 +8,13 @@ from functools import partial
 from rdma_images.core.pipeline import Check, Fabric
 from rdma_images.core.progress import Progress
 from rdma_images.datapath import exchanges, files, limits, mpi
-from rdma_images.datapath.checks import Subject, failed, skipped
+from rdma_images.datapath.checks import CheckSubject, failed, skipped
 from rdma_images.datapath.exchange import Exchange, perform
 from rdma_images.datapath.lab import Lab
 
-Step = tuple[Subject, Callable[[Lab], Check]]
+Step = tuple[CheckSubject, Callable[[Lab], Check]]
 
-GUESTS = Subject(
+GUESTS = CheckSubject(
     "guests",
     "Two machines with the image's files start, and stay up until all checks are done",
     "answers from both",
@@ -23,14 +23,14 @@ GUESTS = Subject(
 
 
 def _with_tool(exchange: Exchange, lab: Lab) -> Check:
-    """An exchange for which the image may lack the tool."""
+    """Run an exchange for which the image may lack the tool."""
     if exchange.tool not in lab.survey.tools:
         return skipped(exchange.subject, f"the image has no {exchange.tool}")
     return perform(lab, exchange)
 
 
 def _libfabric(exchange: Exchange, provider: str, lab: Lab) -> Check:
-    """An exchange over one of libfabric's providers, where the image has libfabric and that has the provider."""
+    """Run an exchange over one of libfabric's providers, where the image has libfabric with that provider."""
     if lab.libfabric is None:
         return skipped(exchange.subject, "the image has no libfabric")
     if lab.libfabric.status == 0 and f"{provider}:" not in lab.libfabric.output.split():
@@ -55,32 +55,32 @@ EXCHANGES: tuple[Step, ...] = (
 )
 
 
-def nothing(reason: str, fabric: Fabric | None) -> tuple[Check, ...]:
-    """Every check skipped, for one reason."""
-    return (*(skipped(subject, reason) for subject, _ in (*FILES, *EXCHANGES)), *limits.beyond(fabric))
+def all_skipped(reason: str, fabric: Fabric | None) -> tuple[Check, ...]:
+    """Return every check skipped, for one reason."""
+    return (*(skipped(subject, reason) for subject, _ in (*FILES, *EXCHANGES)), *limits.hardware_checks(fabric))
 
 
-def lost(checks: list[Check], error: Exception, fabric: Fabric | None) -> tuple[Check, ...]:
-    """The checks done before a guest was lost, that failure, and the rest skipped."""
+def after_lost_guest(checks: list[Check], error: Exception, fabric: Fabric | None) -> tuple[Check, ...]:
+    """Return the checks done before a guest was lost, that failure, and the rest skipped."""
     done = {check.id for check in checks}
-    rest = (check for check in nothing("the guests were lost before", fabric) if check.id not in done)
+    rest = (check for check in all_skipped("the guests were lost before", fabric) if check.id not in done)
     return (*checks, failed(GUESTS, str(error)), *rest)
 
 
-def run(lab: Lab, fabric: Fabric | None, progress: Progress) -> Iterator[Check]:
-    """Every check of the tier, each with the seconds it took. Raises GuestError when a guest is lost."""
+def run_steps(lab: Lab, fabric: Fabric | None, progress: Progress) -> Iterator[Check]:
+    """Yield every check of the tier, each with the seconds it took. Raises GuestError when a guest is lost."""
     for step in FILES:
-        yield (check := _taken(step, lab, progress))
+        yield (check := _take(step, lab, progress))
     no_device = check.outcome == "failed"
     for step in EXCHANGES:
-        yield skipped(step[0], f"no device to try it on: see {check.id}") if no_device else _taken(step, lab, progress)
-    yield from limits.beyond(fabric)
+        yield skipped(step[0], f"no device to try it on: see {check.id}") if no_device else _take(step, lab, progress)
+    yield from limits.hardware_checks(fabric)
 
 
-def _taken(step: Step, lab: Lab, progress: Progress) -> Check:
-    """Take a step, say how it came out, and note how long it took."""
+def _take(step: Step, lab: Lab, progress: Progress) -> Check:
+    """Take a step, report its result, and note how long it took."""
     subject, function = step
-    begun = time.monotonic()
+    started = time.monotonic()
     check = function(lab)
     progress(f"datapath: {subject.title}: {check.outcome}")
-    return replace(check, seconds=round(time.monotonic() - begun, 3))
+    return replace(check, seconds=round(time.monotonic() - started, 3))

@@ -1,4 +1,4 @@
-"""Which RDMA libraries and programs an image has: read from its files in a guest, before any of them runs."""
+"""Survey which RDMA libraries and programs an image has, from its files in a guest, before any of them runs."""
 
 import shlex
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Survey:
 
     `copies` are the files of libibverbs with their sha256, `loaded` the one that programs get. `patterns` are the file
     names under which it looks for a provider, with "%s" for its name; `drivers` the names it is configured with;
-    `providers` the files that are named as providers, of whatever version. `tools` are the paths of those found.
+    `providers` the files that are named as providers, of whatever version. `tools` are the paths of those present.
     """
 
     copies: dict[str, str]
@@ -29,18 +29,18 @@ class Survey:
     tools: dict[str, str]
     user: tuple[str, int, int]  # name, uid, gid
 
-    def own(self, tool: str) -> bool:
-        """The tool is the image's, not one from outside."""
+    def is_of_image(self, tool: str) -> bool:
+        """Return whether the tool is the image's, not one from outside."""
         return tool in self.tools and not self.tools[tool].startswith(OUTSIDE)
 
 
 def command(user: str) -> str:
-    """The command whose output `parse` takes; `user` as in an image's configuration."""
+    """Return the command whose output `parse` takes; `user` as in an image's configuration."""
     return shlex.join((f"{OUTSIDE}/survey", user.partition(":")[0], *TOOLS, *OWN_TOOLS))
 
 
 def parse(text: str) -> Survey:
-    """The survey as the guest wrote it down. What an image's files are called never stops it."""
+    """Parse the survey that the guest wrote. No file name of an image stops it."""
     lines = [(word, rest) for word, _, rest in (line.partition(" ") for line in text.splitlines()) if rest]
 
     def all_of(kind: str) -> tuple[str, ...]:
@@ -61,8 +61,8 @@ def parse(text: str) -> Survey:
     )
 
 
-def _user(said: str) -> tuple[str, int, int]:
-    """Name, uid and gid from "name uid gid". As to a container runtime, what is no number in /etc/passwd is 0."""
-    name, *numbers = said.rsplit(" ", 2)
+def _user(text: str) -> tuple[str, int, int]:
+    """Return name, uid and gid from "name uid gid". As for a container runtime, what is no number counts as 0."""
+    name, *numbers = text.rsplit(" ", 2)
     uid, gid = (int(number) if number.isdecimal() else 0 for number in (*numbers, "", "")[:2])
     return name, uid, gid

@@ -68,7 +68,7 @@ def validate_all(
 def _at_once() -> int:
     from rdma_images import datapath  # which the other tiers need not wait for
 
-    return datapath.at_once()
+    return datapath.parallel_capacity()
 
 
 def _ours(image: Image) -> Candidate:

@@ -47,7 +47,7 @@ def outcomes(checks: Iterable[Check]) -> dict[str, str]:
 
 
 def checked(root: Path, parts: kit.Kit, folder: Path) -> tuple[Check, ...]:
-    with disk.of_folder(root, parts.mkfs) as files:
+    with disk.folder_disk(root, parts.mkfs) as files:
         return datapath.check(files, parts, "efa", folder)
 
 
@@ -99,7 +99,7 @@ def test_tools_come_from_outside_where_the_image_has_only_libraries(parts: kit.K
 def test_guests_reach_each_other_and_nothing_else(root: Path, parts: kit.Kit) -> None:
     before = sorted(path.name for path in root.iterdir())
     machine = Machine(parts.qemu, parts.kernel, parts.initramfs, "tcg")
-    with disk.of_folder(root, parts.mkfs) as files, lab.guests(machine, files) as pair:
+    with disk.folder_disk(root, parts.mkfs) as files, lab.guests(machine, files) as pair:
         there = lab.lab(pair, files)
         assert there.run("echo mine > /here && cat /here", 10).output == "mine\n"
         assert there.client.run("ls /image/here", 10).status != 0
@@ -130,7 +130,7 @@ def test_a_machine_that_cannot_measure_its_speed_is_no_fault_of_the_image(root: 
     """perftest ends with "Can't produce a report" there, at the client; a busy emulated machine is such a one."""
     machine = Machine(parts.qemu, parts.kernel, parts.initramfs, "tcg")
     strict = replace(exchanges.WRITE, client=exchanges.WRITE.client.replace(" -F", ""))
-    with disk.of_folder(root, parts.mkfs) as files, lab.guests(machine, files) as pair:
+    with disk.folder_disk(root, parts.mkfs) as files, lab.guests(machine, files) as pair:
         there = lab.lab(pair, files)
         there.client.run("mount --bind /dev/null /image/proc/cpuinfo", 10)
         assert exchange.perform(there, exchanges.WRITE).outcome == "passed"
