@@ -40,7 +40,7 @@ def main() -> None:
     """Build it; what it is made of is chosen as for `invoke build`."""
     target, *axes = sys.argv[1:]
     here = project.load()
-    (image,) = target_options.images(here, [target], False, axes, True)
+    (image,) = target_options.chosen_images(here, [target], False, axes, True)
     ours = build_spec.order(image, here, rehearse=True, compression="gzip")
     theirs = replace(ours, image=replace(image, id=f"baseline-{image.id}", tag=f"baseline-{image.tag}"))
     text = dockerfile(ours)

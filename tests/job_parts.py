@@ -41,7 +41,7 @@ def here() -> Project:
 @cache
 def planned(target: str) -> Any:
     """The image of a target's default row; the cache makes many jobs of one target quick."""
-    (made,) = target_options.images(here(), [target], False, [])
+    (made,) = target_options.chosen_images(here(), [target], False, [])
     return made
 
 

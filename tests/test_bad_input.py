@@ -85,7 +85,7 @@ def select_images(case: tuple[str, str, str]) -> None:
     part, since, runner = case
     images = planner.plan(matrix.load(), KNOWN).images
     chosen = select.select_images(images, part, None)
-    jobs.jobs(chosen, images, matrix.load(), {}, target_options.changes([runner], "--runner", "platform=label"))
+    jobs.jobs(chosen, images, matrix.load(), {}, target_options.parse_changes([runner], "--runner", "platform=label"))
     if since.startswith("-") or "\0" in since:
         select.select_images(images, None, since)
 
@@ -110,7 +110,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[object], Callable[..., object]]] = {
     ),
     "options of --set": (
         st.lists(st.tuples(st.sampled_from(sorted(axes.BY_NAME)) | words, words).map("=".join) | words, max_size=3),
-        lambda pairs: target_options.plan(Project(matrix.load(), KNOWN), None, False, pairs),
+        lambda pairs: target_options.chosen_plan(Project(matrix.load(), KNOWN), None, False, pairs),
     ),
     "options of ci.matrix": (
         st.tuples(st.tuples(words, words).map("/".join) | words, words, st.tuples(words, words).map("=".join)),

@@ -33,13 +33,16 @@ def file(image: Image) -> dict[str, dict[str, dict[str, object]]]:
         created=1_700_000_000,
     )
     tar = Path("/somewhere/debian13.tar")
-    helpers = [bake.bootstrapped("base", "debian13", tar, "linux/arm64"), bake.bootstrapped("builder", "debian13", tar)]
+    helpers = [
+        bake.bootstrap_helper("base", "debian13", tar, "linux/arm64"),
+        bake.bootstrap_helper("builder", "debian13", tar),
+    ]
     return bake.bake_file([wanted], helpers)
 
 
 def test_only_images_are_asked_for(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
-    assert file["group"]["default"]["targets"] == [bake.name_of(image.id)]
-    assert set(file["target"]) == {bake.name_of(image.id), "base-debian13-arm64", "builder-debian13"}
+    assert file["group"]["default"]["targets"] == [bake.bake_name(image.id)]
+    assert set(file["target"]) == {bake.bake_name(image.id), "base-debian13-arm64", "builder-debian13"}
 
 
 def test_names_have_no_dots(file: dict[str, dict[str, dict[str, object]]]) -> None:
@@ -47,12 +50,12 @@ def test_names_have_no_dots(file: dict[str, dict[str, dict[str, object]]]) -> No
 
 
 def test_paths_of_the_project_are_relative(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
-    assert file["target"][bake.name_of(image.id)]["context"] == f"build/images/{image.id}"
+    assert file["target"][bake.bake_name(image.id)]["context"] == f"build/images/{image.id}"
     assert file["target"]["base-debian13-arm64"]["context"] == "/somewhere"
 
 
 def test_the_created_time_is_the_sources(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
-    assert file["target"][bake.name_of(image.id)]["args"] == {"SOURCE_DATE_EPOCH": "1700000000"}
+    assert file["target"][bake.bake_name(image.id)]["args"] == {"SOURCE_DATE_EPOCH": "1700000000"}
 
 
 def test_a_base_is_the_tar_and_nothing_else(file: dict[str, dict[str, dict[str, object]]]) -> None:
@@ -62,7 +65,7 @@ def test_a_base_is_the_tar_and_nothing_else(file: dict[str, dict[str, dict[str, 
 def test_a_base_of_a_foreign_platform_says_so(file: dict[str, dict[str, dict[str, object]]]) -> None:
     assert file["target"]["base-debian13-arm64"]["platforms"] == ["linux/arm64"]
     assert "platforms" not in file["target"]["builder-debian13"]
-    own = bake.bootstrapped("base", "debian13", Path("/somewhere/debian13.tar"), "linux/amd64")
+    own = bake.bootstrap_helper("base", "debian13", Path("/somewhere/debian13.tar"), "linux/amd64")
     assert own.name == "base-debian13"
     assert "platforms" not in bake.bake_file([], [own])["target"][own.name]
 
@@ -83,7 +86,7 @@ def test_no_secret_is_in_the_file_that_is_kept(file: dict[str, dict[str, dict[st
 
 
 def test_each_target_gets_its_own_secrets(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
-    name = bake.name_of(image.id)
+    name = bake.bake_name(image.id)
     secrets = {target: {"netrc": Path(f"/run/{target}/netrc")} for target in file["target"]}
     run = bake.run_file(file, secrets, {name: "type=image,name=x"})
     assert run["target"]["base-debian13-arm64"] == {"secret": ["type=file,id=netrc,src=/run/base-debian13-arm64/netrc"]}
@@ -99,14 +102,14 @@ def test_the_network_file_names_every_target_with_its_context(file: dict[str, di
 
 @pytest.mark.parametrize(("builder", "kind"), [(None, "image"), ("remote", "docker")])
 def test_zstd_never_goes_without_oci_media_types(builder: str | None, kind: str) -> None:
-    output = bake.output("x", "containerd", builder, "zstd").split(",")
+    output = bake.bake_output("x", "containerd", builder, "zstd").split(",")
     assert {f"type={kind}", "name=x", "compression=zstd", "oci-mediatypes=true"} <= set(output)
 
 
 @pytest.mark.parametrize("builder", [None, "remote"])
 def test_an_engine_that_cannot_keep_compressed_layers_gets_an_archive(builder: str | None) -> None:
-    assert bake.output("x", "classic", builder, "zstd") == "type=docker,name=x"
+    assert bake.bake_output("x", "classic", builder, "zstd") == "type=docker,name=x"
 
 
 def test_the_same_content_has_the_same_text(file: dict[str, dict[str, dict[str, object]]]) -> None:
-    assert bake.text(file) == bake.text(json.loads(bake.text(file)))
+    assert bake.bake_text(file) == bake.bake_text(json.loads(bake.bake_text(file)))

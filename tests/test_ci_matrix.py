@@ -57,7 +57,7 @@ def test_the_words_of_a_job_mean_its_image_and_no_other(project: Project, whole:
     for job, image in zip(jobs.jobs(whole, whole, project.matrix, {}), whole, strict=True):
         words = shlex.split(job.arguments)
         pairs = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
-        (meant,) = target_options.images(project, [words[1]], False, pairs)
+        (meant,) = target_options.chosen_images(project, [words[1]], False, pairs)
         assert (meant.id, meant.axes) == (image.id, image.axes)
 
 

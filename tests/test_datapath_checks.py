@@ -193,7 +193,7 @@ def test_an_exchange_is_repeated_once_where_a_guest_was_stopped(monkeypatch: pyt
         ([(OK, Answer(1, "Unable to find the device")), (OK, OK)], "failed"),
     ):
         left, sent = iter(ends), iter(range(0, 100, 10))
-        monkeypatch.setattr(exchange, "_both", lambda _lab, _exchange, left=left: next(left))
+        monkeypatch.setattr(exchange, "_run_both_sides", lambda _lab, _exchange, left=left: next(left))
         monkeypatch.setattr(exchange, "packets", lambda _guest, sent=sent: next(sent))
         assert exchange.perform(lab(), exchanges.RC).outcome == outcome
 

@@ -14,7 +14,7 @@ def lock(*wheels: Wheel) -> Lock:
 
 
 def test_what_changes_most_lies_highest() -> None:
-    made = wheel_layers.layers(
+    made = wheel_layers.wheel_layers(
         lock(
             wheel("torch", 500_000_000),
             wheel("numpy", 15_000_000),
@@ -35,14 +35,14 @@ def test_what_changes_most_lies_highest() -> None:
 
 def test_every_wheel_is_in_one_layer() -> None:
     wheels = (wheel("torch", 500_000_000), wheel("numpy", wheel_layers.LARGE - 1), wheel("triton", wheel_layers.LARGE))
-    made = wheel_layers.layers(lock(*wheels))
+    made = wheel_layers.wheel_layers(lock(*wheels))
     assert sorted(w.name for layer in made for w in layer.wheels) == ["numpy", "torch", "triton"]
     assert sum(layer.size for layer in made) == sum(w.size for w in wheels)
 
 
 def test_a_layer_knows_no_more_of_python_than_its_wheels_do() -> None:
     def python(*tags: str) -> str | None:
-        return wheel_layers.Layer("a", tuple(wheel(f"w{i}", 1, tag) for i, tag in enumerate(tags))).python
+        return wheel_layers.WheelLayer("a", tuple(wheel(f"w{i}", 1, tag) for i, tag in enumerate(tags))).python
 
     assert python("py3-none-any") is None
     assert python("py2.py3-none-any") is None

@@ -17,7 +17,7 @@ from rdma_images.core.pipeline import Check
 from rdma_images.inspection.inspection import Expected
 from rdma_images.inspection.report import SCHEMA, Report, from_plain
 from rdma_images.report import page as page_of
-from rdma_images.report.table import sum_of
+from rdma_images.report.table import summary_line
 from tests.case_parts import recorded
 
 CASE = recorded()
@@ -54,7 +54,7 @@ def test_a_report_that_was_kept_says_so(tmp_path: Path) -> None:
     junit, folder = tmp_path / "report.xml", tmp_path / "out"
     folder.mkdir()
     junit.write_text("<testsuites/>")
-    assert reports.publish_kept(report(PASSED), junit, folder).reused
+    assert reports.publish_cached(report(PASSED), junit, folder).reused
     read = reports.REPORT.load(folder / "report.json")
     assert read
     assert read.reused
@@ -113,7 +113,7 @@ def test_a_measurement_of_another_form_is_left_out_and_named(tmp_path: Path, pro
     assert getattr(found.facts.measured, probe) in (None, {}, ())
     if odd not in ([], {}):
         assert "another form" in found.facts.measured.missing[probe]
-    assert "nccl.single" in page_of.page((found,))
+    assert "nccl.single" in page_of.report_page((found,))
 
 
 HOSTILE = "\x1b[2J\x1b]0;mine\x07\x9b31m\x00\u202egnp\nok  nccl.found  fine"
@@ -127,7 +127,7 @@ def test_nothing_reaches_a_terminal_that_does_more_than_stand_there() -> None:
     ]
     written = io.StringIO()
     console = Console(width=100, file=written)
-    console.print(reports.table(report(*odd)))
+    console.print(reports.report_table(report(*odd)))
     text = written.getvalue()
     assert all(c.isprintable() or c == "\n" for c in text)
     assert r"\x1b[2J" in text
@@ -152,7 +152,7 @@ class Links(HTMLParser):
 
 
 def test_the_page_fetches_and_runs_nothing() -> None:
-    page = page_of.page((report(PASSED, FAILED, WARNED, SKIPPED), report(PASSED)))
+    page = page_of.report_page((report(PASSED, FAILED, WARNED, SKIPPED), report(PASSED)))
     links = Links()
     links.feed(page)
     assert links.found == []
@@ -165,7 +165,7 @@ def test_the_page_fetches_and_runs_nothing() -> None:
 
 
 def test_the_page_shows_what_matters() -> None:
-    page = page_of.page((report(PASSED, FAILED),))
+    page = page_of.report_page((report(PASSED, FAILED),))
     assert '<span class="chip failed">failed</span>' in page
     assert "A rehearsal, not an image to ship" in page
     assert "2.30.7 at /opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2" in page
@@ -174,7 +174,7 @@ def test_the_page_shows_what_matters() -> None:
 
 def shown(width: int = 100) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(reports.table(report(PASSED, FAILED, WARNED, SKIPPED)))
+    console.print(reports.report_table(report(PASSED, FAILED, WARNED, SKIPPED)))
     return console.export_text()
 
 
@@ -187,15 +187,15 @@ def test_the_table() -> None:
 
 
 def test_the_table_says_that_a_report_was_kept() -> None:
-    assert "kept from" not in sum_of(report(PASSED))
-    assert "kept from 2026-11-21T09:00:00+00:00" in sum_of(replace(report(PASSED), reused=True))
+    assert "kept from" not in summary_line(report(PASSED))
+    assert "kept from 2026-11-21T09:00:00+00:00" in summary_line(replace(report(PASSED), reused=True))
 
 
 def test_the_sum_says_that_an_image_is_for_neither_fabric() -> None:
     said = replace(report(PASSED), facts=CASE.model_copy(update={"expected": Expected(fabric=None, because="no sign")}))
-    assert sum_of(said).endswith("; not checked for EFA or eRDMA: no sign")
-    assert "EFA" not in sum_of(report(PASSED))
-    assert "EFA" not in sum_of(replace(report(PASSED), facts=None))
+    assert summary_line(said).endswith("; not checked for EFA or eRDMA: no sign")
+    assert "EFA" not in summary_line(report(PASSED))
+    assert "EFA" not in summary_line(replace(report(PASSED), facts=None))
 
 
 def test_a_warning_alone_passes() -> None:

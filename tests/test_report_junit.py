@@ -27,7 +27,7 @@ def test_checks_are_added_to_the_suite_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "report.xml"
     path.write_text(XML)
     found = [check("passed"), check("failed", expected="a", found="<b>", fix="c"), check("skipped", reason="why")]
-    junit.add(path, found)
+    junit.add_checks(path, found)
     suite = ElementTree.parse(path).getroot()[0]
     counted = {name: suite.get(name) for name in ("tests", "failures", "skipped", "time")}
     assert counted == {"tests": "5", "failures": "1", "skipped": "2", "time": "3.500"}
@@ -41,6 +41,6 @@ def test_checks_are_added_to_the_suite_and_counted(tmp_path: Path) -> None:
 def test_what_an_image_said_leaves_the_xml_whole(tmp_path: Path) -> None:
     path = tmp_path / "report.xml"
     path.write_text(XML)
-    junit.add(path, [check("failed", found="\x1b[2J\x00"), check("skipped", reason="\ud800")])
+    junit.add_checks(path, [check("failed", found="\x1b[2J\x00"), check("skipped", reason="\ud800")])
     suite = ElementTree.parse(path).getroot()[0]
     assert r"\x1b[2J\x00" in element(suite, "testcase/failure").get("message", "")

@@ -20,21 +20,23 @@ def report(*outcomes: Outcome, rehearsal: tuple[str, ...] = ()) -> Report:
 
 
 def test_what_passed_is_counted() -> None:
-    said = build_summary.text([build()], [report("passed", "passed", "skipped")]).plain
+    said = build_summary.summary_text([build()], [report("passed", "passed", "skipped")]).plain
     assert said.splitlines()[1] == "  checks  2 passed, 1 skipped"
 
 
 def test_a_failure_is_counted() -> None:
-    assert "1 passed, 1 failed" in build_summary.text([build()], [report("passed", "failed")]).plain
+    assert "1 passed, 1 failed" in build_summary.summary_text([build()], [report("passed", "failed")]).plain
 
 
 def test_a_rehearsal_is_never_only_green() -> None:
-    said = build_summary.text([build(("efa-installer-1",))], [report("passed", rehearsal=("efa-installer-1",))]).plain
+    said = build_summary.summary_text(
+        [build(("efa-installer-1",))], [report("passed", rehearsal=("efa-installer-1",))]
+    ).plain
     assert "a rehearsal without efa-installer-1" in said
 
 
 def test_an_image_that_nobody_validated_says_so() -> None:
-    assert "not validated" in build_summary.text([build()], []).plain
+    assert "not validated" in build_summary.summary_text([build()], []).plain
 
 
 def test_programs_get_the_checks_without_what_was_measured() -> None:

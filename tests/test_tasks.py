@@ -102,12 +102,12 @@ def test_every_parameter_of_a_task_is_typed() -> None:
 
 
 def test_changes_are_read_as_axis_and_value() -> None:
-    assert target_options.changes(["nccl=2.30.7", "base=debian13"]) == {"nccl": "2.30.7", "base": "debian13"}
+    assert target_options.parse_changes(["nccl=2.30.7", "base=debian13"]) == {"nccl": "2.30.7", "base": "debian13"}
 
 
 def test_one_axis_has_one_value() -> None:
     with pytest.raises(RefusedError, match=r"nccl two values, 1 and 2\nremove"):
-        target_options.changes(["nccl=1", "nccl=2"])
+        target_options.parse_changes(["nccl=1", "nccl=2"])
 
 
 def test_no_colour_outside_a_terminal() -> None:

@@ -40,7 +40,7 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Order:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     image = planned()
     wheels = Lock(asked=lock.asked(image), wheels=(layer_wheels.locked(layer_wheels.make(tmp_path)),))
-    for layer in wheel_layers.layers(wheels):
+    for layer in wheel_layers.wheel_layers(wheels):
         store.made(recipe(layer, "zstd"), fill)
     return Order(image, wheels, facts.load(), "sha256:1")
 

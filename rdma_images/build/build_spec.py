@@ -67,7 +67,7 @@ def order(
         "platform": image.platform,
         "settings": {setting.what: setting.value for setting in image.settings},
         "compression": compression,
-        "layers": [recipe(layer, compression).key for layer in wheel_layers.layers(wheels)],
+        "layers": [recipe(layer, compression).key for layer in wheel_layers.wheel_layers(wheels)],
         "stand-ins": stand_ins.digest(_replaceable(wanted)) if rehearse else None,
     }
     planner.write(image)

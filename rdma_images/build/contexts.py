@@ -7,7 +7,7 @@ from pathlib import Path
 from rdma_images.build import stand_ins
 from rdma_images.core.pipeline import Image, Source, Supply
 from rdma_images.facts import Facts
-from rdma_images.render.bake import HelperTarget, bootstrapped
+from rdma_images.render.bake import HelperTarget, bootstrap_helper
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Contexts:
         tar = self.base_tar(one.address, platform)
         if one.via == "stand-in" and "laid-over" in one.source.extra:
             return self._add(stand_ins.base(one.source, image, self.facts, tar))
-        return self._add(bootstrapped(str(one.source.context), one.address, tar, platform))
+        return self._add(bootstrap_helper(str(one.source.context), one.address, tar, platform))
 
     def _download(self, one: Supply, image: Image, base: str) -> str:
         if one.via == "stand-in":

@@ -55,7 +55,7 @@ def build(
     file = bake.bake_file(targets, list(contexts.helpers.values()))
     with ExitStack() as stack:
         files = {i: stack.enter_context(secrets(several, project.mirrors)) for i, several in supplies.items()}
-        of_target = {bake.name_of(i): files[i] for i in files} | {h: files[i] for h, i in contexts.users.items()}
+        of_target = {bake.bake_name(i): files[i] for i in files} | {h: files[i] for h, i in contexts.users.items()}
 
         def systems(ids: Sequence[str]) -> int:
             return run_bake.run_systems(file, ids, of_target, engine, options)
@@ -85,7 +85,7 @@ def bake_file(orders: Sequence[Order], project: Project, rehearse: bool) -> Path
     contexts = Contexts(project.facts, kept, made)
     targets = _targets(orders, supplies, contexts, project, labels.revision())
     path = paths.BUILD / "bake.json"
-    atomic.write(path, bake.text(bake.bake_file(targets, list(contexts.helpers.values()))))
+    atomic.write(path, bake.bake_text(bake.bake_file(targets, list(contexts.helpers.values()))))
     return path
 
 

@@ -55,7 +55,7 @@ def options(
     layers: "Repository | None" = None,
 ) -> Options:
     """The options of the command line, checked. Raises RefusedError for an unknown compression."""
-    chosen = bake.compression(compression)
+    chosen = bake.parse_compression(compression)
     return Options(rehearse, builder or None, chosen, tuple(cache_from or ()), tuple(cache_to or ()), layers)
 
 
@@ -71,7 +71,7 @@ def run(
     Raises RdmaImagesError where it fails.
     """
     outputs = {
-        bake.name_of(t.image.id): bake.output(t.ref, engine.store, options.builder, options.compression)
+        bake.bake_name(t.image.id): bake.bake_output(t.ref, engine.store, options.builder, options.compression)
         for t in targets
     }
     with _command(file, secret_files, outputs, engine, options) as (command, more):
@@ -80,7 +80,7 @@ def run(
         command += _cache_from(ids, options)
         for image_id in ids:  # an image's cache has the steps of its helper targets, too
             caches = [cache.replace(IMAGE, image_id) for cache in options.cache_to]
-            command += [f"--set={bake.name_of(image_id)}.cache-to={cache}" for cache in caches]
+            command += [f"--set={bake.bake_name(image_id)}.cache-to={cache}" for cache in caches]
         done = docker_command.run(engine, *command, stdout=sys.stderr, stderr=None, cwd=paths.PROJECT, more=more)
     if done.returncode:
         raise _failed(ids)
@@ -131,7 +131,7 @@ def _command(
         if engine.build_network == "host" and not options.builder:
             files = {"network.yaml": bake.network_file(file), **files}
         for name, content in files.items():
-            (Path(folder) / name).write_text(bake.text(content), encoding="utf-8")
+            (Path(folder) / name).write_text(bake.bake_text(content), encoding="utf-8")
         command = ["buildx", "bake", "--provenance=false"]
         command += ["--builder", options.builder] if options.builder else []
         command += _granted(engine, options.builder)

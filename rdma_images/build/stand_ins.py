@@ -8,7 +8,7 @@ from rdma_images import components
 from rdma_images.core import paths
 from rdma_images.core.pipeline import Image, Source
 from rdma_images.facts import Facts
-from rdma_images.render.bake import HelperTarget, name_of
+from rdma_images.render.bake import HelperTarget, bake_name
 
 SHARED = "shared"  # the folder with what several stand-ins use
 LAID_OVER = "stand-in"  # the build context of what is laid over a base
@@ -17,7 +17,7 @@ LAID_OVER = "stand-in"  # the build context of what is laid over a base
 def stand_in(source: Source, image: Image, facts: Facts, base: str) -> HelperTarget:
     """The target that makes the stand-in for `source`; `base` is the bake target of the image's base."""
     return HelperTarget(
-        name=name_of(f"stand-in-{source.id}-{image.axes['base']}-{image.platform.rpartition('/')[2]}"),
+        name=bake_name(f"stand-in-{source.id}-{image.axes['base']}-{image.platform.rpartition('/')[2]}"),
         folder=_folder(source.component),
         platform=image.platform,
         arguments=_arguments(image, facts),
@@ -33,7 +33,7 @@ def base(source: Source, image: Image, facts: Facts, tar: Path) -> HelperTarget:
     """
     laid_over = _folder(folder(source))
     return HelperTarget(
-        name=name_of(f"stand-in-{source.id}-{image.platform.rpartition('/')[2]}"),
+        name=bake_name(f"stand-in-{source.id}-{image.platform.rpartition('/')[2]}"),
         folder=tar.parent,
         platform=image.platform,
         inline=(laid_over / "Dockerfile").read_text(encoding="utf-8"),

@@ -168,7 +168,7 @@ def _wanted(orders: Sequence[Order], compression: bake.Compression) -> dict[str,
     """
     found = {}
     for order in orders:
-        recipes = tuple(recipe(layer, compression) for layer in wheel_layers.layers(order.lock))
+        recipes = tuple(recipe(layer, compression) for layer in wheel_layers.wheel_layers(order.lock))
         if recipes and order.image.details(BaseDetails).cuda is None:
             found[order.image.id] = {bake.WHEELS: Wanted(recipes, "runtime", order.image.platform)}
             if order.image.axes["variant"] == "devel":

@@ -68,15 +68,15 @@ def build(
 
         layers = layers_repository(cache_layers)
     options = run_bake.options(rehearse, builder, compression, cache_from, cache_to, layers)
-    images = target_options.images(here, target, all, set, rehearse)
+    images = target_options.chosen_images(here, target, all, set, rehearse)
     orders = [build_spec.order(image, here, rehearse, options.compression, progress) for image in images]
     running = engine.ensure(progress)
     built = build_images.build(orders, here, running, options, progress)
     reports = [] if no_validate else list(validation.validate_all(validation.ours(images), running, progress=progress))
     for report in reports:
         if not report.passed:
-            show(reporting.table(report), file=sys.stderr)
-    show(build_summary.as_json(built, reports) if json else build_summary.text(built, reports))
+            show(reporting.report_table(report), file=sys.stderr)
+    show(build_summary.as_json(built, reports) if json else build_summary.summary_text(built, reports))
     _end(reports)
 
 
@@ -121,11 +121,11 @@ def validate(
     if image or (host and not target and not all):
         asked = validation.foreign(image or [""])
     else:
-        asked = validation.ours(target_options.images(project.load(), target, all, set))
+        asked = validation.ours(target_options.chosen_images(project.load(), target, all, set))
     running = None if host else engine.ensure(progress)
     reports = []
     for report in validation.validate_all(asked, running, tiers, host or None, progress):
-        show(reporting.as_json(report) if json else reporting.table(report))
+        show(reporting.as_json(report) if json else reporting.report_table(report))
         reports.append(report)
     _end(reports)
 
@@ -141,7 +141,7 @@ def _multinode(job: str, tiers: Sequence[str], json: bool) -> None:
         raise RefusedError(f"--tier {' '.join(strange)}: a job's nodes are measured for device and gpu\nleave it out")
     of_nodes = [one for one in tiers if one != "multinode"] or ["device", "gpu"]
     report = multinode.validate(Path(job), project.load(), of_nodes, job_run.RunOptions(), progress)
-    show(reporting.as_json(report) if json else reporting.table(report))
+    show(reporting.as_json(report) if json else reporting.report_table(report))
     _end([report])
 
 

@@ -33,9 +33,9 @@ def matrix(
     from rdma_images.ci import durations, jobs, select
 
     here = project.load()
-    whole = target_options.images(here, target, True, None)
+    whole = target_options.chosen_images(here, target, True, None)
     images = select.select_images(whole, shard, changed_since, progress)
-    runners = target_options.changes(runner, "--runner", "platform=label")
+    runners = target_options.parse_changes(runner, "--runner", "platform=label")
     show(jobs.as_github(jobs.jobs(images, whole, here.matrix, durations.slowest_builds(), runners)))
 
 
@@ -53,7 +53,7 @@ def locked(
     from rdma_images.ci import locked
 
     here = project.load()
-    locked.require_locks(target_options.images(here, target, all, set), here.facts, here.mirrors)
+    locked.require_locks(target_options.chosen_images(here, target, all, set), here.facts, here.mirrors)
 
 
 @verb("ci.measured")
@@ -83,7 +83,10 @@ def join(_: Context, to: list[str] | None = None, sign: str = "", json: bool = F
 
     here = project.load()
     outcomes = join.join(
-        target_options.images(here, None, True, None), here.matrix, registries.load().pick(to or ()), publisher(sign)
+        target_options.chosen_images(here, None, True, None),
+        here.matrix,
+        registries.load().pick(to or ()),
+        publisher(sign),
     )
     show(publication_table.as_json(outcomes) if json else publication_table.join_text(outcomes))
     if any(one.error for one in outcomes):

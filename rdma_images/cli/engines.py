@@ -49,7 +49,7 @@ def prune(_: Context, cache: bool = False) -> None:
     from rdma_images import engine
     from rdma_images.engine import prune
 
-    wanted = [image.id for image in target_options.plan(project.load(), None, True, None).images]
+    wanted = [image.id for image in target_options.chosen_plan(project.load(), None, True, None).images]
     running = engine.ensure(progress)
     found = prune.superfluous(running, wanted)
     prune.remove(running, found, cache)

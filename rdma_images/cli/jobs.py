@@ -75,8 +75,8 @@ def job(
         name=name,
         tcp=tcp,
         command=tuple(after_dashes(sys.argv)),
-        parameters=target_options.changes(param, "--param", "name=value"),
-        changes=target_options.changes(set),
+        parameters=target_options.parse_changes(param, "--param", "name=value"),
+        changes=target_options.parse_changes(set),
     )
     made, folder = create.make(request, project.load(), out)
     show((folder / "job.json").read_text(encoding="utf-8").rstrip() if json else job_tables.made(made.values, folder))
@@ -116,7 +116,7 @@ def cluster(
     from rdma_images.jobs.write import job_tables
 
     request = clusters.Request(
-        launcher, instance, nodes, region, zone, name, target_options.changes(param, "--param", "name=value")
+        launcher, instance, nodes, region, zone, name, target_options.parse_changes(param, "--param", "name=value")
     )
     made, folder = clusters.make(request, project.load(), out)
     show((folder / "job.json").read_text(encoding="utf-8").rstrip() if json else job_tables.made(made.values, folder))

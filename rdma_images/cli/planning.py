@@ -26,7 +26,7 @@ def plan(
     """
     from rdma_images.plan import plan_table
 
-    answer = target_options.plan(project.load(), target, all, set, rehearse)
+    answer = target_options.chosen_plan(project.load(), target, all, set, rehearse)
     show(plan_table.as_json(answer) if json else plan_table.table(answer))
     if answer.refusals:
         raise Exit(code=2)
@@ -47,7 +47,7 @@ def describe(
     from rdma_images.jobs.write import describe
 
     here = project.load()
-    images = target_options.images(here, target, all, set)
+    images = target_options.chosen_images(here, target, all, set)
     show(describe.as_json(images, here.facts) if json else describe.text(images, here.facts))
 
 
@@ -64,7 +64,7 @@ def sources(
     from rdma_images.inputs import preflight, sources
 
     here = project.load()
-    images = target_options.images(here, target, all, set, rehearse)
+    images = target_options.chosen_images(here, target, all, set, rehearse)
     wanted = [one for image in images for one in sources.sources(image, here.facts)]
     supplies = preflight.supply(wanted, here.mirrors, rehearse)
     if json or builtins.all(one.reachable for one in supplies):
@@ -103,9 +103,9 @@ def lock(
     from rdma_images.layers import lock as layers_lock
     from rdma_images.render import bake
 
-    chosen = bake.compression(compression)
+    chosen = bake.parse_compression(compression)
     here = project.load()
-    images = target_options.images(here, target, all, set, rehearse)
+    images = target_options.chosen_images(here, target, all, set, rehearse)
     done = relock.relock(images, here.facts, here.mirrors, upgrade, progress)
     show(relock.table(done))
     if layers:
@@ -129,6 +129,6 @@ def render(
     from rdma_images.build import build_spec, execute
 
     here = project.load()
-    images = target_options.images(here, target, all, set, rehearse)
+    images = target_options.chosen_images(here, target, all, set, rehearse)
     orders = [build_spec.order(image, here, rehearse, progress=progress) for image in images]
     show(*(str(one.dockerfile) for one in orders), str(execute.bake_file(orders, here, rehearse)))

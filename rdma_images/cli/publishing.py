@@ -44,7 +44,7 @@ def publish(
 
     here = project.load()
     places = registries.load().pick(to or ())
-    images = target_options.images(here, target, all, set)
+    images = target_options.chosen_images(here, target, all, set)
     whole = planning.plan(here.matrix, here.facts, everything=True).images
     found = publish_images.approved_images(images, whole, here.matrix, suite.digest(), allow_red or ())
     outcomes = publish_images.publish(found, places, publisher(sign))

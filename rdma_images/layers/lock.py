@@ -43,7 +43,7 @@ def _has_layers(image: Image) -> bool:
 
 
 def _recipes(locks: Iterable[Lock], compression: Compression) -> dict[str, Recipe]:
-    found = (recipe(layer, compression) for one in locks for layer in wheel_layers.layers(one))
+    found = (recipe(layer, compression) for one in locks for layer in wheel_layers.wheel_layers(one))
     return {one.key: one for one in found}
 
 

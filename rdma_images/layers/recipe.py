@@ -13,7 +13,7 @@ import zstandard
 from rdma_images.core import paths
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.render.bake import Compression
-from rdma_images.render.wheel_layers import Layer
+from rdma_images.render.wheel_layers import WheelLayer
 
 EDITION = 1  # of this code: to be raised when it makes other bytes of the same
 PREFIX = "opt/venv"  # where a wheel is installed
@@ -60,7 +60,7 @@ def _installer() -> str:
     return version("installer")
 
 
-def recipe(layer: Layer, compression: Compression) -> Recipe:
+def recipe(layer: WheelLayer, compression: Compression) -> Recipe:
     """How to make a layer of an image."""
     return Recipe(layer.stage, layer.wheels, compression)
 

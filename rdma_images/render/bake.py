@@ -1,4 +1,4 @@
-"""The bake file: one graph for all images of a build, so that BuildKit does shared stages once."""
+"""Write the bake file: one graph for all images of a build, so that BuildKit does shared stages once."""
 
 import json
 import re
@@ -28,8 +28,8 @@ SYSTEM, WHEELS, DEVEL = "system-layer", "wheels", "devel-files"
 BOOTSTRAP = "FROM scratch\nADD {tar} /\n"
 
 
-def compression(text: str) -> Compression:
-    """What `--compression` names. Raises RefusedError for what is none."""
+def parse_compression(text: str) -> Compression:
+    """Return the compression that `--compression` names. Raises RefusedError for an unknown one."""
     if text not in COMPRESSIONS:
         raise RefusedError(f"--compression {text}: unknown\n{near(text, COMPRESSIONS)}")
     return "gzip" if text == "gzip" else "zstd"
@@ -59,19 +59,19 @@ class HelperTarget:
     contexts: Mapping[str, str] = field(default_factory=dict)
 
 
-def name_of(image_id: str) -> str:
-    """The name of an image's target in the bake file, whose names have no dots."""
+def bake_name(image_id: str) -> str:
+    """Return the name of an image's target in the bake file, whose names have no dots."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", image_id)
 
 
-def bootstrapped(context: str, base: str, tar: Path, platform: str = "") -> HelperTarget:
-    """The helper that makes a base from a root file system's tar, for the Dockerfiles' context of that name.
+def bootstrap_helper(context: str, base: str, tar: Path, platform: str = "") -> HelperTarget:
+    """Return the helper that makes a base from a root file system's tar, for the Dockerfiles' context of that name.
 
     One helper for each context, also where two are equal: buildx 0.13 does not support one target behind two contexts
     of a Dockerfile, and BuildKit does equal work once anyway.
     """
     architecture = f"-{platform.rpartition('/')[2]}" if emulation.is_foreign(platform) else ""
-    name = name_of(f"{context}-{base}{architecture}")
+    name = bake_name(f"{context}-{base}{architecture}")
     return HelperTarget(name, tar.parent, platform, BOOTSTRAP.format(tar=tar.name))
 
 
@@ -80,23 +80,23 @@ def bake_file(images: Sequence[ImageTarget], helpers: Sequence[HelperTarget]) ->
 
     Secrets and outputs belong to one run and are not in it, see `run_file`; nor is the network, see `network_file`.
     """
-    targets = {name_of(wanted.image.id): _image(wanted) for wanted in images}
+    targets = {bake_name(wanted.image.id): _image(wanted) for wanted in images}
     targets |= {helper.name: _helper(helper) for helper in helpers}
-    return {"group": {"default": {"targets": [name_of(c.image.id) for c in images]}}, "target": targets}
+    return {"group": {"default": {"targets": [bake_name(c.image.id) for c in images]}}, "target": targets}
 
 
 def systems(bake: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
     """The same file, with the systems of the images `ids` in their place: all but the wheels and what needs them."""
-    names = [name_of(image_id) for image_id in ids]
+    names = [bake_name(image_id) for image_id in ids]
     own = {name: {**bake["target"][name], "target": SYSTEM, "tags": []} for name in names}
     return {"group": {"default": {"targets": names}}, "target": {**_helpers(bake), **own}}
 
 
 def with_contexts(bake: Mapping[str, Any], contexts: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """The same file, with more contexts of the images whose ids are the keys of `contexts`."""
-    more = {name_of(image_id): of for image_id, of in contexts.items()}
+    """Return the same file, with more contexts of the images whose ids are the keys of `contexts`."""
+    by_target = {bake_name(image_id): added for image_id, added in contexts.items()}
     targets = {
-        name: {**target, "contexts": {**target["contexts"], **more.get(name, {})}}
+        name: {**target, "contexts": {**target["contexts"], **by_target.get(name, {})}}
         for name, target in bake["target"].items()
     }
     return {**bake, "target": targets}
@@ -105,7 +105,7 @@ def with_contexts(bake: Mapping[str, Any], contexts: Mapping[str, Mapping[str, s
 def run_file(
     bake: Mapping[str, Any], secrets: Mapping[str, Mapping[str, Path]], outputs: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What one run adds to the bake file, by target: the files of its secrets, and the outputs."""
+    """Return what one run adds to the bake file, by target: the files of its secrets, and the outputs."""
     return {
         "target": {
             name: {"secret": [f"type=file,id={secret},src={path}" for secret, path in sorted(secrets[name].items())]}
@@ -115,8 +115,8 @@ def run_file(
     }
 
 
-def output(ref: str, store: str, builder: str | None, compression: Compression) -> str:
-    """The output of an image: the engine's own store, under `ref`.
+def bake_output(ref: str, store: str, builder: str | None, compression: Compression) -> str:
+    """Return the output of an image: the engine's own store, under `ref`.
 
     From another builder it comes as an archive, for the containerd store with the layers as they will be pushed: those
     of wheels that the builder took from a registry keep their digests. Without the compression's name they would be in
@@ -130,7 +130,7 @@ def output(ref: str, store: str, builder: str | None, compression: Compression) 
 
 
 def network_file(bake: Mapping[str, Any]) -> dict[str, Any]:
-    """The bake file of an engine without a bridge, whose RUNs use the host's network; to be read before the others.
+    """Return the bake file of an engine without a bridge, whose RUNs use the host's network; bake reads it first.
 
     In compose's format, the only one from which buildx 0.13 reads a target's network.
     """
@@ -142,8 +142,8 @@ def network_file(bake: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def text(bake: Mapping[str, Any]) -> str:
-    """A bake file as it is written; the same content has the same text."""
+def bake_text(bake: Mapping[str, Any]) -> str:
+    """Return a bake file as it is written; the same content has the same text."""
     return json.dumps(bake, indent=2) + "\n"
 
 
@@ -152,16 +152,16 @@ def _helpers(bake: Mapping[str, Any]) -> dict[str, Any]:
     return {name: target for name, target in bake["target"].items() if name not in images}
 
 
-def _image(wanted: ImageTarget) -> dict[str, Any]:
+def _image(target: ImageTarget) -> dict[str, Any]:
     return {
-        "context": paths.shown(wanted.dockerfile.parent),
-        "dockerfile": wanted.dockerfile.name,
+        "context": paths.shown(target.dockerfile.parent),
+        "dockerfile": target.dockerfile.name,
         "target": "image",
-        "contexts": dict(sorted(wanted.contexts.items())),
-        "args": {"SOURCE_DATE_EPOCH": str(wanted.created)},
-        "labels": dict(wanted.labels),
-        "platforms": [wanted.image.platform],
-        "tags": [wanted.ref],
+        "contexts": dict(sorted(target.contexts.items())),
+        "args": {"SOURCE_DATE_EPOCH": str(target.created)},
+        "labels": dict(target.labels),
+        "platforms": [target.image.platform],
+        "tags": [target.ref],
     }
 
 
@@ -175,12 +175,12 @@ def _helper(helper: HelperTarget) -> dict[str, Any]:
     if emulation.is_foreign(helper.platform):
         target["platforms"] = [helper.platform]
     if helper.inline is not None:
-        target["dockerfile-inline"] = _literal(helper.inline)
+        target["dockerfile-inline"] = _escape(helper.inline)
     if helper.arguments:
         target["args"] = dict(helper.arguments)
     return target
 
 
-def _literal(text: str) -> str:
-    """The text, escaped for bake, which expands ${…} and %{…} in every string."""
+def _escape(text: str) -> str:
+    """Return the text, escaped for bake, which expands ${…} and %{…} in every string."""
     return text.replace("${", "$${").replace("%{", "%%{")

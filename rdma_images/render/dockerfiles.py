@@ -1,4 +1,4 @@
-"""From an image to its Dockerfile."""
+"""Render the Dockerfile of an image."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -22,11 +22,16 @@ PROGRAMS = "/opt/venv/bin"  # first on every PATH
 
 
 def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -> str:
-    """The Dockerfile of an image; the same image and locks give the same text.
+    """Return the Dockerfile of an image; the same image and locks give the same text.
 
-    `lock` has the image's wheels, `toolkit` those that compile for it, `tools` the builder's own. Raises RefusedError
-    when the target's template or a stage of it is missing, RdmaImagesError when one of them cannot be read or names
-    what does not exist.
+    Args:
+        lock: The image's wheels.
+        toolkit: The wheels that compile for it.
+        tools: The builder's own programs.
+
+    Raises:
+        RefusedError: The target's template or a stage of it is missing.
+        RdmaImagesError: A template cannot be read or names what does not exist.
     """
     try:
         with templates.readable(f"target {image.target}"):
@@ -52,7 +57,7 @@ class _Stages:
             "programs": _programs(image),
             "variables": image.environment,
             "debian_packages": image.debian_packages,
-            "wheel_layers": wheel_layers.layers(lock),
+            "wheel_layers": wheel_layers.wheel_layers(lock),
             "sources": [wheel for wheel in lock.wheels if wheel.is_source],
             "toolkit": toolkit,
             "tools": tools,
@@ -61,7 +66,7 @@ class _Stages:
         }
 
     def __call__(self, *names: str) -> str:
-        """The stages, each FROM the one before; the last is named `image`. Empty stages are left out."""
+        """Return the stages, each FROM the one before; the last is named `image`. Empty stages are left out."""
         texts = [_environment().get_template("stages/builder.j2").render(self.context).strip("\n")]
         previous = "base"
         for name in names:
@@ -74,9 +79,9 @@ class _Stages:
 
 
 def _programs(image: Image) -> list[str]:
-    """The folders that come before the system's on the PATH, each once."""
-    brought = (folder for part in image.components.values() for folder in part.details.programs)
-    return list(dict.fromkeys([PROGRAMS, *brought]))
+    """Return the folders that come before the system's on the PATH, each once."""
+    folders = (folder for part in image.components.values() for folder in part.details.programs)
+    return list(dict.fromkeys([PROGRAMS, *folders]))
 
 
 def _version_of(image: Image) -> Any:
@@ -108,7 +113,7 @@ def _header(image: Image) -> str:
 
 
 def _decided(component: Component) -> str:
-    """Which component decided this one. Nothing for matrix and --set: both choices make the same image."""
+    """Return which component decided this one. Nothing for matrix and --set: both choices make the same image."""
     return "" if component.decided_by in ("matrix", "--set") else f", by {component.decided_by}"
 
 

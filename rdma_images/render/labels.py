@@ -1,4 +1,4 @@
-"""The labels of an image, readable with `docker inspect`."""
+"""Write the labels of an image, readable with `docker inspect`."""
 
 import subprocess
 from collections.abc import Sequence
@@ -22,32 +22,32 @@ class Revision:
 
 
 def revision() -> Revision:
-    """The state of this checkout's inputs, from git."""
-    last = _git("log", "-1", "--format=%H %ct", "--", *INPUTS)
-    if not last:
+    """Return the state of this checkout's inputs, from git."""
+    last_commit = _git("log", "-1", "--format=%H %ct", "--", *INPUTS)
+    if not last_commit:
         return Revision("unknown", 0, None)
-    commit, time = last.split()
+    commit, time = last_commit.split()
     dirty = "-dirty" if _git("status", "--porcelain", "--", *INPUTS) else ""
     return Revision(commit + dirty, int(time), _git("remote", "get-url", "origin") or None)
 
 
-def labels(image: Image, summary: str, made_from: Revision, stood_in: Sequence[str]) -> dict[str, str]:
-    """The labels of an image.
+def labels(image: Image, summary: str, revision: Revision, rehearsed: Sequence[str]) -> dict[str, str]:
+    """Return the labels of an image.
 
-    `stood_in` are the ids of the sources that stand-ins replaced; the label `rehearsal` names them.
+    `rehearsed` are the ids of the sources that stand-ins replaced; the label `rehearsal` names them.
     """
     oci = {
         "title": image.target,
         "description": summary,
         "version": image.tag,
-        "revision": made_from.commit,
+        "revision": revision.commit,
         "licenses": "Apache-2.0",
         "base.name": image.axes["base"],
     }
-    if made_from.repository:
-        oci["source"] = made_from.repository
+    if revision.repository:
+        oci["source"] = revision.repository
     parts = image.components.values()
-    ours = {
+    own = {
         "target": image.target,
         "image-id": image.id,
         "fabric": image.fabric,
@@ -57,19 +57,19 @@ def labels(image: Image, summary: str, made_from: Revision, stood_in: Sequence[s
         **{f"{c.name}.{what}": words for c in parts for what, words in c.details.labels.items()},
         **{f"run.{setting.what}": setting.value for setting in image.settings},
     }
-    if stood_in:
-        ours["rehearsal"] = ",".join(sorted(stood_in))
-    named = {f"org.opencontainers.image.{key}": value for key, value in oci.items()}
-    named |= {f"{LABEL_PREFIX}.{key}": value for key, value in ours.items()}
-    return dict(sorted(named.items()))
+    if rehearsed:
+        own["rehearsal"] = ",".join(sorted(rehearsed))
+    prefixed = {f"org.opencontainers.image.{key}": value for key, value in oci.items()}
+    prefixed |= {f"{LABEL_PREFIX}.{key}": value for key, value in own.items()}
+    return dict(sorted(prefixed.items()))
 
 
 def _git(*arguments: str) -> str:
-    """The output of git; empty where git is not installed or this is no checkout."""
+    """Return the output of git; empty where git is not installed or this is no checkout."""
     try:
-        answer = subprocess.run(
+        process = subprocess.run(
             ["git", "-C", str(paths.PROJECT), *arguments], capture_output=True, text=True, check=False
         )
     except FileNotFoundError:
         return ""
-    return answer.stdout.strip() if answer.returncode == 0 else ""
+    return process.stdout.strip() if process.returncode == 0 else ""

@@ -1,4 +1,4 @@
-"""The result of a build: the summary that is printed, and the JSON for programs."""
+"""Show the result of a build: the summary that is printed, and the JSON for programs."""
 
 import json
 from collections.abc import Sequence
@@ -11,31 +11,31 @@ from rdma_images.core.pipeline import Build
 from rdma_images.inspection.report import Report, as_plain
 
 
-def text(built: Sequence[Build], reports: Sequence[Report]) -> Text:
-    """Three lines for each image: its name, the counts of its checks, and the path of its report."""
+def summary_text(builds: Sequence[Build], reports: Sequence[Report]) -> Text:
+    """Return three lines for each image: its name, the counts of its checks, and the path of its report."""
     by_id = {report.image_id: report for report in reports}
     shown = Text(no_wrap=True, overflow="ignore")
-    for made in built:
-        report = by_id.get(made.image_id)
-        shown.append(f"{made.ref}\n", "bold")
+    for build in builds:
+        report = by_id.get(build.image_id)
+        shown.append(f"{build.ref}\n", "bold")
         shown.append("  checks  ").append(_verdict(report)).append("\n")
         if report:
-            page = paths.image_folder(made.image_id) / "report.html"
+            page = paths.image_folder(build.image_id) / "report.html"
             shown.append(f"  report  {paths.shown(page)}\n")
     shown.rstrip()
     return shown
 
 
-def as_json(built: Sequence[Build], reports: Sequence[Report]) -> str:
-    """{"builds": […], "reports": […]}; the measurements themselves are only in report.json."""
+def as_json(builds: Sequence[Build], reports: Sequence[Report]) -> str:
+    """Return {"builds": […], "reports": […]}; the measurements themselves are only in report.json."""
     short = [
         {k: v for k, v in as_plain(report).items() if k != "facts"} | {"passed": report.passed} for report in reports
     ]
-    return json.dumps({"builds": [asdict(made) for made in built], "reports": short}, indent=2)
+    return json.dumps({"builds": [asdict(build) for build in builds], "reports": short}, indent=2)
 
 
 def _verdict(report: Report | None) -> Text:
-    """How many checks passed, failed and were skipped, and for a rehearsal what it lacks."""
+    """Return how many checks passed, failed and were skipped, and for a rehearsal what it lacks."""
     if report is None:
         return Text("none: not validated", "yellow")
     outcomes = [check.outcome for check in report.checks]

@@ -1,4 +1,4 @@
-"""report.json and its page: written whole or not at all, read back as the Report they were."""
+"""Write report.json and its page, whole or not at all, and read reports back."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from rdma_images.inspection.report import Report, as_plain, from_plain
 
 
 def _encoded(report: Report) -> Mapping[str, object]:
-    """The report as docs/report-schema.json has it."""
+    """Return the report in the form of docs/report-schema.json."""
     return {**as_plain(report), "passed": report.passed}
 
 
@@ -20,7 +20,7 @@ REPORT = StepFile("report.json", "validate", from_plain, _encoded)
 
 
 def as_json(report: Report) -> str:
-    """The report as docs/report-schema.json has it."""
+    """Return the report as JSON in the form of docs/report-schema.json."""
     return REPORT.text(report).rstrip()
 
 
@@ -33,11 +33,11 @@ def write(report: Report, folder: Path) -> Path:
 
 
 def write_page() -> Path:
-    """Write build/report.html, one page of every report under build/images/, and return where it is.
+    """Write build/report.html, one page of every report under build/images/, and return its path.
 
     Raises RdmaImagesError where there is no report.
     """
-    reports = [found for one in files.entries(paths.IMAGES) if (found := REPORT.load(one / REPORT.name))]
+    reports = [report for folder in files.entries(paths.IMAGES) if (report := REPORT.load(folder / REPORT.name))]
     if not reports:
         raise RdmaImagesError(f"{paths.IMAGES} has no report\nrun `{COMMAND} validate` first")
     path = paths.BUILD / "report.html"
@@ -48,12 +48,12 @@ def write_page() -> Path:
 def _page(reports: Sequence[Report]) -> str:
     from rdma_images.report import page  # it needs Jinja, which who reads a report should not wait for
 
-    return page.page(reports)
+    return page.report_page(reports)
 
 
-def publish_kept(kept: Report, junit: Path, folder: Path) -> Report:
-    """Write a report that was kept, and its JUnit XML, into `folder`; returns it marked as reused."""
-    report = replace(kept, reused=True)
+def publish_cached(cached: Report, junit: Path, folder: Path) -> Report:
+    """Write a cached report, and its JUnit XML, into `folder`; return it marked as reused."""
+    report = replace(cached, reused=True)
     if not _is_there(report, folder):
         atomic.write(folder / "report.xml", junit.read_text(encoding="utf-8"))
         write(report, folder)
@@ -61,6 +61,6 @@ def publish_kept(kept: Report, junit: Path, folder: Path) -> Report:
 
 
 def _is_there(report: Report, folder: Path) -> bool:
-    """Whether `folder` has this very report, with its page: nothing to do must take no time, and a page takes 0.1 s."""
+    """Return whether `folder` has this very report with its page: an unchanged build must take no time."""
     others = (folder / "report.html", folder / "report.xml")
     return all(file.exists() for file in others) and REPORT.holds(folder / REPORT.name, report)

@@ -1,4 +1,4 @@
-"""What was measured, in the words of a reader. What was not measured is left out."""
+"""Show what was measured, in the words of a reader. What was not measured is left out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from rdma_images.core.sizes import readable
 from rdma_images.inspection.inspection import Case, mapped_nccl
 from rdma_images.inspection.report import Report
 
-NAMED = 0.035  # of the whole: the least a layer's share is for its name to fit
+LABEL_SHARE = 0.035  # of the whole: the least a layer's share is for its name to fit
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,22 @@ class Slice:
 
 
 def slices(report: Report) -> list[Slice]:
-    """The layers of the image, lowest first; empty where they were not read."""
+    """Return the layers of the image, lowest first; empty where they were not read."""
     layers = (report.facts.measured.layers or ()) if report.facts else ()
     whole = sum(layer.bytes for layer in layers) or 1
-    found, start = [], 0.0
+    layer_slices, start = [], 0.0
     for layer in layers:
         width = 100 * layer.bytes / whole
-        place = layer.mostly or "nothing"
-        found.append(Slice(plain(_short(place)), _kind(place), start, width, layer.bytes, width > 100 * NAMED))
+        folder = layer.mostly or "nothing"
+        layer_slices.append(
+            Slice(plain(_short(folder)), _kind(folder), start, width, layer.bytes, width > 100 * LABEL_SHARE)
+        )
         start += width
-    return found
+    return layer_slices
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
-    """Name and value of what was measured; what was not is left out."""
+    """Return name and value of what was measured."""
     case = report.facts
     rows = [
         ("meant for", f"{case.expected.fabric or 'no fabric'}: {case.expected.because}" if case else ""),
@@ -50,10 +52,10 @@ def facts(report: Report) -> list[tuple[str, str]]:
 
 
 def _measured(case: Case) -> list[tuple[str, str]]:
-    """The rows that probes have measured."""
+    """Return the rows that probes have measured."""
     system, torch, tree = case.measured.system, case.measured.torch, case.measured.tree
     nccl, fi_info = mapped_nccl(case), (case.measured.tools or {}).get("fi_info --version")
-    plugin, about = next(iter(tree.libraries.plugins.items()), ("", None)) if tree else ("", None)
+    plugin, plugin_file = next(iter(tree.libraries.plugins.items()), ("", None)) if tree else ("", None)
     return [
         ("system", system.os.get("PRETTY_NAME", "") if system else ""),
         ("Python", system.python if system else ""),
@@ -61,7 +63,7 @@ def _measured(case: Case) -> list[tuple[str, str]]:
         ("NCCL mapped by torch", f"{nccl.version} at {nccl.path}" if nccl else ""),
         ("libfabric", _libfabric(fi_info.out) if fi_info else ""),
         ("plugin", plugin),
-        ("plugin's interfaces", _interfaces(about.exports) if about else ""),
+        ("plugin's interfaces", _interfaces(plugin_file.exports) if plugin_file else ""),
         ("files", f"{tree.files.count:,}" if tree else ""),
         ("unpacked", readable(tree.files.bytes) if tree else ""),
     ]
@@ -73,15 +75,15 @@ def _libfabric(printed: str) -> str:
 
 def _interfaces(exports: Mapping[str, Sequence[int]]) -> str:
     names = {"ncclNetPlugin_v": "net", "ncclTunerPlugin_v": "tuner", "ncclGinPlugin_v": "gin", "ncclRmaPlugin_v": "rma"}
-    return ", ".join(f"{names.get(kind, kind)} v{'/'.join(map(str, found))}" for kind, found in exports.items())
+    return ", ".join(f"{names.get(kind, kind)} v{'/'.join(map(str, versions))}" for kind, versions in exports.items())
 
 
-def _kind(place: str) -> str:
-    if "-packages" in place:
+def _kind(folder: str) -> str:
+    if "-packages" in folder:
         return "python"
-    return "fabric" if place.startswith("/opt/amazon") else "system"
+    return "fabric" if folder.startswith("/opt/amazon") else "system"
 
 
-def _short(place: str) -> str:
-    inside = place.partition("-packages/")[2]
-    return inside.rpartition("/")[2] if inside.startswith("nvidia/cu") else inside or place
+def _short(folder: str) -> str:
+    inside = folder.partition("-packages/")[2]
+    return inside.rpartition("/")[2] if inside.startswith("nvidia/cu") else inside or folder

@@ -1,4 +1,4 @@
-"""report.xml, JUnit's form of the checks: pytest writes those of the validators, the others are added here."""
+"""Write report.xml, JUnit's form of the checks: pytest writes those of the validators, the others are added here."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,7 +8,7 @@ from rdma_images.core import atomic
 from rdma_images.core.pipeline import Check
 
 
-def add(path: Path, checks: Iterable[Check]) -> None:
+def add_checks(path: Path, checks: Iterable[Check]) -> None:
     """Add checks to the one suite of the report.xml at `path`, in the form that the validators' own have there."""
     tree = ElementTree.parse(path)
     suite = tree.getroot() if tree.getroot().tag == "testsuite" else tree.getroot()[0]
@@ -22,21 +22,21 @@ def add(path: Path, checks: Iterable[Check]) -> None:
     atomic.write(path, ElementTree.tostring(tree.getroot(), encoding="unicode", xml_declaration=True))
 
 
-def write(path: Path, checks: Iterable[Check]) -> None:
+def write_checks(path: Path, checks: Iterable[Check]) -> None:
     """Write a report.xml of these checks alone."""
     atomic.write(path, '<testsuites><testsuite name="rdma-images" errors="0" /></testsuites>')
-    add(path, checks)
+    add_checks(path, checks)
 
 
 def _case(check: Check) -> ElementTree.Element:
-    """A check as a test case."""
+    """Return a check as a test case."""
     case = ElementTree.Element("testcase", classname=f"tier.{check.tier}", name=check.id, time=f"{check.seconds:.3f}")
     properties = ElementTree.SubElement(case, "properties")
     for name in ("id", "severity", "source"):
         ElementTree.SubElement(properties, "property", name=name, value=getattr(check, name))
     if check.outcome == "failed":
-        said = f"expected: {check.expected}\nfound: {check.found}\nfix: {check.fix}"
-        ElementTree.SubElement(case, "failure", message=said).text = said
+        message = f"expected: {check.expected}\nfound: {check.found}\nfix: {check.fix}"
+        ElementTree.SubElement(case, "failure", message=message).text = message
     if check.outcome == "skipped":
         ElementTree.SubElement(case, "skipped", message=check.reason)
     return case

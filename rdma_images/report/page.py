@@ -1,4 +1,4 @@
-"""The report as a page: one HTML file that fetches nothing, for one image or for many."""
+"""Render the report as a page: one HTML file that fetches nothing, for one image or for many."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from rdma_images.core.pipeline import Check
 from rdma_images.core.sizes import readable
 from rdma_images.inspection.report import Report
 from rdma_images.report import findings
-from rdma_images.report.table import state
+from rdma_images.report.table import shown_outcome
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 MARKS = {"passed": "✓", "failed": "✗", "warned": "!", "skipped": "·"}
@@ -36,7 +36,7 @@ SUBJECTS = {
 
 
 @dataclass(frozen=True)
-class Column:
+class ImageColumn:
     """An image of the page."""
 
     name: str
@@ -50,7 +50,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Line:
+class ValidatorRow:
     """A validator of the page, with each image's check (None where it did not run)."""
 
     id: str
@@ -58,11 +58,13 @@ class Line:
     cells: Sequence[Check | None]
 
 
-def page(reports: Sequence[Report]) -> str:
-    """The HTML of the reports, images as columns and validators as rows."""
+def report_page(reports: Sequence[Report]) -> str:
+    """Return the HTML of the reports, images as columns and validators as rows."""
     columns = [_column(report) for report in reports]
     groups = _groups(reports)
-    return _template().render(columns=columns, groups=groups, marks=MARKS, state=state, single=len(columns) == 1)
+    return _template().render(
+        columns=columns, groups=groups, marks=MARKS, state=shown_outcome, single=len(columns) == 1
+    )
 
 
 @functools.cache
@@ -72,25 +74,27 @@ def _template() -> jinja2.Template:
     return environment.get_template(TEMPLATE.name)
 
 
-def _groups(reports: Sequence[Report]) -> list[tuple[str, list[Line]]]:
-    """The validators by subject, in the order of the suite."""
+def _groups(reports: Sequence[Report]) -> list[tuple[str, list[ValidatorRow]]]:
+    """Return the validators by subject, in the order of the suite."""
     order = list(dict.fromkeys(check.id for report in reports for check in report.checks))
-    found = [{check.id: check for check in report.checks} for report in reports]
-    groups: dict[str, list[Line]] = {}
+    checks_by_report = [{check.id: check for check in report.checks} for report in reports]
+    groups: dict[str, list[ValidatorRow]] = {}
     for name in order:
-        cells = [checks.get(name) for checks in found]
+        cells = [checks.get(name) for checks in checks_by_report]
         title = next(check.title for check in cells if check)
         subject = name.split(".")[0]
-        groups.setdefault(SUBJECTS.get(subject, subject), []).append(Line(name, title, cells))
-    known = list(SUBJECTS.values())
-    return sorted(groups.items(), key=lambda pair: known.index(pair[0]) if pair[0] in known else len(known))
+        groups.setdefault(SUBJECTS.get(subject, subject), []).append(ValidatorRow(name, title, cells))
+    subjects = list(SUBJECTS.values())
+    return sorted(groups.items(), key=lambda pair: subjects.index(pair[0]) if pair[0] in subjects else len(subjects))
 
 
-def _column(report: Report) -> Column:
-    states = [state(check) for check in report.checks]
+def _column(report: Report) -> ImageColumn:
+    states = [shown_outcome(check) for check in report.checks]
     counts = {name: states.count(name) for name in MARKS}
     slices = findings.slices(report)
     pulled = sum(part.bytes for part in slices)
     title, _, tag = report.ref.rpartition(":")
     title = title.removeprefix("rdma-images/") or tag
-    return Column(report.image_id or report.ref, title, tag, report, counts, findings.facts(report), slices, pulled)
+    return ImageColumn(
+        report.image_id or report.ref, title, tag, report, counts, findings.facts(report), slices, pulled
+    )

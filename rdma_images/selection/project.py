@@ -29,7 +29,7 @@ class Project:
 
 
 def load() -> Project:
-    """The project's files and this machine's mirrors.
+    """Return the project's files and this machine's mirrors.
 
     Raises RefusedError with file and line for what cannot be read.
     """

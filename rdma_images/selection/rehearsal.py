@@ -1,4 +1,4 @@
-"""The images as this machine can rehearse them: on a base made here, where their own is unreachable."""
+"""Put images on a base that this machine can rehearse with, where their own is unreachable."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,25 +10,27 @@ from rdma_images.selection.project import Project
 
 
 def with_stand_in_bases(images: Sequence[Image], project: Project) -> tuple[Image, ...]:
-    """Each image on its own base, or on that base's stand-in where only that can be had.
+    """Return each image on its own base, or on that base's stand-in where only that can be had.
 
-    A stand-in may have another Python, for which the wheels are then locked and installed; the image says so in its
-    labels. Everything else stays as it was planned. Asks the network for the bases alone.
+    A stand-in may have another Python, for which the wheels are then locked and installed; the image's labels name it.
+    Everything else stays as it was planned. Asks the network for the bases alone.
     """
-    wanted = {image.axes["base"]: sources.base(image, project.facts) for image in images}
-    supplies = preflight.supply(wanted.values(), project.mirrors, rehearse=True)
-    stood_in = {base: s.address for base, s in zip(wanted, supplies, strict=True) if s.via == "stand-in"}
+    base_sources = {image.axes["base"]: sources.base(image, project.facts) for image in images}
+    supplies = preflight.supply(base_sources.values(), project.mirrors, rehearse=True)
+    stand_ins = {
+        base: supply.address for base, supply in zip(base_sources, supplies, strict=True) if supply.via == "stand-in"
+    }
     return tuple(
-        _on(image, stood_in[image.axes["base"]], project) if image.axes["base"] in stood_in else image
+        _on_stand_in(image, stand_ins[image.axes["base"]], project) if image.axes["base"] in stand_ins else image
         for image in images
     )
 
 
-def _on(image: Image, stand_in: str, project: Project) -> Image:
-    """The image on `stand_in`, with that one's own Python."""
+def _on_stand_in(image: Image, stand_in: str, project: Project) -> Image:
+    """Return the image on `stand_in`, with that one's own Python."""
     base = image.components["base"]
     python = Component(
         "python", project.facts.bases.bases[stand_in].python, f"{stand_in}, which stands in for the base"
     )
-    standing = replace(base, details=replace(image.details(BaseDetails), stand_in=stand_in))
-    return replace(image, components={**image.components, "base": standing, "python": python})
+    rehearsed_base = replace(base, details=replace(image.details(BaseDetails), stand_in=stand_in))
+    return replace(image, components={**image.components, "base": rehearsed_base, "python": python})

@@ -1,4 +1,4 @@
-"""The images that the options of a task choose: --target, --all, --set."""
+"""Find the images that the options of a task choose: --target, --all, --set."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,14 +17,14 @@ class RefusedPlanError(RefusedError):
         super().__init__(f"{refused} of {all_} requested combinations {'are' if refused > 1 else 'is'} refused")
 
     def details(self) -> object:
-        """Each refusal with its rules, reasons and sources, and the nearest combination that works."""
+        """Return each refusal with its rules, reasons and sources, and the nearest combination that works."""
         from rdma_images.plan import plan_table
 
         return plan_table.refusals(self.plan)
 
 
-def changes(pairs: Sequence[str] | None, option: str = "--set", form: str = "axis=value") -> dict[str, str]:
-    """`--set axis=value …` as axis -> value; errors name the option and its form.
+def parse_changes(pairs: Sequence[str] | None, option: str = "--set", form: str = "axis=value") -> dict[str, str]:
+    """Parse `--set axis=value …` as axis -> value; errors name the option and its form.
 
     Raises RefusedError for another form, and for two values of one axis.
     """
@@ -40,33 +40,33 @@ def changes(pairs: Sequence[str] | None, option: str = "--set", form: str = "axi
     return chosen
 
 
-def plan(
+def chosen_plan(
     project: Project,
     targets: Sequence[str] | None,
     everything: bool,
     pairs: Sequence[str] | None,
     rehearse: bool = False,
 ) -> Plan:
-    """The plan of the chosen images; with `rehearse`, on bases that this machine can reach or make."""
+    """Return the plan of the chosen images; with `rehearse`, on bases that this machine can reach or make."""
     from rdma_images.plan import planner as planning  # here, for the same reason as in project.py
 
-    answer = planning.plan(project.matrix, project.facts, targets or (), everything, changes(pairs))
+    plan = planning.plan(project.matrix, project.facts, targets or (), everything, parse_changes(pairs))
     if not rehearse:
-        return answer
+        return plan
     from rdma_images.selection import rehearsal  # here, because it imports the network clients
 
-    return replace(answer, images=rehearsal.with_stand_in_bases(answer.images, project))
+    return replace(plan, images=rehearsal.with_stand_in_bases(plan.images, project))
 
 
-def images(
+def chosen_images(
     project: Project,
     targets: Sequence[str] | None,
     everything: bool,
     pairs: Sequence[str] | None,
     rehearse: bool = False,
 ) -> tuple[Image, ...]:
-    """The chosen images. Raises RefusedPlanError where one of them cannot work."""
-    answer = plan(project, targets, everything, pairs, rehearse)
-    if answer.refusals:
-        raise RefusedPlanError(answer)
-    return answer.images
+    """Return the chosen images. Raises RefusedPlanError where one of them cannot work."""
+    plan = chosen_plan(project, targets, everything, pairs, rehearse)
+    if plan.refusals:
+        raise RefusedPlanError(plan)
+    return plan.images

@@ -65,7 +65,7 @@ def validate(
     name = report_cache.key(ref, digest, suite.digest(), image, tiers)
     if reuse and (known := report_cache.find(name, digest)):
         progress(f"{ref} is up to date: this suite has validated it")
-        return report.publish_kept(*known, folder)
+        return report.publish_cached(*known, folder)
     from rdma_images import datapath
     from rdma_images.engine import platforms
     from rdma_images.validate import measuring
@@ -135,7 +135,7 @@ def _report(
     with waiting(progress, lambda: "the validators"):
         checks = suite.run(case, tiers, folder / "report.xml")
     if emulated:
-        junit.add(folder / "report.xml", emulated)
+        junit.add_checks(folder / "report.xml", emulated)
     answer = Report(
         ref=about.ref,
         digest=about.digest,

@@ -39,7 +39,9 @@ numbers = count()
 
 def wheel(name: str, torch: str, base: str) -> Wheel:
     """A wheel from the lock of efa-pytorch with that torch on that base."""
-    (image,) = target_options.images(project.load(), ["efa-pytorch"], False, [f"pytorch={torch}", f"base={base}"], True)
+    (image,) = target_options.chosen_images(
+        project.load(), ["efa-pytorch"], False, [f"pytorch={torch}", f"base={base}"], True
+    )
     return next(wheel for wheel in lock.load(image).wheels if wheel.name == name)
 
 
@@ -61,7 +63,7 @@ class Small:
     def order(self, wheels: Sequence[Wheel], *changes: str, name: str = "small", here: Project | None = None) -> Order:
         """What building it means; with inputs of its own, so that it is built also where it is there."""
         here = here or project.load()
-        (image,) = target_options.images(here, ["efa-pytorch"], False, changes, True)
+        (image,) = target_options.chosen_images(here, ["efa-pytorch"], False, changes, True)
         whole = build_spec.order(image, here, rehearse=True)
         few = Lock(asked=whole.lock.asked, wheels=tuple(wheels))
         none = Lock(asked=whole.lock.asked, wheels=())

@@ -31,7 +31,7 @@ PLUGIN = "aws-ofi-nccl=1.21.1"  # no EFA installer brings one for Debian on arm6
 
 
 def image(of: str) -> Image:
-    (found,) = target_options.images(
+    (found,) = target_options.chosen_images(
         project.load(), ["efa-nccl-tests"], False, [f"platform={of}", PLUGIN], rehearse=True
     )
     return found

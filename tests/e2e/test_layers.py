@@ -119,7 +119,7 @@ def test_layers_come_back_from_another_builder_as_they_were(small: Small, tmp_pa
         [
             *("docker", "buildx", "build", "--quiet", "--provenance=false", str(tmp_path)),
             f"--build-context=wheels=docker-image://{brought.ref}",
-            f"--output={bake.output(ref, 'containerd', 'far', 'zstd')},dest={archive}",
+            f"--output={bake.bake_output(ref, 'containerd', 'far', 'zstd')},dest={archive}",
         ],
         ["docker", "image", "load", "--input", str(archive)],
     ):
@@ -231,13 +231,13 @@ def test_a_layer_is_the_same_on_another_base_with_another_python(small: Small) -
 def test_the_layers_made_here_are_the_image_s_lowest(small: Small) -> None:
     order = small.order(wheels())
     there = small.layers(small.build(order))
-    made = [store.find(recipe(layer, "zstd")) for layer in wheel_layers.layers(order.lock)]
+    made = [store.find(recipe(layer, "zstd")) for layer in wheel_layers.wheel_layers(order.lock)]
     assert [layer and layer.runtime.digest for layer in made] == there[: len(made)]
 
 
 def test_gzip_layers_are_kept_as_they_were_made(small: Small) -> None:
     order = small.order([wheel(name, NEW, "debian13") for name in ("fsspec", "filelock")])
-    (layer,) = wheel_layers.layers(order.lock)
+    (layer,) = wheel_layers.wheel_layers(order.lock)
     there = small.layers(small.build(order, compression="gzip"))
     made = store.find(recipe(layer, "gzip"))
     assert made is not None

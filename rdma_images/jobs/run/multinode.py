@@ -59,7 +59,7 @@ def validate(
     )
     out = folder_of(job.image, host=job.name)
     out.mkdir(parents=True, exist_ok=True)
-    junit.write(out / "report.xml", job_report.checks)
+    junit.write_checks(out / "report.xml", job_report.checks)
     report.write(job_report, out)
     return job_report
 

@@ -95,7 +95,7 @@ def _parts(request: Request, project: Project) -> _Parts:
     if request.launcher not in launchers:
         raise RefusedError(f"--launcher {request.launcher}: no such launcher\n{near(request.launcher, launchers)}")
     launcher = launchers[request.launcher]
-    (planned,) = target_options.images(
+    (planned,) = target_options.chosen_images(
         project, [request.target], False, [f"{k}={v}" for k, v in request.changes.items()]
     )
     node = project.facts.instances.find(request.instance)

@@ -27,7 +27,7 @@ def made(values: Sequence[Value], folder: Path) -> RenderableType:
 
 def launchers(project: Project) -> list[dict[str, object]]:
     """Every launcher with the targets that it can start and what it asks for."""
-    planned = target_options.plan(project, None, False, None).images
+    planned = target_options.chosen_plan(project, None, False, None).images
     return [
         {
             "launcher": name,
