@@ -10,6 +10,7 @@ from rdma_images import facts
 from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.facts import public
+from rdma_images.facts import table as facts_table
 from rdma_images.facts.environment import Environment
 from rdma_images.facts.faults import Fault
 from rdma_images.facts.nccl_logs import NcclLogs
@@ -604,3 +605,12 @@ def test_every_facts_file_that_names_a_commit_is_listed() -> None:
     naming = {path.name for path in paths.FACTS.glob("*.yaml") if re.search(r" @[0-9a-f]{7,40}\b", path.read_text())}
     assert {one.facts for one in public.files()} == naming
     assert all(one.rows for one in public.files())
+
+
+def test_a_table_is_parsed_once_until_its_file_changes(tmp_path: Path) -> None:
+    file = tmp_path / "nccl-logs.yaml"
+    shutil.copy(paths.PROJECT / "facts" / file.name, file)
+    first = facts_table.read(file.name, NcclLogs, tmp_path)
+    assert facts_table.read(file.name, NcclLogs, tmp_path) is first
+    file.write_text(file.read_text() + "# a note\n")
+    assert facts_table.read(file.name, NcclLogs, tmp_path) is not first

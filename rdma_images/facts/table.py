@@ -1,5 +1,6 @@
 """One file of facts/, with what the user's own folder says beside it."""
 
+import functools
 from pathlib import Path
 from typing import TypeVar
 
@@ -7,14 +8,43 @@ from rdma_images.core import files, paths, yaml_file
 from rdma_images.facts.origin import FactsFile
 
 Table = TypeVar("Table", bound=FactsFile)
+Version = tuple[int, int, int]  # of a file: inode, size, time of the last change
 
 
 def read(name: str, model: type[Table], folder: Path | None = None) -> Table:
-    """The table "torch.yaml" of `folder`; without one, what the project brings and the user's own facts/ over it.
+    """Return a table of facts, parsed once for each state of its files.
 
-    Raises RefusedError with file and line for what does not hold together.
+    Args:
+        name: the file, "torch.yaml".
+        model: what its content must be.
+        folder: where the file is; without one, the project's, with the user's own facts/ over it.
+
+    Raises:
+        RefusedError: something in a file is wrong; with file and line.
     """
     if folder is not None:
-        return yaml_file.load(folder / name, model)
-    *own, known = (place / name for place in paths.places("facts"))
-    return yaml_file.load(known, model, *(path for path in own if files.is_there(path)))
+        return _read((folder / name,), model)
+    *own, project = (place / name for place in paths.places("facts"))
+    return _read((project, *(path for path in own if files.is_there(path))), model)
+
+
+def _read(tables: tuple[Path, ...], model: type[Table]) -> Table:
+    """Return the first file as `model`, extended by the others."""
+    try:
+        versions = tuple(_version(path) for path in tables)
+    except OSError:
+        return yaml_file.load(tables[0], model, *tables[1:])  # which says what is wrong with the file
+    table = _parse(tables, versions, model)
+    assert isinstance(table, model)
+    return table
+
+
+def _version(path: Path) -> Version:
+    """Return what changes when somebody writes the file."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+@functools.lru_cache(maxsize=64)
+def _parse(tables: tuple[Path, ...], _versions: tuple[Version, ...], model: type[FactsFile]) -> FactsFile:
+    return yaml_file.load(tables[0], model, *tables[1:])

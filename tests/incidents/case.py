@@ -1,11 +1,13 @@
 """A case: where something went wrong, the image that shows it, and what must be reported of it."""
 
 import functools
+from collections.abc import Hashable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import TypeAdapter
+from yaml.constructor import ConstructorError
 
 from tests.incidents.image import Change, Image, Made
 
@@ -67,9 +69,35 @@ def base(name: str) -> Image:
     return image
 
 
+class _Loader(yaml.CSafeLoader):
+    """YAML in which a key that is written twice is an error: the first one would be lost."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Return the mapping. Raises ConstructorError for a key that is written twice."""
+        keys: set[str] = set()
+        for key, _ in node.value:
+            if key.value in keys:
+                raise ConstructorError(None, None, f"{key.value!r} is written twice", key.start_mark)
+            keys.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read(folder: Path) -> dict[str, Incident]:
+    """Return the cases of a folder's files by name. Raises ValueError for a name that two cases have."""
+    cases: dict[str, Incident] = {}
+    files: dict[str, str] = {}
+    for file in sorted(folder.glob("*.yaml")):
+        with file.open(encoding="utf-8") as stream:
+            found = CASES.validate_python(yaml.load(stream, _Loader))
+        for name in found:
+            if name in cases:
+                raise ValueError(f"{name!r} is in {files[name]} and in {file.name}: give one of the cases another name")
+            files[name] = file.name
+        cases |= found
+    return cases
+
+
 @functools.cache
 def incidents() -> dict[str, Incident]:
-    """Every case by its name."""
-    files = sorted((FOLDER / "cases").glob("*.yaml"))
-    read = [CASES.validate_python(yaml.safe_load(file.read_text(encoding="utf-8"))) for file in files]
-    return {name: case for cases in read for name, case in cases.items()}
+    """Return every case by its name."""
+    return read(FOLDER / "cases")

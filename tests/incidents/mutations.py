@@ -17,7 +17,6 @@ from typing import NamedTuple
 import pytest
 
 from rdma_images.core.paths import PROJECT, VALIDATORS
-from rdma_images.facts import table
 from rdma_images.inspection.inspection import Case
 from tests import validators_called
 from tests.incidents import run
@@ -150,18 +149,16 @@ def survivors(names: list[str]) -> Iterator[tuple[Mutation, bool]]:
     cases |= {f"{name}, fixed": run.case_of(name, case.fixed) for name, case in incidents().items() if case.fixed}
     cases |= {"efa-pytorch": Case.model_validate_json(REAL.read_bytes())}
     sources = {path.stem: path.read_text(encoding="utf-8") for path in sorted(VALIDATORS.glob("*.py"))}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "read", functools.cache(table.read))  # facts are the same for every mutation
-        for module in names or sources:
-            asked = users(module, sources)
-            before = failed(cases, asked)
-            with mutated(Mutation(module, "", "", "", ast.parse(sources[module]))):
-                if not _tests_pass():
-                    raise RuntimeError(f"tests fail with {module} as it is: {' '.join(TESTS)}")
-            for mutation in mutations(module, sources[module]):
-                with mutated(mutation):
-                    survives = failed(cases, asked) == before
-                    yield mutation, survives and _tests_pass()
+    for module in names or sources:
+        asked = users(module, sources)
+        before = failed(cases, asked)
+        with mutated(Mutation(module, "", "", "", ast.parse(sources[module]))):
+            if not _tests_pass():
+                raise RuntimeError(f"tests fail with {module} as it is: {' '.join(TESTS)}")
+        for mutation in mutations(module, sources[module]):
+            with mutated(mutation):
+                survives = failed(cases, asked) == before
+                yield mutation, survives and _tests_pass()
 
 
 def _tests_pass() -> bool:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from rdma_images.core.pipeline import Check
 from rdma_images.facts import table
 from rdma_images.facts.faults import Faults
@@ -52,16 +50,14 @@ def case_of(name: str, image: Image) -> Case:
 
 def checks(images: Mapping[str, Image], of: Mapping[str, set[str]] | None = None) -> dict[str, list[Check]]:
     """What the static validators say of each image; `of` names the only ones to ask of some."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "read", functools.cache(table.read))  # facts are the same for every image
-        return {
-            name: [
-                check
-                for check in validators_called.checks(case_of(name, image), of.get(name) if of else None)
-                if check.id != NOT_ASKED
-            ]
-            for name, image in images.items()
-        }
+    return {
+        name: [
+            check
+            for check in validators_called.checks(case_of(name, image), of.get(name) if of else None)
+            if check.id != NOT_ASKED
+        ]
+        for name, image in images.items()
+    }
 
 
 def outcomes(incidents: Mapping[str, Incident]) -> dict[str, Outcome]:

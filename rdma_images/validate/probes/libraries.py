@@ -29,7 +29,6 @@ HEADER_VERSION = re.compile(r"^#define NCCL_(MAJOR|MINOR|PATCH)\s+(\d+)", re.MUL
 # The suffix of its providers, the folder that it opens them in first, and the one with their announcements.
 VERBS = re.compile(rb"(?:/[\w.+/-]{1,200}/lib%s)?-rdmav\d+\.so|/[\w.+/-]{1,200}/libibverbs\.d(?=\0)")
 OFI_BANNER = re.compile(rb"aws-ofi-nccl (?:\d|git-)[\w.]*")  # in the first line that the plugin logs
-# What src/platform-aws.c(pp), and no other file, logs first: in every plugin that was built with --enable-platform-aws.
 # What a network plugin calls itself, by project: strings of their sources at the commits
 # Mellanox/nccl-rdma-sharp-plugins 2f5ac02, uccl-project/uccl da914a2 and google/nccl-fastsocket b3ff1c6.
 PROJECTS = {
@@ -39,6 +38,7 @@ PROJECTS = {
     "uccl-afxdp": re.compile(rb"(?<=\0)AFXDP_Plugin(?=\0)"),
     "nccl-fastsocket": re.compile(rb"(?<=\0)FastSocket(?=\0)"),
 }
+# What src/platform-aws.c(pp), and no other file, logs first: in every plugin that was built with --enable-platform-aws.
 OFI_ON_AWS = re.compile(rb"Configuring AWS-specific options")
 # Where a plugin for AWS looks for the topology of an instance type, and the files that it gives NCCL: XML_DIR and
 # `.topology` in src/platform-aws.c(pp), 1.7.0 to 1.21.1.
