@@ -20,7 +20,7 @@ def image_by_tag(piece: Piece, known: Known) -> Iterator[Answer]:
         return
     for image in (piece.image, *piece.more_images):
         if image and not is_open(image.text) and not FILE.fullmatch(image.text) and "@sha256:" not in image.text:
-            what = f"{image.text} is a tag, which can move while the job starts"
+            what = f"{image.text} has no digest: its tag can move while the job starts"
             yield image, what, "name the image by its digest, @sha256:…"
 
 
