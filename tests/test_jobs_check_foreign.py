@@ -446,6 +446,7 @@ def test_a_named_file_that_cannot_be_read_ends_with_two_and_one_in_a_folder_does
 
 def test_a_memory_of_5000_digits_and_a_file_without_end(tmp_path: Path) -> None:
     text = pods().replace(f"{EFA}: 32", f"{EFA}: 32, memory: {'9' * 5000}")
-    assert checked(tmp_path, job_yaml=text).findings == ()
+    (finding,) = findings(tmp_path, "memory.node", job_yaml=text)
+    assert finding.what == f"memory: {'9' * 29}…, and p5.48xlarge has 2048 GiB"
     (row,) = check([Path("/dev/zero")]).unreadable
     assert "has more than 16 MiB" in row.why

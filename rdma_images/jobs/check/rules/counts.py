@@ -22,7 +22,7 @@ UNITS = {
     **{"": 1 / 2**20, "Ki": 1 / 1024, "Mi": 1, "Gi": 1024, "Ti": 2**20},
     **{"k": 1e3 / 2**20, "M": 1e6 / 2**20, "G": 1e9 / 2**20, "T": 1e12 / 2**20},
 }
-QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]i|[kMGT])?")
+QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([KMGT]i|[kMGT])?")
 
 
 @rule("gpus.node", "error", "EC2's DescribeInstanceTypes and Alibaba Cloud's ECS guide, as in facts/instances.yaml")
@@ -89,7 +89,7 @@ def too_many_hugepages(piece: Piece, known: Known) -> Iterator[Answer]:
     if asked and known.fabric and (size := mebibytes(asked.text)) is not None:
         most = known.tables.instances.nodes[known.fabric].hugepages
         if size > most:
-            what = f"{HUGEPAGES}: {asked.text}, and a node has {most} MiB as delivered"
+            what = f"{HUGEPAGES}: {_short(asked.text)}, and a node has {most} MiB as delivered"
             yield asked, what, "ask for 5120Mi, or preallocate more pages on the nodes"
 
 
@@ -98,7 +98,7 @@ def too_much_memory(piece: Piece, known: Known) -> Iterator[Answer]:
     """More memory than the node can give: no node fits."""
     asked = piece.asked("memory")
     if asked and known.node and (size := mebibytes(asked.text)) is not None and size > known.node.memory * 1024:
-        yield asked, f"memory: {asked.text}, and {node_name(piece)} has {known.node.memory} GiB", "ask for less"
+        yield asked, f"memory: {_short(asked.text)}, and {node_name(piece)} has {known.node.memory} GiB", "ask for less"
 
 
 @rule("trainjob.resources", "error", "kubeflow/trainer pull request 3602, aicr issue 2275")
@@ -150,9 +150,13 @@ def no_selector(piece: Piece, _: Known) -> Iterator[Answer]:
 
 
 def mebibytes(quantity: str) -> float | None:
-    """A quantity of Kubernetes in MiB; None for what is none."""
+    """A quantity of Kubernetes in MiB, infinite for one beyond all numbers; None for what is none."""
     match = QUANTITY.fullmatch(quantity)
     return float(match[1]) * UNITS[match[2] or ""] if match else None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 30 else f"{text[:29]}…"
 
 
 @rule("ranks.gpus", "error", "NVIDIA/nccl, src/init.cc: two ranks of a communicator on one GPU are an error")
