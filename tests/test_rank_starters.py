@@ -31,6 +31,8 @@ TRAINING = [
     ("mpirun -np 16 --hostfile hosts python train.py --epochs 3", "train.py --epochs 3"),
     ("srun --ntasks 16 python3 -u train.py", "-u train.py"),
     ("composer -n 8 train.py", "train.py"),
+    ("fabric run --num-nodes 2 --devices 8 train.py", "train.py"),
+    ("horovodrun -np 16 -H a:8,b:8 python train.py", "train.py"),
     ("env NCCL_DEBUG=INFO torchrun train.py", "train.py"),
     ("NCCL_DEBUG=INFO accelerate launch train.py", "train.py"),
     ("numactl --cpunodebind 0 torchrun train.py", "train.py"),
@@ -48,8 +50,9 @@ def refusal(launcher: str, fabric: str, starter: str, typed: str) -> list[str]:
 
 @pytest.mark.parametrize(("typed", "rest"), TRAINING)
 def test_what_a_rank_runs_is_named(typed: str, rest: str) -> None:
-    what, fix = refusal("trainjob", "efa", "torchrun", typed)
+    what, fix, *notes = refusal("trainjob", "efa", "torchrun", typed)
     assert "the launcher starts the ranks itself" in what
+    assert not any("does not carry" in note for note in notes)
     assert fix == f"after -- give only what a rank runs: -- {rest}"
 
 
@@ -57,6 +60,11 @@ def test_what_a_rank_runs_is_named(typed: str, rest: str) -> None:
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), [*TORCHRUN, *MPIRUN])
 def test_no_launcher_starts_ranks_in_every_rank(launcher: str, fabric: str, starter: str, typed: str) -> None:
     assert "the launcher starts the ranks itself" in refusal(launcher, fabric, starter, typed)[0]
+
+
+def test_what_changes_for_the_script_is_said() -> None:
+    assert "LOCAL_RANK" in refusal("trainjob", "efa", "torchrun", "deepspeed train.py")[-1]
+    assert "Horovod does not read" in refusal("trainjob", "efa", "torchrun", "horovodrun -np 8 x")[-1]
 
 
 def test_options_that_a_job_does_not_carry_are_named() -> None:

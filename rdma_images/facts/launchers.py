@@ -118,6 +118,7 @@ class RankStarter(Row):
     modules: tuple[str, ...] = ()
     placement: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    note: str = ""
 
 
 class ClusterMaker(Row):

@@ -67,9 +67,10 @@ def _match(words: Sequence[str], starters: Mapping[str, RankStarter]) -> tuple[s
 def _message(name: str, words: Sequence[str], starter: RankStarter) -> str:
     what = f"{name}: the launcher starts the ranks itself"
     fix = "after -- give only what a rank runs"
+    note = f"\n{starter.note}" if starter.note else ""
     start = next((n for n, word in enumerate(words) if _is_script(word) or word in AS_MODULE), None)
     if start is None:
-        return f"{what}\n{fix}"
+        return f"{what}\n{fix}{note}"
     options, command = list(words[:start]), list(words[start:])
     if command[0] in AS_MODULE:
         command[0] = "-m"
@@ -79,7 +80,7 @@ def _message(name: str, words: Sequence[str], starter: RankStarter) -> str:
             break
     lost = shlex.join(_without_placement(options, starter))
     rest = f"\nthe job does not carry {name}'s options {lost}: set in the script what they set" if lost else ""
-    return f"{what}\n{fix}: -- {shlex.join(command)}{rest}"
+    return f"{what}\n{fix}: -- {shlex.join(command)}{rest}{note}"
 
 
 def _without_placement(options: Sequence[str], starter: RankStarter) -> Iterator[str]:
