@@ -22,6 +22,11 @@ def test_every_component_is_named(image: Image) -> None:
         assert said[f"io.rdma-images.component.{component.name}"] == component.version
 
 
+def test_no_licence_is_claimed(image: Image) -> None:
+    """An image holds NVIDIA's wheels and Debian's packages: the licence of its recipe is not that of its content."""
+    assert "org.opencontainers.image.licenses" not in labels.labels(image, "a summary", MADE_FROM, [])
+
+
 def test_an_image_to_ship_is_no_rehearsal(image: Image) -> None:
     assert "io.rdma-images.rehearsal" not in labels.labels(image, "", MADE_FROM, [])
 

@@ -16,7 +16,7 @@ DECLARED = "an image says of itself what is in it, and nothing else"
 RUNS = "CUDA programming guide, Binary Compatibility: code runs on GPUs of its own generation, as new or newer"
 ABSENT = "the image has no torch"  # what stands for a probe's value that is None
 WANTED = (
-    *(f"org.opencontainers.image.{name}" for name in ("title", "description", "version", "revision", "licenses")),
+    *(f"org.opencontainers.image.{name}" for name in ("title", "description", "version", "revision")),
     *(f"{LABEL_PREFIX}.{name}" for name in ("target", "image-id", "fabric")),
 )
 REPLACEABLE = ("base", "efa-installer", "aws-ofi-nccl", "nccl-tests", "erdma-apt")  # sources that have a stand-in

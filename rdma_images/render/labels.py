@@ -41,7 +41,6 @@ def labels(image: Image, summary: str, revision: Revision, rehearsed: Sequence[s
         "description": summary,
         "version": image.tag,
         "revision": revision.commit,
-        "licenses": "Apache-2.0",
         "base.name": image.axes["base"],
     }
     if revision.repository:
