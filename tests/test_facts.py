@@ -118,10 +118,17 @@ def test_flags_by_installer_version(known: facts.Facts, version: str, flags: str
 
 
 @pytest.mark.parametrize(
-    ("version", "name"), [("1.11.0", "AWS Libfabric"), ("1.12.0", "Libfabric"), ("1.21.1", "Libfabric")]
+    ("version", "names"),
+    [
+        ("1.11.0", ["AWS Libfabric"]),
+        ("1.12.1", ["AWS Libfabric"]),
+        ("1.13.0", ["Libfabric", "AWS Libfabric", "OFI"]),
+        ("1.21.1", ["Libfabric", "AWS Libfabric", "OFI"]),
+    ],
 )
-def test_name_that_nccl_knows_the_plugin_by(known: facts.Facts, version: str, name: str) -> None:
-    assert known.plugin.net_name(version) == name
+def test_names_that_the_plugin_answers_to(known: facts.Facts, version: str, names: list[str]) -> None:
+    assert known.plugin.network_names(version) == names
+    assert known.plugin.net_name(version) == names[0]
 
 
 def test_blank_cells_of_the_changelog_are_the_row_below(known: facts.Facts) -> None:
@@ -217,6 +224,10 @@ OF_THE_PLUGIN = """
         ("efa", EFA_2_30, "NCCL_NET=", ["harmful"]),
         ("efa", EFA_2_30, "NCCL_NET=socket", ["harmful"]),
         ("efa", EFA_2_30, "NCCL_NET=AWS Libfabric", []),
+        ("efa", EFA_2_30, "NCCL_NET=OFI", []),
+        ("efa", EFA_2_30 | {"aws-ofi-nccl": "1.12.1"}, "NCCL_NET=AWS Libfabric", []),
+        ("efa", EFA_2_30 | {"aws-ofi-nccl": "1.12.1"}, "NCCL_NET=Libfabric", ["harmful"]),
+        ("efa", EFA_2_30 | {"aws-ofi-nccl": "1.13.0"}, "NCCL_NET=Libfabric", []),
         ("efa", EFA_2_30, "NCCL_NET_PLUGIN=", ["harmful"]),
         ("efa", EFA_2_30 | {"nccl": "2.27.7"}, "NCCL_NET_PLUGIN=", []),
         ("efa", EFA_2_30 | {"aws-ofi-nccl": "1.7.4"}, "OFI_NCCL_PROTOCOL=rdma", ["harmful"]),

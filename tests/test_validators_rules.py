@@ -157,7 +157,9 @@ def test_a_plugin_has_the_aws_platform(plugin: dict[str, Any], outcome: str, wor
         ("efa", "refuse", {}, "failed", "neither"),
         ("efa", "allow", {}, "passed", "neither"),
         ("efa", "allow", {"FI_PROVIDER": "efa"}, "failed", "FI_PROVIDER=efa"),
-        ("efa", "", {"NCCL_NET": "aws libfabric"}, "failed", "NCCL_NET=aws libfabric"),  # somebody else's
+        ("efa", "refuse", REFUSES | {"NCCL_NET": "AWS Libfabric"}, "passed", "NCCL_NET=AWS Libfabric"),
+        ("efa", "", {"NCCL_NET": "AWS Libfabric"}, "skipped", "NCCL_NET alone does not"),  # somebody else's
+        ("efa", "", {"NCCL_NET": "OFI", "FI_PROVIDER": "tcp"}, "failed", "FI_PROVIDER=tcp"),
         ("efa", "", {"FI_PROVIDER": "efa"}, "skipped", "neither a label nor NCCL_NET"),
         ("erdma", "refuse", {"NCCL_NET": "IB"}, "passed", "NCCL_NET=IB"),
         ("erdma", "refuse", {"NCCL_NET": "Socket"}, "failed", "NCCL_NET=Socket"),

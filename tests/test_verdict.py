@@ -83,6 +83,7 @@ OF_TWO_NODES = "comm 0x1 rank 1 nRanks 16 nNodes 2 localRanks 8 localRank 1 MNNV
             ),
             "efa",
         ),
+        ((EFA, "Using network OFI", "Channel 00/0 : 3[3] -> 14[6] [send] via NET/OFI/3(2)/GDRDMA"), "efa"),
         ((ERDMA, IB), "eRDMA"),
         (("NET/IB : Using [0]={[0] erdma_0:1/RoCE, [1] erdma_1:1/RoCE} [RO]; OOB eth0:192.0.2.1<0>", IB), "eRDMA"),
         ((ERDMA, IB.replace("NET/IB/", "NET/IBext_v10/")), "eRDMA"),

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from rdma_images.facts import table as facts_table
+from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.running import Running
 from rdma_images.inspection.inspection import Case, cuda_in_use, file_of, missing_in, name_of, same_nccl
@@ -52,11 +53,19 @@ SCRATCH = ("/tmp/", "/var/tmp/")  # where what sets a variable at a start may al
 OF_THE_RUNTIME = ("/usr/local/nvidia/lib", "/usr/local/cuda/compat/lib", "/usr/local/cuda/compat", "/usr/lib/wsl/")
 
 
-def insisted(fabric: str) -> tuple[list[str], str | None]:
-    """What NCCL_NET may say to insist on the fabric's network, and what FI_PROVIDER must say beside it, if anything."""
+def insisted(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
+    """Return what makes NCCL refuse another network than the fabric's.
+
+    Args:
+        fabric: the image's.
+        plugin: the version of its aws-ofi-nccl; None where that is not known.
+
+    Returns:
+        What NCCL_NET may say, and what FI_PROVIDER must say beside it, if anything.
+    """
     row = facts_table.read("running.yaml", Running).insist[fabric]
-    plugin = facts_table.read("aws-ofi-nccl.yaml", Plugin)
-    return [row.network] if row.network else [known.name for known in plugin.net_names], row.provider
+    names = facts_table.read("aws-ofi-nccl.yaml", Plugin).network_names(plugin)
+    return [row.network] if row.network else names, row.provider
 
 
 def names(found: list[Told]) -> str:
@@ -165,12 +174,15 @@ def test_misspelt(case: Case, require: Requirement) -> None:
 def test_refusal(case: Case, require: Requirement) -> None:
     """An image that says that it refuses to run without its fabric sets what makes NCCL refuse; another sets none."""
     fabric, said = case.expected.fabric, case.subject.label("fallback")
-    networks, provider = insisted(fabric or pytest.skip("the image is for neither fabric"))
+    fabric = fabric or pytest.skip("the image is for neither fabric")
+    networks, provider = insisted(fabric, versions_of(case).get(PLUGIN))
     environment = started(case)
     found = {name: value for name in (NETWORK, PROVIDER) if (value := environment.get(name))}
     refuses = found.get(NETWORK, "").lower() in map(str.lower, networks)
     if not said and not refuses:
         pytest.skip("neither a label nor NCCL_NET says that the image refuses to run without its fabric")
+    if not said and provider and PROVIDER not in found:
+        pytest.skip(f"no label says that the image refuses to run without its fabric, and {NETWORK} alone does not")
     wanted = [f"{NETWORK}={' or '.join(networks)}", *([f"{PROVIDER}={provider}"] if provider else [])]
     require(
         not found if said == "allow" else refuses and (not provider or found.get(PROVIDER) == provider),

@@ -19,7 +19,7 @@ class PluginRelease(Row):
 
 
 class NetName(Span):
-    """The name under which NCCL knows the plugin: what NCCL_NET must say."""
+    """A name to which the plugin answers: what NCCL_NET may say."""
 
     name: str
 
@@ -96,6 +96,10 @@ class Plugin(FactsFile):
                 if not any(row.holds(version) for row in rows):
                     yield ("releases", version), f"no row of {key} is for {version}: add one"
 
+    def network_names(self, version: str | None) -> list[str]:
+        """Return the values of NCCL_NET to which this version answers, its own name first; None: those of any."""
+        return [row.name for row in self.net_names if version is None or row.holds(version)]
+
     def net_name(self, version: str) -> str:
-        """The name under which this plugin version registers with NCCL."""
-        return next(known.name for known in self.net_names if known.holds(version))
+        """Return the name under which this plugin version registers with NCCL."""
+        return self.network_names(version)[0]

@@ -144,7 +144,7 @@ def lost_exports(piece: Piece, _: Known) -> Iterator[Answer]:
     if piece.kind != "slurm" or not piece.image:
         return
     named = piece.settings["container-env"].text.split(",") if "container-env" in piece.settings else []
-    for name, usual in (("NCCL_NET", ("Libfabric", "AWS Libfabric", "IB")), ("FI_PROVIDER", ("efa",))):
+    for name, usual in (("NCCL_NET", ("Libfabric", "AWS Libfabric", "OFI", "IB")), ("FI_PROVIDER", ("efa",))):
         word = piece.environment.get(name)
         if word and word.text not in usual and name not in named:
             what = f"{name}={word.text} is exported here, but where the image sets {name} too the image's value wins"
