@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from rdma_images.core import paths
 from rdma_images.jobs.check import check, findings_table
 from rdma_images.jobs.check.foreign_job import Checked, Finding
 from tests import job_parts
+from tests.test_files import UNPRIVILEGED
 
 DIGEST = f"registry.example/trainer@sha256:{'7c' * 32}"
 EFA = "vpc.amazonaws.com/efa"
@@ -227,7 +229,8 @@ run: |
 
 
 def test_a_skypilot_script_is_read_but_for_what_a_condition_leaves_open(tmp_path: Path) -> None:
-    (finding,) = [one for one in checked(tmp_path, job_yaml=SKYPILOT).findings if "environment" in one.rule]
+    result = checked(tmp_path, job_yaml=SKYPILOT)
+    (finding,) = [finding for finding in result.findings if "environment" in finding.rule]
     assert finding.what.startswith("FI_EFA_FORK_SAFE=1")
     line = int(finding.where[0].rpartition(":")[2])
     assert "FI_EFA_FORK_SAFE" in SKYPILOT.splitlines()[line - 1]
@@ -338,8 +341,8 @@ def test_a_pytorchjobs_master_is_one_of_its_nodes(tmp_path: Path) -> None:
     ],
 )
 def test_an_image_of_a_batch_script(tmp_path: Path, line: str, image: str | None) -> None:
-    found = findings(tmp_path, "image.tag", job_sbatch=sbatch(*line.split("\n")))
-    assert [finding.what.split(" ")[0] for finding in found] == ([image] if image else [])
+    tagged = findings(tmp_path, "image.tag", job_sbatch=sbatch(*line.split("\n")))
+    assert [finding.what.split(" ")[0] for finding in tagged] == ([image] if image else [])
 
 
 DOCKER = """#!/bin/bash
@@ -428,8 +431,8 @@ def test_nothing_is_wrong_says_what_was_looked_at(tmp_path: Path) -> None:
     assert "looked at 1 variable and 1 image, and at the counts of p5.48xlarge" in shown
 
 
-def task(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "invoke", "job.check", *words]
+def task(*words: str, by: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    command = [*by, sys.executable, "-m", "invoke", "job.check", *words]
     return subprocess.run(command, cwd=paths.PROJECT, capture_output=True, text=True)
 
 
@@ -442,6 +445,20 @@ def test_a_named_file_that_cannot_be_read_ends_with_two_and_one_in_a_folder_does
     assert [row["file"] for row in answer["unreadable"]] == [str(tmp_path / "broken.yaml")]
     assert (len(answer["read"]), answer["passed-over"], answer["findings"]) == (1, [], [])
     assert task(str(tmp_path)).returncode == 0
+
+
+def test_a_folder_that_may_not_be_read_is_a_line_of_the_result(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o000)
+    (tmp_path / "job.yaml").write_text(pods())
+    try:
+        done = task(str(tmp_path), by=UNPRIVILEGED)
+        named = task(str(closed), by=UNPRIVILEGED)
+    finally:
+        closed.chmod(0o700)
+    assert f"not read  {closed}: Permission denied" in done.stdout
+    assert "nothing is wrong in 1 part of jobs in 1 file; 1 file not read" in done.stdout
+    assert (done.returncode, named.returncode) == (0, 2)
 
 
 def test_a_memory_of_5000_digits_and_a_file_without_end(tmp_path: Path) -> None:

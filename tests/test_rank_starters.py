@@ -38,8 +38,8 @@ TRAINING = [
     ("numactl --cpunodebind 0 torchrun train.py", "train.py"),
     ("bash -c 'cd /code && deepspeed train.py --x 1'", "train.py --x 1"),
 ]
-TORCHRUN = [one for one in jobs.combinations() if one[2] == "torchrun"]
-MPIRUN = [one for one in jobs.combinations() if one[2] == "mpirun"]
+TORCHRUN = [names for names in jobs.combinations() if names[2] == "torchrun"]
+MPIRUN = [names for names in jobs.combinations() if names[2] == "mpirun"]
 
 
 def refusal(launcher: str, fabric: str, starter: str, typed: str) -> list[str]:

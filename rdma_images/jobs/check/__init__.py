@@ -33,7 +33,7 @@ def check(paths: Sequence[Path]) -> Checked:
     templates: list[UncheckedFile] = []
     unreadable: list[UncheckedFile] = []
     opened = 0
-    for path in _files(paths):
+    for path in _files(paths, unreadable):
         opened += 1
         try:
             pieces += reading.pieces(path)
@@ -67,15 +67,20 @@ def _grouped(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(joined, key=lambda finding: finding.severity != "error"))
 
 
-def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files of the paths, those of folders in depth, without hidden ones and the record of `invoke job`."""
+def _files(paths: Sequence[Path], unreadable: list[UncheckedFile]) -> Iterator[Path]:
+    """Yield the files of the paths, those of folders in depth, without hidden ones and the record of `invoke job`.
+
+    A folder that cannot be read is added to `unreadable`.
+    """
+
+    def add(error: OSError) -> None:
+        unreadable.append(UncheckedFile(str(error.filename), str(files.unusable(error))))
+
     for path in paths:
         if not path.is_dir():
             yield path
             continue
-        with files.as_file_error(path):
-            os.scandir(path).close()  # os.walk passes over a folder that may not be read
-        for folder, folders, names in os.walk(path):
+        for folder, folders, names in os.walk(path, onerror=add):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             yield from (
                 Path(folder, name)

@@ -50,7 +50,11 @@ def pieces(text: str, name: str) -> Iterator[Piece]:
 
 def _is_job(options: dict[str, list[str]]) -> bool:
     devices = options.get("--device", [])
-    return "--gpus" in options or options.get("--runtime") == ["nvidia"] or any("infiniband" in one for one in devices)
+    return (
+        "--gpus" in options
+        or options.get("--runtime") == ["nvidia"]
+        or any("infiniband" in device for device in devices)
+    )
 
 
 def _options(rest: str) -> tuple[dict[str, list[str]], str | None]:

@@ -296,23 +296,25 @@ def _environment(document: Written, path: Path_, entries: object) -> Mapping[str
 
 def _command(document: Written, path: Path_, container: dict[str, Any]) -> shell.Lines:
     """What a container's command sets: a list of words, of which some may be a shell's lines."""
-    found: list[shell.Lines] = []
-    line: list[str] = []
+    texts: list[shell.Lines] = []
+    words: list[str] = []
     for key in ("command", "args"):
         for index, word in enumerate(_list(container.get(key))):
             if isinstance(word, str) and ("\n" in word or " " in word):
-                found.append(shell.read(word, shell.block_start(document.line(*path, key, index), word)))
+                texts.append(shell.read(word, shell.block_start(document.line(*path, key, index), word)))
             elif isinstance(word, str):
-                pair = shell.read(f"-x {word}" if line and line[-1] == "-x" else word, document.line(*path, key, index))
-                found.append(pair)
-                line.append(word)
-    found.append(shell.read(" ".join(line), document.line(*path, "args" if container.get("args") else "command")))
+                pair = shell.read(
+                    f"-x {word}" if words and words[-1] == "-x" else word, document.line(*path, key, index)
+                )
+                texts.append(pair)
+                words.append(word)
+    texts.append(shell.read(" ".join(words), document.line(*path, "args" if container.get("args") else "command")))
     variables: dict[str, Word] = {}
-    for lines in reversed(found):  # what a word says has its line, and what the whole says has not
+    for lines in reversed(texts):  # what a word says has its line, and what the whole says has not
         variables |= lines.variables
-    ranks = next((lines.ranks for lines in found if lines.ranks), None)
+    ranks = next((lines.ranks for lines in texts if lines.ranks), None)
     return shell.Lines(
-        variables, (), None, ranks, next((lines.rank_nodes for lines in found if lines.rank_nodes), None)
+        variables, (), None, ranks, next((lines.rank_nodes for lines in texts if lines.rank_nodes), None)
     )
 
 

@@ -57,16 +57,16 @@ def _manifests(text: str, name: str) -> Iterator[Piece]:
     definitions = [DEFINITION.search(part) is not None for part in parts]
     if any(definitions) and all(definitions[:-1]) and not CONTENT.search(parts[-1]):
         raise TemplateError("definitions of Kubernetes resources, and no job")
-    kept = "".join(
+    manifests = "".join(
         re.sub(r"[^\n]+", "", part) if is_definition else part
         for part, is_definition in zip(parts, definitions, strict=True)
     )
     try:
-        documents = yaml_file.documents(kept, name, DEEPEST)
+        documents = yaml_file.documents(manifests, name, DEEPEST)
     except RefusedError:
-        if not OPEN_VALUE.search(kept):
+        if not OPEN_VALUE.search(manifests):
             raise
-        documents = yaml_file.documents(OPEN_VALUE.sub(_plain_word, kept), name, DEEPEST)
+        documents = yaml_file.documents(OPEN_VALUE.sub(_plain_word, manifests), name, DEEPEST)
     for document in documents:
         yield from kubernetes.pieces(document)
 

@@ -37,7 +37,8 @@ def _variables(piece: Piece, known: Known, effect: str, fix: str) -> Iterator[An
         word = piece.environment[row.name]
         conditions = _conditions(row, word.text, piece, known)
         if conditions is not None:
-            what = f"{row.name}={word.text}: {''.join(f'{one}: ' for one in conditions)}{row.why} [{table.cite(row)}]"
+            why = ": ".join([*conditions, f"{row.why} [{table.cite(row)}]"])
+            what = f"{row.name}={word.text}: {why}"
             yield word, what, fix, "error" if effect == "harmful" and not conditions and not row.possible else "warning"
 
 
