@@ -14,6 +14,7 @@ from rdma_images import report as reports
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
 from rdma_images.core.pipeline import Check
+from rdma_images.datapath.limits import hardware_checks
 from rdma_images.inspection.inspection import Expected
 from rdma_images.inspection.report import SCHEMA, Report, from_plain
 from rdma_images.report import page as page_of
@@ -201,3 +202,11 @@ def test_the_sum_says_that_an_image_is_for_neither_fabric() -> None:
 def test_a_warning_alone_passes() -> None:
     assert report(PASSED, WARNED).passed
     assert not report(PASSED, FAILED).passed
+
+
+def test_every_subject_of_the_page_has_a_title_and_a_place() -> None:
+    sources = [path.read_text() for path in sorted((PROJECT / "validators").glob("test_*.py"))]
+    validators = {id_ for source in sources for id_ in re.findall(r'\bvalidator\(\s*"([a-z.-]+)"', source)}
+    assert len(validators) > 90
+    subjects = {id_.partition(".")[0] for id_ in validators | {check.id for check in hardware_checks(None)}}
+    assert subjects == set(page_of.SUBJECTS)

@@ -16,22 +16,30 @@ from rdma_images.report.table import shown_outcome
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 MARKS = {"passed": "✓", "failed": "✗", "warned": "!", "skipped": "·"}
+# The title of each subject, the first word of a validator's id, in the order of the page.
 SUBJECTS = {
     "measured": "Measuring",
     "nccl": "NCCL",
-    "erdma": "eRDMA",
     "plugin": "NCCL's network plugin",
-    "torch": "PyTorch",
     "libfabric": "libfabric",
     "verbs": "Verbs",
-    "cuda": "CUDA",
+    "erdma": "eRDMA",
+    "transports": "Networks beside NCCL's",
+    "libraries": "Libraries that a job opens",
     "environment": "Environment",
+    "settings": "Settings in files and scripts",
+    "torch": "PyTorch",
+    "cuda": "CUDA",
+    "packages": "Python packages",
+    "sagemaker": "SageMaker",
+    "user": "The image's user",
     "label": "Labels",
     "layers": "Layers",
     "files": "Files",
     "size": "Size",
     "device": "Devices",
     "gpu": "GPUs",
+    "datapath": "Data path between emulated machines",
 }
 
 
