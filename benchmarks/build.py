@@ -26,7 +26,7 @@ import build_page
 import build_pull
 from build_floor import floor
 from build_lab import Lab, Run, lab
-from build_results import WAYS, Results, Way, load
+from build_results import WAYS, BenchmarkRun, Results, Way, load
 from registry import registry
 
 from rdma_images.core import paths
@@ -57,17 +57,16 @@ GB = 1e9
 def main() -> None:
     """Measure what is asked for, and write the page from all that is known."""
     asked = arguments()
-    results = load()
-    results.machine = machine()
+    results, run = load(), this_run(asked.wheels)
     if set(asked.only) - {"nothing"}:
         with lab(asked.folder) as room:
             prepare(room, asked.wheels)
             if {*ROWS, "floor"} & set(asked.only):
-                builds(room, asked, results)
+                builds(room, asked, results, run)
             if "six" in asked.only:
-                six(room, asked, results)
+                six(room, asked, results, run)
     if "nothing" in asked.only:
-        nothing_to_do(asked.runs, results)
+        nothing_to_do(asked.runs, results, run)
     results.save()
     build_page.write(results)
 
@@ -102,15 +101,15 @@ def prepare(room: Lab, wheels: list[str] | None) -> None:
         bootstrap.base(base)
 
 
-def builds(room: Lab, asked: argparse.Namespace, results: Results) -> None:
+def builds(room: Lab, asked: argparse.Namespace, results: Results, run: BenchmarkRun) -> None:
     """A cold build, the next torch on top of it, and a pull of that; one way after the other, `runs` times."""
     for name in (name for measure in asked.only for name in ROWS.get(measure, ())):
-        results.start(name, UNITS.get(name, "s"), asked.ways, measured(asked.wheels))
+        results.start(name, UNITS.get(name, "s"), asked.ways, run)
     for node in build_pull.nodes(asked.containerd) if "pull" in asked.only else ():
-        results.start(node.name, "s", asked.ways, measured(asked.wheels))
+        results.start(node.name, "s", asked.ways, run)
     for number in range(asked.runs):
         if "floor" in asked.only:
-            measure_floor(room, number, asked.wheels, results)
+            measure_floor(room, number, results, run)
         ways = asked.ways[::-1] if number % 2 else asked.ways  # whoever is second finds what the first left warm
         for way in ways if set(ROWS) & set(asked.only) else ():
             room.empty()
@@ -126,14 +125,14 @@ def builds(room: Lab, asked: argparse.Namespace, results: Results) -> None:
             results.save()
 
 
-def six(room: Lab, asked: argparse.Namespace, results: Results) -> None:
+def six(room: Lab, asked: argparse.Namespace, results: Results, this: BenchmarkRun) -> None:
     """How many bytes a registry holds that has all of SIX, and what the engine's disk holds after building them.
 
     Of the baseline nothing is used again, so its images are let go one by one; ours stay, as a user's would.
     """
     units = dict.fromkeys(("one image", "two fabrics", "six images", "engine's disk after six"), "GB")
     units |= {"an image with another torch": "s", "an image with the same torch": "s"}
-    rows = {name: results.start(name, unit, asked.ways, measured(asked.wheels)) for name, unit in units.items()}
+    rows = {name: results.start(name, unit, asked.ways, this) for name, unit in units.items()}
     for way in asked.ways:
         room.empty()
         layers: dict[str, int] = {}
@@ -154,14 +153,14 @@ def six(room: Lab, asked: argparse.Namespace, results: Results) -> None:
         results.save()
 
 
-def measure_floor(room: Lab, number: int, wheels: list[str] | None, results: Results) -> None:
+def measure_floor(room: Lab, number: int, results: Results, run: BenchmarkRun) -> None:
     """What the bytes of the wheels cost without BuildKit."""
     (dockerfile,) = (room.project / "build" / "images").glob(f"{TARGET}-{OLD}-*-debian13/Dockerfile")
     steps = re.findall(r"wheel-layer (\S+)(?: (\S+))? <<'LOCK'\n(.*?)\nLOCK", dockerfile.read_text(), re.DOTALL)
     platform, python = steps[0][0], next(version for _, version, _ in steps if version)
     requirements = "\n".join(lines for *_, lines in steps)
     for name, seconds in floor(requirements, python, platform, room.folder / "floor").items():
-        row = results.rows[name] if number else results.start(name, "s", ["ours"], measured(wheels))
+        row = results.rows[name] if number else results.start(name, "s", ["ours"], run)
         row.add("ours", seconds, round(os.getloadavg()[0], 1))
 
 
@@ -230,12 +229,12 @@ def measure_resident(room: Lab, results: Results) -> None:
     results.rows["wheel layers made then"].add("ours", sum(map(int, re.findall(r"making (\d+) layers", log))), run.load)
 
 
-def nothing_to_do(runs: int, results: Results) -> None:
+def nothing_to_do(repetitions: int, results: Results, run: BenchmarkRun) -> None:
     """The whole matrix again, with everything built: in the user's own engine, where it is."""
-    row = results.start("nothing to do", "s", ["ours"], measured())
+    row = results.start("nothing to do", "s", ["ours"], run)
     again = [*INVOKE, "build", "--all", "--rehearse"]
     subprocess.run(again, cwd=paths.PROJECT, check=True)
-    for _ in range(max(runs, 5)):
+    for _ in range(max(repetitions, 5)):
         begun = time.monotonic()
         subprocess.run(again, cwd=paths.PROJECT, check=True, capture_output=True)
         row.add("ours", round(time.monotonic() - begun, 2), round(os.getloadavg()[0], 1))
@@ -262,19 +261,18 @@ def note(results: Results, way: Way, run: Run, values: dict[str, float]) -> None
         results.rows[name].add(way, round(values[name], 3), run.load)
 
 
-def machine() -> dict[str, str]:
-    """What it was measured on."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {"cores": str(os.cpu_count()), "memory": f"{memory / GB:.0f} GB", "kernel": platform.release()}
-
-
-def measured(wheels: list[str] | None = None) -> str:
-    """When, at which commit, and with which large wheels, where not with all."""
-    said = subprocess.run(
+def this_run(wheels: list[str] | None) -> BenchmarkRun:
+    """Return when this run began, at which commit, on what, and with which large wheels, where not with all."""
+    commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=paths.PROJECT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return BenchmarkRun(
+        began=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
+        commit=commit,
+        machine=f"{os.cpu_count()} cores, {memory / GB:.0f} GB of memory, Linux {platform.release()}",
+        wheels=", ".join(("torch", "NCCL", *wheels)) if wheels else "",
     )
-    only = f"; of the large wheels only torch, NCCL, {', '.join(wheels)}" if wheels else ""
-    return f"{datetime.now(UTC):%Y-%m-%d}, {said.stdout.strip()}{only}"
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """docs/performance.md and its chart, from what docs/performance.json has."""
 
-from collections.abc import Callable
+import string
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from statistics import median
 
 import jinja2
-from build_results import WAYS, Results, Row, load
+from build_results import WAYS, BenchmarkRun, MixedRunsError, Results, Row, Way, load, ratio
 
 from rdma_images.core import atomic, paths
 
@@ -33,37 +35,79 @@ def write(results: Results) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    bars = {name: results.rows[name] for name in BARS if name in results.rows and results.rows[name].ratio}
-    said: dict[str, list[str]] = {}
-    for name, row in results.rows.items():
-        for way, measured in row.measured.items():
-            said.setdefault(f"{way}, {measured}", []).append(name)
-    asked = [f"{how}: {', '.join(names)}" for how, names in said.items()]
+    bars = {name: results.rows[name] for name in BARS if name in results.rows and _comparable(results.rows[name])}
+    runs = sorted({run for row in results.rows.values() for run in row.runs.values()}, key=str)
+    letters = dict(zip(runs, string.ascii_uppercase, strict=False))
     floor = {name: results.rows[name] for name in FLOOR if name in results.rows}
-    processor, in_engine = (_median(results, name) for name in PROCESSOR)
     page = environment.get_template("performance.md.j2").render(
         results=results,
-        goals=[(g, g.found(results)) for g in GOALS],
+        goals=[(goal, measured(goal, results, letters)) for goal in GOALS],
         told=told,
+        runs_of=lambda row: ", ".join(dict.fromkeys(letters[row.runs[way]] for way in WAYS if way in row.runs)),
+        counts=lambda row: ", ".join(str(len(row.values[way])) for way in WAYS if way in row.values),
+        loads=lambda row: ", ".join(str(load) for way in WAYS for load in row.loads.get(way, ())),
         number=number,
         bars=bars,
-        asked=asked,
+        runs=letters,
         floor=floor,
-        bytes_alone=sum(row.median("ours") or 0.0 for row in floor.values()),
-        cold=bars.get("cold"),
-        processor=processor,
-        in_engine=in_engine,
-        least=processor / int(results.machine.get("cores", "1")),
+        bound=bound(results, list(floor)),
+        processor=processor_time(results),
     )
     atomic.write(PAGE, page + "\n")
     chart = environment.get_template("performance.svg.j2")
-    longest = max((row.median(way) or 0 for row in bars.values() for way in WAYS), default=1)
+    seconds = [figure.value for row in bars.values() for way in WAYS if (figure := row.figure(way))]
+    longest = max(seconds, default=1)
     atomic.write(CHART, chart.render(bars=bars, scale=420 / longest) + "\n")
 
 
-def _median(results: Results, name: str) -> float:
-    """Of our way; 0 where it was not measured."""
-    return (results.rows[name].median("ours") if name in results.rows else None) or 0.0
+def measured(goal: Goal, results: Results, letters: Mapping[BenchmarkRun, str]) -> tuple[str, str]:
+    """Return what was measured of a goal, and "yes" or "no"; nothing is reached by figures of two runs."""
+    try:
+        found = goal.found(results)
+    except MixedRunsError as error:
+        return f"of two runs ({', '.join(sorted(letters[run] for run in error.runs))}), not compared", ""
+    return (found[0], "yes" if found[1] else "**no**") if found else ("not measured", "")
+
+
+def bound(results: Results, steps: list[str]) -> dict[str, float] | None:
+    """Return the seconds of the steps that no build can leave out, and both cold builds beside them.
+
+    None where something of it was not measured, or not in one run.
+    """
+    figures = [results.figure(name) for name in steps]
+    cold, baseline = results.figure("cold"), results.figure("cold", "baseline")
+    if (
+        not figures
+        or not cold
+        or not baseline
+        or len({figure.run for figure in (*figures, cold, baseline) if figure}) > 1
+    ):
+        return None
+    alone = sum(figure.value for figure in figures if figure)
+    return {"seconds": alone, "times": baseline.value / alone, "share": 100 * alone / cold.value}
+
+
+def processor_time(results: Results) -> dict[str, float] | None:
+    """Return the processor time of our cold build, the engine's share, and what it would take at the least.
+
+    None where something of it was not measured, or not in one run.
+    """
+    all_of_it, engine = (results.figure(name) for name in PROCESSOR)
+    baseline = results.figure("cold", "baseline")
+    if not all_of_it or not engine or not baseline or len({all_of_it.run, engine.run, baseline.run}) > 1:
+        return None
+    cores = int(all_of_it.run.machine.partition(" ")[0])
+    least = all_of_it.value / cores
+    share = 100 * engine.value / all_of_it.value
+    return {"seconds": all_of_it.value, "share": share, "cores": cores, "least": least, "times": baseline.value / least}
+
+
+def _comparable(row: Row) -> bool:
+    """Return whether both ways were measured in one run."""
+    try:
+        return row.ratio is not None
+    except MixedRunsError:
+        return False
 
 
 def told(row: Row, way: str) -> str:
@@ -71,7 +115,7 @@ def told(row: Row, way: str) -> str:
     values = row.values.get(way)
     if not values:
         return "—"
-    middle = row.median("ours" if way == "ours" else "baseline") or 0.0
+    middle = median(values)
     spread = f" ({number(min(values))} to {number(max(values))})" if len(values) > 1 else ""
     return f"{number(middle)} {row.unit}{spread}"
 
@@ -83,41 +127,36 @@ def number(value: float) -> str:
 
 def _faster(name: str, least: float) -> Callable[[Results], tuple[str, bool] | None]:
     def found(results: Results) -> tuple[str, bool] | None:
-        row = results.rows.get(name)
-        return (f"{row.ratio:.1f} times", row.ratio >= least) if row and row.ratio else None
+        times = ratio(results.figure(name, "baseline"), results.figure(name))
+        return (f"{times:.1f} times", times >= least) if times else None
 
     return found
 
 
 def _ours(name: str, most: float, text: str) -> Callable[[Results], tuple[str, bool] | None]:
     def found(results: Results) -> tuple[str, bool] | None:
-        value = results.rows[name].median("ours") if name in results.rows else None
-        return None if value is None else (text.format(value), value <= most)
+        figure = results.figure(name)
+        return (text.format(figure.value), figure.value <= most) if figure else None
 
     return found
 
 
-def _share(part: tuple[str, str], whole: tuple[str, str], most: float) -> Callable[[Results], tuple[str, bool] | None]:
+def _share(part: tuple[str, Way], whole: tuple[str, Way], most: float) -> Callable[[Results], tuple[str, bool] | None]:
     """One way's row over another's."""
 
-    def value(results: Results, name: str, way: str) -> float | None:
-        row = results.rows.get(name)
-        return row.median("ours" if way == "ours" else "baseline") if row else None
-
     def found(results: Results) -> tuple[str, bool] | None:
-        above, below = value(results, *part), value(results, *whole)
-        return (f"{above / below:.2f} times", above / below <= most) if above and below else None
+        share = ratio(results.figure(*part), results.figure(*whole))
+        return (f"{share:.2f} times", share <= most) if share else None
 
     return found
 
 
 def _beside_wheels(results: Results) -> tuple[str, bool] | None:
-    rows = [results.rows.get(name) for name in ("unpacked", "wheels unpacked")]
-    values = [row.median("ours") for row in rows if row]
-    if len(values) < 2 or values[0] is None or values[1] is None:
+    unpacked, wheels = results.figure("unpacked"), results.figure("wheels unpacked")
+    if not unpacked or not wheels:
         return None
-    beside = values[0] - values[1]
-    return f"{values[0]:.2f} GB, {beside * 1000:.0f} MB of them beside the wheels", beside <= 0.5
+    beside = unpacked.value - wheels.value
+    return f"{unpacked.value:.2f} GB, {beside * 1000:.0f} MB of them beside the wheels", beside <= 0.5
 
 
 GOALS = (

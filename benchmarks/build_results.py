@@ -1,4 +1,8 @@
-"""What was measured, kept in docs/performance.json: a run of some measurements leaves the others as they are."""
+"""What was measured, kept in docs/performance.json: a run of some measurements leaves the others as they are.
+
+Every figure names the run that it is of, and a ratio of figures of two runs is refused: they may be of two machines, or
+of two hours of a shared one.
+"""
 
 import json
 from collections.abc import Iterable
@@ -14,54 +18,103 @@ Way = Literal["baseline", "ours"]
 WAYS: tuple[Way, Way] = ("baseline", "ours")
 
 
+class MixedRunsError(ValueError):
+    """Two figures are of two runs, and their ratio says nothing."""
+
+    def __init__(self, *runs: "BenchmarkRun") -> None:
+        """Take the runs of the figures."""
+        self.runs = runs
+        super().__init__(f"of two runs, not compared: {' and '.join(map(str, runs))}")
+
+
+@dataclass(frozen=True)
+class BenchmarkRun:
+    """One start of benchmarks/build.py."""
+
+    began: str  # in UTC, "2026-11-23 14:05"; the day alone of older runs
+    commit: str
+    machine: str  # "2 cores, 25 GB of memory, Linux 6.18.44"
+    wheels: str = ""  # the large wheels, where not all
+
+    def __str__(self) -> str:
+        """Return the run as the page names it."""
+        only = f"; of the large wheels only {self.wheels}" if self.wheels else ""
+        return f"{self.began}, {self.commit}, {self.machine}{only}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A value, and the run that it is of."""
+
+    value: float
+    run: BenchmarkRun
+
+
+def ratio(above: Figure | None, below: Figure | None) -> float | None:
+    """Return `above` over `below`; None where one was not measured.
+
+    Raises:
+        MixedRunsError: the figures are of two runs.
+    """
+    if not above or not below or not below.value:
+        return None
+    if above.run != below.run:
+        raise MixedRunsError(above.run, below.run)
+    return above.value / below.value
+
+
 @dataclass
 class Row:
     """One quantity, measured both ways; values in `unit`."""
 
-    values: dict[str, list[float]] = field(default_factory=dict)  # by way, a value a run
+    values: dict[str, list[float]] = field(default_factory=dict)  # by way, a value a repetition
     unit: str = "s"
-    loads: dict[str, list[float]] = field(default_factory=dict)  # the machine's load average at the end of each run
-    measured: dict[str, str] = field(default_factory=dict)  # by way: date, commit, and which wheels where not all
+    loads: dict[str, list[float]] = field(default_factory=dict)  # the machine's load average at the end of each
+    runs: dict[str, BenchmarkRun] = field(default_factory=dict)  # by way
 
     def add(self, way: Way, value: float, load: float) -> None:
-        """One more run."""
+        """Add one more value of the run that began the row."""
         self.values.setdefault(way, []).append(value)
         self.loads.setdefault(way, []).append(load)
 
-    def median(self, way: Way) -> float | None:
-        """The median of a way's runs; None where it was not measured."""
-        return median(self.values[way]) if self.values.get(way) else None
+    def figure(self, way: Way) -> Figure | None:
+        """Return the median of a way's values; None where it was not measured."""
+        return Figure(median(self.values[way]), self.runs[way]) if self.values.get(way) else None
 
     @property
     def ratio(self) -> float | None:
-        """How many times less ours is; None where one way was not measured."""
-        baseline, ours = (self.median(way) for way in WAYS)
-        return baseline / ours if baseline and ours else None
+        """Return how many times less ours is; None where one way was not measured. Raises MixedRunsError."""
+        return ratio(self.figure("baseline"), self.figure("ours"))
 
 
 @dataclass
 class Results:
-    """All rows by name, and what they were measured on."""
+    """All rows by name."""
 
-    machine: dict[str, str] = field(default_factory=dict)
     rows: dict[str, Row] = field(default_factory=dict)
 
-    def start(self, name: str, unit: str, ways: Iterable[Way], measured: str) -> Row:
-        """A row to fill; what it had of these ways goes, for it may be of another machine or commit."""
+    def start(self, name: str, unit: str, ways: Iterable[Way], run: BenchmarkRun) -> Row:
+        """Return a row to fill; what it had of these ways is removed."""
         row = self.rows.setdefault(name, Row(unit=unit))
         for way in ways:
-            row.values[way], row.loads[way], row.measured[way] = [], [], measured
+            row.values[way], row.loads[way], row.runs[way] = [], [], run
         return row
+
+    def figure(self, name: str, way: Way = "ours") -> Figure | None:
+        """Return the median of a row's way; None where it was not measured."""
+        return self.rows[name].figure(way) if name in self.rows else None
 
     def save(self, file: Path = FILE) -> None:
         """Write the file whole."""
-        told: dict[str, Any] = {"machine": self.machine, "rows": {n: asdict(r) for n, r in sorted(self.rows.items())}}
-        atomic.write(file, json.dumps(told, indent=1) + "\n")
+        plain: dict[str, Any] = {"rows": {name: asdict(row) for name, row in sorted(self.rows.items())}}
+        atomic.write(file, json.dumps(plain, indent=1) + "\n")
 
 
 def load(file: Path = FILE) -> Results:
-    """What was measured so far."""
+    """Return what was measured so far."""
     if not file.exists():
         return Results()
-    told = json.loads(file.read_text(encoding="utf-8"))
-    return Results(told["machine"], {name: Row(**row) for name, row in told["rows"].items()})
+    rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    for row in rows.values():
+        row["runs"] = {way: BenchmarkRun(**run) for way, run in row["runs"].items()}
+    return Results({name: Row(**row) for name, row in rows.items()})
