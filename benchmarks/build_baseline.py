@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from rdma_images import engine
 from rdma_images.build import build_images, build_spec, run_bake
-from rdma_images.build.build_spec import Order
+from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import atomic
 from rdma_images.selection import project, target_options
 
@@ -41,7 +41,7 @@ def main() -> None:
     target, *axes = sys.argv[1:]
     here = project.load()
     (image,) = target_options.chosen_images(here, [target], False, axes, True)
-    ours = build_spec.order(image, here, rehearse=True, compression="gzip")
+    ours = build_spec.build_spec(image, here, rehearse=True, compression="gzip")
     theirs = replace(ours, image=replace(image, id=f"baseline-{image.id}", tag=f"baseline-{image.tag}"))
     text = dockerfile(ours)
     atomic.write(theirs.dockerfile, text)
@@ -55,7 +55,7 @@ def main() -> None:
     )
 
 
-def dockerfile(ours: Order) -> str:
+def dockerfile(ours: BuildSpec) -> str:
     """Our Dockerfile with pip's one RUN in the place of the wheels' layers; the fabric's stages are the same text."""
     text = ours.dockerfile.read_text(encoding="utf-8")
     stages = {name: stage for stage in re.split(r"(?m)^(?=FROM )", text) if (name := _name(stage))}

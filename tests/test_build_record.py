@@ -11,7 +11,7 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.build import build_images, execute, run_bake
-from rdma_images.build.build_spec import Order
+from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Build
@@ -53,9 +53,9 @@ def engine(tmp_path: Path) -> Callable[..., container_engine.Engine]:
     return made
 
 
-def order(image_id: str) -> Order:
+def order(image_id: str) -> BuildSpec:
     image = dataclasses.replace(planned(), id=image_id)
-    return Order(image, Lock(asked=lock.asked(image), wheels=()), facts.load(), "sha256:2")
+    return BuildSpec(image, Lock(asked=lock.asked(image), wheels=()), facts.load(), "sha256:2")
 
 
 def test_the_engines_own_buildkit_is_dockers(engine: Callable[..., container_engine.Engine]) -> None:
@@ -93,7 +93,7 @@ def test_an_image_of_uncommitted_files_is_built_again_after_the_commit(
     assert there == ({} if again else {"efa-1": made})
 
 
-def built(made_of: Order, revision: str) -> Build:
+def built(made_of: BuildSpec, revision: str) -> Build:
     """The record of a build, as that build leaves it."""
     made = Build(
         image_id=made_of.image.id,

@@ -13,7 +13,7 @@ from rdma_images.inputs.mirrors import Mirrors, plain
 from rdma_images.inputs.relock import Locked
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import digests, lock, remote_layers, store
-from rdma_images.layers.load import Wanted
+from rdma_images.layers.load import LayerSet
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe
 from rdma_images.publish.destination import layers_repository
@@ -129,10 +129,10 @@ def test_a_registry_is_asked_for_locked_digests_alone(
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
     with served(registry.handler()) as host:
         place = layers_repository(f"{host}/team/efa-pytorch")
-        found = remote_layers.look(Wanted((thing.recipe,), "runtime", "linux/amd64"), place, digests.read())
+        found = remote_layers.query_registry(LayerSet((thing.recipe,), "runtime", "linux/amd64"), place, digests.read())
         assert found.missing == ()
         with Maker(found.missing, "file:///nothing", MIRRORS) as maker:
-            brought = remote_layers.complete(found, maker, place)
+            brought = remote_layers.complete_registry(found, maker, place)
         assert brought.blobs == (made.runtime,)
         (layer,) = place.manifest(brought.ref.rpartition("@")[2]).layers()
     assert (layer.digest, layer.size) == (made.runtime.digest, made.runtime.size)
@@ -145,15 +145,15 @@ def test_a_registry_s_other_layer_is_not_taken_by_who_has_the_lock(
     thing.lock()
     made = store.find(thing.recipe)
     assert made
-    wanted = Wanted((thing.recipe,), "runtime", "linux/amd64")
+    wanted = LayerSet((thing.recipe,), "runtime", "linux/amd64")
     with served(Store().handler()) as host:
         place = layers_repository(f"{host}/team/layers")
         with Maker([thing.recipe], thing.index, MIRRORS) as maker:
-            remote_layers.complete(remote_layers.look(wanted, place), maker, place)
+            remote_layers.complete_registry(remote_layers.query_registry(wanted, place), maker, place)
         monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
         change(made.runtime.digest, right := f"sha256:{'0' * 64}")
         with pytest.raises(RdmaImagesError, match=rf"wheels-small is {made.runtime.digest} there, .*has {right}\n"):
-            remote_layers.look(wanted, place, digests.read())
+            remote_layers.query_registry(wanted, place, digests.read())
 
 
 def test_a_damaged_file_is_named_with_its_line(thing: Thing) -> None:

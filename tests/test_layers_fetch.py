@@ -11,8 +11,9 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import silent
 from rdma_images.layers import remote_layers, store
 from rdma_images.layers.blob import Blob
-from rdma_images.layers.fetch import Fetched, _fetch, fetching
-from rdma_images.layers.load import Brought, Wanted
+from rdma_images.layers.engine_layers import EngineLayers
+from rdma_images.layers.fetch import DownloadedLayer, _fetch, fetching
+from rdma_images.layers.load import LayerSet, LoadedImage
 from rdma_images.layers.make import Maker
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry import faults
@@ -38,28 +39,30 @@ def repository(registry: Store) -> Iterator[Repository]:
 
 def another_sends(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Repository
-) -> tuple[Wanted, Brought]:
+) -> tuple[LayerSet, LoadedImage]:
     """An image of two layers that another machine made and sent."""
     asked, index = recipes(tmp_path / "wheels")
-    wanted = Wanted(asked, part, "linux/amd64")
+    wanted = LayerSet(asked, part, "linux/amd64")
     with monkeypatch.context() as other:
         other.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
         with Maker(asked, index, MIRRORS) as maker:
-            brought = remote_layers.complete(remote_layers.look(wanted, repository), maker, repository)
+            brought = remote_layers.complete_registry(
+                remote_layers.query_registry(wanted, repository), maker, repository
+            )
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     return wanted, brought
 
 
 @pytest.fixture
-def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Repository) -> tuple[Wanted, Brought]:
+def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Repository) -> tuple[LayerSet, LoadedImage]:
     return another_sends("runtime", tmp_path, monkeypatch, repository)
 
 
 def test_the_files_are_there_while_they_are_needed(
-    registry: Store, repository: Repository, sent: tuple[Wanted, Brought]
+    registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
 ) -> None:
     wanted, brought = sent
-    with fetching(wanted, brought, repository, set(), Event()) as source:
+    with fetching(wanted, brought, repository, EngineLayers(), Event()) as source:
         for recipe, blob in zip(wanted.recipes, brought.blobs, strict=True):
             layer = source.ready(recipe).result()
             assert layer.blob("runtime") == blob
@@ -72,14 +75,14 @@ def test_what_the_engine_or_this_machine_has_is_not_downloaded(
     monkeypatch: pytest.MonkeyPatch,
     registry: Store,
     repository: Repository,
-    sent: tuple[Wanted, Brought],
+    sent: tuple[LayerSet, LoadedImage],
 ) -> None:
     wanted, brought = sent
     registry.asked.clear()
-    with fetching(wanted, brought, repository, {blob.diff_id for blob in brought.blobs}, Event()):
+    with fetching(wanted, brought, repository, EngineLayers(sent={blob.digest for blob in brought.blobs}), Event()):
         pass
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
-    with fetching(wanted, brought, repository, set(), Event()) as source:
+    with fetching(wanted, brought, repository, EngineLayers(), Event()) as source:
         assert [source.ready(one).result() for one in wanted.recipes] == [store.find(one) for one in wanted.recipes]
     assert not registry.asked
 
@@ -91,50 +94,53 @@ def test_equal_layers_are_one_download(
     wanted, brought = another_sends("devel", tmp_path, monkeypatch, repository)
     (digest,) = {blob.digest for blob in brought.blobs}
     registry.asked.clear()
-    with fetching(wanted, brought, repository, set(), Event()) as source:
+    with fetching(wanted, brought, repository, EngineLayers(), Event()) as source:
         one, two = (source.ready(recipe).result().file("devel") for recipe in wanted.recipes)
         assert one == two
     assert [path.rpartition("/")[2] for _, path in registry.asked] == [digest]
 
 
 def test_nothing_is_downloaded_after_a_stop(
-    registry: Store, repository: Repository, sent: tuple[Wanted, Brought]
+    registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
 ) -> None:
     registry.asked.clear()
     with Maker((), "", MIRRORS) as maker:
         pass
-    with fetching(*sent, repository, set(), maker.stop) as source, pytest.raises(faults.PublishError, match="stopped"):
+    with (
+        fetching(*sent, repository, EngineLayers(), maker.stop) as source,
+        pytest.raises(faults.PublishError, match="stopped"),
+    ):
         source.ready(sent[0].recipes[0]).result()
     assert not registry.asked
 
 
-def test_an_error_ends_the_downloads(repository: Repository, sent: tuple[Wanted, Brought]) -> None:
+def test_an_error_ends_the_downloads(repository: Repository, sent: tuple[LayerSet, LoadedImage]) -> None:
     stop = Event()
-    with pytest.raises(ZeroDivisionError), fetching(*sent, repository, set(), stop):
+    with pytest.raises(ZeroDivisionError), fetching(*sent, repository, EngineLayers(), stop):
         raise ZeroDivisionError
     assert stop.is_set()
 
 
 def test_a_disk_without_space_is_told_before_a_download(
-    monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository, sent: tuple[Wanted, Brought]
+    monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
 ) -> None:
     registry.asked.clear()
     monkeypatch.setattr(disk_space, "free", lambda _: 1)
     with (
         pytest.raises(RdmaImagesError, match=f"downloading wheels' layers from {repository.ref} needs"),
-        fetching(*sent, repository, set(), Event()),
+        fetching(*sent, repository, EngineLayers(), Event()),
     ):
         pass
     assert not registry.asked
 
 
 def test_other_bytes_than_the_digest_s_are_refused(
-    registry: Store, repository: Repository, sent: tuple[Wanted, Brought]
+    registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
 ) -> None:
     wanted, brought = sent
     digest = brought.blobs[1].digest
     registry.blobs[digest] = registry.blobs[digest][::-1]
-    with fetching(wanted, brought, repository, set(), Event()) as source:
+    with fetching(wanted, brought, repository, EngineLayers(), Event()) as source:
         source.ready(wanted.recipes[0]).result()
         with pytest.raises(faults.ConflictError, match=f"other bytes than {digest}"):
             source.ready(wanted.recipes[1]).result()
@@ -161,7 +167,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(tmp_path: Path, ranges:
             self.wfile.write(body)
             self.close_connection = len(asked) == 1
 
-    layer = Fetched(Blob("", digest_of(BODY), "", len(BODY)), tmp_path / "layer")
+    layer = DownloadedLayer(Blob("", digest_of(BODY), "", len(BODY)), tmp_path / "layer")
     with served(Breaking) as host:
         _fetch(layer, layers_repository(f"{host}/team/layers"), Event(), silent)
     assert layer.path.read_bytes() == BODY
@@ -180,7 +186,7 @@ def test_a_partial_file_that_cannot_be_resumed_is_downloaded_anew(tmp_path: Path
                 return self.answer(416, headers={"Content-Range": f"bytes */{len(BODY)}"})
             return self.answer(200, BODY)
 
-    layer = Fetched(Blob("", digest_of(BODY), "", len(BODY)), tmp_path / "layer")
+    layer = DownloadedLayer(Blob("", digest_of(BODY), "", len(BODY)), tmp_path / "layer")
     layer.path.write_bytes(left)
     with served(Ranges) as host:
         _fetch(layer, layers_repository(f"{host}/team/layers"), Event(), silent)
@@ -188,17 +194,17 @@ def test_a_partial_file_that_cannot_be_resumed_is_downloaded_anew(tmp_path: Path
     assert asked == [f"bytes={len(left)}-", *([] if left == BODY else [None])]
 
 
-def test_what_a_killed_build_left_is_removed(repository: Repository, sent: tuple[Wanted, Brought]) -> None:
+def test_what_a_killed_build_left_is_removed(repository: Repository, sent: tuple[LayerSet, LoadedImage]) -> None:
     left = paths.state_folder() / "fetched" / "half"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"x")
-    with fetching(*sent, repository, set(), Event()):
+    with fetching(*sent, repository, EngineLayers(), Event()):
         assert not left.exists()
 
 
-def test_a_file_that_has_changed_is_told_and_removed(tmp_path: Path, sent: tuple[Wanted, Brought]) -> None:
-    layer = Fetched(sent[1].blobs[0], tmp_path / "file")
+def test_a_file_that_has_changed_is_told_and_removed(tmp_path: Path, sent: tuple[LayerSet, LoadedImage]) -> None:
+    layer = DownloadedLayer(sent[1].blobs[0], tmp_path / "file")
     layer.path.write_bytes(b"x")
-    assert not layer.what.is_in(layer.path)
+    assert not layer.content.is_in(layer.path)
     assert "damaged since it was downloaded" in str(layer.discard("runtime"))
     assert not layer.path.exists()

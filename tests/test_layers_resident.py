@@ -9,7 +9,7 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.layers import remote_layers, store
-from rdma_images.layers.load import Wanted
+from rdma_images.layers.load import LayerSet
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe
 from rdma_images.publish.destination import layers_repository
@@ -38,9 +38,9 @@ def recipes(folder: Path) -> tuple[tuple[Recipe, ...], str]:
 
 
 def brought(asked: tuple[Recipe, ...], index: str, repository: Repository, said: list[str]) -> str:
-    found = remote_layers.look(Wanted(asked, "runtime", "linux/amd64"), repository)
+    found = remote_layers.query_registry(LayerSet(asked, "runtime", "linux/amd64"), repository)
     with Maker(found.missing, index, MIRRORS) as maker:
-        return remote_layers.complete(found, maker, repository, said.append).ref
+        return remote_layers.complete_registry(found, maker, repository, said.append).ref
 
 
 def test_another_machine_takes_the_layers_without_a_wheel(
@@ -88,7 +88,7 @@ def test_an_image_of_layers_with_settings_of_its_own_is_not_taken(
     asked, index = recipes(tmp_path / "wheels")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "one"))
     good = brought(asked, index, repository, [])
-    wanted = Wanted(asked, "runtime", "linux/amd64")
+    wanted = LayerSet(asked, "runtime", "linux/amd64")
     there = repository.manifest(wanted.tag)
     config = repository.config(there)
     config["config"]["Env"] = ["LD_PRELOAD=/opt/venv/site-packages/one/x.so"]
@@ -105,15 +105,15 @@ def test_a_registry_with_other_bytes_is_not_believed(
     asked, index = recipes(tmp_path / "wheels")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "one"))
     brought(asked, index, repository, [])
-    wanted = Wanted(asked, "runtime", "linux/amd64")
+    wanted = LayerSet(asked, "runtime", "linux/amd64")
     one, two = (f"runtime-{recipe.key[:40]}" for recipe in asked)
     whole = registry.manifests.pop(wanted.tag)
     registry.manifests[one], registry.manifests[two] = registry.manifests[two], registry.manifests[one]
     with pytest.raises(RdmaImagesError, match=r"wheel-one is sha256:\w+ there, .* this machine made sha256:\w+\nfind"):
-        remote_layers.look(wanted, repository)
+        remote_layers.query_registry(wanted, repository)
     registry.manifests[one] = whole
     with pytest.raises(RdmaImagesError, match=r"has 2 layers where 1 are expected\ndelete it there"):
-        remote_layers.look(wanted, repository)
+        remote_layers.query_registry(wanted, repository)
 
 
 @pytest.mark.parametrize("place", ["nowhere", "ghcr.io/", "https://host/name", "host/UPPER"])

@@ -48,7 +48,7 @@ HYPERPARAMETERS = {
     "map": '{"b": 2, "a": 1}',
     "x": "true",
 }
-CHANNELS = {"training": {"TrainingInputMode": "File"}, "testing": {"TrainingInputMode": "File"}}
+CHANNELS = {"training": {"TrainingInputMode": "LayerFile"}, "testing": {"TrainingInputMode": "LayerFile"}}
 
 
 @pytest.fixture

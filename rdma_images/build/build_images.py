@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from rdma_images.build.build_spec import Order
+from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.run_bake import IMAGE, Options
 from rdma_images.core import locking
 from rdma_images.core.errors import RefusedError
@@ -20,7 +20,7 @@ REPOSITORY = "rdma-images"  # of every image in the engine: rdma-images/<target>
 
 
 def build(
-    orders: Sequence[Order], project: Project, engine: Engine, options: Options, progress: Progress = silent
+    orders: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress = silent
 ) -> tuple[Build, ...]:
     """Build those images of `orders` that are not up to date in the engine; returns the builds of all, in order.
 
@@ -55,7 +55,7 @@ def ref(image: Image, stood_in: Sequence[str]) -> str:
     return f"{REPOSITORY}/{image.target}:{image.tag}{'-rehearsal' if stood_in else ''}"
 
 
-def _up_to_date(orders: Sequence[Order], engine: Engine) -> dict[str, Build]:
+def _up_to_date(orders: Sequence[BuildSpec], engine: Engine) -> dict[str, Build]:
     """The images that need not be built, by id: built before from the same inputs, and still in the engine."""
     before = {o.image.id: made for o in orders if (made := BUILD.usable(o.image.id)) and made.inputs == o.inputs}
     if any(_uncommitted(made.revision) for made in before.values()) and not _uncommitted(labels.revision().commit):

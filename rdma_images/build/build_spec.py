@@ -24,7 +24,7 @@ from rdma_images.selection.project import Project
 
 
 @dataclass(frozen=True)
-class Order:
+class BuildSpec:
     """An image and its inputs: `bases` to bootstrap, by name and platform, and `others`, the digest of the rest."""
 
     image: Image
@@ -37,7 +37,7 @@ class Order:
     def inputs(self) -> str:
         """The digest of all inputs; with equal ones an image need not be built again. A build may make a base first."""
         made = {bootstrap.key(*one): bootstrap.known(*one) for one in self.bases}
-        return _digest({"others": self.others, "bases": {name: base.tar for name, base in made.items() if base}})
+        return input_digest({"others": self.others, "bases": {name: base.tar for name, base in made.items() if base}})
 
     @cached_property
     def sources(self) -> tuple[Source, ...]:
@@ -50,16 +50,16 @@ class Order:
         return paths.image_folder(self.image.id) / "Dockerfile"
 
 
-def order(
+def build_spec(
     image: Image,
     project: Project,
     rehearse: bool = False,
     compression: Compression = "zstd",
     progress: Progress = silent,
-) -> Order:
+) -> BuildSpec:
     """The order for `image`; writes its plan.json and Dockerfile, and locks its wheels where no lock has them."""
-    wheels = _locked(image, project.mirrors, progress)
-    dockerfile = dockerfiles.render(image, wheels, _toolkit(image, project.mirrors, progress), lock.tools())
+    wheels = _wheel_lock(image, project.mirrors, progress)
+    dockerfile = dockerfiles.render(image, wheels, _toolkit_lock(image, project.mirrors, progress), lock.tools())
     wanted = sources.pinned(image, project.facts)
     made_of = {
         "dockerfile": dockerfile,
@@ -73,14 +73,14 @@ def order(
     planner.write(image)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)
     bases = frozenset((one.extra["bootstrap"], one.extra["platform"]) for one in wanted if "bootstrap" in one.extra)
-    return Order(image, wheels, project.facts, _digest(made_of), bases)
+    return BuildSpec(image, wheels, project.facts, input_digest(made_of), bases)
 
 
-def _digest(inputs: object) -> str:
+def input_digest(inputs: object) -> str:
     return f"sha256:{sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()}"
 
 
-def _locked(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
+def _wheel_lock(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
     try:
         return lock.load(image)
     except lock.NotLockedError:
@@ -88,7 +88,7 @@ def _locked(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
         return lock.lock(image, mirrors)
 
 
-def _toolkit(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
+def _toolkit_lock(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
     try:
         return lock.toolkit(image)
     except lock.NotLockedError:

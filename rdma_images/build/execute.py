@@ -11,7 +11,7 @@ from pathlib import Path
 from rdma_images.build import run_bake, space_needed, wheel_contexts
 from rdma_images.build.build_images import digests_of, ref
 from rdma_images.build.build_secrets import secrets
-from rdma_images.build.build_spec import Order
+from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.contexts import Contexts
 from rdma_images.build.run_bake import Options
 from rdma_images.core import atomic, paths
@@ -32,7 +32,7 @@ _BUILDKIT = re.compile(r"^build ?kit(?: version)?:\s*(\S+)", re.IGNORECASE | re.
 
 
 def build(
-    orders: Sequence[Order], project: Project, engine: Engine, options: Options, progress: Progress
+    orders: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress
 ) -> dict[str, Build]:
     """Check that every source answers, download, bake, and write each image's build.json.
 
@@ -43,7 +43,7 @@ def build(
     supplies = {o.image.id: preflight.supply(o.sources, project.mirrors, options.rehearse) for o in orders}
     everything = [one for several in supplies.values() for one in several]
     preflight.require(everything)
-    space_needed.require(orders, engine, wheel_contexts.usable(engine, options))
+    space_needed.require(orders, engine, wheel_contexts.are_usable(engine, options))
     downloads = fetch(everything, project.mirrors, progress)
 
     def bootstrapped(base: str, platform: str) -> Path:
@@ -60,17 +60,17 @@ def build(
         def systems(ids: Sequence[str]) -> int:
             return run_bake.run_systems(file, ids, of_target, engine, options)
 
-        wheels = wheel_contexts.provide(orders, project, engine, options, systems, progress)
+        wheels = wheel_contexts.provide_contexts(orders, project, engine, options, systems, progress)
         run_bake.run(bake.with_contexts(file, wheels.contexts), targets, of_target, engine, options)
     seconds = round(time.monotonic() - begun, 1)
     made_by = _programs(engine, options.builder)
     made = {o.image.id: _record(o, supplies[o.image.id], engine, seconds, made_from, made_by, wheels) for o in orders}
     keep_history(made.values(), engine, options.builder, progress, wheels.steps)
-    load.forget(engine, *wheels.refs)
+    load.remove_names(engine, *wheels.image_refs)
     return made
 
 
-def bake_file(orders: Sequence[Order], project: Project, rehearse: bool) -> Path:
+def bake_file(orders: Sequence[BuildSpec], project: Project, rehearse: bool) -> Path:
     """Write build/bake.json for `orders`, to read or to build by hand; downloads nothing."""
 
     def made(base: str, platform: str) -> Path:
@@ -112,7 +112,7 @@ def keep_history(
 
 
 def _targets(
-    orders: Sequence[Order],
+    orders: Sequence[BuildSpec],
     supplies: Mapping[str, Sequence[Supply]],
     contexts: Contexts,
     project: Project,
@@ -145,13 +145,13 @@ def _programs(engine: Engine, builder: str | None) -> dict[str, str]:
 
 
 def _record(
-    order: Order,
+    order: BuildSpec,
     supplies: Sequence[Supply],
     engine: Engine,
     seconds: float,
     made_from: labels.Revision,
     made_by: Mapping[str, str],
-    wheels: wheel_contexts.Provided,
+    wheels: wheel_contexts.WheelContexts,
 ) -> Build:
     """Write build.json, and remove the image that the new one replaces from the engine."""
     before = BUILD.usable(order.image.id)
@@ -175,7 +175,7 @@ def _record(
         revision=made_from.commit,
         builder=dict(made_by),
         layers=wheels.blobs.get(order.image.id, {}),
-        layers_at=wheels.at,
+        layers_at=wheels.registry,
     )
     BUILD.write(order.image.id, made)
     if before and before.digest != digest:

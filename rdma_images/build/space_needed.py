@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rdma_images import components
-from rdma_images.build.build_spec import Order
+from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import disk_space
 from rdma_images.engine import Engine, docker_command
 
@@ -18,7 +18,7 @@ SYSTEM = 2 * disk_space.GB  # the system above the wheels, in its stages and in 
 DECIDING = tuple(one.name for one in components.ALL if one.decides_wheels)
 
 
-def require(orders: Sequence[Order], engine: Engine, handed_over: bool) -> None:
+def require(orders: Sequence[BuildSpec], engine: Engine, handed_over: bool) -> None:
     """Return when the engine's disk has enough free space for building `orders`.
 
     `handed_over`: whether the wheels' layers are made before, and not by the Dockerfile's stages.
@@ -29,7 +29,7 @@ def require(orders: Sequence[Order], engine: Engine, handed_over: bool) -> None:
     disk_space.require(size, f"building {', '.join(order.image.id for order in orders)}", _data(engine))
 
 
-def _has_wheels(order: Order, engine: Engine) -> bool:
+def _has_wheels(order: BuildSpec, engine: Engine) -> bool:
     """Whether an image in the engine has the same wheels, by its labels."""
     parts = order.image.components
     labels = [f"label=io.rdma-images.component.{name}={parts[name].version}" for name in DECIDING if name in parts]

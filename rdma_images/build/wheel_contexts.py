@@ -1,22 +1,24 @@
-"""The layers of the images' wheels in the engine, made and sent while BuildKit builds all that is not a wheel."""
+"""Load the layers of the images' wheels into the engine while BuildKit builds all that is not a wheel."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from rdma_images.build.build_spec import Order
+from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.run_bake import Options
 from rdma_images.components.base import BaseDetails
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import sources
 from rdma_images.layers import digests, load, remote_layers, store
+from rdma_images.layers.engine_layers import EngineLayers
+from rdma_images.layers.engine_layers import engine_layers as engine_layers_of
 from rdma_images.layers.fetch import fetching
-from rdma_images.layers.load import Brought, Wanted
+from rdma_images.layers.load import LayerSet, LoadedImage
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe, recipe
-from rdma_images.layers.remote_layers import Resident
+from rdma_images.layers.remote_layers import RemoteLayers
 from rdma_images.registry import faults
 from rdma_images.registry.client import Repository
 from rdma_images.render import bake, wheel_layers
@@ -24,153 +26,177 @@ from rdma_images.selection.project import Project
 
 
 @dataclass(frozen=True)
-class Provided:
+class WheelContexts:
     """The contexts of each image by its id, the images of layers behind them, and how many steps ran meanwhile.
 
-    `blobs` are each image's layers, the digest with the size in bytes; `at` is the registry's repository that has them.
+    `blobs` are each image's layers, the digest with the size in bytes; `registry` is the repository that has them.
     """
 
     contexts: dict[str, dict[str, str]] = field(default_factory=dict)
     blobs: dict[str, dict[str, int]] = field(default_factory=dict)
-    at: str = ""
-    refs: tuple[str, ...] = ()
+    registry: str = ""
+    image_refs: tuple[str, ...] = ()
     steps: int = 0
 
 
-def usable(engine: Engine, options: Options) -> bool:
-    """Whether layers can be handed over: by a registry, or to an engine that keeps them as they are and builds."""
+def are_usable(engine: Engine, options: Options) -> bool:
+    """Return whether layers can be passed on: by a registry, or to an engine that keeps them as they are and builds."""
     return options.layers is not None or _is_loadable(engine, options)
 
 
-def provide(
-    orders: Sequence[Order],
+def provide_contexts(
+    specs: Sequence[BuildSpec],
     project: Project,
     engine: Engine,
     options: Options,
     systems: Callable[[Sequence[str]], int],
     progress: Progress = silent,
-) -> Provided:
+) -> WheelContexts:
     """Bring the wheels' layers of all images to where the build takes them: into the engine, or a registry.
 
-    While layers are made or sent, `systems` builds the rest of the images whose ids it gets, and answers the number of
-    its steps. Where layers are not `usable`, there are no contexts, and the Dockerfile's stages install the wheels.
+    While layers are made or sent, `systems` builds the rest of the images whose ids it gets, and returns the number of
+    its steps. Where layers are not usable, there are no contexts, and the Dockerfile's stages install the wheels.
     Raises RdmaImagesError for what cannot be made, and for a registry that does not answer.
     """
     locked = digests.read()
-    wanted = _wanted(orders, options.compression) if usable(engine, options) else {}
-    images = list(dict.fromkeys(one for of in wanted.values() for one in of.values()))
+    layer_sets = _layer_sets(specs, options.compression) if are_usable(engine, options) else {}
+    images = list(dict.fromkeys(layer_set for by_stage in layer_sets.values() for layer_set in by_stage.values()))
     if not images:
-        return Provided()
-    there = load.diff_ids(engine, options.compression) if _is_loadable(engine, options) else None
+        return WheelContexts()
+    engine_layers = engine_layers_of(engine, options.compression) if _is_loadable(engine, options) else None
     if (repository := options.layers) is None:
-        work = _loads(images, there or set(), engine, progress)
+        transfer = _plan_load(images, engine_layers or EngineLayers(), engine, progress)
     else:
-        work = _pulls(
-            [remote_layers.look(one, repository, locked) for one in images], repository, there, engine, progress
+        transfer = _plan_pull(
+            [remote_layers.query_registry(layer_set, repository, locked) for layer_set in images],
+            repository,
+            engine_layers,
+            engine,
+            progress,
         )
     try:
-        maker = Maker(work.recipes, *sources.index_for(project.mirrors), progress, locked)
-        brought, steps = _at_once(work.of, maker, (lambda: systems(list(wanted))) if work.is_long else None)
+        maker = Maker(transfer.recipes, *sources.index_for(project.mirrors), progress, locked)
+        loaded, steps = _run_in_parallel(
+            transfer.by_layer_set, maker, (lambda: systems(list(layer_sets))) if transfer.is_long else None
+        )
     except (faults.DeniedError, faults.UnauthorizedError) as error:
         progress(f"{faults.first_line(error)}; the wheels' layers are brought without this registry")
-        return provide(orders, project, engine, replace(options, layers=None), systems, progress)
+        return provide_contexts(specs, project, engine, replace(options, layers=None), systems, progress)
     contexts = {
-        image_id: {name: f"docker-image://{brought[one].ref}" for name, one in of.items()}
-        for image_id, of in wanted.items()
+        image_id: {name: f"docker-image://{loaded[layer_set].ref}" for name, layer_set in by_stage.items()}
+        for image_id, by_stage in layer_sets.items()
     }
     blobs = {
-        image_id: {blob.digest: blob.size for one in of.values() for blob in brought[one].blobs}
-        for image_id, of in wanted.items()
+        image_id: {blob.digest: blob.size for layer_set in by_stage.values() for blob in loaded[layer_set].blobs}
+        for image_id, by_stage in layer_sets.items()
     }
-    refs = tuple(brought[one].ref for one in images if one in work.in_engine)
-    return Provided(contexts, blobs, repository.ref if repository else "", refs, steps)
+    refs = tuple(loaded[layer_set].ref for layer_set in images if layer_set in transfer.in_engine)
+    return WheelContexts(contexts, blobs, repository.ref if repository else "", refs, steps)
 
 
 @dataclass(frozen=True)
-class _Work:
-    """How each image of layers is brought, of which layers to make; `in_engine` are the images that the engine gets."""
+class _Transfer:
+    """How each image of layers is transferred, and which layers to make; `in_engine` are those that the engine gets."""
 
-    of: Mapping[Wanted, Callable[[Maker], Brought]]
+    by_layer_set: Mapping[LayerSet, Callable[[Maker], LoadedImage]]
     recipes: Sequence[Recipe]
-    in_engine: Collection[Wanted]
+    in_engine: Collection[LayerSet]
     is_long: bool  # so that the rest of the images is built meanwhile
 
 
-def _loads(images: Sequence[Wanted], there: set[str], engine: Engine, progress: Progress) -> _Work:
-    """The layers into the engine, which has those `there`, by diff id."""
-    recipes = [recipe for one in images for recipe in one.recipes]
-    bring = partial(load.load, engine=engine, there=there, progress=progress)
-    is_long = any(_is_new(recipe, one.part, there) for one in images for recipe in one.recipes)
-    return _Work({one: partial(bring, one) for one in images}, recipes, images, is_long)
+def _plan_load(
+    images: Sequence[LayerSet], engine_layers: EngineLayers, engine: Engine, progress: Progress
+) -> _Transfer:
+    """Plan to load the layers into the engine."""
+    recipes = [recipe for layer_set in images for recipe in layer_set.recipes]
+    load_one = partial(load.load, engine=engine, engine_layers=engine_layers, progress=progress)
+    is_long = any(
+        _is_new(recipe, layer_set.part, engine_layers) for layer_set in images for recipe in layer_set.recipes
+    )
+    return _Transfer({layer_set: partial(load_one, layer_set) for layer_set in images}, recipes, images, is_long)
 
 
-def _pulls(
-    found: Sequence[Resident], repository: Repository, there: set[str] | None, engine: Engine, progress: Progress
-) -> _Work:
-    """The layers into a registry, and from there into the engine, where it has not all; `there` is None for none."""
-    recipes = [recipe for one in found for recipe in one.missing]
-    complete = partial(remote_layers.complete, repository=repository, progress=progress)
-    work: dict[Wanted, Callable[[Maker], Brought]] = {one.wanted: partial(complete, one) for one in found}
-    new = [one.wanted for one in found if there is not None and not one.diff_ids <= there]
-    give = partial(_fetched, repository=repository, there=there or set(), progress=progress)
-    pull = give if engine.kind == "private" else _pulled
-    work |= {one: partial(pull, one, work[one], engine=engine) for one in new}
-    return _Work(work, recipes, new, bool(recipes or new))
+def _plan_pull(
+    remotes: Sequence[RemoteLayers],
+    repository: Repository,
+    engine_layers: EngineLayers | None,
+    engine: Engine,
+    progress: Progress,
+) -> _Transfer:
+    """Plan to complete a registry, and to pull from there into the engine what it lacks; None for no engine."""
+    recipes = [recipe for remote in remotes for recipe in remote.missing]
+    complete = partial(remote_layers.complete_registry, repository=repository, progress=progress)
+    work: dict[LayerSet, Callable[[Maker], LoadedImage]] = {
+        remote.layer_set: partial(complete, remote) for remote in remotes
+    }
+    new = [
+        remote.layer_set
+        for remote in remotes
+        if engine_layers is not None and not all(map(engine_layers.has, remote.blobs.values()))
+    ]
+    download = partial(
+        _download_layers, repository=repository, engine_layers=engine_layers or EngineLayers(), progress=progress
+    )
+    pull = download if engine.kind == "private" else _pull_image
+    work |= {remote: partial(pull, remote, work[remote], engine=engine) for remote in new}
+    return _Transfer(work, recipes, new, bool(recipes or new))
 
 
-def _at_once(
-    work: Mapping[Wanted, Callable[[Maker], Brought]], making: Maker, systems: Callable[[], int] | None
-) -> tuple[dict[Wanted, Brought], int]:
-    """What `work` makes of each image of layers, and the number of steps that `systems` took meanwhile."""
+def _run_in_parallel(
+    work: Mapping[LayerSet, Callable[[Maker], LoadedImage]], making: Maker, systems: Callable[[], int] | None
+) -> tuple[dict[LayerSet, LoadedImage], int]:
+    """Run `work` for each image of layers; return the results, and the steps that `systems` took meanwhile."""
     # The pool outside: what waits for a layer ends once the maker has.
     with ThreadPoolExecutor(1) as pool, making as maker:
-        running = pool.submit(lambda: {one: bring(maker) for one, bring in work.items()})
+        running = pool.submit(lambda: {layer_set: action(maker) for layer_set, action in work.items()})
         steps = systems() if systems else 0
         return running.result(), steps
 
 
 def _is_loadable(engine: Engine, options: Options) -> bool:
-    """Whether the engine that builds keeps layers as it gets them."""
+    """Return whether the engine that builds keeps layers as it gets them."""
     return engine.store == "containerd" and not options.builder
 
 
-def _pulled(_wanted: Wanted, complete: Callable[[Maker], Brought], maker: Maker, engine: Engine) -> Brought:
-    """An image of layers that is in its registry and in the engine: BuildKit would pull it after all other steps."""
-    brought = complete(maker)
-    docker_command.output(engine, "pull", "--quiet", brought.ref)
-    return brought
+def _pull_image(
+    _layer_set: LayerSet, complete: Callable[[Maker], LoadedImage], maker: Maker, engine: Engine
+) -> LoadedImage:
+    """Complete an image of layers in its registry and pull it: BuildKit would do that after all other steps."""
+    loaded = complete(maker)
+    docker_command.output(engine, "pull", "--quiet", loaded.ref)
+    return loaded
 
 
-def _fetched(
-    wanted: Wanted,
-    complete: Callable[[Maker], Brought],
+def _download_layers(
+    layer_set: LayerSet,
+    complete: Callable[[Maker], LoadedImage],
     maker: Maker,
     engine: Engine,
     repository: Repository,
-    there: set[str],
+    engine_layers: EngineLayers,
     progress: Progress,
-) -> Brought:
-    """The same in the private engine, which takes files faster than it pulls them."""
-    with fetching(wanted, complete(maker), repository, there, maker.stop, progress) as source:
-        return load.load(wanted, source, engine, there, progress)
+) -> LoadedImage:
+    """Complete an image of layers in its registry and load it from files, which the private engine takes faster."""
+    with fetching(layer_set, complete(maker), repository, engine_layers, maker.stop, progress) as source:
+        return load.load(layer_set, source, engine, engine_layers, progress)
 
 
-def _is_new(recipe: Recipe, part: str, there: Collection[str]) -> bool:
-    """Whether a layer is yet to be made, or to be sent to the engine that has `there`."""
-    made = store.find(recipe)
-    return made is None or made.blob(part).diff_id not in there
+def _is_new(recipe: Recipe, part: str, engine_layers: EngineLayers) -> bool:
+    """Return whether a layer is yet to be made, or to be sent to the engine."""
+    layer = store.find(recipe)
+    return layer is None or not engine_layers.has(layer.blob(part))
 
 
-def _wanted(orders: Sequence[Order], compression: bake.Compression) -> dict[str, dict[str, Wanted]]:
-    """The layers that stand for stages of an image, by its id and the stage.
+def _layer_sets(specs: Sequence[BuildSpec], compression: bake.Compression) -> dict[str, dict[str, LayerSet]]:
+    """Return the layers that stand for stages of an image, by its id and the stage.
 
     None for an image whose wheels lie above a base with settings of its own.
     """
-    found = {}
-    for order in orders:
-        recipes = tuple(recipe(layer, compression) for layer in wheel_layers.wheel_layers(order.lock))
-        if recipes and order.image.details(BaseDetails).cuda is None:
-            found[order.image.id] = {bake.WHEELS: Wanted(recipes, "runtime", order.image.platform)}
-            if order.image.axes["variant"] == "devel":
-                found[order.image.id][bake.DEVEL] = Wanted(recipes, "devel", order.image.platform)
-    return found
+    layer_sets = {}
+    for spec in specs:
+        recipes = tuple(recipe(layer, compression) for layer in wheel_layers.wheel_layers(spec.lock))
+        if recipes and spec.image.details(BaseDetails).cuda is None:
+            layer_sets[spec.image.id] = {bake.WHEELS: LayerSet(recipes, "runtime", spec.image.platform)}
+            if spec.image.axes["variant"] == "devel":
+                layer_sets[spec.image.id][bake.DEVEL] = LayerSet(recipes, "devel", spec.image.platform)
+    return layer_sets

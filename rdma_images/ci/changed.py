@@ -22,7 +22,7 @@ def digests(progress: Progress = silent) -> dict[str, str]:
     """Return image id -> digest of its inputs, of the whole matrix of this checkout."""
     checkout = project.load()
     images = planner.plan(checkout.matrix, checkout.facts, everything=True).images
-    return {image.id: build_spec.order(image, checkout, progress=progress).inputs for image in images}
+    return {image.id: build_spec.build_spec(image, checkout, progress=progress).inputs for image in images}
 
 
 def changed_images(

@@ -69,7 +69,7 @@ def build(
         layers = layers_repository(cache_layers)
     options = run_bake.options(rehearse, builder, compression, cache_from, cache_to, layers)
     images = target_options.chosen_images(here, target, all, set, rehearse)
-    orders = [build_spec.order(image, here, rehearse, options.compression, progress) for image in images]
+    orders = [build_spec.build_spec(image, here, rehearse, options.compression, progress) for image in images]
     running = engine.ensure(progress)
     built = build_images.build(orders, here, running, options, progress)
     reports = [] if no_validate else list(validation.validate_all(validation.ours(images), running, progress=progress))

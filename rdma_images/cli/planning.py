@@ -130,5 +130,5 @@ def render(
 
     here = project.load()
     images = target_options.chosen_images(here, target, all, set, rehearse)
-    orders = [build_spec.order(image, here, rehearse, progress=progress) for image in images]
+    orders = [build_spec.build_spec(image, here, rehearse, progress=progress) for image in images]
     show(*(str(one.dockerfile) for one in orders), str(execute.bake_file(orders, here, rehearse)))

@@ -1,8 +1,8 @@
-"""Layers of a registry as files on this machine, which the private engine takes without copying or hashing them."""
+"""Download layers of a registry as files, which the private engine takes without copying or hashing them."""
 
 import shutil
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,32 +15,33 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import megabytes
 from rdma_images.layers import store
 from rdma_images.layers.blob import Blob
-from rdma_images.layers.load import Brought, File, Wanted
+from rdma_images.layers.engine_layers import EngineLayers
+from rdma_images.layers.load import LayerFile, LayerSet, LoadedImage
 from rdma_images.layers.recipe import Recipe
 from rdma_images.layers.remote_layers import ATTEMPTS, FIRST_WAIT
 from rdma_images.registry import faults
 from rdma_images.registry.client import Repository
 
-AT_ONCE = 2  # downloads
+PARALLEL_DOWNLOADS = 2  # downloads
 
 
 @dataclass(frozen=True)
-class Fetched:
+class DownloadedLayer:
     """A layer of a registry, of which `path` has the bytes, or will have."""
 
-    what: Blob
+    content: Blob
     path: Path
 
     def blob(self, _part: str) -> Blob:
-        """What it is."""
-        return self.what
+        """Return the layer's blob."""
+        return self.content
 
     def file(self, _part: str) -> Path:
-        """Where its bytes are."""
+        """Return the path of the bytes."""
         return self.path
 
     def discard(self, _part: str) -> RdmaImagesError:
-        """Remove the bytes, which are not what they were; the error that says so."""
+        """Remove the bytes, which are not what they were; return the error that says so."""
         self.path.unlink(missing_ok=True)
         return RdmaImagesError(
             f"{self.path}: this layer was damaged since it was downloaded, and is removed\n"
@@ -49,56 +50,59 @@ class Fetched:
 
 
 @dataclass(frozen=True)
-class Source:
+class DownloadSource:
     """Layers by the key of their recipe."""
 
-    layers: Mapping[str, Future[File]]
+    layers: Mapping[str, Future[LayerFile]]
 
-    def ready(self, recipe: Recipe) -> Future[File]:
-        """A layer, as soon as its bytes are here, or the RdmaImagesError why they are not."""
+    def ready(self, recipe: Recipe) -> Future[LayerFile]:
+        """Return a layer, as soon as its bytes are on this machine, or the RdmaImagesError why they are not."""
         return self.layers[recipe.key]
 
 
 @contextmanager
 def fetching(
-    wanted: Wanted,
-    brought: Brought,
+    layer_set: LayerSet,
+    loaded: LoadedImage,
     repository: Repository,
-    there: Collection[str],
+    engine_layers: EngineLayers,
     stop: threading.Event,
     progress: Progress = silent,
-) -> Iterator[Source]:
-    """The layers of an image in a registry, on their way, the lowest first; their files are gone after the block.
+) -> Iterator[DownloadSource]:
+    """Download the layers of an image in a registry, the lowest first; their files are gone after the block.
 
-    Not downloaded are those that the engine has, whose diff ids are `there`, and those that this machine made. Setting
-    `stop` ends the downloads, and an error in the block sets it. Raises RdmaImagesError for a full disk. For one build
-    at a time.
+    Not downloaded are those that the engine has and those that this machine made. Setting `stop` ends the downloads,
+    and an error in the block sets it. Raises RdmaImagesError for a full disk. For one build at a time.
     """
     folder = paths.state_folder() / "fetched"
     shutil.rmtree(folder, ignore_errors=True)  # what a killed build left
-    layers: dict[str, Future[File]] = {}
-    new: dict[str, Fetched] = {}  # by digest: layers can be equal, as those of wheels that have nothing for devel
-    for recipe, blob in zip(wanted.recipes, brought.blobs, strict=True):
-        made, fetched = store.find(recipe), Fetched(blob, folder / blob.digest.rpartition(":")[2])
-        if made and made.blob(wanted.part) == blob:
-            layers[recipe.key] = _here(made)
-        elif blob.diff_id in there:
-            layers[recipe.key] = _here(fetched)
+    layers: dict[str, Future[LayerFile]] = {}
+    new: dict[
+        str, DownloadedLayer
+    ] = {}  # by digest: layers can be equal, as those of wheels that have nothing for devel
+    for recipe, blob in zip(layer_set.recipes, loaded.blobs, strict=True):
+        local, fetched = store.find(recipe), DownloadedLayer(blob, folder / blob.digest.rpartition(":")[2])
+        if local and local.blob(layer_set.part) == blob:
+            layers[recipe.key] = _completed(local)
+        elif engine_layers.has(blob):
+            layers[recipe.key] = _completed(fetched)
         else:
             new[blob.digest] = fetched
-    size = sum(one.what.size for one in new.values())
+    size = sum(layer.content.size for layer in new.values())
     disk_space.require(size, f"downloading wheels' layers from {repository.ref}")
     with files.as_file_error(folder):
         folder.mkdir(parents=True)
     progress(f"downloading {megabytes(size)} of wheel layers from {repository.ref}")
     try:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            coming = {digest: pool.submit(_fetch, one, repository, stop, progress) for digest, one in new.items()}
-            for recipe, blob in zip(wanted.recipes, brought.blobs, strict=True):
+        with ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool:
+            downloads = {
+                digest: pool.submit(_fetch, layer, repository, stop, progress) for digest, layer in new.items()
+            }
+            for recipe, blob in zip(layer_set.recipes, loaded.blobs, strict=True):
                 if recipe.key not in layers:
-                    layers[recipe.key] = coming[blob.digest]
+                    layers[recipe.key] = downloads[blob.digest]
             try:
-                yield Source(layers)
+                yield DownloadSource(layers)
             except BaseException:
                 stop.set()
                 raise
@@ -108,13 +112,13 @@ def fetching(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _here(layer: File) -> Future[File]:
-    future: Future[File] = Future()
+def _completed(layer: LayerFile) -> Future[LayerFile]:
+    future: Future[LayerFile] = Future()
     future.set_result(layer)
     return future
 
 
-def _fetch(layer: Fetched, repository: Repository, stop: threading.Event, progress: Progress) -> File:
-    save = partial(repository.save, layer.what.digest, layer.path, stop)
+def _fetch(layer: DownloadedLayer, repository: Repository, stop: threading.Event, progress: Progress) -> LayerFile:
+    save = partial(repository.save, layer.content.digest, layer.path, stop)
     faults.retry(save, ATTEMPTS, FIRST_WAIT, say=progress, sleep=stop.wait)
     return layer

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import COMMAND
 from rdma_images.engine import Engine, docker_command
-from rdma_images.engine.layout import Layout, layout
+from rdma_images.layers.engine_layers import blob_file
 from rdma_images.layers.image import LayerImage
 from rdma_images.registry.client import OCI_MANIFEST
 
@@ -31,7 +32,7 @@ def pull(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], 
     Raises RdmaImagesError where it does not take them.
     """
     for digest, file in blobs.items():
-        _link(file, blob_file(layout(), digest))
+        _link(file, blob_file(digest))
     with _registry(image, blobs) as host:
         pulled = f"{host}/{ref}"
         unsigned = {"DOCKER_CONTENT_TRUST": "0"}  # the digests are this process's own
@@ -44,23 +45,23 @@ def pull(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], 
         docker_command.run(engine, "image", "rm", pulled)
 
 
-def refused(engine: Engine, why: str) -> RdmaImagesError:
-    """The error for an engine that does not take layers."""
-    return RdmaImagesError(
-        f"the engine {engine.name} does not take the wheels' layers: {why}\n"
-        "see that its disk has free space, and with `docker info` that it answers; then build again"
-    )
+class EngineRefusedError(RdmaImagesError):
+    """The engine does not take layers: its disk is full, or it lacks a blob that it was thought to have."""
 
 
-def blob_file(place: Layout, digest: str) -> Path:
-    """Where the private engine's containerd keeps a blob."""
-    return place.data / "containerd" / "io.containerd.content.v1.content" / "blobs" / digest.replace(":", "/")
+def refused(engine: Engine, why: str) -> EngineRefusedError:
+    """Return the error for an engine that does not take layers; what to do depends on its own words."""
+    if "no space left" in why:
+        fix = f"its disk is full: `{COMMAND} engine.status` says what can be freed; then build again"
+    else:
+        fix = f"see with `{COMMAND} engine.status` that it answers, and build again"
+    return EngineRefusedError(f"the engine {engine.name} does not take the wheels' layers: {why}\n{fix}")
 
 
 def take_back(file: Path, digest: str) -> None:
     """Remove the link to a file that is not what its digest says: containerd would take it for the blob again."""
     with suppress(OSError):
-        if (link := blob_file(layout(), digest)).samefile(file):
+        if (link := blob_file(digest)).samefile(file):
             link.unlink()
 
 

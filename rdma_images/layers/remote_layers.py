@@ -1,6 +1,6 @@
-"""Layers in a registry: those that it has are not downloaded as wheels, made or sent; builders pull them from there.
+"""Layers in a registry: those that it has are not downloaded as wheels, made or sent; builders pull them from it.
 
-A layer whose digest is locked is found by it, whoever brought it there. Any other is under a tag with its recipe's key.
+A layer whose digest is locked is found by it, whoever sent it. Any other is under a tag with its recipe's key.
 An image of layers is under a tag with the key of them all.
 """
 
@@ -15,7 +15,7 @@ from rdma_images.layers import digests, store
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.digests import Digests
 from rdma_images.layers.image import LayerImage, layer_image
-from rdma_images.layers.load import Brought, Wanted, check
+from rdma_images.layers.load import LayerSet, LoadedImage, check_collisions
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe
 from rdma_images.layers.store import Layer
@@ -26,103 +26,113 @@ ATTEMPTS, FIRST_WAIT = 4, 1.0  # seconds
 
 
 @dataclass(frozen=True)
-class Resident:
-    """What a registry has of the layers of one image's wheels."""
+class RemoteLayers:
+    """The layers of one image's wheels that a registry has."""
 
-    wanted: Wanted
+    layer_set: LayerSet
     whole: str | None  # the digest of the image of all of them, where that is there
     blobs: dict[str, Blob]  # by the recipe's key
 
     @property
     def missing(self) -> tuple[Recipe, ...]:
         """The layers that are to be made."""
-        return () if self.whole else tuple(one for one in self.wanted.recipes if one.key not in self.blobs)
+        return () if self.whole else tuple(recipe for recipe in self.layer_set.recipes if recipe.key not in self.blobs)
 
     @property
     def diff_ids(self) -> set[str]:
-        """The diff ids of the layers that it has."""
+        """The diff ids of the layers that the registry has."""
         return {blob.diff_id for blob in self.blobs.values()}
 
 
-def look(wanted: Wanted, repository: Repository, locked: Digests = digests.NONE) -> Resident:
-    """Ask a registry what it has.
+def query_registry(layer_set: LayerSet, repository: Repository, locked: Digests = digests.NONE) -> RemoteLayers:
+    """Return what a registry has of the layers.
 
-    Raises RdmaImagesError where it does not answer, or has another layer than is locked or here.
+    Raises RdmaImagesError where it does not answer, or has another layer than is locked or on this machine.
     """
-    recipes = wanted.recipes
-    image = _manifest(repository, wanted.tag)
+    recipes = layer_set.recipes
+    image = _manifest(repository, layer_set.tag)
     blobs = {}
     if image is not None:
-        blobs = dict(zip((one.key for one in recipes), _blobs(repository, image, len(recipes)), strict=True))
+        blobs = dict(zip((recipe.key for recipe in recipes), _blobs(repository, image, len(recipes)), strict=True))
     else:
         for recipe in recipes:
-            if found := _one(recipe, wanted.part, repository, locked):
-                blobs[recipe.key] = found
+            if blob := _find_blob(recipe, layer_set.part, repository, locked):
+                blobs[recipe.key] = blob
     for recipe in recipes:
-        there, right, where = blobs.get(recipe.key), locked.blob(recipe, wanted.part), f"locks/{digests.NAME} has"
-        if right is None and (here := store.find(recipe)):
-            right, where = here.blob(wanted.part), "this machine made"
-        if there and right and there != right:
+        remote, expected, where = (
+            blobs.get(recipe.key),
+            locked.blob(recipe, layer_set.part),
+            f"locks/{digests.NAME} has",
+        )
+        if expected is None and (local := store.find(recipe)):
+            expected, where = local.blob(layer_set.part), "this machine made"
+        if remote and expected and remote != expected:
             raise RdmaImagesError(
-                f"{repository.ref}: {recipe.name} is {there.digest} there, but of the same wheels {where} "
-                f"{right.digest}\nfind out who wrote it, and delete the tag "
-                f"{wanted.tag if image else _tag(recipe, wanted.part)} there; or build without --cache-layers"
+                f"{repository.ref}: {recipe.name} is {remote.digest} there, but of the same wheels {where} "
+                f"{expected.digest}\nfind out who wrote it, and delete the tag "
+                f"{layer_set.tag if image else _tag(recipe, layer_set.part)} there; or build without --cache-layers"
             )
     # Only an image that is ours to the byte: settings in its config would be those of what is built on it.
-    is_ours = image is not None and _whole(wanted, blobs).manifest.digest == image.digest
-    return Resident(wanted, image.digest if image and is_ours else None, blobs)
+    is_ours = image is not None and _layer_image(layer_set, blobs).manifest.digest == image.digest
+    return RemoteLayers(layer_set, image.digest if image and is_ours else None, blobs)
 
 
-def complete(found: Resident, maker: Maker, repository: Repository, progress: Progress = silent) -> Brought:
-    """Send what is missing, each layer as soon as it is made; the image of all.
+def complete_registry(
+    remote: RemoteLayers, maker: Maker, repository: Repository, progress: Progress = silent
+) -> LoadedImage:
+    """Send what is missing, each layer as soon as it is made; return the image of all.
 
     Raises faults.PublishError where the registry does not take it, and RdmaImagesError for what cannot be made.
     """
-    if found.whole is None:
-        wanted, blobs = found.wanted, dict(found.blobs)
-        for recipe in found.missing:
+    if remote.whole is None:
+        layer_set, blobs = remote.layer_set, dict(remote.blobs)
+        for recipe in remote.missing:
             layer = maker.ready(recipe).result()
-            blobs[recipe.key] = layer.blob(wanted.part)
-            faults.retry(partial(_send, recipe, layer, wanted, repository), ATTEMPTS, FIRST_WAIT, say=progress)
-        check([here for recipe in wanted.recipes if (here := store.find(recipe))])
-        whole = _whole(wanted, blobs)
-        faults.retry(partial(_put, repository, whole, wanted.tag), ATTEMPTS, FIRST_WAIT, say=progress)
+            blobs[recipe.key] = layer.blob(layer_set.part)
+            faults.retry(partial(_send, recipe, layer, layer_set, repository), ATTEMPTS, FIRST_WAIT, say=progress)
+        check_collisions([local for recipe in layer_set.recipes if (local := store.find(recipe))])
+        whole = _layer_image(layer_set, blobs)
+        faults.retry(partial(_put_image, repository, whole, layer_set.tag), ATTEMPTS, FIRST_WAIT, say=progress)
         digest = whole.manifest.digest
     else:
-        blobs, digest = found.blobs, found.whole
-    new = sum(blobs[recipe.key].size for recipe in found.missing)
-    there = sum(blob.size for blob in blobs.values()) - new
-    progress(f"{repository.ref} had {megabytes(there)} of wheel layers; {megabytes(new)} were sent there")
-    return Brought(f"{repository.ref}@{digest}", tuple(blobs[recipe.key] for recipe in found.wanted.recipes))
+        blobs, digest = remote.blobs, remote.whole
+    sent = sum(blobs[recipe.key].size for recipe in remote.missing)
+    present = sum(blob.size for blob in blobs.values()) - sent
+    progress(f"{repository.ref} had {megabytes(present)} of wheel layers; {megabytes(sent)} were sent there")
+    return LoadedImage(f"{repository.ref}@{digest}", tuple(blobs[recipe.key] for recipe in remote.layer_set.recipes))
 
 
-def _whole(wanted: Wanted, blobs: Mapping[str, Blob]) -> LayerImage:
-    return layer_image([(one.title, blobs[one.key]) for one in wanted.recipes], wanted.platform, wanted.compression)
-
-
-def _send(recipe: Recipe, layer: Layer, wanted: Wanted, repository: Repository) -> None:
-    """Send one layer, and then the tag that says it is there."""
-    blob = layer.blob(wanted.part)
-    if not repository.has_blob(blob.digest, blob.size):
-        place = repository.begin_upload(blob.digest)
-        with layer.file(wanted.part).open("rb") as file:
-            repository.upload(place, blob.digest, file)
-    _put(
-        repository, layer_image([(recipe.title, blob)], wanted.platform, wanted.compression), _tag(recipe, wanted.part)
+def _layer_image(layer_set: LayerSet, blobs: Mapping[str, Blob]) -> LayerImage:
+    return layer_image(
+        [(recipe.title, blobs[recipe.key]) for recipe in layer_set.recipes], layer_set.platform, layer_set.compression
     )
 
 
-def _put(repository: Repository, image: LayerImage, tag: str) -> None:
+def _send(recipe: Recipe, layer: Layer, layer_set: LayerSet, repository: Repository) -> None:
+    """Send one layer, and then the tag under which it is looked up."""
+    blob = layer.blob(layer_set.part)
+    if not repository.has_blob(blob.digest, blob.size):
+        upload = repository.begin_upload(blob.digest)
+        with layer.file(layer_set.part).open("rb") as file:
+            repository.upload(upload, blob.digest, file)
+    _put_image(
+        repository,
+        layer_image([(recipe.title, blob)], layer_set.platform, layer_set.compression),
+        _tag(recipe, layer_set.part),
+    )
+
+
+def _put_image(repository: Repository, image: LayerImage, tag: str) -> None:
     repository.put_blob(image.config)
     repository.put_manifest(tag, image.manifest)
 
 
-def _one(recipe: Recipe, part: str, repository: Repository, locked: Digests) -> Blob | None:
-    """A layer that the registry has."""
-    if known := locked.blob(recipe, part):
-        return known if repository.has_blob(known.digest, known.size) else None
-    if found := _manifest(repository, _tag(recipe, part)):
-        return _blobs(repository, found, 1)[0]
+def _find_blob(recipe: Recipe, part: str, repository: Repository, locked: Digests) -> Blob | None:
+    """Return the blob of a layer that the registry has."""
+    if blob := locked.blob(recipe, part):
+        return blob if repository.has_blob(blob.digest, blob.size) else None
+    if manifest := _manifest(repository, _tag(recipe, part)):
+        return _blobs(repository, manifest, 1)[0]
     return None
 
 
@@ -134,7 +144,7 @@ def _manifest(repository: Repository, tag: str) -> Manifest | None:
 
 
 def _blobs(repository: Repository, manifest: Manifest, number: int) -> list[Blob]:
-    """The layers of an image. Raises MalformedError where it has not this number of them, in its config as well."""
+    """Return the layers of an image. Raises MalformedError where manifest or config has another number of them."""
     layers = manifest.layers()
     diff_ids = (repository.config(manifest).get("rootfs") or {}).get("diff_ids") or []
     if not len(layers) == len(diff_ids) == number:
@@ -143,7 +153,8 @@ def _blobs(repository: Repository, manifest: Manifest, number: int) -> list[Blob
             "delete it there, or build without --cache-layers"
         )
     return [
-        Blob(one.media_type, one.digest, str(diff_id), one.size) for one, diff_id in zip(layers, diff_ids, strict=True)
+        Blob(layer.media_type, layer.digest, str(diff_id), layer.size)
+        for layer, diff_id in zip(layers, diff_ids, strict=True)
     ]
 
 

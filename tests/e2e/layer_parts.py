@@ -18,7 +18,7 @@ from pathlib import Path
 import docker
 
 from rdma_images.build import build_images, build_spec, run_bake
-from rdma_images.build.build_spec import Order
+from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import atomic, paths
 from rdma_images.core.progress import progress
 from rdma_images.core.stream import Chunks
@@ -60,11 +60,13 @@ class Small:
 
     engine: Engine
 
-    def order(self, wheels: Sequence[Wheel], *changes: str, name: str = "small", here: Project | None = None) -> Order:
+    def order(
+        self, wheels: Sequence[Wheel], *changes: str, name: str = "small", here: Project | None = None
+    ) -> BuildSpec:
         """What building it means; with inputs of its own, so that it is built also where it is there."""
         here = here or project.load()
         (image,) = target_options.chosen_images(here, ["efa-pytorch"], False, changes, True)
-        whole = build_spec.order(image, here, rehearse=True)
+        whole = build_spec.build_spec(image, here, rehearse=True)
         few = Lock(asked=whole.lock.asked, wheels=tuple(wheels))
         none = Lock(asked=whole.lock.asked, wheels=())
         image = replace(image, id=f"test-{name}", tag=f"test-{name}")
@@ -73,7 +75,7 @@ class Small:
 
     def build(
         self,
-        made: Order,
+        made: BuildSpec,
         here: Project | None = None,
         layers: Repository | None = None,
         compression: Compression = "zstd",
@@ -84,7 +86,7 @@ class Small:
         (done,) = build_images.build([made], here or project.load(), self.engine, options, progress)
         return done.ref
 
-    def build_by_stages(self, made: Order) -> str:
+    def build_by_stages(self, made: BuildSpec) -> str:
         """Build it as where no layers can be handed over: in an engine with Docker's classic store, say."""
         return replace(self, engine=replace(self.engine, store="classic")).build(replace(made, others="by stages"))
 

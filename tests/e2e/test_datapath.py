@@ -147,7 +147,7 @@ from pathlib import Path
 from rdma_images import datapath
 from rdma_images.datapath import disk, kit
 parts = kit.prepare(print)
-with disk.of_folder(Path(sys.argv[1]), parts.mkfs) as files:
+with disk.folder_disk(Path(sys.argv[1]), parts.mkfs) as files:
     datapath.check(files, parts, None, Path(sys.argv[2]), lambda line: print(line, flush=True))
 """
 

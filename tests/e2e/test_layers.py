@@ -18,12 +18,12 @@ from rdma_images.core import disk_space, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine, private
-from rdma_images.engine.layout import layout
+from rdma_images.engine.prune import LAYERS
 from rdma_images.inputs.wheels import Wheel
-from rdma_images.layers import load, pull, remote_layers, store
-from rdma_images.layers.load import Wanted
+from rdma_images.layers import engine_layers, load, pull, remote_layers, store
+from rdma_images.layers.load import LayerSet
 from rdma_images.layers.make import Maker
-from rdma_images.layers.recipe import Recipe, recipe
+from rdma_images.layers.recipe import Recipe, coder, recipe
 from rdma_images.publish.destination import layers_repository
 from rdma_images.render import bake, wheel_layers
 from tests import layer_wheels, real_parts
@@ -111,8 +111,8 @@ def test_layers_come_back_from_another_builder_as_they_were(small: Small, tmp_pa
     made = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
     place = layers_repository(f"{registry.host}/cache/layers")
     with Maker([made], layer_wheels.index(tmp_path / "index", file), MIRRORS) as maker:
-        wanted = Wanted((made,), "runtime", "linux/amd64")
-        brought = remote_layers.complete(remote_layers.look(wanted, place), maker, place)
+        wanted = LayerSet((made,), "runtime", "linux/amd64")
+        brought = remote_layers.complete_registry(remote_layers.query_registry(wanted, place), maker, place)
     (tmp_path / "Dockerfile").write_text("FROM wheels\nCOPY Dockerfile /\n")
     ref, archive = "rdma-images-test/returned:small", tmp_path / "image.tar"
     for command in (
@@ -133,7 +133,7 @@ def test_layers_come_back_from_another_builder_as_they_were(small: Small, tmp_pa
 class New:
     """A layer that no engine has, and how it comes there."""
 
-    wanted: Wanted
+    wanted: LayerSet
     index: str
 
     @property
@@ -152,9 +152,9 @@ class New:
     def brought_to(self, engine: Engine) -> str:
         """The digest of the layer, with which the engine got it and keeps it."""
         with self.maker() as maker:
-            brought = load.load(self.wanted, maker, engine, set())
+            brought = load.load(self.wanted, maker, engine, engine_layers.EngineLayers())
         assert Small(engine).layers(brought.ref) == [brought.blobs[0].digest]
-        load.forget(engine, brought.ref)
+        load.remove_names(engine, brought.ref)
         return brought.blobs[0].digest
 
 
@@ -164,7 +164,7 @@ def new(small: Small, tmp_path: Path) -> Iterator[New]:
         pytest.skip("the private engine does not run: another one is here")
     file = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": uuid.uuid4().bytes})
     recipe = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
-    found = New(Wanted((recipe,), "runtime", "linux/amd64"), layer_wheels.index(tmp_path / "index", file))
+    found = New(LayerSet((recipe,), "runtime", "linux/amd64"), layer_wheels.index(tmp_path / "index", file))
     found.make()
     yield found
     shutil.rmtree(store.folder(recipe.key), ignore_errors=True)
@@ -177,10 +177,32 @@ def test_the_private_engine_keeps_the_layer_s_own_file(small: Small, new: New, m
         kept.extend(refs)
 
     with monkeypatch.context() as patched:
-        patched.setattr(load, "forget", forgotten)
+        patched.setattr(load, "remove_names", forgotten)
         digest = new.brought_to(small.engine)
-    assert new.file.samefile(pull.blob_file(layout(), digest))
-    load.forget(small.engine, *kept)
+    assert new.file.samefile(engine_layers.blob_file(digest))
+    load.remove_names(small.engine, *kept)
+
+
+def test_a_layer_that_an_image_has_as_another_blob_is_sent(small: Small, tmp_path: Path) -> None:
+    """BuildKit writes empty layers, too, and compresses them itself: the diff id is the same, and the blob is not."""
+    file = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": uuid.uuid4().bytes})
+    made = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
+    (tmp_path / "Dockerfile").write_text(f"FROM scratch\nLABEL {LAYERS}='{coder('zstd')}'\nCOPY --from=none / /\n")
+    ref = "rdma-images-test/empty:layer"
+    output = bake.bake_output(ref, "containerd", None, "zstd")
+    (tmp_path / "none").mkdir()
+    command = ["docker", "buildx", "build", "--quiet", "--provenance=false", f"--output={output}", str(tmp_path)]
+    command.append(f"--build-context=none={tmp_path / 'none'}")
+    subprocess.run(command, env=small.engine.environ(), check=True, capture_output=True)
+    layers = engine_layers.engine_layers(small.engine, "zstd")
+    with Maker([made], layer_wheels.index(tmp_path / "index", file), MIRRORS) as maker:
+        blob = maker.ready(made).result().blob("devel")
+        assert blob.diff_id in layers.diff_ids
+        devel = LayerSet((made,), "devel", "linux/amd64")
+        loaded = load.load(devel, maker, small.engine, layers)
+    assert small.layers(loaded.ref) == [blob.digest]
+    load.remove_names(small.engine, loaded.ref, ref)
+    shutil.rmtree(store.folder(made.key), ignore_errors=True)
 
 
 @pytest.mark.parametrize("kind", ["private", "found"])
@@ -208,7 +230,7 @@ def test_a_damaged_layer_is_told_and_made_anew(small: Small, new: New, kind: Lit
 
 def test_a_blob_of_the_engine_s_own_is_not_taken_back(new: New) -> None:
     digest = f"sha256:{uuid.uuid4().hex}"
-    own = pull.blob_file(layout(), digest)
+    own = engine_layers.blob_file(digest)
     own.write_bytes(b"another file")
     pull.take_back(new.file, digest)
     assert own.exists()
@@ -277,7 +299,7 @@ def test_another_installer_runs_no_wheel(small: Small, capfd: pytest.CaptureFixt
     other.dockerfile.write_text(text.replace("./efa_installer.sh", f": {uuid.uuid4()}\n./efa_installer.sh"))
     small.build(other)
     steps = ran(capfd.readouterr().err)
-    assert "with-efa-installer 1/1" in steps
+    assert "with-efa-installer 1/2" in steps
     assert not {step for step in steps if step.startswith(("wheel", "uv", "with-python"))}
 
 

@@ -1,0 +1,34 @@
+"""What an engine has of the wheels' layers: the very blob counts, and not its content alone."""
+
+from pathlib import Path
+
+import pytest
+
+from rdma_images.layers import engine_layers
+from rdma_images.layers.blob import Blob
+from rdma_images.layers.engine_layers import SMALL, EngineLayers
+
+LARGE = Blob("application/vnd.oci.image.layer.v1.tar+zstd", "sha256:" + "a" * 64, "sha256:" + "1" * 64, SMALL + 1)
+EMPTY = Blob("application/vnd.oci.image.layer.v1.tar+zstd", "sha256:" + "b" * 64, "sha256:" + "2" * 64, 18)
+IDS = {LARGE.diff_id, EMPTY.diff_id}
+
+
+def test_a_small_layer_may_be_the_engines_own_blob_of_the_same_content() -> None:
+    layers = EngineLayers(set(IDS))
+    assert layers.has(LARGE)
+    assert not layers.has(EMPTY)
+    layers.add([EMPTY])
+    assert layers.has(EMPTY)
+
+
+def test_the_private_engine_has_the_blobs_whose_files_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(engine_layers, "blob_file", lambda digest: tmp_path / digest.replace(":", "-"))
+    layers = EngineLayers(set(IDS), private=True)
+    assert not layers.has(LARGE)
+    (tmp_path / LARGE.digest.replace(":", "-")).touch()
+    assert layers.has(LARGE)
+    assert not layers.has(EMPTY)
+
+
+def test_a_layer_of_no_image_is_not_there() -> None:
+    assert not EngineLayers().has(LARGE)
