@@ -79,12 +79,14 @@ def test_missing_disk_space_is_reported_with_numbers_place_and_fix(tmp_path: pat
     assert "or set RDMA_IMAGES_STATE to a folder on a larger disk" in str(caught.value)
 
 
-def test_the_cache_never_takes_most_of_a_small_disk(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"total": 50 * disk_space.GB, "used": 0, "free": 0}
+def test_the_cache_may_take_a_fifth_of_what_is_free(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"total": 250 * disk_space.GB, "used": 170 * disk_space.GB, "free": 80 * disk_space.GB}
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), sizes))
-    assert disk_space.cache_limit(tmp_path) == 15 * disk_space.GB
-    sizes["total"] = 1000 * disk_space.GB
+    assert disk_space.cache_limit(tmp_path) == 16 * disk_space.GB
+    sizes["free"] = 1000 * disk_space.GB
     assert disk_space.cache_limit(tmp_path) == 40 * disk_space.GB
+    sizes["free"] = 10 * disk_space.GB
+    assert disk_space.cache_limit(tmp_path) == 8 * disk_space.GB
 
 
 def test_used_counts_what_is_there(tmp_path: pathlib.Path) -> None:
@@ -107,7 +109,8 @@ def test_the_daemons_keep_to_their_folder(place: layout.Layout) -> None:
     assert daemon["hosts"] == [f"unix://{place.root}/run/docker.sock"]
     assert daemon["features"] == {"containerd-snapshotter": True}
     assert daemon["builder"]["gc"]["enabled"]
-    assert daemon["builder"]["gc"]["policy"][0]["keepStorage"] == f"{disk_space.cache_limit(place.root)}B"
+    assert daemon["builder"]["gc"]["policy"][0]["keepStorage"] == f"{layout.cache_limit(place)}B"
+    assert 0 < layout.cache_limit(place) <= disk_space.CACHE_BYTES
 
 
 @pytest.mark.parametrize("before", [None, "", "{}", "not json", '{"auths": {"registry.example": {"auth": "eDp5"}}}'])

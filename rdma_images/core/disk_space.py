@@ -11,17 +11,19 @@ from rdma_images.core.sizes import readable
 GB = 10**9  # bytes
 
 # What the builder's cache may keep. Five builds of these images grew to 60 GB without a limit; images share their
-# wheel layers, so 40 GB keep several versions of each. A small disk keeps space for the images themselves.
+# wheel layers, so 40 GB keep several versions of each. A fuller disk keeps space for the images themselves, and a build
+# of one image, which has some 5 GB of steps, still finds its own.
 CACHE_BYTES = 40 * GB
-CACHE_SHARE = 0.3  # of the file system
+CACHE_SHARE = 0.2  # of what is free
+CACHE_LEAST = 8 * GB
 # The wheels' layers that are kept, compressed: those of four torch releases, which share most of NVIDIA's.
 LAYER_BYTES = 12 * GB
 LAYER_SHARE = 0.1
 
 
 def cache_limit(folder: Path) -> int:
-    """What the builder's cache under `folder` may grow to, in bytes."""
-    return min(CACHE_BYTES, int(shutil.disk_usage(_existing(folder)).total * CACHE_SHARE))
+    """Return the bytes to which the builder's cache under `folder` may grow: a fifth of what is free there now."""
+    return max(CACHE_LEAST, min(CACHE_BYTES, int(free(folder) * CACHE_SHARE)))
 
 
 def layers_limit(folder: Path) -> int:

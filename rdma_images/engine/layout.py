@@ -135,6 +135,15 @@ def _dockerd(place: Layout) -> dict[str, object]:
     }
 
 
+def cache_limit(place: Layout) -> int:
+    """Return the bytes that the builder's cache may take, as the engine was told when it started."""
+    try:
+        daemon = json.loads((place.root / "daemon.json").read_text(encoding="utf-8"))
+        return int(daemon["builder"]["gc"]["policy"][0]["keepStorage"].removesuffix("B"))
+    except (OSError, ValueError, KeyError, IndexError):
+        return disk_space.cache_limit(place.root)
+
+
 def _containerd(place: Layout) -> str:
     """containerd's configuration, version 2 of its format. Kubernetes' plugin is not wanted."""
     return f"""version = 2

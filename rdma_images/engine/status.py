@@ -9,14 +9,23 @@ from rich.table import Table
 
 from rdma_images.core import disk_space, locking
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.paths import COMMAND
+from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.sizes import readable
 from rdma_images.debian import emulation
 from rdma_images.engine import daemon_api, daemons, discovery, private
 from rdma_images.engine.container_engine import Engine
-from rdma_images.engine.layout import Layout, layout
+from rdma_images.engine.layout import Layout, cache_limit, layout
 
 COUNTING = 60.0  # seconds that the builder may count its cache
+
+
+@dataclass(frozen=True)
+class Space:
+    """Bytes on the disk that a command frees."""
+
+    what: str
+    bytes: int
+    command: str
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,7 @@ class Status:
     disk_free: int | None = None
     cache_used: int | None = None
     cache_limit: int | None = None  # above it the least used cache goes
+    space: tuple[Space, ...] = ()  # what can be freed, the largest first
     locks: Mapping[str, locking.Holder] = field(default_factory=dict)  # who holds what
 
     def json(self) -> dict[str, Any]:
@@ -66,8 +76,9 @@ def status() -> Status:
         private_one,
         versions={"docker": private_one.version, "buildx": private_one.buildx, **_components(private_one)},
         pids={name: one.pid for name, one in daemons.running(place).items()},
-        cache_used=_cache_used(place),
-        cache_limit=disk_space.cache_limit(place.root),
+        cache_used=(cache_used := _cache_used(place)),
+        cache_limit=cache_limit(place),
+        space=_space(place, cache_used),
         **common,
     )
 
@@ -95,9 +106,33 @@ def table(seen: Status) -> Table:
     if seen.cache_limit is not None:
         limit = f"{_gb(seen.cache_used)}; above {_gb(seen.cache_limit)} the least used is removed"
         rows.add_row("build cache", limit)
+    for space in seen.space:
+        rows.add_row(f"can be freed: {space.what}", f"{_gb(space.bytes)}: {space.command}")
     for name, who in seen.locks.items():
         rows.add_row(f"lock: {name}", str(who))
     return rows
+
+
+def _space(place: Layout, cache_used: int | None) -> tuple[Space, ...]:
+    """Return what can be freed, each with the command, the largest first."""
+    try:
+        images = int(daemon_api.get(place.socket, "/system/df?type=image", COUNTING)["LayersSize"] or 0)
+    except OSError:
+        images = 0
+    kinds = {
+        "layers": ("layers made of wheels", disk_space.layers_limit(state_folder())),
+        "downloads": ("downloads", None),
+        "bases": ("bootstrapped bases", None),
+    }
+    found = [
+        Space("build cache", cache_used or 0, f"`{COMMAND} engine.prune --cache`"),
+        Space("images", images, f"`{COMMAND} engine.prune` removes those that the default matrix no longer has"),
+    ]
+    for name, (what, limit) in kinds.items():
+        folder = state_folder() / name
+        most = f", never more than {_gb(limit)}" if limit else ""
+        found.append(Space(what, disk_space.used(folder), f"`rm -r {folder}`: made again when it is needed{most}"))
+    return tuple(sorted((space for space in found if space.bytes), key=lambda space: -space.bytes))
 
 
 def _cache_used(place: Layout) -> int | None:

@@ -14,10 +14,11 @@ from typing import Literal
 import pytest
 
 from rdma_images import engine
-from rdma_images.core import disk_space, paths
+from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine, private
+from rdma_images.engine.layout import cache_limit, layout
 from rdma_images.engine.prune import LAYERS
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.layers import engine_layers, load, pull, remote_layers, store
@@ -48,7 +49,7 @@ def wheels(torch: str = NEW, base: str = "debian13") -> list[Wheel]:
 def small() -> Small:
     running = engine.ensure()
     # In a full cache BuildKit lets go of a step as soon as it ran: one that was used once is the first to go.
-    room = max(disk_space.cache_limit(paths.state_folder()) - ROOM, 0)
+    room = max(cache_limit(layout()) - ROOM, 0)
     command = ["docker", "buildx", "prune", "--force", "--all", "--keep-storage", str(room)]
     subprocess.run(command, env=running.environ(), check=True, stdout=subprocess.DEVNULL)
     return Small(running)
