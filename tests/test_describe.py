@@ -132,3 +132,27 @@ def test_nothing_obsolete_is_asked_for() -> None:
         asked = {s.what.removeprefix("variable."): s.value for s in made.settings if s.what.startswith("variable.")}
         versions = {component.name: component.version for component in made.components.values()}
         assert [row.name for row in rows if row.speaks_of(made.environment | asked, made.fabric, versions)] == []
+
+
+@pytest.mark.parametrize(
+    ("target", "changes", "limits"),
+    [
+        ("efa-pytorch", {}, ["torch-compile"]),
+        ("erdma-pytorch", {}, ["torch-compile"]),
+        ("efa-pytorch", {"variant": "devel"}, []),
+        ("efa-nccl-tests", {}, ["gpu-initiated"]),
+        ("erdma-nccl-tests", {}, []),
+    ],
+)
+def test_what_does_not_work_is_said_wherever_a_user_looks(
+    target: str, changes: dict[str, str], limits: list[str]
+) -> None:
+    planned = image(target, **changes)
+    assert [limit.name for limit in planned.limits] == limits
+    label_values = labels.labels(planned, "x", labels.Revision("c", 0, None), ())
+    assert [name for name in label_values if ".limit." in name] == [f"io.rdma-images.limit.{name}" for name in limits]
+    (plain,) = json.loads(describe.as_json([planned], KNOWN))
+    assert [limit["name"] for limit in plain["limits"]] == limits
+    text = described(planned)
+    assert ("does not work" in text) is bool(limits)
+    assert all(limit.what in text for limit in planned.limits)

@@ -210,3 +210,10 @@ def test_every_subject_of_the_page_has_a_title_and_a_place() -> None:
     assert len(validators) > 90
     subjects = {id_.partition(".")[0] for id_ in validators | {check.id for check in hardware_checks(None)}}
     assert subjects == set(page_of.SUBJECTS)
+
+
+def test_the_page_says_what_does_not_work() -> None:
+    case = CASE.model_dump()
+    case["subject"]["labels"]["io.rdma-images.limit.torch-compile"] = "torch.compile: no compiler"
+    page = page_of.report_page([replace(report(PASSED), facts=type(CASE).model_validate(case))])
+    assert '<dt>does not work</dt><dd class="mono">torch.compile: no compiler</dd>' in page

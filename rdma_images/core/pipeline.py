@@ -86,6 +86,17 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """What does not work in an image, though a user may expect it: shown and labelled."""
+
+    name: str  # "torch-compile"
+    what: str
+    why: str
+    fix: str
+    source: str
+
+
+@dataclass(frozen=True)
 class Image:
     """A target with every component picked. Everything a later step needs to know of it is here or follows from it."""
 
@@ -103,6 +114,7 @@ class Image:
     unknown: tuple[str, ...] = ()  # what no fact says of this combination, and only its use can show
     environment: dict[str, str] = field(default_factory=dict)  # variables that are set in the image
     settings: tuple[Setting, ...] = ()
+    limits: tuple[Limit, ...] = ()
     toolkit: tuple[str, ...] = ()  # requirements of the wheels that compile a stage, and are not in the image
     template: str = ""  # the file under dockerfiles/targets/, without its ending
 

@@ -1,6 +1,7 @@
 """What is known about how an image is run."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 from rdma_images.core.pipeline import Fabric
 from rdma_images.core.yaml_file import Path_
@@ -36,12 +37,24 @@ class Insisted(Row):
     provider: str | None = None
 
 
+class Limitation(Row):
+    """What does not work in images with the component `of`, though a user may expect it, and what to do."""
+
+    what: str
+    of: str
+    variant: Literal["runtime", "devel"] | None = None
+    fabric: Fabric | None = None
+    why: str
+    fix: str
+
+
 class Running(FactsFile):
     """facts/running.yaml."""
 
     settings: dict[str, AskedFor]
     variables: dict[str, JobVariable]
     insist: dict[str, Insisted]
+    limits: dict[str, Limitation]
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
         """Also a network that images need and that has no row."""

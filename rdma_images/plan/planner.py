@@ -104,6 +104,7 @@ def _image(made: Candidate, target: Target, facts: Facts) -> Image:
         unknown=rules.unknown(made, facts),
         environment=runtime.environment(made.axes, made.fabric, detailed, facts),
         settings=tuple(runtime.settings(made.fabric, facts)),
+        limits=tuple(runtime.limits(made.axes, made.fabric, detailed, facts)),
         toolkit=toolkit_requirements(made["cuda"], facts) if any(one.is_compiled(made, facts) for one in there) else (),
         template=target.template or made.target,
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from rdma_images.core.pipeline import Component, Fabric, Image, Setting
+from rdma_images.core.pipeline import Component, Fabric, Image, Limit, Setting
 from rdma_images.facts import Facts
 
 NETWORK = "NCCL_NET"
@@ -34,6 +34,16 @@ def settings(fabric: Fabric, facts: Facts) -> Iterator[Setting]:
     for job in known.variables.values():
         if job.fabric == fabric:
             yield Setting(f"variable.{job.name}", job.value, f"--env={job.name}={job.value}", job.why, known.cite(job))
+
+
+def limits(
+    axes: Mapping[str, str], fabric: Fabric, components: Mapping[str, Component], facts: Facts
+) -> Iterator[Limit]:
+    """Yield what does not work in an image."""
+    table = facts.running
+    for name, row in table.limits.items():
+        if row.of in components and row.fabric in (None, fabric) and row.variant in (None, axes["variant"]):
+            yield Limit(name, row.what, row.why, row.fix, table.cite(row))
 
 
 def lift(image: Image, facts: Facts) -> str | None:

@@ -55,6 +55,7 @@ def labels(image: Image, summary: str, revision: Revision, rehearsed: Sequence[s
         **{f"requires.{r.what}": f">={r.at_least}" for r in image.requirements},
         **{f"{c.name}.{what}": words for c in parts for what, words in c.details.labels.items()},
         **{f"run.{setting.what}": setting.value for setting in image.settings},
+        **{f"limit.{limit.name}": f"{limit.what}: {limit.why}; {limit.fix}" for limit in image.limits},
     }
     if rehearsed:
         own["rehearsal"] = ",".join(sorted(rehearsed))

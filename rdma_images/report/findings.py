@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rdma_images.core.pipeline import LABEL_PREFIX
 from rdma_images.core.plain import plain
 from rdma_images.core.sizes import readable
 from rdma_images.inspection.inspection import Case, mapped_nccl
@@ -46,9 +47,15 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("digest", report.digest),
         ("platform", case.subject.platform if case else ""),
         *(_measured(case) if case else ()),
+        *(("does not work", text) for text in _limits(case.subject.labels if case else {})),
         ("suite", report.suite),
     ]
     return [(name, plain(value)) for name, value in rows if value]
+
+
+def _limits(labels: Mapping[str, str]) -> list[str]:
+    """Return what the image says of itself that it does not do."""
+    return [text for name, text in sorted(labels.items()) if name.startswith(f"{LABEL_PREFIX}.limit.")]
 
 
 def _measured(case: Case) -> list[tuple[str, str]]:

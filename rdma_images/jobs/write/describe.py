@@ -42,6 +42,7 @@ def _plain(image: Image, facts: Facts) -> dict[str, Any]:
         "requires": {need.what: need.at_least for need in image.requirements},
         "environment": image.environment,
         "settings": [vars(setting) for setting in image.settings],
+        "limits": [vars(limit) for limit in image.limits],
         "run": command(image),
         "run-without-fabric": runtime.lift(image, facts),
     }
@@ -61,6 +62,11 @@ def _parts(image: Image, facts: Facts) -> Iterator[RenderableType]:
             setting.what.removeprefix(VARIABLE), setting.value, setting.why, Text(setting.source, style="dim")
         )
     yield asked
+    if image.limits:
+        limits = Table("\ndoes not work", "\nwhy", "\nwhat to do", box=None, pad_edge=False, header_style="bold")
+        for limit in image.limits:
+            limits.add_row(limit.what, limit.why, limit.fix)
+        yield limits
     yield Text.assemble("\n", ("run", "bold"), f"  {command(image)}")
     yield from _fallback(image, facts)
 
