@@ -1,6 +1,7 @@
 """How an image wants to be run: described, labelled, and insisted on."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -156,3 +157,8 @@ def test_what_does_not_work_is_said_wherever_a_user_looks(
     text = described(planned)
     assert ("does not work" in text) is bool(limits)
     assert all(limit.what in text for limit in planned.limits)
+
+
+def test_a_target_that_brings_a_compiler_compiles() -> None:
+    planned = replace(image("efa-pytorch"), debian_packages=("gcc", "libc6-dev", "libpython3-dev"))
+    assert [limit.name for limit in runtime.limits(planned, KNOWN)] == []

@@ -44,6 +44,7 @@ class Limitation(Row):
     of: str
     variant: Literal["runtime", "devel"] | None = None
     fabric: Fabric | None = None
+    unless_packages: tuple[str, ...] = ()  # of Debian, any of which ends it
     why: str
     fix: str
 

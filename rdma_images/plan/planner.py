@@ -89,7 +89,7 @@ def _image(made: Candidate, target: Target, facts: Facts) -> Image:
     parts = made.components
     detailed = {one.name: replace(parts[one.name], details=one.details(made, facts)) for one in there}
     devel = toolkit_requirements(made["cuda"], facts) if made["variant"] == "devel" else ()
-    return Image(
+    image = Image(
         id=f"{made.target}-{label}",
         target=made.target,
         tag=label,
@@ -104,7 +104,7 @@ def _image(made: Candidate, target: Target, facts: Facts) -> Image:
         unknown=rules.unknown(made, facts),
         environment=runtime.environment(made.axes, made.fabric, detailed, facts),
         settings=tuple(runtime.settings(made.fabric, facts)),
-        limits=tuple(runtime.limits(made.axes, made.fabric, detailed, facts)),
         toolkit=toolkit_requirements(made["cuda"], facts) if any(one.is_compiled(made, facts) for one in there) else (),
         template=target.template or made.target,
     )
+    return replace(image, limits=tuple(runtime.limits(image, facts)))

@@ -36,13 +36,13 @@ def settings(fabric: Fabric, facts: Facts) -> Iterator[Setting]:
             yield Setting(f"variable.{job.name}", job.value, f"--env={job.name}={job.value}", job.why, known.cite(job))
 
 
-def limits(
-    axes: Mapping[str, str], fabric: Fabric, components: Mapping[str, Component], facts: Facts
-) -> Iterator[Limit]:
-    """Yield what does not work in an image."""
+def limits(image: Image, facts: Facts) -> Iterator[Limit]:
+    """Yield what does not work in an image, by its components, variant, fabric and packages."""
     table = facts.running
     for name, row in table.limits.items():
-        if row.of in components and row.fabric in (None, fabric) and row.variant in (None, axes["variant"]):
+        applies = row.of in image.components and row.fabric in (None, image.fabric)
+        applies = applies and row.variant in (None, image.axes["variant"])
+        if applies and not set(row.unless_packages) & set(image.debian_packages):
             yield Limit(name, row.what, row.why, row.fix, table.cite(row))
 
 
