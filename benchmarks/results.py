@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from rdma_images.jobs.results import collected
+
 RANKS, GPUS = 512, 8
 SMALL, LARGE = 100_000, 200_000_000  # bytes
 REAL = Path(__file__).parent.parent / "tests" / "data" / "results" / "2.19.6-tcp-provider.txt"
@@ -76,7 +78,7 @@ def say(what: str, folder: Path) -> None:
     """Judge the logs in a process of their own, and print what that took."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(folder)], capture_output=True, text=True, check=True, cwd=REAL.parents[3]
+        [sys.executable, __file__, str(folder)], capture_output=True, text=True, check=True, cwd=REAL.parents[3]
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -85,14 +87,11 @@ def say(what: str, folder: Path) -> None:
     print(f"  {sentence.strip()}")
 
 
-PROGRAM = """
-import resource, sys
-from pathlib import Path
-from rdma_images.jobs.results import collected
-found = collected.of_logs([Path(sys.argv[1])])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, found.sentence)
-"""
+def judge(folder: Path) -> None:
+    """Print the peak of memory and the verdict of the logs in a folder."""
+    result = collected.result_of_logs([folder])
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, result.sentence)
 
 
 if __name__ == "__main__":
-    main()
+    judge(Path(sys.argv[1])) if len(sys.argv) > 1 else main()

@@ -1,6 +1,8 @@
 """The page of measurements: figures name the run that they are of, and a ratio is of one run."""
 
 import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from build_results import BenchmarkRun, Figure, MixedRunsError, Results
 
 FIRST = BenchmarkRun("2026-11-21 09:00", "abc1234", "2 cores, 25 GB of memory, Linux 6.1")
 SECOND = BenchmarkRun("2026-11-23 09:00", "abc1234", "2 cores, 25 GB of memory, Linux 6.1")
+RESULT = paths.PROJECT / "tests" / "data" / "results" / "2.19.6-tcp-provider.txt"
 
 
 def test_a_ratio_of_two_runs_is_refused() -> None:
@@ -62,3 +65,10 @@ def test_the_page_in_docs_is_of_the_figures_in_docs(monkeypatch: pytest.MonkeyPa
     build_page.write(build_results.load())
     assert {file: (tmp_path / file.name).read_text() for file in committed} == committed
     assert set(json.loads(build_results.FILE.read_text())) == {"rows"}
+
+
+def test_a_benchmark_of_results_judges_a_folder_of_logs(tmp_path: Path) -> None:
+    (tmp_path / "0.log").write_bytes(RESULT.read_bytes())
+    command = [sys.executable, str(paths.PROJECT / "benchmarks" / "results.py"), str(tmp_path)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, cwd=paths.PROJECT)
+    assert re.fullmatch(r"\d+ \S.*\n", answer.stdout)
