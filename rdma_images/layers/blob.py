@@ -12,7 +12,7 @@ from zipfile import ZipFile
 
 import zstandard
 
-from rdma_images.layers.recipe import LEVELS
+from rdma_images.layers.recipe import END_BLOCKS, LEVELS
 from rdma_images.layers.tree import Entry, chunks
 from rdma_images.render.bake import Compression
 
@@ -102,7 +102,7 @@ class _Writer:
 
     def finish(self) -> Blob:
         """End the tar, and return what it is."""
-        self.write(bytes(2 * tarfile.BLOCKSIZE))
+        self.write(bytes(END_BLOCKS[self._compression] * tarfile.BLOCKSIZE))
         self._put(self._compressor.flush())
         digest, diff_id = (f"sha256:{found.hexdigest()}" for found in (self._digest, self._diff_id))
         return Blob(MEDIA_TYPES[self._compression], digest, diff_id, self._size)

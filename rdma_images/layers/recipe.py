@@ -15,7 +15,11 @@ from rdma_images.inputs.wheels import Wheel
 from rdma_images.render.bake import Compression
 from rdma_images.render.wheel_layers import WheelLayer
 
-EDITION = 1  # of this code: to be raised when it makes other bytes of the same
+# Of this code, by the compression: to be raised when it makes other bytes of the same.
+EDITIONS: Mapping[Compression, int] = {"zstd": 1, "gzip": 2}
+# Blocks of zeros at the end of the tar; a reader wants two. With one more, a layer in gzip has a diff id of its own: of
+# two blobs with one diff id BuildKit takes the first that it saw, and compresses it again for an image with the other.
+END_BLOCKS: Mapping[Compression, int] = {"zstd": 2, "gzip": 3}
 PREFIX = "opt/venv"  # where a wheel is installed
 # Measured with torch's wheels: level 2 is twice as fast as 3 for 1.6% more bytes.
 LEVELS: Mapping[Compression, int] = {"zstd": 2, "gzip": 6}
@@ -33,7 +37,7 @@ class Recipe:
     def key(self) -> str:
         """64 hexadecimal digits."""
         decides = {
-            "edition": EDITION,
+            "edition": EDITIONS[self.compression],
             "wheels": sorted((wheel.file, wheel.sha256) for wheel in self.wheels),
             "devel files": devel_files(),
             "prefix": PREFIX,
