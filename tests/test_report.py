@@ -184,7 +184,7 @@ def test_the_table() -> None:
     assert "plugin.found" in text
     assert "link it" in text
     assert "stand-ins took the place of efa-installer-1.50.0" in text
-    assert "a/b:c: 1 passed, 1 failed, 1 warned, 1 skipped, in 3.2 s" in text
+    assert "a/b:c: 1 passed, 1 failed, 1 warned (size.budget), 1 skipped, in 3.2 s" in text
 
 
 def test_the_table_says_that_a_report_was_kept() -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from invoke.exceptions import Exit
 
 import tasks
-from rdma_images.cli.base import Verb
+from rdma_images.cli.parsing import Verb
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.selection import target_options
@@ -63,8 +64,44 @@ def test_a_mistake_gets_a_sentence(words: list[str], sentence: str) -> None:
 @pytest.mark.parametrize("words", [["--target"], ["--target", "--all"], ["--set"]])
 def test_an_option_without_its_value_is_a_mistake(words: list[str]) -> None:
     done = said("plan", *words)
-    assert done.returncode == 1
-    assert "needed value and was not given one" in done.stderr
+    assert done.returncode == 2
+    assert f"{words[0]}: needs a value, and has none" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["biuld"], "biuld: no such task\ndid you mean build?"),
+        (["plan", "--targte", "efa-pytorch"], "--targte: no such option of plan\ndid you mean --target"),
+        (["plan", "efa-pytorch"], "efa-pytorch is a target\nwrite invoke plan --target efa-pytorch"),
+        (["job.result", "x", "--nodes", "two"], "--nodes two: not a whole number\nwrite digits, as in --nodes 2"),
+        (["job.pairs", "--rounds", "x"], "--rounds x: not a whole number"),
+        (["verdict", "/no/such/log"], "/no/such/log: No such file or directory"),
+    ],
+)
+def test_what_is_typed_wrongly_is_answered_with_what_was_meant(words: list[str], sentence: str) -> None:
+    done = said(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(sentence)
+
+
+def test_a_short_option_means_one_thing_in_all_tasks() -> None:
+    meanings: dict[str, set[str]] = {}
+    for _, task in all_tasks():
+        for argument in task.get_arguments():
+            for short in argument.names[1:]:
+                meanings.setdefault(short, set()).add(argument.names[0])
+    assert {short: names for short, names in meanings.items() if len(names) > 1} == {}
+    assert meanings["t"] == {"target"}
+
+
+def test_every_integer_option_refuses_a_word() -> None:
+    arguments = [argument for _, task in all_tasks() for argument in task.get_arguments() if argument.kind is int]
+    assert len(arguments) > 3
+    for argument in arguments:
+        with pytest.raises(Exit, match=r"not a whole number\n") as caught:
+            argument.set_value("two")
+        assert caught.value.code == 2
 
 
 def test_help_shows_an_example() -> None:

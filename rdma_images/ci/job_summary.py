@@ -10,6 +10,7 @@ from rdma_images.core.step_files import BUILD
 from rdma_images.inspection.report import Report
 from rdma_images.publish import publication
 from rdma_images.report.files import REPORT
+from rdma_images.report.table import counts_text
 
 HEAD = "| image | build | checks | published |\n|---|---|---|---|"
 
@@ -39,12 +40,8 @@ def _built(build: Build | None) -> str:
 def _validated(report: Report | None) -> str:
     if report is None:
         return "no report"
-    counted = ", ".join(
-        f"{number} {kind}"
-        for kind in ("passed", "failed", "skipped")
-        if (number := sum(check.outcome == kind for check in report.checks))
-    )
-    return f"{'passed' if report.passed else '**failed**'}: {counted or 'nothing ran'}"
+    verdict = "**failed**" if not report.passed else "passed, with warnings" if report.warnings else "passed"
+    return f"{verdict}: {counts_text(report) or 'nothing ran'}"
 
 
 def _published_cells(image_id: str) -> Iterable[str]:

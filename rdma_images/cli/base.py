@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import Any, ParamSpec, TextIO
 
 from invoke.exceptions import Exit
-from invoke.parser.argument import Argument
 from invoke.tasks import Task
 
-from rdma_images.core import files, paths
+from rdma_images.cli.parsing import Verb
+from rdma_images.core import exit_codes, files, paths
 from rdma_images.core.errors import RdmaImagesError
 
 Parameters = ParamSpec("Parameters")
@@ -22,23 +22,6 @@ Parameters = ParamSpec("Parameters")
 # Columns of output to a file or a pipe: wide, so that the lines of a log are not folded.
 WIDTH = 200
 UNWRITTEN = "the output cannot be written: {why}\nredirect it to a place with free space"
-
-
-class Verb(Task[Any]):
-    """invoke's task, which refuses an option without its value, and leaves `-h` to the help.
-
-    invoke 3.0 ignores such an option where it may be given more than once: `--target $NAME`, with NAME empty, would
-    mean every target. And it takes any character of an option's name as its short form: `h`, and even `-`.
-    """
-
-    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """The task's options, as the parser takes them."""
-        arguments = super().get_arguments(ignore_unknown_help)
-        for argument in arguments:
-            if argument.kind is list:
-                argument.raw_value = None
-            argument.names = tuple(name for name in argument.names if name not in ("h", "-"))
-        return arguments
 
 
 def verb(
@@ -67,14 +50,20 @@ def verb(
             except BrokenPipeError:
                 # The reader of our output has closed it (`| head`): what Python flushes at its end must not fail.
                 _give_up(sys.stdout)
-                raise Exit(code=128 + signal.SIGPIPE) from None
+                raise Exit(code=exit_codes.SIGNAL + signal.SIGPIPE) from None
 
         # invoke joins the lines of a paragraph: each example is a paragraph of its own.
         guarded.__doc__ = "\n\n".join(
             (inspect.cleandoc(function.__doc__ or ""), *(f"Example: {paths.COMMAND} {line}" for line in examples))
         )
         made: Task[Callable[Parameters, None]] = Verb(
-            guarded, name=name, help=dict(help or {}), iterable=iterable, positional=positional, default=default
+            guarded,
+            name=name,
+            help=dict(help or {}),
+            iterable=iterable,
+            positional=positional,
+            default=default,
+            auto_shortflags=False,
         )
         return made
 
@@ -110,7 +99,7 @@ def whole_answer() -> Iterator[None]:
                 sys.stdout.flush()
     except BrokenPipeError:
         _give_up(sys.stdout)
-        sys.exit(128 + signal.SIGPIPE)
+        sys.exit(exit_codes.SIGNAL + signal.SIGPIPE)
     except OSError as error:
         if error.filename is not None:
             raise

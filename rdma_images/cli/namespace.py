@@ -2,12 +2,25 @@
 
 from invoke.collection import Collection
 
-from rdma_images.cli import building, ci, engines, jobs, maintaining, planning, publishing, results, starting, testing
+from rdma_images.cli import (
+    building,
+    ci,
+    engines,
+    jobs,
+    maintaining,
+    parsing,
+    planning,
+    publishing,
+    results,
+    starting,
+    testing,
+)
 from rdma_images.core import paths
 
 
 def namespace() -> Collection:
     """The tasks of a checkout; installed code has no tests to run, and starts a folder of one's own instead."""
+    parsing.install()
     tasks = Collection(
         planning.plan,
         planning.describe,

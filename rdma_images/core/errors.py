@@ -3,14 +3,16 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from rdma_images.core import exit_codes
+
 
 class RdmaImagesError(Exception):
     """An expected error. The message says what was wrong, where, and the fix.
 
-    `exit_code` is what the process ends with: 1 for a failure, 2 for a refusal.
+    `exit_code` is the process's, one of core/exit_codes.py.
     """
 
-    exit_code = 1
+    exit_code = exit_codes.NO
 
     def details(self) -> object | None:
         """What a terminal shows before the message: text or a rich table; None where the message says it all."""
@@ -20,7 +22,7 @@ class RdmaImagesError(Exception):
 class RefusedError(RdmaImagesError):
     """What was asked for cannot work, or is not known; nothing was downloaded or built."""
 
-    exit_code = 2
+    exit_code = exit_codes.USAGE
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_tb
 
+from rdma_images.core import exit_codes
 from rdma_images.core.errors import RdmaImagesError
 
 LARGEST = 16 * 2**20  # bytes of a text that a user gives; a log of a job may have more
@@ -28,6 +29,8 @@ FIXES = {
 
 class FileError(RdmaImagesError):
     """A file or a folder of the user's that cannot be used."""
+
+    exit_code = exit_codes.USAGE
 
 
 def unusable(error: OSError | ValueError, path: Path | str | None = None) -> FileError:

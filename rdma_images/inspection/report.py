@@ -12,6 +12,14 @@ from rdma_images.inspection.inspection import Case
 SCHEMA = 2
 
 
+OUTCOMES = ("passed", "failed", "warned", "skipped")
+
+
+def shown_outcome(check: Check) -> str:
+    """Return the outcome as it is shown: a failed check that is only a warning is "warned"."""
+    return "warned" if check.outcome == "failed" and check.severity == "warning" else check.outcome
+
+
 @dataclass(frozen=True)
 class Report:
     """Everything measured in one image by one suite."""
@@ -27,6 +35,17 @@ class Report:
     facts: Case | None = None  # what the checks relate
     schema: int = SCHEMA
     reused: bool = False  # answered from a report kept: same image, same suite, same question
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many checks passed, failed, warned and were skipped, in this order; none that is 0."""
+        shown = [shown_outcome(check) for check in self.checks]
+        return {word: shown.count(word) for word in OUTCOMES if word in shown}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The ids of the checks that warn."""
+        return tuple(check.id for check in self.checks if shown_outcome(check) == "warned")
 
     @property
     def passed(self) -> bool:

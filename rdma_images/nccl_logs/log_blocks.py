@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rdma_images.core import files
-from rdma_images.core.errors import RdmaImagesError
 
 Block = list[str]  # lines without their ends, in the order of the log
 
@@ -28,7 +27,7 @@ def pieces(path: Path) -> Iterator[tuple[int, str]]:
     with files.as_file_error(path):
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
-            raise RdmaImagesError(f"{path}: neither a file nor a pipe\ngive the log of a job")
+            raise files.FileError(f"{path}: neither a file nor a pipe\ngive the log of a job")
         with path.open("rb") as file:
             yield from _split_at_lines(_decoded(file, path))
 
@@ -37,7 +36,7 @@ def _decoded(file: BinaryIO, path: Path) -> Iterator[str]:
     """Yield the text in pieces; what is not in the encoding becomes U+FFFD."""
     data = file.read(BLOCK)
     if data.startswith(b"\x1f\x8b"):
-        raise RdmaImagesError(f"{path}: compressed with gzip\ngive what `gzip -dc` makes of it")
+        raise files.FileError(f"{path}: compressed with gzip\ngive what `gzip -dc` makes of it")
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     decoder = codecs.getincrementaldecoder("utf-16" if wide else "utf-8")(errors="replace")
     while data:

@@ -61,13 +61,14 @@ def _report(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[F
         yield Finding("report", False, f"is about another image, {report.digest}")
         return
     failed = {check.id for check in report.checks if check.outcome == "failed" and check.severity == "error"}
-    counted = {kind: sum(check.outcome == kind for check in report.checks) for kind in ("passed", "failed", "skipped")}
-    counts = ", ".join(f"{number} {kind}" for kind, number in counted.items())
+    counts = ", ".join(f"{number} {kind}" for kind, number in report.counts.items())
     detail = f"{counts}; measured {report.started} by suite {report.suite.removeprefix('sha256:')[:12]}"
     if excused := sorted(failed.intersection(allowed)):
         detail += f"; failed and allowed by the publisher: {', '.join(excused)}"
     if unexcused := sorted(failed.difference(allowed)):
         detail += f"; failed: {', '.join(unexcused)}"
+    if report.warnings:
+        detail += f"; warned: {', '.join(report.warnings)}"
     yield Finding("report", not unexcused, detail)
     if report.rehearsal:
         yield Finding("rehearsal", False, f"stand-ins for {', '.join(report.rehearsal)}: do not deploy this image")

@@ -9,6 +9,7 @@ from rich.text import Text
 from rdma_images.core import paths
 from rdma_images.core.pipeline import Build
 from rdma_images.inspection.report import Report, as_plain
+from rdma_images.report.table import counts_text, verdict_style
 
 
 def summary_text(builds: Sequence[Build], reports: Sequence[Report]) -> Text:
@@ -35,12 +36,10 @@ def as_json(builds: Sequence[Build], reports: Sequence[Report]) -> str:
 
 
 def _verdict(report: Report | None) -> Text:
-    """Return how many checks passed, failed and were skipped, and for a rehearsal what it lacks."""
+    """Return the counts of the checks' outcomes, and for a rehearsal what it lacks."""
     if report is None:
         return Text("none: not validated", "yellow")
-    outcomes = [check.outcome for check in report.checks]
-    counts = ", ".join(f"{outcomes.count(word)} {word}" for word in ("passed", "failed", "skipped") if word in outcomes)
-    verdict = Text(counts, "green" if report.passed else "bold red")
+    verdict = Text(counts_text(report), verdict_style(report))
     if report.rehearsal:
         verdict.append(f"; a rehearsal without {', '.join(report.rehearsal)}", "yellow")
     return verdict

@@ -10,9 +10,8 @@ import jinja2
 from rdma_images.core import templates
 from rdma_images.core.pipeline import Check
 from rdma_images.core.sizes import readable
-from rdma_images.inspection.report import Report
+from rdma_images.inspection.report import Report, shown_outcome
 from rdma_images.report import findings
-from rdma_images.report.table import shown_outcome
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 MARKS = {"passed": "✓", "failed": "✗", "warned": "!", "skipped": "·"}

@@ -6,15 +6,10 @@ from rich.text import Text
 
 from rdma_images.core.pipeline import Check
 from rdma_images.core.plain import plain
-from rdma_images.inspection.report import Report
+from rdma_images.inspection.report import Report, shown_outcome
 
 STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "skipped": "dim"}
 MARKS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "skipped": "skipped"}
-
-
-def shown_outcome(check: Check) -> str:
-    """Return the outcome as it is shown: a failed check that is only a warning is "warned"."""
-    return "warned" if check.outcome == "failed" and check.severity == "warning" else check.outcome
 
 
 def report_table(report: Report) -> RenderableType:
@@ -34,15 +29,24 @@ def report_table(report: Report) -> RenderableType:
     if report.rehearsal:
         stood_in = ", ".join(report.rehearsal)
         parts.append(Text(f"A rehearsal: stand-ins took the place of {stood_in}. Not an image to ship.", "yellow"))
-    parts.append(Text(summary_line(report), "bold green" if report.passed else "bold red"))
+    parts.append(Text(summary_line(report), verdict_style(report)))
     return Group(*parts)
 
 
+def counts_text(report: Report) -> str:
+    """Return how many checks passed, failed, warned and were skipped; the warnings by name."""
+    names = f" ({', '.join(report.warnings)})" if report.warnings else ""
+    return ", ".join(f"{count} {word}{names if word == 'warned' else ''}" for word, count in report.counts.items())
+
+
+def verdict_style(report: Report) -> str:
+    """Return the colour of a report's last line: red for an error, yellow for a warning, else green."""
+    return "bold red" if not report.passed else "bold yellow" if report.warnings else "bold green"
+
+
 def summary_line(report: Report) -> str:
-    """Return one sentence: how many checks passed, failed and were skipped, and whether that is a reused report."""
-    shown = [shown_outcome(check) for check in report.checks]
-    words = ("passed", "failed", "warned", "skipped")
-    counts = ", ".join(f"{shown.count(word)} {word}" for word in words if shown.count(word))
+    """Return one sentence: the counts of the outcomes, the warnings by name, and whether the report is reused."""
+    counts = counts_text(report)
     source = f"; kept from {report.started}, as neither the image nor the suite has changed" if report.reused else ""
     expected = report.facts.expected if report.facts else None
     fabric_note = (

@@ -26,6 +26,7 @@ INPUTS = (
     "rdma_images/datapath/guest/*",
     "rdma_images/facts/*.py",
     "rdma_images/plan/runtime.py",
+    "rdma_images/core/exit_codes.py",
     "rdma_images/core/files.py",
     "rdma_images/core/pipeline.py",
     "rdma_images/core/plain.py",

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
-from rdma_images.core import files, locking
+from rdma_images.core import exit_codes, files, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND, shown
 from rdma_images.core.progress import Progress
@@ -41,7 +41,7 @@ class JobEndedError(RdmaImagesError):
 
     def __init__(self, message: str, signal: int = 0, explanation: str = "") -> None:
         super().__init__(message)
-        self.exit_code = 128 + signal if signal else 1
+        self.exit_code = exit_codes.SIGNAL + signal if signal else exit_codes.NO
         self._about = explanation
 
     def details(self) -> str | None:

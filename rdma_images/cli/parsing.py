@@ -1,0 +1,117 @@
+"""What is typed: options with their types, one short form each, and suggestions for what does not exist.
+
+invoke parses. It shows a traceback for a word where a number belongs, names no near word for an unknown task or option,
+and takes any letter of an option's name as its short form; what differs from that is here.
+"""
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from invoke import program
+from invoke.exceptions import Exit, ParseError
+from invoke.parser import Parser, ParseResult
+from invoke.parser.argument import Argument
+from invoke.tasks import Task
+
+from rdma_images.core import exit_codes
+from rdma_images.core.paths import COMMAND, MATRIX
+
+# The short form of an option, the same in every task.
+SHORT = {"target": "t", "all": "a", "set": "s", "json": "j", "rehearse": "r", "image": "i"}
+VALUELESS = re.compile(r"Flag <\w+: (?P<option>[\w-]+)")
+UNKNOWN = re.compile(r"No idea what '(?P<word>.*)' is!", re.DOTALL)
+
+
+class TypedArgument(Argument):
+    """An option of a task; a value of another type ends the process with a sentence."""
+
+    def set_value(self, value: Any, cast: bool = True) -> None:
+        """Set the value as typed. Raises Exit for a word where a whole number belongs."""
+        try:
+            super().set_value(value, cast)
+        except ValueError:
+            option = f"--{self.names[0].replace('_', '-')}"
+            message = f"{option} {value}: not a whole number\nwrite digits, as in {option} 2"
+            raise Exit(message, code=exit_codes.USAGE) from None
+
+
+class Verb(Task[Any]):
+    """invoke's task with typed options, each with one short form or none.
+
+    invoke 3.0 ignores an option without its value where it may be given more than once: `--target $NAME`, with NAME
+    empty, would mean every target.
+    """
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        """Return the task's options, as the parser takes them."""
+        return [_typed(argument) for argument in super().get_arguments(ignore_unknown_help)]
+
+
+def _typed(argument: Argument) -> TypedArgument:
+    name = argument.names[0]
+    typed = TypedArgument(
+        names=(name, *([SHORT[name]] if name in SHORT else [])),
+        kind=argument.kind,
+        default=argument.default,
+        help=argument.help,
+        positional=argument.positional,
+        optional=argument.optional,
+        incrementable=argument.incrementable,
+        attr_name=argument.attr_name,
+    )
+    if argument.kind is list:
+        typed.raw_value = None
+    return typed
+
+
+class SuggestingParser(Parser):
+    """invoke's parser, whose errors name what was probably meant and end the process as used wrongly."""
+
+    def parse_argv(self, argv: Sequence[str]) -> ParseResult:
+        """Parse what was typed. Raises Exit for what is no task, no option, or lacks its value."""
+        try:
+            result: ParseResult = super().parse_argv(list(argv))
+        except ParseError as error:
+            raise Exit(self._message(error), code=exit_codes.USAGE) from None
+        return result
+
+    def _message(self, error: ParseError) -> str:
+        unknown = UNKNOWN.search(str(error))
+        if valueless := VALUELESS.search(str(error)):
+            return f"--{valueless['option']}: needs a value, and has none\n{_help(error)}"
+        if unknown is None:
+            return f"{error}\n{_help(error)}"
+        word = unknown["word"]
+        context = error.context
+        task = context.name if context is not None else None
+        if word.startswith("-"):
+            options = [name for name in (context.flag_names() if context is not None else ()) if name.startswith("--")]
+            return f"{word}: no such option of {task or COMMAND}\n{_near(word, options)}{_help(error)}"
+        if context is not None and "--target" in context.flag_names() and _is_target(word):
+            return f"{word} is a target\nwrite {COMMAND} {task} --target {word}"
+        return f"{word}: no such task\n{_near(word, list(self.contexts))}{COMMAND} --list shows all tasks"
+
+
+def _near(word: str, known: Sequence[str]) -> str:
+    close = get_close_matches(word, known, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}? " if close else ""
+
+
+def _help(error: ParseError) -> str:
+    name = error.context.name if error.context is not None else None
+    return f"{COMMAND} --help {name} shows its options" if name else f"{COMMAND} --help shows what can be given"
+
+
+def _is_target(word: str) -> bool:
+    """Return whether the matrix has a line for a target of this name, also where the matrix is not right."""
+    try:
+        return re.search(rf"^ {{2,4}}{re.escape(word)}:", MATRIX.read_text(encoding="utf-8"), re.MULTILINE) is not None
+    except (OSError, ValueError):
+        return False
+
+
+def install() -> None:
+    """Have invoke's program use this parser, whichever command started it."""
+    vars(program)["Parser"] = SuggestingParser
