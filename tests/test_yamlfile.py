@@ -95,6 +95,11 @@ def test_a_list_without_end() -> None:
     assert "tree.yaml:100000: more than 100,000 values" in refused("- a\n" * 200_000)
 
 
+@pytest.mark.parametrize(("text", "value"), [("", None), ("~", None), ("null", None), ("''", ""), ("'null'", "null")])
+def test_what_is_plainly_empty_is_nothing(text: str, value: str | None) -> None:
+    assert yaml_file.documents(f"key: {text}", "tree.yaml")[0].data == {"key": value}
+
+
 def test_where() -> None:
     tree = yaml_file.loads("leaves:\n  a:\n    value-of: x", Tree, "tree.yaml")
     assert tree.where("leaves", "a", "value-of") == "tree.yaml:3"

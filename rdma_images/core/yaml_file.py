@@ -233,7 +233,7 @@ def _plain(node: yaml.Node, path: Path_, lines: dict[Path_, int], deepest: int =
     if isinstance(node, yaml.SequenceNode):
         return [_plain(child, (*path, i), lines, deepest) for i, child in enumerate(node.value)]
     # A plain (unquoted) empty, ~ or null is nothing; everything else stays the text that was written.
-    if getattr(node, "style", None) is None and node.value in ("", "~", "null"):
+    if not getattr(node, "style", None) and node.value in ("", "~", "null"):
         return None
     return node.value
 

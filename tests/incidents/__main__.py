@@ -1,4 +1,4 @@
-"""Print how many incidents are told, for the wrong reason or not at all, and how many good images are blamed."""
+"""Print how many incidents are reported, for the wrong reason or not at all, and how many good images are blamed."""
 
 from collections.abc import Mapping
 
@@ -6,30 +6,27 @@ from tests.incidents import run
 from tests.incidents.case import Incident, incidents
 
 
-def figures(cases: Mapping[str, Incident], found: Mapping[str, run.Outcome]) -> str:
-    """Recall, wrong reasons and false alarms, then each case that is not right."""
-    bad = {name: case for name, case in cases.items() if case.told}
-    good = {name: case for name, case in cases.items() if not case.told}
-    told = [name for name in bad if found[name].told]
-    wrong = [name for name in bad if not found[name].told and found[name].beside]
-    alarms = [name for name in good if found[name].beside]
-    unseen = [case for case in bad.values() if case.first != "known"]
-    first = [case for case in unseen if case.first == "right"]
-    field = [name for name in bad if cases[name].where != "invented"]
-    silent = len(bad) - len(told) - len(wrong)
+def figures(cases: Mapping[str, Incident], outcomes: Mapping[str, run.Outcome]) -> str:
+    """Return recall, wrong reasons and false alarms, then a line for each case that is not right."""
+    bad = [name for name, case in cases.items() if case.reported]
+    good = [name for name, case in cases.items() if not case.reported]
+    reported = [name for name in bad if outcomes[name].reported]
+    wrong = [name for name in bad if not outcomes[name].reported and outcomes[name].alarms]
+    blamed = [name for name in good if outcomes[name].alarms]
+    field = [name for name in bad if cases[name].source != "invented"]
+    silent = len(bad) - len(reported) - len(wrong)
     lines = [
         f"incidents: {len(bad)} ({len(field)} from the field, {len(bad) - len(field)} invented)",
-        f"told for the right reason: {len(told)}; for a wrong one alone: {len(wrong)}; not told: {silent}",
-        f"of the {len(unseen)} that were written before their checks, told at first sight: {len(first)}",
-        f"good images: {len(good)}; with an error: {len(alarms)}"
-        f" (when they were written: {sum(case.first == 'wrong' for case in good.values())})",
+        f"reported for the right reason: {len(reported)}; only for a wrong one: {len(wrong)}; not reported: {silent}",
+        f"good images: {len(good)}; with an error: {len(blamed)}",
     ]
-    return "\n".join([*lines, *(_line(name, found[name]) for name in cases if not found[name].right(cases[name]))])
+    faults = [name for name in cases if not outcomes[name].right(cases[name])]
+    return "\n".join([*lines, *(_line(name, outcomes[name]) for name in faults)])
 
 
 def _line(name: str, outcome: run.Outcome) -> str:
-    said = [f"{check.id}: {check.found}" for check in (*outcome.beside, *outcome.fix)]
-    return f"{name}: {'told' if outcome.told else 'not told'}{''.join(f'; {text[:160]}' for text in said)}"
+    texts = [f"; {check.id}: {check.found}"[:160] for check in (*outcome.alarms, *outcome.unfixed)]
+    return f"{name}: {'reported' if outcome.reported else 'not reported'}{''.join(texts)}"
 
 
 if __name__ == "__main__":

@@ -20,13 +20,13 @@ Value = TypeVar("Value")
 KINDS = {"folder": tarfile.DIRTYPE, "fifo": tarfile.FIFOTYPE, "device": tarfile.CHRTYPE}
 
 
-class Made(BaseModel):
-    """Base of what a case says. Frozen; a word that is not known is an error."""
+class Data(BaseModel):
+    """Base of what a case has. Frozen; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Library(Made):
+class Library(Data):
     """A shared library; see elf_files.library."""
 
     soname: str = ""
@@ -42,7 +42,7 @@ class Library(Made):
     bits: int = 64
 
 
-class File(Made):
+class File(Data):
     """One file: text, bytes, a library, a link, or what is no file; `mode` are its permissions in octal."""
 
     text: str = ""
@@ -68,7 +68,7 @@ def _file(given: object) -> object:
 Files = dict[str, Annotated[File, BeforeValidator(_file)] | None]
 
 
-class Change(Made):
+class Change(Data):
     """What a Dockerfile adds to an image: a value of None takes away what was there.
 
     `started` are the variables that the entry point sets for the process that it starts.
@@ -84,7 +84,7 @@ class Change(Made):
     ldconfig: bool = True  # whether the loader's cache was made anew
 
 
-class Image(Made):
+class Image(Data):
     """An image: `cache` is its ld.so.cache where that is older than its files."""
 
     files: dict[str, File] = {}

@@ -16,23 +16,23 @@ from rdma_images.inspection.measurements import Entry
 from rdma_images.validate import entry, fabric, readout
 from rdma_images.validate.answers import measured
 from tests import validators_called
-from tests.incidents.case import Incident, Told
+from tests.incidents.case import Incident, Report
 from tests.incidents.image import Image
 
-NOT_ASKED = "torch.imports"  # nothing of an image is started here
+NEEDS_A_PROCESS = "torch.imports"  # nothing of an image is started here
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # to delete folders on a disk takes longer than to read them
 
 
 class Outcome(NamedTuple):
-    """What became of a case: whether its cause was `told`, the errors `beside` it, and what failed after the `fix`."""
+    """What became of a case: whether its cause was `reported`, the `alarms` beside it, what is `unfixed` by its fix."""
 
-    told: bool
-    beside: tuple[Check, ...]
-    fix: tuple[Check, ...] = ()
+    reported: bool
+    alarms: tuple[Check, ...]
+    unfixed: tuple[Check, ...] = ()
 
     def right(self, incident: Incident) -> bool:
-        """Whether all is as it must be."""
-        return self.told == bool(incident.told) and not self.beside and not self.fix
+        """Return whether all is as it must be."""
+        return self.reported == bool(incident.reported) and not self.alarms and not self.unfixed
 
 
 def case_of(name: str, image: Image) -> Case:
@@ -48,43 +48,44 @@ def case_of(name: str, image: Image) -> Case:
     return Case(subject=subject, expected=fabric.expected(subject, found, None), measured=found)
 
 
-def checks(images: Mapping[str, Image], of: Mapping[str, set[str]] | None = None) -> dict[str, list[Check]]:
-    """What the static validators say of each image; `of` names the only ones to ask of some."""
+def checks(images: Mapping[str, Image], only: Mapping[str, set[str]] | None = None) -> dict[str, list[Check]]:
+    """Return what the static validators say of each image; `only` names the ones to run for some."""
     return {
         name: [
             check
-            for check in validators_called.checks(case_of(name, image), of.get(name) if of else None)
-            if check.id != NOT_ASKED
+            for check in validators_called.checks(case_of(name, image), only.get(name) if only else None)
+            if check.id != NEEDS_A_PROCESS
         ]
         for name, image in images.items()
     }
 
 
 def outcomes(incidents: Mapping[str, Incident]) -> dict[str, Outcome]:
-    """What becomes of each case: once as it is, and once more, for the checks that told it, with its fix."""
-    found = checks({name: incident.image for name, incident in incidents.items()})
-    seen = {name: outcome(incident, found[name]) for name, incident in incidents.items()}
-    fixed = {name: image for name, incident in incidents.items() if (image := incident.fixed) and seen[name].told}
-    told = {name: {check.id for check in _told(incidents[name], found[name])} for name in fixed}
-    after = checks(fixed, told) if fixed else {}
-    left = {
-        name: tuple(check for check in checks if check.outcome == "failed" and not _ends_one(check, found[name]))
+    """Return what becomes of each case: of its image, and with its fix, for the checks that reported it."""
+    before = checks({name: incident.image for name, incident in incidents.items()})
+    results = {name: outcome(incident, before[name]) for name, incident in incidents.items()}
+    fixed = {name: image for name, case in incidents.items() if (image := case.fixed) and results[name].reported}
+    ids = {name: {check.id for check in _reporting(incidents[name], before[name])} for name in fixed}
+    after = checks(fixed, ids) if fixed else {}
+    unfixed = {
+        name: tuple(check for check in checks if check.outcome == "failed" and not _ends_one(check, before[name]))
         for name, checks in after.items()
     }
-    return {name: outcome._replace(fix=left.get(name, ())) for name, outcome in seen.items()}
+    return {name: result._replace(unfixed=unfixed.get(name, ())) for name, result in results.items()}
 
 
-def outcome(incident: Incident, found: Iterable[Check]) -> Outcome:
-    """Whether what had to be reported was, and what was reported that should not have been."""
-    right = _told(incident, found)
-    errors = [check for check in found if check.outcome == "failed" and check.severity == "error"]
-    return Outcome(bool(right), tuple(c for c in errors if c not in right and c.id not in incident.besides))
+def outcome(incident: Incident, checks: Iterable[Check]) -> Outcome:
+    """Return whether what had to be reported was, and what was reported that should not have been."""
+    reporting = _reporting(incident, checks)
+    errors = [check for check in checks if check.outcome == "failed" and check.severity == "error"]
+    alarms = tuple(check for check in errors if check not in reporting and check.id not in incident.allowed)
+    return Outcome(bool(reporting), alarms)
 
 
 def _ends_one(left: Check, before: Iterable[Check]) -> bool:
     """Whether a check that still fails names a known fault less than before.
 
-    A version can have several, and the one that takes its place others: a fix ends one of those that were told.
+    A version can have several, and the one that takes its place others: a fix ends one of those that were reported.
     """
     return any(_known_faults(check) - _known_faults(left) for check in before if check.id == left.id)
 
@@ -100,11 +101,12 @@ def _reasons() -> tuple[str, ...]:
     return tuple(row.why for row in known)
 
 
-def _told(incident: Incident, found: Iterable[Check]) -> list[Check]:
-    told = incident.told
-    return [check for check in found if told and check.outcome == "failed" and _is(check, told)]
+def _reporting(incident: Incident, checks: Iterable[Check]) -> list[Check]:
+    """Return the checks that report what must be reported."""
+    report = incident.reported
+    return [check for check in checks if report and check.outcome == "failed" and _matches(check, report)]
 
 
-def _is(check: Check, told: Told) -> bool:
+def _matches(check: Check, report: Report) -> bool:
     first = check.found.partition("\n")[0]
-    return check.id in (told.check or check.id) and all(word in first for word in told.words)
+    return check.id in (report.check or check.id) and all(word in first for word in report.words)

@@ -1,10 +1,10 @@
-"""Every incident is told for its own reason, its fix works, and good images of other makers get no error."""
+"""Every incident is reported for its own reason, its fix works, and good images of other makers get no error."""
 
 from pathlib import Path
 
 import pytest
-import yaml
 
+from rdma_images.core.errors import RefusedError
 from tests.incidents import case, run
 from tests.incidents.case import Incident, incidents
 
@@ -16,25 +16,24 @@ def outcomes() -> dict[str, run.Outcome]:
 
 @pytest.mark.parametrize(("name", "incident"), incidents().items(), ids=incidents())
 def test_an_incident(name: str, incident: Incident, outcomes: dict[str, run.Outcome]) -> None:
-    found = outcomes[name]
-    assert found.right(incident) != bool(incident.open), found
+    outcome = outcomes[name]
+    assert outcome.right(incident) != bool(incident.open), outcome
 
 
-CASE = "{name}: {{where: invented, what: nothing, first: right, base: efa}}\n"
+CASE = "{name}: {{source: invented, summary: nothing, base: efa}}\n"
 
 
 @pytest.mark.parametrize(
-    ("files", "error", "words"),
+    ("files", "words"),
     [
-        (["same", "same"], ValueError, "'same' is in 0.yaml and in 1.yaml"),
-        (["same\nsame"], yaml.YAMLError, "'same' is written twice"),
+        (["same", "same"], r"'same' is in .*plugin/0\.yaml and in .*plugin/1\.yaml\ngive one"),
+        (["same\nsame"], r"0\.yaml:2: 'same' is written twice"),
     ],
 )
-def test_a_second_case_of_one_name_is_an_error(
-    files: list[str], error: type[Exception], words: str, tmp_path: Path
-) -> None:
+def test_a_second_case_of_one_name_is_an_error(files: list[str], words: str, tmp_path: Path) -> None:
+    folder = tmp_path / "plugin"
+    folder.mkdir()
     for number, names in enumerate(files):
-        text = "".join(CASE.format(name=name) for name in names.split("\n"))
-        (tmp_path / f"{number}.yaml").write_text(text)
-    with pytest.raises(error, match=words):
+        (folder / f"{number}.yaml").write_text("".join(CASE.format(name=name) for name in names.split("\n")))
+    with pytest.raises(RefusedError, match=words):
         case.read(tmp_path)
