@@ -13,6 +13,8 @@ import time
 import pytest
 from rich.console import Console
 
+from rdma_images import engine
+from rdma_images.build import space_needed
 from rdma_images.core import disk_space, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.debian import bootstrap, unpacked
@@ -267,3 +269,61 @@ def test_images_are_listed_while_somebody_removes_one(
         with pytest.raises(RdmaImagesError, match=message):
             docker_command.labelled(engine, "x")
         assert len(list(answers)) == times - 1
+
+
+@pytest.mark.parametrize(("uid", "options"), [(0, ["--mount"]), (1001, ["--user", "--map-root-user", "--map-auto"])])
+def test_a_base_is_bootstrapped_in_the_namespace_of_its_user(
+    uid: int, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rdma_images.debian.bootstrap.os.geteuid", lambda: uid)
+    assert list(bootstrap._namespace())[1 : len(options) + 1] == options
+
+
+def test_a_user_without_a_namespace_is_told_before_anything_is_fetched(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+    monkeypatch.setattr(unpacked, "missing_programs", list)
+    monkeypatch.setattr("rdma_images.debian.host_apt.debian", lambda: None)
+    (tmp_path / "unshare").write_text("#!/bin/sh\necho 'unshare: newuidmap: No such file' >&2; exit 126\n")
+    (tmp_path / "unshare").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("rdma_images.debian.bootstrap.os.geteuid", lambda: 1001)
+    bootstrap.namespace_obstacle.cache_clear()
+    try:
+        assert not bootstrap.is_possible("debian13", "linux/amd64")
+        expected = r"bootstrapped: bootstrapping without root needs Debian's package uidmap.*newuidmap.*\nrun as root"
+        with pytest.raises(RdmaImagesError, match=expected):
+            bootstrap.base("debian13")
+    finally:
+        bootstrap.namespace_obstacle.cache_clear()
+    assert not (tmp_path / "debian").exists()
+
+
+def test_a_host_without_apt_bootstraps_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    why = bootstrap.obstacle("debian13", "linux/amd64")
+    assert why == "this host has no apt-get and no apt-config and no dpkg-deb"
+
+
+@pytest.mark.usefixtures("no_choice")
+def test_a_user_is_told_what_else_than_root_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private, "running", lambda: None)
+    monkeypatch.setattr(private, "obstacle", lambda: private.NEEDS_ROOT)
+    with pytest.raises(RdmaImagesError, match=r"needs root\n.*add this user to its group.* or run the command as root"):
+        engine.ensure()
+    monkeypatch.setattr(private, "obstacle", lambda: "this host is not Debian")
+    with pytest.raises(RdmaImagesError, match=r"not Debian\n.*or set DOCKER_HOST$"):
+        engine.ensure()
+
+
+def test_a_data_folder_closed_to_the_user_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(_: pathlib.Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    found = Engine("default", "found", "unix:///run/docker.sock", "26.1.5", "0.13.1", "classic", "default")
+    answer = subprocess.CompletedProcess([], 0, stdout="/var/lib/docker/x", stderr="")
+    monkeypatch.setattr(docker_command, "run", lambda *_, **__: answer)
+    monkeypatch.setattr(pathlib.Path, "is_dir", closed)
+    monkeypatch.setattr(disk_space, "require", lambda *_: pytest.fail("a disk that is not known was compared"))
+    space_needed.require([], found, handed_over=True)

@@ -223,6 +223,16 @@ def test_an_efa_image_on_debian(debian_host: Site, monkeypatch: pytest.MonkeyPat
     assert found["efa-installer-1.50.0", "efa-installer"].source.pin.startswith("openpgp:")
 
 
+@pytest.mark.usefixtures("debian_host")
+def test_a_base_that_cannot_be_bootstrapped_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "obstacle", lambda *_: "no user namespaces")
+    base = sources.base(image(), facts.load())
+    supplied = preflight.supply([base], mirrors())
+    assert (supplied[0].via, supplied[0].detail) == ("upstream", "not locked; not bootstrapped: no user namespaces")
+    with pytest.raises(RdmaImagesError, match="lock what is not locked"):
+        preflight.require(supplied)
+
+
 def test_an_installer_whose_checksum_is_known_is_pinned_by_it() -> None:
     older = image(components={"efa-installer": Component("efa-installer", "1.42.0", "matrix")})
     found = {one.id: one for one in sources.sources(older, facts.load())}

@@ -19,14 +19,17 @@ DECIDING = tuple(one.name for one in components.ALL if one.decides_wheels)
 
 
 def require(orders: Sequence[BuildSpec], engine: Engine, handed_over: bool) -> None:
-    """Return when the engine's disk has enough free space for building `orders`.
+    """Return when the engine's disk has enough free space for building `orders`, or cannot be looked at from here.
 
     `handed_over`: whether the wheels' layers are made before, and not by the Dockerfile's stages.
     Raises RdmaImagesError with what is needed, what is free, where, and the fix.
     """
+    data = _data(engine)
+    if data is None:
+        return
     new = {w.sha256: w.size for order in orders if not _has_wheels(order, engine) for w in order.lock.wheels}
     size = (HANDED_OVER if handed_over else BY_STAGES) * sum(new.values()) + SYSTEM * len(orders)
-    disk_space.require(size, f"building {', '.join(order.image.id for order in orders)}", _data(engine))
+    disk_space.require(size, f"building {', '.join(order.image.id for order in orders)}", data)
 
 
 def _has_wheels(order: BuildSpec, engine: Engine) -> bool:
@@ -38,6 +41,11 @@ def _has_wheels(order: BuildSpec, engine: Engine) -> bool:
 
 
 def _data(engine: Engine) -> Path | None:
-    """The engine's data folder; None when that is not on this machine."""
+    """Return the engine's data folder, or None where its disk is another machine's or this user may not look at it."""
+    if not engine.host.startswith("unix://"):
+        return None
     folder = docker_command.run(engine, "info", "--format", "{{.DockerRootDir}}").stdout.strip()
-    return Path(folder) if engine.host.startswith("unix://") and folder and Path(folder).is_dir() else None
+    try:
+        return Path(folder) if folder and Path(folder).is_dir() else None
+    except PermissionError:  # a parent folder is closed to this user
+        return None

@@ -1,5 +1,6 @@
 """Debian, bootstrapped from its signed archive: a root file system, the same bytes for one state of the archive."""
 
+import functools
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from rdma_images.core import atomic, disk_space, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError, near
-from rdma_images.core.paths import state_folder
+from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import emulation, host_apt, unpacked
 
@@ -33,6 +34,7 @@ SUITES = {
 
 # mmdebstrap of one suite makes every suite, so that its version is not another input of the bytes.
 TOOL_SUITE = "trixie"
+NO_BOOTSTRAP_FIX = f"run as root on Debian, or lock the image's digest to pull it: `{COMMAND} lock`"
 DISK_SPACE = disk_space.GB  # the tree while it is made, and its tar: 0.25 GB together
 
 # What mmdebstrap uses of perl's modules, by the packages that bring them.
@@ -76,16 +78,53 @@ class Base:
 
 
 def is_possible(name: str, platform: str) -> bool:
-    """Whether this host can make the base from Debian's archive: it is Debian, has apt, and runs that platform."""
-    if name not in SUITES or not shutil.which("apt-get"):
-        return False
-    if emulation.is_foreign(platform) and emulation.obstacle(platform):
-        return False
+    """Return whether this user can make the base from Debian's archive on this host."""
+    return obstacle(name, platform) is None
+
+
+def obstacle(name: str, platform: str) -> str | None:
+    """Return why this user cannot make the base on this host, as half a sentence, or None where they can.
+
+    Nothing is fetched for the answer.
+    """
+    if name not in SUITES:
+        return f"no base {name!r} can be bootstrapped"
+    if missing := unpacked.missing_programs():
+        return f"this host has no {' and no '.join(missing)}"
+    if emulation.is_foreign(platform) and (why := emulation.obstacle(platform)):
+        return why
     try:
         host_apt.debian()
-    except RdmaImagesError:
-        return False
-    return True
+    except RdmaImagesError as error:
+        return str(error).partition("\n")[0]
+    return namespace_obstacle()
+
+
+@functools.cache
+def namespace_obstacle() -> str | None:
+    """Return why this user gets no mount namespace to bootstrap in, as half a sentence, or None where they do."""
+    try:
+        done = subprocess.run([*_namespace(), "true"], capture_output=True, text=True)
+    except OSError as error:
+        return f"unshare does not start: {error.strerror}"
+    if done.returncode == 0:
+        return None
+    error_line = next(iter(done.stderr.splitlines()), "unshare failed")
+    if os.geteuid() == 0:
+        return f"root may not make mount namespaces here ({error_line})"
+    needed = "Debian's package uidmap, a range in /etc/subuid and /etc/subgid, and user namespaces"
+    return f"bootstrapping without root needs {needed} ({error_line})"
+
+
+def _namespace() -> tuple[str, ...]:
+    """Return the command that starts mmdebstrap as root in a mount namespace of its own.
+
+    The mounts of a killed run end with the namespace. A user is root in a user namespace, and owns the rest of its
+    users by their range in /etc/subuid; the bytes of the tar are the same.
+    """
+    if os.geteuid() == 0:
+        return ("unshare", "--mount")
+    return ("unshare", "--user", "--map-root-user", "--map-auto", "--mount")
 
 
 def base(name: str, progress: Progress = silent, refresh: bool = False, platform: str = "") -> Path:
@@ -104,6 +143,8 @@ def base(name: str, progress: Progress = silent, refresh: bool = False, platform
         made = known(name, platform)
         if made and not refresh:
             return folder() / made.tar
+        if why := obstacle(name, platform):
+            raise RdmaImagesError(f"{called} cannot be bootstrapped: {why}\n{NO_BOOTSTRAP_FIX}")
         apt = unpacked.apt(SUITES[name].codename, unpacked.folder_of("apt", f"base-{called}"))
         tool = unpacked.fetch(["mmdebstrap"], TOOL_SUITE, unpacked.folder_of("packages", "mmdebstrap"), progress)
         if made and (made.archive, made.mmdebstrap) == (apt.state(), unpacked.fetched(tool)["mmdebstrap"]):
@@ -185,8 +226,7 @@ def _mmdebstrap(
     default = _default_sources(apt.suite, progress).sources(apt.suite)
     (work / "default.sources").write_text(default, encoding="utf-8")
     (work / "network.conf").write_text(host_apt.acquire_settings(), encoding="utf-8")
-    # In a mount namespace of its own: the mounts of a killed run end with it.
-    argv = ["unshare", "--mount", str(tool / "usr/bin/mmdebstrap"), *OPTIONS, "--quiet"]
+    argv = [*_namespace(), str(tool / "usr/bin/mmdebstrap"), "--mode=root", *OPTIONS, "--quiet"]
     argv += [option.format(hooks=tool / "usr/share/mmdebstrap/hooks") for option in options]
     argv += [f"--aptopt={work / 'network.conf'}", *(f"--dpkgopt={option}" for option in DPKG_OPTIONS)]
     argv += [f"--customize-hook={hook}" for hook in HOOKS]

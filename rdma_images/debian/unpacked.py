@@ -69,13 +69,17 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def missing_programs() -> list[str]:
+    """Return the programs of apt and dpkg that this host lacks and `apt` needs."""
+    return [program for program in ("apt-get", "apt-config", "dpkg-deb") if shutil.which(program) is None]
+
+
 def apt(suite: str, folder: Path) -> Apt:
     """A private apt for `suite` that keeps itself in `folder`, its lists up to date and verified.
 
     Raises RdmaImagesError where the archive is unreachable or fails verification.
     """
-    missing = [program for program in ("apt-get", "apt-config", "dpkg-deb") if shutil.which(program) is None]
-    if missing:
+    if missing := missing_programs():
         raise RdmaImagesError(f"this host has no {' and no '.join(missing)}\ninstall apt and dpkg")
     private = Apt(suite, folder)
     for name in ("lists/partial", "cache/archives/partial", "sources.list.d", "none"):

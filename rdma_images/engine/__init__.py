@@ -29,10 +29,7 @@ def ensure(progress: Progress = silent) -> Engine:
     if running := private.running():
         return running
     if obstacle := private.obstacle():
-        raise RdmaImagesError(
-            f"no engine to build with: {why}, and {obstacle}\n"
-            "install Docker 24 or later with buildx 0.12 or later, or set DOCKER_HOST"
-        )
+        raise RdmaImagesError(f"no engine to build with: {why}, and {obstacle}\n{private.fix(obstacle)}")
     progress(f"{why}: the private engine is used")
     return private.up(progress)
 

@@ -19,13 +19,12 @@ from rdma_images.engine.discovery import store
 from rdma_images.engine.layout import Layout, layout, write_configuration
 
 DESCRIBING = 30.0  # seconds for an answer; 0.1 s on an idle machine
+NEEDS_ROOT = "a private one needs root"
 LIBC = (2, 34)  # what Debian 13's Docker needs, by its packages' Depends
 
 
 def obstacle() -> str | None:
     """Why a private engine cannot run on this host, as half a sentence; None when it can."""
-    if os.geteuid() != 0:
-        return "a private one needs root"
     try:
         host_apt.debian()
     except RdmaImagesError as error:
@@ -36,7 +35,15 @@ def obstacle() -> str | None:
         return (
             f"a private one needs glibc {'.'.join(map(str, LIBC))} or later, which Debian has since 12 (here: {libc})"
         )
-    return None
+    return None if os.geteuid() == 0 else NEEDS_ROOT
+
+
+def fix(why: str) -> str:
+    """Return what to do where there is no engine and `why` is the obstacle to a private one."""
+    docker = "install Docker 24 or later with buildx 0.12 or later"
+    if why != NEEDS_ROOT:
+        return f"{docker}, or set DOCKER_HOST"
+    return f"{docker} and add this user to its group, set DOCKER_HOST, or run the command as root"
 
 
 def running() -> Engine | None:
@@ -56,9 +63,7 @@ def up(progress: Progress = silent) -> Engine:
     if engine := running():
         return engine
     if why := obstacle():
-        raise RdmaImagesError(
-            f"no private engine can be started: {why}\ninstall Docker 24 or later with buildx 0.12 or later"
-        )
+        raise RdmaImagesError(f"no private engine can be started: {why}\n{fix(why)}")
     with locking.hold("engine", "starting the private engine", progress):
         place = layout()
         if engine := _patiently(place, progress):

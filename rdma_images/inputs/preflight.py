@@ -40,7 +40,7 @@ class UnreachableError(RefusedError):
         lines = [f"  {supply.source.id}: {supply.address or 'no address'}: {supply.detail}" for supply in missing]
         replaceable = [supply.source.id for supply in missing if has_stand_in(supply.source)]
         ways = ["name an address that answers in mirrors.yaml (docs/mirrors.md)"]
-        if any(supply.detail == UNPINNED for supply in missing):
+        if any(supply.detail.startswith(UNPINNED) for supply in missing):
             ways.append(f"lock what is not locked: `{COMMAND} lock`")
         if len(replaceable) == len(missing):
             ways.append(f"build with stand-ins for {', '.join(replaceable)}, not to be published: `--rehearse`")
@@ -67,7 +67,7 @@ def supply(sources: Iterable[Source], replaced: Mirrors, rehearse: bool = False)
     ways = [_way(source, replaced) for source in sources]
     answers = _ask_all([(way, source) for way, source in zip(ways, sources, strict=True)], replaced)
     found = tuple(
-        Supply(source, way[0], way[1], *answers[_question(way, source)])
+        _explain_pull(Supply(source, way[0], way[1], *answers[_question(way, source)]))
         for way, source in zip(ways, sources, strict=True)
     )
     missing = {_pair(s.source) for s in found if rehearse and not s.reachable and has_stand_in(s.source)}
@@ -214,6 +214,15 @@ def _bootstrapped(name: str, image_platform: str) -> "Answer":
     """A base made on this host: there already, or to be made from the archive, which is asked about as itself."""
     made = bootstrap.known(name, image_platform)
     return True, f"made before, {made.tar}" if made else "made from Debian's archive on this host"
+
+
+def _explain_pull(supply: Supply) -> Supply:
+    """Return the supply of a base, with the reason where it is pulled because it cannot be bootstrapped here."""
+    name = supply.source.extra.get("bootstrap", "")
+    if not name or supply.via != "upstream":
+        return supply
+    why = bootstrap.obstacle(name, supply.source.extra["platform"])
+    return dataclasses.replace(supply, detail=f"{supply.detail}; not bootstrapped: {why}") if why else supply
 
 
 def _pair(source: Source) -> str:
