@@ -625,3 +625,25 @@ def test_a_table_is_parsed_once_until_its_file_changes(tmp_path: Path) -> None:
     assert facts_table.read(file.name, NcclLogs, tmp_path) is first
     file.write_text(file.read_text() + "# a note\n")
     assert facts_table.read(file.name, NcclLogs, tmp_path) is not first
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"null\n", "must be a mapping"),
+        (b"sources: [\n", "not valid YAML"),
+        (b"quellen: {}\n", "the file has no 'sources'"),
+        (b"sources: {}\n# \xff\n", "not UTF-8"),
+    ],
+)
+def test_public_files_of_broken_facts_are_refused_with_their_line(
+    tmp_path: Path, content: bytes, sentence: str
+) -> None:
+    (tmp_path / "gpus.yaml").write_bytes(content)
+    with pytest.raises(RefusedError, match=rf"gpus\.yaml:\d: .*{sentence}"):
+        public.files(tmp_path)
+
+
+def test_a_gpu_that_no_facts_have_is_named() -> None:
+    with pytest.raises(RefusedError, match=r"gpus\.yaml:\d+: no GPU 'B9000'.*\n.*Known: "):
+        facts.load().gpus.capability("B9000")

@@ -136,6 +136,21 @@ def test_a_login_in_an_address_is_taken_out_of_it(load: Callable[..., mirrors.Mi
     assert found.with_login("https://index.example:8443/simple") == "https://me:p%40ss@index.example:8443/simple"
 
 
+@pytest.mark.parametrize(
+    ("address", "bare"),
+    [
+        ("u:SECRET@host.example/x/", "host.example/x/"),
+        ("https://u:SECRET@host.example:8443/x", "https://host.example:8443/x"),
+        ("./folder@2/x", "./folder@2/x"),
+        ("registry.example/hub@sha256:abc", "registry.example/hub@sha256:abc"),
+    ],
+)
+def test_no_address_that_is_shown_has_a_login_in_it(address: str, bare: str) -> None:
+    shown, login = mirrors.split_login(address)
+    assert shown == bare
+    assert (login is not None) == ("SECRET" in address)
+
+
 def test_a_signature_keeps_its_ending_and_a_key_its_name() -> None:
     upstream = "https://vendor.example/a/tool.tar.gz"
     assert mirrors.beside("/srv/t.tgz", upstream, f"{upstream}.sig") == "/srv/t.tgz.sig"

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.results import logs, nccl_tests_json
+from rdma_images.facts.nccl_logs import Wording
+from rdma_images.jobs.results import collected, logs, nccl_tests_json
 from rdma_images.jobs.results.nccl_tests import Table
-from rdma_images.nccl_logs import verdict
+from rdma_images.nccl_logs import parser, verdict
 from tests import nccl_tests_text as text
 
 DATA = Path(__file__).parent / "data" / "results"
@@ -237,3 +238,19 @@ def test_cut_torn_and_binary_logs_are_read_for_what_they_have(
     rows = [(row.size, row.type) for table in found.tables for row in table.rows]
     # What is cut inside a number is a shorter number; all other rows are those that were measured.
     assert len(set(rows) - real) <= 2 * (len(cuts) + len(noise))
+
+
+def test_each_message_of_a_long_line_is_looked_at_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An expression takes the square of a text's length, and a launcher may write 28,000 messages in a line."""
+    lengths: list[int] = []
+    looked_at = Wording.meaning
+
+    def meaning(row: Wording, line: str) -> str | None:
+        lengths.append(len(line))
+        return looked_at(row, line)
+
+    monkeypatch.setattr(Wording, "meaning", meaning)
+    log = tmp_path / "long.log"
+    log.write_text("n:1:1 [0] NCCL INFO NET/OFI " * 28_000 + "\n")
+    assert collected.result_of_logs([log]).exit_code == 3
+    assert max(lengths, default=0) <= parser.LONGEST

@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from pydantic import ConfigDict
 from rich.table import Table
 
 from rdma_images.core import paths, yaml_file
+from rdma_images.facts.origin import Origin
 
 _REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+), ")
 _FILE = re.compile(r"([^\s,]*[/.][^\s,]*) @([0-9a-f]{7,40})\b")
@@ -38,21 +39,29 @@ class PublicFile:
         return f"https://github.com/{self.repository}/blob/{self.commit}/{self.path}"
 
 
+class _AnyFacts(yaml_file.Document):
+    """Any file of facts: its sources as they are in all of them, and its rows as they are written."""
+
+    model_config = ConfigDict(extra="allow")
+    sources: dict[str, Origin]
+
+
 def files(folder: Path = paths.FACTS) -> list[PublicFile]:
     """Every such file, in the order of the facts."""
     return [one for path in sorted(folder.glob("*.yaml")) for one in _of(path)]
 
 
 def _of(path: Path) -> Iterator[PublicFile]:
-    document = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml_file.Loader)
-    rows = list(_rows(document))
-    for source, origin in document["sources"].items():
-        what = origin["what"]
+    """Yield the public files of one file of facts. Raises RefusedError with file and line for one that is not right."""
+    document = yaml_file.load(path, _AnyFacts)
+    rows = list(_rows(document.model_extra))
+    for source, origin in document.sources.items():
+        what = origin.what
         if not (repository := _REPOSITORY.match(what)):
             continue
         cited = tuple(dict.fromkeys(row for row, name in rows if name == source))
         for file, commit in _FILE.findall(what[repository.end() :]):
-            yield PublicFile(path.name, source, repository[1], file, commit, origin["read"], cited)
+            yield PublicFile(path.name, source, repository[1], file, commit, str(origin.read), cited)
 
 
 def _rows(node: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:

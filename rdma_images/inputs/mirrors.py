@@ -171,8 +171,9 @@ def _check(address: str, where: str) -> None:
 
 def split_login(address: str) -> tuple[str, Login | None]:
     """An address without the login in it, and the login; so that no message and no file ever repeats it."""
-    parts = urlsplit(address)
+    bare = "://" not in address and not address.startswith(("/", "./", "../", "~"))
+    parts = urlsplit(f"//{address}" if bare else address)
     if not parts.netloc or parts.username is None:
         return address, None
     login = Login(unquote(parts.username), unquote(parts.password or ""))
-    return urlunsplit(parts._replace(netloc=host(address))), login
+    return urlunsplit(parts._replace(netloc=host(address))).removeprefix("//" if bare else ""), login

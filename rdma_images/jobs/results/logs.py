@@ -62,7 +62,9 @@ class _Log:
             elif shape.matters:
                 matching.append((line, shape))
                 where = f"{self.name}:{number}"
-                self.processes.meanings(shape.rows, line, where)
+                # Message by message: an expression takes the square of a line's length where many messages are in it.
+                for message in dict.fromkeys(text[: parser.LONGEST] for text in parser.MESSAGE.split(line)):
+                    self.processes.meanings(shape.rows, message, where)
                 self._line(line, where)
             elif self.table.open and shape.nccl:
                 self.table.beside(line)
