@@ -32,7 +32,6 @@ class Incident(Data):
         fix: What the message asks for. With it the check passes, or no longer names one of the known faults of a
             version that it named.
         reinstalled: Files that the fix installs again, as the base has them.
-        open: Why the validators are not right about it today.
     """
 
     source: str
@@ -43,7 +42,6 @@ class Incident(Data):
     allowed: tuple[str, ...] = ()
     fix: Change | None = None
     reinstalled: tuple[str, ...] = ()
-    open: str = ""
 
     @property
     def image(self) -> Image:
