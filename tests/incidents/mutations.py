@@ -59,10 +59,10 @@ class Mutation(NamedTuple):
 def mutations(module: str, source: str) -> Iterator[Mutation]:
     """Every change of a module's source: a comparison turned, `and` for `or`, a `not` left out."""
     tree = ast.parse(source)
-    said = {id(part) for node in ast.walk(tree) for part in _message(node)}
-    places = [(node, change) for node in ast.walk(tree) for change in _changes(node)]
-    for number, (node, change) in enumerate(places):
-        if id(node) in said:
+    message_ids = {id(part) for node in ast.walk(tree) for part in _message(node)}
+    sites = [(node, change) for node in ast.walk(tree) for change in _changes(node)]
+    for number, (node, change) in enumerate(sites):
+        if id(node) in message_ids:
             continue
         changed = copy.deepcopy(tree)
         twin = [other for other in ast.walk(changed) for _ in _changes(other)][number]
@@ -82,7 +82,7 @@ def _message(node: ast.AST) -> Iterator[ast.AST]:
 def _changes(node: ast.AST) -> list[Callable[[ast.AST], None]]:
     """What can be done to a node, in place."""
     if isinstance(node, ast.Compare):
-        return [functools.partial(_turn, at=place) for place in range(len(node.ops))]
+        return [functools.partial(_turn, index=index) for index in range(len(node.ops))]
     if isinstance(node, ast.BoolOp):
         return [_swap]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -90,9 +90,9 @@ def _changes(node: ast.AST) -> list[Callable[[ast.AST], None]]:
     return []
 
 
-def _turn(node: ast.AST, at: int) -> None:
+def _turn(node: ast.AST, index: int) -> None:
     assert isinstance(node, ast.Compare)
-    node.ops[at] = OPPOSITES[type(node.ops[at])]()
+    node.ops[index] = OPPOSITES[type(node.ops[index])]()
 
 
 def _swap(node: ast.AST) -> None:
@@ -107,8 +107,8 @@ def _affirm(node: ast.AST) -> None:
 
 
 def _function_around(tree: ast.Module, node: ast.AST) -> str:
-    functions = [one for one in tree.body if isinstance(one, ast.FunctionDef | ast.ClassDef)]
-    return next((one.name for one in functions if node in ast.walk(one)), "")
+    definitions = [item for item in tree.body if isinstance(item, ast.FunctionDef | ast.ClassDef)]
+    return next((definition.name for definition in definitions if node in ast.walk(definition)), "")
 
 
 def failed(cases: Mapping[str, Case], modules: Collection[str]) -> Failed:
@@ -150,14 +150,14 @@ def survivors(names: list[str]) -> Iterator[tuple[Mutation, bool]]:
     cases |= {"efa-pytorch": Case.model_validate_json(REAL.read_bytes())}
     sources = {path.stem: path.read_text(encoding="utf-8") for path in sorted(VALIDATORS.glob("*.py"))}
     for module in names or sources:
-        asked = users(module, sources)
-        before = failed(cases, asked)
+        suites = users(module, sources)
+        before = failed(cases, suites)
         with mutated(Mutation(module, "", "", "", ast.parse(sources[module]))):
             if not _tests_pass():
                 raise RuntimeError(f"tests fail with {module} as it is: {' '.join(TESTS)}")
         for mutation in mutations(module, sources[module]):
             with mutated(mutation):
-                survives = failed(cases, asked) == before
+                survives = failed(cases, suites) == before
                 yield mutation, survives and _tests_pass()
 
 
@@ -169,13 +169,17 @@ def _tests_pass() -> bool:
 
 def users(module: str, sources: Mapping[str, str]) -> list[str]:
     """The modules with validators that a module decides: itself, and those that import it."""
-    found = {module}
+    dependents = {module}
     while (
-        more := {name for name, source in sources.items() if any(f"validators.{one} import" in source for one in found)}
-        - found
+        more := {
+            name
+            for name, source in sources.items()
+            if any(f"validators.{dependent} import" in source for dependent in dependents)
+        }
+        - dependents
     ):
-        found |= more
-    return sorted(name for name in found if name.startswith("test_"))
+        dependents |= more
+    return sorted(name for name in dependents if name.startswith("test_"))
 
 
 def main(names: list[str]) -> None:
