@@ -327,3 +327,12 @@ def test_a_data_folder_closed_to_the_user_is_no_error(monkeypatch: pytest.Monkey
     monkeypatch.setattr(pathlib.Path, "is_dir", closed)
     monkeypatch.setattr(disk_space, "require", lambda *_: pytest.fail("a disk that is not known was compared"))
     space_needed.require([], found, handed_over=True)
+
+
+def test_podman_in_place_of_docker_is_called_podman(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Podman 4.3.1's answers through Docker's client 28.2.
+    answers = {"info": '{"ServerVersion": "4.3.1", "ClientInfo": {}}', "version": "Podman Engine\nConmon\nOCI Runtime"}
+    monkeypatch.setattr(discovery, "_docker", lambda command, *_: (answers[command], ""))
+    assert discovery._ask() == (None, "it is Podman 4.3.1, which has no BuildKit, and Docker is needed")
+    answers["version"] = "Engine"
+    assert discovery._ask() == (None, "Docker is 4.3.1, and 24.0 or later is needed")

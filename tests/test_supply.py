@@ -231,6 +231,9 @@ def test_a_base_that_cannot_be_bootstrapped_says_why(monkeypatch: pytest.MonkeyP
     assert (supplied[0].via, supplied[0].detail) == ("upstream", "not locked; not bootstrapped: no user namespaces")
     with pytest.raises(RdmaImagesError, match="lock what is not locked"):
         preflight.require(supplied)
+    lines = preflight.pull_reasons([image()], facts.load(), mirrors())
+    assert lines == ["base-debian13 is pulled from docker.io/library/debian:trixie-slim: no user namespaces"]
+    assert preflight.pull_reasons([image()], facts.load(), mirrors(base="registry.example/x")) == []
 
 
 def test_an_installer_whose_checksum_is_known_is_pinned_by_it() -> None:

@@ -24,10 +24,14 @@ def plan(
 
     Downloads nothing. Ends with 2 where a combination is refused.
     """
+    from rdma_images.inputs import preflight
     from rdma_images.plan import plan_table
 
-    answer = target_options.chosen_plan(project.load(), target, all, set, rehearse)
+    here = project.load()
+    answer = target_options.chosen_plan(here, target, all, set, rehearse)
     show(plan_table.as_json(answer) if json else plan_table.table(answer))
+    for line in [] if json else preflight.pull_reasons(answer.images, here.facts, here.mirrors):
+        show(line)
     if answer.refusals:
         raise Exit(code=2)
 

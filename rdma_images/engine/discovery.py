@@ -83,6 +83,8 @@ def _ask() -> tuple[Engine | None, str]:
     plugins = {plugin["Name"]: plugin for plugin in info.get("ClientInfo", {}).get("Plugins") or ()}
     buildx = plugins.get("buildx", {}).get("Version", "")
     why = too_old("Docker", info["ServerVersion"], DOCKER)
+    if why and _is_podman():
+        return None, f"it is Podman {info['ServerVersion']}, which has no BuildKit, and Docker is needed"
     why = why or (too_old("buildx", buildx, BUILDX) if buildx else "the docker command has no buildx")
     if why:
         return None, why
@@ -104,6 +106,12 @@ def _ask() -> tuple[Engine | None, str]:
         ),
         "",
     )
+
+
+def _is_podman() -> bool:
+    """Return whether Podman answers in Docker's place: it gives its own version, as Docker's."""
+    names, _ = _docker("version", "--format", "{{range .Server.Components}}{{.Name}}\n{{end}}")
+    return "Podman Engine" in names
 
 
 def store(info: Mapping[str, Any]) -> Literal["containerd", "classic"]:

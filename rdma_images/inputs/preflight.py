@@ -13,12 +13,13 @@ from rich.text import Text
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import UNPINNED, Source, Supply
+from rdma_images.core.pipeline import UNPINNED, Image, Source, Supply
 from rdma_images.core.sizes import readable
 from rdma_images.debian import bootstrap
+from rdma_images.facts import Facts
 from rdma_images.inputs import store
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.sources import COMPONENTS
+from rdma_images.inputs.sources import COMPONENTS, pinned
 from rdma_images.registry.reference import with_registry
 
 if TYPE_CHECKING:
@@ -78,6 +79,17 @@ def require(supplies: Sequence[Supply]) -> None:
     """Raise UnreachableError unless every source has an answer."""
     if not all(supply.reachable for supply in supplies):
         raise UnreachableError(supplies)
+
+
+def pull_reasons(images: Iterable[Image], facts: Facts, replaced: Mirrors) -> list[str]:
+    """Return a line for each base of `images` that is pulled because this user cannot bootstrap it here; no network."""
+    bases = {source.id: source for made in images for source in pinned(made, facts) if source.kind == "base"}
+    lines = []
+    for source in bases.values():
+        why = _pull_reason(source) if _way(source, replaced)[0] == "upstream" else None
+        if why:
+            lines.append(f"{source.id} is pulled from {source.upstream}: {why}")
+    return lines
 
 
 def is_locked(source: Source, replaced: Mirrors) -> bool:
@@ -218,11 +230,14 @@ def _bootstrapped(name: str, image_platform: str) -> "Answer":
 
 def _explain_pull(supply: Supply) -> Supply:
     """Return the supply of a base, with the reason where it is pulled because it cannot be bootstrapped here."""
-    name = supply.source.extra.get("bootstrap", "")
-    if not name or supply.via != "upstream":
-        return supply
-    why = bootstrap.obstacle(name, supply.source.extra["platform"])
+    why = _pull_reason(supply.source) if supply.via == "upstream" else None
     return dataclasses.replace(supply, detail=f"{supply.detail}; not bootstrapped: {why}") if why else supply
+
+
+def _pull_reason(source: Source) -> str | None:
+    """Return why a base that others bootstrap cannot be bootstrapped here, or None where it can or never is."""
+    name = source.extra.get("bootstrap", "")
+    return bootstrap.obstacle(name, source.extra["platform"]) if name else None
 
 
 def _pair(source: Source) -> str:
