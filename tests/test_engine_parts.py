@@ -336,3 +336,13 @@ def test_podman_in_place_of_docker_is_called_podman(monkeypatch: pytest.MonkeyPa
     assert discovery._ask() == (None, "it is Podman 4.3.1, which has no BuildKit, and Docker is needed")
     answers["version"] = "Engine"
     assert discovery._ask() == (None, "Docker is 4.3.1, and 24.0 or later is needed")
+
+
+def test_an_engine_over_ssh_is_refused_with_the_way_to_forward_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = {"Context": "default", "Plugins": [{"Name": "buildx", "Version": "0.13.1"}]}
+    answers = {
+        "info": json.dumps({"ServerVersion": "26.1.5", "ClientInfo": client}),
+        "context": "ssh://user@host",
+    }
+    monkeypatch.setattr(discovery, "_docker", lambda command, *_: (answers[command], ""))
+    assert discovery._ask() == (None, discovery.SSH_REFUSAL)

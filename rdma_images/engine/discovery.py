@@ -17,6 +17,10 @@ from rdma_images.engine.layout import layout
 # The oldest that are taken. The project's own engine has 26.1 and 0.13, so what those lack is not relied on either.
 DOCKER = (24, 0)
 BUILDX = (0, 12)
+SSH_REFUSAL = (
+    "ssh:// is not supported: forward its socket with `ssh -N -L /tmp/docker.sock:/var/run/docker.sock USER@HOST`, "
+    "and set DOCKER_HOST=unix:///tmp/docker.sock"
+)
 DEFAULT_SOCKET = Path("/var/run/docker.sock")
 
 
@@ -92,6 +96,8 @@ def _ask() -> tuple[Engine | None, str]:
     host, complaint = _docker("context", "inspect", context, "--format", "{{.Endpoints.docker.Host}}")
     if not host:
         return None, complaint
+    if host.startswith("ssh://"):
+        return None, SSH_REFUSAL
     # An engine may have been set up without the bridge that a RUN gets by default.
     bridge, _ = _docker("network", "inspect", "bridge", "--format", "{{.Name}}")
     return (
