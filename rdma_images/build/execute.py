@@ -21,7 +21,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD, HISTORY
 from rdma_images.debian import bootstrap
 from rdma_images.engine import Engine, docker_command, platforms
-from rdma_images.inputs import preflight, store
+from rdma_images.inputs import debian_index, preflight, store
 from rdma_images.inputs.fetch import fetch
 from rdma_images.layers import load
 from rdma_images.render import bake, labels
@@ -43,6 +43,7 @@ def build(
     supplies = {o.image.id: preflight.supply(o.sources, project.mirrors, options.rehearse) for o in orders}
     everything = [one for several in supplies.values() for one in several]
     preflight.require(everything)
+    debian_index.require_packages((o.image for o in orders), project.facts, project.mirrors, progress)
     space_needed.require(orders, engine, wheel_contexts.are_usable(engine, options))
     downloads = fetch(everything, project.mirrors, progress)
 

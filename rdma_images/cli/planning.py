@@ -1,12 +1,16 @@
 """The tasks before a build: plan, describe, sources, lock, render."""
 
 import builtins
+from collections.abc import Iterable
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.base import show, verb
 from rdma_images.cli.options import CHOICE, JSON, MANY, REHEARSE
+from rdma_images.core import exit_codes, paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import Image
 from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
 
@@ -24,16 +28,35 @@ def plan(
 
     Downloads nothing. Ends with 2 where a combination is refused.
     """
-    from rdma_images.inputs import preflight
     from rdma_images.plan import plan_table
 
     here = project.load()
     answer = target_options.chosen_plan(here, target, all, set, rehearse)
     show(plan_table.as_json(answer) if json else plan_table.table(answer))
-    for line in [] if json else preflight.pull_reasons(answer.images, here.facts, here.mirrors):
-        show(line)
+    if not json:
+        from rdma_images.inputs import preflight  # here, because programs wait for none of it
+
+        for line in preflight.pull_reasons(answer.images, here.facts, here.mirrors):
+            show(line)
+        if own := paths.overrides():
+            show(f"own, in place of the tool's: {', '.join(own)}")
+    if problems := _problems(answer.images):
+        raise RefusedError("\n".join(problems))
     if answer.refusals:
-        raise Exit(code=2)
+        raise Exit(code=exit_codes.USAGE)
+
+
+def _problems(images: Iterable[Image]) -> list[str]:
+    """Return what keeps planned images from being built: a missing template, packages that do not go together."""
+    from rdma_images.plan import templates
+
+    images = list(images)
+    problems = [templates.template_problem(image) for image in images]
+    if (paths.state_folder() / "conflicts").is_dir():
+        from rdma_images.inputs import conflicts, lock  # here, because most plans need none of it
+
+        problems += [conflicts.recall(lock.asked(image)) for image in images if image.python_packages]
+    return list(dict.fromkeys(filter(None, problems)))
 
 
 @verb("describe --target efa-pytorch", help=CHOICE | JSON, iterable=MANY)
@@ -112,6 +135,8 @@ def lock(
     images = target_options.chosen_images(here, target, all, set, rehearse)
     done = relock.relock(images, here.facts, here.mirrors, upgrade, progress)
     show(relock.table(done))
+    if (packages := relock.release_table(images, here.mirrors)) is not None:
+        show("", packages)
     if layers:
         show(relock.table([layers_lock.lock(images, here.mirrors, chosen, progress)]))
     if any(one.outcome == "failed" for one in done):

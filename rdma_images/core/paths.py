@@ -51,6 +51,17 @@ def places(name: str) -> Iterator[Path]:
     yield DATA / name
 
 
+def overrides() -> list[str]:
+    """Return the files of the user's folder that replace the tool's own, as "jobs/slurm/job.sbatch.j2"."""
+    found = []
+    for part in ("dockerfiles", "jobs"):
+        own, *others = places(part)
+        for file in sorted(own.rglob("*")) if others else ():
+            if file.is_file() and (DATA / part / file.relative_to(own)).exists():
+                found.append(f"{part}/{file.relative_to(own)}")
+    return found
+
+
 def find(name: str) -> Path:
     """A file or folder of the data by its path, "dockerfiles/macros.j2"; the user's own comes before the wheel's.
 

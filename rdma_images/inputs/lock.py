@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -17,6 +17,9 @@ from rdma_images.core.pipeline import Image, Platform
 from rdma_images.inputs import mirrors, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Asked, Lock, Tool
+
+if TYPE_CHECKING:
+    from rdma_images.inputs.releases import PackageRelease
 
 OLDEST_PYTHON = "3.10"  # of the bases; stands for all where a wheel is for every python 3
 
@@ -96,8 +99,18 @@ def lock(image: Image, replaced: Mirrors | None = None, folder: Path | None = No
         return Lock(asked=question, wheels=())
     made = _resolve(question, replaced)
     _agrees(made, image, folder)
+    releases(image, made, replaced)
     atomic.write(path(question, folder), made.text())
     return made
+
+
+def releases(image: Image, made: Lock, replaced: Mirrors | None = None) -> "tuple[PackageRelease, ...]":
+    """Return the target's own packages as locked, beside their newest releases. Raises RefusedError."""
+    if not image.python_packages:
+        return ()
+    from rdma_images.inputs import releases as index_releases  # here, because a lock that is kept needs no index
+
+    return index_releases.locked_releases(made, image.python_packages, *sources.index_for(replaced or mirrors.load()))
 
 
 def toolkit(image: Image, folder: Path | None = None) -> Lock:

@@ -63,6 +63,22 @@ def relock(
     return tuple(done)
 
 
+def release_table(images: Iterable[Image], replaced: Mirrors) -> Table | None:
+    """Return the targets' own packages: what was locked, the newest release, and what to know of it; None for none."""
+    shown = Table("package", "version", "newest", "size", "", box=None, pad_edge=False, header_style="bold")
+    seen = set()
+    for image in images:
+        made = _before(partial(lock.load, image))
+        for release in lock.releases(image, made, replaced) if made else ():
+            if (release.name, release.version) in seen:
+                continue
+            seen.add((release.name, release.version))
+            style = "yellow" if release.warning else None
+            row = (release.name, release.version, release.newest or "unknown", readable(release.size), release.warning)
+            shown.add_row(*row, style=style)
+    return shown if seen else None
+
+
 def table(done: Iterable[Locked]) -> Table:
     """What became of the locks, for a terminal."""
     shown = Table("lock", "", "", box=None, pad_edge=False, header_style="bold")
@@ -122,7 +138,7 @@ def _base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) 
         digest, why = None, str(error)
     if digest is None:
         if bootstrap.is_possible(source.extra.get("bootstrap", ""), source.extra["platform"]):
-            return Locked(source.upstream, "not needed", f"bootstrapped on this host; {why}")
+            return Locked(source.upstream, "not needed", "bootstrapped on this host")
         return Locked(source.upstream, "failed", why)
     pins.keep("bases.yaml", {source.upstream: digest})
     return _pinned(source.upstream, before, digest)

@@ -17,7 +17,7 @@ from uv import find_uv_bin
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.http import FAILING, Patience
-from rdma_images.inputs import package_index, web
+from rdma_images.inputs import conflicts, package_index, web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Asked, Lock, Wheel
 
@@ -98,10 +98,11 @@ def _pylock(asked: Asked, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
                 f"locking {asked.key}: the package index did not answer in {SECONDS} s\ntry again"
             ) from None
         if done.returncode:
-            reason = " ".join(done.stderr.split()).removeprefix("error: ")
-            raise RdmaImagesError(
-                f"locking {asked.key}: uv finds no wheels: {reason}\nchange the versions, or the index that uv uses"
-            )
+            reason = conflicts.explain(asked, done.stderr)
+            if "No solution found" in done.stderr:
+                conflicts.remember(asked, reason)
+            raise RdmaImagesError(f"locking {asked.key}: {reason}")
+        conflicts.remember(asked, None)
         packages: list[dict[str, Any]] = tomllib.loads((folder / "pylock.toml").read_text()).get("packages", [])
         return packages
 

@@ -76,6 +76,7 @@ class Asked(yaml_file.Strict):
         if compiler and not versions:
             return f"toolkit-{compiler[0]}-{self.platform.replace('/', '-')}"
         rest = [line for line in self.requirements if not _KNOWN.fullmatch(line)]
+        rest += [f"{name} from source" for name in self.sources]
         if len(rest) > 3 or not all(re.fullmatch(r"[a-z0-9-]+", line) for line in rest):
             rest = [hashlib.sha256("\n".join(rest).encode()).hexdigest()[:8]]
         packages = "+".join([versions, *rest]).lstrip("+")
