@@ -41,6 +41,7 @@ def test_golden(launcher: str, fabric: str, starter: str, request: pytest.Fixtur
     [
         ("eksctl", "p5.48xlarge", {}),
         ("eksctl-template", "p6-b300.48xlarge", {"security-groups": "sg-0a", "launch-template": "lt-0a"}),
+        ("eksctl-block", "p5.48xlarge", {"capacity-block": "cr-0a"}),
         ("eksctl-dra", "p5en.48xlarge", {"devices": "dra", "capacity-reservation": "cr-0a"}),
     ],
 )

@@ -82,6 +82,7 @@ def test_a_training_asks_for_nothing_beside_its_runtime(revision: str) -> None:
     [
         ("p5.48xlarge", {}),
         ("p5.48xlarge", {"capacity-reservation": "cr-0a"}),
+        ("p5.48xlarge", {"capacity-block": "cr-0a"}),
         ("p6-b300.48xlarge", {}),
         ("p6-b300.48xlarge", {"security-groups": "sg-0a", "launch-template": "lt-0a"}),
     ],

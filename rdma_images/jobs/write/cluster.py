@@ -86,6 +86,16 @@ def compose(request: Request, project: Project) -> Cluster:
             "give --param version=1.34 or later"
         )
     template = node.first_card == "ena" or "efa-only" in (given.get("interfaces"),) or "launch-template" in given
+    if "capacity-block" in given and "capacity-reservation" in given:
+        raise RefusedError(
+            "--param capacity-block and --param capacity-reservation: nodes run in one of both\nleave one out"
+        )
+    if "capacity-block" in given and template:
+        raise RefusedError(
+            f"--param capacity-block: {request.instance} with these interfaces needs a launch template, "
+            "and a node group of a Capacity Block is made without one here\n"
+            "leave --param interfaces out, or choose another --instance"
+        )
     if given.get("interfaces") == "efa" and node.first_card == "ena":
         raise RefusedError(
             f"--param interfaces=efa: eksctl puts an EFA on each card, and card 0 of {request.instance} takes none\n"
