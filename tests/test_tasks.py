@@ -14,7 +14,7 @@ from invoke.exceptions import Exit
 import tasks
 from rdma_images.cli.parsing import Verb
 from rdma_images.core import paths
-from rdma_images.core.errors import RefusedError
+from rdma_images.core.errors import RefusedError, near
 from rdma_images.selection import target_options
 
 
@@ -189,3 +189,14 @@ def test_a_plan_imports_only_what_it_needs(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=paths.PROJECT, env=environ, capture_output=True, text=True, check=True)
     unneeded = {"rich", "packaging", "docker", "requests", "jinja2", "zstandard", "rdma_images.inspection.measurements"}
     assert unneeded.isdisjoint(done.stderr.split())
+
+
+def test_a_version_that_is_typed_in_part_is_nearest_to_its_releases() -> None:
+    assert near("2.10", ["2.1.0", "2.10.0", "2.10.1", "2.15.0"]).startswith("did you mean 2.10.1 or 2.10.0? ")
+
+
+def test_a_verdict_reads_standard_input() -> None:
+    command = [sys.executable, "-m", "invoke", "verdict", "-"]
+    done = subprocess.run(command, cwd=paths.PROJECT, input="nothing of NCCL\n", capture_output=True, text=True)
+    assert done.returncode == 3
+    assert done.stdout.startswith("unknown: no line of NCCL's is in the log")

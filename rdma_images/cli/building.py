@@ -161,7 +161,7 @@ def report(_: Context, no_open: bool = False) -> None:
 @verb(
     "verdict worker-0.log",
     positional=["log"],
-    help={"log": "The output of a job that ran with NCCL_DEBUG=INFO.", **JSON},
+    help={"log": "The output of a job that ran with NCCL_DEBUG=INFO; - for standard input.", **JSON},
 )
 def verdict(_: Context, log: str, json: bool = False) -> None:
     """Say which network a job's NCCL used, from its log.
@@ -171,7 +171,7 @@ def verdict(_: Context, log: str, json: bool = False) -> None:
     """
     from rdma_images.nccl_logs import verdict
 
-    said = verdict.verdict(Path(log))
+    said = verdict.verdict(Path("/dev/stdin" if log == "-" else log))
     show(dumps(asdict(said), indent=2) if json else f"{said.network}: {said.sentence}")
     if not said.good:
         raise Exit(code=said.exit_code)

@@ -26,8 +26,12 @@ class RefusedError(RdmaImagesError):
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """The known words nearest to `word`, as the end of a sentence: "did you mean x? Known: x, y, z"."""
+    """Return the known words nearest to `word`, as the end of a sentence: "did you mean x? Known: x, y, z".
+
+    Of a version that is typed in part, the releases of it are nearest, the last one first: 2.10.0 of 2.10.
+    """
     known = list(known)
-    close = get_close_matches(word, known, n=3, cutoff=0.5)
+    releases = [name for name in reversed(known) if name.startswith(f"{word}.")]
+    close = releases[:3] or get_close_matches(word, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     return f"{hint}Known: {', '.join(known)}"
