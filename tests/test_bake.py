@@ -41,8 +41,8 @@ def file(image: Image) -> dict[str, dict[str, dict[str, object]]]:
 
 
 def test_only_images_are_asked_for(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
-    assert file["group"]["default"]["targets"] == [bake.bake_name(image.id)]
-    assert set(file["target"]) == {bake.bake_name(image.id), "base-debian13-arm64", "builder-debian13"}
+    assert file["group"]["default"]["targets"] == [bake.image_name(image.id)]
+    assert set(file["target"]) == {bake.image_name(image.id), "base-debian13-arm64", "builder-debian13"}
 
 
 def test_names_have_no_dots(file: dict[str, dict[str, dict[str, object]]]) -> None:
@@ -50,12 +50,12 @@ def test_names_have_no_dots(file: dict[str, dict[str, dict[str, object]]]) -> No
 
 
 def test_paths_of_the_project_are_relative(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
-    assert file["target"][bake.bake_name(image.id)]["context"] == f"build/images/{image.id}"
+    assert file["target"][bake.image_name(image.id)]["context"] == f"build/images/{image.id}"
     assert file["target"]["base-debian13-arm64"]["context"] == "/somewhere"
 
 
 def test_the_created_time_is_the_sources(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
-    assert file["target"][bake.bake_name(image.id)]["args"] == {"SOURCE_DATE_EPOCH": "1700000000"}
+    assert file["target"][bake.image_name(image.id)]["args"] == {"SOURCE_DATE_EPOCH": "1700000000"}
 
 
 def test_a_base_is_the_tar_and_nothing_else(file: dict[str, dict[str, dict[str, object]]]) -> None:
@@ -86,7 +86,7 @@ def test_no_secret_is_in_the_file_that_is_kept(file: dict[str, dict[str, dict[st
 
 
 def test_each_target_gets_its_own_secrets(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
-    name = bake.bake_name(image.id)
+    name = bake.image_name(image.id)
     secrets = {target: {"netrc": Path(f"/run/{target}/netrc")} for target in file["target"]}
     run = bake.run_file(file, secrets, {name: "type=image,name=x"})
     assert run["target"]["base-debian13-arm64"] == {"secret": ["type=file,id=netrc,src=/run/base-debian13-arm64/netrc"]}

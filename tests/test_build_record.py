@@ -19,7 +19,7 @@ from rdma_images.debian import bootstrap
 from rdma_images.engine import Engine, container_engine
 from rdma_images.inputs import lock
 from rdma_images.inputs.wheels import Lock
-from rdma_images.render import labels
+from rdma_images.render import bake, labels
 from rdma_images.render.bake import ImageTarget
 from rdma_images.selection import project
 from tests.images import planned
@@ -146,8 +146,8 @@ def test_an_image_writes_its_own_cache_and_reads_the_caches_of_all(
         "--set=*.cache-from=type=registry,ref=host/cache:efa-1.0",
         "--set=*.cache-from=type=registry,ref=host/cache:efa-2.0",
         "--set=*.cache-from=type=local,src=/x",
-        "--set=efa-1_0.cache-to=type=registry,ref=host/cache:efa-1.0",
-        "--set=efa-2_0.cache-to=type=registry,ref=host/cache:efa-2.0",
+        f"--set={bake.image_name('efa-1.0')}.cache-to=type=registry,ref=host/cache:efa-1.0",
+        f"--set={bake.image_name('efa-2.0')}.cache-to=type=registry,ref=host/cache:efa-2.0",
     ]
 
 

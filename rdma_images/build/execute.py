@@ -56,7 +56,7 @@ def build(
     file = bake.bake_file(targets, list(contexts.helpers.values()))
     with ExitStack() as stack:
         files = {i: stack.enter_context(secrets(several, project.mirrors)) for i, several in supplies.items()}
-        of_target = {bake.bake_name(i): files[i] for i in files} | {h: files[i] for h, i in contexts.users.items()}
+        of_target = {bake.image_name(i): files[i] for i in files} | {h: files[i] for h, i in contexts.users.items()}
 
         def systems(ids: Sequence[str]) -> int:
             return run_bake.run_systems(file, ids, of_target, engine, options)

@@ -71,7 +71,7 @@ def run(
     Raises RdmaImagesError where it fails.
     """
     outputs = {
-        bake.bake_name(t.image.id): bake.bake_output(t.ref, engine.store, options.builder, options.compression)
+        bake.image_name(t.image.id): bake.bake_output(t.ref, engine.store, options.builder, options.compression)
         for t in targets
     }
     with _command(file, secret_files, outputs, engine, options) as (command, more):
@@ -80,7 +80,7 @@ def run(
         command += _cache_from(ids, options)
         for image_id in ids:  # an image's cache has the steps of its helper targets, too
             caches = [cache.replace(IMAGE, image_id) for cache in options.cache_to]
-            command += [f"--set={bake.bake_name(image_id)}.cache-to={cache}" for cache in caches]
+            command += [f"--set={bake.image_name(image_id)}.cache-to={cache}" for cache in caches]
         done = docker_command.run(engine, *command, stdout=sys.stderr, stderr=None, cwd=paths.PROJECT, more=more)
     if done.returncode:
         raise _failed(ids)

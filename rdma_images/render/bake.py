@@ -1,5 +1,6 @@
 """Write the bake file: one graph for all images of a build, so that BuildKit does shared stages once."""
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -59,9 +60,15 @@ class HelperTarget:
     contexts: Mapping[str, str] = field(default_factory=dict)
 
 
-def bake_name(image_id: str) -> str:
-    """Return the name of an image's target in the bake file, whose names have no dots."""
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", image_id)
+def image_name(image_id: str) -> str:
+    """Return the short name of an image's target, which begins each line of its build: "efa-pytorch-1f0c2a"."""
+    target = re.split(r"-\d", image_id, maxsplit=1)[0]
+    return f"{bake_name(target)}-{hashlib.sha256(image_id.encode()).hexdigest()[:6]}"
+
+
+def bake_name(name: str) -> str:
+    """Return a name as the bake file may have it: without dots."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)
 
 
 def bootstrap_helper(context: str, base: str, tar: Path, platform: str = "") -> HelperTarget:
@@ -80,21 +87,21 @@ def bake_file(images: Sequence[ImageTarget], helpers: Sequence[HelperTarget]) ->
 
     Secrets and outputs belong to one run and are not in it, see `run_file`; nor is the network, see `network_file`.
     """
-    targets = {bake_name(wanted.image.id): _image(wanted) for wanted in images}
+    targets = {image_name(wanted.image.id): _image(wanted) for wanted in images}
     targets |= {helper.name: _helper(helper) for helper in helpers}
-    return {"group": {"default": {"targets": [bake_name(c.image.id) for c in images]}}, "target": targets}
+    return {"group": {"default": {"targets": [image_name(c.image.id) for c in images]}}, "target": targets}
 
 
 def systems(bake: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
     """The same file, with the systems of the images `ids` in their place: all but the wheels and what needs them."""
-    names = [bake_name(image_id) for image_id in ids]
+    names = [image_name(image_id) for image_id in ids]
     own = {name: {**bake["target"][name], "target": SYSTEM, "tags": []} for name in names}
     return {"group": {"default": {"targets": names}}, "target": {**_helpers(bake), **own}}
 
 
 def with_contexts(bake: Mapping[str, Any], contexts: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """Return the same file, with more contexts of the images whose ids are the keys of `contexts`."""
-    by_target = {bake_name(image_id): added for image_id, added in contexts.items()}
+    by_target = {image_name(image_id): added for image_id, added in contexts.items()}
     targets = {
         name: {**target, "contexts": {**target["contexts"], **by_target.get(name, {})}}
         for name, target in bake["target"].items()
