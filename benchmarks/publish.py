@@ -24,7 +24,7 @@ from rdma_images import engine, facts
 from rdma_images.core import atomic, paths
 from rdma_images.core.pipeline import Build, Check, Image
 from rdma_images.engine import Engine
-from rdma_images.inspection.report import Report, as_plain
+from rdma_images.inspection.report import Report, encode_report
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import publish_images
 from rdma_images.publish.item import ApprovedImage
@@ -146,7 +146,7 @@ def prepared(target: str, digest: str, number: int = 0) -> ApprovedImage:
     report = Report(digest, digest, SUITE, image.id, (), now, 1.0, (check,), report_of(image).facts)
     folder = paths.image_folder(image.id)
     atomic.write(folder / "build.json", json.dumps(asdict(build)))
-    atomic.write(folder / "report.json", json.dumps(as_plain(report)))
+    atomic.write(folder / "report.json", json.dumps(encode_report(report)))
     return publish_images.approved_images([image], [image], matrix.load(), SUITE)[0]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rdma_images.core.pipeline import Check, Image
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Packages
 from rdma_images.inspection.report import Report
 
@@ -16,12 +16,12 @@ PACKAGES = Packages(wheels={"/opt/venv": {"torch": "2.15.0", "numpy": "2.4.0"}},
 NOTHING: Mapping[str, str] = {}
 
 
-def recorded() -> Case:
+def recorded() -> Inspection:
     """What validating efa-pytorch's default row has measured."""
-    return Case.model_validate_json(RECORDED.read_bytes())
+    return Inspection.model_validate_json(RECORDED.read_bytes())
 
 
-def case_of(image: Image, packages: Packages = PACKAGES, versions: Mapping[str, str] = NOTHING) -> Case:
+def case_of(image: Image, packages: Packages = PACKAGES, versions: Mapping[str, str] = NOTHING) -> Inspection:
     """The recorded case as if it were of `image`: with its versions (but for those given), platform and labels."""
     found = recorded()
     version = {name: component.version for name, component in image.components.items()} | dict(versions)
@@ -48,7 +48,7 @@ def case_of(image: Image, packages: Packages = PACKAGES, versions: Mapping[str, 
     )
 
 
-def report_of(image: Image, *checks: Check, facts: Case | None = None, digest: str = "sha256:1") -> Report:
+def report_of(image: Image, *checks: Check, facts: Inspection | None = None, digest: str = "sha256:1") -> Report:
     """The report of `image`, in which one check passed where none are given."""
     return Report(
         ref="r",

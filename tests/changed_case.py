@@ -3,13 +3,13 @@
 import json
 from typing import Any
 
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from tests import case_parts, validators_called
 
 Changes = dict[str, Any]  # by name: a dictionary changes the known one, None takes the name away
 
 
-def changed(**changes: Changes) -> Case:
+def changed(**changes: Changes) -> Inspection:
     """The case of efa-pytorch with changes in its places, see `_places`."""
     data = json.loads(case_parts.RECORDED.read_text())
     for place, values in changes.items():
@@ -19,7 +19,7 @@ def changed(**changes: Changes) -> Case:
             known[name] = {**known[name], **value} if both else value
             if value is None:
                 del known[name]
-    return Case.model_validate(data)
+    return Inspection.model_validate(data)
 
 
 def said(check: str, **changes: Changes) -> str:

@@ -10,11 +10,11 @@ import pytest
 
 from rdma_images.core.paths import VALIDATORS
 from rdma_images.core.pipeline import Check
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate import suite
 
 
-def checks(case: Case, *tiers: str) -> dict[str, Check]:
+def checks(case: Inspection, *tiers: str) -> dict[str, Check]:
     """The checks of `tiers` (static where none is named) by id, as `suite.run` returns them."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")

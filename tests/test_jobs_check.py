@@ -11,7 +11,7 @@ import pytest
 from rdma_images import report as reports
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.report import Report
 from rdma_images.jobs.check import check
 from rdma_images.jobs.check.foreign_job import Finding
@@ -149,7 +149,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, text: str, old: str, new: str,
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A report of the image that WORKER runs: what was measured in an efa-pytorch."""
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    found_out = Case.model_validate_json((DATA / "cases" / "efa-pytorch.json").read_bytes())
+    found_out = Inspection.model_validate_json((DATA / "cases" / "efa-pytorch.json").read_bytes())
     report = Report("x", f"sha256:{'5e' * 32}", "", "efa-nccl-tests", (), "", 1.0, (), found_out)
     reports.write(report, paths.image_folder("efa-nccl-tests"))
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from rdma_images.ci import job_summary
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Image
-from rdma_images.inspection.report import as_plain, from_plain
+from rdma_images.inspection.report import decode_report, encode_report
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import attachment_checks, sbom, statement
 from rdma_images.publish.item import artifacts
@@ -88,21 +87,21 @@ def test_the_summary_has_a_row_for_each_image(image: Image) -> None:
     folder.mkdir(parents=True)
     item = item_of(image, "sha256:" + "a" * 64, GREEN, RED)
     (folder / "build.json").write_text(json.dumps(dataclasses.asdict(item.build)))
-    (folder / "report.json").write_text(json.dumps(as_plain(item.report)))
+    (folder / "report.json").write_text(json.dumps(encode_report(item.report)))
     text = job_summary.summary()
     assert text.startswith("| image | build | checks | published |")
     assert f"| {image.id} | 1 s<br>`sha256:{'a' * 12}` | **failed**: 1 passed, 1 failed | no |" in text
 
 
-def test_an_attached_report_of_schema_1_is_read_with_what_to_do() -> None:
-    old = json.loads((Path(__file__).parent / "data" / "report-schema-1.json").read_bytes())
-    content = statement.statement("t", old["digest"], statement.REPORT, {"report": old})
-    findings = attachment_checks.check_attachment(statement.REPORT, content, old["digest"], ())
-    counts = Counter(check["outcome"] for check in old["checks"])
-    assert findings[0].detail.startswith(f"{counts['passed']} passed, {counts['failed'] - 1} failed, 1 warned, ")
-    assert [check.fix for check in from_plain(old).checks if check.outcome == "failed"] == [
-        check["mend"] for check in old["checks"] if check["outcome"] == "failed"
-    ]
+def test_an_attached_report_counts_its_warnings_apart(image: Image) -> None:
+    found = validated(image, "sha256:" + "a" * 64)
+    warned = dataclasses.replace(found, checks=(GREEN, dataclasses.replace(RED, severity="warning")))
+    predicate = statement.report_predicate(warned, ())
+    content = statement.statement("t", warned.digest, statement.REPORT, predicate)
+    (finding,) = attachment_checks.check_attachment(statement.REPORT, content, warned.digest, ())
+    assert finding.holds
+    assert finding.detail.startswith("1 passed, 1 warned; measured ")
+    assert finding.detail.endswith(f"; warned: {RED.id}")
 
 
 def test_a_report_is_what_it_was_after_the_round_trip(image: Image) -> None:
@@ -110,4 +109,4 @@ def test_a_report_is_what_it_was_after_the_round_trip(image: Image) -> None:
     back = statement.predicate(
         statement.statement("t", "sha256:ab", statement.REPORT, statement.report_predicate(found, ()))
     )
-    assert from_plain(back["report"]) == found
+    assert decode_report(back["report"]) == found

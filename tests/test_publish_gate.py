@@ -7,13 +7,13 @@ import pytest
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Build, Check
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.report import Report
 from rdma_images.publish import gate
 from tests.case_parts import GREEN, REVISION, recorded
 
 
-def made_from(revision: str) -> Case:
+def made_from(revision: str) -> Inspection:
     """What was measured of an image that says that it was made from `revision`."""
     found = recorded()
     return found.model_copy(update={"subject": found.subject.model_copy(update={"labels": {REVISION: revision}})})
@@ -27,7 +27,7 @@ MADE = made_from("a" * 40)
 SKIPPED = Check("gpu.seen", "torch sees the GPUs", "gpu", "error", "skipped", reason="no GPU")
 
 
-def report(*checks: Check, digest: str = "sha256:1", suite: str = SUITE, facts: Case | None = MADE) -> Report:
+def report(*checks: Check, digest: str = "sha256:1", suite: str = SUITE, facts: Inspection | None = MADE) -> Report:
     return Report("r", digest, suite, "efa-1", (), "2026-11-21T08:01:00+00:00", 1.0, checks or (GREEN,), facts)
 
 
@@ -70,7 +70,7 @@ def test_an_exception_is_for_one_check() -> None:
 
 
 @pytest.mark.parametrize("facts", [made_from("a" * 40 + "-dirty"), made_from("unknown"), made_from(""), None])
-def test_what_no_commit_has_does_not_pass_unless_it_is_allowed(facts: Case | None) -> None:
+def test_what_no_commit_has_does_not_pass_unless_it_is_allowed(facts: Inspection | None) -> None:
     found = report(facts=facts)
     said = refusal(found=found)
     assert "made from committed sources alone" in said

@@ -16,7 +16,7 @@ from rdma_images.core.paths import PROJECT
 from rdma_images.core.pipeline import Check
 from rdma_images.datapath.limits import hardware_checks
 from rdma_images.inspection.inspection import Expected
-from rdma_images.inspection.report import SCHEMA, Report, from_plain
+from rdma_images.inspection.report import SCHEMA, Report, decode_report
 from rdma_images.report import page as page_of
 from rdma_images.report.table import summary_line
 from tests.case_parts import recorded
@@ -61,18 +61,6 @@ def test_a_report_that_was_kept_says_so(tmp_path: Path) -> None:
     assert read.reused
 
 
-def test_a_report_of_schema_1_is_read_and_written_as_2(tmp_path: Path) -> None:
-    text = (Path(__file__).parent / "data" / "report-schema-1.json").read_bytes()
-    old = {check["id"]: check for check in json.loads(text)["checks"]}
-    found = from_plain(json.loads(text))
-    assert found.schema == 2
-    assert {check.id: check.fix for check in found.checks} == {name: check["mend"] for name, check in old.items()}
-    assert [check.id for check in found.checks if check.fix] == ["layers.caches", "files.writable"]
-    path = reports.write(found, tmp_path)
-    assert reports.REPORT.load(path) == found
-    assert b'"mend"' not in path.read_bytes()
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}', '{"schema": 1}'])
 def test_what_is_no_report(tmp_path: Path, text: str) -> None:
     path = tmp_path / "report.json"
@@ -108,7 +96,7 @@ def test_an_outcome_that_does_not_exist_is_a_sentence(tmp_path: Path) -> None:
 def test_a_measurement_of_another_form_is_left_out_and_named(tmp_path: Path, probe: str, odd: object) -> None:
     text = json.loads(reports.write(report(PASSED), tmp_path).read_text())
     text["facts"]["measured"][probe] = odd
-    found = from_plain(text)
+    found = decode_report(text)
     assert found.checks == (PASSED,)
     assert found.facts
     assert getattr(found.facts.measured, probe) in (None, {}, ())

@@ -12,12 +12,14 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Build, Check
 from rdma_images.engine import Engine
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
 from rdma_images.validate import elsewhere, measuring, report_cache, suite
 
-CASE = Case.model_validate(json.loads((Path(__file__).parent / "data" / "cases" / "efa-pytorch.json").read_text()))
+CASE = Inspection.model_validate(
+    json.loads((Path(__file__).parent / "data" / "cases" / "efa-pytorch.json").read_text())
+)
 A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 REF = "rdma-images/efa-pytorch:1"
 BUILT = Build("efa-pytorch-1", REF, A, "sha256:0", ("efa-installer-1.50.0",), "2026-11-21T09:00:00+00:00", 1.0)
@@ -50,7 +52,7 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(report_cache, "state_folder", lambda: tmp_path / "state")
 
-    def green(_case: Case, _tiers: tuple[str, ...], junit: Path) -> tuple[Check, ...]:
+    def green(_case: Inspection, _tiers: tuple[str, ...], junit: Path) -> tuple[Check, ...]:
         junit.write_text("<testsuites/>")
         return (GREEN,)
 

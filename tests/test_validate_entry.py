@@ -13,7 +13,7 @@ import pytest
 from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Entry, Measured, Settings, readable
 from rdma_images.validate import entry, transport
 from rdma_images.validate.probes import settings
@@ -74,7 +74,7 @@ def test_a_shell_is_given_one_line(words: list[str]) -> None:
 
 
 def test_what_is_not_known_of_an_entry_point_is_no_fault() -> None:
-    case = Case.model_validate_json(CASE.read_bytes())
+    case = Inspection.model_validate_json(CASE.read_bytes())
     subject = case.subject.model_copy(update={"entrypoint": ["/start"]})
     missing = {**case.measured.missing, "entry": "the entry point ended with 2"}
     measured = case.measured.model_copy(update={"missing": missing})
@@ -85,7 +85,7 @@ def test_what_is_not_known_of_an_entry_point_is_no_fault() -> None:
 
 
 def test_the_process_that_is_started_is_judged() -> None:
-    case = Case.model_validate_json(CASE.read_bytes())
+    case = Inspection.model_validate_json(CASE.read_bytes())
     given = {"NCCL_PXN_DISABLE": "1", "FI_EFA_FORK_SAFE": "1", "NCCL_IB_DISABLED": "1", "NCCL_P2P_DISABLE": "1"}
     started = Entry(given={**given, "LD_PRELOAD": "/opt/libefa.so.1"}, removed=["FI_PROVIDER"])
     also = {"entry": started, "settings": Settings(assigned=[], absent=[])}

@@ -18,7 +18,7 @@ import pytest
 
 from rdma_images.core import progress, stream
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import image_layers, probing, readout, suite, transport
 from rdma_images.validate.answers import lost, measured
@@ -31,10 +31,10 @@ CASE = Path(__file__).parent / "data" / "cases" / "efa-pytorch.json"
 LATIN = "/opt/caf\udce9"  # a path with a byte that is no UTF-8, as Python has it
 
 
-def case(**changes: object) -> Case:
+def case(**changes: object) -> Inspection:
     data = json.loads(CASE.read_text())
     data["measured"].update(changes)
-    return Case.model_validate(data)
+    return Inspection.model_validate(data)
 
 
 @pytest.mark.parametrize(

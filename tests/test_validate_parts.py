@@ -11,7 +11,7 @@ import pytest
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
 from rdma_images.core.pipeline import Component, Image
-from rdma_images.inspection.inspection import Case, Step
+from rdma_images.inspection.inspection import Inspection, Step
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import fabric, ldcache, suite, transport
 from rdma_images.validate.answers import measured
@@ -21,8 +21,8 @@ from rdma_images.validate.subject import masked
 CASE = Path(__file__).parent / "data" / "cases" / "efa-pytorch.json"
 
 
-def case() -> Case:
-    return Case.model_validate_json(CASE.read_bytes())
+def case() -> Inspection:
+    return Inspection.model_validate_json(CASE.read_bytes())
 
 
 def test_answers_of_another_form_are_lost_with_a_reason() -> None:
@@ -128,7 +128,7 @@ def test_the_fabric_is_known_said_or_guessed() -> None:
 
 
 def test_a_case_survives_its_json() -> None:
-    assert Case.model_validate_json(case().model_dump_json()) == case()
+    assert Inspection.model_validate_json(case().model_dump_json()) == case()
     assert json.loads(CASE.read_text())["measured"]["torch"]["nccl"]
 
 

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import pytest
 
 from rdma_images.core.pipeline import Check
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from tests import case_parts, suite_here, validators_called
 from tests.incidents import run
 from tests.incidents.case import incidents
@@ -15,13 +15,13 @@ from validators import test_nccl as nccl_suite
 OF_A_BASE = {incident.base: name for name, incident in incidents().items()}
 
 
-def in_a_session(case: Case) -> dict[str, Check]:
+def in_a_session(case: Inspection) -> dict[str, Check]:
     """The checks for the fabric of a case, by their ids."""
     checks = suite_here.checks(case).values()
     return {c.id: replace(c, seconds=0) for c in checks if not c.reason.startswith("not an image for ")}
 
 
-def called(case: Case) -> dict[str, Check]:
+def called(case: Inspection) -> dict[str, Check]:
     return {check.id: check for check in validators_called.checks(case)}
 
 

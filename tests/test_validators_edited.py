@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rdma_images.inspection.inspection import Case, Expected
+from rdma_images.inspection.inspection import Expected, Inspection
 from rdma_images.inspection.measurements import Libraries, Packages, Tree
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from validators import test_labels as labels_suite
@@ -27,7 +27,7 @@ FILE = {"size": 1, "target": ""}
 Change = tuple[tuple[str, ...], Any]  # the steps to a value, and another one: None takes it away
 
 
-def edited(*changes: Change) -> Case:
+def edited(*changes: Change) -> Inspection:
     data = json.loads(GOOD)
     for (*steps, last), value in changes:
         place = data
@@ -36,7 +36,7 @@ def edited(*changes: Change) -> Case:
         place[last] = value
         if value is None:
             del place[last]
-    return Case.model_validate(data)
+    return Inspection.model_validate(data)
 
 
 def labels(**values: str) -> list[Change]:
@@ -57,7 +57,7 @@ def library(*steps: str, value: Any) -> Change:
     return ("measured", "tree", "libraries", *steps), value
 
 
-def parts(of: Case) -> tuple[Tree, Libraries, Packages]:
+def parts(of: Inspection) -> tuple[Tree, Libraries, Packages]:
     tree, packages = of.measured.tree, of.measured.packages
     assert tree
     assert packages
@@ -70,7 +70,7 @@ NO_PLUGIN = library("plugins", value={})
 ERDMA = (("measured", "tree", "files", "libraries", f"{LIB}/libibverbs/liberdma-rdmav34.so"), FILE)
 
 
-def for_neither(of: Case) -> Case:
+def for_neither(of: Inspection) -> Inspection:
     """The same without a sign of a fabric."""
     return of.model_copy(update={"expected": Expected(fabric=None, because="no sign")})
 
@@ -190,7 +190,7 @@ def test_what_an_image_for_neither_fabric_should_have(changes: list[Change], exp
         ),
     ],
 )
-def test_an_image_that_needs_no_fabric(case: Case, reason: str) -> None:
+def test_an_image_that_needs_no_fabric(case: Inspection, reason: str) -> None:
     tree, libraries, _ = parts(case)
     with pytest.raises(pytest.skip.Exception, match=reason):
         plugin_suite.test_fabric(case, tree.files, libraries, Requirement())

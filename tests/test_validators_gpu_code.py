@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate.probes import elf, fatbin, libraries
 from tests import suite_here
 
@@ -79,5 +79,5 @@ def test_the_label_is_held_against_the_programs(code: dict[str, list[str]], outc
     data = json.loads(CASE.read_text())
     data["subject"]["labels"][LABEL] = "sm_80 sm_90"
     data["measured"]["tree"]["libraries"]["gpu_code"] = code
-    checks = suite_here.checks(Case.model_validate(data))
+    checks = suite_here.checks(Inspection.model_validate(data))
     assert (checks["label.architectures"].outcome, checks["label.architectures"].found) == (outcome, found)

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.inspection.inspection import WHEEL, Case, nccl_in_use
+from rdma_images.inspection.inspection import NCCL_WHEEL_PATH, Inspection, nccl_in_use
 from rdma_images.inspection.measurements import Closure, Libraries, Settings
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from validators import in_use, test_environment, test_libraries, test_nccl, test_transports
 
-CASE = Case.model_validate_json((Path(__file__).parent / "data" / "cases" / "efa-pytorch.json").read_bytes())
+CASE = Inspection.model_validate_json((Path(__file__).parent / "data" / "cases" / "efa-pytorch.json").read_bytes())
 LIBFABRIC = "libfabric.so.1"
 
 
-def answered(faults: Sequence[str] = (), errors: Mapping[str, str] | None = None) -> Case:
+def answered(faults: Sequence[str] = (), errors: Mapping[str, str] | None = None) -> Inspection:
     """The real case, whose libfabric the loader finds faults with; `errors` are of what it opens, by name."""
     data = CASE.model_dump()
     libraries = data["measured"]["tree"]["libraries"]
@@ -24,10 +24,10 @@ def answered(faults: Sequence[str] = (), errors: Mapping[str, str] | None = None
     libraries["closures"][file]["faults"] = list(faults)
     for name, error in (errors or {}).items():
         libraries["resolved"][name]["error"] = error
-    return Case.model_validate(data)
+    return Inspection.model_validate(data)
 
 
-def loaded(case: Case) -> str:
+def loaded(case: Inspection) -> str:
     """What libraries.load says of the case; "" where it passes."""
     tree = case.measured.tree
     assert tree
@@ -104,7 +104,7 @@ def test_the_transport_of_nvshmem_counts_where_it_has_libfabric(fabric: str | No
     data = CASE.model_dump()
     data["expected"]["fabric"] = fabric
     data["measured"]["tree"]["files"]["libraries"][path] = {"size": 1, "target": ""}
-    case = Case.model_validate(data)
+    case = Inspection.model_validate(data)
     assert case.measured.tree
     assert test_transports.transports(case, case.measured.tree.files) == [path] * counts
 
@@ -117,7 +117,7 @@ def test_a_preloaded_library_is_told_where_nothing_else_leads_to_it(folder: str,
     tree = data["measured"]["tree"]
     tree["files"]["libraries"] |= {name: {"size": 1, "target": ""} for name in (path, "/usr/lib/libefa.so.1")}
     tree["libraries"]["resolved"]["libefa.so.1"] |= {"path": path, "file": path}
-    case = Case.model_validate(data)
+    case = Inspection.model_validate(data)
     assert case.measured.tree
     unset = Settings(assigned=[], absent=[], without_path={})
     with pytest.raises(UnmetError, match=f"LD_PRELOAD={path}") if told else nullcontext():
@@ -128,12 +128,12 @@ def test_a_preloaded_library_is_told_where_nothing_else_leads_to_it(folder: str,
 def test_an_nccl_that_the_image_preloads_is_the_one_in_use(preload: str) -> None:
     data = CASE.model_dump()
     libraries, files = data["measured"]["tree"]["libraries"], data["measured"]["tree"]["files"]["libraries"]
-    other, (wheel,) = "/opt/nccl/libnccl.so.2", [path for path in libraries["nccl"] if path.endswith(WHEEL)]
+    other, (wheel,) = "/opt/nccl/libnccl.so.2", [path for path in libraries["nccl"] if path.endswith(NCCL_WHEEL_PATH)]
     libraries["nccl"][other] = {**libraries["nccl"][wheel], "banner": "2.99.1+cuda13.0"}
     files[other], files["/opt/nccl/libnccl.so"] = files[wheel], {"size": 1, "target": "libnccl.so.2"}
     data["subject"]["environment"]["LD_PRELOAD"] = preload
     data["measured"]["torch"]["nccl"] = [{"path": other, "version": "2.99.1"}]
-    case = Case.model_validate(data)
+    case = Inspection.model_validate(data)
     tree = case.measured.tree
     assert tree
     asked = partial(test_nccl.test_loaded, case, tree.libraries, Requirement())
@@ -153,9 +153,9 @@ def test_an_nccl_that_only_conda_has_is_in_use_and_of_several_none() -> None:
     data["measured"]["torch"], libraries["nccl"] = None, {"/opt/conda/lib/libnccl.so.2": about}
     libraries["resolved"]["libnccl.so.2"] = {}
     version = about["banner"].partition("+")[0]
-    assert nccl_in_use(Case.model_validate(data)) == ("/opt/conda/lib/libnccl.so.2", version)
+    assert nccl_in_use(Inspection.model_validate(data)) == ("/opt/conda/lib/libnccl.so.2", version)
     libraries["nccl"]["/opt/nccl/lib/libnccl.so.2"] = about
-    assert nccl_in_use(Case.model_validate(data)) is None
+    assert nccl_in_use(Inspection.model_validate(data)) is None
 
 
 def test_a_module_of_python_lacks_nothing_that_python_has_loaded_before() -> None:

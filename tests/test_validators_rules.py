@@ -10,7 +10,7 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.machine import Devices, Gpus
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate import suite
@@ -31,10 +31,10 @@ for one in MACHINE["gpus"]["runs"].values():
     one["log"] = (LOGS / one["log"]).read_text()
 
 
-def case(**changes: Any) -> Case:
+def case(**changes: Any) -> Inspection:
     data = json.loads((CASES / "efa-pytorch.json").read_text())
     data["subject"].update(changes)
-    return Case.model_validate(data)
+    return Inspection.model_validate(data)
 
 
 def test_a_good_case_and_its_junit(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_the_libraries_of_a_cuda_toolkit_stand_apart_from_the_wheels() -> None:
         told = json.loads(plain.model_dump_json())
         told["measured"]["tree"]["files"]["libraries"][place] = files[wheels]
         told["measured"]["torch"]["mapped"] += [place] if mapped else []
-        checks = suite_here.checks(Case.model_validate(told))
+        checks = suite_here.checks(Inspection.model_validate(told))
         assert (checks["cuda.single"].outcome == "failed") is red, checks["cuda.single"]
 
 
@@ -122,10 +122,10 @@ def test_the_toolkit_is_found_and_of_the_images_cuda(
     out = f"Cuda compilation tools, release {release}, V{release}.1"
     nvcc = ToolRun(path=path, rc=0, out=out, err="", timed_out=False, seconds=0.0)
     if broken is None:
-        toolkit_suite.test_toolkit(Case.model_validate(told), nvcc, Requirement())
+        toolkit_suite.test_toolkit(Inspection.model_validate(told), nvcc, Requirement())
     else:
         with pytest.raises(UnmetError, match=re.escape(broken)):
-            toolkit_suite.test_toolkit(Case.model_validate(told), nvcc, Requirement())
+            toolkit_suite.test_toolkit(Inspection.model_validate(told), nvcc, Requirement())
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_the_toolkit_is_found_and_of_the_images_cuda(
 def test_a_plugin_has_the_aws_platform(plugin: dict[str, Any], outcome: str, words: str) -> None:
     told = json.loads(case(labels={"io.rdma-images.fabric": "efa"}).model_dump_json())
     told["measured"]["tree"]["libraries"]["plugins"]["/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so"] |= plugin
-    checks = suite_here.checks(Case.model_validate(told))
+    checks = suite_here.checks(Inspection.model_validate(told))
     found = checks["plugin.platform"]
     assert (found.outcome, words in (found.found or found.reason)) == (outcome, True), found
     assert ("--enable-platform-aws" in found.fix) is (outcome == "failed")
@@ -171,7 +171,7 @@ def test_an_image_that_refuses_has_what_makes_nccl_refuse(
     labels = {"io.rdma-images.fabric": fabric, "io.rdma-images.fallback": label}
     told = json.loads(case(labels=labels, environment=environment).model_dump_json())
     told["expected"]["fabric"] = fabric
-    checks = suite_here.checks(Case.model_validate(told))
+    checks = suite_here.checks(Inspection.model_validate(told))
     found = checks["environment.refusal"]
     assert (found.outcome, words in (found.found or found.reason)) == (outcome, True), found
     assert bool(found.fix) is (outcome == "failed")
@@ -186,13 +186,13 @@ def test_a_provider_other_than_efa_is_harmful(provider: str, red: bool) -> None:
     assert (checks["environment.harmful"].outcome == "failed") is red
 
 
-def for_sagemaker(run: dict[str, Any], **wheels: str) -> Case:
+def for_sagemaker(run: dict[str, Any], **wheels: str) -> Inspection:
     """The good case as an image for SageMaker, with what became of `train --help` and more wheels."""
     told = case(labels={"io.rdma-images.target": "sagemaker-efa-pytorch"}).model_dump()
     told["expected"]["target"] = "sagemaker-efa-pytorch"
     told["measured"]["tools"]["train --help"] = tools.not_run("/usr/local/bin/train") | run
     next(iter(told["measured"]["packages"]["wheels"].values())).update(wheels)
-    return Case.model_validate(told)
+    return Inspection.model_validate(told)
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_rdma_cores_version_may_go_on_in_awss_words(version: str, true: bool) ->
     told = json.loads(case().model_dump_json())
     del told["subject"]["labels"]["io.rdma-images.rehearsal"]
     told["measured"]["packages"]["dpkg"]["libibverbs1"] = version
-    real = Case.model_validate(told)
+    real = Inspection.model_validate(told)
     assert real.measured.packages
     require = Requirement()
     if true:

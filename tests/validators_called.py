@@ -15,7 +15,7 @@ from _pytest.fixtures import FixtureFunctionDefinition
 
 from rdma_images.core.paths import VALIDATORS
 from rdma_images.core.pipeline import Check, Outcome
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate import pytest_plugin
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 
@@ -32,7 +32,7 @@ class Validator(NamedTuple):
     uses: tuple[str, ...]
 
 
-def checks(case: Case, only: Collection[str] | None = None, modules: Collection[str] = MODULES) -> list[Check]:
+def checks(case: Inspection, only: Collection[str] | None = None, modules: Collection[str] = MODULES) -> list[Check]:
     """What the static validators for the fabric of a case say of it; where `only` is given, those of these ids."""
     return [
         _check(validator, case)
@@ -55,7 +55,7 @@ def _is_for(wanted: str | None, meant: str | None) -> bool:
     return wanted in (None, meant) or (wanted == "any" and meant is not None)
 
 
-def _check(validator: Validator, case: Case) -> Check:
+def _check(validator: Validator, case: Inspection) -> Check:
     require, reason = Requirement(), ""
     outcome: Outcome = "passed"
     try:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from rdma_images.inspection.inspection import Case, name_of
+from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import LibraryFile
 from rdma_images.validate.probes.conditions import kind
 
@@ -35,21 +35,21 @@ class Broken(NamedTuple):
     fix: str
 
 
-def broken(case: Case, path: str) -> Broken | None:
+def broken(case: Inspection, path: str) -> Broken | None:
     """What is wrong with the file or link at `path`; None if it is a library, or was not examined."""
     tree = case.measured.tree
     about = tree.files.libraries.get(path) if tree else None
     return _said(case, path, about) if about and about.condition else None
 
 
-def broken_named(case: Case, name: str) -> dict[str, Broken]:
+def broken_named(case: Inspection, name: str) -> dict[str, Broken]:
     """The files and links called `name` that are no libraries, by path; a path is a name, too."""
     tree = case.measured.tree
-    paths = [path for path in (tree.files.libraries if tree else ()) if name in (path, name_of(path))]
+    paths = [path for path in (tree.files.libraries if tree else ()) if name in (path, base_name(path))]
     return {path: found for path in sorted(paths) if (found := broken(case, path))}
 
 
-def _said(case: Case, path: str, about: LibraryFile) -> Broken:
+def _said(case: Inspection, path: str, about: LibraryFile) -> Broken:
     found, fix = SAID[kind(about.condition)]
     words = {
         "path": path,

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.inspection.inspection import Case, name_of, nccl_in_use
+from rdma_images.inspection.inspection import Inspection, base_name, nccl_in_use
 from rdma_images.inspection.measurements import Closure, Files, Libraries
 from validators.conditions import Broken, broken, broken_named
 from validators.settings import started
@@ -15,7 +15,7 @@ LIBFABRICS = re.compile(r"lib(\w+)-fi\.so")  # providers of libfabric in files o
 VERBS, FABRIC, EFA, NCCL = "libibverbs.so.1", "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
 
 
-def names_tried(case: Case, libraries: Libraries, nccl: str) -> list[str]:
+def names_tried(case: Inspection, libraries: Libraries, nccl: str) -> list[str]:
     """The file names that this NCCL opens for a network plugin, in its order."""
     default = next((n for n in libraries.nccl[nccl].file_names if n.startswith("libnccl-net")), "libnccl-net.so")
     words = [w for w in started(case).get("NCCL_NET_PLUGIN", "").split(",") if w]
@@ -25,13 +25,13 @@ def names_tried(case: Case, libraries: Libraries, nccl: str) -> list[str]:
     return expanded or [default]
 
 
-def plugin_of(case: Case, libraries: Libraries, nccl: str) -> str | None:
+def plugin_of(case: Inspection, libraries: Libraries, nccl: str) -> str | None:
     """The file that NCCL opens as its network plugin; where it can open none, the first that it finds."""
     answers = [a for name in names_tried(case, libraries, nccl) if (a := libraries.resolved.get(name)) and a.file]
     return next((answer.file for answer in answers if not answer.error), answers[0].file if answers else None)
 
 
-def plugin_names(case: Case, libraries: Libraries) -> list[str]:
+def plugin_names(case: Inspection, libraries: Libraries) -> list[str]:
     """The names of names_tried; none without an NCCL, or if NCCL_NET_PLUGIN says to take no plugin."""
     nccl = nccl_in_use(case)
     names = names_tried(case, libraries, nccl[0]) if nccl and nccl[0] in libraries.nccl else []
@@ -46,12 +46,12 @@ def folder_of(path: str) -> str:
 
 def providers_of(files: Files, fabric: str) -> list[str]:
     """The verbs providers of a fabric, of any ABI and wherever they lie."""
-    return [p for p in files.libraries if (m := PROVIDER.fullmatch(name_of(p))) and m.group(1) == fabric]
+    return [p for p in files.libraries if (m := PROVIDER.fullmatch(base_name(p))) and m.group(1) == fabric]
 
 
 def loads_nccl(files: Files, libraries: Libraries) -> bool:
     """Whether a program of the image can use NCCL: it is there, or in torch, or in a program of nccl-tests."""
-    torch = any(name_of(path).startswith("libtorch_cuda.so") for path in files.libraries)
+    torch = any(base_name(path).startswith("libtorch_cuda.so") for path in files.libraries)
     return bool(libraries.nccl) or torch or any(libraries.gpu_code.values())
 
 
@@ -72,11 +72,11 @@ def opened_in(libraries: Libraries) -> set[str]:
 def opened_providers(files: Files, libraries: Libraries) -> dict[str, str]:
     """The verbs providers that libibverbs opens, by path: the driver that each is for."""
     folders = opened_in(libraries)
-    found = {path: m.group(1) for path in files.libraries if (m := PROVIDER.fullmatch(name_of(path)))}
+    found = {path: m.group(1) for path in files.libraries if (m := PROVIDER.fullmatch(base_name(path)))}
     return {path: driver for path, driver in found.items() if not folders or folder_of(path) in folders}
 
 
-def roots(case: Case, files: Files, libraries: Libraries) -> list[str]:
+def roots(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
     """The files that a job opens by themselves: NCCL, its plugin, the fabric's libraries and its verbs provider."""
     fabric, nccl = case.expected.fabric, nccl_in_use(case)
     found = [nccl[0]] if nccl else []
@@ -92,7 +92,7 @@ def closure(libraries: Libraries, path: str) -> Closure:
     return libraries.closures.get(path, Closure())
 
 
-def culprits(case: Case, libraries: Libraries, name: str) -> dict[str, Broken]:
+def culprits(case: Inspection, libraries: Libraries, name: str) -> dict[str, Broken]:
     """The files called `name` that are no libraries, by path, where nothing that is one is taken in their place."""
     answer = libraries.resolved.get(name)
     if name == NCCL:
@@ -103,12 +103,12 @@ def culprits(case: Case, libraries: Libraries, name: str) -> dict[str, Broken]:
     return {} if taken and not broken(case, taken) else broken_named(case, name) | _of(case, taken)
 
 
-def _of(case: Case, path: str) -> dict[str, Broken]:
+def _of(case: Inspection, path: str) -> dict[str, Broken]:
     found = broken(case, path) if path else None
     return {path: found} if found else {}
 
 
-def skip_if_broken(case: Case, libraries: Libraries, *names: str) -> None:
+def skip_if_broken(case: Inspection, libraries: Libraries, *names: str) -> None:
     """Skip a validator of a library whose file is not a library: libraries.intact reports it."""
     if any(culprits(case, libraries, name) for name in names):
         pytest.skip("a file by that name is no library: see libraries.intact")

@@ -13,7 +13,7 @@ from rdma_images.facts.environment import Effect, Environment, Variable
 from rdma_images.facts.faults import Faults as Table
 from rdma_images.facts.packages import Packages
 from rdma_images.facts.variables import Variables
-from rdma_images.inspection.inspection import Case, nccl_in_use
+from rdma_images.inspection.inspection import Inspection, nccl_in_use
 from rdma_images.inspection.measurements import Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 
@@ -52,7 +52,7 @@ class Told(NamedTuple):
         return f"{self.where}{': ' if self.where else ''}{self.name}={self.value}: {self.why}"
 
 
-def told(case: Case, effect: Effect, where: Mapping[str, Mapping[str, str]]) -> list[Told]:
+def told(case: Inspection, effect: Effect, where: Mapping[str, Mapping[str, str]]) -> list[Told]:
     """What the table says with this effect of the variables set in each place of `where`."""
     if case.expected.fabric is None and not (case.measured.tree and case.measured.tree.libraries.nccl):
         pytest.skip("the image has no NCCL, and is for neither fabric")
@@ -66,7 +66,7 @@ def told(case: Case, effect: Effect, where: Mapping[str, Mapping[str, str]]) -> 
     ]
 
 
-def avoiding(case: Case) -> set[str]:
+def avoiding(case: Inspection) -> set[str]:
     """The variables, as NAME=value, with which an installed package does not have a fault that is known of it."""
     versions = dict(case.measured.packages.installed if case.measured.packages else ())
     known = facts_table.read("packages.yaml", Packages).faults
@@ -100,7 +100,7 @@ class Faults(NamedTuple):
         )
 
 
-def faults(case: Case, versions: Mapping[str, str], *of: str) -> Faults:
+def faults(case: Inspection, versions: Mapping[str, str], *of: str) -> Faults:
     """What is known not to work in these versions of the components `of`; first what a plan is refused for."""
     known, environment = facts_table.read("faults.yaml", Table), started(case)
     asked = (versions, case.subject.machine, environment, case.expected.fabric)
@@ -114,7 +114,7 @@ def faults(case: Case, versions: Mapping[str, str], *of: str) -> Faults:
     return Faults("; ".join(said), newest(dict.fromkeys(row.fix for row in rows)))
 
 
-def _lacks(case: Case, library: str) -> bool:
+def _lacks(case: Inspection, library: str) -> bool:
     """Whether the loader was asked for this library, and found none."""
     answer = case.measured.tree.libraries.resolved.get(library) if case.measured.tree else None
     return answer is not None and not answer.file and not answer.error.startswith(NOT_ASKED)
@@ -128,7 +128,7 @@ def newest(fixes: Iterable[str]) -> str:
     return "; ".join(fix for fix in told if fix not in asked or fix in kept.values())
 
 
-def environments(case: Case) -> dict[str, dict[str, str]]:
+def environments(case: Inspection) -> dict[str, dict[str, str]]:
     """The image's environment, at the place "", and what its entry point sets, without what its script shows."""
     entry, settings = case.measured.entry, case.measured.settings
     shown = {(one.name, one.value) for one in (settings.assigned if settings else []) if one.reader == "shell"}
@@ -137,7 +137,7 @@ def environments(case: Case) -> dict[str, dict[str, str]]:
     return {"": case.subject.environment, ENTRY: own}
 
 
-def started(case: Case) -> dict[str, str]:
+def started(case: Inspection) -> dict[str, str]:
     """The environment of a process that the entry point starts, as far as it is known."""
     entry, own = case.measured.entry, case.subject.environment
     if not entry:
@@ -145,7 +145,7 @@ def started(case: Case) -> dict[str, str]:
     return {**{name: value for name, value in own.items() if name not in entry.removed}, **entry.given}
 
 
-def in_files(case: Case, launchers: bool = False) -> dict[str, dict[str, str]]:
+def in_files(case: Inspection, launchers: bool = False) -> dict[str, dict[str, str]]:
     """The variables that files of the image set, by file and line; without those that the environment sets first.
 
     What only a script would hand to a job that it starts is apart: `launchers` asks for that.
@@ -159,13 +159,13 @@ def in_files(case: Case, launchers: bool = False) -> dict[str, dict[str, str]]:
     return by_line
 
 
-def versions_of(case: Case) -> dict[str, str]:
+def versions_of(case: Inspection) -> dict[str, str]:
     """The versions that decide whether a row holds: as planned, else as measured, else as the labels say."""
     found = {name: value for name, value in _versions(case) if value[:1].isdigit()}
     return {**found, **{n: v for n, v in case.expected.components.items() if v[:1].isdigit()}}
 
 
-def _versions(case: Case) -> Iterator[tuple[str, str]]:
+def _versions(case: Inspection) -> Iterator[tuple[str, str]]:
     for name, value in case.subject.labels.items():
         if ".component." in name:
             yield name.rpartition("component.")[2], value

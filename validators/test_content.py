@@ -9,7 +9,7 @@ from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.yaml_file import Strict
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.cuda import Cuda
-from rdma_images.inspection.inspection import Case, cuda_in_use, name_of
+from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement, unmeasured
 from validators.in_use import loads_nccl
@@ -40,7 +40,7 @@ class Budgets(Strict):
     bytes_to_pull: dict[str, int]
 
 
-def left_in(case: Case, kind: str) -> list[str]:
+def left_in(case: Inspection, kind: str) -> list[str]:
     """The leftovers of a kind in any layer; where there are no layers to read, in the file system that they make."""
     layers, tree = case.measured.layers, case.measured.tree
     if layers is None and (tree is None or "layers" in case.measured.lost):
@@ -64,7 +64,7 @@ def megabytes(size: int) -> str:
 
 
 @pytest.mark.validator("layers.secrets", source=LAYERS)
-def test_secrets(case: Case, require: Requirement) -> None:
+def test_secrets(case: Inspection, require: Requirement) -> None:
     """No secret lies in any layer."""
     found = left_in(case, "secret")
     require(
@@ -76,7 +76,7 @@ def test_secrets(case: Case, require: Requirement) -> None:
 
 
 @pytest.mark.validator("layers.caches", source=LAYERS, severity="warning")
-def test_caches(case: Case, require: Requirement) -> None:
+def test_caches(case: Inspection, require: Requirement) -> None:
     """No package manager's cache lies in any layer."""
     found = left_in(case, "cache")
     require(
@@ -88,7 +88,7 @@ def test_caches(case: Case, require: Requirement) -> None:
 
 
 @pytest.mark.validator("layers.temporary", source=LAYERS, severity="warning")
-def test_temporary(case: Case, require: Requirement) -> None:
+def test_temporary(case: Inspection, require: Requirement) -> None:
     """No temporary file lies in any layer."""
     found = left_in(case, "temporary")
     require(not found, expected="none", found=some(found) or "none", fix="remove them in the RUN that makes them")
@@ -105,7 +105,7 @@ def test_writable(files: Files, require: Requirement) -> None:
     )
 
 
-def of_a_toolkit(case: Case, paths_of: list[str]) -> list[str]:
+def of_a_toolkit(case: Inspection, paths_of: list[str]) -> list[str]:
     """The copies that a CUDA toolkit has for its own programs, where wheels bring the library and torch maps theirs."""
     tree, torch = case.measured.tree, case.measured.torch
     mapped = set(torch.mapped if torch else ())
@@ -116,11 +116,11 @@ def of_a_toolkit(case: Case, paths_of: list[str]) -> list[str]:
 
 
 @pytest.mark.validator("cuda.single", source="two copies of one CUDA library in a process each keep their own state")
-def test_cuda_single(case: Case, files: Files, require: Requirement) -> None:
+def test_cuda_single(case: Inspection, files: Files, require: Requirement) -> None:
     """Each CUDA library is in the image once, but for those of a toolkit, which nothing of the wheels' maps."""
     copies: dict[str, list[str]] = {}
     for path, file in files.libraries.items():
-        if "/stubs/" not in path and not file.target and (match := CUDA.fullmatch(name_of(path))):
+        if "/stubs/" not in path and not file.target and (match := CUDA.fullmatch(base_name(path))):
             copies.setdefault(match.group(1), []).append(path)
     if not copies:
         pytest.skip("the image has no CUDA libraries")
@@ -153,7 +153,7 @@ def test_cuda_stub(files: Files, libraries: Libraries, require: Requirement) -> 
 
 
 @pytest.mark.validator("cuda.compat", source=COMPAT)
-def test_compat(case: Case, libraries: Libraries, require: Requirement) -> None:
+def test_compat(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """A driver library of the image that the loader finds is as new as the CUDA in use asks for."""
     answer = libraries.resolved["libcuda.so.1"]
     match = DRIVER.search(answer.file) or pytest.skip("the image has no libcuda of a driver")
@@ -169,7 +169,7 @@ def test_compat(case: Case, libraries: Libraries, require: Requirement) -> None:
     )
 
 
-def of_a_driver(case: Case, files: Files, libraries: Libraries) -> dict[str, str]:
+def of_a_driver(case: Inspection, files: Files, libraries: Libraries) -> dict[str, str]:
     """What the image holds of a driver, by path: its version, or "" for an empty file.
 
     A compat package counts where the loader finds it. What a runtime mounts where there are devices does not count.
@@ -178,7 +178,7 @@ def of_a_driver(case: Case, files: Files, libraries: Libraries) -> dict[str, str
         return {}
     found = {}
     for path, about in files.libraries.items():
-        match = OF_A_DRIVER.fullmatch(name_of(path))
+        match = OF_A_DRIVER.fullmatch(base_name(path))
         kept = "/stubs/" not in path and (path == libraries.resolved["libcuda.so.1"].file or "compat" not in path)
         if match and kept and not about.target and (about.condition == "empty" or about.size >= STUB_SIZE):
             found[path] = "" if about.condition == "empty" else match.group(1)
@@ -186,7 +186,7 @@ def of_a_driver(case: Case, files: Files, libraries: Libraries) -> dict[str, str
 
 
 @pytest.mark.validator("cuda.driver", source=NEWER, severity="warning")
-def test_cuda_driver(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_cuda_driver(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The image brings no library of a driver: the runtime mounts the host's."""
     found = of_a_driver(case, files, libraries)
     row = facts_table.read("cuda.yaml", Cuda).majors.get(cuda_in_use(case, libraries).partition(".")[0])
@@ -208,7 +208,7 @@ def test_cuda_driver(case: Case, files: Files, libraries: Libraries, require: Re
 
 
 @pytest.mark.validator("user.account", source=ACCOUNT, severity="warning")
-def test_account(case: Case, files: Files, require: Requirement) -> None:
+def test_account(case: Inspection, files: Files, require: Requirement) -> None:
     """The image's user has a name, a home and a /tmp to write to."""
     user = files.user
     if not user or not user.number:
@@ -230,7 +230,7 @@ def test_account(case: Case, files: Files, require: Requirement) -> None:
 
 
 @pytest.mark.validator("user.memlock", source=LOCKED, severity="warning", fabric="any")
-def test_memlock(case: Case, files: Files, require: Requirement) -> None:
+def test_memlock(case: Inspection, files: Files, require: Requirement) -> None:
     """The image's user may lock the memory that a fabric registers, where a pod is given IPC_LOCK."""
     name = case.subject.user
     require(
@@ -242,7 +242,7 @@ def test_memlock(case: Case, files: Files, require: Requirement) -> None:
 
 
 @pytest.mark.validator("size.budget", source="validators/budgets.yaml", severity="warning")
-def test_budget(case: Case, require: Requirement) -> None:
+def test_budget(case: Inspection, require: Requirement) -> None:
     """The image takes no more to pull than its target's budget."""
     budgets = yaml_file.load(paths.VALIDATORS / "budgets.yaml", Budgets).bytes_to_pull
     target = case.expected.target or case.subject.label("target") or ""

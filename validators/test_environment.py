@@ -10,7 +10,7 @@ from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.running import Running
-from rdma_images.inspection.inspection import Case, cuda_in_use, file_of, missing_in, name_of, same_nccl
+from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use, missing_in, resolve_links, same_nccl
 from rdma_images.inspection.measurements import Files, Libraries, Packages, Python, Settings
 from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.probes import leftovers
@@ -73,7 +73,7 @@ def names(found: list[Told]) -> str:
     return ", ".join(dict.fromkeys(one.name for one in found))
 
 
-def said(case: Case, found: list[Told]) -> str:
+def said(case: Inspection, found: list[Told]) -> str:
     """The variables as a finding says them; without any, also that those of the entry point are not known."""
     why = case.measured.missing.get("entry", "")
     return "; ".join(map(str, found)) or f"none{f' ({why})' if why else ''}"
@@ -92,7 +92,7 @@ def left_out(found: list[Told]) -> str:
 
 
 @pytest.mark.validator("environment.harmful", source=FACTS)
-def test_harmful(case: Case, require: Requirement) -> None:
+def test_harmful(case: Inspection, require: Requirement) -> None:
     """No variable takes the fabric, its tuner, NVLink or the GPUs away."""
     found = told(case, "harmful", environments(case))
     require(
@@ -104,7 +104,7 @@ def test_harmful(case: Case, require: Requirement) -> None:
 
 
 @pytest.mark.validator("environment.slow", source=FACTS, severity="warning")
-def test_slow(case: Case, require: Requirement) -> None:
+def test_slow(case: Inspection, require: Requirement) -> None:
     """No variable makes the fabric slower for every job, or is right on one node alone."""
     found = told(case, "slow", environments(case))
     require(
@@ -116,7 +116,7 @@ def test_slow(case: Case, require: Requirement) -> None:
 
 
 @pytest.mark.validator("environment.obsolete", source=FACTS, severity="warning")
-def test_obsolete(case: Case, require: Requirement) -> None:
+def test_obsolete(case: Inspection, require: Requirement) -> None:
     """No variable is left over from older versions."""
     needed = avoiding(case)
     found = [one for one in told(case, "obsolete", environments(case)) if f"{one.name}={one.value}" not in needed]
@@ -129,7 +129,7 @@ def test_obsolete(case: Case, require: Requirement) -> None:
 
 
 @pytest.mark.validator("environment.needed", source=FACTS, severity="warning", fabric="any")
-def test_needed(case: Case, require: Requirement) -> None:
+def test_needed(case: Inspection, require: Requirement) -> None:
     """What these versions need to be told is set somewhere: in the environment, by the entry point or in a file."""
     known, versions = table(), versions_of(case)
     places = [*environments(case).values(), *in_files(case).values(), *in_files(case, launchers=True).values()]
@@ -152,7 +152,7 @@ def test_needed(case: Case, require: Requirement) -> None:
 
 
 @pytest.mark.validator("environment.misspelt", source=NAMES, severity="warning")
-def test_misspelt(case: Case, require: Requirement) -> None:
+def test_misspelt(case: Inspection, require: Requirement) -> None:
     """No variable has a name that nothing reads, and that is nearly one that is read, or quotes in its value."""
     known = variables()
     values = {name: value for place in environments(case).values() for name, value in place.items()}
@@ -171,7 +171,7 @@ def test_misspelt(case: Case, require: Requirement) -> None:
 
 
 @pytest.mark.validator("environment.refusal", source=REFUSAL)
-def test_refusal(case: Case, require: Requirement) -> None:
+def test_refusal(case: Inspection, require: Requirement) -> None:
     """An image that says that it refuses to run without its fabric sets what makes NCCL refuse; another sets none."""
     fabric, said = case.expected.fabric, case.subject.label("fallback")
     fabric = fabric or pytest.skip("the image is for neither fabric")
@@ -195,7 +195,7 @@ def test_refusal(case: Case, require: Requirement) -> None:
 
 
 @pytest.mark.validator("environment.loader", source=SEARCH)
-def test_loader(case: Case, libraries: Libraries, settings: Settings, require: Requirement) -> None:
+def test_loader(case: Inspection, libraries: Libraries, settings: Settings, require: Requirement) -> None:
     """LD_LIBRARY_PATH and LD_PRELOAD put no other library in the place of the fabric's."""
     other = {
         name: (answer, without)
@@ -204,12 +204,12 @@ def test_loader(case: Case, libraries: Libraries, settings: Settings, require: R
         if not same_nccl(libraries, answer.file, without)
         if not (_ofi(libraries, answer.file) and _ofi(libraries, without))
     }
-    preloaded = [p for p in _preloaded(case) if FABRICS.match(name_of(p)) and not _found_anyway(case, p, set(other))]
+    preloaded = [p for p in _preloaded(case) if FABRICS.match(base_name(p)) and not _found_anyway(case, p, set(other))]
     by_file = {
         one.value: one.file
         for one in settings.assigned
         if one.reader == "loader"
-        and FABRICS.match(name_of(one.value))
+        and FABRICS.match(base_name(one.value))
         and not _found_anyway(case, one.value, set(other))
     }
     tree, found_by = case.measured.tree, settings.without_path.items()
@@ -242,7 +242,7 @@ def _ofi(libraries: Libraries, path: str) -> bool:
 
 
 @pytest.mark.validator("environment.files", source=FILES)
-def test_files(case: Case, settings: Settings, require: Requirement) -> None:
+def test_files(case: Inspection, settings: Settings, require: Requirement) -> None:
     """The files that variables name are in the image, and what the preloaded ones need."""
     missing = [path for path in settings.absent if not path.startswith(MOUNTED)]
     unwritten = [path for path in missing if not path.startswith(SCRATCH)]
@@ -267,7 +267,7 @@ def test_files(case: Case, settings: Settings, require: Requirement) -> None:
     )
 
 
-def _preloaded_in_vain(case: Case, settings: Settings) -> list[str]:
+def _preloaded_in_vain(case: Inspection, settings: Settings) -> list[str]:
     """What preloaded libraries need and nothing answers to: no program starts then."""
     said = {word: f"LD_PRELOAD={word}" for word in _preloaded(case)}
     said |= {one.value: f"{one.file} names {one.value}" for one in settings.assigned if one.reader == "loader"}
@@ -284,7 +284,7 @@ def _lacking(libraries: Libraries, name: str) -> list[str]:
 
 
 @pytest.mark.validator("environment.path", source=SEARCH, severity="warning")
-def test_path(case: Case, files: Files, settings: Settings, require: Requirement) -> None:
+def test_path(case: Inspection, files: Files, settings: Settings, require: Requirement) -> None:
     """LD_LIBRARY_PATH names folders that are there, PATH has torch's Python first, OPAL_PREFIX fits, mpirun has ssh."""
     said = ":".join(place.get("LD_LIBRARY_PATH", "") for place in environments(case).values()).split(":")
     folders = dict.fromkeys(folder for folder in said if folder in settings.absent)
@@ -295,7 +295,7 @@ def test_path(case: Case, files: Files, settings: Settings, require: Requirement
     started_by = next(filter(OPEN_MPI.search, case.subject.environment.get("PATH", "").split(":")), "")
     if prefix and started_by and started_by.rstrip("/") != f"{prefix}/bin":
         faults[f"OPAL_PREFIX={prefix}, and PATH has {started_by} first"] = SAY_PREFIX
-    programs = {name_of(path): path for path in files.libraries if not path.startswith(BROUGHT)}
+    programs = {base_name(path): path for path in files.libraries if not path.startswith(BROUGHT)}
     if (
         "mpirun" in programs
         and not {"ssh", "rsh"} & programs.keys()
@@ -334,7 +334,7 @@ def _has_torch(python: Python, wheels: Mapping[str, Mapping[str, str]]) -> bool:
 
 
 @pytest.mark.validator("environment.gpus", source=RUNTIME, severity="warning")
-def test_gpus(case: Case, libraries: Libraries, require: Requirement) -> None:
+def test_gpus(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """An image with NCCL asks Enroot and NVIDIA's runtime for GPUs, and for no newer driver than it needs."""
     if not libraries.nccl:
         pytest.skip("the image has no NCCL")
@@ -355,11 +355,11 @@ def test_gpus(case: Case, libraries: Libraries, require: Requirement) -> None:
     )
 
 
-def _preloaded(case: Case) -> list[str]:
+def _preloaded(case: Inspection) -> list[str]:
     return re.split(r"[:\s]+", started(case).get("LD_PRELOAD", ""))
 
 
-def _found_anyway(case: Case, path: str, other: Collection[str]) -> bool:
+def _found_anyway(case: Inspection, path: str, other: Collection[str]) -> bool:
     """Whether LD_LIBRARY_PATH leads to this file, too, under a name that is not one of `other`.
 
     What the loader answered does not show it: where it is real, it answers with what was preloaded.
@@ -368,14 +368,14 @@ def _found_anyway(case: Case, path: str, other: Collection[str]) -> bool:
     folders = started(case).get("LD_LIBRARY_PATH", "").split(":")
     if not tree:
         return False
-    file, known = file_of(tree.files, path), tree.files.libraries
+    file, known = resolve_links(tree.files, path), tree.files.libraries
     names = [name for name, answer in tree.libraries.resolved.items() if answer.file == file and name not in other]
     first = [next((p for f in folders if (p := f"{f.rstrip('/')}/{name}") in known), "") for name in names]
-    return any(file_of(tree.files, one) == file for one in first if one)
+    return any(resolve_links(tree.files, one) == file for one in first if one)
 
 
 @pytest.mark.validator("environment.secret", source="a configuration and its history are readable by all who pull them")
-def test_secret(case: Case, require: Requirement) -> None:
+def test_secret(case: Inspection, require: Requirement) -> None:
     """No secret is in the environment, the labels or the history."""
     said = {**case.subject.environment, **case.subject.labels}
     named = [name for name, value in said.items() if leftovers.holds_secret(name, value)]

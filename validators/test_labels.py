@@ -6,7 +6,7 @@ import pytest
 
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import LABEL_PREFIX
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Libraries, Packages, System
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
@@ -26,7 +26,7 @@ CUDNN = re.compile(r"nvidia-cudnn-cu\d+")
 OFI = re.compile(r"libnccl-ofi(?:-ngc-v\d+)?")
 
 
-def said(case: Case, component: str, brought_by: str = "") -> str:
+def said(case: Inspection, component: str, brought_by: str = "") -> str:
     """The version that the labels give a component; skips where they give none, or a stand-in brought another."""
     if brought_by and (stand_in := case.stands_in(brought_by)):
         pytest.skip(f"a stand-in took the place of {stand_in}: its versions are not the real ones")
@@ -44,7 +44,7 @@ def same(require: Requirement, label: str, found: str, what: str, goes_on: str =
 
 
 @pytest.mark.validator("label.complete", source=OCI)
-def test_complete(case: Case, require: Requirement) -> None:
+def test_complete(case: Inspection, require: Requirement) -> None:
     """Every label that our images carry is there and says something."""
     if not case.subject.label("target"):
         pytest.skip("not an image of this project: it has none of our labels")
@@ -58,13 +58,13 @@ def test_complete(case: Case, require: Requirement) -> None:
 
 
 @pytest.mark.validator("label.python", source=DECLARED)
-def test_python(case: Case, system: System, require: Requirement) -> None:
+def test_python(case: Inspection, system: System, require: Requirement) -> None:
     """The label names the Python that is there."""
     same(require, said(case, "python"), system.python, "python")
 
 
 @pytest.mark.validator("label.pytorch", source=DECLARED)
-def test_pytorch(case: Case, require: Requirement) -> None:
+def test_pytorch(case: Inspection, require: Requirement) -> None:
     """The label names the torch that is there."""
     label = said(case, "pytorch")
     torch, why = case.measured.torch, case.measured.missing.get("torch", "")
@@ -74,7 +74,7 @@ def test_pytorch(case: Case, require: Requirement) -> None:
 
 
 @pytest.mark.validator("label.cuda", source=DECLARED)
-def test_cuda(case: Case, require: Requirement) -> None:
+def test_cuda(case: Inspection, require: Requirement) -> None:
     """The label names the CUDA that torch was built for."""
     torch = case.measured.torch
     label = said(case, "cuda")
@@ -82,7 +82,7 @@ def test_cuda(case: Case, require: Requirement) -> None:
 
 
 @pytest.mark.validator("label.base", source=DECLARED)
-def test_base(case: Case, system: System, require: Requirement) -> None:
+def test_base(case: Inspection, system: System, require: Requirement) -> None:
     """The label names the distribution that the image is made from."""
     label = said(case, "base", brought_by="base")
     found = f"{system.os.get('ID', '')}{system.os.get('VERSION_ID', '')}"
@@ -90,7 +90,7 @@ def test_base(case: Case, system: System, require: Requirement) -> None:
 
 
 @pytest.mark.validator("label.libfabric", source=DECLARED)
-def test_libfabric(case: Case, require: Requirement) -> None:
+def test_libfabric(case: Inspection, require: Requirement) -> None:
     """The label names the libfabric that is there."""
     label = said(case, "libfabric", brought_by="efa-installer")
     runs: dict[str, ToolRun] = case.measured.tools or {}
@@ -100,7 +100,7 @@ def test_libfabric(case: Case, require: Requirement) -> None:
 
 
 @pytest.mark.validator("label.rdma-core", source=DECLARED)
-def test_rdma_core(case: Case, packages: Packages, require: Requirement) -> None:
+def test_rdma_core(case: Inspection, packages: Packages, require: Requirement) -> None:
     """The label names the rdma-core that is there."""
     label = said(case, "rdma-core", brought_by="efa-installer")
     found = packaged(packages, re.compile("libibverbs1?")) or pytest.skip("no package manager knows of libibverbs")
@@ -109,13 +109,13 @@ def test_rdma_core(case: Case, packages: Packages, require: Requirement) -> None
 
 
 @pytest.mark.validator("label.efa-installer", source="the installer lists itself in /opt/amazon/efa_installed_packages")
-def test_efa_installer(case: Case, packages: Packages, require: Requirement) -> None:
+def test_efa_installer(case: Inspection, packages: Packages, require: Requirement) -> None:
     """The label names the EFA installer that ran."""
     same(require, said(case, "efa-installer"), packages.efa_installer, "efa-installer")
 
 
 @pytest.mark.validator("label.aws-ofi-nccl", source="the plugin's own first line of log, else the installer's package")
-def test_aws_ofi_nccl(case: Case, libraries: Libraries, packages: Packages, require: Requirement) -> None:
+def test_aws_ofi_nccl(case: Inspection, libraries: Libraries, packages: Packages, require: Requirement) -> None:
     """The label names the aws-ofi-nccl that NCCL finds."""
     label = said(case, "aws-ofi-nccl")
     path = libraries.resolved["libnccl-net.so"].file
@@ -125,7 +125,7 @@ def test_aws_ofi_nccl(case: Case, libraries: Libraries, packages: Packages, requ
 
 
 @pytest.mark.validator("label.architectures", source=RUNS)
-def test_architectures(case: Case, system: System, libraries: Libraries, require: Requirement) -> None:
+def test_architectures(case: Inspection, system: System, libraries: Libraries, require: Requirement) -> None:
     """Every program of nccl-tests holds code for the GPUs that the label names."""
     name = "nccl-tests.architectures"
     label = case.subject.label(name) or pytest.skip(f"no label {LABEL_PREFIX}.{name}")
@@ -142,7 +142,7 @@ def test_architectures(case: Case, system: System, libraries: Libraries, require
 
 
 @pytest.mark.validator("label.cudnn", source=DECLARED)
-def test_cudnn(case: Case, packages: Packages, require: Requirement) -> None:
+def test_cudnn(case: Inspection, packages: Packages, require: Requirement) -> None:
     """The label names the cuDNN that is there."""
     label = said(case, "cudnn")
     found = next((version for name, version in packages.installed if CUDNN.fullmatch(name)), "")
@@ -152,7 +152,7 @@ def test_cudnn(case: Case, packages: Packages, require: Requirement) -> None:
 
 
 @pytest.mark.validator("label.rehearsal", source=DECLARED)
-def test_rehearsal(case: Case, packages: Packages, require: Requirement) -> None:
+def test_rehearsal(case: Inspection, packages: Packages, require: Requirement) -> None:
     """The label names the stand-ins that are in the image, and nothing else."""
     versions = {name: case.subject.label(f"component.{name}") for name in REPLACEABLE}
     possible = {f"{name}-{version}" for name, version in versions.items() if version}

@@ -7,7 +7,7 @@ import pytest
 from rdma_images.core import versions
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.efa_installer import Efa
-from rdma_images.inspection.inspection import Case, missing_in, name_of
+from rdma_images.inspection.inspection import Inspection, base_name, missing_in
 from rdma_images.inspection.measurements import Files, Libraries, Packages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
@@ -27,7 +27,7 @@ NO_DATA = 61  # what fi_info ends with where a provider has no device
 
 
 @pytest.fixture
-def fi_info(case: Case) -> dict[str, ToolRun]:
+def fi_info(case: Inspection) -> dict[str, ToolRun]:
     """What fi_info printed; skips where it could not run, which has a check of its own."""
     runs = case.measured.tools or pytest.skip(case.measured.missing.get("tools", "fi_info was not run"))
     if runs["fi_info --version"].rc != 0:
@@ -36,7 +36,7 @@ def fi_info(case: Case) -> dict[str, ToolRun]:
 
 
 @pytest.mark.validator("libfabric.found", source=LOADER, fabric="efa")
-def test_libfabric_found(case: Case, libraries: Libraries, require: Requirement) -> None:
+def test_libfabric_found(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """The loader finds libfabric."""
     skip_if_broken(case, libraries, FABRIC)
     answer = libraries.resolved[FABRIC]
@@ -49,7 +49,7 @@ def test_libfabric_found(case: Case, libraries: Libraries, require: Requirement)
 
 
 @pytest.mark.validator("libfabric.closure", source=f"{LOADER}; {BY_NAME}", fabric="efa")
-def test_libfabric_closure(case: Case, libraries: Libraries, require: Requirement) -> None:
+def test_libfabric_closure(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """Every library that libfabric needs, or opens by its name for the GPUs that NCCL uses, is found."""
     found = libraries.resolved[FABRIC].file or pytest.skip("the loader finds no libfabric: see libfabric.found")
     missing = missing_in(libraries, found)
@@ -80,7 +80,7 @@ def test_libfabric_closure(case: Case, libraries: Libraries, require: Requiremen
     severity="warning",
     fabric="efa",
 )
-def test_libfabric_single(case: Case, libraries: Libraries, require: Requirement) -> None:
+def test_libfabric_single(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """One libfabric is in the image."""
     found = case.libraries_named("libfabric.so") or pytest.skip("there is no libfabric: see libfabric.found")
     # The one in use has checks of its own, and so has the one that fi_info takes.
@@ -100,7 +100,7 @@ def test_libfabric_single(case: Case, libraries: Libraries, require: Requirement
 
 
 @pytest.mark.validator("libfabric.version", source=BROUGHT, severity="warning", fabric="efa")
-def test_libfabric_version(case: Case, libraries: Libraries, packages: Packages, require: Requirement) -> None:
+def test_libfabric_version(case: Inspection, libraries: Libraries, packages: Packages, require: Requirement) -> None:
     """The libfabric under /opt/amazon/efa is the EFA installer's, and no libefa or libibverbs is older than its own."""
     if case.stands_in("efa-installer"):
         pytest.skip("a stand-in took the place of the EFA installer")
@@ -137,9 +137,9 @@ def _is_own(version: str, brought: str | None) -> bool:
 
 
 @pytest.mark.validator("libfabric.providers", source=OPENS, severity="warning", fabric="efa")
-def test_providers(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_providers(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Every provider that libfabric opens as a file of its own can be loaded."""
-    mine = [p for p in files.libraries if PROVIDER.fullmatch(name_of(p)) and not files.libraries[p].target]
+    mine = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p)) and not files.libraries[p].target]
     opened = [path for path in mine if opens(case, libraries, path)] or pytest.skip("libfabric's providers are in it")
     lacking = {p: missing for p in opened if (missing := missing_in(libraries, p))}
     faults = [f"{path} lacks {', '.join(missing)}" for path, missing in lacking.items()]
@@ -152,7 +152,7 @@ def test_providers(case: Case, files: Files, libraries: Libraries, require: Requ
     )
 
 
-def opens(case: Case, libraries: Libraries, path: str) -> bool:
+def opens(case: Inspection, libraries: Libraries, path: str) -> bool:
     """Whether libfabric opens the provider at `path`: from FI_PROVIDER_PATH, else from the folder beside itself."""
     said = case.subject.environment.get("FI_PROVIDER_PATH", "").removeprefix("@")
     folder = path.rpartition("/")[0]
@@ -163,7 +163,7 @@ def opens(case: Case, libraries: Libraries, path: str) -> bool:
 
 
 @pytest.mark.validator("libfabric.fi-info", source=FI_INFO, fabric="efa")
-def test_fi_info(case: Case, libraries: Libraries, require: Requirement) -> None:
+def test_fi_info(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """fi_info is there and runs."""
     run = started(case, libraries, "fi_info --version", "libfabric.found or libfabric.closure")
     require(

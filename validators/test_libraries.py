@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rdma_images.inspection.inspection import Case, name_of
+from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import Broken, broken
@@ -32,7 +32,7 @@ FIXES = (
 )
 
 
-def wanted(case: Case, files: Files, libraries: Libraries) -> list[str]:
+def wanted(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
     """The names by which the image's job asks for libraries, and those that these ask for and nothing answers to."""
     fabric = case.expected.fabric
     names = [NCCL, *([VERBS] if fabric else [])]
@@ -42,7 +42,7 @@ def wanted(case: Case, files: Files, libraries: Libraries) -> list[str]:
 
 
 @pytest.mark.validator("libraries.intact", source=MAPPED)
-def test_intact(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_intact(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What a job asks for by name is a library of this machine, and no pointer, page, dangling link or pipe."""
     found: dict[str, Broken] = {}
     for name in wanted(case, files, libraries):
@@ -60,7 +60,7 @@ def test_intact(case: Case, files: Files, libraries: Libraries, require: Require
 
 
 @pytest.mark.validator("libraries.readable", source=USER)
-def test_readable(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_readable(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The image's user may read every library that its job opens."""
     used = roots(case, files, libraries)
     used += [path for root in used for path in closure(libraries, root).libraries.values()]
@@ -80,7 +80,7 @@ def test_readable(case: Case, files: Files, libraries: Libraries, require: Requi
 
 
 @pytest.mark.validator("libraries.load", source=NOW)
-def test_load(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_load(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The loader takes every library of the job, with each symbol and version that it asks for."""
     if any(culprits(case, libraries, name) for name in wanted(case, files, libraries)):
         pytest.skip("a file is no library: see libraries.intact")
@@ -110,7 +110,7 @@ def _once(faults: list[str]) -> list[str]:
 @pytest.mark.validator("libraries.bundled", source=BUNDLED, severity="warning", fabric="any")
 def test_bundled(files: Files, require: Requirement) -> None:
     """No wheel brings a libfabric or libibverbs of its own, under the name that auditwheel gives it."""
-    found = [p for p, about in files.libraries.items() if GRAFTED.fullmatch(name_of(p)) and not about.target]
+    found = [p for p, about in files.libraries.items() if GRAFTED.fullmatch(base_name(p)) and not about.target]
     require(
         not found,
         expected="none: a process then has two, each with its own devices and providers",
@@ -138,9 +138,9 @@ def test_providers(files: Files, libraries: Libraries, fabric: str, require: Req
 
 
 @pytest.mark.validator("verbs.others", source=DRIVERS, severity="warning")
-def test_others(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_others(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Every other driver that is announced in /etc/libibverbs.d can be loaded, so that no process warns."""
-    announced = {name_of(p).removesuffix(".driver"): p for p in files.libraries if p.endswith(".driver")}
+    announced = {base_name(p).removesuffix(".driver"): p for p in files.libraries if p.endswith(".driver")}
     announced.pop(case.expected.fabric or "", None)
     if not announced or not libraries.verbs_looks_for:
         pytest.skip("no other driver is announced")

@@ -2,20 +2,20 @@
 
 import pytest
 
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate.pytest_plugin import Requirement
 
 STEERS_PYTHON = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONPLATLIBDIR")
 
 
-def torch_tells(case: Case) -> bool:
+def torch_tells(case: Inspection) -> bool:
     """Whether torch.imports has something to say of a torch that could not be imported."""
     packages = case.measured.packages
     return packages is not None and any("torch" in folder for folder in packages.wheels.values())
 
 
 @pytest.mark.validator("measured.complete", source="what was not measured is no evidence", tier="any")
-def test_complete(case: Case, require: Requirement) -> None:
+def test_complete(case: Inspection, require: Requirement) -> None:
     """Every measurement came to its end."""
     measured = case.measured
     set_for_python = {n: v for n, v in case.subject.environment.items() if n in STEERS_PYTHON and v}

@@ -10,10 +10,10 @@ from rdma_images.core import versions
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.erdma import Erdma
 from rdma_images.inspection.inspection import (
-    Case,
+    Inspection,
+    base_name,
     mapped_nccl,
     missing_in,
-    name_of,
     nccl_in_use,
     nccl_wheels,
     preloaded_nccl,
@@ -40,15 +40,15 @@ def plain(version: str) -> str:
     return match.group(1) if match else version
 
 
-def uses_gpus(case: Case, files: Files, libraries: Libraries) -> bool:
+def uses_gpus(case: Inspection, files: Files, libraries: Libraries) -> bool:
     """Whether the image asks for GPUs, has a library of CUDA, a program of nccl-tests, or what asks for NCCL."""
     asked = case.subject.environment.get("NVIDIA_VISIBLE_DEVICES", "")
-    cuda = any(CUDA.fullmatch(name_of(path)) for path in files.libraries)
+    cuda = any(CUDA.fullmatch(base_name(path)) for path in files.libraries)
     return bool(asked) or cuda or any(NCCL in about.missing for about in libraries.closures.values())
 
 
 @pytest.mark.validator("nccl.found", source="a training image without NCCL cannot use a fabric", fabric="any")
-def test_found(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_found(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """A libnccl.so.2, by that name, is in the image, or NCCL in torch's own library, where anything in it uses GPUs."""
     skip_if_broken(case, libraries, NCCL)
     if not libraries.nccl and not uses_gpus(case, files, libraries):
@@ -60,24 +60,24 @@ def test_found(case: Case, files: Files, libraries: Libraries, require: Requirem
         found=f"{nameless}, and no link {NCCL} to it, which is what programs ask for"
         if nameless
         else ", ".join(libraries.nccl) or f"no {NCCL} in the whole file system",
-        fix=f"ln -s {name_of(nameless)} {PurePosixPath(nameless).parent}/{NCCL}, or run ldconfig after the copy: "
+        fix=f"ln -s {base_name(nameless)} {PurePosixPath(nameless).parent}/{NCCL}, or run ldconfig after the copy: "
         "NCCL's links have to be copied, too"
         if nameless
         else "install torch with its NCCL wheel, or the wheel nvidia-nccl-cu13 (cu12 for CUDA 12)",
     )
 
 
-def _without_its_name(case: Case, files: Files, libraries: Libraries) -> str:
+def _without_its_name(case: Inspection, files: Files, libraries: Libraries) -> str:
     """A libnccl, where none has a name by which a program or a variable asks for it; "" where one has."""
     words = [word for value in case.subject.environment.values() for word in re.split(r"[:\s]+", value)]
     whole = [path for path, about in libraries.nccl.items() if not about.error]
-    asked = {NCCL, "libnccl.so", *map(name_of, words)}
-    known = any(name_of(path) in asked for path in files.libraries) or any(TORCHS in path for path in whole)
+    asked = {NCCL, "libnccl.so", *map(base_name, words)}
+    known = any(base_name(path) in asked for path in files.libraries) or any(TORCHS in path for path in whole)
     return "" if known or not whole else whole[0]
 
 
 @pytest.mark.validator("nccl.loaded", source=LOADER)
-def test_loaded(case: Case, libraries: Libraries, require: Requirement) -> None:
+def test_loaded(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """A process that imports torch maps the NCCL that was installed with it, or that the image's LD_PRELOAD names."""
     wheel, mapped = wheel_nccl(libraries), mapped_nccl(case)
     if not case.measured.torch:
@@ -95,7 +95,7 @@ def test_loaded(case: Case, libraries: Libraries, require: Requirement) -> None:
 
 @pytest.mark.validator("nccl.version", source="ncclGetVersion() of the mapped file, and the wheel's metadata")
 @pytest.mark.usefixtures("packages")
-def test_version(case: Case, libraries: Libraries, require: Requirement) -> None:
+def test_version(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """The installed libnccl is the version that its wheel says."""
     wheel, wheels, mapped = wheel_nccl(libraries), nccl_wheels(case), mapped_nccl(case)
     if not wheel or not wheels:
@@ -110,7 +110,7 @@ def test_version(case: Case, libraries: Libraries, require: Requirement) -> None
 
 
 @pytest.mark.validator("nccl.compiled", source=COMPILED)
-def test_compiled(case: Case, torch: Torch, nccl: tuple[str, str], require: Requirement) -> None:
+def test_compiled(case: Inspection, torch: Torch, nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use is no older than the one torch was compiled against."""
     if not torch.compiled_nccl:
         pytest.skip("this torch was built without NCCL")
@@ -127,13 +127,13 @@ def test_compiled(case: Case, torch: Torch, nccl: tuple[str, str], require: Requ
 
 def _runtime_of_torch(libraries: Libraries) -> str:
     """The major version of the CUDA runtime that torch needs; "" where there is no torch, or one without CUDA."""
-    mine = [one for path, one in libraries.closures.items() if name_of(path).startswith("libtorch_cuda")]
+    mine = [one for path, one in libraries.closures.items() if base_name(path).startswith("libtorch_cuda")]
     names = [name for one in mine for name in (*one.libraries, *one.missing)]
     return next((match.group(1) for name in names if (match := RUNTIME.match(name))), "")
 
 
 @pytest.mark.validator("nccl.cuda", source="the banner in libnccl: the version, and the CUDA that it was built with")
-def test_cuda(case: Case, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+def test_cuda(case: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use is built for the image's CUDA: torch's, or the one that the label names.
 
     Of a torch that was not imported, the runtime that it needs says which CUDA it is for.
@@ -158,13 +158,13 @@ def test_cuda(case: Case, libraries: Libraries, nccl: tuple[str, str], require: 
 @pytest.mark.validator(
     "nccl.broken", source="facts/faults.yaml, each with its source", severity="warning", fabric="any"
 )
-def test_broken(case: Case, nccl: tuple[str, str], require: Requirement) -> None:
+def test_broken(case: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use is no version that is known to fail or to be slow over the fabric."""
     faults(case, {**versions_of(case), "nccl": nccl[1]}, "nccl").require_none(require, "an NCCL", nccl[1])
 
 
 @pytest.mark.validator("nccl.matrix", source=DECLARED)
-def test_matrix(case: Case, nccl: tuple[str, str], require: Requirement) -> None:
+def test_matrix(case: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use is the one that the matrix chose."""
     chosen = case.expected.components.get("nccl") or pytest.skip("the image was not built from a matrix known here")
     require(
@@ -177,7 +177,7 @@ def test_matrix(case: Case, nccl: tuple[str, str], require: Requirement) -> None
 
 @pytest.mark.validator("nccl.wheels", source=PIP)
 @pytest.mark.usefixtures("packages")
-def test_wheels(case: Case, require: Requirement) -> None:
+def test_wheels(case: Inspection, require: Requirement) -> None:
     """No two NCCL wheels overwrite each other."""
     wheels = nccl_wheels(case)
     if not wheels:
@@ -215,7 +215,7 @@ def _builds(libraries: Libraries, *paths: str) -> str:
     source="two libraries of one name: which one is loaded depends on who asks first",
     severity="warning",
 )
-def test_single(case: Case, libraries: Libraries, require: Requirement) -> None:
+def test_single(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """No libnccl is in the image but what torch or the loader takes."""
     if not libraries.nccl:
         pytest.skip("the image has no NCCL")
@@ -234,7 +234,7 @@ def test_single(case: Case, libraries: Libraries, require: Requirement) -> None:
 
 
 @pytest.mark.validator("nccl.closure", source=LOADER)
-def test_closure(case: Case, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+def test_closure(case: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """Every library that NCCL needs is found."""
     missing = missing_in(libraries, nccl[0])
     skip_if_broken(case, libraries, *missing)
@@ -249,7 +249,7 @@ def test_closure(case: Case, libraries: Libraries, nccl: tuple[str, str], requir
 
 
 @pytest.mark.validator("nccl.packages", source="dpkg and rpm databases; /var/lib/dpkg/status", severity="warning")
-def test_packages(case: Case, packages: Packages, nccl: tuple[str, str], require: Requirement) -> None:
+def test_packages(case: Inspection, packages: Packages, nccl: tuple[str, str], require: Requirement) -> None:
     """The system's package manager brings no second NCCL."""
     found = {name: version for name, version in {**packages.dpkg, **packages.rpm}.items() if name in NCCL_PACKAGES}
     agree = all(plain(version) == nccl[1] for version in found.values())
@@ -279,7 +279,7 @@ def test_header(libraries: Libraries, nccl: tuple[str, str], require: Requiremen
 
 
 @pytest.mark.validator("nccl.environment", source=DECLARED, severity="warning")
-def test_environment(case: Case, nccl: tuple[str, str], require: Requirement) -> None:
+def test_environment(case: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
     """NCCL_VERSION in the environment, where it is set, is the NCCL in use."""
     said = case.subject.environment.get("NCCL_VERSION") or pytest.skip("NCCL_VERSION is not set")
     require(
@@ -291,7 +291,7 @@ def test_environment(case: Case, nccl: tuple[str, str], require: Requirement) ->
 
 
 @pytest.mark.validator("nccl.label", source=DECLARED)
-def test_label(case: Case, nccl: tuple[str, str], require: Requirement) -> None:
+def test_label(case: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
     """The image's label names the NCCL in use."""
     said = case.subject.label("component.nccl") or pytest.skip("the image has no label io.rdma-images.component.nccl")
     require(
@@ -303,7 +303,7 @@ def test_label(case: Case, nccl: tuple[str, str], require: Requirement) -> None:
 
 
 @pytest.mark.validator("nccl.tag", source=DECLARED)
-def test_tag(case: Case, nccl: tuple[str, str], require: Requirement) -> None:
+def test_tag(case: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
     """The image's tag, where it names an NCCL, names the one in use."""
     match = re.search(r"nccl[-_]?(\d+\.\d+(?:\.\d+)?)", case.subject.ref.rpartition("/")[2])
     said = match.group(1) if match else pytest.skip("the tag names no NCCL version")

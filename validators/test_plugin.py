@@ -6,7 +6,7 @@ from rdma_images.core import versions
 from rdma_images.core.pipeline import LABEL_PREFIX
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
-from rdma_images.inspection.inspection import Case, missing_in, name_of
+from rdma_images.inspection.inspection import Inspection, base_name, missing_in
 from rdma_images.inspection.measurements import Files, Libraries, PluginFile
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
@@ -40,7 +40,7 @@ FORGETFUL, CURED, DEFAULT = "2.28.3", "2.30.3", "libnccl-net.so"
 
 
 @pytest.fixture
-def plugin(case: Case, libraries: Libraries, nccl: tuple[str, str]) -> tuple[str, PluginFile]:
+def plugin(case: Inspection, libraries: Libraries, nccl: tuple[str, str]) -> tuple[str, PluginFile]:
     """The plugin's file and what it exports."""
     skip_if_broken(case, libraries, *names_tried(case, libraries, nccl[0]))
     path = plugin_of(case, libraries, nccl[0])
@@ -50,7 +50,7 @@ def plugin(case: Case, libraries: Libraries, nccl: tuple[str, str]) -> tuple[str
 
 
 @pytest.mark.validator("plugin.found", source=SEARCH, fabric="efa")
-def test_found(case: Case, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+def test_found(case: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """The loader finds a network plugin under a name that NCCL tries."""
     names = names_tried(case, libraries, nccl[0])
     if names == ["none"]:
@@ -68,7 +68,7 @@ def test_found(case: Case, libraries: Libraries, nccl: tuple[str, str], require:
 
 
 @pytest.mark.validator("nccl.fabric", source=WITHOUT, severity="warning")
-def test_fabric(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_fabric(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """An image with NCCL has what brings it to EFA or to eRDMA, or says that it is for neither."""
     if case.expected.fabric:
         pytest.skip("see plugin.found and verbs.provider")
@@ -91,7 +91,7 @@ def test_fabric(case: Case, files: Files, libraries: Libraries, require: Require
 
 @pytest.mark.validator("plugin.project", source=WHOSE, fabric="any")
 def test_project(
-    case: Case, fabric: str, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement
+    case: Inspection, fabric: str, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement
 ) -> None:
     """The plugin that NCCL opens is one that knows the fabric: the name libnccl-net.so is everybody's."""
     path, about = plugin
@@ -130,7 +130,7 @@ def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: R
 
 
 @pytest.mark.validator("plugin.broken", source=BROKEN, severity="warning", fabric="efa")
-def test_broken(case: Case, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement) -> None:
+def test_broken(case: Inspection, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement) -> None:
     """No version of what brings NCCL to EFA is known not to work beside this NCCL, or for what uses it."""
     in_image = {**versions_of(case), "aws-ofi-nccl": plugin[1].version, "nccl": nccl[1]}
     known = faults(case, in_image, "aws-ofi-nccl", "efa-installer", "libfabric", "gdrcopy", "deep-ep")
@@ -139,7 +139,7 @@ def test_broken(case: Case, plugin: tuple[str, PluginFile], nccl: tuple[str, str
 
 @pytest.mark.validator("plugin.reopened", source=FORGETS, severity="warning", fabric="efa")
 def test_reopened(
-    case: Case, libraries: Libraries, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement
+    case: Inspection, libraries: Libraries, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement
 ) -> None:
     """An NCCL that forgets NCCL_NET_PLUGIN with its last communicator finds the same plugin by the default name."""
     environment = started(case)
@@ -197,7 +197,7 @@ def test_platform(plugin: tuple[str, PluginFile], require: Requirement) -> None:
 
 
 @pytest.mark.validator("plugin.topology", source=TOPOLOGY, severity="warning", fabric="efa")
-def test_topology(case: Case, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement) -> None:
+def test_topology(case: Inspection, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement) -> None:
     """The topology files that the plugin gives NCCL on some instance types are where it looks, and whole."""
     path, about = plugin
     if not about.topologies:
@@ -207,9 +207,11 @@ def test_topology(case: Case, libraries: Libraries, plugin: tuple[str, PluginFil
     known = facts_table.read("aws-ofi-nccl.yaml", Plugin)
     rows = {row.file: row for row in known.topologies}
     absent = [file for file in about.topologies if libraries.topologies.get(file) == "absent"]
-    bare = [file for file in about.topologies if libraries.topologies.get(file) == "no arch" and name_of(file) in rows]
+    bare = [
+        file for file in about.topologies if libraries.topologies.get(file) == "no arch" and base_name(file) in rows
+    ]
     wrong = {f"{', '.join(absent)} not there, which {path} gives to NCCL": SAY_XML} if absent else {}
-    for row, file in ((rows[name_of(file)], file) for file in bare):
+    for row, file in ((rows[base_name(file)], file) for file in bare):
         said = f"{file} has processors without arch: {row.why} [{known.cite(row)}]"
         wrong[said] = SAY_ARCH.format(before=row.before)
     require(
@@ -222,7 +224,7 @@ def test_topology(case: Case, libraries: Libraries, plugin: tuple[str, PluginFil
 
 @pytest.mark.validator("plugin.tuner", source=SYMBOLS, severity="warning", fabric="efa")
 def test_tuner(
-    case: Case, libraries: Libraries, nccl: tuple[str, str], plugin: tuple[str, PluginFile], require: Requirement
+    case: Inspection, libraries: Libraries, nccl: tuple[str, str], plugin: tuple[str, PluginFile], require: Requirement
 ) -> None:
     """The plugin's tuner, where it has one, is one that this NCCL understands."""
     wanted = libraries.nccl[nccl[0]].looks_for.get(TUNER, [])
@@ -231,7 +233,7 @@ def test_tuner(
     offered = libraries.plugins[named].exports.get(TUNER, []) if named else offered
     apart = [p for p, one in libraries.plugins.items() if set(wanted) & set(one.exports.get(TUNER, []))]
     asked = case.subject.environment.get("NCCL_TUNER_PLUGIN")
-    beside = [path for path in apart if name_of(path) == OWN_TUNER and not offered and not asked]
+    beside = [path for path in apart if base_name(path) == OWN_TUNER and not offered and not asked]
     if not offered and not beside:
         pytest.skip("the plugin exports no tuner: see plugin.platform")
     require(
@@ -248,7 +250,7 @@ def test_tuner(
     )
 
 
-def _named(case: Case, libraries: Libraries) -> str:
+def _named(case: Inspection, libraries: Libraries) -> str:
     """The file of a tuner that NCCL_TUNER_PLUGIN names; "" where it names none that is in the image."""
     word = started(case).get("NCCL_TUNER_PLUGIN", "")
     names = [word, f"libnccl-tuner-{word}.so"] if word else []
@@ -259,7 +261,7 @@ def _named(case: Case, libraries: Libraries) -> str:
 
 
 @pytest.mark.validator("plugin.others", source=OTHERS, severity="warning", fabric="any")
-def test_others(case: Case, libraries: Libraries, require: Requirement) -> None:
+def test_others(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """NCCL opens no tuner or profiler by its default name but aws-ofi-nccl's own."""
     environment = case.subject.environment
     unasked = [name for variable, name in BY_NAME.items() if not environment.get(variable)]
@@ -278,7 +280,7 @@ def test_others(case: Case, libraries: Libraries, require: Requirement) -> None:
 @pytest.mark.validator(
     "plugin.closure", source="ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map", fabric="efa"
 )
-def test_closure(case: Case, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement) -> None:
+def test_closure(case: Inspection, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement) -> None:
     """Every library that the plugin needs or opens by its name is found."""
     fabrics = case.libraries_named("libfabric.so")
     # What libfabric itself lacks has a check of its own.
@@ -301,7 +303,9 @@ def test_closure(case: Case, libraries: Libraries, plugin: tuple[str, PluginFile
     source="the EFA installer puts its libfabric under /opt/amazon/efa; facts/aws-ofi-nccl.yaml, asks",
     fabric="efa",
 )
-def test_libfabric(case: Case, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement) -> None:
+def test_libfabric(
+    case: Inspection, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement
+) -> None:
     """The plugin gets the libfabric that was installed for EFA, and one that is new enough for it."""
     got = libraries.closures[plugin[0]].libraries.get("libfabric.so.1", "")
     known, version = facts_table.read("aws-ofi-nccl.yaml", Plugin), libraries.libfabric.get(got, "")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate.probes.tools import TRAIN
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.toolruns import summary
@@ -15,14 +15,14 @@ SETS = (
 )
 
 
-def toolkits(case: Case) -> list[str]:
+def toolkits(case: Inspection) -> list[str]:
     """Each toolkit that is installed: version and folder. Skips where the packages were not read."""
     packages = case.measured.packages or pytest.skip(case.measured.missing.get("packages", "no packages were read"))
     return [f"{TOOLKIT} {held[TOOLKIT]} in {folder}" for folder, held in packages.wheels.items() if TOOLKIT in held]
 
 
 @pytest.mark.validator("sagemaker.train", source=STARTS)
-def test_train(case: Case, require: Requirement) -> None:
+def test_train(case: Inspection, require: Requirement) -> None:
     """The command that SageMaker starts can be started."""
     if not (case.expected.target or case.subject.label("target") or "").startswith("sagemaker-"):
         pytest.skip("the image is not for SageMaker")
@@ -40,7 +40,7 @@ def test_train(case: Case, require: Requirement) -> None:
 
 
 @pytest.mark.validator("sagemaker.toolkit", source=SETS, fabric="efa")
-def test_toolkit(case: Case, require: Requirement) -> None:
+def test_toolkit(case: Inspection, require: Requirement) -> None:
     """SageMaker's training toolkit, which sets variables after the image's own, is not installed."""
     found = toolkits(case)
     require(

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Setting, Settings
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.settings import Told, in_files, started, told, variables
@@ -24,7 +24,7 @@ def lines(found: list[Told]) -> str:
 
 
 @pytest.mark.validator("settings.harmful", source=READ)
-def test_harmful(case: Case, settings: Settings, require: Requirement) -> None:
+def test_harmful(case: Inspection, settings: Settings, require: Requirement) -> None:
     """No file sets a variable that takes the fabric, its tuner, NVLink or the GPUs away."""
     found = told(case, "harmful", in_files(case))
     require(
@@ -36,7 +36,7 @@ def test_harmful(case: Case, settings: Settings, require: Requirement) -> None:
 
 
 @pytest.mark.validator("settings.slow", source=READ, severity="warning")
-def test_slow(case: Case, settings: Settings, require: Requirement) -> None:
+def test_slow(case: Inspection, settings: Settings, require: Requirement) -> None:
     """No file sets a variable that makes the fabric slower, or that these versions do not need."""
     found = [*told(case, "slow", in_files(case)), *told(case, "obsolete", in_files(case))]
     require(
@@ -48,7 +48,7 @@ def test_slow(case: Case, settings: Settings, require: Requirement) -> None:
 
 
 @pytest.mark.validator("settings.launchers", source=HANDED, severity="warning")
-def test_launchers(case: Case, settings: Settings, require: Requirement) -> None:
+def test_launchers(case: Inspection, settings: Settings, require: Requirement) -> None:
     """No script that may start a job hands it another network than the fabric's."""
     found = [one for one in told(case, "harmful", in_files(case, launchers=True)) if one.name in CHOOSING]
     read = {one.file for one in settings.assigned if one.reader == "launcher"}
@@ -61,7 +61,7 @@ def test_launchers(case: Case, settings: Settings, require: Requirement) -> None
 
 
 @pytest.mark.validator("settings.readable", source=FORM, severity="warning")
-def test_readable(case: Case, settings: Settings, require: Requirement) -> None:
+def test_readable(case: Inspection, settings: Settings, require: Requirement) -> None:
     """Every line of nccl.conf, libfabric.conf and of an interactive shell sets a variable that a job reads."""
     known = variables()
     found = []
@@ -85,7 +85,7 @@ def test_readable(case: Case, settings: Settings, require: Requirement) -> None:
     )
 
 
-def _given(case: Case, one: Setting) -> bool:
+def _given(case: Inspection, one: Setting) -> bool:
     """Whether the image's environment has what a shell's file sets, or hands it to shells without a prompt, too."""
     environment = started(case)
     if one.file in (environment.get("BASH_ENV"), environment.get("ENV")):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rdma_images.inspection.inspection import Case, nccl_in_use
+from rdma_images.inspection.inspection import Inspection, nccl_in_use
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import plugin_of
 
@@ -40,7 +40,7 @@ def said_by(ref: str) -> dict[str, str]:
     return found
 
 
-def measured_in(case: Case) -> dict[str, str]:
+def measured_in(case: Inspection) -> dict[str, str]:
     """The versions in the image, by component; "" where nothing says, or a stand-in took its place."""
     torch, packages = case.measured.torch, case.measured.packages
     system, tree = case.measured.system, case.measured.tree
@@ -60,7 +60,7 @@ def measured_in(case: Case) -> dict[str, str]:
 
 
 @pytest.mark.validator("label.tag", source=TAG)
-def test_tag(case: Case, require: Requirement) -> None:
+def test_tag(case: Inspection, require: Requirement) -> None:
     """Every version that the tag names, beside NCCL's, is that of what is in the image."""
     said, known = said_by(case.subject.ref), measured_in(case)
     both = {component: version for component, version in said.items() if known.get(component)}

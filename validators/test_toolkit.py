@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Packages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
@@ -18,13 +18,13 @@ COMPATIBLE = (
 
 
 @pytest.fixture
-def nvcc(case: Case) -> ToolRun:
+def nvcc(case: Inspection) -> ToolRun:
     """What nvcc says of itself, found on the PATH or where toolkits are."""
     run = (case.measured.tools or {}).get(COMPILER)
     return run if run and run.path else pytest.skip("the image has no nvcc")
 
 
-def compiles_for(case: Case, packages: Packages | None) -> str:
+def compiles_for(case: Inspection, packages: Packages | None) -> str:
     """The CUDA that nvcc should be of: its wheel's very version, else the major of the image's; "" if none is known."""
     folders = packages.wheels.values() if packages else ()
     for wheels in folders:
@@ -36,7 +36,7 @@ def compiles_for(case: Case, packages: Packages | None) -> str:
 
 
 @pytest.mark.validator("cuda.toolkit", source=COMPATIBLE)
-def test_toolkit(case: Case, nvcc: ToolRun, require: Requirement) -> None:
+def test_toolkit(case: Inspection, nvcc: ToolRun, require: Requirement) -> None:
     """nvcc is on the PATH, and compiles for the image's CUDA."""
     wanted = compiles_for(case, case.measured.packages)
     release = re.search(r"release (\d+\.\d+)", nvcc.out)

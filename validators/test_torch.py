@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from rdma_images.inspection.inspection import Case, missing_in, wheel_nccl
+from rdma_images.inspection.inspection import Inspection, missing_in, wheel_nccl
 from rdma_images.inspection.measurements import Libraries, Packages
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import NCCL
@@ -72,7 +72,7 @@ def test_closure(libraries: Libraries, require: Requirement) -> None:
 
 
 @pytest.mark.validator("torch.imports", source="import torch, in a process of its own")
-def test_imports(case: Case, libraries: Libraries, packages: Packages, require: Requirement) -> None:
+def test_imports(case: Inspection, libraries: Libraries, packages: Packages, require: Requirement) -> None:
     """`import torch` works."""
     installed = [folder["torch"] for folder in packages.wheels.values() if "torch" in folder]
     torch, why = case.measured.torch, case.measured.missing.get("torch", "")
@@ -93,7 +93,7 @@ def test_imports(case: Case, libraries: Libraries, packages: Packages, require: 
 
 
 @pytest.mark.validator("torch.cuda", source="torch.version.cuda, and the names of the NVIDIA wheels")
-def test_cuda(case: Case, packages: Packages, require: Requirement) -> None:
+def test_cuda(case: Inspection, packages: Packages, require: Requirement) -> None:
     """The CUDA wheels are of the CUDA that torch was built for."""
     torch = case.measured.torch
     if not torch or not torch.cuda:
@@ -115,7 +115,7 @@ def test_cuda(case: Case, packages: Packages, require: Requirement) -> None:
 @pytest.mark.validator(
     "torch.broken", source="facts/faults.yaml, each with its source", severity="warning", fabric="any"
 )
-def test_broken(case: Case, require: Requirement) -> None:
+def test_broken(case: Inspection, require: Requirement) -> None:
     """The torch that is installed is no version that is known to fail between nodes."""
     versions = versions_of(case)
     torch = versions.get("torch") or pytest.skip("no wheel of torch is installed")

@@ -8,7 +8,7 @@ import pytest
 
 from rdma_images.facts import packages as facts_packages
 from rdma_images.facts import table as facts_table
-from rdma_images.inspection.inspection import Case, cuda_in_use, file_of, missing_in, name_of
+from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use, missing_in, resolve_links
 from rdma_images.inspection.measurements import Closure, Files, Libraries, Packages
 from rdma_images.validate.probes.libraries import TRANSPORT
 from rdma_images.validate.probes.tree import EXTENSION, MODULE
@@ -52,12 +52,12 @@ ONE_UCX = "build NIXL with the UCX that torch takes, or keep that away from torc
 BUILD_NIXL = "install the wheel nixl-cu12 or nixl-cu13, or build NIXL where libfabric's headers are (/opt/amazon/efa)"
 
 
-def transports(case: Case, files: Files) -> list[str]:
+def transports(case: Inspection, files: Files) -> list[str]:
     """The libraries that open the image's network by themselves."""
-    named = [p for p in files.libraries if TRANSPORT.fullmatch(name_of(p)) or EXTENSION.fullmatch(p)]
+    named = [p for p in files.libraries if TRANSPORT.fullmatch(base_name(p)) or EXTENSION.fullmatch(p)]
     mine = [path for path in named if not files.libraries[path].target]
     idle = (*(() if case.expected.fabric == "efa" else (NVSHMEM,)), *((MELLANOX,) if case.expected.fabric else ()))
-    return [path for path in mine if not name_of(path).startswith(idle)]
+    return [path for path in mine if not base_name(path).startswith(idle)]
 
 
 def modules(files: Files, libraries: Libraries) -> dict[str, list[str]]:
@@ -90,7 +90,7 @@ def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
     if WHEELS not in path:
         folder = folder_of(path)
         return [n for n in missing if not (UCX_MODULE.search(path) and f"{folder}/{n}" in files.libraries)]
-    brought = {name_of(p) for p in files.libraries if WHEELS in p or name_of(p).startswith("libpython")}
+    brought = {base_name(p) for p in files.libraries if WHEELS in p or base_name(p).startswith("libpython")}
     return [name for name in missing if name not in brought and not OF_FRAMEWORK.match(name)]
 
 
@@ -107,7 +107,7 @@ def refused(answer: Closure) -> list[str]:
     return [f for f, match in symbols.items() if not match or any(stem in match.group(1) for stem in stems)]
 
 
-def told_elsewhere(case: Case, libraries: Libraries) -> set[str]:
+def told_elsewhere(case: Inspection, libraries: Libraries) -> set[str]:
     """What the fabric's own libraries lack, which the checks of the fabric tell: names, and the loader's words."""
     answers = {name: libraries.resolved[name].file for name in OF_FABRIC} if case.expected.fabric == "efa" else {}
     found = [file for file in answers.values() if file]
@@ -116,7 +116,7 @@ def told_elsewhere(case: Case, libraries: Libraries) -> set[str]:
 
 
 @pytest.mark.validator("transports.load", source=OPENS, severity="warning")
-def test_load(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_load(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What opens a network beside NCCL, and modules of Python for NCCL or CUDA, load with all that they need."""
     mine, of_cuda = transports(case, files), modules(files, libraries)
     if not mine and not of_cuda:
@@ -144,7 +144,7 @@ def test_load(case: Case, files: Files, libraries: Libraries, require: Requireme
 
 
 @pytest.mark.validator("transports.own", source=OWN, severity="warning")
-def test_own(case: Case, files: Files, libraries: Libraries, packages: Packages, require: Requirement) -> None:
+def test_own(case: Inspection, files: Files, libraries: Libraries, packages: Packages, require: Requirement) -> None:
     """What opens a network beside NCCL gets the libraries that it came with, the wheel's NVSHMEM, and torch's UCX."""
     mine = transports(case, files) or pytest.skip("nothing but NCCL opens a network")
     wheel = next((f"{name} {version}" for name, version in packages.installed if NVSHMEM_WHEEL.fullmatch(name)), "")
@@ -153,9 +153,9 @@ def test_own(case: Case, files: Files, libraries: Libraries, packages: Packages,
     for path in mine:
         home = f"{PurePosixPath(path).parent.parent}/"
         for name, file in closure(libraries, path).libraries.items():
-            beside = [p for p in files.libraries if name_of(p) == name and p.startswith(home)]
+            beside = [p for p in files.libraries if base_name(p) == name and p.startswith(home)]
             taken = folder_of(file) in map(folder_of, (f"{folder}/x" for folder in path_of))
-            if taken and beside and not any(file in (p, file_of(files, p)) for p in beside):
+            if taken and beside and not any(file in (p, resolve_links(files, p)) for p in beside):
                 found[f"{path} takes {file} for {name}, and not {beside[0]}"] = folder_of(file)
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS not in file:
                 found[f"{path} takes {file}, and the wheel {wheel} is installed"] = folder_of(file)
@@ -176,7 +176,7 @@ def test_own(case: Case, files: Files, libraries: Libraries, packages: Packages,
 
 def another_nvshmem(files: Files, version: str) -> list[str]:
     """The files of NVSHMEM's host library beside Python's packages that have another version in their name."""
-    named = {path: NVSHMEM_FILE.fullmatch(name_of(path)) for path in files.libraries if WHEELS not in path}
+    named = {path: NVSHMEM_FILE.fullmatch(base_name(path)) for path in files.libraries if WHEELS not in path}
     return [path for path, match in named.items() if match and match.group(1) != version]
 
 
@@ -194,7 +194,7 @@ def two_ucx(libraries: Libraries, mine: Iterable[str]) -> list[str]:
 def ucx_of(libraries: Libraries, paths: Iterable[str]) -> set[str]:
     """The files of UCX that `paths` pull in."""
     every = [file for path in paths for file in closure(libraries, path).libraries.values()]
-    return {file for file in every if name_of(file).startswith("libucp")}
+    return {file for file in every if base_name(file).startswith("libucp")}
 
 
 def copies(files: Files) -> list[list[str]]:
@@ -208,9 +208,9 @@ def copies(files: Files) -> list[list[str]]:
 
 
 @pytest.mark.validator("transports.backends", source=BACKENDS, severity="warning")
-def test_backends(case: Case, files: Files, require: Requirement) -> None:
+def test_backends(case: Inspection, files: Files, require: Requirement) -> None:
     """UCX has its modules once, the one for verbs in an image for a fabric, and NIXL LIBFABRIC in one for EFA."""
-    names = {name_of(path).partition(".")[0].partition("-")[0]: path for path in files.libraries}
+    names = {base_name(path).partition(".")[0].partition("-")[0]: path for path in files.libraries}
     nixl = "libplugin_UCX" in names and (case.expected.fabric == "efa" or "libuct_ib_efa" in names)
     ucx = "libuct" in names and case.expected.fabric is not None
     if not nixl and not ucx:
@@ -221,7 +221,7 @@ def test_backends(case: Case, files: Files, require: Requirement) -> None:
     if ucx and (twice := copies(files)):
         first, *others = twice[0]
         more = f", and so are {len(twice) - 1} other modules" if len(twice) > 1 else ""
-        said = f"{first} and {', '.join(map(name_of, others))} are files of their own{more}: UCX can load two"
+        said = f"{first} and {', '.join(map(base_name, others))} are files of their own{more}: UCX can load two"
         faults[said] = LINK_UCX
     if nixl and "libplugin_LIBFABRIC" not in names:
         faults["NIXL has its backend UCX, and no LIBFABRIC"] = BUILD_NIXL
@@ -234,7 +234,9 @@ def test_backends(case: Case, files: Files, require: Requirement) -> None:
 
 
 @pytest.mark.validator("packages.broken", source=KNOWN, severity="warning", fabric="any")
-def test_packages(case: Case, packages: Packages, libraries: Libraries, fabric: str, require: Requirement) -> None:
+def test_packages(
+    case: Inspection, packages: Packages, libraries: Libraries, fabric: str, require: Requirement
+) -> None:
     """No Python package is known to fail, or to go without the fabric, in the version that is installed."""
     known = facts_table.read("packages.yaml", facts_packages.Packages)
     every, environment = packages.installed, environment_of(case)

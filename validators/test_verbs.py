@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.inspection.inspection import Case, name_of
+from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import (
@@ -36,7 +36,7 @@ NO_DEVICE = re.compile(r"No IB devices found|Failed to get IB devices list", re.
 
 
 @pytest.mark.validator("verbs.ibv-devinfo", source=DEVINFO, fabric="any")
-def test_ibv_devinfo(case: Case, libraries: Libraries, require: Requirement) -> None:
+def test_ibv_devinfo(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """ibv_devinfo is there and runs."""
     run = started(case, libraries, "ibv_devinfo", "libfabric.closure")
     require(
@@ -47,25 +47,25 @@ def test_ibv_devinfo(case: Case, libraries: Libraries, require: Requirement) -> 
     )
 
 
-def drivers_named(case: Case) -> list[str]:
+def drivers_named(case: Inspection) -> list[str]:
     """The drivers that the image's variables have libibverbs load, whatever is announced in /etc/libibverbs.d."""
     environment = environment_of(case)
     said = environment.get("RDMAV_DRIVERS", environment.get("IBV_DRIVERS", ""))
-    return [name_of(word).removeprefix("lib") for word in re.split("[:;]", said) if word]
+    return [base_name(word).removeprefix("lib") for word in re.split("[:;]", said) if word]
 
 
 def homes(files: Files, libraries: Libraries, fabric: str) -> set[str]:
     """The folders of the rdma-core whose provider of the fabric libibverbs opens."""
     folders = {folder_of(path) for path in providers_of(files, fabric)} & opened_in(libraries)
-    return {str(PurePosixPath(folder).parent) if name_of(folder) == "libibverbs" else folder for folder in folders}
+    return {str(PurePosixPath(folder).parent) if base_name(folder) == "libibverbs" else folder for folder in folders}
 
 
 @pytest.mark.validator("verbs.provider", source=PROVIDERS, fabric="any")
-def test_provider(case: Case, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
+def test_provider(case: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
     """The verbs provider of the image's fabric lies where libibverbs opens it, and a file or variable announces it."""
     opened, provider = opened_in(libraries), providers_of(files, fabric)
     read = {word for word in looked_for(libraries) if word.endswith("/libibverbs.d")}
-    driver = [p for p in files.libraries if name_of(p) == f"{fabric}.driver"]
+    driver = [p for p in files.libraries if base_name(p) == f"{fabric}.driver"]
     missing = [f"no lib{fabric}-rdmav<ABI>.so"] if not provider else []
     named = fabric in drivers_named(case)
     missing += [f"no {fabric}.driver"] if not driver and not named else []
@@ -80,7 +80,7 @@ def test_provider(case: Case, files: Files, libraries: Libraries, fabric: str, r
 
 
 @pytest.mark.validator("verbs.loader", source=BESIDE, fabric="any")
-def test_verbs_loader(case: Case, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
+def test_verbs_loader(case: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
     """Whoever asks for libibverbs, or for libefa, gets the one that the fabric's provider belongs to."""
     home = homes(files, libraries, fabric) or pytest.skip("libibverbs opens no provider: see verbs.provider")
     intended: dict[str, list[str]] = {}
@@ -103,7 +103,7 @@ def test_verbs_loader(case: Case, files: Files, libraries: Libraries, fabric: st
 
 
 @pytest.mark.validator("verbs.usable", source=OPENED, severity="warning")
-def test_usable(case: Case, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_usable(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """NCCL's own network for RDMA finds libibverbs with a provider, in an image that is for neither fabric."""
     if case.expected.fabric:
         pytest.skip("see verbs.provider and libfabric.closure")
@@ -113,7 +113,7 @@ def test_usable(case: Case, files: Files, libraries: Libraries, require: Require
     skip_if_broken(case, libraries, VERBS)
     read = {word for word in looked_for(libraries) if word.endswith("/libibverbs.d")} or {"/etc/libibverbs.d"}
     providers = opened_providers(files, libraries)
-    driver = any(name_of(path).endswith(".driver") for path in files.libraries) or bool(drivers_named(case))
+    driver = any(base_name(path).endswith(".driver") for path in files.libraries) or bool(drivers_named(case))
     without = f"{file} opens no provider: none lies in {' or '.join(sorted(opened_in(libraries))) or 'its folder'}, or "
     without += f"nothing is announced in {' or '.join(sorted(read))}"
     fabric = libraries.resolved[FABRIC].file
@@ -128,7 +128,7 @@ def test_usable(case: Case, files: Files, libraries: Libraries, require: Require
 
 
 @pytest.mark.validator("verbs.broken", source=BROKEN, severity="warning", fabric="any")
-def test_verbs_broken(case: Case, require: Requirement) -> None:
+def test_verbs_broken(case: Inspection, require: Requirement) -> None:
     """The rdma-core in use knows the fabric's devices, and is not known to fail on it."""
     in_image = versions_of(case)
     version = in_image.get("rdma-core") or pytest.skip("the names of libefa and libibverbs do not say their version")
@@ -140,7 +140,7 @@ def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> Non
     """The verbs providers are of the ABI that libibverbs opens."""
     words = {word for found in libraries.verbs_looks_for.values() for word in found if "-rdmav" in word}
     wanted = {word.rpartition("%s")[2] for word in words}
-    providers = [p for p in files.libraries if PROVIDER.fullmatch(name_of(p))]
+    providers = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p))]
     if not wanted or not providers:
         pytest.skip("the image has no libibverbs with providers")
     other = [path for path in providers if not any(path.endswith(suffix) for suffix in wanted)]
@@ -155,7 +155,7 @@ def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> Non
 
 
 @pytest.mark.validator("verbs.single", source=LOADER, fabric="any")
-def test_verbs_single(case: Case, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
+def test_verbs_single(case: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
     """One libibverbs is in the image."""
     found = case.libraries_named("libibverbs.so") or pytest.skip("the image has no libibverbs")
     # One that the loader takes instead of the providers' own has a check of its own.

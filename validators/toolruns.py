@@ -2,12 +2,12 @@
 
 import pytest
 
-from rdma_images.inspection.inspection import Case, missing_in
+from rdma_images.inspection.inspection import Inspection, missing_in
 from rdma_images.inspection.measurements import Libraries
 from rdma_images.inspection.values import ToolRun
 
 
-def started(case: Case, libraries: Libraries, command: str, reported_by: str) -> ToolRun:
+def started(case: Inspection, libraries: Libraries, command: str, reported_by: str) -> ToolRun:
     """The run of `command`; skips where none was run, or where a library was missing.
 
     That is reported by the check `reported_by`.

@@ -2,6 +2,7 @@
 
 import builtins
 from collections.abc import Iterable
+from contextlib import suppress
 
 from invoke.context import Context
 from invoke.exceptions import Exit
@@ -9,7 +10,7 @@ from invoke.exceptions import Exit
 from rdma_images.cli.base import show, verb
 from rdma_images.cli.options import CHOICE, JSON, MANY, REHEARSE
 from rdma_images.core import exit_codes, paths
-from rdma_images.core.errors import RefusedError
+from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import Image
 from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
@@ -52,10 +53,11 @@ def _problems(images: Iterable[Image]) -> list[str]:
 
     images = list(images)
     problems = [templates.template_problem(image) for image in images]
-    if (paths.state_folder() / "conflicts").is_dir():
-        from rdma_images.inputs import conflicts, lock  # here, because most plans need none of it
+    with suppress(RdmaImagesError):  # of a user without a home folder, for whom nothing is kept
+        if (paths.state_folder() / "conflicts").is_dir():
+            from rdma_images.inputs import conflicts, lock  # here, because most plans need none of it
 
-        problems += [conflicts.recall(lock.asked(image)) for image in images if image.python_packages]
+            problems += [conflicts.recall(lock.asked(image)) for image in images if image.python_packages]
     return list(dict.fromkeys(filter(None, problems)))
 
 

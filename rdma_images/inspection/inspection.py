@@ -1,4 +1,4 @@
-"""All that is known of one image when its validators run: what is expected, what the engine says, what was measured."""
+"""All that is known of one image when its validators run: what is expected, its configuration, the measurements."""
 
 import posixpath
 import re
@@ -13,8 +13,8 @@ from rdma_images.inspection.measurements import Files, Libraries, MappedNccl, Me
 from rdma_images.inspection.values import Value
 
 # The driver's own libraries: mounted into a container by the runtime, in no image.
-OF_THE_DRIVER = frozenset({"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1"})
-WHEEL = "-packages/nvidia/nccl/lib/libnccl.so.2"
+DRIVER_LIBRARIES = frozenset({"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1"})
+NCCL_WHEEL_PATH = "-packages/nvidia/nccl/lib/libnccl.so.2"
 NCCL_WHEEL = re.compile(r"nvidia-nccl-cu(\d+)")
 
 
@@ -25,8 +25,8 @@ class Step(Value):
     bytes: int
 
 
-class Subject(Value):
-    """An image as its configuration describes it.
+class ImageConfig(Value):
+    """An image's configuration.
 
     `digest` identifies its content: of the manifest where the engine keeps one, else of the configuration.
     """
@@ -45,12 +45,12 @@ class Subject(Value):
     history: list[Step]  # oldest first
 
     def label(self, name: str) -> str | None:
-        """A label of ours, by what follows the prefix."""
+        """Return a label of ours, by what follows the prefix."""
         return self.labels.get(f"{LABEL_PREFIX}.{name}")
 
     @property
     def machine(self) -> str:
-        """The machine of its platform as ELF files call it, such as "x86_64"; "" where it is not known."""
+        """The machine of its platform as ELF files name it, such as "x86_64"; "" where it is not known."""
         architecture = self.platform.partition("/")[2].partition("/")[0]
         return {"amd64": "x86_64", "arm64": "aarch64"}.get(architecture, architecture)
 
@@ -61,10 +61,10 @@ class Subject(Value):
 
 
 class Expected(Value):
-    """What the image is meant to be.
+    """The expectations of an image.
 
     `fabric` is None for an image that is not for either fabric; `because` says how that is known. `components` are the
-    versions of the matrix, empty for an image that nobody here planned.
+    versions of the matrix, empty for an image that was not planned here.
     """
 
     fabric: Literal["efa", "erdma"] | None
@@ -73,80 +73,82 @@ class Expected(Value):
     components: dict[str, str] = Field(default_factory=dict)
 
 
-class Case(Value):
-    """One image and everything that was found out about it; the input of every validator."""
+class Inspection(Value):
+    """One image and everything that is known about it; the input of every validator."""
 
-    subject: Subject
+    subject: ImageConfig
     expected: Expected
     measured: Measured
 
     def stands_in(self, source: str) -> str | None:
-        """What stood in for `source`, in the version that the labels give it; None where it is the real one."""
-        wanted = f"{source}-{self.subject.label(f'component.{source}')}"
-        return wanted if wanted in self.subject.rehearsal else None
+        """Return what stood in for `source`, in the version that the labels give it; None where it is the real one."""
+        source_id = f"{source}-{self.subject.label(f'component.{source}')}"
+        return source_id if source_id in self.subject.rehearsal else None
 
     def libraries_named(self, name: str) -> list[str]:
-        """The real files (links followed by their own name) called `name`, or `name` and a version."""
+        """Return the real files (links followed by their own name) called `name`, or `name` and a version."""
         tree = self.measured.tree
-        wanted = re.compile(re.escape(name) + r"(\.\d+)*")
+        pattern = re.compile(re.escape(name) + r"(\.\d+)*")
         files = tree.files.libraries if tree else {}
-        return sorted(p for p, f in files.items() if not f.target and wanted.fullmatch(name_of(p)))
+        return sorted(p for p, f in files.items() if not f.target and pattern.fullmatch(base_name(p)))
 
 
-def name_of(path: str) -> str:
-    """The last step of a path inside the image."""
+def base_name(path: str) -> str:
+    """Return the last step of a path inside the image."""
     return PurePosixPath(path).name
 
 
-def mapped_nccl(case: Case) -> MappedNccl | None:
-    """The libnccl that `import torch` maps, None where there is no torch or it maps none.
+def mapped_nccl(case: Inspection) -> MappedNccl | None:
+    """Return the libnccl that `import torch` maps, None where there is no torch or it maps none.
 
-    Where it maps several, the one that is not the wheel's: it was there first, and its symbols win.
+    Where it maps several, the one that is not the wheel's: it was loaded first, and its symbols win.
     """
     torch = case.measured.torch
-    found = torch.nccl if torch else []
-    return next((nccl for nccl in found if not nccl.path.endswith(WHEEL)), next(iter(found), None))
+    libraries = torch.nccl if torch else []
+    return next((nccl for nccl in libraries if not nccl.path.endswith(NCCL_WHEEL_PATH)), next(iter(libraries), None))
 
 
 def wheel_nccl(libraries: Libraries) -> str | None:
-    """The libnccl of the NVIDIA wheel, by its place; None where no wheel brought one."""
-    return next((path for path, about in libraries.nccl.items() if path.endswith(WHEEL) and not about.error), None)
+    """Return the libnccl of the NVIDIA wheel, by its path; None where no wheel brought one."""
+    return next(
+        (path for path, file in libraries.nccl.items() if path.endswith(NCCL_WHEEL_PATH) and not file.error), None
+    )
 
 
-def same_nccl(libraries: Libraries, one: str, other: str) -> bool:
-    """Whether both files are NCCL, of one version and CUDA."""
-    found = [about.banner for path in (one, other) if (about := libraries.nccl.get(path))]
-    return len(found) == 2 and found[0] == found[1]
+def same_nccl(libraries: Libraries, first: str, second: str) -> bool:
+    """Return whether both files are NCCL, of one version and CUDA."""
+    banners = [file.banner for path in (first, second) if (file := libraries.nccl.get(path))]
+    return len(banners) == 2 and banners[0] == banners[1]
 
 
-def nccl_wheels(case: Case) -> dict[str, str]:
-    """The NCCL wheels that are installed: name -> version."""
+def nccl_wheels(case: Inspection) -> dict[str, str]:
+    """Return the NCCL wheels that are installed: name -> version."""
     packages = case.measured.packages
     folders = packages.wheels.values() if packages else ()
     return {name: version for folder in folders for name, version in folder.items() if NCCL_WHEEL.fullmatch(name)}
 
 
-def file_of(files: Files, path: str) -> str:
-    """The file behind a library's links."""
+def resolve_links(files: Files, path: str) -> str:
+    """Return the file behind a library's links."""
     for _ in files.libraries:
-        about = files.libraries.get(path)
-        if not about or not about.target:
+        file = files.libraries.get(path)
+        if not file or not file.target:
             break
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), about.target))
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), file.target))
     return path
 
 
-def preloaded_nccl(case: Case) -> str | None:
-    """The libnccl that LD_PRELOAD of the image names, which every process takes; None where it names none."""
+def preloaded_nccl(case: Inspection) -> str | None:
+    """Return the libnccl that LD_PRELOAD of the image names, which every process takes; None where it names none."""
     tree, words = case.measured.tree, re.split(r"[:\s]+", case.subject.environment.get("LD_PRELOAD", ""))
-    files = [file_of(tree.files, word) for word in words] if tree else []
+    files = [resolve_links(tree.files, word) for word in words] if tree else []
     return next((file for file in files if tree and file in tree.libraries.nccl), None)
 
 
-def nccl_in_use(case: Case) -> tuple[str, str] | None:
-    """Path and version of the NCCL that a training process will use.
+def nccl_in_use(case: Inspection) -> tuple[str, str] | None:
+    """Return path and version of the NCCL that a training process will use.
 
-    It is torch's, else a preloaded one, the wheel's, the loader's; else, as of conda, the only one that is there.
+    It is torch's, else a preloaded one, the wheel's, the loader's; else, as of conda, the only one in the image.
     """
     mapped = mapped_nccl(case)
     if mapped:
@@ -154,20 +156,20 @@ def nccl_in_use(case: Case) -> tuple[str, str] | None:
     tree = case.measured.tree
     if not tree:
         return None
-    whole = [path for path, about in tree.libraries.nccl.items() if not about.error]
-    found = preloaded_nccl(case) or wheel_nccl(tree.libraries) or tree.libraries.resolved["libnccl.so.2"].file
-    found = found or (whole[0] if len(whole) == 1 else "")
-    return (found, tree.libraries.nccl[found].version) if found in whole else None
+    whole = [path for path, file in tree.libraries.nccl.items() if not file.error]
+    chosen = preloaded_nccl(case) or wheel_nccl(tree.libraries) or tree.libraries.resolved["libnccl.so.2"].file
+    chosen = chosen or (whole[0] if len(whole) == 1 else "")
+    return (chosen, tree.libraries.nccl[chosen].version) if chosen in whole else None
 
 
-def cuda_in_use(case: Case, libraries: Libraries) -> str:
-    """The CUDA of torch, else of the label, else of the NCCL that is in use; "" where nothing says."""
+def cuda_in_use(case: Inspection, libraries: Libraries) -> str:
+    """Return the CUDA of torch, else of the label, else of the NCCL that is in use; "" where nothing names it."""
     torch, nccl = case.measured.torch, nccl_in_use(case)
-    own = libraries.nccl[nccl[0]].cuda if nccl and nccl[0] in libraries.nccl else ""
-    return (torch.cuda if torch else "") or case.subject.label("component.cuda") or own
+    nccl_cuda = libraries.nccl[nccl[0]].cuda if nccl and nccl[0] in libraries.nccl else ""
+    return (torch.cuda if torch else "") or case.subject.label("component.cuda") or nccl_cuda
 
 
 def missing_in(libraries: Libraries, path: str) -> list[str]:
-    """The names that nothing answers to when the loader maps `path`, without the driver's."""
+    """Return the names that no library answers to when the loader maps `path`, without the driver's."""
     closure = libraries.closures.get(path)
-    return [name for name in closure.missing if name not in OF_THE_DRIVER] if closure else []
+    return [name for name in closure.missing if name not in DRIVER_LIBRARIES] if closure else []

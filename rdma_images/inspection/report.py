@@ -1,4 +1,4 @@
-"""What validating an image comes to: the checks, and what they relate. The form is docs/report-schema.json."""
+"""The result of validating an image: the checks, and what they compare. The form is docs/report-schema.json."""
 
 import functools
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from rdma_images.core.pipeline import Check
 from rdma_images.inspection import measurements
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 
 SCHEMA = 2
 
@@ -32,7 +32,7 @@ class Report:
     started: str  # ISO 8601, UTC
     seconds: float
     checks: tuple[Check, ...]
-    facts: Case | None = None  # what the checks relate
+    facts: Inspection | None = None  # what the checks relate
     schema: int = SCHEMA
     reused: bool = False  # answered from a report kept: same image, same suite, same question
 
@@ -49,46 +49,39 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """No check of severity error failed."""
+        """Whether no check of severity error failed."""
         return not any(c.outcome == "failed" and c.severity == "error" for c in self.checks)
 
 
-def as_plain(report: Report) -> dict[str, object]:
-    """The report as JSON has it."""
-    plain: dict[str, object] = _form().dump_python(report, mode="json")
+def encode_report(report: Report) -> dict[str, object]:
+    """Return the report as JSON has it."""
+    plain: dict[str, object] = _report_type().dump_python(report, mode="json")
     return plain
 
 
-def from_plain(found: object) -> Report:
-    """The report of decoded JSON, of this schema or of schema 1.
+def decode_report(decoded: object) -> Report:
+    """Return the report of decoded JSON.
 
-    A measurement of another version that has another form is left out, and `missing` says so. Raises ValueError for
-    what is no report, or of a schema that is not known here.
+    A measurement of another version that has another form is left out, and `missing` names it.
+
+    Raises:
+        ValueError: The JSON is no report, or of another schema.
     """
-    if isinstance(found, dict):
-        schema = found.get("schema", SCHEMA)
-        if schema not in (1, SCHEMA):
-            raise ValueError(f"it is of schema {schema!r}, and this version reads 1 and {SCHEMA}")
-        found = _of_schema_1(found) if schema == 1 else found
-        found = {**found, "facts": _facts(found.get("facts"))}
-    return _form().validate_python(found)
+    if isinstance(decoded, dict):
+        schema = decoded.get("schema", SCHEMA)
+        if schema != SCHEMA:
+            raise ValueError(f"it is of schema {schema!r}, and this version reads {SCHEMA}")
+        decoded = {**decoded, "facts": _readable_facts(decoded.get("facts"))}
+    return _report_type().validate_python(decoded)
 
 
-def _facts(found: object) -> object:
-    """The facts without what only another version can read; None for a report that has none."""
-    if isinstance(found, dict) and isinstance(measured := found.get("measured"), dict):
-        return {**found, "measured": measurements.readable(measured)}
-    return None if found == {} else found
-
-
-def _of_schema_1(found: dict[str, object]) -> dict[str, object]:
-    """The report in the form of schema 2: what to do about a failed check is `fix` there, and was `mend`."""
-    checks = found.get("checks")
-    if isinstance(checks, list):
-        checks = [{**one, "fix": one.get("mend", "")} if isinstance(one, dict) else one for one in checks]
-    return {**found, "schema": SCHEMA, "checks": checks}
+def _readable_facts(facts: object) -> object:
+    """Return the facts without what only another version can read; None for a report that has none."""
+    if isinstance(facts, dict) and isinstance(measured := facts.get("measured"), dict):
+        return {**facts, "measured": measurements.readable(measured)}
+    return None if facts == {} else facts
 
 
 @functools.cache
-def _form() -> "TypeAdapter[Report]":
+def _report_type() -> "TypeAdapter[Report]":
     return TypeAdapter(Report)

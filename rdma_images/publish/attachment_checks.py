@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from rdma_images.inspection.report import from_plain
+from rdma_images.inspection.report import decode_report
 from rdma_images.publish import sbom, statement
 from rdma_images.publish.gate import COMMITTED
 
@@ -56,7 +56,7 @@ def allowed_failures(report: bytes | None) -> frozenset[str]:
 
 
 def _report(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[Finding]:
-    report = from_plain(statement.predicate(content)["report"])
+    report = decode_report(statement.predicate(content)["report"])
     if not _subject(content) == digest == report.digest:
         yield Finding("report", False, f"is about another image, {report.digest}")
         return

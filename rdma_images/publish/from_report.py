@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from rdma_images.facts import aws_ofi_nccl
-from rdma_images.inspection.inspection import Case, mapped_nccl
+from rdma_images.inspection.inspection import Inspection, mapped_nccl
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
 
@@ -48,7 +48,7 @@ def versions(report: Report) -> dict[str, str]:
     return by_component
 
 
-def _torch_versions(case: Case) -> Iterator[tuple[str, str]]:
+def _torch_versions(case: Inspection) -> Iterator[tuple[str, str]]:
     """Yield the versions that importing torch showed."""
     if torch := case.measured.torch:
         yield "pytorch", torch.version.partition("+")[0]

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from rdma_images.core.pipeline import Build, Image
-from rdma_images.inspection.report import Report, as_plain
+from rdma_images.inspection.report import Report, encode_report
 from rdma_images.publish.from_report import is_commit
 from rdma_images.registry.client import canonical
 
@@ -65,7 +65,7 @@ def provenance(image: Image, build: Build, revision: dict[str, str]) -> dict[str
 
 def report_predicate(report: Report, allowed_red: tuple[str, ...]) -> dict[str, Any]:
     """Return the validation report as a predicate, with the failed checks that the publisher allowed by name."""
-    return {"passed": report.passed, "allowedRed": list(allowed_red), "report": as_plain(report)}
+    return {"passed": report.passed, "allowedRed": list(allowed_red), "report": encode_report(report)}
 
 
 def predicate(content: bytes) -> dict[str, Any]:

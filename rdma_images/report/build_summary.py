@@ -8,7 +8,7 @@ from rich.text import Text
 
 from rdma_images.core import paths
 from rdma_images.core.pipeline import Build
-from rdma_images.inspection.report import Report, as_plain
+from rdma_images.inspection.report import Report, encode_report
 from rdma_images.report.table import counts_text, verdict_style
 
 
@@ -30,7 +30,8 @@ def summary_text(builds: Sequence[Build], reports: Sequence[Report]) -> Text:
 def as_json(builds: Sequence[Build], reports: Sequence[Report]) -> str:
     """Return {"builds": […], "reports": […]}; the measurements themselves are only in report.json."""
     short = [
-        {k: v for k, v in as_plain(report).items() if k != "facts"} | {"passed": report.passed} for report in reports
+        {k: v for k, v in encode_report(report).items() if k != "facts"} | {"passed": report.passed}
+        for report in reports
     ]
     return json.dumps({"builds": [asdict(build) for build in builds], "reports": short}, indent=2)
 

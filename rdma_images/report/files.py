@@ -8,15 +8,15 @@ from rdma_images.core import atomic, files, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import StepFile
-from rdma_images.inspection.report import Report, as_plain, from_plain
+from rdma_images.inspection.report import Report, decode_report, encode_report
 
 
 def _encoded(report: Report) -> Mapping[str, object]:
     """Return the report in the form of docs/report-schema.json."""
-    return {**as_plain(report), "passed": report.passed}
+    return {**encode_report(report), "passed": report.passed}
 
 
-REPORT = StepFile("report.json", "validate", from_plain, _encoded)
+REPORT = StepFile("report.json", "validate", decode_report, _encoded)
 
 
 def as_json(report: Report) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rdma_images.core.pipeline import LABEL_PREFIX
 from rdma_images.core.plain import plain
 from rdma_images.core.sizes import readable
-from rdma_images.inspection.inspection import Case, mapped_nccl
+from rdma_images.inspection.inspection import Inspection, mapped_nccl
 from rdma_images.inspection.report import Report
 
 LABEL_SHARE = 0.035  # of the whole: the least a layer's share is for its name to fit
@@ -58,7 +58,7 @@ def _limits(labels: Mapping[str, str]) -> list[str]:
     return [text for name, text in sorted(labels.items()) if name.startswith(f"{LABEL_PREFIX}.limit.")]
 
 
-def _measured(case: Case) -> list[tuple[str, str]]:
+def _measured(case: Inspection) -> list[tuple[str, str]]:
     """Return the rows that probes have measured."""
     system, torch, tree = case.measured.system, case.measured.torch, case.measured.tree
     nccl, fi_info = mapped_nccl(case), (case.measured.tools or {}).get("fi_info --version")

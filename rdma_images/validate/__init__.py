@@ -14,7 +14,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Build, Check, Image
 from rdma_images.core.progress import Progress, silent, waiting
-from rdma_images.inspection.inspection import Case, Subject
+from rdma_images.inspection.inspection import ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
 from rdma_images.validate import suite
@@ -114,7 +114,7 @@ def _require(ref: str, digest: str, build: Build | None) -> None:
 
 
 def _report(
-    about: Subject,
+    about: ImageConfig,
     found: Measured,
     image: Image | None,
     build: Build | None,
@@ -130,7 +130,7 @@ def _report(
     from rdma_images.validate import fabric
     from rdma_images.validate import subject as subjects
 
-    case = Case(subject=about, expected=fabric.expected(about, found, image), measured=found)
+    case = Inspection(subject=about, expected=fabric.expected(about, found, image), measured=found)
     folder.mkdir(parents=True, exist_ok=True)
     with waiting(progress, lambda: "the validators"):
         checks = suite.run(case, tiers, folder / "report.xml")

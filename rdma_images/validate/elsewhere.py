@@ -2,7 +2,7 @@
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import plain
-from rdma_images.inspection.inspection import Subject
+from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import Measured, probes_of
 from rdma_images.validate import probing, transport
 
@@ -27,10 +27,10 @@ def measure(host: str, tiers: tuple[str, ...]) -> Measured:
     return found.model_copy(update={"missing": {**unmeasured, **found.missing}})
 
 
-def subject(ref: str, host: str, found: Measured) -> Subject:
+def subject(ref: str, host: str, found: Measured) -> ImageConfig:
     """A host as the subject of a report: an image without a plan and without labels."""
     system = found.system
-    return Subject(
+    return ImageConfig(
         ref=ref or host,
         digest="",
         platform=f"linux/{system.machine}" if system else "",

@@ -13,7 +13,7 @@ from docker.models.containers import Container
 from rdma_images.core.plain import plain
 from rdma_images.core.stream import Chunks
 from rdma_images.engine import Engine, docker_command
-from rdma_images.inspection.inspection import Subject
+from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import Entry, Setting, Settings
 from rdma_images.validate import container, transport
 from rdma_images.validate.probes import settings
@@ -25,7 +25,7 @@ AROUND = "".join(f"{word}\0" for word in PRINTS[1:]).encode()
 OF_FILES = {*settings.NAMING, *settings.FILE_OF}  # variables that name files, whatever they begin with
 
 
-def measure(client: DockerClient, engine: Engine, subject: Subject, box: container.Sealed) -> Entry | str:
+def measure(client: DockerClient, engine: Engine, subject: ImageConfig, box: container.Sealed) -> Entry | str:
     """What the entry point changes in the environment of the process that it starts; else the reason why not known.
 
     It is started as sealed as `box`, and ended after LIMIT seconds.

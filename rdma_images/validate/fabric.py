@@ -3,7 +3,7 @@
 import re
 
 from rdma_images.core.pipeline import Fabric, Image
-from rdma_images.inspection.inspection import Expected, Subject, name_of
+from rdma_images.inspection.inspection import Expected, ImageConfig, base_name
 from rdma_images.inspection.measurements import Measured
 
 # Of its packages for eRDMA: ibverbs-providers 56.2-1.0.3 for jammy, in a third party's record of August 2026. Those of
@@ -11,7 +11,7 @@ from rdma_images.inspection.measurements import Measured
 ALIBABAS = re.compile(r"^\d+\.\d+-\d+\.\d+\.\d+$")
 
 
-def expected(subject: Subject, found: Measured, image: Image | None) -> Expected:
+def expected(subject: ImageConfig, found: Measured, image: Image | None) -> Expected:
     """What the image must have. An image without a sign of a fabric is not validated for one."""
     if image:
         versions = {name: component.version for name, component in image.components.items()}
@@ -25,7 +25,7 @@ def expected(subject: Subject, found: Measured, image: Image | None) -> Expected
     return Expected(fabric=guess, because=because, target=target)
 
 
-def guessed(subject: Subject, found: Measured) -> tuple[Fabric | None, str]:
+def guessed(subject: ImageConfig, found: Measured) -> tuple[Fabric | None, str]:
     """A fabric and how it was guessed, from the strongest sign to the weakest."""
     for device, about in (found.devices.rdma if found.devices else {}).items():
         if about.driver == "efa" or device.startswith("erdma"):
@@ -38,7 +38,7 @@ def guessed(subject: Subject, found: Measured) -> tuple[Fabric | None, str]:
     if found.packages and found.packages.efa_installer:
         return "efa", f"guessed: the EFA installer {found.packages.efa_installer} was here"
     for path, plugin in plugins.items():
-        if "libfabric.so.1" in plugin.needed or "ofi" in name_of(path):
+        if "libfabric.so.1" in plugin.needed or "ofi" in base_name(path):
             return "efa", f"guessed: {path} brings NCCL to libfabric"
     if found.gpus and found.gpus.network.plugin:
         return "efa", f"guessed: {found.gpus.network.plugin} brings NCCL to libfabric"
@@ -52,7 +52,7 @@ def guessed(subject: Subject, found: Measured) -> tuple[Fabric | None, str]:
     for name in ("ibverbs-providers", "libibverbs", "libibverbs1"):
         if ALIBABAS.search(packages.get(name, "")):
             return "erdma", f"guessed: {name} {packages[name]} is Alibaba's"
-    if eadm := next((path for path in files if name_of(path) == "eadm"), None):
+    if eadm := next((path for path in files if base_name(path) == "eadm"), None):
         return "erdma", f"guessed: Alibaba's tool for eRDMA is here ({eadm})"
     signs = "no label, no /opt/amazon/efa, no network plugin, no eRDMA tools" if found.tree else "no RDMA device"
     return None, f"no sign of EFA or eRDMA ({signs})"

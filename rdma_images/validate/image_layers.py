@@ -26,7 +26,7 @@ from rdma_images.core.paths import PROBES, state_folder
 from rdma_images.core.stream import CHUNK, Chunks
 from rdma_images.engine import Engine
 from rdma_images.engine.layout import Layout
-from rdma_images.inspection.inspection import Subject
+from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import Layer, Leftovers
 from rdma_images.validate.probes import leftovers, tree
 
@@ -65,7 +65,7 @@ def _start(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | None:
     return content.read(leftovers.TEXT_LIMIT) if content else None
 
 
-def layers(client: DockerClient, engine: Engine, subject: Subject) -> tuple[Layer, ...]:
+def layers(client: DockerClient, engine: Engine, subject: ImageConfig) -> tuple[Layer, ...]:
     """The layers of an image, lowest first, with what has no business in them.
 
     The private engine's are read where they lie; of any other engine the image is saved first, which takes a while.
@@ -88,7 +88,7 @@ def layers(client: DockerClient, engine: Engine, subject: Subject) -> tuple[Laye
 
 
 @contextmanager
-def _blobs(client: DockerClient, engine: Engine, subject: Subject) -> Iterator[tuple[list[str], Open]]:
+def _blobs(client: DockerClient, engine: Engine, subject: ImageConfig) -> Iterator[tuple[list[str], Open]]:
     """The names of the layers' blobs, lowest first, and a way to open one."""
     folder = Layout(state_folder().absolute() / "engine").data / BLOBS
     if engine.kind == "private" and (folder / subject.digest.removeprefix("sha256:")).is_file():
@@ -102,7 +102,7 @@ def _blobs(client: DockerClient, engine: Engine, subject: Subject) -> Iterator[t
         yield _save(client, subject, Path(saved)), lambda name: (Path(saved) / name).open("rb")
 
 
-def _layers_of(subject: Subject, stored: Open) -> list[str]:
+def _layers_of(subject: ImageConfig, stored: Open) -> list[str]:
     """The blobs of the layers, from the manifest or from the index that leads to it."""
     digest = subject.digest
     for _ in range(3):
@@ -122,7 +122,7 @@ def _for_platform(manifests: list[dict[str, Any]], platform: str) -> str:
     raise RdmaImagesError(f"the image's index has no manifest for {platform}\npull it for that platform")
 
 
-def _save(client: DockerClient, subject: Subject, folder: Path) -> list[str]:
+def _save(client: DockerClient, subject: ImageConfig, folder: Path) -> list[str]:
     """Save the image as files in `folder`, named by the numbers that are returned."""
     saved = io.BufferedReader(Chunks(client.images.get(subject.digest).save(chunk_size=CHUNK)), CHUNK)
     names: dict[str, str] = {}

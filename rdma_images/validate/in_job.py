@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rdma_images.core.pipeline import Check
 from rdma_images.core.plain import plain
-from rdma_images.inspection.inspection import Case, Expected
+from rdma_images.inspection.inspection import Expected, Inspection
 from rdma_images.inspection.measurements import Measured, probes_of
 from rdma_images.validate import elsewhere, probing, suite
 from rdma_images.validate.answers import lost, measured
@@ -78,7 +78,7 @@ def checks(ref: str, nodes: Mapping[str, Measured], expected: Expected, tiers: S
     by_node = {}
     with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
         for node, found in nodes.items():
-            case = Case(subject=elsewhere.subject(ref, node, found), expected=expected, measured=found)
+            case = Inspection(subject=elsewhere.subject(ref, node, found), expected=expected, measured=found)
             by_node[node] = suite.run(case, tuple(tiers), Path(folder) / "report.xml")
     every = zip(*by_node.values(), strict=True)
     return tuple(_together(dict(zip(by_node, some, strict=True))) for some in every)

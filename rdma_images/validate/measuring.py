@@ -11,7 +11,7 @@ from docker import DockerClient
 from rdma_images.core.progress import Progress, silent, waiting
 from rdma_images.core.stream import CHUNK
 from rdma_images.engine import Engine, docker_command
-from rdma_images.inspection.inspection import Subject
+from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import Entry, Layer, Measured
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate import container, entry, image_layers, probing, readout, transport
@@ -24,7 +24,7 @@ FIRST_WORD = 20.0  # seconds for Python to start: a fraction of one on an idle m
 EMULATED = 4.0  # times as long where the image's programs are emulated
 
 
-def measure(client: DockerClient, engine: Engine, subject: Subject, progress: Progress = silent) -> Measured:
+def measure(client: DockerClient, engine: Engine, subject: ImageConfig, progress: Progress = silent) -> Measured:
     """Everything that can be measured in the image; what cannot has its reason in `missing`.
 
     While its probes run, its layers are read and its entry point is started. `progress` hears what takes long. Raises
@@ -43,7 +43,7 @@ def measure(client: DockerClient, engine: Engine, subject: Subject, progress: Pr
         return _with_layers(found, reading)
 
 
-def _inside(box: container.Sealed, engine: Engine, subject: Subject, doing: list[str]) -> Measured:
+def _inside(box: container.Sealed, engine: Engine, subject: ImageConfig, doing: list[str]) -> Measured:
     """What is measured with the image's Python, else with its files; `doing` takes what is begun."""
     why, running = "nothing in the image can be started", box.running
     if running:

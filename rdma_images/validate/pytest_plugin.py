@@ -11,7 +11,14 @@ import pytest
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Check
 from rdma_images.core.plain import plain
-from rdma_images.inspection.inspection import Case, mapped_nccl, nccl_in_use, nccl_wheels, preloaded_nccl, wheel_nccl
+from rdma_images.inspection.inspection import (
+    Inspection,
+    mapped_nccl,
+    nccl_in_use,
+    nccl_wheels,
+    preloaded_nccl,
+    wheel_nccl,
+)
 from rdma_images.inspection.machine import Devices, Gpus
 from rdma_images.inspection.measurements import Files, Libraries, Packages, Settings, System, Torch
 
@@ -132,15 +139,15 @@ def require(request: pytest.FixtureRequest) -> Requirement:
 
 
 @pytest.fixture(scope="session")
-def case(request: pytest.FixtureRequest) -> Case:
+def case(request: pytest.FixtureRequest) -> Inspection:
     """The image, what is expected of it, and what was measured."""
     path: Path | None = request.config.getoption("--case")
     if path is None:
         raise pytest.UsageError(f"no --case: run `{COMMAND} validate`, which measures and then calls this suite")
-    return Case.model_validate_json(path.read_bytes())
+    return Inspection.model_validate_json(path.read_bytes())
 
 
-def unmeasured(case: Case, probe: str) -> NoReturn:
+def unmeasured(case: Inspection, probe: str) -> NoReturn:
     """Skip a validator for want of what `probe` measures."""
     if probe in case.measured.lost and probe != "torch":  # torch.imports reports it
         pytest.skip(f"{probe} could not be measured: see measured.complete")
@@ -148,55 +155,55 @@ def unmeasured(case: Case, probe: str) -> NoReturn:
 
 
 @pytest.fixture
-def torch(case: Case) -> Torch:
+def torch(case: Inspection) -> Torch:
     """What `import torch` brought."""
     return case.measured.torch or unmeasured(case, "torch")
 
 
 @pytest.fixture
-def libraries(case: Case) -> Libraries:
+def libraries(case: Inspection) -> Libraries:
     """The fabric's libraries, and what the loader makes of them."""
     return case.measured.tree.libraries if case.measured.tree else unmeasured(case, "tree")
 
 
 @pytest.fixture
-def files(case: Case) -> Files:
+def files(case: Inspection) -> Files:
     """The file tree in short."""
     return case.measured.tree.files if case.measured.tree else unmeasured(case, "tree")
 
 
 @pytest.fixture
-def packages(case: Case) -> Packages:
+def packages(case: Inspection) -> Packages:
     """What package managers say is installed."""
     return case.measured.packages or unmeasured(case, "packages")
 
 
 @pytest.fixture
-def settings(case: Case) -> Settings:
+def settings(case: Inspection) -> Settings:
     """What sets variables beside the environment."""
     return case.measured.settings or unmeasured(case, "settings")
 
 
 @pytest.fixture
-def system(case: Case) -> System:
+def system(case: Inspection) -> System:
     """The system the probes ran in."""
     return case.measured.system or unmeasured(case, "system")
 
 
 @pytest.fixture
-def devices(case: Case) -> Devices:
+def devices(case: Inspection) -> Devices:
     """What the machine brings: RDMA devices and what their use depends on."""
     return case.measured.devices or unmeasured(case, "devices")
 
 
 @pytest.fixture
-def gpus(case: Case) -> Gpus:
+def gpus(case: Inspection) -> Gpus:
     """The GPUs, and what an all-reduce over them did."""
     return case.measured.gpus or unmeasured(case, "gpus")
 
 
 @pytest.fixture
-def nccl(case: Case) -> tuple[str, str]:
+def nccl(case: Inspection) -> tuple[str, str]:
     """Path and version of the NCCL in use, where it is the one installed; what differs has a check of its own."""
     found = nccl_in_use(case)
     if not found:
@@ -213,7 +220,7 @@ def nccl(case: Case) -> tuple[str, str]:
 
 
 @pytest.fixture(autouse=True)
-def meant_for_its_fabric(request: pytest.FixtureRequest, case: Case) -> None:
+def meant_for_its_fabric(request: pytest.FixtureRequest, case: Inspection) -> None:
     """Skips a validator of a fabric (marked fabric="efa", "erdma" or "any") for an image that is not meant for it."""
     wanted, meant = _about(request.node)["fabric"], case.expected.fabric
     if wanted and (meant is None or wanted not in ("any", meant)):
@@ -222,6 +229,6 @@ def meant_for_its_fabric(request: pytest.FixtureRequest, case: Case) -> None:
 
 
 @pytest.fixture
-def fabric(case: Case) -> str:
+def fabric(case: Inspection) -> str:
     """The fabric that the image is meant for, in a validator marked fabric="any"."""
     return str(case.expected.fabric)

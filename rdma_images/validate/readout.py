@@ -17,7 +17,7 @@ from rdma_images.core import stream
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT, PYTHON
 from rdma_images.core.stream import CHUNK
-from rdma_images.inspection.inspection import Subject, name_of
+from rdma_images.inspection.inspection import ImageConfig, base_name
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import linking, transport
 from rdma_images.validate.answers import lost, measured
@@ -83,7 +83,7 @@ class Taken:
     opens: dict[str, list[str]] = field(default_factory=dict)  # of libfabrics that open any
 
 
-def read_out(export: Iterable[bytes], subject: Subject, memory: int = MEMORY) -> Measured:
+def read_out(export: Iterable[bytes], subject: ImageConfig, memory: int = MEMORY) -> Measured:
     """What the files of the image alone show: all but what `import torch` and the tools would say.
 
     `export` is the tar of its file system. It is read in a process that may take only `memory` (bytes) and SECONDS, as
@@ -123,11 +123,11 @@ def main(folder: Path, memory: int) -> None:
     """Read the tar on standard input, of an image whose subject is in `folder`; the answers are written there."""
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    subject = Subject.model_validate_json((folder / SUBJECT).read_bytes())
+    subject = ImageConfig.model_validate_json((folder / SUBJECT).read_bytes())
     (folder / ANSWERS).write_bytes(answers(sys.stdin.buffer, folder, subject))
 
 
-def answers(export: IO[bytes], folder: Path, subject: Subject) -> bytes:
+def answers(export: IO[bytes], folder: Path, subject: ImageConfig) -> bytes:
     """What the probes would print in the image whose tar is `export`; its small files are kept in `folder`."""
     named = [*(subject.environment.get(name, "") for name in settings.NAMING), *settings.scripts(subject.entrypoint)]
     taken = Taken(folder / "files", frozenset(named))
@@ -183,7 +183,7 @@ def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, taken: T
 
 
 def _read_library(path: str, file: str, taken: Taken) -> None:
-    name = name_of(path)
+    name = base_name(path)
     with contextlib.suppress(OSError, elf.NotElf):
         taken.shared[path] = elf.library(file)
         taken.linkings[path] = linking.of(file, Path(file).stat().st_size)
@@ -222,17 +222,17 @@ def _small(taken: Taken, path: str) -> bytes:
     return taken.last[1] if taken.last[0] == path else _kept(taken, path)[: leftovers.TEXT_LIMIT]
 
 
-def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[str, Any]:
+def _libraries(taken: Taken, files: dict[str, Any], subject: ImageConfig) -> dict[str, Any]:
     """The same as the probe of that name, with the loader's part worked out here."""
     found = files["libraries"]
     taken.nccl = taken.nccl or {path: about for path, about in taken.in_torch.items() if about.get("banner")}
     tree_of = _read_out(taken, subject)
     for path, about in found.items():
-        about["condition"] = _condition(tree_of, taken, path) if ".so" in name_of(path) else ""
+        about["condition"] = _condition(tree_of, taken, path) if ".so" in base_name(path) else ""
     for read in (taken.nccl, taken.plugins):
         read.update({path: {"error": found[path]["condition"]} for path in read if found[path]["condition"]})
     asked_by = next(iter(sorted(path for path, about in taken.nccl.items() if not about["error"])), "")
-    named = [name_of(p) for p in found if libraries.PLUGIN.fullmatch(name_of(p))]
+    named = [base_name(p) for p in found if libraries.PLUGIN.fullmatch(base_name(p))]
     resolved = {name: _resolved(tree_of, name, "") for name in libraries.ASKED}
     resolved |= {
         name: _resolved(tree_of, name, asked_by) for name in libraries.plugin_names(named, subject.environment)
@@ -240,7 +240,7 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
     opening = {name: path for path, about in taken.plugins.items() for name in about.get("opens", ())}
     closed = {r["file"] for r in resolved.values() if r["file"]} | set(taken.nccl) | set(taken.plugins)
     resolved |= {name: _resolved(tree_of, name, path) for name, path in opening.items()}
-    closed |= {path for path in taken.shared if "/torch/lib/" in path and name_of(path) in libraries.TORCH}
+    closed |= {path for path in taken.shared if "/torch/lib/" in path and base_name(path) in libraries.TORCH}
     opens = {path: [n for n in names if not tree_of.find(n, path)] for path, names in taken.opens.items()}
     opened = (libraries.FABRIC, libraries.PROVIDER)
     closed |= set(libraries.transports(found)) | {path for name in opened for path in libraries.real_files(found, name)}
@@ -264,7 +264,7 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: Subject) -> dict[st
     }
 
 
-def _read_out(taken: Taken, subject: Subject, library_path: str | None = None) -> ReadOut:
+def _read_out(taken: Taken, subject: ImageConfig, library_path: str | None = None) -> ReadOut:
     """What decides what the loader finds; `library_path` takes the place of the image's LD_LIBRARY_PATH."""
     folders = subject.environment.get("LD_LIBRARY_PATH", "") if library_path is None else library_path
     found = ReadOut(
@@ -278,10 +278,10 @@ def _read_out(taken: Taken, subject: Subject, library_path: str | None = None) -
         library_path=tuple(filter(None, folders.split(":"))),
     )
     files = [file for word in _preloads(taken, subject) if (file := found.find(word)) in taken.shared]
-    return replace(found, preloaded={taken.shared[file]["soname"] or name_of(file): file for file in files[::-1]})
+    return replace(found, preloaded={taken.shared[file]["soname"] or base_name(file): file for file in files[::-1]})
 
 
-def _preloads(taken: Taken, subject: Subject) -> list[str]:
+def _preloads(taken: Taken, subject: ImageConfig) -> list[str]:
     """What the loader maps before all else, by path or name: LD_PRELOAD, then /etc/ld.so.preload; see ld.so(8)."""
     lines = _kept(taken, settings.OF_LOADER).decode("utf-8", "replace").splitlines()
     words = re.split(r"[:\s]+", subject.environment.get("LD_PRELOAD", ""))
@@ -289,7 +289,7 @@ def _preloads(taken: Taken, subject: Subject) -> list[str]:
     return list(dict.fromkeys(filter(None, words)))
 
 
-def _settings(taken: Taken, subject: Subject) -> dict[str, Any]:
+def _settings(taken: Taken, subject: ImageConfig) -> dict[str, Any]:
     """The same as the probe of that name."""
     environment, without = subject.environment, _read_out(taken, subject, "")
     known = sorted(path for path in taken.files if settings.PLACES.fullmatch(path) or path in taken.named)
@@ -366,7 +366,7 @@ def _kept(taken: Taken, path: str) -> bytes:
         return b""
 
 
-def _system(taken: Taken, subject: Subject) -> dict[str, Any]:
+def _system(taken: Taken, subject: ImageConfig) -> dict[str, Any]:
     return {
         "os": system.os_release(str(taken.root)),
         "machine": subject.platform.partition("/")[2],

@@ -9,11 +9,11 @@ from docker.errors import DockerException, ImageNotFound, NotFound
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
-from rdma_images.inspection.inspection import Step, Subject
+from rdma_images.inspection.inspection import ImageConfig, Step
 from rdma_images.validate.probes import leftovers
 
 
-def masked(about: Subject) -> Subject:
+def masked(about: ImageConfig) -> ImageConfig:
     """The subject without the values of what looks like a secret: a report is read by more people than an image."""
 
     def hidden(values: dict[str, str]) -> dict[str, str]:
@@ -35,7 +35,7 @@ def digest(client: DockerClient, ref: str) -> str:
         return str(api.inspect_image(ref)["Id"])
 
 
-def subject(client: DockerClient, ref: str, digest: str | None = None) -> Subject:
+def subject(client: DockerClient, ref: str, digest: str | None = None) -> ImageConfig:
     """The image `ref` of the engine; the one with this `digest`, where it is known, whatever is called `ref` by now.
 
     Raises RdmaImagesError where the engine has no such image or does not answer.
@@ -72,11 +72,11 @@ def _history(client: DockerClient, digest: str) -> list[dict[str, Any]]:
         return list(api.history(digest))
 
 
-def _subject(ref: str, found: dict[str, Any], steps: list[dict[str, Any]]) -> Subject:
+def _subject(ref: str, found: dict[str, Any], steps: list[dict[str, Any]]) -> ImageConfig:
     config = found.get("Config") or {}
     pairs = (entry.partition("=") for entry in config.get("Env") or [])
     platform = "/".join(filter(None, (found.get("Os"), found.get("Architecture"), found.get("Variant"))))
-    return Subject(
+    return ImageConfig(
         ref=ref,
         digest=found["Id"],
         platform=platform,

@@ -11,7 +11,7 @@ from pathlib import Path
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import CODE, DATA, PROJECT, PYTHON, VALIDATORS, places
 from rdma_images.core.pipeline import Check
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 
 LIMIT = 120  # seconds: the validators only relate what was measured
 # Plugins of pytest: one writes into the checkout, the others collect garbage at the end for what validators never do.
@@ -66,7 +66,7 @@ def _roots(pattern: str) -> list[Path]:
     return [CODE] if part == "rdma_images" else [folder.parent for folder in places(part)]
 
 
-def run(case: Case, tiers: tuple[str, ...], junit: Path) -> tuple[Check, ...]:
+def run(case: Inspection, tiers: tuple[str, ...], junit: Path) -> tuple[Check, ...]:
     """The checks of every validator of `tiers`, in the suite's order; JUnit's XML goes to `junit`.
 
     Raises RdmaImagesError where the suite itself could not run: that is never the image's fault.

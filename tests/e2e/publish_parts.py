@@ -27,7 +27,7 @@ from rdma_images.core.pipeline import Build, Check, Image
 from rdma_images.core.progress import Progress
 from rdma_images.debian import unpacked
 from rdma_images.engine import Engine, private
-from rdma_images.inspection.report import Report, as_plain
+from rdma_images.inspection.report import Report, encode_report
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import cosign
 from rdma_images.publish.publication import PublishedCopy
@@ -260,7 +260,7 @@ def green(image: Image, small: Small, rehearsal: tuple[str, ...] = ()) -> tuple[
 def write_steps(image: Image, build: Build, report: Report) -> None:
     """plan.json, build.json and report.json, where the steps write them."""
     folder = paths.image_folder(image.id)
-    for name, value in (("plan", asdict(image)), ("build", asdict(build)), ("report", as_plain(report))):
+    for name, value in (("plan", asdict(image)), ("build", asdict(build)), ("report", encode_report(report))):
         atomic.write(folder / f"{name}.json", json.dumps(value))
 
 

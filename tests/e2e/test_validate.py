@@ -15,7 +15,7 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import Build
 from rdma_images.debian import bootstrap
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Entry
 from rdma_images.inspection.report import Report
 from rdma_images.validate import container, folder_of, image_layers, subject, validate
@@ -45,7 +45,7 @@ def of(dockerfile: str, context: Path, *, base: str = "FROM scratch AS base\nADD
         return validated.measure(ref)
 
 
-def found(report: Report) -> Case:
+def found(report: Report) -> Inspection:
     assert report.facts
     return report.facts
 

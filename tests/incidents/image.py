@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from rdma_images.inspection.inspection import Subject
+from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.validate.ldcache import DEFAULT, ENTRY, HEADER, MAGIC, ReadOut
 from tests.incidents import elf_files
 
@@ -124,9 +124,9 @@ class Image(Data):
         }
         return _cache(found)
 
-    def subject(self, ref: str) -> Subject:
+    def subject(self, ref: str) -> ImageConfig:
         """The image's configuration, as an engine describes it."""
-        return Subject(
+        return ImageConfig(
             ref=ref,
             digest=f"sha256:{0:064x}",
             platform=self.platform,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from rdma_images.core.paths import PROJECT, VALIDATORS
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from tests import validators_called
 from tests.incidents import run
 from tests.incidents.case import incidents
@@ -111,7 +111,7 @@ def _function_around(tree: ast.Module, node: ast.AST) -> str:
     return next((definition.name for definition in definitions if node in ast.walk(definition)), "")
 
 
-def failed(cases: Mapping[str, Case], modules: Collection[str]) -> Failed:
+def failed(cases: Mapping[str, Inspection], modules: Collection[str]) -> Failed:
     """Each case with each check of the modules that fails for it."""
     return frozenset(
         (name, check.id, f"{check.expected}\n{check.found}\n{check.fix}")
@@ -147,7 +147,7 @@ def survivors(names: list[str]) -> Iterator[tuple[Mutation, bool]]:
     """
     cases = {name: run.case_of(name, case.image) for name, case in incidents().items()}
     cases |= {f"{name}, fixed": run.case_of(name, case.fixed) for name, case in incidents().items() if case.fixed}
-    cases |= {"efa-pytorch": Case.model_validate_json(REAL.read_bytes())}
+    cases |= {"efa-pytorch": Inspection.model_validate_json(REAL.read_bytes())}
     sources = {path.stem: path.read_text(encoding="utf-8") for path in sorted(VALIDATORS.glob("*.py"))}
     for module in names or sources:
         suites = users(module, sources)

@@ -11,7 +11,7 @@ from rdma_images.core.pipeline import Check
 from rdma_images.facts import table
 from rdma_images.facts.faults import Faults
 from rdma_images.facts.packages import Packages
-from rdma_images.inspection.inspection import Case
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Entry
 from rdma_images.validate import entry, fabric, readout
 from rdma_images.validate.answers import measured
@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
         return self.reported == bool(incident.reported) and not self.alarms and not self.unfixed
 
 
-def case_of(name: str, image: Image) -> Case:
+def case_of(name: str, image: Image) -> Inspection:
     """All that is known of the image without an engine: read out, nothing of it started."""
     subject = image.subject(name)
     with tempfile.TemporaryDirectory(prefix="rdma-images-incident-", dir=MEMORY) as folder:
@@ -45,7 +45,7 @@ def case_of(name: str, image: Image) -> Case:
     started = Entry(given=image.started) if image.started else None
     known = found.settings and entry.with_files(found.settings, image.started, image.text)
     found = found.model_copy(update={"entry": started, "settings": known, "missing": {**found.missing, **missing}})
-    return Case(subject=subject, expected=fabric.expected(subject, found, None), measured=found)
+    return Inspection(subject=subject, expected=fabric.expected(subject, found, None), measured=found)
 
 
 def checks(images: Mapping[str, Image], only: Mapping[str, set[str]] | None = None) -> dict[str, list[Check]]:

@@ -11,7 +11,7 @@ from rdma_images.core import atomic
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Check, Outcome
 from rdma_images.core.progress import Progress
-from rdma_images.inspection.inspection import Case, Expected
+from rdma_images.inspection.inspection import Expected, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
 from rdma_images.jobs.results import from_logs, run_folder
@@ -55,7 +55,7 @@ def validate(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - started, 3),
         checks=(*node_checks, *job_checks),
-        facts=Case(subject=subject, expected=expected, measured=first),
+        facts=Inspection(subject=subject, expected=expected, measured=first),
     )
     out = folder_of(job.image, host=job.name)
     out.mkdir(parents=True, exist_ok=True)
