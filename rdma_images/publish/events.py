@@ -8,7 +8,7 @@ from rdma_images.registry import faults
 
 LayerState = Literal["waiting", "pushing", "pushed", "mounted", "there"]
 
-_DONE: dict[str, LayerState] = {"PushResult": "pushed", "LayerProgress already exists": "there"}
+_DONE: dict[str, LayerState] = {"Pushed": "pushed", "Layer already exists": "there"}
 _DIGEST = re.compile(r": digest: (sha256:[0-9a-f]{64}) size: \d+")
 # docker asks for a thing before it sends it (containerd's pusher).
 _FAILED_REQUEST = re.compile(r"HEAD request to \S+?/((?:blobs|manifests)/[^\s/?]+): 500\b")
