@@ -14,8 +14,8 @@ def test_a_push_of_docker_26_with_the_containerd_store() -> None:
         {"status": "The push refers to repository [127.0.0.1:5055/a/b]"},
         {"status": "Pushing", "progressDetail": {"current": 9437184, "total": 30009344}, "id": "9d1c09127175"},
         {"status": "Pushing", "progressDetail": {"current": 30009344, "total": 30009344}, "id": "9d1c09127175"},
-        {"status": "PushResult", "progressDetail": {}, "id": "9d1c09127175"},
-        {"status": "LayerProgress already exists", "progressDetail": {}, "id": "2e4e218bcb8c"},
+        {"status": "Pushed", "progressDetail": {}, "id": "9d1c09127175"},
+        {"status": "Layer already exists", "progressDetail": {}, "id": "2e4e218bcb8c"},
         {"status": "Mounted from a/b", "progressDetail": {}, "id": "e40573a04a77"},
         {"status": f"v1: digest: {DIGEST} size: 901"},
     ]
@@ -83,7 +83,7 @@ def test_repeated_events_are_no_progress() -> None:
     first = {"status": "Pushing", "progressDetail": {"current": 5, "total": 9}, "id": "9d1c09127175"}
     waiting = {"status": "Waiting", "progressDetail": {}, "id": "2e4e218bcb8c"}
     states = []
-    for event in (first, waiting, first, waiting, {"status": "PushResult", "progressDetail": {}, "id": "9d1c09127175"}):
+    for event in (first, waiting, first, waiting, {"status": "Pushed", "progressDetail": {}, "id": "9d1c09127175"}):
         push.take(event, "h", "r:v1")
         states.append(push.snapshot())
     assert states[1] == states[2] == states[3]
