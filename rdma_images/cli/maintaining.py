@@ -78,3 +78,15 @@ def bump(_: Context, write: bool = False) -> None:
     show(proposal.diff or "matrix.yaml is up to date: the facts have nothing newer that passes every rule")
     for remark in proposal.remarks:
         progress(remark)
+
+
+@verb("matrix.schema")
+def schema(_: Context) -> None:
+    """Write the JSON schemas of the files that users write.
+
+    matrix.yaml, mirrors.yaml and registries.yaml name theirs in the first line, for editors to complete and check them.
+    """
+    from rdma_images.core import paths
+    from rdma_images.maintain import schemas
+
+    show(*(paths.shown(path) for path in schemas.write(paths.PROJECT)))

@@ -22,11 +22,13 @@ WRITTEN = {
 
 @verb("init", "init --folder images", help={"folder": "The new folder; without it the current one."})
 def init(_: Context, folder: str = ".") -> None:
-    """Start a folder of your own: matrix.yaml, .gitignore, a workflow.
+    """Start a folder of your own: matrix.yaml, .gitignore, a workflow, schemas for editors.
 
     Writes nothing where one of these files exists.
     """
     from importlib.resources import files as packaged
+
+    from rdma_images.maintain import schemas
 
     root = files.expanded(folder).absolute()
     if taken := [name for name in WRITTEN if files.is_there(root / name)]:
@@ -35,7 +37,7 @@ def init(_: Context, folder: str = ".") -> None:
     for name, source in WRITTEN.items():
         text = (packaged("rdma_images.cli") / "start" / source).read_text(encoding="utf-8")
         atomic.write(root / name, text.replace("REQUIREMENT", requirement))
-    show(*(str(root / name) for name in WRITTEN))
+    show(*(str(root / name) for name in WRITTEN), *(str(path) for path in schemas.write(root)))
     if note:
         show(note)
     show(_next(root))

@@ -25,7 +25,7 @@ class Credential(yaml_file.Strict):
     """A login as mirrors.yaml has it; the password itself is never in the file."""
 
     username: str
-    password: str
+    password: str = Field(description="env:NAME or file:PATH.")
 
     @field_validator("password")
     @classmethod
@@ -36,9 +36,12 @@ class Credential(yaml_file.Strict):
 class File(yaml_file.Document):
     """mirrors.yaml; see docs/mirrors.md."""
 
-    sources: dict[str, str] = Field(default_factory=dict)
-    ca_bundle: Path | None = None
-    credentials: dict[str, Credential] = Field(default_factory=dict)
+    sources: dict[str, str] = Field(
+        default_factory=dict,
+        description="The address that replaces a source's own, by the name that `invoke sources` shows.",
+    )
+    ca_bundle: Path | None = Field(default=None, description="Certificates for downloads and for steps of a build.")
+    credentials: dict[str, Credential] = Field(default_factory=dict, description="Logins by host.")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from pydantic import BeforeValidator, Field
+from pydantic.config import JsonDict
 
 from rdma_images import components
 from rdma_images.core import files, paths, yaml_file
@@ -30,16 +31,26 @@ NORMAL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 # The wheels whose version an axis decides.
 WHEELS = {one.name: one.wheel for one in components.ALL if one.wheel}
 
+# For editors, which read the models as a JSON schema.
+AXIS_NAMES: JsonDict = {"propertyNames": {"enum": [*axes.BY_NAME]}}
+
 Row = dict[str, str]
 # One value, or a list of them.
-Values = Annotated[tuple[str, ...], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
+Values = Annotated[
+    tuple[str, ...],
+    BeforeValidator(
+        lambda written: [written] if isinstance(written, str) else written, json_schema_input_type=str | tuple[str, ...]
+    ),
+]
 
 
 class Exclude(Strict):
     """Rows of a target's matrix that are not built, though they might work."""
 
-    when: dict[str, Values]
-    reason: str
+    when: dict[str, Values] = Field(
+        description="Axes and their values: a row that has one of each is not built.", json_schema_extra=AXIS_NAMES
+    )
+    reason: str = Field(description="Why, as `invoke plan` shows it.")
 
     def holds(self, row: Mapping[str, str]) -> bool:
         """Whether `row` is one of them."""
@@ -49,15 +60,30 @@ class Exclude(Strict):
 class Target(Strict):
     """What a user asks for by name."""
 
-    summary: str
-    fabric: Fabric
-    template: str | None = None  # under dockerfiles/targets/; the target's own name where none is given
-    python_packages: tuple[str, ...] = ()
-    source_packages: tuple[str, ...] = ()  # python packages that may come without a wheel, and are built then
-    debian_packages: tuple[str, ...] = ()
-    default: Row
-    values: dict[str, Values] = Field(default_factory=dict)
-    exclude: tuple[Exclude, ...] = ()
+    summary: str = Field(description="What the image is for, in a line.")
+    fabric: Fabric = Field(description="The network: efa (AWS) or erdma (Alibaba Cloud).")
+    template: str | None = Field(
+        default=None, description="The list of stages, dockerfiles/targets/NAME.j2; by default the target's own name."
+    )
+    python_packages: tuple[str, ...] = Field(
+        default=(), description="Python packages beside torch: name, or a requirement such as name>=1.2."
+    )
+    source_packages: tuple[str, ...] = Field(
+        default=(), description="Names of Python packages that may come without a wheel, and are then built."
+    )
+    debian_packages: tuple[str, ...] = Field(
+        default=(), description="Packages of the base's archive: name or name=version."
+    )
+    default: Row = Field(
+        description="The default image: a value for each axis that is chosen; the other axes follow.",
+        json_schema_extra=AXIS_NAMES,
+    )
+    values: dict[str, Values] = Field(
+        default_factory=dict,
+        description="Further values of axes; `--all` builds every combination.",
+        json_schema_extra=AXIS_NAMES,
+    )
+    exclude: tuple[Exclude, ...] = Field(default=(), description="Combinations of `values` that are not built.")
 
     def rows(self) -> list[Row]:
         """The whole matrix: the default row with every combination of `values`, the default row first."""
@@ -71,7 +97,7 @@ class Target(Strict):
 class Matrix(Document):
     """matrix.yaml."""
 
-    targets: dict[str, Target]
+    targets: dict[str, Target] = Field(description="What can be built, by name.")
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
         """Names that cannot be, and axes that do not exist, are not used, or are written twice."""

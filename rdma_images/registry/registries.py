@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, field_validator, model_validator
 
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError, near
@@ -27,10 +27,12 @@ NAME = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-
 class Credentials(yaml_file.Strict):
     """Where a user name and a password, or a token, are to be found."""
 
-    username: SecretPlace | None = None
-    password: SecretPlace | None = None
-    token: SecretPlace | None = None  # a bearer token
-    identity_token: SecretPlace | None = None  # an OAuth2 refresh token
+    username: SecretPlace | None = Field(default=None, description="env:NAME or file:PATH.")
+    password: SecretPlace | None = Field(default=None, description="env:NAME or file:PATH.")
+    token: SecretPlace | None = Field(default=None, description="A bearer token: env:NAME or file:PATH.")
+    identity_token: SecretPlace | None = Field(
+        default=None, description="An OAuth2 refresh token: env:NAME or file:PATH."
+    )
 
     @model_validator(mode="after")
     def _one_form(self) -> "Credentials":
@@ -59,17 +61,21 @@ def _check_word(text: str) -> str:
 
 # Told apart by their form, so that a mistake in one is not answered with what the other would have liked.
 Access = Annotated[
-    Annotated[str, AfterValidator(_check_word), Tag("word")] | Annotated[Credentials, Tag("references")],
+    Annotated[str, AfterValidator(_check_word), WithJsonSchema({"enum": ["none", "docker-config"]}), Tag("word")]
+    | Annotated[Credentials, Tag("references")],
     Discriminator(lambda given: "word" if isinstance(given, str) else "references"),
 ]
 
 
 class _Common(yaml_file.Strict):
-    prefix: str = ""  # of every repository: "training" gives training/efa-pytorch
-    compression: Compression = (
-        "any"  # what the registry's users can pull: containerd before 1.5 and enroot before 4.0 have no zstd
+    prefix: str = Field(default="", description='Before every repository: "training" gives training/efa-pytorch.')
+    compression: Compression = Field(
+        default="any",
+        description="What the registry's users can pull: containerd before 1.5 and enroot before 4.0 have no zstd.",
     )
-    immutable: bool = False  # a full tag, once written, stays with its digest; a rebuild gets a tag of its own
+    immutable: bool = Field(
+        default=False, description="A full tag stays with its digest; a rebuild gets a tag of its own."
+    )
 
     @field_validator("prefix")
     @classmethod
@@ -83,9 +89,11 @@ class Oci(_Common):
     """Any registry that speaks the OCI distribution protocol."""
 
     kind: Literal["oci"]
-    host: Host  # with port, where it is not 443
-    credentials: Access = "docker-config"
-    tls: bool | None = None  # None: TLS unless the host is on the loopback interface
+    host: Host = Field(description="The name, with a port where it is not 443.")
+    credentials: Access = Field(
+        default="docker-config", description="none, docker-config (`docker login`), or username and password."
+    )
+    tls: bool | None = Field(default=None, description="By default TLS, except on the loopback interface.")
 
 
 class Ecr(_Common):
@@ -95,7 +103,7 @@ class Ecr(_Common):
     account: Annotated[str, Field(pattern=r"^\d{12}$")]
     region: str
     profile: str | None = None
-    host: Host | None = None  # instead of the host that AWS names: a PrivateLink name, or a registry in a test
+    host: Host | None = Field(default=None, description="Instead of the name that AWS gives: a PrivateLink name.")
     scan_on_push: bool = True
     keep_untagged_days: Annotated[int, Field(ge=1)] | None = 14
     kms_key: str | None = None
@@ -114,9 +122,9 @@ class AcrAliyun(_Common):
     kind: Literal["acr-aliyun"]
     region: str
     namespace: str
-    instance: str | None = None  # "cri-…"
-    host: Host | None = None  # Enterprise: "<name>-registry.<region>.cr.aliyuncs.com"; Personal: registry.<region>.…
-    endpoint: str | None = None  # of the control plane, instead of cr.<region>.aliyuncs.com
+    instance: str | None = Field(default=None, description="Enterprise: the instance's id, cri-….")
+    host: Host | None = Field(default=None, description="Enterprise: <name>-registry.<region>.cr.aliyuncs.com.")
+    endpoint: str | None = Field(default=None, description="Of the control plane, instead of cr.<region>.aliyuncs.com.")
     create_namespace: bool = False
     credentials: Credentials | None = None
 
@@ -135,7 +143,7 @@ class AcrAzure(_Common):
     """Azure Container Registry. Credentials come from azure-identity's chain."""
 
     kind: Literal["acr-azure"]
-    host: Host  # "<name>.azurecr.io"
+    host: Host = Field(description="<name>.azurecr.io")
     tls: bool | None = None
 
 
@@ -145,7 +153,7 @@ Registry = Annotated[Oci | Ecr | EcrPublic | AcrAliyun | AcrAzure, Field(discrim
 class Registries(yaml_file.Strict):
     """The content of registries.yaml."""
 
-    registries: dict[str, Registry]
+    registries: dict[str, Registry] = Field(description="The registries, by the name that `--to` takes.")
 
     def pick(self, names: Sequence[str]) -> Mapping[str, Registry]:
         """Return the registries named. Raises RefusedError for a name that the file does not have, and for no name."""

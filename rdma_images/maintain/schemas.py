@@ -1,0 +1,45 @@
+"""JSON schemas of the files that users write, for the completion and the checks of their editors."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import StringSchema
+
+from rdma_images.core import atomic
+from rdma_images.inputs import mirrors
+from rdma_images.plan import matrix
+from rdma_images.registry import registries
+
+FOLDER = "schemas"
+MODELS: Mapping[str, type[BaseModel]] = {
+    "matrix": matrix.Matrix,
+    "mirrors": mirrors.File,
+    "registries": registries.Registries,
+}
+
+
+class _TextSchema(GenerateJsonSchema):
+    """Schemas of files in which every scalar is read as text: an editor takes `cuda: 13.0` for a number."""
+
+    def str_schema(self, schema: StringSchema) -> JsonSchemaValue:
+        return {**super().str_schema(schema), "type": ["string", "number"]}
+
+
+def schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON schema of what a YAML file may hold to be read as `model`."""
+    document = model.model_json_schema(by_alias=True, schema_generator=_TextSchema)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}
+
+
+def write(folder: Path) -> list[Path]:
+    """Write the schema of each file of `MODELS` below `folder`, and return the paths."""
+    written = []
+    for name, model in MODELS.items():
+        path = folder / FOLDER / f"{name}.json"
+        atomic.write(path, json.dumps(schema(model), indent=2) + "\n")
+        written.append(path)
+    return written
