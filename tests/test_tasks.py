@@ -85,6 +85,18 @@ def test_what_is_typed_wrongly_is_answered_with_what_was_meant(words: list[str],
     assert done.stderr.startswith(sentence)
 
 
+def test_the_list_begins_with_the_tasks_of_users_and_has_every_task_once() -> None:
+    output = said("--list").stdout
+    assert output.startswith("Images:\n\n  plan ")
+    listed = [line.split()[0] for line in output.splitlines() if line.startswith("  ")]
+    assert sorted(listed) == sorted("job" if name == "job.job" else name for name, _ in all_tasks())
+    assert listed.index("job") < listed.index("engine.up") < listed.index("ci.matrix")
+
+
+def test_the_list_of_one_group_has_its_tasks_alone() -> None:
+    assert said("--list", "engine").stdout.startswith("Available 'engine' tasks:\n")
+
+
 def test_a_short_option_means_one_thing_in_all_tasks() -> None:
     meanings: dict[str, set[str]] = {}
     for _, task in all_tasks():

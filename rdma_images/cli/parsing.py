@@ -15,6 +15,7 @@ from invoke.parser import Parser, ParseResult
 from invoke.parser.argument import Argument
 from invoke.tasks import Task
 
+from rdma_images.cli import listing
 from rdma_images.core import exit_codes
 from rdma_images.core.paths import COMMAND, MATRIX
 
@@ -113,5 +114,7 @@ def _is_target(word: str) -> bool:
 
 
 def install() -> None:
-    """Have invoke's program use this parser, whichever command started it."""
+    """Have invoke's program use this parser and the list under headings, whichever command started it."""
     vars(program)["Parser"] = SuggestingParser
+    for name, function in {"list_flat": listing.list_tasks}.items():
+        setattr(program.Program, name, function)
