@@ -3,12 +3,12 @@
 python benchmarks/build.py [--only cold,next,pull,kept,resident,floor,six,nothing] [--ways baseline,ours] [--runs N]
                            [--folder FOLDER] [--wheels triton,...] [--containerd PROGRAMS]
 
-Writes docs/performance.json, docs/performance.md and docs/performance.svg; what is not measured in this run stays as it
-is there. Needs `pip install -e .[bench]`, root on Debian, for an engine of its own, and 60 GB free under FOLDER. On two
-idle cores `cold`, `next` and `pull` take 15 minutes a run, `six` takes 40. Stand-ins replace what is unreachable, in
-both ways alike. With PROGRAMS, a folder of containerd and ctr 2.2 or later, perhaps also soci-snapshotter-grpc 0.11 or
-later, `pull` also measures nodes that unpack several layers at once. On a smaller disk `--wheels` measures both ways
-with torch, NCCL and these large wheels alone, and the page says so.
+Writes performance.json, performance.md and performance.svg in docs/explanation/; what is not measured in this run
+stays as it is there. Needs `pip install -e .[bench]`, root on Debian, for an engine of its own, and 60 GB free under
+FOLDER. On two idle cores `cold`, `next` and `pull` take 15 minutes a run, `six` takes 40. Stand-ins replace what is
+unreachable, in both ways alike. With PROGRAMS, a folder of containerd and ctr 2.2 or later, perhaps also soci-
+snapshotter-grpc 0.11 or later, `pull` also measures nodes that unpack several layers at once. On a smaller disk
+`--wheels` measures both ways with torch, NCCL and these large wheels alone, and the page says so.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""docs/performance.md and its chart, from what docs/performance.json has."""
+"""docs/explanation/performance.md and its chart, from what docs/explanation/performance.json has."""
 
 import string
 from collections.abc import Callable, Mapping
@@ -10,8 +10,8 @@ from build_results import WAYS, BenchmarkRun, MixedRunsError, Results, Row, Way,
 
 from rdma_images.core import atomic, paths
 
-PAGE = paths.PROJECT / "docs" / "performance.md"
-CHART = paths.PROJECT / "docs" / "performance.svg"
+PAGE = paths.PROJECT / "docs" / "explanation" / "performance.md"
+CHART = paths.PROJECT / "docs" / "explanation" / "performance.svg"
 TEMPLATES = paths.PROJECT / "benchmarks"
 PROCESSOR = ("cold, processor time", "cold, processor time of dockerd and containerd")
 FLOOR = ("floor, install", "floor, compress", "floor, unpack")

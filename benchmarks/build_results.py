@@ -1,4 +1,4 @@
-"""What was measured, kept in docs/performance.json: a run of some measurements leaves the others as they are.
+"""What was measured, kept in docs/explanation/performance.json: a run of some measurements leaves the others.
 
 Every figure names the run that it is of, and a ratio of figures of two runs is refused: they may be of two machines, or
 of two hours of a shared one.
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from rdma_images.core import atomic, paths
 
-FILE = paths.PROJECT / "docs" / "performance.json"
+FILE = paths.PROJECT / "docs" / "explanation" / "performance.json"
 Way = Literal["baseline", "ours"]
 WAYS: tuple[Way, Way] = ("baseline", "ours")
 

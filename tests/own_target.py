@@ -1,10 +1,10 @@
-"""The example of docs/targets.md, as it is written there."""
+"""The example of docs/reference/targets.md, as it is written there."""
 
 import re
 
 from rdma_images.core import paths
 
-PAGE = (paths.PROJECT / "docs" / "targets.md").read_text(encoding="utf-8")
+PAGE = (paths.PROJECT / "docs" / "reference" / "targets.md").read_text(encoding="utf-8")
 NAME = "my-training"
 
 

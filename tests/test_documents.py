@@ -9,7 +9,7 @@ import yaml
 import tasks
 from rdma_images.core.paths import PROJECT
 
-PAGES = [*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md"), *PROJECT.glob(".github/*.md")]
+PAGES = [*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), *PROJECT.glob(".github/*.md")]
 FOLDERS = (
     "rdma_images",
     "dockerfiles",
@@ -66,7 +66,7 @@ def test_tasks_and_their_options_exist(path: Path) -> None:
         assert given <= {option.replace("-", "_") for option in options}, (name, given)
 
 
-@pytest.mark.parametrize("path", sorted((PROJECT / "docs").glob("*.md")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((PROJECT / "docs").glob("*/*.md")), ids=lambda path: path.name)
 def test_a_page_says_for_whom_it_is(path: Path) -> None:
     assert re.search(r"\b[Ff]or those wh", page(path)[:700])
 

@@ -247,8 +247,8 @@ def test_the_launchers_are_shown() -> None:
 
 
 def test_a_launcher_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row and a template, as docs/jobs.md has them, in the folder of somebody who has installed the command."""
-    text = (paths.PROJECT / "docs" / "jobs.md").read_text(encoding="utf-8")
+    """A row and a template, as docs/guides/jobs.md has them, in the folder of a user of the installed command."""
+    text = (paths.PROJECT / "docs" / "guides" / "jobs.md").read_text(encoding="utf-8")
     row, template = [block.split("```")[0] for block in text.split("```yaml\n")[1:2] + text.split("```jinja\n")[1:2]]
     folder = tmp_path / "facts"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""A user's own target: the example of docs/targets.md, rendered in a copy of the templates."""
+"""A user's own target: the example of docs/reference/targets.md, rendered in a copy of the templates."""
 
 import re
 import shutil

@@ -43,7 +43,7 @@ def test_written_and_read_back(tmp_path: Path) -> None:
 
 
 def test_the_schema_in_docs_describes_what_is_written(tmp_path: Path) -> None:
-    schema = json.loads((PROJECT / "docs" / "report-schema.json").read_text())
+    schema = json.loads((PROJECT / "docs" / "reference" / "report-schema.json").read_text())
     written = json.loads(reports.write(report(PASSED, FAILED), tmp_path).read_text())
     assert set(schema["properties"]) == set(written) == set(schema["required"])
     check = schema["properties"]["checks"]["items"]

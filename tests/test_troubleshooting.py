@@ -10,7 +10,7 @@ from rdma_images.jobs.check.rules import RULES
 from rdma_images.jobs.results import troubleshooting
 
 KNOWN = Facts().troubleshooting
-PAGE = PROJECT / "docs" / "troubleshooting.md"
+PAGE = PROJECT / "docs" / "guides" / "troubleshooting.md"
 
 
 def test_the_page_is_what_the_facts_say(request: pytest.FixtureRequest) -> None:
@@ -30,7 +30,9 @@ def test_an_entry_is_found_by_its_words_and_by_no_other_s(name: str) -> None:
 
 @pytest.mark.parametrize("name", KNOWN.entries)
 def test_what_tells_it_exists(name: str) -> None:
-    validators = re.findall(r"^\| `([a-z.-]+)`", (PROJECT / "docs" / "validators.md").read_text(), re.MULTILINE)
+    validators = re.findall(
+        r"^\| `([a-z.-]+)`", (PROJECT / "docs" / "reference" / "validators.md").read_text(), re.MULTILINE
+    )
     known = {*validators, *(rule.id for rule in RULES), "job.result"}
     assert set(KNOWN.entries[name].checks) <= known
 
@@ -55,7 +57,7 @@ def test_what_tells_it_exists(name: str) -> None:
 def test_what_is_said_in_the_field_leads_to_an_entry(said: str, entry: str) -> None:
     assert {name for name, _ in KNOWN.fitting([said], "efa")} == set(entry.split())
     for name in entry.split():
-        assert f"docs/troubleshooting.md, {name}" in troubleshooting.fitting_entries([said], "efa", KNOWN)
+        assert f"docs/guides/troubleshooting.md, {name}" in troubleshooting.fitting_entries([said], "efa", KNOWN)
 
 
 def test_an_entry_of_the_other_fabric_does_not_fit() -> None:

@@ -34,7 +34,7 @@ class Credential(yaml_file.Strict):
 
 
 class File(yaml_file.Document):
-    """mirrors.yaml; see docs/mirrors.md."""
+    """mirrors.yaml; see docs/guides/mirrors.md."""
 
     sources: dict[str, str] = Field(
         default_factory=dict,

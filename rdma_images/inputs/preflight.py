@@ -40,7 +40,7 @@ class UnreachableError(RefusedError):
         missing = [supply for supply in _once(supplies) if not supply.reachable]
         lines = [f"  {supply.source.id}: {supply.address or 'no address'}: {supply.detail}" for supply in missing]
         replaceable = [supply.source.id for supply in missing if has_stand_in(supply.source)]
-        ways = ["name an address that answers in mirrors.yaml (docs/mirrors.md)"]
+        ways = ["name an address that answers in mirrors.yaml (docs/guides/mirrors.md)"]
         if any(supply.detail.startswith(UNPINNED) for supply in missing):
             ways.append(f"lock what is not locked: `{COMMAND} lock`")
         if len(replaceable) == len(missing):

@@ -1,4 +1,4 @@
-"""The result of validating an image: the checks, and what they compare. The form is docs/report-schema.json."""
+"""The result of validating an image: the checks, and what they compare. See docs/reference/report-schema.json."""
 
 import functools
 from dataclasses import dataclass

@@ -10,7 +10,7 @@ from rdma_images.registry.client import canonical
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
-# No address: it names a form, documented in docs/publishing.md, and leads nowhere.
+# No address: it names a form, documented in docs/guides/publishing.md, and leads nowhere.
 REPORT = "urn:rdma-images:validation-report:1"
 # BuildKit's own record. Its predicate type is the SLSA version that its BuildKit writes, which may be the one above; it
 # is signed under this name, since cosign keeps one statement of a type.

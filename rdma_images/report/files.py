@@ -12,7 +12,7 @@ from rdma_images.inspection.report import Report, decode_report, encode_report
 
 
 def _encoded(report: Report) -> Mapping[str, object]:
-    """Return the report in the form of docs/report-schema.json."""
+    """Return the report in the form of docs/reference/report-schema.json."""
     return {**encode_report(report), "passed": report.passed}
 
 
@@ -20,7 +20,7 @@ REPORT = StepFile("report.json", "validate", decode_report, _encoded)
 
 
 def as_json(report: Report) -> str:
-    """Return the report as JSON in the form of docs/report-schema.json."""
+    """Return the report as JSON in the form of docs/reference/report-schema.json."""
     return REPORT.text(report).rstrip()
 
 

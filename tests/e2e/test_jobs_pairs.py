@@ -1,4 +1,4 @@
-"""The lines of docs/results.md for slow nodes, on a real Slurm of eight nodes whose speeds are planted."""
+"""The lines of docs/reference/results.md for slow nodes, on a real Slurm of eight nodes whose speeds are planted."""
 
 import os
 import random
@@ -41,7 +41,9 @@ def _slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def lines() -> tuple[str, str]:
     """The folder of the job, and the lines, as the document has them."""
-    (found,) = re.findall(r"```sh\n(job=(\S+)\n.+?)```", (PROJECT / "docs" / "results.md").read_text(), re.DOTALL)
+    (found,) = re.findall(
+        r"```sh\n(job=(\S+)\n.+?)```", (PROJECT / "docs" / "reference" / "results.md").read_text(), re.DOTALL
+    )
     return found[1], found[0]
 
 

@@ -146,7 +146,7 @@ def test_a_job_is_run_or_told_why_the_scheduler_does_not_place_it(
         if adapters == "4":
             with pytest.raises(job_run.JobEndedError, match=r"2 Insufficient vpc\.amazonaws\.com/efa") as said:
                 job_run.run_job(folder, jobs.here(), job_run.RunOptions(limit=8), print)
-            assert "docs/troubleshooting.md, no-efa-resource" in str(said.value.details())
+            assert "docs/guides/troubleshooting.md, no-efa-resource" in str(said.value.details())
         else:
             here = job_run.run_job(folder, jobs.here(), job_run.RunOptions(limit=60), print)
             assert [(one.how, one.left) for one in record.load(here)] == [("succeeded", "removed")]

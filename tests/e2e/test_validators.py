@@ -14,7 +14,7 @@ from tests.e2e import validated
 from tests.e2e.faults import FAULTS, Fault
 
 pytestmark = pytest.mark.e2e
-DOCS = PROJECT / "docs" / "validators.md"
+DOCS = PROJECT / "docs" / "reference" / "validators.md"
 STATIC = re.compile(r'@pytest\.mark\.validator\(\s*"([\w.-]+)"(?![^@]*?tier="(?:device|gpu)")', re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Show what goes wrong with jobs: the entries that fit, on a terminal, and all of them as docs/troubleshooting.md."""
+"""Show what goes wrong with jobs: the entries that fit, or all of them as docs/guides/troubleshooting.md."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,9 +13,9 @@ HEAD = """# Troubleshooting
 This page is for those whose job does not start, fails or is slow. It lists what goes wrong with jobs, the command that
 shows it, and what that command prints on a healthy system.
 `invoke job.run` and `invoke job.result` print the entry that fits the message of a scheduler or a job.
-"Reported by" names validators of [docs/validators.md](validators.md) (`invoke validate`, with `--tier device` or
-`--tier gpu` on a node), rules of `invoke job.check` ([docs/jobs.md](jobs.md)), and `job.result`, the verdict on a job's
-logs. This page is written from `facts/troubleshooting.yaml`.
+"Reported by" names [validators](../reference/validators.md) (`invoke validate`, with `--tier device` or `--tier gpu` on
+a node), rules of `invoke job.check` ([jobs](jobs.md)), and `job.result`, the verdict on a job's logs.
+This page is written from `facts/troubleshooting.yaml`.
 """
 
 
@@ -34,13 +34,13 @@ def entries_of_result(result: Result, scheduler_lines: Iterable[str], facts: Tro
 
 
 def troubleshooting_page(facts: Troubleshooting) -> str:
-    """Return docs/troubleshooting.md."""
+    """Return docs/guides/troubleshooting.md."""
     return "\n".join((HEAD, *(line for name, entry in facts.entries.items() for line in _section(name, entry, facts))))
 
 
 def _short(name: str, entry: Entry) -> str:
     return (
-        f"{entry.symptom} (docs/troubleshooting.md, {name})\n  see with   {entry.command}\n"
+        f"{entry.symptom} (docs/guides/troubleshooting.md, {name})\n  see with   {entry.command}\n"
         f"  healthy    {entry.healthy}\n  fix        {entry.fix}"
     ).replace("`invoke ", f"`{COMMAND} ")
 

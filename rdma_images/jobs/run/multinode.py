@@ -106,7 +106,7 @@ def _job_checks(job: Job, nodes: Mapping[str, Measured], result: Result) -> Iter
     if run:
         errors = [problem for problem in run.problems if problem.severity == "error"]
         outcome: Outcome = "skipped" if run.good is None else "passed" if run.good and not errors else "failed"
-        fix = next((problem.fix for problem in errors if problem.fix), "see docs/troubleshooting.md")
+        fix = next((problem.fix for problem in errors if problem.fix), "see docs/guides/troubleshooting.md")
         listed = "; ".join((run.sentence, *(problem.sentence for problem in errors)))
         yield _check("multinode.network", "The job uses its fabric on every node", outcome, (job.fabric, listed, fix))
 
