@@ -16,14 +16,6 @@ from rdma_images.core.paths import PROJECT
 RECIPE = PROJECT / "tests" / "data" / "adding-a-component"
 # What is added to files that there are already: after which text, and what.
 EDITS = {
-    "rdma_images/facts/__init__.py": (
-        ("from rdma_images.facts.erdma import Erdma\n", "from rdma_images.facts.gdrcopy import Gdrcopy\n"),
-        (
-            '        return table.read("gpus.yaml", Gpus, self._folder)\n\n',
-            "    @cached_property\n    def gdrcopy(self) -> Gdrcopy:\n"
-            '        return table.read("gdrcopy.yaml", Gdrcopy, self._folder)\n\n',
-        ),
-    ),
     "rdma_images/components/__init__.py": (
         (
             "from rdma_images.components.erdma_apt import ERDMA_APT\n",

@@ -621,10 +621,10 @@ def test_every_facts_file_that_names_a_commit_is_listed() -> None:
 def test_a_table_is_parsed_once_until_its_file_changes(tmp_path: Path) -> None:
     file = tmp_path / "nccl-logs.yaml"
     shutil.copy(paths.PROJECT / "facts" / file.name, file)
-    first = facts_table.read(file.name, NcclLogs, tmp_path)
-    assert facts_table.read(file.name, NcclLogs, tmp_path) is first
+    first = facts_table.read(NcclLogs, tmp_path)
+    assert facts_table.read(NcclLogs, tmp_path) is first
     file.write_text(file.read_text() + "# a note\n")
-    assert facts_table.read(file.name, NcclLogs, tmp_path) is not first
+    assert facts_table.read(NcclLogs, tmp_path) is not first
 
 
 @pytest.mark.parametrize(

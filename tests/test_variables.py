@@ -26,7 +26,7 @@ READ = {
 
 @pytest.fixture(scope="module")
 def known() -> Variables:
-    return table.read("variables.yaml", Variables)
+    return table.read(Variables)
 
 
 @pytest.mark.parametrize("library", variables.PATTERNS)
@@ -48,7 +48,7 @@ def test_another_tree_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_variable_with_an_effect_is_one_that_is_read(known: Variables) -> None:
-    rows = table.read("environment.yaml", Environment).variables.values()
+    rows = table.read(Environment).variables.values()
     assert {row.name for row in rows} - known.names == set()
 
 

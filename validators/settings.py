@@ -29,13 +29,13 @@ OVERRIDDEN = ("nccl", "libfabric")  # whose files set only what the environment 
 @functools.cache
 def table() -> Environment:
     """facts/environment.yaml."""
-    return facts_table.read("environment.yaml", Environment)
+    return facts_table.read(Environment)
 
 
 @functools.cache
 def variables() -> Variables:
     """facts/variables.yaml."""
-    return facts_table.read("variables.yaml", Variables)
+    return facts_table.read(Variables)
 
 
 class Told(NamedTuple):
@@ -69,7 +69,7 @@ def told(case: Inspection, effect: Effect, where: Mapping[str, Mapping[str, str]
 def avoiding(case: Inspection) -> set[str]:
     """The variables, as NAME=value, with which an installed package does not have a fault that is known of it."""
     versions = dict(case.measured.packages.installed if case.measured.packages else ())
-    known = facts_table.read("packages.yaml", Packages).faults
+    known = facts_table.read(Packages).faults
     rows = [row for row in known if row.unless and any(n in versions and row.holds(versions[n]) for n in row.of)]
     return {str(row.unless) for row in rows}
 
@@ -102,7 +102,7 @@ class Faults(NamedTuple):
 
 def faults(case: Inspection, versions: Mapping[str, str], *of: str) -> Faults:
     """What is known not to work in these versions of the components `of`; first what a plan is refused for."""
-    known, environment = facts_table.read("faults.yaml", Table), started(case)
+    known, environment = facts_table.read(Table), started(case)
     asked = (versions, case.subject.machine, environment, case.expected.fabric)
     rows = [row for row in known.faults if row.of in of and row.holds_for(*asked)]
     rows = [row for row in rows if not row.without or _lacks(case, row.without)]

@@ -158,7 +158,7 @@ def test_compat(case: Inspection, libraries: Libraries, require: Requirement) ->
     answer = libraries.resolved["libcuda.so.1"]
     match = DRIVER.search(answer.file) or pytest.skip("the image has no libcuda of a driver")
     cuda = cuda_in_use(case, libraries) or pytest.skip("nothing says which CUDA is in use")
-    table = facts_table.read("cuda.yaml", Cuda)
+    table = facts_table.read(Cuda)
     row = table.majors.get(cuda.partition(".")[0]) or pytest.skip(f"no driver is known for CUDA {cuda}")
     require(
         versions.at_least(match.group(1), row.driver),
@@ -189,7 +189,7 @@ def of_a_driver(case: Inspection, files: Files, libraries: Libraries) -> dict[st
 def test_cuda_driver(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The image brings no library of a driver: the runtime mounts the host's."""
     found = of_a_driver(case, files, libraries)
-    row = facts_table.read("cuda.yaml", Cuda).majors.get(cuda_in_use(case, libraries).partition(".")[0])
+    row = facts_table.read(Cuda).majors.get(cuda_in_use(case, libraries).partition(".")[0])
     version = found.get(libraries.resolved["libcuda.so.1"].file)
     if version and row and not versions.at_least(version, row.driver):
         pytest.skip("it is too old as well: see cuda.compat")

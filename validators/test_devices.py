@@ -25,7 +25,7 @@ def of_fabric(devices: Devices, fabric: str) -> dict[str, RdmaDevice]:
 @pytest.mark.validator("device.nodes", source="facts/instances.yaml", tier="device", fabric="any")
 def test_nodes(devices: Devices, fabric: str, require: Requirement) -> None:
     """As many RDMA devices are in the container as the instance type has."""
-    table = facts_table.read("instances.yaml", Instances)
+    table = facts_table.read(Instances)
     known = table.types.get(devices.instance) or table.types.get(f"ecs.{devices.instance}")
     nodes = [name for name in devices.nodes if VERBS.fullmatch(name)]
     if not nodes and not devices.rdma:

@@ -63,8 +63,8 @@ def insisted(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
     Returns:
         What NCCL_NET may say, and what FI_PROVIDER must say beside it, if anything.
     """
-    row = facts_table.read("running.yaml", Running).insist[fabric]
-    names = facts_table.read("aws-ofi-nccl.yaml", Plugin).network_names(plugin)
+    row = facts_table.read(Running).insist[fabric]
+    names = facts_table.read(Plugin).network_names(plugin)
     return [row.network] if row.network else names, row.provider
 
 

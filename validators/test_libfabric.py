@@ -105,7 +105,7 @@ def test_libfabric_version(case: Inspection, libraries: Libraries, packages: Pac
     if case.stands_in("efa-installer"):
         pytest.skip("a stand-in took the place of the EFA installer")
     installer = packages.efa_installer or pytest.skip("the image does not say which EFA installer made it")
-    row = facts_table.read("efa-installer.yaml", Efa).releases.get(installer)
+    row = facts_table.read(Efa).releases.get(installer)
     brought = row.libfabric if row else None
     own = brought or (OF_AWS if versions.at_least(installer, OWN_BUILDS) else "")
     found = {path: said for path, said in libraries.libfabric.items() if said and path.startswith("/opt/amazon/efa/")}

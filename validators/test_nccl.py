@@ -318,7 +318,7 @@ def test_tag(case: Inspection, nccl: tuple[str, str], require: Requirement) -> N
 @pytest.mark.validator("erdma.nccl", source="facts/erdma.yaml", fabric="erdma")
 def test_on_erdma(nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use starts on an eRDMA device, and is no older than Alibaba asks for."""
-    table = facts_table.read("erdma.yaml", Erdma)
+    table = facts_table.read(Erdma)
     broken, least = table.broken_nccl.get(nccl[1]), table.minimum
     if not versions.at_least(nccl[1], least.nccl):
         said, fix = f"older than {least.nccl} [{table.cite(least)}]", f"install NCCL {least.nccl} or later"

@@ -204,7 +204,7 @@ def test_topology(case: Inspection, libraries: Libraries, plugin: tuple[str, Plu
         pytest.skip(f"{path} names no topology file")
     if started(case).get("NCCL_TOPO_FILE"):
         pytest.skip("NCCL_TOPO_FILE is set, and the plugin leaves it: see environment.files")
-    known = facts_table.read("aws-ofi-nccl.yaml", Plugin)
+    known = facts_table.read(Plugin)
     rows = {row.file: row for row in known.topologies}
     absent = [file for file in about.topologies if libraries.topologies.get(file) == "absent"]
     bare = [
@@ -308,7 +308,7 @@ def test_libfabric(
 ) -> None:
     """The plugin gets the libfabric that was installed for EFA, and one that is new enough for it."""
     got = libraries.closures[plugin[0]].libraries.get("libfabric.so.1", "")
-    known, version = facts_table.read("aws-ofi-nccl.yaml", Plugin), libraries.libfabric.get(got, "")
+    known, version = facts_table.read(Plugin), libraries.libfabric.get(got, "")
     rows = [row for row in known.asks if plugin[1].version and row.holds(plugin[1].version)]
     row = next((row for row in rows if version and not versions.at_least(version, row.libfabric)), None)
     require(

@@ -238,7 +238,7 @@ def test_packages(
     case: Inspection, packages: Packages, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
     """No Python package is known to fail, or to go without the fabric, in the version that is installed."""
-    known = facts_table.read("packages.yaml", facts_packages.Packages)
+    known = facts_table.read(facts_packages.Packages)
     every, environment = packages.installed, environment_of(case)
     beside, cuda = dict(every), cuda_in_use(case, libraries).partition(".")[0]
     rows = [

@@ -61,7 +61,7 @@ def variables(_: Context, library: str, tree: str) -> None:
     from rdma_images.facts.variables import Variables
     from rdma_images.maintain import variables as reading
 
-    found = reading.compare_variables(Path(tree), library, table.read("variables.yaml", Variables))
+    found = reading.compare_variables(Path(tree), library, table.read(Variables))
     show(f"not in facts/variables.yaml: {', '.join(found.new) or 'none'}")
     show(f"not read by this tree: {', '.join(found.not_read) or 'none'}")
 

@@ -1,13 +1,13 @@
 """What is known about versions, as typed tables; the data is in facts/, a YAML file a component."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, near
-from rdma_images.facts import aws_ofi_nccl, table
+from rdma_images.facts import table
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.bases import Bases
 from rdma_images.facts.cuda import Cuda
@@ -20,11 +20,29 @@ from rdma_images.facts.nccl import Nccl
 from rdma_images.facts.nccl_tests import NcclTests
 from rdma_images.facts.origin import FactsFile
 from rdma_images.facts.running import Running
+from rdma_images.facts.table import Table
 from rdma_images.facts.torch import Torch
 
 if TYPE_CHECKING:
     from rdma_images.facts.launchers import Launchers
     from rdma_images.facts.troubleshooting import Troubleshooting
+
+
+class TableAttribute(Generic[Table]):
+    """A table of `Facts` as an attribute of it, read when it is first used."""
+
+    def __init__(self, model: type[Table]) -> None:
+        """Prepare the attribute for the table of `model`."""
+        self._model = model
+        self._name = ""
+
+    def __set_name__(self, owner: type["Facts"], name: str) -> None:
+        self._name = name
+
+    def __get__(self, facts: "Facts", owner: type["Facts"]) -> Table:
+        value = facts.table(self._model)
+        vars(facts)[self._name] = value  # which Python finds before this attribute from now on
+        return value
 
 
 class Facts:
@@ -34,88 +52,49 @@ class Facts:
     once can be remembered.
     """
 
+    bases = TableAttribute(Bases)
+    torch = TableAttribute(Torch)
+    cuda = TableAttribute(Cuda)
+    nccl = TableAttribute(Nccl)
+    efa = TableAttribute(Efa)
+    plugin = TableAttribute(Plugin)
+    faults = TableAttribute(Faults)
+    erdma = TableAttribute(Erdma)
+    nccl_tests = TableAttribute(NcclTests)
+    running = TableAttribute(Running)
+    instances = TableAttribute(Instances)
+    gpus = TableAttribute(Gpus)
+
     def __init__(self, folder: Path | None = None) -> None:
         """The tables of `folder`; without one, the project's with the user's own over them, see `table.read`."""
         self._folder = folder
 
-    @cached_property
-    def bases(self) -> Bases:
-        """Base images and distributions."""
-        return table.read("bases.yaml", Bases, self._folder)
-
-    @cached_property
-    def torch(self) -> Torch:
-        """torch's releases and what their wheels pin."""
-        return table.read("torch.yaml", Torch, self._folder)
-
-    @cached_property
-    def cuda(self) -> Cuda:
-        """CUDA's majors, their drivers and compilers."""
-        return table.read("cuda.yaml", Cuda, self._folder)
-
-    @cached_property
-    def nccl(self) -> Nccl:
-        """NCCL's releases and plugin interfaces."""
-        return table.read("nccl.yaml", Nccl, self._folder)
-
-    @cached_property
-    def efa(self) -> Efa:
-        """The EFA installer's releases and what they bring."""
-        return table.read("efa-installer.yaml", Efa, self._folder)
-
-    @cached_property
-    def plugin(self) -> Plugin:
-        """The NCCL plugin's releases and plugin interfaces."""
-        return table.read(f"{aws_ofi_nccl.NAME}.yaml", Plugin, self._folder)
-
-    @cached_property
-    def faults(self) -> Faults:
-        """What does not work in some versions of a component."""
-        return table.read("faults.yaml", Faults, self._folder)
-
-    @cached_property
-    def erdma(self) -> Erdma:
-        """Alibaba's eRDMA packages, and the NCCL versions that work with them."""
-        return table.read("erdma.yaml", Erdma, self._folder)
-
-    @cached_property
-    def nccl_tests(self) -> NcclTests:
-        """The releases of nccl-tests."""
-        return table.read("nccl-tests.yaml", NcclTests, self._folder)
-
-    @cached_property
-    def running(self) -> Running:
-        """What images need of their hosts and jobs."""
-        return table.read("running.yaml", Running, self._folder)
-
-    @cached_property
-    def instances(self) -> Instances:
-        """Instance types, their GPUs and network cards."""
-        return table.read("instances.yaml", Instances, self._folder)
-
-    @cached_property
-    def gpus(self) -> Gpus:
-        """GPUs and their compute capabilities."""
-        return table.read("gpus.yaml", Gpus, self._folder)
+    def table(self, model: type[Table]) -> Table:
+        """Return the table of `model`, for what has no attribute here: a component's own facts."""
+        return table.read(model, self._folder)
 
     @cached_property
     def launchers(self) -> "Launchers":
         """The launchers of jobs."""
         from rdma_images.facts.launchers import Launchers  # here, because only the tasks of jobs need it
 
-        return table.read("launchers.yaml", Launchers, self._folder)
+        return self.table(Launchers)
 
     @cached_property
     def troubleshooting(self) -> "Troubleshooting":
         """What goes wrong with jobs."""
         from rdma_images.facts.troubleshooting import Troubleshooting  # as above
 
-        return table.read("troubleshooting.yaml", Troubleshooting, self._folder)
+        return self.table(Troubleshooting)
 
-    def check(self, but: Collection[str] = ()) -> None:
-        """Read every table `but` those. Raises RefusedError with file and line for what does not hold together."""
-        for name, one in vars(Facts).items():
-            if isinstance(one, cached_property) and name not in but:
+    def check(self, jobs: bool = True) -> None:
+        """Read every table that has an attribute; those of jobs only if `jobs`.
+
+        Raises:
+            RefusedError: a file does not hold together; with file and line.
+        """
+        for name, attribute in vars(Facts).items():
+            if isinstance(attribute, TableAttribute) or (jobs and isinstance(attribute, cached_property)):
                 getattr(self, name)
 
 
@@ -127,7 +106,7 @@ def load(folder: Path | None = None) -> Facts:
     known = Facts(folder)
     own = folder is None and len(list(paths.places("facts"))) > 1
     # Now, and not in the middle of a task. Only jobs use these two: read later, unless a user may have written some.
-    known.check(() if own else ("launchers", "troubleshooting"))
+    known.check(jobs=own)
     if problems := list(_contradictions(known)):
         raise RefusedError("\n".join(problems))
     return known

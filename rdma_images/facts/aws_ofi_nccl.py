@@ -74,6 +74,8 @@ class Asked(Span):
 class Plugin(FactsFile):
     """facts/aws-ofi-nccl.yaml."""
 
+    FILE = f"{NAME}.yaml"
+
     asks: tuple[Asked, ...]
     topologies: tuple[Topology, ...]
     releases: dict[Version, PluginRelease]

@@ -35,6 +35,8 @@ class Base(Row):
 class Bases(FactsFile):
     """facts/bases.yaml."""
 
+    FILE = "bases.yaml"
+
     bases: dict[str, Base]
 
     def problems(self) -> Iterator[tuple[Path_, str]]:

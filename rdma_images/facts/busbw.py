@@ -40,4 +40,6 @@ class PublishedRun(Row):
 class ReferenceBusbw(FactsFile):
     """facts/reference-busbw.yaml."""
 
+    FILE = "reference-busbw.yaml"
+
     runs: dict[str, PublishedRun]

@@ -16,4 +16,6 @@ class Major(Row):
 class Cuda(FactsFile):
     """facts/cuda.yaml; majors by number: "13"."""
 
+    FILE = "cuda.yaml"
+
     majors: dict[Version, Major]

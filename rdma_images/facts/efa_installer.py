@@ -51,6 +51,8 @@ class Download(Row):
 class Efa(FactsFile):
     """facts/efa-installer.yaml."""
 
+    FILE = "efa-installer.yaml"
+
     releases: dict[Version, InstallerRelease]
     supported: tuple[Supported, ...]
     plugin_brought: tuple[PluginBrought, ...]

@@ -57,5 +57,7 @@ class Needed(Span):
 class Environment(FactsFile):
     """facts/environment.yaml."""
 
+    FILE = "environment.yaml"
+
     variables: dict[str, Variable]
     needed: dict[str, Needed]

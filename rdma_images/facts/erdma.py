@@ -37,6 +37,8 @@ class MinimumNccl(Row):
 class Erdma(FactsFile):
     """facts/erdma.yaml."""
 
+    FILE = "erdma.yaml"
+
     repository: Repository
     broken_nccl: dict[str, BrokenNccl]
     working: WorkingNccl

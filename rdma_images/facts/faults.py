@@ -72,4 +72,6 @@ def _is_set(variable: str | None, environment: Mapping[str, str] | None) -> bool
 class Faults(FactsFile):
     """facts/faults.yaml."""
 
+    FILE = "faults.yaml"
+
     faults: tuple[KnownFault, ...]

@@ -13,6 +13,8 @@ class Gpu(Row):
 class Gpus(FactsFile):
     """facts/gpus.yaml; GPUs by the name that facts/instances.yaml gives them."""
 
+    FILE = "gpus.yaml"
+
     gpus: dict[str, Gpu]
 
     def capability(self, name: str) -> str:

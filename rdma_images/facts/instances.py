@@ -45,6 +45,8 @@ class Unsettled(Row):
 class Instances(FactsFile):
     """facts/instances.yaml."""
 
+    FILE = "instances.yaml"
+
     nodes: dict[Fabric, Node]
     types: dict[str, InstanceType]
     unsettled: dict[str, Unsettled]

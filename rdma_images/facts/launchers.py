@@ -132,6 +132,8 @@ class ClusterMaker(Row):
 class Launchers(FactsFile):
     """facts/launchers.yaml."""
 
+    FILE = "launchers.yaml"
+
     pods: Pods
     variables: dict[str, Variable]
     parameters: dict[str, Parameter]  # of every launcher

@@ -18,4 +18,6 @@ class NcclRelease(Row):
 class Nccl(FactsFile):
     """facts/nccl.yaml."""
 
+    FILE = "nccl.yaml"
+
     releases: dict[Version, NcclRelease]

@@ -47,6 +47,8 @@ class Transport(Row):
 class NcclLogs(FactsFile):
     """facts/nccl-logs.yaml."""
 
+    FILE = "nccl-logs.yaml"
+
     networks: dict[str, Transport]
     causes: dict[str, Wording]
     notes: dict[str, Wording]

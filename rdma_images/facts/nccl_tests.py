@@ -39,6 +39,8 @@ class Programs(Row):
 class NcclTests(FactsFile):
     """facts/nccl-tests.yaml."""
 
+    FILE = "nccl-tests.yaml"
+
     measure: Measure
     programs: Programs
     releases: dict[Version, NcclTestsRelease]

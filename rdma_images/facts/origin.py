@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -77,6 +77,8 @@ class Span(Row, Range):
 
 class FactsFile(Document):
     """A file of facts/: its sources, and tables whose rows name them."""
+
+    FILE: ClassVar[str]  # its name in facts/: "torch.yaml"
 
     sources: dict[str, Origin]
 

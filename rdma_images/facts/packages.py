@@ -25,4 +25,6 @@ class PackageFault(Fault):
 class Packages(FactsFile):
     """facts/packages.yaml."""
 
+    FILE = "packages.yaml"
+
     faults: tuple[PackageFault, ...]

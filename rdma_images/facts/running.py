@@ -52,6 +52,8 @@ class Limitation(Row):
 class Running(FactsFile):
     """facts/running.yaml."""
 
+    FILE = "running.yaml"
+
     settings: dict[str, AskedFor]
     variables: dict[str, JobVariable]
     insist: dict[str, Insisted]

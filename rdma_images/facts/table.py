@@ -11,20 +11,19 @@ Table = TypeVar("Table", bound=FactsFile)
 Version = tuple[int, int, int]  # of a file: inode, size, time of the last change
 
 
-def read(name: str, model: type[Table], folder: Path | None = None) -> Table:
+def read(model: type[Table], folder: Path | None = None) -> Table:
     """Return a table of facts, parsed once for each state of its files.
 
     Args:
-        name: the file, "torch.yaml".
-        model: what its content must be.
+        model: what its file holds; it names the file.
         folder: where the file is; without one, the project's, with the user's own facts/ over it.
 
     Raises:
         RefusedError: something in a file is wrong; with file and line.
     """
     if folder is not None:
-        return _read((folder / name,), model)
-    *own, project = (place / name for place in paths.places("facts"))
+        return _read((folder / model.FILE,), model)
+    *own, project = (place / model.FILE for place in paths.places("facts"))
     return _read((project, *(path for path in own if files.is_there(path))), model)
 
 

@@ -17,4 +17,6 @@ class TorchRelease(Row):
 class Torch(FactsFile):
     """facts/torch.yaml."""
 
+    FILE = "torch.yaml"
+
     releases: dict[Version, TorchRelease]

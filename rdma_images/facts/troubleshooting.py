@@ -27,6 +27,8 @@ class Entry(Row):
 class Troubleshooting(FactsFile):
     """facts/troubleshooting.yaml."""
 
+    FILE = "troubleshooting.yaml"
+
     entries: dict[str, Entry]
 
     def fitting(self, texts: Iterable[str], fabric: Fabric | None) -> Iterator[tuple[str, Entry]]:

@@ -17,6 +17,8 @@ class Library(Row):
 class Variables(FactsFile):
     """facts/variables.yaml."""
 
+    FILE = "variables.yaml"
+
     libraries: dict[str, Library]
 
     @property

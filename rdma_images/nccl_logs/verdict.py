@@ -49,7 +49,7 @@ def verdict(path: Path) -> Verdict:
 
 def load_wordings() -> NcclLogs:
     """Return facts/nccl-logs.yaml."""
-    return facts_table.read("nccl-logs.yaml", NcclLogs)
+    return facts_table.read(NcclLogs)
 
 
 def verdict_of_lines(lines: Iterable[str], wordings: NcclLogs) -> Verdict:

@@ -97,7 +97,7 @@ def _known_faults(check: Check) -> set[str]:
 
 @functools.cache
 def _reasons() -> tuple[str, ...]:
-    known = (*table.read("faults.yaml", Faults).faults, *table.read("packages.yaml", Packages).faults)
+    known = (*table.read(Faults).faults, *table.read(Packages).faults)
     return tuple(row.why for row in known)
 
 

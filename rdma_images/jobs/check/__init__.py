@@ -50,9 +50,9 @@ def check(paths: Sequence[Path]) -> Checked:
             "`docker run --gpus`, an `arena submit` command line or a CreateTrainingJob request"
         )
     tables = rules.Tables(
-        table.read("instances.yaml", Instances),
-        table.read("environment.yaml", Environment),
-        table.read("variables.yaml", Variables),
+        table.read(Instances),
+        table.read(Environment),
+        table.read(Variables),
     )
     findings = _grouped(rules.check(pieces, tables))
     return Checked(opened, tuple(pieces), findings, tuple(templates), tuple(unreadable))

@@ -64,7 +64,7 @@ def publish(result: Result, image: str, publisher: Publisher) -> Attachment:
 def _node_images(result: Result, index: Manifest, repository: Repository) -> Iterator[Manifest]:
     """Yield what the nodes of the job ran of an index: the image of their architecture."""
     try:
-        architecture = table.read("instances.yaml", Instances).find(result.instance).architecture
+        architecture = table.read(Instances).find(result.instance).architecture
     except RefusedError:  # a type that no fact knows
         return
     for member in index.members():

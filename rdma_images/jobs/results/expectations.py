@@ -34,7 +34,7 @@ def expectations_of(job: JobSpec | None, instance: str = "", nodes: int | None =
     Raises RefusedError for an unknown instance type.
     """
     name = job.instance if job else instance
-    instance_type = table.read("instances.yaml", Instances).find(name) if name else None
+    instance_type = table.read(Instances).find(name) if name else None
     expectations = Expectations(
         fabric=instance_type.fabric if instance_type else None, nodes=nodes, instance=name, about=instance_type
     )

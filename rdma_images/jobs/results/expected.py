@@ -39,7 +39,7 @@ def _line_rate(expectations: Expectations) -> Reference | None:
 
 def _published(instance: str, nodes: int | None, ranks: int | None, collective: str) -> Iterator[Reference]:
     """Yield the published runs of such a job, on as many GPUs, by size, the smallest first."""
-    facts = table.read("reference-busbw.yaml", ReferenceBusbw)
+    facts = table.read(ReferenceBusbw)
     by_size: dict[int, list[tuple[float, PublishedRun]]] = {}
     for run in facts.runs.values():
         if (_bare(run.instance), run.nodes, run.ranks, run.collective) == (

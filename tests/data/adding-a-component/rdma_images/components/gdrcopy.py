@@ -7,9 +7,18 @@ from rdma_images.components.definition import Axis, Combination, ComponentDefini
 from rdma_images.components.source import download_source
 from rdma_images.core.pipeline import Details, Image, Source
 from rdma_images.facts import Facts
+from rdma_images.facts.origin import FactsFile, Row, Version
 
 NAME = "gdrcopy"
 URL = "https://github.com/NVIDIA/gdrcopy/archive/refs/tags/v{version}.tar.gz"
+
+
+class Gdrcopy(FactsFile):
+    """facts/gdrcopy.yaml."""
+
+    FILE = "gdrcopy.yaml"
+
+    releases: dict[Version, Row]
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,7 @@ def _sources(image: Image, _: Facts) -> Iterator[Source]:
 
 GDRCOPY = ComponentDefinition(
     name=NAME,
-    axis=Axis(NAME, lambda facts: sorted_versions(facts.gdrcopy.releases)),
+    axis=Axis(NAME, lambda facts: sorted_versions(facts.table(Gdrcopy).releases)),
     tag="gdr",
     is_bumped=True,
     details=_details,
