@@ -2,7 +2,6 @@
 
 import re
 import sys
-from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.base import show, verb
+from rdma_images.cli.parsing import after_dashes
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
@@ -233,8 +233,3 @@ def _seconds(text: str) -> float:
     if not found:
         raise RefusedError(f"--timeout {text}: not a time\nwrite it as 90s, 30m or 2h")
     return int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
-
-
-def after_dashes(words: Sequence[str]) -> Sequence[str]:
-    """What was typed after a lone --; invoke's own remainder has lost the quotes."""
-    return words[words.index("--") + 1 :] if "--" in words else ()

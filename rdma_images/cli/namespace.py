@@ -12,6 +12,7 @@ from rdma_images.cli import (
     planning,
     publishing,
     results,
+    running,
     starting,
     testing,
 )
@@ -29,6 +30,8 @@ def namespace() -> Collection:
         planning.render,
         building.build,
         building.validate,
+        running.run,
+        running.shell,
         building.report,
         building.verdict,
         publishing.publish,

@@ -113,6 +113,11 @@ def _is_target(word: str) -> bool:
         return False
 
 
+def after_dashes(words: Sequence[str]) -> Sequence[str]:
+    """Return what was typed after a lone --; invoke's own remainder has lost the quotes."""
+    return words[words.index("--") + 1 :] if "--" in words else ()
+
+
 def install() -> None:
     """Have invoke's program use this parser and the list under headings, whichever command started it."""
     vars(program)["Parser"] = SuggestingParser

@@ -8,8 +8,8 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.base import show, verb
-from rdma_images.cli.jobs import after_dashes
 from rdma_images.cli.options import JSON
+from rdma_images.cli.parsing import after_dashes
 
 
 @verb(

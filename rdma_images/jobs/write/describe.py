@@ -12,6 +12,7 @@ from rich.text import Text
 from rdma_images.build import build_images
 from rdma_images.core.pipeline import Image
 from rdma_images.core.step_files import BUILD
+from rdma_images.engine import container_run
 from rdma_images.facts import Facts
 from rdma_images.plan import runtime
 
@@ -30,9 +31,8 @@ def as_json(images: Sequence[Image], facts: Facts) -> str:
 
 def command(image: Image) -> str:
     """The `docker run` of an image with all that it asks for."""
-    asked = [shlex.quote(s.docker) for s in image.settings if s.docker and not s.what.startswith(VARIABLE)]
     made = BUILD.usable(image.id)
-    return " ".join(["docker run", *asked, made.ref if made else build_images.ref(image, ())])
+    return shlex.join(container_run.command(made.ref if made else build_images.ref(image, ()), image.settings))
 
 
 def _plain(image: Image, facts: Facts) -> dict[str, Any]:

@@ -1,0 +1,111 @@
+"""The tasks that start a container of an image: run and shell."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from invoke.context import Context
+
+from rdma_images.cli.base import verb
+from rdma_images.cli.options import MANY
+from rdma_images.cli.parsing import after_dashes
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.progress import progress
+from rdma_images.selection import project
+
+if TYPE_CHECKING:  # importing it takes time that a plan does not need
+    from rdma_images.engine.container_run import RunOptions
+
+CONTAINER = {
+    "target": "The target whose image to start; without it the only one of matrix.yaml.",
+    "set": "axis=value: the image that was built with it; may be given more than once.",
+    "image": "Any image in the engine, also one that was not built here.",
+    "mount": "HOST:CONTAINER[:ro], a file or folder of this machine; may be given more than once.",
+    "env": "NAME=VALUE, or NAME for its value here, which then is on no command line; may be given more than once.",
+    "gpus": "all, none, how many, or device=0,1; without it all that there are.",
+    "device": "A device of this machine, as /dev/fuse; may be given more than once.",
+}
+LISTS = (*MANY, "mount", "env", "device")
+
+
+@verb(
+    "run --target efa-pytorch -- python -c 'import torch; print(torch.__version__)'",
+    "run --target efa-pytorch --mount ./src:/src:ro --env HF_TOKEN -- torchrun /src/train.py",
+    "run --image nvcr.io/nvidia/pytorch:25.10-py3 -- env",
+    name="run",
+    help=CONTAINER,
+    iterable=LISTS,
+)
+def run(
+    _: Context,
+    target: str = "",
+    set: list[str] | None = None,
+    image: str = "",
+    mount: list[str] | None = None,
+    env: list[str] | None = None,
+    gpus: str = "",
+    device: list[str] | None = None,
+) -> None:
+    """Run a command in an image that was built.
+
+    The command comes after --. It gets what `describe` says that the image needs, as far as this machine has it, and
+    standard input. Its exit code is the task's, signals reach it, and its container is removed afterwards.
+    """
+    from rdma_images.engine.container_run import RunOptions
+
+    options = RunOptions(mount or (), env or (), gpus, device or ())
+    _start(target, set, image, options, after_dashes(sys.argv))
+
+
+@verb(
+    "shell --target efa-pytorch",
+    "shell --image nvcr.io/nvidia/pytorch:25.10-py3 --mount ./src:/src",
+    help=CONTAINER,
+    iterable=LISTS,
+)
+def shell(
+    _: Context,
+    target: str = "",
+    set: list[str] | None = None,
+    image: str = "",
+    mount: list[str] | None = None,
+    env: list[str] | None = None,
+    gpus: str = "",
+    device: list[str] | None = None,
+) -> None:
+    """Open a shell in an image that was built.
+
+    bash where the image has it, else sh, in place of the image's entry point; the rest is as with `run`.
+    """
+    from rdma_images.engine.container_run import RunOptions
+
+    if words := after_dashes(sys.argv):
+        raise RefusedError(f"shell takes no command, and got {words[0]}\nwrite {COMMAND} run … -- {words[0]} …")
+    _start(target, set, image, RunOptions(mount or (), env or (), gpus, device or (), shell=True), ())
+
+
+def _start(target: str, pairs: list[str] | None, ref: str, options: "RunOptions", words: Sequence[str]) -> None:
+    """Become the container of an image; returns never, but by an error."""
+    from rdma_images import engine, facts
+    from rdma_images.build import built_image
+    from rdma_images.engine import container_run
+
+    if ref and (target or pairs):
+        raise RefusedError("--image names the image by itself\nleave out --target and --set, or --image")
+    fix = f"build it with `{COMMAND} build`, or `docker pull` it into this engine"
+    if not ref:
+        built = built_image.built_image(project.load(), target, pairs)
+        ref, fix = built.ref, f"run `{built.build_command}`"
+    running = engine.ensure(progress)
+    config = container_run.image_config(running, ref)
+    if config is None:
+        raise RefusedError(f"the engine has no image {ref}\n{fix}")
+    if not (words or options.shell or config.get("Cmd") or config.get("Entrypoint")):
+        raise RefusedError(f"{ref} has no command of its own\nwrite one after --, or use {COMMAND} shell")
+    settings = built_image.settings_by_label(config.get("Labels") or {}, facts.load())
+    host = container_run.measure_host(running, settings)
+    arguments = container_run.command_here(ref, settings, host, options, words, container_run.has_terminal())
+    if missing := container_run.left_out(settings, host, options):
+        progress(f"runs without {missing}")
+    container_run.become(running, arguments)

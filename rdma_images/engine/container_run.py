@@ -1,0 +1,227 @@
+"""One container in the terminal's foreground: its `docker run` on this machine, and becoming that command."""
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import LABEL_PREFIX, Setting
+from rdma_images.engine import docker_command
+from rdma_images.engine.container_engine import Engine
+
+LABEL = f"{LABEL_PREFIX}.run"  # of the containers that are started here
+GPUS = re.compile(r"all|none|[1-9][0-9]*|device=[\w.:-]+(,[\w.:-]+)*")
+GPU_DEVICE = Path("/dev/nvidiactl")
+GPU_HOOK = "nvidia-container-runtime-hook"  # of NVIDIA's container toolkit, which an engine looks for on its PATH
+CAP_SYS_RESOURCE = 24  # linux/capability.h
+SHELL = ("-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a user asks for beside what the image needs, as typed."""
+
+    mounts: Sequence[str] = ()  # "HOST:CONTAINER[:ro]"
+    variables: Sequence[str] = ()  # "NAME=VALUE", or "NAME" for the value of this environment
+    gpus: str = ""  # "all", "none", "2" or "device=0,1"; empty for all where the machine has any
+    devices: Sequence[str] = ()  # as docker's --device
+    shell: bool = False  # a shell in place of the image's entry point
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the machine of an engine can give to a container; `missing` says why not, by the setting's name."""
+
+    network: str = ""  # the network where the engine's default one reaches nothing
+    init: bool = True  # whether the engine can start its own first process, which passes signals on
+    is_local: bool = True
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+def command(ref: str, settings: Sequence[Setting]) -> list[str]:
+    """Return the `docker run` of an image on a machine that has all that its settings ask for."""
+    return docker_command.words("run", *(setting.docker for setting in _for_docker(settings)), ref)
+
+
+def command_here(
+    ref: str,
+    settings: Sequence[Setting],
+    host: Host,
+    options: RunOptions,
+    words: Sequence[str] = (),
+    terminal: bool = False,
+) -> list[str]:
+    """Return the `docker run` of an image on `host`, with `words` as its command.
+
+    Args:
+        ref: The image's name in the engine.
+        settings: What the image asks for; what `host` lacks is left out.
+        host: The engine's machine.
+        options: What the user asks for.
+        words: The command and its arguments; empty for the image's own.
+        terminal: Whether the container gets a terminal; standard input is passed on either way.
+
+    Raises:
+        RefusedError: An option is not of its form, or names what is not there.
+    """
+    asked = [setting for setting in _for_docker(settings) if setting.what not in host.missing]
+    if options.gpus:
+        asked = [setting for setting in asked if setting.what != "gpus"]
+    run, *needs = command(ref, asked)[1:-1]
+    arguments = [run, "--rm", "--interactive", "--pull=never", f"--label={LABEL}={ref}"]
+    if terminal:
+        arguments.append("--tty")
+    if host.init:
+        arguments.append("--init")
+    arguments += needs
+    if host.network and not any(argument.startswith("--network=") for argument in needs):
+        arguments.append(f"--network={host.network}")
+    arguments += _gpus(options.gpus)
+    arguments += [f"--device={device}" for device in options.devices]
+    arguments += [f"--mount={_mount(mount, host.is_local)}" for mount in options.mounts]
+    arguments += [f"--env={_variable(variable)}" for variable in options.variables]
+    if options.shell:
+        arguments.append("--entrypoint=/bin/sh")
+        words = SHELL
+    return docker_command.words(*arguments, ref, *words)
+
+
+def left_out(settings: Sequence[Setting], host: Host, options: RunOptions) -> str:
+    """Return what the image asks for and `host` cannot give, with the reasons; "" where that is nothing."""
+    return ", ".join(
+        f"{setting.docker} ({host.missing[setting.what]})"
+        for setting in _for_docker(settings)
+        if setting.what in host.missing and not (setting.what == "gpus" and options.gpus)
+    )
+
+
+def measure_host(engine: Engine, settings: Sequence[Setting]) -> Host:
+    """Return what the engine's machine can give of what `settings` ask for.
+
+    An engine that is not on this machine is asked for its runtimes alone: nothing else of its machine can be seen.
+    """
+    info = json.loads(docker_command.output(engine, "info", "--format", "{{json .}}"))
+    is_local = engine.kind == "private" or info.get("Name") == socket.gethostname()
+    return Host(
+        network="host" if engine.build_network == "host" else "",
+        init=info.get("InitCommit", {}).get("ID") != "N/A",
+        is_local=is_local,
+        missing={
+            setting.what: reason
+            for setting in _for_docker(settings)
+            if (reason := _obstacle(setting, engine, info, is_local))
+        },
+    )
+
+
+def image_config(engine: Engine, ref: str) -> Mapping[str, Any] | None:
+    """Return the configuration of the image `ref`: Cmd, Entrypoint, Labels, …; None where the engine has none."""
+    inspected = docker_command.run(engine, "image", "inspect", "--format", "{{json .Config}}", ref)
+    if inspected.returncode == 0:
+        config: Mapping[str, Any] = json.loads(inspected.stdout) or {}
+        return config
+    if "no such image" in inspected.stderr.lower():
+        return None
+    raise RdmaImagesError(
+        f"the engine {engine.name} did not say what {ref} is: {inspected.stderr.strip()}\n"
+        "see with `docker info` that it answers"
+    )
+
+
+def has_terminal() -> bool:
+    """Return whether a terminal types and reads: with a file or a pipe at either end, bytes pass as they are."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
+def become(engine: Engine, arguments: Sequence[str]) -> NoReturn:
+    """Replace this process by the docker command, so that its exit code and all signals are the container's.
+
+    SIGKILL ends the command alone: the container goes on until its own command ends, and is removed then.
+    """
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and a new program would, too
+    os.execvpe(arguments[0], list(arguments), engine.environ())
+
+
+def _for_docker(settings: Sequence[Setting]) -> list[Setting]:
+    """Return those settings that `docker run` has an option for; a job's variables are the job's."""
+    return [setting for setting in settings if setting.docker and not setting.what.startswith("variable.")]
+
+
+def _obstacle(setting: Setting, engine: Engine, info: Mapping[str, Any], is_local: bool) -> str:
+    """Return why the machine cannot give what a setting asks for; "" where it can."""
+    if setting.what == "gpus":
+        return _gpu_obstacle(info, is_local)
+    if setting.what == "devices":
+        if not is_local:
+            return f"the engine is on another machine; give --device {setting.value} if that has it"
+        return "" if Path(setting.value).exists() else "this machine has none"
+    if setting.what == "ulimits":
+        if any("rootless" in option for option in info.get("SecurityOptions") or ()):
+            return "the engine is rootless, and may not raise a limit"
+        if engine.kind == "private" and not _may_raise_limits():
+            return "the engine has no CAP_SYS_RESOURCE, and may not raise a limit"
+    return ""
+
+
+def _gpu_obstacle(info: Mapping[str, Any], is_local: bool) -> str:
+    if is_local and not GPU_DEVICE.exists():
+        return "this machine has no NVIDIA GPU"
+    if "nvidia" in (info.get("Runtimes") or ()) or (is_local and shutil.which(GPU_HOOK)):
+        return ""
+    return "the engine has no NVIDIA runtime: install nvidia-container-toolkit"
+
+
+def _may_raise_limits() -> bool:
+    """Return whether root on this machine, as which the private engine runs, may raise a process's limits."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    effective = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
+    return effective is not None and bool(int(effective[1], 16) >> CAP_SYS_RESOURCE & 1)
+
+
+def _gpus(asked: str) -> list[str]:
+    if asked and not GPUS.fullmatch(asked):
+        raise RefusedError(f"--gpus {asked}: not a choice of GPUs\nwrite all, none, how many, or device=0,1")
+    return [] if asked in ("", "none") else [f"--gpus={_fields(asked)}"]
+
+
+def _mount(asked: str, is_local: bool) -> str:
+    """Return docker's --mount for "HOST:CONTAINER[:ro]"; a folder on the host is not made, as --volume would."""
+    host, _, rest = asked.partition(":")
+    container, _, mode = rest.partition(":")
+    if not host or not container.startswith("/") or mode not in ("", "ro", "rw"):
+        raise RefusedError(
+            f"--mount {asked}: not of the form HOST:CONTAINER[:ro]\nwrite --mount HOST:CONTAINER, as in ./src:/src:ro"
+        )
+    source = Path(host).expanduser().absolute() if is_local else Path(host)
+    if is_local and not source.exists():
+        raise RefusedError(f"--mount {asked}: there is no {source}\nmake it, or name another file or folder")
+    return _fields("type=bind", f"source={source}", f"target={container}", *(["readonly"] if mode == "ro" else []))
+
+
+def _variable(asked: str) -> str:
+    """Return docker's --env; a value of this environment is read by docker, so that it is on no command line."""
+    name, equals, _ = asked.partition("=")
+    if not name or (not equals and name not in os.environ):
+        reason = "it is not set here" if name else "it has no name"
+        raise RefusedError(f"--env {asked}: {reason}\nwrite --env NAME=VALUE, or set NAME before `{COMMAND}`")
+    return asked
+
+
+def _fields(*values: str) -> str:
+    """Return values as docker's lists have them: one line of CSV."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(values)
+    return line.getvalue()
