@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Return the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(MEASURES))
     parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS))
@@ -102,7 +102,7 @@ def prepare(room: Lab, wheels: list[str] | None) -> None:
 
 
 def builds(room: Lab, asked: argparse.Namespace, results: Results, run: BenchmarkRun) -> None:
-    """A cold build, the next torch on top of it, and a pull of that; one way after the other, `runs` times."""
+    """Measure a cold build, the next torch on top of it, and a pull of that; one way after the other, `runs` times."""
     for name in (name for measure in asked.only for name in ROWS.get(measure, ())):
         results.start(name, UNITS.get(name, "s"), asked.ways, run)
     for node in build_pull.nodes(asked.containerd) if "pull" in asked.only else ():
@@ -126,7 +126,7 @@ def builds(room: Lab, asked: argparse.Namespace, results: Results, run: Benchmar
 
 
 def six(room: Lab, asked: argparse.Namespace, results: Results, this: BenchmarkRun) -> None:
-    """How many bytes a registry holds that has all of SIX, and what the engine's disk holds after building them.
+    """Measure the bytes of a registry that has all of SIX, and of the engine's disk after building them.
 
     Of the baseline nothing is used again, so its images are let go one by one; ours stay, as a user's would.
     """
@@ -154,7 +154,7 @@ def six(room: Lab, asked: argparse.Namespace, results: Results, this: BenchmarkR
 
 
 def measure_floor(room: Lab, number: int, results: Results, run: BenchmarkRun) -> None:
-    """What the bytes of the wheels cost without BuildKit."""
+    """Measure what the bytes of the wheels cost without BuildKit."""
     (dockerfile,) = (room.project / "build" / "images").glob(f"{TARGET}-{OLD}-*-debian13/Dockerfile")
     steps = re.findall(r"wheel-layer (\S+)(?: (\S+))? <<'LOCK'\n(.*?)\nLOCK", dockerfile.read_text(), re.DOTALL)
     platform, python = steps[0][0], next(version for _, version, _ in steps if version)
@@ -230,7 +230,7 @@ def measure_resident(room: Lab, results: Results) -> None:
 
 
 def nothing_to_do(repetitions: int, results: Results, run: BenchmarkRun) -> None:
-    """The whole matrix again, with everything built: in the user's own engine, where it is."""
+    """Measure the whole matrix again, with everything built: in the user's own engine, where it is."""
     row = results.start("nothing to do", "s", ["ours"], run)
     again = [*INVOKE, "build", "--all", "--rehearse"]
     subprocess.run(again, cwd=paths.PROJECT, check=True)
@@ -242,7 +242,7 @@ def nothing_to_do(repetitions: int, results: Results, run: BenchmarkRun) -> None
 
 
 def command(way: Way, torch: str, target: str = TARGET, *axes: str) -> list[str]:
-    """What a user of either way would type."""
+    """Return what a user of either way would type."""
     chosen = [f"pytorch={torch}", *axes]
     if way == "baseline":
         return [sys.executable, "benchmarks/build_baseline.py", target, *chosen]
@@ -251,7 +251,7 @@ def command(way: Way, torch: str, target: str = TARGET, *axes: str) -> list[str]
 
 
 def built(room: Lab, torch: str) -> str:
-    """The one image in the engine with that torch, by name."""
+    """Return the one image in the engine with that torch, by name."""
     return next(name for name in room.images() if f"{torch}-cu" in name)
 
 

@@ -71,7 +71,7 @@ def dockerfile(ours: BuildSpec) -> str:
 
 
 def _name(stage: str) -> str:
-    """The name that a stage's first line gives it; empty for what comes before the first stage."""
+    """Return the name that a stage's first line gives it; empty for what comes before the first stage."""
     found = re.match(r"FROM .* AS (\S+)\n", stage)
     return found[1] if found else ""
 

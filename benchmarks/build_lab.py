@@ -59,14 +59,14 @@ class Lab:
         return Run(round(seconds, 2), _last(EXPORT, text), _last(UNPACK, text), spent, round(os.getloadavg()[0], 1))
 
     def docker(self, *arguments: str) -> str:
-        """What `docker` says; ends the benchmark where it fails."""
+        """Return what `docker` says; ends the benchmark where it fails."""
         done = subprocess.run(["docker", *arguments], env=self.engine.environ(), capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"docker {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout.strip()
 
     def images(self) -> list[str]:
-        """The names of the images in the engine."""
+        """Return the names of the images in the engine."""
         return self.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split()
 
     def empty(self, layers: bool = True) -> None:
@@ -78,19 +78,19 @@ class Lab:
         self.docker("buildx", "prune", "--all", "--force")
 
     def layers(self, ref: str) -> dict[str, int]:
-        """The layers of an image: digest -> bytes, compressed as they are pushed."""
+        """Return the layers of an image: digest -> bytes, compressed as they are pushed."""
         manifest = self._blob(self.docker("image", "inspect", "--format", "{{.Id}}", ref))
         if "manifests" in manifest:
             manifest = self._blob(manifest["manifests"][0]["digest"])
         return {layer["digest"]: layer["size"] for layer in manifest["layers"]}
 
     def unpacked(self, ref: str, path: str = "/") -> int:
-        """Bytes of an image's files under `path`."""
+        """Return bytes of an image's files under `path`."""
         said = self.docker("run", "--rm", "--network", "host", ref, "du", "-sxB1", "--apparent-size", path)
         return int(said.split()[0])
 
     def used(self) -> int:
-        """Bytes of the engine's disk."""
+        """Return bytes of the engine's disk."""
         return disk_space.used(layout().data)
 
     def _blob(self, digest: str) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _last(pattern: re.Pattern[str], log: str) -> float:
 
 @contextmanager
 def lab(folder: Path) -> Iterator[Lab]:
-    """A laboratory under `folder`, whose engine ends with it; bases that were made there before are used."""
+    """Provide a laboratory under `folder`, whose engine ends with it; bases that were made there before are used."""
     state = folder / "state"
     os.environ["RDMA_IMAGES_STATE"] = str(state)
     shutil.rmtree(folder / "project", ignore_errors=True)

@@ -111,7 +111,7 @@ def _comparable(row: Row) -> bool:
 
 
 def told(row: Row, way: str) -> str:
-    """A way's median and its spread, "93 s (90 to 101)"; a dash where it was not measured."""
+    """Return a way's median and its spread, "93 s (90 to 101)"; a dash where it was not measured."""
     values = row.values.get(way)
     if not values:
         return "—"
@@ -142,7 +142,7 @@ def _ours(name: str, most: float, text: str) -> Callable[[Results], tuple[str, b
 
 
 def _share(part: tuple[str, Way], whole: tuple[str, Way], most: float) -> Callable[[Results], tuple[str, bool] | None]:
-    """One way's row over another's."""
+    """Return one way's row over another's."""
 
     def found(results: Results) -> tuple[str, bool] | None:
         share = ratio(results.figure(*part), results.figure(*whole))

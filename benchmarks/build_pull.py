@@ -70,7 +70,7 @@ NODES = (
 
 
 def nodes(programs: Path | None) -> tuple[Node, ...]:
-    """What can be measured with the programs in a folder."""
+    """Return what can be measured with the programs in a folder."""
     return tuple(
         node
         for node in NODES
@@ -106,7 +106,7 @@ def pull(node: Node, programs: Path, folder: Path, ref: str, layers: int) -> flo
 
 @contextmanager
 def _running(command: list[str], settings: str, folder: Path) -> Iterator[None]:
-    """A daemon with these settings while it is needed; it answers at its socket."""
+    """Run a daemon with these settings while the block runs; it answers at its socket."""
     name = Path(command[0]).name.partition("-")[0]
     folder.mkdir(parents=True, exist_ok=True)
     file, socket = folder / f"{name}.toml", folder / f"{name}.sock"

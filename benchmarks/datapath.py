@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def measured(ref: str, running: engine.Engine) -> dict[str, list[float]]:
-    """The seconds of every part in each run; parts that took none are left out."""
+    """Return the seconds of every part in each run; parts that took none are left out."""
     found: dict[str, list[float]] = defaultdict(list)
     for _ in range(RUNS):
         marks = [perf_counter()]
@@ -55,7 +55,7 @@ def mark(marks: list[float], _line: str) -> None:
 
 
 def say(line: str) -> None:
-    """What goes on."""
+    """Print what goes on."""
     print(line, file=sys.stderr)
 
 

@@ -47,7 +47,7 @@ def files(image: str) -> list[tuple[str, str, int]]:
 
 
 def show(left_out: dict[tuple[str, str], list[int]]) -> None:
-    """One line a pattern and wheel, the largest first."""
+    """Print one line a pattern and wheel, the largest first."""
     table = Table(box=None, pad_edge=False)
     for name in ("pattern", "wheel", "files", "MB"):
         table.add_column(name, justify="right" if name in ("files", "MB") else "left")

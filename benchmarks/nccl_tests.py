@@ -57,7 +57,7 @@ def installed(folder: Path, cuda: str, nccl: str) -> tuple[Path, Path]:
 
 
 def costs(options: argparse.Namespace) -> list[Cost]:
-    """Every file of the tarball for every architecture, the dearest files first."""
+    """Return every file of the tarball for every architecture, the dearest files first."""
     cuda, nccl = installed(options.folder / "wheels", options.cuda, options.nccl)
     with tarfile.open(options.tarball) as tarball:
         tarball.extractall(options.folder / "sources", filter="data")

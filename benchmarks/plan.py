@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def thousand(known: Facts, ours: Matrix) -> Matrix:
-    """The matrix of efa-pytorch, grown to every base and torch, and as many installers as give ROWS rows."""
+    """Return the matrix of efa-pytorch, grown to every base and torch, and as many installers as give ROWS rows."""
     bases, torches = tuple(known.bases.bases), tuple(known.torch.releases)
     installers = tuple(known.efa.releases)[: -(-ROWS // (len(bases) * len(torches)))]
     values = {"base": bases, "pytorch": torches, "efa-installer": installers}
@@ -56,7 +56,7 @@ def thousand(known: Facts, ours: Matrix) -> Matrix:
 
 
 def rendered(planned: Plan, known: Facts, ours: Matrix) -> None:
-    """Every image's Dockerfile, all with the wheels of the default row: locking the others is no part of this."""
+    """Render every image's Dockerfile, all with the wheels of the default row: locking is no part of this."""
     default = planner.plan(ours, known, ["efa-pytorch"]).images[0]
     wheels, toolkit, tools = lock.load(default), lock.toolkit(default), lock.tools()
     for image in planned.images:
@@ -70,7 +70,7 @@ def run(*arguments: str, folder: Path = paths.PROJECT) -> None:
 
 
 def empty_task() -> None:
-    """The least that a task of invoke takes."""
+    """Measure the least that a task of invoke takes."""
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "tasks.py").write_text("from invoke import task\n\n@task\ndef plan(c): pass\n")
         run("-m", "invoke", "plan", folder=Path(name))
@@ -94,7 +94,7 @@ def processor_time() -> float:
 
 
 def say(what: str, seconds: list[float]) -> None:
-    """A line: the median, the spread, what it was."""
+    """Print a line: the median, the spread, what it was."""
     middle, least, most = (1000 * value for value in (median(seconds), min(seconds), max(seconds)))
     print(f"{middle:8.1f} ms  ({least:.1f} to {most:.1f})  {what}")
 

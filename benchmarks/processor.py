@@ -20,7 +20,7 @@ class Processor:
 
 @contextmanager
 def processor() -> Iterator[Processor]:
-    """What is spent inside the `with`; filled in at its end."""
+    """Measure what is spent inside the `with`; filled in at its end."""
     spent = Processor()
     machine, engine = _machine(), _engine()
     yield spent

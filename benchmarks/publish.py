@@ -60,7 +60,7 @@ def main(mebibytes: int) -> None:
 
 
 def against_docker(running: Engine, folder: Path, digest: str, mebibytes: int) -> None:
-    """The same image to an empty registry, by `docker push` and by us, in turns."""
+    """Push the same image to an empty registry, by `docker push` and by us, in turns."""
     ours: list[float] = []
     theirs: list[float] = []
     sending: list[float] = []
@@ -84,7 +84,7 @@ def _ship_to(sending: list[float], item: ApprovedImage, host: str, running: Engi
 
 
 def changed_torch(running: Engine, folder: Path, old: str, new: str) -> None:
-    """A torch of another version where everything else is there."""
+    """Push a torch of another version where everything else is there."""
     with registry(folder) as host:
         full = seconds(lambda: ship([prepared("efa-pytorch", old)], host, running))
         change = seconds(lambda: ship([prepared("efa-pytorch", new)], host, running))
@@ -108,7 +108,7 @@ def nothing_to_do(running: Engine, folder: Path, context: Path) -> None:
 
 
 def again(folder: Path, host: str) -> None:
-    """What the whole process of a run with nothing to do does."""
+    """Measure the whole process of a run with nothing to do."""
     paths.IMAGES = folder / "images"
     images = [found for number in range(IMAGES) if (found := numbered("efa-pytorch", number))]
     ship(list(publish_images.approved_images(images, images, matrix.load(), SUITE)), host, None)
@@ -132,13 +132,13 @@ def ship(items: list[ApprovedImage], host: str, running: Engine | None) -> float
 
 
 def numbered(target: str, number: int) -> Image:
-    """The image of a target as planned, under a name of its own."""
+    """Return the image of a target as planned, under a name of its own."""
     (image,) = planner.plan(matrix.load(), facts.load(), targets=[target]).images
     return replace(image, id=f"{image.id}-{number}", tag=f"{image.tag}-{number}")
 
 
 def prepared(target: str, digest: str, number: int = 0) -> ApprovedImage:
-    """The image `digest` as if it had been built and validated as the target's default row."""
+    """Return the image `digest` as if it had been built and validated as the target's default row."""
     image = numbered(target, number)
     check = Check("bench", "it is measured", "static", "error", "passed")
     now = "2026-11-21T08:00:00+00:00"
@@ -160,7 +160,7 @@ def write_layers(context: Path, mebibytes: int) -> None:
 
 
 def built(running: Engine, context: Path, name: str, layers: int = len(SHARES)) -> str:
-    """The image of the context, zstd as the product builds it; its digest."""
+    """Return the image of the context, zstd as the product builds it; its digest."""
     first = len(SHARES) - layers
     lines = [f"COPY --link layer{number} /layer{number}\n" for number in range(first, len(SHARES))]
     (context / "Dockerfile").write_text("FROM scratch\n" + "".join(lines))
@@ -173,7 +173,7 @@ def built(running: Engine, context: Path, name: str, layers: int = len(SHARES)) 
 
 
 def docker(running: Engine, *arguments: str) -> None:
-    """One docker command."""
+    """Run one docker command."""
     subprocess.run(["docker", *arguments], env=running.environ(), check=True, capture_output=True)
 
 
@@ -184,14 +184,14 @@ def remove(running: Engine, *digests: str) -> None:
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """How long `action` takes."""
+    """Return how long `action` takes."""
     begun = time.perf_counter()
     action()
     return time.perf_counter() - begun
 
 
 def spread(times: list[float]) -> str:
-    """The fastest and the slowest."""
+    """Return the fastest and the slowest."""
     return f"{min(times):.2f} to {max(times):.2f} s"
 
 

@@ -17,7 +17,7 @@ from rdma_images.debian import unpacked
 
 @contextmanager
 def registry(folder: Path) -> Iterator[str]:
-    """An empty docker-registry; yields its host."""
+    """Start an empty docker-registry, and yield its host."""
     packages = paths.state_folder() / "docker-registry"
     program = unpacked.fetch(["docker-registry"], "bookworm", packages) / "usr" / "bin" / "docker-registry"
     data = folder / "data"

@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def write(folder: Path) -> int:
-    """A log for each rank; returns the bytes of all."""
+    """Return a log for each rank; returns the bytes of all."""
     folder.mkdir()
     lines = REAL.read_text().split("\n")
     start = [
@@ -56,7 +56,7 @@ def write(folder: Path) -> int:
 
 
 def _said(rank: int, n: int) -> str:
-    """What a rank says, the line number `n`."""
+    """Return what a rank says, the line number `n`."""
     gpu, peer, beside = rank % GPUS, (rank + n % 97) % RANKS, rank - rank % GPUS + n % GPUS
     return (
         f"Channel {n % 64:02}/0 : {rank}[{gpu}] -> {peer}[{peer % GPUS}] [send] via NET/Libfabric/{n % GPUS}/GDRDMA",
@@ -68,7 +68,7 @@ def _said(rank: int, n: int) -> str:
 
 
 def _of(line: str, who: str, rank: int) -> str:
-    """A line of the real log, of another rank of a larger job on EFA."""
+    """Return a line of the real log, of another rank of a larger job on EFA."""
     line = re.sub(r"^vm:2543:\d+", who, line).replace("rank 0", f"rank {rank}").replace("nranks 2", f"nranks {RANKS}")
     line = line.replace("nRanks 2", f"nRanks {RANKS}").replace("nNodes 2", f"nNodes {RANKS // GPUS}")
     return line.replace("is tcp, fabric is 192.0.2.0/24 (found 1 nics)", "is efa, fabric is efa-direct (found 32 nics)")

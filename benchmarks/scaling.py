@@ -57,7 +57,7 @@ def main(mebibytes: int) -> None:
 
 
 def write_context(folder: Path, base: Path, mebibytes: int) -> None:
-    """The Dockerfile, a file for each image, and a bake file with a target for each."""
+    """Write the Dockerfile, a file for each image, and a bake file with a target for each."""
     folder.mkdir()
     names = [name for shard in SHARDS for name in shard]
     text = DOCKERFILE.format(size=mebibytes * 2**20) + "".join(IMAGE.format(name=name) for name in names)
@@ -75,7 +75,7 @@ def write_context(folder: Path, base: Path, mebibytes: int) -> None:
 
 @contextmanager
 def engine() -> Iterator[Engine]:
-    """A private engine with an empty state folder, gone afterwards. What it is made of is fetched once."""
+    """Provide a private engine with an empty state folder, gone afterwards. What it is made of is fetched once."""
     before = os.environ.get("RDMA_IMAGES_STATE")
     os.environ["RDMA_IMAGES_STATE"] = folder = tempfile.mkdtemp(prefix="rdma-bench-")
     try:

@@ -39,7 +39,7 @@ def main(target: str) -> None:
 
 @contextmanager
 def machine(bases: Path) -> Iterator[None]:
-    """An engine of its own, in a state folder with nothing but bases."""
+    """Provide an engine of its own, in a state folder with nothing but bases."""
     with engine():
         if bases.is_dir():
             shutil.copytree(bases, Path(os.environ["RDMA_IMAGES_STATE"]) / "bases", dirs_exist_ok=True)

@@ -56,7 +56,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _median(run: Callable[[], None], runs: int) -> float:
-    """The median of the wall times of some runs, in seconds."""
+    """Return the median of the wall times of some runs, in seconds."""
     seconds = []
     for _ in range(runs):
         start = time.perf_counter()
@@ -82,7 +82,7 @@ def _paths(ref: str, engine: Engine, count: int) -> list[str]:
 
 
 def _relate(ref: str, paths: Sequence[str], engine: Engine) -> None:
-    """The checks as this project makes them: measured in one process, then related."""
+    """Run the checks as this project makes them: measured in one process, then related."""
     tree = _measured(ref, engine, ("tree",)).tree
     missing = [path for path in paths if not tree or path not in tree.files.libraries]
     if missing:
@@ -94,7 +94,7 @@ def _suite(ref: str, engine: Engine) -> None:
 
 
 def _structure_test(tool: Sequence[str], ref: str, paths: Sequence[str], engine: Engine) -> None:
-    """The checks as container-structure-test makes them."""
+    """Run the checks as container-structure-test makes them."""
     tests = [{"name": path, "command": "test", "args": ["-r", path]} for path in paths]
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "checks.yaml"

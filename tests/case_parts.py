@@ -17,12 +17,15 @@ NOTHING: Mapping[str, str] = {}
 
 
 def recorded() -> Inspection:
-    """What validating efa-pytorch's default row has measured."""
+    """Return what validating efa-pytorch's default row has measured."""
     return Inspection.model_validate_json(RECORDED.read_bytes())
 
 
 def case_of(image: Image, packages: Packages = PACKAGES, versions: Mapping[str, str] = NOTHING) -> Inspection:
-    """The recorded case as if it were of `image`: with its versions (but for those given), platform and labels."""
+    """Return the recorded case as if it were of `image`.
+
+    With its versions (but for those given), platform and labels.
+    """
     found = recorded()
     version = {name: component.version for name, component in image.components.items()} | dict(versions)
     labels = {REVISION: "a" * 40, "org.opencontainers.image.version": image.tag}
@@ -49,7 +52,7 @@ def case_of(image: Image, packages: Packages = PACKAGES, versions: Mapping[str, 
 
 
 def report_of(image: Image, *checks: Check, facts: Inspection | None = None, digest: str = "sha256:1") -> Report:
-    """The report of `image`, in which one check passed where none are given."""
+    """Return the report of `image`, in which one check passed where none are given."""
     return Report(
         ref="r",
         digest=digest,

@@ -10,7 +10,7 @@ Changes = dict[str, Any]  # by name: a dictionary changes the known one, None ta
 
 
 def changed(**changes: Changes) -> Inspection:
-    """The case of efa-pytorch with changes in its places, see `_places`."""
+    """Return the case of efa-pytorch with changes in its places, see `_places`."""
     data = json.loads(case_parts.RECORDED.read_text())
     for place, values in changes.items():
         known = _places(data)[place]
@@ -23,7 +23,7 @@ def changed(**changes: Changes) -> Inspection:
 
 
 def said(check: str, **changes: Changes) -> str:
-    """What becomes of a check for the changed case: "passed", or the outcome with its words."""
+    """Return what becomes of a check for the changed case: "passed", or the outcome with its words."""
     (found,) = validators_called.checks(changed(**changes), {check})
     return found.outcome if found.outcome == "passed" else f"{found.outcome}: {found.reason or found.found}"
 

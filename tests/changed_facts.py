@@ -5,7 +5,7 @@ from rdma_images.facts.origin import FactsFile
 
 
 def facts_with(**tables: FactsFile) -> facts.Facts:
-    """The facts with these tables in place of their own: facts_with(bases=...)."""
+    """Return the facts with these tables in place of their own, as in `facts_with(bases=bases)`."""
     known = facts.load()
     vars(known).update(tables)
     return known

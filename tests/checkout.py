@@ -8,7 +8,7 @@ from rdma_images.core import paths
 
 
 def copied(folder: Path) -> Path:
-    """All files that git knows, as they are here, in `folder`; returns that."""
+    """Return all files that git knows, as they are here, in `folder`; returns that."""
     files = subprocess.run(["git", "ls-files", "-z"], cwd=paths.PROJECT, capture_output=True, text=True, check=True)
     for name in filter(None, files.stdout.split("\0")):
         if (file := paths.PROJECT / name).is_file():

@@ -36,7 +36,7 @@ APART = {  # modules with another real part than the shared engine's builds, or 
 
 
 def part(nodeid: str) -> str:
-    """What a test shares with others: the engine that builds, another real part, or its module's fixtures."""
+    """Return what a test shares with others: the engine that builds, another real part, or its module's fixtures."""
     path = PurePath(nodeid.partition("::")[0])
     return APART.get(path.stem, ENGINE) if "e2e" in path.parts else path.stem
 
@@ -52,7 +52,7 @@ class ByPart(LoadScopeScheduling):
 
 
 def pytest_configure() -> None:
-    """A shell's background job ignores SIGINT, and all that it starts does: the tests of Ctrl-C would press in vain."""
+    """Restore SIGINT, which a shell's background job ignores, so that the tests of Ctrl-C press it with effect."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -60,7 +60,7 @@ def pytest_configure() -> None:
 def pytest_runtest_makereport(
     call: pytest.CallInfo[None],
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A validator that a test calls and that is skipped fails the test: it would be skipped with it, unseen."""
+    """Yield a validator that a test calls and that is skipped fails the test: it would be skipped with it, unseen."""
     report = yield
     if report.skipped and call.excinfo and any(VALIDATORS in Path(one.path).parents for one in call.excinfo.traceback):
         report.outcome, report.longrepr = "failed", f"a validator was skipped: {call.excinfo.value}"
@@ -73,13 +73,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Of several workers, one has the shared engine, and one any other module: what its tests share is made once."""
+    """Return of several workers, one has the shared engine, and one any other module.
+
+    What its tests share is made once.
+    """
     config.option.loadscopereorder = False  # the order of pytest_collection_modifyitems
     return ByPart(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The fast tests first: they tell in seconds. Of several workers, one builds from the beginning.
+    """Put the fast tests first: they tell in seconds. Of several workers, one builds from the beginning.
 
     What needs built images comes before the other long tests: it would be the last to end.
     """

@@ -26,7 +26,7 @@ def image(
     axes: dict[str, str] | None = None,
     python_packages: tuple[str, ...] = (),
 ) -> Image:
-    """The planned image; `components` are added to its own, None takes one away, the others are its fields."""
+    """Return the planned image; `components` are added to its own, None takes one away, the others are its fields."""
     own = planned()
     axes = axes or own.axes
     base = axes["base"]

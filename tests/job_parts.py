@@ -40,13 +40,13 @@ def here() -> Project:
 
 @cache
 def planned(target: str) -> Any:
-    """The image of a target's default row; the cache makes many jobs of one target quick."""
+    """Return the image of a target's default row; the cache makes many jobs of one target quick."""
     (made,) = target_options.chosen_images(here(), [target], False, [])
     return made
 
 
 def request(launcher: str, fabric: str, starter: str, **changes: Any) -> Request:
-    """What asks for two nodes of the fabric, with all that only a user knows."""
+    """Return what asks for two nodes of the fabric, with all that only a user knows."""
     row = here().facts.launchers.launchers[launcher]
     known = {**here().facts.launchers.parameters, **row.parameters}
     several = here().facts.instances.find(changes.get("instance", NODE[fabric])).interfaces > 1
@@ -77,7 +77,7 @@ def files(made: Job) -> dict[str, str]:
 
 
 def cluster_files(instance: str, **parameters: str) -> dict[str, str]:
-    """The files of an EKS cluster with two nodes of the type."""
+    """Return the files of an EKS cluster with two nodes of the type."""
     given = {"second-zone": "us-west-2b", **parameters}
     request = cluster.Request("eksctl", instance, 2, "us-west-2", "us-west-2a", parameters=given)
     return render.files("eksctl", {"cluster": cluster.compose(request, here())})
@@ -97,7 +97,7 @@ def documents(text: str) -> list[Any]:
 
 
 def templates(node: Any) -> Iterator[Any]:
-    """Every pod template in an object: what has a spec with containers."""
+    """Yield every pod template in an object: what has a spec with containers."""
     if isinstance(node, dict):
         if isinstance(node.get("spec"), dict) and "containers" in node["spec"]:
             yield node
@@ -109,6 +109,6 @@ def templates(node: Any) -> Iterator[Any]:
 
 
 def pods(made: Job) -> list[Any]:
-    """The pod templates of a job's files for Kubernetes."""
+    """Return the pod templates of a job's files for Kubernetes."""
     texts = [text for name, text in files(made).items() if name.endswith(".yaml")]
     return [template for text in texts for one in documents(text) for template in templates(one)]

@@ -43,7 +43,7 @@ class Store:
         self.refuses: str = ""  # a message with which every creation is refused
 
     def put(self, kind: str, name: str, /, **fields: Any) -> Object:
-        """An object that is made, or replaced."""
+        """Return an object that is made, or replaced."""
         made = {"metadata": {"name": name, "namespace": "default", "uid": str(uuid.uuid4())}, "status": {}, "spec": {}}
         self.objects[kind, name] = made = {
             **made,
@@ -53,7 +53,7 @@ class Store:
         return made
 
     def pod(self, name: str, labels: dict[str, str], **status: Any) -> None:
-        """A pod with a status; its identity stays."""
+        """Return a pod with a status; its identity stays."""
         there = self.objects.get(("pods", name), {"metadata": {}})
         self.put(
             "pods",
@@ -64,17 +64,17 @@ class Store:
         )
 
     def ends(self, kind: str, name: str, condition: str, message: str = "") -> None:
-        """The operator's word on a job."""
+        """Set the operator's word on a job."""
         said = {"type": condition, "status": "True", "reason": condition, "message": message}
         self.objects[kind, name]["status"] = {"conditions": [said]}
 
     def warns(self, of: str, reason: str, message: str) -> None:
-        """An event."""
+        """Add an event."""
         of_object = {"name": of, "namespace": "default"}
         self.put("events", f"{of}.{reason}", type="Warning", reason=reason, message=message, involvedObject=of_object)
 
     def matching(self, kind: str, labels: str, fields: str) -> Iterator[Object]:
-        """The objects of a kind that selectors take."""
+        """Yield the objects of a kind that selectors take."""
         for (one, _), found in list(self.objects.items()):
             has = found["metadata"].get("labels", {})
             wanted = dict(pair.split("=", 1) for pair in labels.split(",") if pair)
@@ -139,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def _follow(self, name: str) -> None:
-        """The log of a pod as it grows, until the pod runs no more."""
+        """Send the log of a pod as it grows, until the pod runs no more."""
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")
         self.end_headers()
@@ -213,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Store]:
-    """The API on a port of this machine; `folder`/kubeconfig leads there."""
+    """Serve the API on a port of this machine; `folder`/kubeconfig leads there."""
     store = Store()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"store": store}))
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -19,7 +19,10 @@ def make(
     record: Mapping[str, str] | None = None,
     twice: str = "",
 ) -> Path:
-    """A wheel of version 1.0 in `folder`. `record` replaces lines of RECORD by path, an empty one leaves it out."""
+    """Return a wheel of version 1.0 in `folder`.
+
+    `record` replaces lines of RECORD by path, an empty one leaves it out.
+    """
     info = f"{name}-1.0.dist-info"
     every = {
         **({f"{name}/__init__.py": b"x = 1\n"} if files is None else files),
@@ -41,7 +44,7 @@ def make(
 
 
 def locked(wheel: Path) -> Wheel:
-    """The wheel as a lock has it."""
+    """Return the wheel as a lock has it."""
     content = wheel.read_bytes()
     return Wheel(
         name=wheel.name.partition("-")[0],
@@ -53,7 +56,7 @@ def locked(wheel: Path) -> Wheel:
 
 
 def index(folder: Path, *wheels: Path) -> str:
-    """The address of a package index in `folder` that has these wheels."""
+    """Return the address of a package index in `folder` that has these wheels."""
     for wheel in wheels:
         page = folder / wheel.name.partition("-")[0] / "index.html"
         page.parent.mkdir(parents=True)

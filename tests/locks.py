@@ -11,13 +11,13 @@ TOOLS = {"uv": Tool(name="uv", version="0.9.1", hashes=("a" * 64,))}
 
 
 def wheel(name: str, version: str, size: int, ending: str = "-py3-none-any.whl") -> Wheel:
-    """A wheel, or with the ending of a source one of those."""
+    """Return a wheel, or with the ending of a source one of those."""
     file = f"{name.replace('-', '_')}-{version}{ending}"
     return Wheel(name=name, version=version, file=file, sha256=sha256(file.encode()).hexdigest(), size=size)
 
 
 def wheels(image: Image) -> Lock:
-    """What an image has: NCCL, torch where it has one, and its own packages."""
+    """Return what an image has: NCCL, torch where it has one, and its own packages."""
     found = [
         wheel(lock.nccl_package(image), image.version("nccl"), 250 * MB),
         wheel("nvidia-cuda-runtime", "13.0.96", MB),
@@ -35,6 +35,6 @@ def wheels(image: Image) -> Lock:
 
 
 def toolkit(image: Image) -> Lock:
-    """What compiles for it."""
+    """Return what compiles for it."""
     asked = Asked(requirements=image.toolkit, python="3.10", platform=image.platform)
     return Lock(asked=asked, wheels=tuple(wheel(line.partition("==")[0], "13.0.88", MB) for line in image.toolkit))

@@ -57,7 +57,7 @@ class Site:
 
 @contextmanager
 def serve(tls: ssl.SSLContext | None = None) -> Iterator[Site]:
-    """A site for as long as the block runs."""
+    """Run a site for as long as the block runs."""
     server = _Server(("127.0.0.1", 0), _Handler)
     if tls:
         server.socket = tls.wrap_socket(server.socket, server_side=True)

@@ -9,7 +9,7 @@ NAME = "my-training"
 
 
 def block(language: str) -> str:
-    """The page's one block in a language."""
+    """Return the page's one block in a language."""
     found: str
     (found,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     return found

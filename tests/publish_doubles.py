@@ -1,5 +1,7 @@
-"""Servers on the loopback interface for what no real part here can be: a registry with bearer tokens and referrers,
-Alibaba's and Azure's control planes. They record what they were asked."""
+"""Servers on the loopback interface for what no real part here can be.
+
+A registry with bearer tokens and referrers, Alibaba's and Azure's control planes. They record what they were asked.
+"""
 
 import base64
 import hashlib
@@ -46,7 +48,7 @@ class Server(ThreadingHTTPServer):
 
 @contextmanager
 def served(handler: type[Handler]) -> Iterator[str]:
-    """The handler on a free port; yields "127.0.0.1:port"."""
+    """Serve the handler on a free port, and yield "127.0.0.1:port"."""
     server = Server(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()

@@ -38,7 +38,7 @@ def made(item: ApprovedImage, revision: str = "a" * 40) -> tuple[Artifact, ...]:
 
 
 def put_image(there: Repository, image: Image, platform: str = "linux/amd64", **more: str) -> Manifest:
-    """An image without layers that says what `image` is; its manifest, which the registry has by digest."""
+    """Return an image without layers that says what `image` is; its manifest, which the registry has by digest."""
     system, _, architecture = platform.partition("/")
     labels = {"org.opencontainers.image.version": image.tag}
     config = {"os": system, "architecture": architecture, "config": {"Labels": labels}, **more}
@@ -50,7 +50,7 @@ def put_image(there: Repository, image: Image, platform: str = "linux/amd64", **
 
 
 def index_of(*members: tuple[Manifest, str]) -> Manifest:
-    """An index over manifests, each with the platform that it is said to be for."""
+    """Return an index over manifests, each with the platform that it is said to be for."""
     entries = [
         Descriptor(OCI_MANIFEST, one.digest, len(one.raw), platform={"os": "linux", "architecture": name}).as_json()
         for one, name in members

@@ -19,7 +19,7 @@ NAMES = {
 
 
 def tarballs(component: str) -> dict[str, Path]:
-    """The tarballs of a component by version, the oldest first; {} where there is none."""
+    """Return the tarballs of a component by version, the oldest first; {} where there is none."""
     folder = Path(os.environ.get(VARIABLE) or os.devnull)
     files = folder.iterdir() if folder.is_dir() else ()
     found = {match[1]: file for file in files if (match := NAMES[component].fullmatch(file.name))}
@@ -27,21 +27,21 @@ def tarballs(component: str) -> dict[str, Path]:
 
 
 def each(component: str) -> list[object]:
-    """A test's parameters: every version that is there, else one that is skipped with the reason."""
+    """Return a test's parameters: every version that is there, else one that is skipped with the reason."""
     if found := tarballs(component):
         return list(found)
     return [pytest.param("", marks=pytest.mark.skip(reason=missing(component)))]
 
 
 def missing(component: str) -> str:
-    """Why no real part of this component is tested."""
+    """Return why no real part of this component is tested."""
     if not (folder := os.environ.get(VARIABLE)):
         return f"{VARIABLE} names no folder with the vendors' files"
     return f"{folder} has no file like {NAMES[component].pattern}"
 
 
 def member(tarball: Path, name: str) -> str:
-    """The text of a file inside the one folder of a tarball."""
+    """Return the text of a file inside the one folder of a tarball."""
     with tarfile.open(tarball) as archive:
         found = next((one for one in archive if one.name.partition("/")[2] == name), None)
         content = archive.extractfile(found) if found else None
@@ -50,6 +50,6 @@ def member(tarball: Path, name: str) -> str:
 
 
 def program(name: str) -> Path | None:
-    """A vendor's program of that name; None where it is not there."""
+    """Return a vendor's program of that name; None where it is not there."""
     file = Path(os.environ.get(VARIABLE) or os.devnull) / name
     return file if os.access(file, os.X_OK) else None

@@ -29,7 +29,7 @@ class Node:
     used: int = 8  # devices that channels go over
 
     def lines(self, rank: int, local: int, ranks: int, nodes: int) -> list[str]:
-        """The lines of one rank."""
+        """Return the lines of one rank."""
         peer = (rank + self.gpus) % ranks
         said = ["NCCL version 2.28.9+cuda13.0"]
         if self.network == "Libfabric":
@@ -58,7 +58,7 @@ ASKED_NOTHING = Expectations()
 
 
 def write(folder: Path, nodes: Sequence[Node] = TWO, rows: Sequence[text.Row] = P5, end: bool = True) -> list[Path]:
-    """A log for each rank; rank 0's has the rows."""
+    """Return a log for each rank; rank 0's has the rows."""
     folder.mkdir(parents=True, exist_ok=True)
     ranks = sum(node.gpus for node in nodes)
     paths: list[Path] = []
@@ -83,11 +83,11 @@ def result_of(
     job: JobSpec | None = None,
     end: bool = True,
 ) -> Result:
-    """The result of such a job."""
+    """Return the result of such a job."""
     over_tcp = write(folder / "tcp", tcp, ((1 << 30, 1.0, 2.0, 3.75, 0),)) if tcp else ()
     return from_logs.result_of(write(folder / "logs", nodes, rows, end), job, over_tcp, folder, against)
 
 
 def sentences(result: Result) -> list[str]:
-    """What is wrong, of all legs."""
+    """Return what is wrong, of all legs."""
     return [problem.sentence for leg in result.legs for problem in leg.problems]

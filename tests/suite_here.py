@@ -15,7 +15,7 @@ from rdma_images.validate import suite
 
 
 def checks(case: Inspection, *tiers: str) -> dict[str, Check]:
-    """The checks of `tiers` (static where none is named) by id, as `suite.run` returns them."""
+    """Return the checks of `tiers` (static where none is named) by id, as `suite.run` returns them."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         given, answer = Path(folder) / "case.json", Path(folder) / "checks.json"

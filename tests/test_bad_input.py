@@ -50,7 +50,7 @@ values = st.recursive(words, lambda inner: st.lists(inner, max_size=4) | st.dict
 
 @st.composite
 def edited(draw: st.DrawFn, text: str) -> str:
-    """`text` with a few of its stretches replaced by something odd."""
+    """Return `text` with a few of its stretches replaced by something odd."""
     for _ in range(draw(st.integers(1, 3))):
         at, long = draw(st.integers(0, len(text))), draw(st.integers(0, 12))
         text = text[:at] + draw(words) + text[at + long :]
@@ -59,7 +59,7 @@ def edited(draw: st.DrawFn, text: str) -> str:
 
 @st.composite
 def targets(draw: st.DrawFn) -> dict[str, object]:
-    """A target whose lists are of the right shape, and of any content."""
+    """Return a target whose lists are of the right shape, and of any content."""
     axis = st.sampled_from(sorted(axes.BY_NAME))
     value = axis.flatmap(lambda name: st.sampled_from([*axes.values(axes.BY_NAME[name], KNOWN)])) | words
     row = st.dictionaries(axis, value, max_size=5)
@@ -75,13 +75,13 @@ def targets(draw: st.DrawFn) -> dict[str, object]:
 
 
 def read_matrix(text: str) -> None:
-    """What `invoke plan` does with a matrix.yaml."""
+    """Run `invoke plan` with a matrix.yaml."""
     read = yaml_file.loads(text, matrix.Matrix, "matrix.yaml")
     planner.plan(read, KNOWN)
 
 
 def select_images(case: tuple[str, str, str]) -> None:
-    """What `invoke ci.matrix` does with its options."""
+    """Run `invoke ci.matrix` with its options."""
     part, since, runner = case
     images = planner.plan(matrix.load(), KNOWN).images
     chosen = select.select_images(images, part, None)

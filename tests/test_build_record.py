@@ -38,7 +38,7 @@ Buildkit:         v0.12.5
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Callable[..., container_engine.Engine]:
-    """Makes an engine whose docker command prints the given answer."""
+    """Return a function that makes an engine whose docker command prints the given answer."""
     program = tmp_path / "bin" / "docker"
     program.parent.mkdir()
 
@@ -94,7 +94,7 @@ def test_an_image_of_uncommitted_files_is_built_again_after_the_commit(
 
 
 def built(made_of: BuildSpec, revision: str) -> Build:
-    """The record of a build, as that build leaves it."""
+    """Return the record of a build, as that build leaves it."""
     made = Build(
         image_id=made_of.image.id,
         ref="rdma-images/efa:1",

@@ -24,7 +24,7 @@ TESTS = "nccl-tests-2.20.0 (https://github.com/NVIDIA/nccl-tests/archive/refs/ta
 
 @pytest.fixture
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The locks of wheels as they are committed, and none of bases and downloads."""
+    """Return the locks of wheels as they are committed, and none of bases and downloads."""
     folder = tmp_path / "locks"
     shutil.copytree(paths.LOCKS / "python", folder / "python")
     monkeypatch.setattr(paths, "LOCKS", folder)

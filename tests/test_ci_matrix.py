@@ -98,7 +98,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def build(image_id: str, seconds: int, cached: int, digest: str = "sha256:1") -> None:
-    """What a build leaves: its seconds, and what BuildKit recorded of 60 steps."""
+    """Write what a build leaves: its seconds, and what BuildKit recorded of 60 steps."""
     made = dataclasses.replace(took(seconds)(image_id), digest="sha256:1")
     record = Provenance(digest, "https://slsa.dev/provenance/v0.2", {}, steps=60, cached=cached)
     folder = paths.image_folder(image_id)

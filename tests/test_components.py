@@ -55,7 +55,7 @@ print(json.dumps({
 
 
 def literals(path: Path) -> set[str]:
-    """The string literals of a module that are no docstrings."""
+    """Return the string literals of a module that are no docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
@@ -90,7 +90,7 @@ def test_every_component_has_one_way_to_its_version() -> None:
 
 @pytest.fixture
 def added(tmp_path: Path) -> Path:
-    """A copy of the checkout, with one more component."""
+    """Return a copy of the checkout, with one more component."""
     for name in ("dockerfiles", "facts", "locks", "rdma_images", "tests", "validators"):
         shutil.copytree(PROJECT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "golden"))
     for name in ("matrix.yaml", "pyproject.toml"):

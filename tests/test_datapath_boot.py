@@ -12,7 +12,7 @@ from rdma_images.datapath import cpio, modules, packages
 
 
 def module(*depends: str) -> bytes:
-    """A file with the part of a kernel module that says what it depends on."""
+    """Return a file with the part of a kernel module that says what it depends on."""
     return b"\x7fELF\0license=GPL\0depends=" + ",".join(depends).encode() + b"\0name=x\0"
 
 

@@ -45,7 +45,10 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def shown(registry: Path) -> str:
-    """What the kernel would show of the registration that was written: Linux prints the mask that it was given."""
+    """Return what the kernel would show of the registration that was written.
+
+    Linux prints the mask that it was given.
+    """
     _, name, kind, offset, magic, mask, interpreter, flags = (registry / "register").read_text().split(":")
     assert (name, kind, offset, flags) == ("rdma-images-aarch64", "M", "", "F")
     plain = [part.replace("\\x", "") for part in (magic, mask)]

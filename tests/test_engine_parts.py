@@ -163,7 +163,7 @@ def test_who_does_not_end_when_asked_is_killed(tmp_path: pathlib.Path) -> None:
 
 
 def sleep() -> str:
-    """The program of this machine."""
+    """Return the program of this machine."""
     discovery = shutil.which("sleep")
     assert discovery
     return discovery

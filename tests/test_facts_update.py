@@ -29,7 +29,7 @@ NEW = Reading("torch.yaml", "2.16.0", {"cuda": "13.4", "python": ("3.12", "3.13"
 
 
 def library(*symbols: str, tail: bytes = b"") -> bytes:
-    """The shape of a libnccl.so.2: code, strings, device code."""
+    """Return the shape of a libnccl.so.2: code, strings, device code."""
     strings = b"\0".join(symbol.encode() for symbol in symbols)
     return b"\x7fELF" + b"\x90" * 5000 + strings + b"\0" * 5000 + abi.DEVICE_CODE + tail
 
@@ -119,7 +119,7 @@ def index(packages: Packages, here: Mirrors) -> Index:
 
 
 def release_torch(packages: Packages, version: str = "2.16.0") -> None:
-    """A torch that pins CUDA and NCCL on both architectures but cuDNN on one, for two pythons."""
+    """Serve a torch that pins CUDA and NCCL on both architectures but cuDNN on one, for two pythons."""
     packages.add("cuda-toolkit", "13.4.1")
     packages.add("nvidia-cudnn-cu13", "9.30.0.1")
     packages.add("nvidia-nccl-cu13", "2.33.1")

@@ -55,7 +55,7 @@ def brought(wanted: Source, replaced: Mirrors | None = None, address: str | None
 
 
 def left(state: Path) -> list[str]:
-    """Every file of the downloads but the turns'."""
+    """Return every file of the downloads but the turns'."""
     return sorted(str(p.relative_to(state)) for p in (state / "downloads").rglob("*") if p.is_file())
 
 
@@ -223,7 +223,10 @@ def test_a_local_file_is_verified_like_any_other(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A folder with tool.tar.gz, signed by two keys that gpg makes on the spot: (folder, fingerprint by name)."""
+    """Return a folder with tool.tar.gz, signed by two keys that gpg makes on the spot.
+
+    (folder, fingerprint by name).
+    """
     folder = tmp_path_factory.mktemp("keys")
     home = tmp_path_factory.mktemp("gpg")
     home.chmod(0o700)

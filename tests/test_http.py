@@ -167,7 +167,7 @@ def test_a_connection_that_the_server_drops_is_opened_again(site: Site) -> None:
 
 
 def closed() -> str:
-    """An address of this machine where nobody listens."""
+    """Return an address of this machine where nobody listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{listener.getsockname()[1]}/x"

@@ -91,7 +91,7 @@ def test_verify_says_what_was_measured_and_of_what(image: str) -> None:
 
 @pytest.fixture(name="index")
 def _index(image: str) -> tuple[Repository, Manifest, dict[str, str]]:
-    """An index over two images, in the same repository: its digest, and theirs by architecture."""
+    """Return an index over two images, in the same repository: its digest, and theirs by architecture."""
     host, _, name = image.partition("/")
     repository = Repository(Connection(host, lambda: None), name.partition("@")[0])
     listed, members = [], {}
@@ -110,7 +110,7 @@ def _index(image: str) -> tuple[Repository, Manifest, dict[str, str]]:
 
 
 def jobs_of(ref: str) -> dict[str, list[str]]:
-    """The jobs' results that `invoke verify` shows of each manifest, by its digest."""
+    """Return the jobs' results that `invoke verify` shows of each manifest, by its digest."""
     found = verify.verify(ref, registries.load_if_present().of_host(ref.partition("/")[0]), None)
     shown = {one.ref.partition("@")[2]: [f.detail for f in one.findings if f.what == "job result"] for one in found}
     assert not any(f.holds is False for one in found for f in one.findings if f.what == "job result")

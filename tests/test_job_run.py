@@ -31,7 +31,7 @@ esac
 
 @pytest.fixture(name="calls")
 def _calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What docker and sky were called with, where they only say so."""
+    """Return what docker and sky were called with, where they only say so."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("docker", "sky"):

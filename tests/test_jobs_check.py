@@ -147,7 +147,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, text: str, old: str, new: str,
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report of the image that WORKER runs: what was measured in an efa-pytorch."""
+    """Write a report of the image that WORKER runs: what was measured in an efa-pytorch."""
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     found_out = Inspection.model_validate_json((DATA / "cases" / "efa-pytorch.json").read_bytes())
     report = Report("x", f"sha256:{'5e' * 32}", "", "efa-nccl-tests", (), "", 1.0, (), found_out)

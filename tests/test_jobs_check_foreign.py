@@ -36,7 +36,7 @@ def pods(
     command: str = "[train]",
     image: str = DIGEST,
 ) -> str:
-    """A StatefulSet of pods; `env` is NAME=value."""
+    """Return a StatefulSet of pods; `env` is NAME=value."""
     name, _, value = env.partition("=")
     resources = f"nvidia.com/gpu: {gpus}" + (f", {EFA}: {efa}" if efa else "")
     return f"""

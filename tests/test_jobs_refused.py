@@ -24,7 +24,7 @@ OTHER = "host.example/team/image@sha256:" + "0f" * 32
 
 
 def refused(match: str, launcher: str = "mpijob", fabric: str = "efa", starter: str = "mpirun", **changes: Any) -> str:
-    """The job is refused with these words, on two lines at most where the second says what to do."""
+    """Return the job is refused with these words, on two lines at most where the second says what to do."""
     with pytest.raises(RefusedError, match=match) as caught:
         jobs.files(jobs.job(launcher, fabric, starter, **changes))
     return str(caught.value)
@@ -111,7 +111,7 @@ def test_an_arm_node_wants_an_arm_image() -> None:
 
 @pytest.fixture(name="images")
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty build/images/, in which a test says what is published."""
+    """Return an empty build/images/, in which a test says what is published."""
     monkeypatch.setattr(paths, "IMAGES", tmp_path)
     return tmp_path
 

@@ -46,7 +46,7 @@ with open("CALLS.json", "a") as calls:
 
 @pytest.fixture(name="path")
 def programs(tmp_path: Path) -> str:
-    """A PATH on which ssh, docker, torchrun and mpirun say how they were called."""
+    """Return a PATH on which ssh, docker, torchrun and mpirun say how they were called."""
     folder = tmp_path / "bin"
     folder.mkdir()
     texts = {"ssh": SSH, "docker": DOCKER, "torchrun": PROGRAM, "mpirun": PROGRAM, "arena": PROGRAM}
@@ -153,7 +153,7 @@ def test_skypilot_starts_torchrun(tmp_path: Path, path: str, tcp: bool, network:
 
 
 def _started(tmp_path: Path, path: str, script: str, **variables: str) -> list[Any]:
-    """The calls of a container's start."""
+    """Return the calls of a container's start."""
     (tmp_path / "calls.json").unlink(missing_ok=True)
     script = script.replace("/tmp/nccl", str(tmp_path / "nccl"))
     subprocess.run(["sh", "-c", script], env={"PATH": path, **variables}, check=True, capture_output=True)

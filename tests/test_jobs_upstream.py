@@ -125,7 +125,7 @@ def test_the_network_cards_of_a_launch_template() -> None:
 
 
 def takes(service: str, operation: str, request: dict[str, Any]) -> None:
-    """The SDK's model takes the request: keys and types by botocore's check, and enums, patterns and lengths."""
+    """Require that the SDK's model takes the request: keys and types by botocore, and enums, patterns and lengths."""
     model = botocore.session.get_session().get_service_model(service)
     shape = model.operation_model(operation).input_shape
     assert shape
@@ -135,7 +135,7 @@ def takes(service: str, operation: str, request: dict[str, Any]) -> None:
 
 
 def against(shape: Any, value: Any, place: str) -> Iterator[str]:
-    """What the shape's enum, pattern and bounds say against the value, with its place."""
+    """Yield what the shape's enum, pattern and bounds say against the value, with its place."""
     if shape.type_name == "structure":
         for key, inner in value.items():
             yield from against(shape.members[key], inner, f"{place}.{key}")

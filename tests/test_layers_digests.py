@@ -36,7 +36,7 @@ class Thing:
     index: str
 
     def other(self, files: dict[str, bytes]) -> "Thing":
-        """The same image with a wheel of other files, which is in its lock from now on."""
+        """Return the same image with a wheel of other files, which is in its lock from now on."""
         folder = self.folder / str(len(list(self.folder.iterdir())))
         wheel = layer_wheels.make(folder, files=files)
         asked = Lock(asked=wheel_lock.asked(self.image), wheels=(layer_wheels.locked(wheel),))

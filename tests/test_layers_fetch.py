@@ -40,7 +40,7 @@ def repository(registry: Store) -> Iterator[Repository]:
 def another_sends(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Repository
 ) -> tuple[LayerSet, LoadedImage]:
-    """An image of two layers that another machine made and sent."""
+    """Return an image of two layers that another machine made and sent."""
     asked, index = recipes(tmp_path / "wheels")
     wanted = LayerSet(asked, part, "linux/amd64")
     with monkeypatch.context() as other:

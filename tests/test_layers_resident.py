@@ -31,7 +31,7 @@ def repository(registry: Store) -> Iterator[Repository]:
 
 
 def recipes(folder: Path) -> tuple[tuple[Recipe, ...], str]:
-    """Two layers, and the index that has their wheels."""
+    """Return two layers, and the index that has their wheels."""
     wheels = [layer_wheels.make(folder, name, {f"{name}/x.py": name.encode()}) for name in ("one", "two")]
     asked = [Recipe(f"wheel-{wheel.name[:3]}", (layer_wheels.locked(wheel),), "zstd") for wheel in wheels]
     return tuple(asked), layer_wheels.index(folder / "index", *wheels)

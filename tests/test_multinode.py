@@ -20,7 +20,7 @@ TIERS = ("device",)
 
 @pytest.fixture(name="said", scope="module")
 def _said() -> list[str]:
-    """What the ranks of this machine's only node print: rank 0 measures, the others say nothing."""
+    """Return what the ranks of this machine's only node print: rank 0 measures, the others say nothing."""
     ranks = [{**os.environ, "LOCAL_RANK": rank} for rank in ("0", "1")]
     words = in_job.command(TIERS)
     said = [subprocess.run(words, env=one, capture_output=True, text=True, check=True).stdout for one in ranks]

@@ -26,7 +26,7 @@ def found(
     seed: int,
     lost: Sequence[Pair] = (),
 ) -> tuple[Inference, int]:
-    """What the plan finds on 400 GB/s with 3% of noise, and in how many rounds; `lost` leave no log at first."""
+    """Return what the plan finds on 400 GB/s with 3% of noise, and in how many rounds; `lost` leave no log at first."""
     chance = random.Random(seed)
     missing = set(lost)
     timings: dict[Pair, float] = {}

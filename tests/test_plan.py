@@ -226,7 +226,7 @@ def test_written_and_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def shown(*plans: Plan) -> str:
-    """The plans' tables as they are seen."""
+    """Return the plans' tables as they are seen."""
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(*map(plan_table.table, plans))
     return console.export_text()

@@ -14,7 +14,7 @@ from tests.case_parts import GREEN, REVISION, recorded
 
 
 def made_from(revision: str) -> Inspection:
-    """What was measured of an image that says that it was made from `revision`."""
+    """Return what was measured of an image that says that it was made from `revision`."""
     found = recorded()
     return found.model_copy(update={"subject": found.subject.model_copy(update={"labels": {REVISION: revision}})})
 

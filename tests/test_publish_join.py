@@ -47,14 +47,14 @@ def tag_of(image: Image) -> str:
 
 
 def put(there: Repository, image: Image, created: str = "2026-11-21T08:00:00Z") -> Manifest:
-    """The image in the registry under its tag, as whoever may push could have put it there."""
+    """Return the image in the registry under its tag, as whoever may push could have put it there."""
     manifest = put_image(there, image, image.platform, created=created)
     there.put_manifest(tag_of(image), manifest)
     return manifest
 
 
 def publish(there: Repository, image: Image, rehearsal: tuple[str, ...] = (), **more: str) -> Manifest:
-    """The same, and the publication of this machine that says so."""
+    """Return the same, and the publication of this machine that says so."""
     manifest = put(there, image, **more)
     ref = f"{there.ref}@{manifest.digest}"
     made = PublishedCopy("local", ref, (tag_of(image),), "pushed", manifest.media_type, 0, 0, Traffic())

@@ -21,7 +21,7 @@ JOB = {
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """What cosign was asked, a line a call; it finds everything signed."""
+    """Return what cosign was asked, a line a call; it finds everything signed."""
     program, calls = tmp_path / "cosign", tmp_path / "calls"
     # Asked what it can do, it answers like cosign 2.4 and 2.5.
     program.write_text(f'#!/bin/sh\ncase $* in *--help) echo --trusted-root ;; *) echo "$*" >> {calls} ;; esac\n')

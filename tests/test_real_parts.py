@@ -18,13 +18,13 @@ OF_AUTOTOOLS = {
 
 
 def rows(component: str, file: str) -> list[list[str]]:
-    """The words of each line of a stand-in's table."""
+    """Return the words of each line of a stand-in's table."""
     text = (paths.DOCKERFILES / "stand-ins" / component / file).read_text()
     return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
 
 
 def known_switches(version: str) -> set[str]:
-    """The switches that the stand-in's configure of this version takes, as autoconf names them: enable_tests."""
+    """Return the switches that the stand-in's configure of this version takes, as autoconf names them: enable_tests."""
     held = [
         name
         for name, since, before in rows("aws-ofi-nccl", "switches")
@@ -54,7 +54,7 @@ def test_the_programs_are_the_real_ones(version: str) -> None:
 
 
 def made(makefile: str, variable: str) -> set[str]:
-    """The words of a variable of a Makefile."""
+    """Return the words of a variable of a Makefile."""
     found = re.search(rf"^{variable} *:= *(.*)$", makefile, re.MULTILINE)
     assert found, f"the Makefile has no {variable}"
     return set(found[1].split())

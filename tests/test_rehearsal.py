@@ -26,7 +26,7 @@ CUDA = "cuda13.2.1-devel-ubuntu24.04"
 
 @pytest.fixture
 def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
-    """A machine that can bootstrap Debian, and reaches nothing but its archive."""
+    """Return a machine that can bootstrap Debian, and reaches nothing but its archive."""
     monkeypatch.setattr(bootstrap, "is_possible", lambda name, *_: name.startswith("debian"))
     monkeypatch.setattr(reachable, "image", lambda *_: (False, "no route to host"))
     monkeypatch.setattr(reachable, "download", lambda *_: (False, "no route to host"))

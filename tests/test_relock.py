@@ -23,7 +23,7 @@ DIGEST = "sha256:" + "a" * 64
 
 @pytest.fixture
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder of locks, and an index that has one version of everything."""
+    """Return an empty folder of locks, and an index that has one version of everything."""
     monkeypatch.setattr("rdma_images.core.paths.LOCKS", tmp_path / "locks")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(download, "PAUSE", 0.0)
@@ -32,7 +32,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def answer(question: Asked, *_: object, version: str = "2.15.0") -> Lock:
-    """What a package index says, without asking one: tests/test_resolve.py asks a real one."""
+    """Return what a package index says, without asking one: tests/test_resolve.py asks a real one."""
     names = {"torch": version, "nvidia-nccl-cu13": "2.30.7"} if "torch" in question.requirements[0] else {"uv": "1"}
     wheels = [
         Wheel(name=name, version=v, file=f"{name.replace('-', '_')}-{v}-py3-none-any.whl", sha256="0" * 64, size=1)

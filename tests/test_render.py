@@ -56,7 +56,7 @@ def matched(pattern: str, text: str) -> re.Match[str]:
 
 
 def stage(text: str, name: str) -> str:
-    """One stage of a Dockerfile, from its FROM to the next."""
+    """Return one stage of a Dockerfile, from its FROM to the next."""
     return matched(rf"^FROM [^\n]* AS {name}\n.*?(?=^FROM |\Z)", text)[0]
 
 
@@ -178,7 +178,7 @@ def test_what_a_cuda_base_sets_is_emptied(base: str) -> None:
 
 
 def programs(case: str) -> list[str]:
-    """The folders that the image itself puts on the PATH."""
+    """Return the folders that the image itself puts on the PATH."""
     folders = matched(r"^ENV PATH=(\S+)", stage(dockerfile(case), "image"))[1].split(":")
     return folders[: folders.index("/usr/local/sbin")]
 

@@ -23,7 +23,7 @@ TAG = "manylinux_2_28_x86_64"
 
 
 def wheel(name: str, version: str, *requires: str, tag: str = "py3-none-any") -> tuple[str, bytes]:
-    """A wheel's file name and content, as small as it can be."""
+    """Return a wheel's file name and content, as small as it can be."""
     distribution = name.replace("-", "_")
     about = f"{distribution}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -38,7 +38,7 @@ def wheel(name: str, version: str, *requires: str, tag: str = "py3-none-any") ->
 
 @pytest.fixture
 def index() -> Iterator[Site]:
-    """An index whose torch pins its NCCL, as the real one does."""
+    """Yield an index whose torch pins its NCCL, as the real one does."""
     with serve() as site:
         publish(site, "torch", wheel("torch", "2.15.0", "nvidia-nccl-cu13==2.30.7", "plain"))
         publish(

@@ -168,7 +168,7 @@ def test_refused_with_rule_versions_reason_and_source(
 
 
 def altered(table: str, version: str, **values: str | tuple[int, int]) -> facts.Facts:
-    """The facts with one row changed: for what no release of today does."""
+    """Return the facts with one row changed: for what no release of today does."""
     known = getattr(KNOWN, table)
     row = known.releases[version].model_copy(update=values)
     releases = known.releases | {version: row}

@@ -53,7 +53,7 @@ CHANNELS = {"training": {"TrainingInputMode": "LayerFile"}, "testing": {"Trainin
 
 @pytest.fixture
 def configured(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a job's configuration and gives its /opt/ml; a text is written as it is, None leaves the file out."""
+    """Return a function that writes a job's configuration and returns its /opt/ml; None leaves a file out."""
 
     def write(resources: Any = RESOURCES, hyperparameters: Any = HYPERPARAMETERS, channels: Any = CHANNELS) -> Path:
         config = tmp_path / "input" / "config"
@@ -78,7 +78,7 @@ def source(configured: Callable[..., Path]) -> Path:
 
 
 def job(configured: Callable[..., Path], **settings: object) -> sagemaker_job.Job:
-    """A job with these settings among its hyperparameters."""
+    """Return a job with these settings among its hyperparameters."""
     return sagemaker_job.read_job(configured(hyperparameters={"sagemaker_program": "job.py", **settings}))
 
 
@@ -197,7 +197,7 @@ def test_the_program_is_found(
 
 
 def archive(folder: Path, place: Path) -> Path:
-    """The folder's files in a tar.gz."""
+    """Return the folder's files in a tar.gz."""
     with tarfile.open(place, "w:gz") as tar:
         for file in folder.iterdir():
             tar.add(file, file.name)
@@ -281,7 +281,7 @@ def test_a_host_without_an_address_is_waited_for() -> None:
 
 
 def launched(tmp_path: Path, launcher: str) -> tuple[int, str]:
-    """A Python program in torchrun's place."""
+    """Return a Python program in torchrun's place."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         return sagemaker_launch.run([sys.executable, "-c", launcher], dict(os.environ), tmp_path)
@@ -356,7 +356,7 @@ def test_a_process_that_a_signal_ended(tmp_path: Path) -> None:
 
 
 def started(ml: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command itself."""
+    """Return the command itself."""
     environment = {**os.environ, "SAGEMAKER_BASE_DIR": str(ml)}
     command = [sys.executable, str(PROGRAM), *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)

@@ -18,7 +18,7 @@ FILES = ("torch/__init__.py", "torch/include/ATen/ATen.h", "torch/lib/libtorch.s
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A wheel as an installer leaves it: every file with two bytes, and RECORD."""
+    """Return a wheel as an installer leaves it: every file with two bytes, and RECORD."""
     site = tmp_path / "lib" / "python3" / "site-packages"
     for name in FILES:
         (site / name).parent.mkdir(parents=True, exist_ok=True)

@@ -189,7 +189,7 @@ def test_the_table_and_the_json_show_every_source() -> None:
 
 @pytest.fixture
 def debian_host(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """A host whose apt uses the test's own archive."""
+    """Return a host whose apt uses the test's own archive."""
     archives = [
         host_apt.Archive(f"{site.address}/debian", "bookworm", ("main",), host_apt.KEYRING),
         host_apt.Archive(f"{site.address}/security", "bookworm-security", ("main",), host_apt.KEYRING),

@@ -26,7 +26,7 @@ def default() -> Image:
 
 
 def another(image: Image, **axes: str) -> Image:
-    """The same image with other values of some axes, as the plan would have it."""
+    """Return the same image with other values of some axes, as the plan would have it."""
     versions = {name: value for name, value in axes.items() if name in image.components}
     components = image.components | {
         name: dataclasses.replace(image.components[name], version=value) for name, value in versions.items()
@@ -168,7 +168,7 @@ def measurements() -> Image:
 
 
 def without_torch(image: Image, *banners: str) -> Report:
-    """A report of an image that has libraries of NCCL, and no torch that would say which."""
+    """Return a report of an image that has libraries of NCCL, and no torch that would say which."""
     facts = case_of(image)
     tree = recorded().measured.tree
     assert tree

@@ -24,7 +24,7 @@ PACKAGE_VERSION='{0}'
 
 
 def packed(version: str | None, *others: str, top: str = "aws-ofi-nccl-1.20.0/") -> bytes:
-    """A tarball with empty files, and a configure of `version` where one is given."""
+    """Return a tarball with empty files, and a configure of `version` where one is given."""
     said = "#! /bin/sh\n" if version == "" else CONFIGURE.format(version)
     files = {**dict.fromkeys(others, ""), **({} if version is None else {"configure": said})}
     out = io.BytesIO()

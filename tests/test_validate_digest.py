@@ -48,7 +48,7 @@ class Named:
 
 @pytest.fixture(autouse=True)
 def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports of the test's own, and a suite whose answer is known."""
+    """Use reports of the test's own, and a suite whose answer is known."""
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(report_cache, "state_folder", lambda: tmp_path / "state")
 

@@ -24,7 +24,7 @@ OWN = {"PATH": os.environ["PATH"], "NCCL_DEBUG": "INFO", "FI_PROVIDER": "efa", "
 
 
 def started(program: str) -> tuple[int, bytes, bytes]:
-    """What is printed where a Python `program` is the entry point."""
+    """Return what is printed where a Python `program` is the entry point."""
     words = [sys.executable, "-c", program]
     return transport.bounded([*words, *entry.PRINTS], 5.0, OWN)
 

@@ -72,7 +72,7 @@ def test_numbers_that_no_report_could_show_are_lost() -> None:
 def python(
     folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, *, limit: float = 10, first: float | None = None
 ) -> Measured | str:
-    """What is measured where the only Python is the shell script `text`."""
+    """Return what is measured where the only Python is the shell script `text`."""
     program = folder / "python3"
     program.write_text(f"#!/bin/sh\n{text}\n")
     program.chmod(0o755)
@@ -173,7 +173,7 @@ def test_a_torch_that_cannot_be_imported_is_told_by_its_own_check() -> None:
 
 
 def crafted(names: int, length: int) -> bytes:
-    """A library whose `names` symbols all lead into one text of `length` bytes."""
+    """Return a library whose `names` symbols all lead into one text of `length` bytes."""
     strings = b"\0" + b"n" * length + b"\0"
     symbols = b"".join(struct.pack("<IBBHQQ", 1 + i, 0, 0, 1, 0, 0) for i in range(names))
     dynamic = struct.pack("<QQQQ", 14, 1, 0, 0)
@@ -245,7 +245,7 @@ def test_a_wheel_without_a_version_leaves_the_others(tmp_path: Path) -> None:
 
 
 def archive(*files: tuple[str, bytes]) -> bytes:
-    """A tar, as an engine exports it."""
+    """Return a tar, as an engine exports it."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w", format=tarfile.GNU_FORMAT) as into:
         for name, content in files:

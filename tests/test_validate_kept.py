@@ -41,7 +41,7 @@ class Daemon(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    """An engine whose socket answers."""
+    """Yield an engine whose socket answers."""
     place = tmp_path / "docker.sock"
     with socketserver.UnixStreamServer(str(place), Daemon) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))

@@ -18,7 +18,7 @@ OLD, NEW = "EFA_1.0 { global: efa_a; local: *; };", "EFA_1.4 { global: efa_b; } 
 
 
 def compiled(folder: Path, name: str, code: str, *options: str) -> Path:
-    """A shared library of C code."""
+    """Return a shared library of C code."""
     compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
     source, made = folder / f"{name}.c", folder / name
     source.write_text(code)
@@ -27,14 +27,14 @@ def compiled(folder: Path, name: str, code: str, *options: str) -> Path:
 
 
 def versioned(folder: Path, versions: str) -> Path:
-    """A libefax.so.1 with these symbol versions."""
+    """Return a libefax.so.1 with these symbol versions."""
     (folder / "versions").write_text(versions)
     code = "int efa_a(void) { return 1; } int efa_b(void) { return 2; }"
     return compiled(folder, "libefax.so.1", code, "-Wl,-soname,libefax.so.1", f"-Wl,--version-script={folder}/versions")
 
 
 def computed(path: Path, **found: Path) -> list[str]:
-    """The faults of a library, computed from files."""
+    """Return the faults of a library, computed from files."""
     names = {name.replace("_", "."): str(file) for name, file in found.items()}
     every = {str(file): linking.of(str(file), file.stat().st_size) for file in (path, *found.values())}
     return linking.faults(str(path), names, every)
@@ -115,7 +115,7 @@ def test_what_is_preloaded_is_taken_for_its_soname(tmp_path: Path, monkeypatch: 
 
 
 def header(machine: int = 62, size: int = 2, order: int = 1, kind: int = 3, table: int = 0) -> bytes:
-    """The header of an ELF file."""
+    """Return the header of an ELF file."""
     form = "<" if order == 1 else ">"
     identity = b"\x7fELF" + bytes([size, order, 1]).ljust(12, b"\0")
     return identity + struct.pack(f"{form}HHIQQQIHHHHHH", kind, machine, 1, 0, 0, table, 0, 64, 0, 0, 64, 1, 0)

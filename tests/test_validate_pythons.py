@@ -18,7 +18,7 @@ def test_this_python_is_found_with_its_packages() -> None:
 
 
 def made(root: Path, prefix: str, *versions: str) -> Path:
-    """A folder of programs, python3 a link to the first of these versions, each with its folder of packages."""
+    """Return a folder of programs, python3 a link to the first of these versions, each with its folder of packages."""
     programs = root / prefix / "bin"
     programs.mkdir(parents=True)
     for version in versions:

@@ -16,7 +16,7 @@ OF_A_BASE = {incident.base: name for name, incident in incidents().items()}
 
 
 def in_a_session(case: Inspection) -> dict[str, Check]:
-    """The checks for the fabric of a case, by their ids."""
+    """Return the checks for the fabric of a case, by their ids."""
     checks = suite_here.checks(case).values()
     return {c.id: replace(c, seconds=0) for c in checks if not c.reason.startswith("not an image for ")}
 

@@ -26,7 +26,7 @@ REHEARSAL, CUDA = "io.rdma-images.rehearsal", "io.rdma-images.component.cuda"
 
 
 def settings(*assigned: tuple[str, str, str], absent: Any = (), without_path: Any = ()) -> Changes:
-    """What files set: (name, value, reader)."""
+    """Return what files set: (name, value, reader)."""
     lines = [
         {"file": "/etc/a", "line": 1, "name": name, "value": value, "reader": reader}
         for name, value, reader in assigned
@@ -44,7 +44,7 @@ def loads(name: str, target: str) -> Changes:
 
 
 def nvcc(release: str) -> Changes:
-    """What a compiler on the PATH says, where no label says which CUDA the image has."""
+    """Return what a compiler on the PATH says, where no label says which CUDA the image has."""
     return {"nvcc --version": {**TOOL, "path": "/usr/bin/nvcc", "out": f"Cuda compilation tools, release {release}, V"}}
 
 

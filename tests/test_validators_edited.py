@@ -40,7 +40,7 @@ def edited(*changes: Change) -> Inspection:
 
 
 def labels(**values: str) -> list[Change]:
-    """`rehearsal` is the label of that name, any other one a component's."""
+    """Return `rehearsal` is the label of that name, any other one a component's."""
     names = {n: n if n == "rehearsal" else f"component.{n.replace('_', '-')}" for n in values}
     return [(("subject", "labels", f"io.rdma-images.{names[n]}"), value) for n, value in values.items()]
 
@@ -71,7 +71,7 @@ ERDMA = (("measured", "tree", "files", "libraries", f"{LIB}/libibverbs/liberdma-
 
 
 def for_neither(of: Inspection) -> Inspection:
-    """The same without a sign of a fabric."""
+    """Return the same without a sign of a fabric."""
     return of.model_copy(update={"expected": Expected(fabric=None, because="no sign")})
 
 
@@ -197,7 +197,7 @@ def test_an_image_that_needs_no_fabric(case: Inspection, reason: str) -> None:
 
 
 def broken(validator: Any, *given: Any) -> str:
-    """What a validator finds at fault; "" where it passes."""
+    """Return what a validator finds at fault; "" where it passes."""
     require = Requirement()
     try:
         validator(*given, require)
@@ -348,7 +348,7 @@ def test_libfabric_finds_what_it_opens_for_the_gpus(changes: list[Change], found
 
 
 def efa(installer: str, rdma_core: int, libfabric: str = "") -> list[Change]:
-    """An image that this EFA installer made, with files of this rdma-core, and with this `libfabric`, if any."""
+    """Return an image that this EFA installer made, with files of this rdma-core, and with this `libfabric`, if any."""
     named = {"libefa.so.1": f"libefa.so.1.3.{rdma_core}.0", "libibverbs.so.1": f"libibverbs.so.1.14.{rdma_core}.0"}
     files = [library("resolved", name, "file", value=f"{LIB}/{file}") for name, file in named.items()]
     says = library("libfabric", value={FABRIC: libfabric})

@@ -15,7 +15,7 @@ LABEL = "io.rdma-images.nccl-tests.architectures"
 
 
 def container(*codes: tuple[int, int]) -> bytes:
-    """A container as nvcc 13.0.88 writes it, with an entry of 24 bytes for each kind and architecture."""
+    """Return a container as nvcc 13.0.88 writes it, with an entry of 24 bytes for each kind and architecture."""
     entries = b"".join(
         struct.pack("<HHIQ", kind, 0x101, 64, 24).ljust(28, b"\0") + struct.pack("<I", number) + bytes(56)
         for kind, number in codes
@@ -24,7 +24,7 @@ def container(*codes: tuple[int, int]) -> bytes:
 
 
 def program(path: Path, content: bytes, name: bytes = b".nv_fatbin") -> str:
-    """An ELF file with `content` in a section of that name, and nothing else."""
+    """Return an ELF file with `content` in a section of that name, and nothing else."""
     names = b"\0" + name + b"\0.shstrtab\0"
     table = 64 + len(content) + len(names)
     rows = [

@@ -17,7 +17,7 @@ LIBFABRIC = "libfabric.so.1"
 
 
 def answered(faults: Sequence[str] = (), errors: Mapping[str, str] | None = None) -> Inspection:
-    """The real case, whose libfabric the loader finds faults with; `errors` are of what it opens, by name."""
+    """Return the real case, whose libfabric the loader finds faults with; `errors` are of what it opens, by name."""
     data = CASE.model_dump()
     libraries = data["measured"]["tree"]["libraries"]
     file = libraries["resolved"][LIBFABRIC]["file"]
@@ -28,7 +28,7 @@ def answered(faults: Sequence[str] = (), errors: Mapping[str, str] | None = None
 
 
 def loaded(case: Inspection) -> str:
-    """What libraries.load says of the case; "" where it passes."""
+    """Return what libraries.load says of the case; "" where it passes."""
     tree = case.measured.tree
     assert tree
     try:

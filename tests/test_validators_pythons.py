@@ -17,7 +17,7 @@ IN_SYSTEM = "/usr/local/lib/python3.12/dist-packages"
 
 
 def wheel(folder: str, name: str) -> Files:
-    """What pip leaves of a package."""
+    """Return what pip leaves of a package."""
     return {f"{folder}/{name}-2.9.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.9.0\n\n"}
 
 
@@ -42,7 +42,7 @@ VENV_OVER_SYSTEM = {**BOTH, **of_venv(True), **wheel(IN_SYSTEM, "torch")}
 
 
 def said(check: str, files: Files, env: dict[str, str | None] | None = None, entry: tuple[str, ...] = ()) -> Check:
-    """What a check makes of the base for EFA with these files."""
+    """Return what a check makes of the base for EFA with these files."""
     image = base("efa").changed(Change.model_validate({"files": files, "env": env or {}, "entrypoint": entry}))
     return run.checks({"image": image}, {"image": {check}})["image"][0]
 

@@ -187,7 +187,7 @@ def test_a_provider_other_than_efa_is_harmful(provider: str, red: bool) -> None:
 
 
 def for_sagemaker(run: dict[str, Any], **wheels: str) -> Inspection:
-    """The good case as an image for SageMaker, with what became of `train --help` and more wheels."""
+    """Return the good case as an image for SageMaker, with what became of `train --help` and more wheels."""
     told = case(labels={"io.rdma-images.target": "sagemaker-efa-pytorch"}).model_dump()
     told["expected"]["target"] = "sagemaker-efa-pytorch"
     told["measured"]["tools"]["train --help"] = tools.not_run("/usr/local/bin/train") | run
@@ -302,7 +302,7 @@ def name(value: Any) -> str:
 
 
 def passed(validator: Any, *given: Any) -> str:
-    """What a validator finds where it passes."""
+    """Return what a validator finds where it passes."""
     require = Requirement()
     validator(*given, require)
     return require.found
@@ -351,13 +351,13 @@ def gpus(**changes: Any) -> Gpus:
 
 
 def changed(name: str, **changes: Any) -> Gpus:
-    """The real machine, of whose all-reduce `name` something else came."""
+    """Return the real machine, of whose all-reduce `name` something else came."""
     runs = MACHINE["gpus"]["runs"]
     return gpus(runs={**runs, name: {**runs[name], **changes}})
 
 
 def elsewhere(**changes: Any) -> Gpus:
-    """The real GPUs, with another network."""
+    """Return the real GPUs, with another network."""
     return gpus(network={**MACHINE["gpus"]["network"], **changes})
 
 

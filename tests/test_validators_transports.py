@@ -41,7 +41,7 @@ def test_nixl_finds_what_python_has_loaded_before(without: str, lacking: str) ->
 
 
 def what_is_said(check: str, change: dict[str, object]) -> str:
-    """What a check finds in the base image for EFA with a change; "" where it finds nothing."""
+    """Return what a check finds in the base image for EFA with a change; "" where it finds nothing."""
     image = base("efa").changed(Change.model_validate(change))
     (found,) = [one for one in run.checks({"image": image})["image"] if one.id == check]
     return found.found if found.outcome == "failed" else ""

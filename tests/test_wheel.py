@@ -35,7 +35,7 @@ def user(command: Path) -> int | None:
 
 @pytest.fixture
 def folder(tmp_path: Path, user: int | None) -> Path:
-    """An empty folder of the user that `typed` runs as."""
+    """Return an empty folder of the user that `typed` runs as."""
     if user is not None:
         for path in (tmp_path, *tmp_path.parents):
             if path == Path("/tmp"):
@@ -46,7 +46,7 @@ def folder(tmp_path: Path, user: int | None) -> Path:
 
 
 def typed(command: Path, folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    """What the command says in a folder, run as the folder's user."""
+    """Return what the command says in a folder, run as the folder's user."""
     owner = folder.stat().st_uid
     user = owner if owner != os.geteuid() else None
     environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "RDMA_IMAGES_STATE": str(folder / "state")}

@@ -37,7 +37,7 @@ REF = "127.0.0.1:1/layers@sha256:3"
 
 @pytest.fixture
 def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
-    """An image with one wheel, whose layer this machine has made."""
+    """Return an image with one wheel, whose layer this machine has made."""
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     image = planned()
     wheels = Lock(asked=lock.asked(image), wheels=(layer_wheels.locked(layer_wheels.make(tmp_path)),))
@@ -47,7 +47,7 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
 
 
 def built_meanwhile(order: BuildSpec, options: Options, engine: Engine = ENGINE) -> list[str]:
-    """The images whose rest is built while their layers are brought."""
+    """Return the images whose rest is built while their layers are brought."""
     built: list[str] = []
 
     def systems(ids: Sequence[str]) -> int:
@@ -110,7 +110,7 @@ def test_layers_of_a_registry_come_meanwhile(
 
 @pytest.fixture
 def resident_order(order: BuildSpec, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
-    """The same where a registry has the layer, of another digest; the private engine has none, and takes any."""
+    """Return the same where a registry has the layer, of another digest; the private engine has none, and takes any."""
 
     def look(wanted: LayerSet, *_: object) -> RemoteLayers:
         return RemoteLayers(wanted, "sha256:3", {one.key: replace(BLOB, digest="sha256:4") for one in wanted.recipes})

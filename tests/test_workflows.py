@@ -1,5 +1,7 @@
-"""The workflows fit GitHub's schema, name every action by commit, ask for no right that they do not need, and ship from
-main and from tags v* alone."""
+"""The workflows fit GitHub's schema.
+
+They name every action by commit, ask for no right that they do not need, and ship from main and from tags v* alone.
+"""
 
 import json
 import os
@@ -88,7 +90,10 @@ def test_no_expression_is_pasted_into_a_shell(path: Path) -> None:
 
 
 def evaluate(text: str, **values: str) -> bool | str:
-    """One of GitHub's expressions, with the values of what it names: the small part of the language that is used."""
+    """Return one of GitHub's expressions, with the values of what it names.
+
+    The small part of the language that is used.
+    """
     python = text.strip().removeprefix("${{").removesuffix("}}").replace("&&", " and ").replace("||", " or ")
     python = re.sub(r"!(?!=)", " not ", python)
     names = {f"v{number}": values[name] for number, name in enumerate(values)}
@@ -99,7 +104,7 @@ def evaluate(text: str, **values: str) -> bool | str:
 
 
 def run_of(event: str, ref: str) -> dict[str, str]:
-    """What the expressions of images.yml see of a run, on a repository that publishes."""
+    """Return what the expressions of images.yml see of a run, on a repository that publishes."""
     return {
         "github.event_name": event,
         "github.ref": ref,
@@ -200,7 +205,10 @@ def test_who_logs_in_does_it_in_the_jobs_own_configuration_and_logs_out(path: Pa
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A machine whose Docker keeps images in the classic store until it is restarted; what it was told is in `told`."""
+    """Return a machine whose Docker keeps images in the classic store until it is restarted.
+
+    What it was told is in `told`.
+    """
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, body in {

@@ -19,14 +19,14 @@ there = pytest.mark.skipif(not FOLDER, reason="RDMA_IMAGES_UPSTREAM names no fol
 
 @cache
 def text(repository: str, revision: str, path: str) -> str:
-    """A file of a repository as it was at a revision."""
+    """Return a file of a repository as it was at a revision."""
     show = ["git", "-C", str(Path(FOLDER) / repository), "show", f"{revision}:{path}"]
     return subprocess.run(show, capture_output=True, text=True, check=True).stdout
 
 
 @cache
 def resource(repository: str, revision: str, path: str, version: str) -> Any:
-    """The schema of a custom resource, made as strict as an API server with strict field validation."""
+    """Return the schema of a custom resource, made as strict as an API server with strict field validation."""
     definition = yaml.load(text(repository, revision, path), Loader=yaml.CSafeLoader)
     schema = next(one for one in definition["spec"]["versions"] if one["name"] == version)["schema"]["openAPIV3Schema"]
     strict = _strict(schema)
@@ -35,7 +35,7 @@ def resource(repository: str, revision: str, path: str, version: str) -> Any:
 
 
 def _strict(node: Any) -> Any:
-    """The schema with unknown keys refused, and Kubernetes' own words in JSON Schema's."""
+    """Return the schema with unknown keys refused, and Kubernetes' own words in JSON Schema's."""
     if isinstance(node, list):
         return [_strict(one) for one in node]
     if not isinstance(node, dict):
@@ -56,5 +56,5 @@ def _strict(node: Any) -> Any:
 
 
 def problems(validator: Any, document: Any) -> list[str]:
-    """What the schema says against the document."""
+    """Return what the schema says against the document."""
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]

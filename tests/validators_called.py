@@ -33,7 +33,10 @@ class Validator(NamedTuple):
 
 
 def checks(case: Inspection, only: Collection[str] | None = None, modules: Collection[str] = MODULES) -> list[Check]:
-    """What the static validators for the fabric of a case say of it; where `only` is given, those of these ids."""
+    """Return what the static validators for the fabric of a case say of it.
+
+    Where `only` is given, those of these ids.
+    """
     return [
         _check(validator, case)
         for name in modules
@@ -89,7 +92,7 @@ def _call(validator: Validator, given: dict[str, object]) -> None:
 
 
 def _value(module: ModuleType, name: str, given: dict[str, object]) -> object:
-    """The value of a fixture, of the module or of the validators' own plugin; it is made once."""
+    """Return the value of a fixture, of the module or of the validators' own plugin; it is made once."""
     if name not in given:
         fixture = getattr(module, name, None) or getattr(pytest_plugin, name)
         assert isinstance(fixture, FixtureFunctionDefinition), name

@@ -36,14 +36,14 @@ class Broken(NamedTuple):
 
 
 def broken(case: Inspection, path: str) -> Broken | None:
-    """What is wrong with the file or link at `path`; None if it is a library, or was not examined."""
+    """Return what is wrong with the file or link at `path`; None if it is a library, or was not examined."""
     tree = case.measured.tree
     about = tree.files.libraries.get(path) if tree else None
     return _said(case, path, about) if about and about.condition else None
 
 
 def broken_named(case: Inspection, name: str) -> dict[str, Broken]:
-    """The files and links called `name` that are no libraries, by path; a path is a name, too."""
+    """Return the files and links called `name` that are no libraries, by path; a path is a name, too."""
     tree = case.measured.tree
     paths = [path for path in (tree.files.libraries if tree else ()) if name in (path, base_name(path))]
     return {path: found for path in sorted(paths) if (found := broken(case, path))}

@@ -16,7 +16,7 @@ VERBS, FABRIC, EFA, NCCL = "libibverbs.so.1", "libfabric.so.1", "libefa.so.1", "
 
 
 def names_tried(case: Inspection, libraries: Libraries, nccl: str) -> list[str]:
-    """The file names that this NCCL opens for a network plugin, in its order."""
+    """Return the file names that this NCCL opens for a network plugin, in its order."""
     default = next((n for n in libraries.nccl[nccl].file_names if n.startswith("libnccl-net")), "libnccl-net.so")
     words = [w for w in started(case).get("NCCL_NET_PLUGIN", "").split(",") if w]
     if [word.lower() for word in words] == ["none"]:
@@ -26,58 +26,64 @@ def names_tried(case: Inspection, libraries: Libraries, nccl: str) -> list[str]:
 
 
 def plugin_of(case: Inspection, libraries: Libraries, nccl: str) -> str | None:
-    """The file that NCCL opens as its network plugin; where it can open none, the first that it finds."""
+    """Return the file that NCCL opens as its network plugin; where it can open none, the first that it finds."""
     answers = [a for name in names_tried(case, libraries, nccl) if (a := libraries.resolved.get(name)) and a.file]
     return next((answer.file for answer in answers if not answer.error), answers[0].file if answers else None)
 
 
 def plugin_names(case: Inspection, libraries: Libraries) -> list[str]:
-    """The names of names_tried; none without an NCCL, or if NCCL_NET_PLUGIN says to take no plugin."""
+    """Return the names of names_tried; none without an NCCL, or if NCCL_NET_PLUGIN says to take no plugin."""
     nccl = nccl_in_use(case)
     names = names_tried(case, libraries, nccl[0]) if nccl and nccl[0] in libraries.nccl else []
     return [name for name in names if name != "none"]
 
 
 def folder_of(path: str) -> str:
-    """The folder of a file, as it is called where /lib is a link into /usr."""
+    """Return the folder of a file, as it is called where /lib is a link into /usr."""
     folder = str(PurePosixPath(path).parent)
     return f"/usr{folder}" if folder.startswith("/lib") else folder
 
 
 def providers_of(files: Files, fabric: str) -> list[str]:
-    """The verbs providers of a fabric, of any ABI and wherever they lie."""
+    """Return the verbs providers of a fabric, of any ABI and wherever they lie."""
     return [p for p in files.libraries if (m := PROVIDER.fullmatch(base_name(p))) and m.group(1) == fabric]
 
 
 def loads_nccl(files: Files, libraries: Libraries) -> bool:
-    """Whether a program of the image can use NCCL: it is there, or in torch, or in a program of nccl-tests."""
+    """Return whether a program of the image can use NCCL: it is there, or in torch, or in a program of nccl-tests."""
     torch = any(base_name(path).startswith("libtorch_cuda.so") for path in files.libraries)
     return bool(libraries.nccl) or torch or any(libraries.gpu_code.values())
 
 
 def looked_for(libraries: Libraries) -> set[str]:
-    """What the libibverbs that the loader finds looks for; if it finds none, what any in the image looks for."""
+    """Return what the libibverbs that the loader finds looks for; if it finds none, what any in the image looks for."""
     every = libraries.verbs_looks_for
     in_use = every.get(libraries.resolved[VERBS].file)
     return set(in_use or (word for found in every.values() for word in found))
 
 
 def opened_in(libraries: Libraries) -> set[str]:
-    """The folders in which libibverbs opens providers: its own, then where the loader finds libibverbs itself."""
+    """Return the folders in which libibverbs opens providers.
+
+    Its own, then where the loader finds libibverbs itself.
+    """
     own = {folder_of(word) for word in looked_for(libraries) if "/lib%s-rdmav" in word}
     file = libraries.resolved[VERBS].file
     return own | ({folder_of(file)} if own and file else set())
 
 
 def opened_providers(files: Files, libraries: Libraries) -> dict[str, str]:
-    """The verbs providers that libibverbs opens, by path: the driver that each is for."""
+    """Return the verbs providers that libibverbs opens, by path: the driver that each is for."""
     folders = opened_in(libraries)
     found = {path: m.group(1) for path in files.libraries if (m := PROVIDER.fullmatch(base_name(path)))}
     return {path: driver for path, driver in found.items() if not folders or folder_of(path) in folders}
 
 
 def roots(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
-    """The files that a job opens by themselves: NCCL, its plugin, the fabric's libraries and its verbs provider."""
+    """Return the files that a job opens by themselves.
+
+    NCCL, its plugin, the fabric's libraries and its verbs provider.
+    """
     fabric, nccl = case.expected.fabric, nccl_in_use(case)
     found = [nccl[0]] if nccl else []
     found += [p for p in [plugin_of(case, libraries, nccl[0])] if p] if fabric == "efa" and nccl else []
@@ -88,12 +94,12 @@ def roots(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
 
 
 def closure(libraries: Libraries, path: str) -> Closure:
-    """What `path` pulls in; nothing where that was not looked at."""
+    """Return what `path` pulls in; nothing where that was not looked at."""
     return libraries.closures.get(path, Closure())
 
 
 def culprits(case: Inspection, libraries: Libraries, name: str) -> dict[str, Broken]:
-    """The files called `name` that are no libraries, by path, where nothing that is one is taken in their place."""
+    """Return the files called `name` that are no libraries, by path, unless a library is taken in their place."""
     answer = libraries.resolved.get(name)
     if name == NCCL:
         nccl = nccl_in_use(case)

@@ -53,7 +53,7 @@ class Told(NamedTuple):
 
 
 def told(case: Inspection, effect: Effect, where: Mapping[str, Mapping[str, str]]) -> list[Told]:
-    """What the table says with this effect of the variables set in each place of `where`."""
+    """Return what the table says with this effect of the variables set in each place of `where`."""
     if case.expected.fabric is None and not (case.measured.tree and case.measured.tree.libraries.nccl):
         pytest.skip("the image has no NCCL, and is for neither fabric")
     known, versions = table(), versions_of(case)
@@ -67,7 +67,7 @@ def told(case: Inspection, effect: Effect, where: Mapping[str, Mapping[str, str]
 
 
 def avoiding(case: Inspection) -> set[str]:
-    """The variables, as NAME=value, with which an installed package does not have a fault that is known of it."""
+    """Return the variables, as NAME=value, that prevent a known fault of an installed package."""
     versions = dict(case.measured.packages.installed if case.measured.packages else ())
     known = facts_table.read(Packages).faults
     rows = [row for row in known if row.unless and any(n in versions and row.holds(versions[n]) for n in row.of)]
@@ -75,12 +75,12 @@ def avoiding(case: Inspection) -> set[str]:
 
 
 def _newer(row: Variable, versions: Mapping[str, str]) -> str:
-    """The component and version with which the row is not so any more; "" where there is none."""
+    """Return the component and version with which the row is not so any more; "" where there is none."""
     return f"{row.of} {row.before} or later" if row.before and row.of in versions else ""
 
 
 def _because(row: Variable, versions: Mapping[str, str]) -> str:
-    """Why not, with the version that it is about where a newer one would do."""
+    """Return why not, with the version that it is about where a newer one would do."""
     return f"{row.why}; {row.of} is {versions[str(row.of)]}" if _newer(row, versions) else row.why
 
 
@@ -101,7 +101,7 @@ class Faults(NamedTuple):
 
 
 def faults(case: Inspection, versions: Mapping[str, str], *of: str) -> Faults:
-    """What is known not to work in these versions of the components `of`; first what a plan is refused for."""
+    """Return what is known not to work in these versions of the components `of`; first what a plan is refused for."""
     known, environment = facts_table.read(Table), started(case)
     asked = (versions, case.subject.machine, environment, case.expected.fabric)
     rows = [row for row in known.faults if row.of in of and row.holds_for(*asked)]
@@ -115,13 +115,13 @@ def faults(case: Inspection, versions: Mapping[str, str], *of: str) -> Faults:
 
 
 def _lacks(case: Inspection, library: str) -> bool:
-    """Whether the loader was asked for this library, and found none."""
+    """Return whether the loader was asked for this library, and found none."""
     answer = case.measured.tree.libraries.resolved.get(library) if case.measured.tree else None
     return answer is not None and not answer.file and not answer.error.startswith(NOT_ASKED)
 
 
 def newest(fixes: Iterable[str]) -> str:
-    """All that is to do; of fixes that only ask for a version of the same component, the one for the newest."""
+    """Return all that is to do; of fixes that only ask for a version of the same component, the one for the newest."""
     told = list(fixes)
     asked = {fix: match for fix in told if (match := INSTALL.fullmatch(fix))}
     kept = {match["what"]: fix for fix, match in sorted(asked.items(), key=lambda one: key(one[1]["version"]))}
@@ -129,7 +129,7 @@ def newest(fixes: Iterable[str]) -> str:
 
 
 def environments(case: Inspection) -> dict[str, dict[str, str]]:
-    """The image's environment, at the place "", and what its entry point sets, without what its script shows."""
+    """Return the image's environment, at the place "", and what its entry point sets, without what its script shows."""
     entry, settings = case.measured.entry, case.measured.settings
     shown = {(one.name, one.value) for one in (settings.assigned if settings else []) if one.reader == "shell"}
     given = {name: value for name, value in (entry.given.items() if entry else ()) if value not in SEALED}
@@ -138,7 +138,7 @@ def environments(case: Inspection) -> dict[str, dict[str, str]]:
 
 
 def started(case: Inspection) -> dict[str, str]:
-    """The environment of a process that the entry point starts, as far as it is known."""
+    """Return the environment of a process that the entry point starts, as far as it is known."""
     entry, own = case.measured.entry, case.subject.environment
     if not entry:
         return own
@@ -146,7 +146,9 @@ def started(case: Inspection) -> dict[str, str]:
 
 
 def in_files(case: Inspection, launchers: bool = False) -> dict[str, dict[str, str]]:
-    """The variables that files of the image set, by file and line; without those that the environment sets first.
+    """Return the variables that files of the image set, by file and line.
+
+    Without those that the environment sets first.
 
     What only a script would hand to a job that it starts is apart: `launchers` asks for that.
     """
@@ -160,7 +162,7 @@ def in_files(case: Inspection, launchers: bool = False) -> dict[str, dict[str, s
 
 
 def versions_of(case: Inspection) -> dict[str, str]:
-    """The versions that decide whether a row holds: as planned, else as measured, else as the labels say."""
+    """Return the versions that decide whether a row holds: as planned, else as measured, else as the labels say."""
     found = {name: value for name, value in _versions(case) if value[:1].isdigit()}
     return {**found, **{n: v for n, v in case.expected.components.items() if v[:1].isdigit()}}
 
@@ -183,6 +185,6 @@ def _versions(case: Inspection) -> Iterator[tuple[str, str]]:
 
 
 def rdma_core(libraries: Libraries) -> dict[str, str]:
-    """The version of the rdma-core that libefa and libibverbs are of, by path, as their file names say it."""
+    """Return the version of the rdma-core that libefa and libibverbs are of, by path, as their file names say it."""
     files = [libraries.resolved[name].file for name in ("libefa.so.1", "libibverbs.so.1")]
     return {file: match.group(1) for file in files if (match := OF_RDMA_CORE.search(file))}

@@ -41,7 +41,10 @@ class Budgets(Strict):
 
 
 def left_in(case: Inspection, kind: str) -> list[str]:
-    """The leftovers of a kind in any layer; where there are no layers to read, in the file system that they make."""
+    """Return the leftovers of a kind in any layer.
+
+    Where there are no layers to read, in the file system that they make.
+    """
     layers, tree = case.measured.layers, case.measured.tree
     if layers is None and (tree is None or "layers" in case.measured.lost):
         unmeasured(case, "layers")
@@ -53,13 +56,13 @@ def left_in(case: Inspection, kind: str) -> list[str]:
 
 
 def some(entries: list[str]) -> str:
-    """The first few, and how many more."""
+    """Return the first few, and how many more."""
     more = f" and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
     return ", ".join(entries[:SHOWN]) + more
 
 
 def megabytes(size: int) -> str:
-    """Bytes for people."""
+    """Return bytes for people."""
     return f"{size / 1e6:,.0f} MB"
 
 
@@ -106,7 +109,7 @@ def test_writable(files: Files, require: Requirement) -> None:
 
 
 def of_a_toolkit(case: Inspection, paths_of: list[str]) -> list[str]:
-    """The copies that a CUDA toolkit has for its own programs, where wheels bring the library and torch maps theirs."""
+    """Return the copies that a CUDA toolkit has for its own programs, where torch maps the library of a wheel."""
     tree, torch = case.measured.tree, case.measured.torch
     mapped = set(torch.mapped if torch else ())
     for path, closure in (tree.libraries.closures if tree else {}).items():
@@ -170,7 +173,7 @@ def test_compat(case: Inspection, libraries: Libraries, require: Requirement) ->
 
 
 def of_a_driver(case: Inspection, files: Files, libraries: Libraries) -> dict[str, str]:
-    """What the image holds of a driver, by path: its version, or "" for an empty file.
+    """Return what the image holds of a driver, by path: its version, or "" for an empty file.
 
     A compat package counts where the loader finds it. What a runtime mounts where there are devices does not count.
     """

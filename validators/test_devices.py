@@ -15,7 +15,7 @@ JUMBO, PLAIN = 8500, 1400  # bytes: with and without jumbo frames
 
 
 def of_fabric(devices: Devices, fabric: str) -> dict[str, RdmaDevice]:
-    """The RDMA devices of a fabric; skips where there are none."""
+    """Return the RDMA devices of a fabric; skips where there are none."""
     found = {
         name: d for name, d in devices.rdma.items() if d.driver == fabric or (fabric == "erdma" and "erdma" in name)
     }

@@ -69,18 +69,18 @@ def insisted(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
 
 
 def names(found: list[Told]) -> str:
-    """The names of the variables, each once."""
+    """Return the names of the variables, each once."""
     return ", ".join(dict.fromkeys(one.name for one in found))
 
 
 def said(case: Inspection, found: list[Told]) -> str:
-    """The variables as a finding says them; without any, also that those of the entry point are not known."""
+    """Return the variables as a finding says them; without any, also that those of the entry point are not known."""
     why = case.measured.missing.get("entry", "")
     return "; ".join(map(str, found)) or f"none{f' ({why})' if why else ''}"
 
 
 def left_out(found: list[Told]) -> str:
-    """What to change, by where the variables are set."""
+    """Return what to change, by where the variables are set."""
     places = {"": "out of the image", ENTRY: "out of what its entry point sets (seen where there is no device or GPU)"}
     by_place = {place: [one for one in found if one.where == place] for place in places}
     fixes = [f"leave {names(some)} {places[place]}" for place, some in by_place.items() if some]
@@ -237,7 +237,7 @@ def test_loader(case: Inspection, libraries: Libraries, settings: Settings, requ
 
 
 def _ofi(libraries: Libraries, path: str) -> bool:
-    """Whether it is an aws-ofi-nccl: one may take the place of another, and plugin.newest tells an older one."""
+    """Return whether it is an aws-ofi-nccl: one may take the place of another, and plugin.newest tells an older one."""
     return path in libraries.plugins and libraries.plugins[path].project == "aws-ofi-nccl"
 
 
@@ -268,7 +268,7 @@ def test_files(case: Inspection, settings: Settings, require: Requirement) -> No
 
 
 def _preloaded_in_vain(case: Inspection, settings: Settings) -> list[str]:
-    """What preloaded libraries need and nothing answers to: no program starts then."""
+    """Return what preloaded libraries need and nothing answers to: no program starts then."""
     said = {word: f"LD_PRELOAD={word}" for word in _preloaded(case)}
     said |= {one.value: f"{one.file} names {one.value}" for one in settings.assigned if one.reader == "loader"}
     tree = case.measured.tree
@@ -279,7 +279,7 @@ def _preloaded_in_vain(case: Inspection, settings: Settings) -> list[str]:
 
 
 def _lacking(libraries: Libraries, name: str) -> list[str]:
-    """What the library that the loader takes for `name` needs and nothing answers to."""
+    """Return what the library that the loader takes for `name` needs and nothing answers to."""
     return missing_in(libraries, libraries.resolved[name].file) if name in libraries.resolved else []
 
 
@@ -311,7 +311,7 @@ def test_path(case: Inspection, files: Files, settings: Settings, require: Requi
 
 
 def _passed_over(settings: Settings, packages: Packages | None) -> list[str]:
-    """The Pythons that PATH has too late: with torch where the first have none, or with more than the first."""
+    """Return the Pythons that PATH has too late: with torch where the first have none, or with more than the first."""
     wheels = packages.wheels if packages else {}
     first = {name: python for python in reversed(settings.pythons) for name in python.names}
     taken = list(first.values())
@@ -360,7 +360,7 @@ def _preloaded(case: Inspection) -> list[str]:
 
 
 def _found_anyway(case: Inspection, path: str, other: Collection[str]) -> bool:
-    """Whether LD_LIBRARY_PATH leads to this file, too, under a name that is not one of `other`.
+    """Return whether LD_LIBRARY_PATH leads to this file, too, under a name that is not one of `other`.
 
     What the loader answered does not show it: where it is real, it answers with what was preloaded.
     """

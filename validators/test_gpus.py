@@ -18,29 +18,29 @@ REFUSE = {
 
 
 def run_of(gpus: Gpus, name: str, least: int = 1) -> Run:
-    """An all-reduce by name; skips where there were fewer GPUs than the `least` for it."""
+    """Return an all-reduce by name; skips where there were fewer GPUs than the `least` for it."""
     if gpus.count < least:
         pytest.skip(f"this all-reduce needs {least} GPU{'s' * (least > 1)}: there are {gpus.count}")
     return gpus.runs[name]
 
 
 def verdict_on(run: Run) -> verdict.Verdict:
-    """The verdict on the log of an all-reduce."""
+    """Return the verdict on the log of an all-reduce."""
     return verdict.verdict_of_lines(run.log.splitlines(), verdict.load_wordings())
 
 
 def wrong_in(run: Run) -> int:
-    """The wrong elements of all sizes and processes."""
+    """Return the wrong elements of all sizes and processes."""
     return sum(row.wrong for rows in run.rows for row in rows)
 
 
 def complete(run: Run) -> bool:
-    """Whether every process ended well and reported every size."""
+    """Return whether every process ended well and reported every size."""
     return bool(run.rows) and len(run.rows) == len(run.codes) and all(code == 0 for code in run.codes)
 
 
 def speeds(run: Run) -> str:
-    """The bus bandwidth by size."""
+    """Return the bus bandwidth by size."""
     return ", ".join(f"{row.bytes >> 20} MiB at {row.busbw:.1f} GB/s" for row in run.rows[0]) if run.rows else "no data"
 
 

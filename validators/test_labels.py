@@ -27,14 +27,17 @@ OFI = re.compile(r"libnccl-ofi(?:-ngc-v\d+)?")
 
 
 def said(case: Inspection, component: str, brought_by: str = "") -> str:
-    """The version that the labels give a component; skips where they give none, or a stand-in brought another."""
+    """Return the version that the labels give a component.
+
+    Skips where they give none, or a stand-in brought another.
+    """
     if brought_by and (stand_in := case.stands_in(brought_by)):
         pytest.skip(f"a stand-in took the place of {stand_in}: its versions are not the real ones")
     return case.subject.label(f"component.{component}") or pytest.skip(f"no label {LABEL_PREFIX}.component.{component}")
 
 
 def same(require: Requirement, label: str, found: str, what: str, goes_on: str = "[.+]") -> None:
-    """The label names what was found: the whole version, or its beginning, after which it `goes_on` (a pattern)."""
+    """Require that the label names the measured version or its beginning, after which it `goes_on` (a pattern)."""
     require(
         re.fullmatch(f"{re.escape(label)}(?:{goes_on}.*)?", found) is not None,
         expected=f"{label}, as the label {LABEL_PREFIX}.component.{what} says",
@@ -175,11 +178,14 @@ def test_rehearsal(case: Inspection, packages: Packages, require: Requirement) -
 
 
 def root(source: str) -> str:
-    """The id of a source without the part of an archive: "erdma-apt-jammy/erdma" is of erdma-apt-jammy."""
+    """Return the id of a source without the part of an archive: "erdma-apt-jammy/erdma" is of erdma-apt-jammy."""
     return source.partition("/")[0]
 
 
 def packaged(packages: Packages, name: re.Pattern[str]) -> str:
-    """The version of the package of that name, without epoch and the packager's revision; "" where there is none."""
+    """Return the version of the package of that name, without epoch and the packager's revision.
+
+    "" where there is none.
+    """
     versions = (version for found, version in {**packages.rpm, **packages.dpkg}.items() if name.fullmatch(found))
     return next(versions, "").rpartition(":")[2].partition("-")[0]

@@ -28,7 +28,7 @@ NO_DATA = 61  # what fi_info ends with where a provider has no device
 
 @pytest.fixture
 def fi_info(case: Inspection) -> dict[str, ToolRun]:
-    """What fi_info printed; skips where it could not run, which has a check of its own."""
+    """Return what fi_info printed; skips where it could not run, which has a check of its own."""
     runs = case.measured.tools or pytest.skip(case.measured.missing.get("tools", "fi_info was not run"))
     if runs["fi_info --version"].rc != 0:
         pytest.skip("fi_info does not run: see libfabric.fi-info")
@@ -132,7 +132,7 @@ def test_libfabric_version(case: Inspection, libraries: Libraries, packages: Pac
 
 
 def _is_own(version: str, brought: str | None) -> bool:
-    """Whether a libfabric of this version is the one that was brought, or, where that is not known, one of AWS's."""
+    """Return whether this is the version of the fabric's own libfabric or, where that is unknown, one of AWS's."""
     return "amzn" in version if not brought else version == brought or version.startswith(f"{brought}amzn")
 
 
@@ -153,7 +153,10 @@ def test_providers(case: Inspection, files: Files, libraries: Libraries, require
 
 
 def opens(case: Inspection, libraries: Libraries, path: str) -> bool:
-    """Whether libfabric opens the provider at `path`: from FI_PROVIDER_PATH, else from the folder beside itself."""
+    """Return whether libfabric opens the provider at `path`.
+
+    From FI_PROVIDER_PATH, else from the folder beside itself.
+    """
     said = case.subject.environment.get("FI_PROVIDER_PATH", "").removeprefix("@")
     folder = path.rpartition("/")[0]
     if said:

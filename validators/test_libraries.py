@@ -33,7 +33,7 @@ FIXES = (
 
 
 def wanted(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
-    """The names by which the image's job asks for libraries, and those that these ask for and nothing answers to."""
+    """Return the names by which the image's job asks for libraries, and the missing ones that those need."""
     fabric = case.expected.fabric
     names = [NCCL, *([VERBS] if fabric else [])]
     names += [EFA, FABRIC, *plugin_names(case, libraries)] if fabric == "efa" else []
@@ -101,7 +101,7 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
 
 
 def _once(faults: list[str]) -> list[str]:
-    """The faults, versions before the symbols that lack for want of them, and none that only repeats another."""
+    """Return the faults, versions before the symbols that lack for want of them, and none that only repeats another."""
     said = list(dict.fromkeys(re.sub(r"^[^:]*: (?=/)", "", fault) for fault in faults))
     versions = [fault for fault in said if "version `" in fault]
     return [fault for fault in versions or said if not any(fault != other and fault in other for other in said)]

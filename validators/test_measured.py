@@ -9,7 +9,7 @@ STEERS_PYTHON = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONPLATLIBDIR"
 
 
 def torch_tells(case: Inspection) -> bool:
-    """Whether torch.imports has something to say of a torch that could not be imported."""
+    """Return whether torch.imports has something to say of a torch that could not be imported."""
     packages = case.measured.packages
     return packages is not None and any("torch" in folder for folder in packages.wheels.values())
 

@@ -35,13 +35,13 @@ DECLARED = "an image says of itself what is in it, and nothing else"
 
 
 def plain(version: str) -> str:
-    """The numbers that a version begins with: "2.28.9-1+cuda13.0" and "v2.28.9" are 2.28.9."""
+    """Return the numbers that a version begins with: "2.28.9-1+cuda13.0" and "v2.28.9" are 2.28.9."""
     match = re.match(r"v?(\d+(?:\.\d+)*)", version)
     return match.group(1) if match else version
 
 
 def uses_gpus(case: Inspection, files: Files, libraries: Libraries) -> bool:
-    """Whether the image asks for GPUs, has a library of CUDA, a program of nccl-tests, or what asks for NCCL."""
+    """Return whether the image asks for GPUs, has a library of CUDA, a program of nccl-tests, or what asks for NCCL."""
     asked = case.subject.environment.get("NVIDIA_VISIBLE_DEVICES", "")
     cuda = any(CUDA.fullmatch(base_name(path)) for path in files.libraries)
     return bool(asked) or cuda or any(NCCL in about.missing for about in libraries.closures.values())
@@ -68,7 +68,7 @@ def test_found(case: Inspection, files: Files, libraries: Libraries, require: Re
 
 
 def _without_its_name(case: Inspection, files: Files, libraries: Libraries) -> str:
-    """A libnccl, where none has a name by which a program or a variable asks for it; "" where one has."""
+    """Return a libnccl, where none has a name by which a program or a variable asks for it; "" where one has."""
     words = [word for value in case.subject.environment.values() for word in re.split(r"[:\s]+", value)]
     whole = [path for path, about in libraries.nccl.items() if not about.error]
     asked = {NCCL, "libnccl.so", *map(base_name, words)}
@@ -126,7 +126,10 @@ def test_compiled(case: Inspection, torch: Torch, nccl: tuple[str, str], require
 
 
 def _runtime_of_torch(libraries: Libraries) -> str:
-    """The major version of the CUDA runtime that torch needs; "" where there is no torch, or one without CUDA."""
+    """Return the major version of the CUDA runtime that torch needs.
+
+    "" where there is no torch, or one without CUDA.
+    """
     mine = [one for path, one in libraries.closures.items() if base_name(path).startswith("libtorch_cuda")]
     names = [name for one in mine for name in (*one.libraries, *one.missing)]
     return next((match.group(1) for name in names if (match := RUNTIME.match(name))), "")
@@ -205,7 +208,7 @@ def test_loader(libraries: Libraries, nccl: tuple[str, str], require: Requiremen
 
 
 def _builds(libraries: Libraries, *paths: str) -> str:
-    """What two files say of their builds; "" where one does not."""
+    """Return what two files say of their builds; "" where one does not."""
     said = [about.banner for path in paths if (about := libraries.nccl.get(path)) and about.banner]
     return f", which is {said[0]}: the other is {said[1]}" if len(set(said)) == 2 else ""
 

@@ -41,7 +41,7 @@ FORGETFUL, CURED, DEFAULT = "2.28.3", "2.30.3", "libnccl-net.so"
 
 @pytest.fixture
 def plugin(case: Inspection, libraries: Libraries, nccl: tuple[str, str]) -> tuple[str, PluginFile]:
-    """The plugin's file and what it exports."""
+    """Return the plugin's file and what it exports."""
     skip_if_broken(case, libraries, *names_tried(case, libraries, nccl[0]))
     path = plugin_of(case, libraries, nccl[0])
     if not path or path not in libraries.plugins:
@@ -251,7 +251,7 @@ def test_tuner(
 
 
 def _named(case: Inspection, libraries: Libraries) -> str:
-    """The file of a tuner that NCCL_TUNER_PLUGIN names; "" where it names none that is in the image."""
+    """Return the file of a tuner that NCCL_TUNER_PLUGIN names; "" where it names none that is in the image."""
     word = started(case).get("NCCL_TUNER_PLUGIN", "")
     names = [word, f"libnccl-tuner-{word}.so"] if word else []
     files = [libraries.resolved[name].file for name in names if name in libraries.resolved]

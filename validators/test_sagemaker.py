@@ -16,7 +16,7 @@ SETS = (
 
 
 def toolkits(case: Inspection) -> list[str]:
-    """Each toolkit that is installed: version and folder. Skips where the packages were not read."""
+    """Return each toolkit that is installed: version and folder. Skips where the packages were not read."""
     packages = case.measured.packages or pytest.skip(case.measured.missing.get("packages", "no packages were read"))
     return [f"{TOOLKIT} {held[TOOLKIT]} in {folder}" for folder, held in packages.wheels.items() if TOOLKIT in held]
 

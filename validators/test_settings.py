@@ -19,7 +19,7 @@ VERBATIM = ("nccl", "libfabric")  # who takes a line of its file as it stands
 
 
 def lines(found: list[Told]) -> str:
-    """The lines of files to change."""
+    """Return the lines of files to change."""
     return ", ".join(dict.fromkeys(one.where for one in found))
 
 
@@ -86,7 +86,7 @@ def test_readable(case: Inspection, settings: Settings, require: Requirement) ->
 
 
 def _given(case: Inspection, one: Setting) -> bool:
-    """Whether the image's environment has what a shell's file sets, or hands it to shells without a prompt, too."""
+    """Return whether the image's environment has what a shell's file sets, or hands it to shells without a prompt."""
     environment = started(case)
     if one.file in (environment.get("BASH_ENV"), environment.get("ENV")):
         return True

@@ -25,7 +25,7 @@ PACKED_PYTHON = re.compile(r"(3)(\d+)")  # py312
 
 
 def said_by(ref: str) -> dict[str, str]:
-    """The versions that the reference of an image names, by component."""
+    """Return the versions that the reference of an image names, by component."""
     name, _, tag = ref.partition("@")[0].rpartition("/")[2].partition(":")
     found = {
         component: match.group(1).rstrip(".")
@@ -41,7 +41,7 @@ def said_by(ref: str) -> dict[str, str]:
 
 
 def measured_in(case: Inspection) -> dict[str, str]:
-    """The versions in the image, by component; "" where nothing says, or a stand-in took its place."""
+    """Return the versions in the image, by component; "" where nothing says, or a stand-in took its place."""
     torch, packages = case.measured.torch, case.measured.packages
     system, tree = case.measured.system, case.measured.tree
     nccl = nccl_in_use(case)

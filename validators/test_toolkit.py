@@ -19,13 +19,16 @@ COMPATIBLE = (
 
 @pytest.fixture
 def nvcc(case: Inspection) -> ToolRun:
-    """What nvcc says of itself, found on the PATH or where toolkits are."""
+    """Return what nvcc says of itself, found on the PATH or where toolkits are."""
     run = (case.measured.tools or {}).get(COMPILER)
     return run if run and run.path else pytest.skip("the image has no nvcc")
 
 
 def compiles_for(case: Inspection, packages: Packages | None) -> str:
-    """The CUDA that nvcc should be of: its wheel's very version, else the major of the image's; "" if none is known."""
+    """Return the CUDA that nvcc should be of: its wheel's very version, else the major of the image's.
+
+    "" if none is known.
+    """
     folders = packages.wheels.values() if packages else ()
     for wheels in folders:
         if WHEEL in wheels:

@@ -18,19 +18,19 @@ CUDA_WHEEL = re.compile(r"nvidia-[a-z-]+-cu(\d+)")
 
 
 def torch_libraries(libraries: Libraries) -> list[str]:
-    """The shared libraries of torch whose closure was read."""
+    """Return the shared libraries of torch whose closure was read."""
     return [path for path in libraries.closures if "/torch/lib/" in path]
 
 
 def missing_for_torch(libraries: Libraries) -> list[str]:
-    """What torch needs and nothing answers to, without what has a check of NCCL's."""
+    """Return what torch needs and nothing answers to, without what has a check of NCCL's."""
     missing = {name for path in torch_libraries(libraries) for name in missing_in(libraries, path)}
     reported = {name for path in libraries.nccl for name in missing_in(libraries, path)}
     return sorted(missing - reported - (set() if libraries.nccl else {"libnccl.so.2"}))
 
 
 def undefined_for_torch(libraries: Libraries) -> list[str]:
-    """What torch calls and the NCCL that it gets does not have, where that was read: see linking.faults."""
+    """Return what torch calls and the NCCL that it gets does not have, where that was read: see linking.faults."""
     return [
         fault
         for path in torch_libraries(libraries)
@@ -40,14 +40,14 @@ def undefined_for_torch(libraries: Libraries) -> list[str]:
 
 
 def other_nccl(libraries: Libraries) -> str:
-    """The NCCL that torch's libraries get in place of the wheel's that is installed; "" for none."""
+    """Return the NCCL that torch's libraries get in place of the wheel's that is installed; "" for none."""
     wheel, found = wheel_nccl(libraries), [libraries.closures[path].libraries for path in torch_libraries(libraries)]
     files = {one[NCCL] for one in found if NCCL in one}
     return next(iter(sorted(files - {wheel})), "") if wheel else ""
 
 
 def nccl_at_fault(libraries: Libraries) -> bool:
-    """Whether torch cannot be imported because of NCCL: it is not there, or it lacks a library."""
+    """Return whether torch cannot be imported because of NCCL: it is not there, or it lacks a library."""
     return not libraries.nccl or any(missing_in(libraries, path) for path in libraries.nccl)
 
 

@@ -53,7 +53,7 @@ BUILD_NIXL = "install the wheel nixl-cu12 or nixl-cu13, or build NIXL where libf
 
 
 def transports(case: Inspection, files: Files) -> list[str]:
-    """The libraries that open the image's network by themselves."""
+    """Return the libraries that open the image's network by themselves."""
     named = [p for p in files.libraries if TRANSPORT.fullmatch(base_name(p)) or EXTENSION.fullmatch(p)]
     mine = [path for path in named if not files.libraries[path].target]
     idle = (*(() if case.expected.fabric == "efa" else (NVSHMEM,)), *((MELLANOX,) if case.expected.fabric else ()))
@@ -61,7 +61,7 @@ def transports(case: Inspection, files: Files) -> list[str]:
 
 
 def modules(files: Files, libraries: Libraries) -> dict[str, list[str]]:
-    """What modules of Python packages for CUDA lack of its libraries, by path.
+    """Return what modules of Python packages for CUDA lack of its libraries, by path.
 
     Of those that differ in numbers alone, as for several CUDA, nothing where one lacks nothing.
     """
@@ -74,7 +74,7 @@ def modules(files: Files, libraries: Libraries) -> dict[str, list[str]]:
 
 
 def _without(files: Files, torch: set[str], path: str, missing: list[str]) -> list[str]:
-    """Those `missing` of CUDA that neither `torch` has loaded nor Python's own prefix has, as conda's does."""
+    """Return those `missing` of CUDA that neither `torch` has loaded nor Python's own prefix has, as conda's does."""
     prefix = path.partition("/lib/python")[0]
     return [
         n for n in missing if OF_CUDA.fullmatch(n) and n not in torch and f"{prefix}/lib/{n}" not in files.libraries
@@ -82,7 +82,7 @@ def _without(files: Files, torch: set[str], path: str, missing: list[str]) -> li
 
 
 def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
-    """What `path` needs and nothing answers to, without what the process has loaded before.
+    """Return what `path` needs and nothing answers to, without what the process has loaded before.
 
     That is what Python has, for a wheel, and for a module of UCX what lies beside it: UCX opens the first by its path.
     """
@@ -95,20 +95,23 @@ def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
 
 
 def _brought(names: Iterable[str]) -> str:
-    """Who brings those of the libraries that are known."""
+    """Return who brings those of the libraries that are known."""
     known = [f"{who} {name}" for name in names for start, who in BRINGS.items() if name.startswith(start)]
     return f" ({', '.join(known)})" if known else ""
 
 
 def refused(answer: Closure) -> list[str]:
-    """The loader's words, without symbols of what the process that opens the library has loaded before."""
+    """Return the loader's words, without symbols of what the process that opens the library has loaded before."""
     stems = [match.group(1) for name in answer.libraries if (match := LIBRARY.match(name))]
     symbols = {fault: UNDEFINED.search(fault) for fault in answer.faults}
     return [f for f, match in symbols.items() if not match or any(stem in match.group(1) for stem in stems)]
 
 
 def told_elsewhere(case: Inspection, libraries: Libraries) -> set[str]:
-    """What the fabric's own libraries lack, which the checks of the fabric tell: names, and the loader's words."""
+    """Return what the fabric's own libraries lack, which the checks of the fabric tell.
+
+    Names, and the loader's words.
+    """
     answers = {name: libraries.resolved[name].file for name in OF_FABRIC} if case.expected.fabric == "efa" else {}
     found = [file for file in answers.values() if file]
     lacks = {name for file in found for name in (*missing_in(libraries, file), *closure(libraries, file).faults)}
@@ -175,13 +178,13 @@ def test_own(case: Inspection, files: Files, libraries: Libraries, packages: Pac
 
 
 def another_nvshmem(files: Files, version: str) -> list[str]:
-    """The files of NVSHMEM's host library beside Python's packages that have another version in their name."""
+    """Return the files of NVSHMEM's host library beside Python's packages that have another version in their name."""
     named = {path: NVSHMEM_FILE.fullmatch(base_name(path)) for path in files.libraries if WHEELS not in path}
     return [path for path, match in named.items() if match and match.group(1) != version]
 
 
 def two_ucx(libraries: Libraries, mine: Iterable[str]) -> list[str]:
-    """Which of `mine` take another UCX than torch does, in whose process they are opened."""
+    """Return which of `mine` take another UCX than torch does, in whose process they are opened."""
     of_torch = ucx_of(libraries, [path for path in libraries.closures if "/torch/lib/" in path])
     every = {path: ucx_of(libraries, [path]) for path in mine}
     return [
@@ -192,7 +195,7 @@ def two_ucx(libraries: Libraries, mine: Iterable[str]) -> list[str]:
 
 
 def ucx_of(libraries: Libraries, paths: Iterable[str]) -> set[str]:
-    """The files of UCX that `paths` pull in."""
+    """Return the files of UCX that `paths` pull in."""
     every = [file for path in paths for file in closure(libraries, path).libraries.values()]
     return {file for file in every if base_name(file).startswith("libucp")}
 
@@ -258,7 +261,7 @@ def test_packages(
 
 
 def _is_the_build(libraries: Libraries, row: facts_packages.PackageFault) -> bool:
-    """Whether the package's modules need what the build with the fault needs, and not what one without it does."""
+    """Return whether the package's modules need what the faulty build needs, and not what a sound one does."""
     mine = [one for path, one in libraries.closures.items() if row.modules and f"-packages/{row.modules}/" in path]
     names = {name for one in mine for name in (*one.libraries, *one.missing)}
     if row.modules and not mine:

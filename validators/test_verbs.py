@@ -48,14 +48,14 @@ def test_ibv_devinfo(case: Inspection, libraries: Libraries, require: Requiremen
 
 
 def drivers_named(case: Inspection) -> list[str]:
-    """The drivers that the image's variables have libibverbs load, whatever is announced in /etc/libibverbs.d."""
+    """Return the drivers that libibverbs loads by the image's variables, whatever /etc/libibverbs.d announces."""
     environment = environment_of(case)
     said = environment.get("RDMAV_DRIVERS", environment.get("IBV_DRIVERS", ""))
     return [base_name(word).removeprefix("lib") for word in re.split("[:;]", said) if word]
 
 
 def homes(files: Files, libraries: Libraries, fabric: str) -> set[str]:
-    """The folders of the rdma-core whose provider of the fabric libibverbs opens."""
+    """Return the folders of the rdma-core whose provider of the fabric libibverbs opens."""
     folders = {folder_of(path) for path in providers_of(files, fabric)} & opened_in(libraries)
     return {str(PurePosixPath(folder).parent) if base_name(folder) == "libibverbs" else folder for folder in folders}
 

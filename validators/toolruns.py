@@ -8,7 +8,7 @@ from rdma_images.inspection.values import ToolRun
 
 
 def started(case: Inspection, libraries: Libraries, command: str, reported_by: str) -> ToolRun:
-    """The run of `command`; skips where none was run, or where a library was missing.
+    """Return the run of `command`; skips where none was run, or where a library was missing.
 
     That is reported by the check `reported_by`.
     """
@@ -21,7 +21,7 @@ def started(case: Inspection, libraries: Libraries, command: str, reported_by: s
 
 
 def summary(run: ToolRun) -> str:
-    """One line of what a tool did."""
+    """Return one line of what a tool did."""
     if not run.path:
         return "there is no such tool in the image"
     if run.timed_out:

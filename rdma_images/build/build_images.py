@@ -51,12 +51,12 @@ def build(
 
 
 def ref(image: Image, stood_in: Sequence[str]) -> str:
-    """The name of an image in the engine; a rehearsal's ends with -rehearsal."""
+    """Return the name of an image in the engine; a rehearsal's ends with -rehearsal."""
     return f"{REPOSITORY}/{image.target}:{image.tag}{'-rehearsal' if stood_in else ''}"
 
 
 def _up_to_date(orders: Sequence[BuildSpec], engine: Engine) -> dict[str, Build]:
-    """The images that need not be built, by id: built before from the same inputs, and still in the engine."""
+    """Return the images that need not be built, by id: built before from the same inputs, and still in the engine."""
     before = {o.image.id: made for o in orders if (made := BUILD.usable(o.image.id)) and made.inputs == o.inputs}
     if any(_uncommitted(made.revision) for made in before.values()) and not _uncommitted(labels.revision().commit):
         # The same inputs are committed by now: build again, so that the label names the commit.

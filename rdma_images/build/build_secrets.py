@@ -18,7 +18,7 @@ BASE = "base"  # the secrets of this role have no ending
 
 @contextmanager
 def secrets(supplies: Iterable[Supply], mirrors: Mirrors) -> Iterator[dict[str, Path]]:
-    """The secrets of a build by id, as files that only this user can read and that end with the block.
+    """Provide the secrets of a build by id, as files that only this user can read and that end with the block.
 
     Always: `ca-bundle`; `uv-config`, `pip-config` and `netrc` for the package index; `apt-config`, `apt-sources` and
     `apt-auth` for the base, the same with the ending -builder for the stages that are not in the image.
@@ -39,7 +39,7 @@ def secrets(supplies: Iterable[Supply], mirrors: Mirrors) -> Iterator[dict[str, 
 
 
 def texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]:
-    """What is in the secrets, by id, without the CA bundle."""
+    """Return what is in the secrets, by id, without the CA bundle."""
     supplies = list(supplies)
     logins = sources.index_for(mirrors)[1].logins
     index = next((s.address for s in supplies if s.source.kind == "index"), "")
@@ -72,7 +72,7 @@ def _check_size(bundle: Path) -> None:
 
 
 def _line(supply: Supply) -> str:
-    """An archive in apt's one-line format, sources.list(5), which apt expects in a file without an ending."""
+    """Return an archive in apt's one-line format, sources.list(5), which apt expects in a file without an ending."""
     extra = supply.source.extra
     lines = (f"deb [signed-by={extra['signed-by']}] {supply.address} {suite}" for suite in extra["suites"].split())
     return "".join(f"{line} {extra['components']}\n" for line in lines)

@@ -57,7 +57,10 @@ def build_spec(
     compression: Compression = "zstd",
     progress: Progress = silent,
 ) -> BuildSpec:
-    """The order for `image`; writes its plan.json and Dockerfile, and locks its wheels where no lock has them."""
+    """Return the order for `image`.
+
+    Writes its plan.json and Dockerfile, and locks its wheels where no lock has them.
+    """
     wheels = _wheel_lock(image, project.mirrors, progress)
     dockerfile = dockerfiles.render(image, wheels, _toolkit_lock(image, project.mirrors, progress), lock.tools())
     wanted = sources.pinned(image, project.facts)
@@ -77,6 +80,7 @@ def build_spec(
 
 
 def input_digest(inputs: object) -> str:
+    """Return the digest of everything that decides the bytes of an image."""
     return f"sha256:{sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()}"
 
 
@@ -97,5 +101,5 @@ def _toolkit_lock(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
 
 
 def _replaceable(wanted: Sequence[Source]) -> set[str]:
-    """The folders of the stand-ins that exist for these sources."""
+    """Return the folders of the stand-ins that exist for these sources."""
     return {stand_ins.folder(source) for source in wanted if preflight.has_stand_in(source)}

@@ -22,7 +22,7 @@ class Contexts:
     users: dict[str, str] = field(default_factory=dict)
 
     def of(self, image: Image, supplies: Sequence[Supply]) -> dict[str, str]:
-        """The contexts of an image's Dockerfile by name, in BuildKit's notation."""
+        """Return the contexts of an image's Dockerfile by name, in BuildKit's notation."""
         before = set(self.helpers)
         named = [one for one in supplies if one.source.context]
         bases = {str(one.source.context): self._base(one, image) for one in named if one.source.kind == "base"}

@@ -119,7 +119,7 @@ def _targets(
     project: Project,
     made_from: labels.Revision,
 ) -> list[bake.ImageTarget]:
-    """The images of the bake file."""
+    """Return the images of the bake file."""
     targets = []
     for o in orders:
         stood_in = preflight.rehearsed(supplies[o.image.id])

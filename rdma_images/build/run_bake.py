@@ -54,7 +54,7 @@ def options(
     cache_to: Sequence[str] | None,
     layers: "Repository | None" = None,
 ) -> Options:
-    """The options of the command line, checked. Raises RefusedError for an unknown compression."""
+    """Return the options of the command line, checked. Raises RefusedError for an unknown compression."""
     chosen = bake.parse_compression(compression)
     return Options(rehearse, builder or None, chosen, tuple(cache_from or ()), tuple(cache_to or ()), layers)
 
@@ -66,7 +66,7 @@ def run(
     engine: Engine,
     options: Options,
 ) -> None:
-    """One `docker buildx bake`, its progress live on a terminal and in plain lines elsewhere.
+    """Run one `docker buildx bake`, its progress live on a terminal and in plain lines elsewhere.
 
     Raises RdmaImagesError where it fails.
     """
@@ -125,7 +125,7 @@ def _command(
     engine: Engine,
     options: Options,
 ) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """The command that bakes `file`, and what its environment gets; its files are there while the block runs."""
+    """Provide the command that bakes `file`, and the variables of its environment; its files exist inside the block."""
     with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
         files = {"bake.json": file, "run.json": bake.run_file(file, secret_files, outputs)}
         if engine.build_network == "host" and not options.builder:
@@ -141,7 +141,7 @@ def _command(
 
 
 def _cache_from(ids: Sequence[str], options: Options) -> list[str]:
-    """The options for reading the caches of all these images."""
+    """Return the options for reading the caches of all these images."""
     caches = dict.fromkeys(cache.replace(IMAGE, one) for cache in options.cache_from for one in ids)
     return [f"--set=*.cache-from={cache}" for cache in caches]
 
@@ -151,6 +151,9 @@ def _failed(ids: Sequence[str]) -> RdmaImagesError:
 
 
 def _granted(engine: Engine, builder: str | None) -> list[str]:
-    """The option that allows a RUN to use the host's network; none for a buildx that does not ask (see GRANTS)."""
+    """Return the option that allows a RUN to use the host's network.
+
+    None for a buildx that does not ask (see GRANTS).
+    """
     needed = engine.build_network == "host" and not builder
     return ["--allow=network.host"] if needed and not too_old("buildx", engine.buildx, GRANTS) else []

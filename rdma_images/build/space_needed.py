@@ -33,7 +33,7 @@ def require(orders: Sequence[BuildSpec], engine: Engine, handed_over: bool) -> N
 
 
 def _has_wheels(order: BuildSpec, engine: Engine) -> bool:
-    """Whether an image in the engine has the same wheels, by its labels."""
+    """Return whether an image in the engine has the same wheels, by its labels."""
     parts = order.image.components
     labels = [f"label=io.rdma-images.component.{name}={parts[name].version}" for name in DECIDING if name in parts]
     filters = [word for label in labels for word in ("--filter", label)]

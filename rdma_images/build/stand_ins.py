@@ -15,7 +15,7 @@ LAID_OVER = "stand-in"  # the build context of what is laid over a base
 
 
 def stand_in(source: Source, image: Image, facts: Facts, base: str) -> HelperTarget:
-    """The target that makes the stand-in for `source`; `base` is the bake target of the image's base."""
+    """Return the target that makes the stand-in for `source`; `base` is the bake target of the image's base."""
     return HelperTarget(
         name=bake_name(f"stand-in-{source.id}-{image.axes['base']}-{image.platform.rpartition('/')[2]}"),
         folder=_folder(source.component),
@@ -26,7 +26,7 @@ def stand_in(source: Source, image: Image, facts: Facts, base: str) -> HelperTar
 
 
 def base(source: Source, image: Image, facts: Facts, tar: Path) -> HelperTarget:
-    """The target that makes the stand-in for a base that is more than a distribution, such as a vendor's image.
+    """Return the target that makes the stand-in for a base that is more than a distribution, such as a vendor's image.
 
     It starts from the root file system's `tar` and not from the target of a bootstrapped base: in a chain of that many
     targets buildx 0.13 closes the first one's session before the last begins, and BuildKit cannot read its files.
@@ -43,12 +43,12 @@ def base(source: Source, image: Image, facts: Facts, tar: Path) -> HelperTarget:
 
 
 def folder(source: Source) -> str:
-    """The name of a stand-in's folder: its component's, or the one laid over a base."""
+    """Return the name of a stand-in's folder: its component's, or the one laid over a base."""
     return source.extra.get("laid-over", source.component)
 
 
 def digest(folders: Iterable[str]) -> str:
-    """A digest over the files of these folders, so that a changed stand-in changes every image that has it."""
+    """Return a digest over the files of these folders, so that a changed stand-in changes every image that has it."""
     sum_ = sha256()
     for name in sorted({*folders, SHARED}):
         root = _folder(name)

@@ -32,7 +32,9 @@ def verb(
     positional: Sequence[str] | None = None,
     default: bool = False,
 ) -> Callable[[Callable[Parameters, None]], Task[Callable[Parameters, None]]]:
-    """invoke's `task`; an expected error ends the process with its message and exit code, without a traceback.
+    """Make a task of the decorated function.
+
+    An expected error ends the process with its message and exit code, without a traceback.
 
     `examples` are command lines that `--help` shows, without the command's own name; the rest is invoke's.
     """
@@ -90,7 +92,7 @@ def show(*answers: Any, file: TextIO | None = None) -> None:
 
 @contextmanager
 def whole_answer() -> Iterator[None]:
-    """Invoke's own answers, the list of tasks for instance, in the block: they end as those of `show` do."""
+    """End invoke's own answers in the block, such as the list of tasks, as `show` ends ours."""
     try:
         try:
             yield

@@ -228,7 +228,7 @@ def job_attach(_: Context, run: str, image: str = "", sign: str = "") -> None:
 
 
 def _seconds(text: str) -> float:
-    """A time as typed, in seconds."""
+    """Return a time as typed, in seconds."""
     found = re.fullmatch(r"([1-9][0-9]{0,4})(s|m|h)", text)
     if not found:
         raise RefusedError(f"--timeout {text}: not a time\nwrite it as 90s, 30m or 2h")

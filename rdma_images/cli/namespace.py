@@ -20,7 +20,7 @@ from rdma_images.core import paths
 
 
 def namespace() -> Collection:
-    """The tasks of a checkout; installed code has no tests to run, and starts a folder of one's own instead."""
+    """Return the tasks of a checkout; installed code has no tests to run, and starts a folder of one's own instead."""
     parsing.install()
     tasks = Collection(
         planning.plan,

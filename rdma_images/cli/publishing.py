@@ -81,7 +81,7 @@ def verify(_: Context, image: str, key: str = "", identity: str = "", issuer: st
 
 
 def publisher(sign: str) -> "Publisher":
-    """What publishing needs on this machine; the engine is looked for when something has to be sent."""
+    """Return what publishing needs on this machine; the engine is looked for when something has to be sent."""
     from functools import cache
 
     from rdma_images import engine

@@ -61,7 +61,7 @@ class Option:
     why: str
 
     def __str__(self) -> str:
-        """The option as the program takes it."""
+        """Return the option as the program takes it."""
         return self.text
 
 

@@ -17,7 +17,7 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o644) -> Iterator[Path]:
-    """A new file beside `path` that takes its place when the block ends well, and is removed when it does not."""
+    """Provide a new file beside `path` that replaces it when the block ends well, and is removed otherwise."""
     with files.as_file_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

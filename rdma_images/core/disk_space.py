@@ -27,12 +27,12 @@ def cache_limit(folder: Path) -> int:
 
 
 def layers_limit(folder: Path) -> int:
-    """What the wheels' layers under `folder` may take, in bytes."""
+    """Return what the wheels' layers under `folder` may take, in bytes."""
     return min(LAYER_BYTES, int(shutil.disk_usage(_existing(folder)).total * LAYER_SHARE))
 
 
 def free(folder: Path) -> int:
-    """The bytes free where `folder` is, or will be."""
+    """Return the bytes free where `folder` is, or will be."""
     return shutil.disk_usage(_existing(folder)).free
 
 
@@ -51,7 +51,7 @@ def require(size: int, what: str, folder: Path | None = None) -> None:
 
 
 def used(folder: Path) -> int:
-    """The bytes that `folder` takes on its disk; what an engine has mounted there is not counted again."""
+    """Return the bytes that `folder` takes on its disk; what an engine has mounted there is not counted again."""
     if not folder.exists():
         return 0
     # Its exit code tells of files that went away meanwhile: the total stands.
@@ -60,5 +60,5 @@ def used(folder: Path) -> int:
 
 
 def _existing(folder: Path) -> Path:
-    """The nearest folder above that exists."""
+    """Return the nearest folder above that exists."""
     return next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())

@@ -34,7 +34,7 @@ class FileError(RdmaImagesError):
 
 
 def unusable(error: OSError | ValueError, path: Path | str | None = None) -> FileError:
-    """The error that tells a user what the system, or Python, said of a path.
+    """Return the error that tells a user what the system, or Python, said of a path.
 
     `path` is used where the error does not name one. ValueError is what Python raises for a path that no system can
     have and for text that is not UTF-8.
@@ -55,7 +55,7 @@ def unusable(error: OSError | ValueError, path: Path | str | None = None) -> Fil
 
 @contextmanager
 def as_file_error(path: Path | str | None = None) -> Iterator[None]:
-    """What keeps the block from using the user's files, as FileError; `path` as for `unusable`.
+    """Raise what keeps the block from using the user's files as FileError; `path` as for `unusable`.
 
     Without `path`, only errors that name a file: the others may be about something else.
     """
@@ -101,7 +101,10 @@ def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
 
 
 def entries(folder: Path) -> list[Path]:
-    """What is in a folder, sorted; nothing where there is no folder. Raises FileError where that cannot be known."""
+    """Return what is in a folder, sorted; nothing where there is no folder.
+
+    Raises FileError where that cannot be known.
+    """
     if not is_there(folder):
         return []
     with as_file_error(folder):
@@ -109,7 +112,10 @@ def entries(folder: Path) -> list[Path]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a file or a folder. Raises FileError where that cannot be known, and for a link to nothing."""
+    """Return whether there is a file or a folder.
+
+    Raises FileError where that cannot be known, and for a link to nothing.
+    """
     with as_file_error(path):
         try:
             path.stat()
@@ -121,7 +127,7 @@ def is_there(path: Path) -> bool:
 
 
 def expanded(text: str) -> Path:
-    """A path as it is typed, "~" at its start being a home folder. Raises FileError for a user without one."""
+    """Return a path as it is typed, "~" at its start being a home folder. Raises FileError for a user without one."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -130,7 +136,7 @@ def expanded(text: str) -> Path:
 
 
 def _missing_program(error: OSError) -> str | None:
-    """The program that was to be started and is not on PATH; None where the error is about a file."""
+    """Return the program that was to be started and is not on PATH; None where the error is about a file."""
     frames = [frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__)]
     if error.errno != errno.ENOENT or frames[-1:] != ["_execute_child"] or "/" in str(error.filename):
         return None
@@ -138,7 +144,7 @@ def _missing_program(error: OSError) -> str | None:
 
 
 def _dangling(path: Path) -> Path | None:
-    """The link to nothing that `path` is, or leads over."""
+    """Return the link to nothing that `path` is, or leads over."""
     return next((one for one in (path, *path.parents) if one.is_symlink() and not one.exists()), None)
 
 

@@ -72,7 +72,10 @@ class Patience:
 
 
 def session(patience: Patience | None = None) -> requests.Session:
-    """A session that makes GET and HEAD again as `patience` says; whatever else it is asked for, it asks once."""
+    """Return a session that makes GET and HEAD again as `patience` says.
+
+    Whatever else it is asked for, it asks once.
+    """
     patience = patience or Patience()
     retries = _Retries(
         total=patience.retries,
@@ -96,7 +99,7 @@ def pause(attempt: int, first: float, longest: float) -> float:
 
 
 def why(error: Exception) -> str:
-    """Why there was no answer, as the end of a sentence."""
+    """Return why there was no answer, as the end of a sentence."""
     if isinstance(error, requests.exceptions.ConnectTimeout):
         return "no connection in time"
     if isinstance(error, requests.exceptions.Timeout):
@@ -108,13 +111,13 @@ def why(error: Exception) -> str:
 
 
 def status(code: int) -> str:
-    """What a server answered, as the end of a sentence: "answered 503 Service Unavailable"."""
+    """Return what a server answered, as the end of a sentence: "answered 503 Service Unavailable"."""
     known = {one.value: one.phrase for one in HTTPStatus}
     return f"answered {code} {known.get(code, '')}".rstrip()
 
 
 def continues(answer: requests.Response, have: int) -> bool:
-    """Whether the answer begins exactly at byte `have`. Servers may send the whole file instead."""
+    """Return whether the answer begins exactly at byte `have`. Servers may send the whole file instead."""
     start = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
     return answer.status_code == HTTPStatus.PARTIAL_CONTENT and start is not None and int(start[1]) == have
 
@@ -125,7 +128,7 @@ class _Retries(Retry):
     patience: Patience
 
     def new(self, **kw: Any) -> "_Retries":
-        """The same with other counts."""
+        """Return the same with other counts."""
         made = super().new(**kw)
         made.patience = self.patience
         return made
@@ -139,7 +142,7 @@ class _Retries(Retry):
         _pool: ConnectionPool | None = None,
         _stacktrace: TracebackType | None = None,
     ) -> "_Retries":
-        """What is left of them. Raises the error where it is the last one, as a session without retries does."""
+        """Return what is left of them. Raises the error where it is the last one, as a session without retries does."""
         last = error is not None and not (self.total and method in REPEATABLE and self._may_heal(error))
         current = self.new(total=0, read=False) if last else self
         made = super(_Retries, current).increment(method, url, response, error, _pool, _stacktrace)

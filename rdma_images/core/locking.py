@@ -48,7 +48,7 @@ def hold(name: str, what: str, progress: Progress = silent, patience: float | No
 
 
 def holder(name: str) -> Holder | None:
-    """Who holds the lock `name`; None when it is free."""
+    """Return who holds the lock `name`; None when it is free."""
     path = _path(name)
     try:
         lock = os.open(path, os.O_RDWR)
@@ -61,7 +61,7 @@ def holder(name: str) -> Holder | None:
 
 
 def holders() -> dict[str, Holder]:
-    """Every lock that is held, by name."""
+    """Return every lock that is held, by name."""
     names = [path.name for path in files.entries(_path(""))]
     return {name: who for name in names if (who := holder(name))}
 
@@ -71,7 +71,7 @@ def _path(name: str) -> Path:
 
 
 def _locked(path: Path, name: str, progress: Progress, patience: float | None) -> int:
-    """The open, locked file at `path`."""
+    """Return the open, locked file at `path`."""
     begun = time.monotonic()
     reported = False
     while True:
@@ -100,7 +100,7 @@ def _try(lock: int) -> bool:
 
 
 def _is(lock: int, path: Path) -> bool:
-    """The open file is the one at `path`."""
+    """Return the open file is the one at `path`."""
     try:
         return os.path.samestat(os.fstat(lock), path.stat())
     except FileNotFoundError:
@@ -108,7 +108,7 @@ def _is(lock: int, path: Path) -> bool:
 
 
 def _read(path: Path) -> Holder | None:
-    """Who the file says; None in the moment between taking the lock and signing it."""
+    """Return who the file says; None in the moment between taking the lock and signing it."""
     try:
         return Holder(**json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):

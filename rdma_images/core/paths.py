@@ -18,7 +18,7 @@ INSTALLED = (_PACKAGE / "data").is_dir()
 
 
 def _users_folder() -> Path:
-    """The current folder, or the nearest around it with a matrix.yaml."""
+    """Return the current folder, or the nearest around it with a matrix.yaml."""
     try:
         here = Path.cwd()
     except FileNotFoundError:  # removed by somebody else: cli/program.py says so before anything is asked of it
@@ -45,7 +45,7 @@ IMAGES = BUILD / "images"
 
 
 def places(name: str) -> Iterator[Path]:
-    """The folders that a part of the data, "dockerfiles", is in: the user's own first, where there is one."""
+    """Yield the folders that a part of the data, "dockerfiles", is in: the user's own first, where there is one."""
     if INSTALLED and (own := PROJECT / name).is_dir():
         yield own
     yield DATA / name
@@ -63,7 +63,9 @@ def overrides() -> list[str]:
 
 
 def find(name: str) -> Path:
-    """A file or folder of the data by its path, "dockerfiles/macros.j2"; the user's own comes before the wheel's.
+    """Return a file or folder of the data by its path, "dockerfiles/macros.j2".
+
+    The user's own comes before the wheel's.
 
     Where neither has it, the path it would have in the user's folder, or the wheel's where the user has none.
     """
@@ -73,17 +75,17 @@ def find(name: str) -> Path:
 
 
 def shown(path: Path) -> str:
-    """A path for people: from PROJECT where it lies in there, whole elsewhere."""
+    """Return a path for people: from PROJECT where it lies in there, whole elsewhere."""
     return str(path.relative_to(PROJECT)) if path.is_relative_to(PROJECT) else str(path)
 
 
 def image_folder(image_id: str) -> Path:
-    """Where the steps write what they know of one image: build/images/<image id>/."""
+    """Return where the steps write what they know of one image: build/images/<image id>/."""
     return IMAGES / image_id
 
 
 def state_folder() -> Path:
-    """Downloads, bootstrapped bases, compiled templates and the private engine, kept between runs and checkouts.
+    """Return the folder of what runs and checkouts share: downloads, bases, compiled templates, the private engine.
 
     RDMA_IMAGES_STATE names it; otherwise it is rdma-images under the XDG state home. Raises RdmaImagesError for a user
     without a home folder.

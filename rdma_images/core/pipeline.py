@@ -34,7 +34,9 @@ class Details:
         return None
 
     def words(self) -> dict[str, str]:
-        """The fields as plain words, for plan.json and the build arguments of stand-ins: {"net-name": "AWS Libfabric"}.
+        """Return the fields as plain words, for plan.json and the build arguments of stand-ins.
+
+        {"net-name": "AWS Libfabric"}.
 
         Those that are None, and those for the templates alone, are left out.
         """
@@ -119,11 +121,11 @@ class Image:
     template: str = ""  # the file under dockerfiles/targets/, without its ending
 
     def version(self, component: str) -> str:
-        """The version of a component by name; KeyError when the image does not have it."""
+        """Return the version of a component by name; KeyError when the image does not have it."""
         return self.components[component].version
 
     def details(self, kind: type[D]) -> D:
-        """The details of the component that has this kind of them; KeyError when the image does not have it."""
+        """Return the details of the component that has this kind of them; KeyError when the image does not have it."""
         for component in self.components.values():
             if isinstance(component.details, kind):
                 return component.details

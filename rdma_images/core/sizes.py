@@ -4,7 +4,7 @@ UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 def readable(count: float) -> str:
-    """A number of bytes in three digits or the whole number: 2.77 GB, 12.9 MB, 351 kB, 93 bytes."""
+    """Return a number of bytes in three digits or the whole number: 2.77 GB, 12.9 MB, 351 kB, 93 bytes."""
     for unit, of in UNITS:
         if count >= of:
             value = count / of
@@ -13,12 +13,12 @@ def readable(count: float) -> str:
 
 
 def megabytes(count: float) -> str:
-    """A number of bytes in whole megabytes, where several are to be compared: 2,965 bytes are 0 MB."""
+    """Return a number of bytes in whole megabytes, where several are to be compared: 2,965 bytes are 0 MB."""
     return f"{count / 1e6:.0f} MB"
 
 
 def message(count: int) -> str:
-    """The size of a message as nccl-tests are asked for it: 8 B, 64 KiB, 1.5 MiB, 16 GiB."""
+    """Return the size of a message as nccl-tests are asked for it: 8 B, 64 KiB, 1.5 MiB, 16 GiB."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if count >= 1 << power:
             return f"{count / (1 << power):.4g} {unit}"

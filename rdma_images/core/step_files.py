@@ -29,22 +29,28 @@ class StepFile(Generic[Form]):
     encode: Callable[[Form], object]
 
     def path(self, image_id: str) -> Path:
-        """Where it is for an image."""
+        """Return where it is for an image."""
         return image_folder(image_id) / self.name
 
     def read(self, image_id: str) -> Form | None:
-        """What the step wrote of an image; None where it wrote nothing. Raises RdmaImagesError for a broken file."""
+        """Return what the step wrote of an image; None where it wrote nothing.
+
+        Raises RdmaImagesError for a broken file.
+        """
         return self.load(self.path(image_id))
 
     def usable(self, image_id: str) -> Form | None:
-        """What the step wrote of an image; None where there is nothing to use, and the step is to be repeated."""
+        """Return what the step wrote of an image.
+
+        None where there is nothing to use, and the step is to be repeated.
+        """
         try:
             return self.read(image_id)
         except RdmaImagesError:
             return None
 
     def load(self, path: Path) -> Form | None:
-        """What is in the file at `path`; None where there is none. Raises RdmaImagesError for a broken one."""
+        """Return what is in the file at `path`; None where there is none. Raises RdmaImagesError for a broken one."""
         if not files.is_there(path):
             return None
         with files.as_file_error(path):
@@ -66,19 +72,19 @@ class StepFile(Generic[Form]):
         atomic.write(path, self.text(value))
 
     def holds(self, path: Path, value: Form) -> bool:
-        """Whether the file at `path` has what would be written of `value`."""
+        """Return whether the file at `path` has what would be written of `value`."""
         try:
             return bool(pydantic_core.from_json(path.read_bytes()) == self.encode(value))
         except (OSError, ValueError):
             return False
 
     def text(self, value: Form) -> str:
-        """What is written of a value."""
+        """Return what is written of a value."""
         return json.dumps(self.encode(value), indent=2) + "\n"
 
 
 def step_file(name: str, step: str, form: type[Form]) -> StepFile[Form]:
-    """The file of a step that hands on a dataclass."""
+    """Return the file of a step that hands on a dataclass."""
 
     @functools.cache
     def adapter() -> TypeAdapter[Form]:
@@ -94,7 +100,7 @@ HISTORY = step_file("buildkit.json", "build", Provenance)
 
 
 def _misfit(error: ValueError) -> str:
-    """Where a file has another form than expected, and what is wrong there."""
+    """Return where a file has another form than expected, and what is wrong there."""
     if not isinstance(error, ValidationError):
         return f"this file cannot be read: {plain(str(error))}"
     first = error.errors(include_url=False, include_input=False)[0]

@@ -15,7 +15,7 @@ class Chunks(io.RawIOBase):
         self._chunks, self._left = chunks, b""
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -28,7 +28,7 @@ class Chunks(io.RawIOBase):
 
 
 def members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The members of an archive that is read from start to end, each forgotten once the next is asked for.
+    """Yield the members of an archive that is read from start to end, each forgotten once the next is asked for.
 
     Raises tarfile.ReadError for a name that leads out of the tree, which no file system holds, and where more comes
     after what tarfile takes for the end: another reader may not.

@@ -14,7 +14,7 @@ _TAG_ONLY = frozenset({"aws"})  # aws-ofi-nccl tagged 1.7.0 to 1.13.2 as "-aws";
 
 @lru_cache(maxsize=4096)
 def key(version: str) -> Key:
-    """What to sort a version by: its numbers, then what follows them.
+    """Return what to sort a version by: its numbers, then what follows them.
 
     A release candidate is before its release; anything else that follows ("amzn4.0", "post1", "-1") is after it.
     Raises ValueError for text that does not begin with a number.
@@ -30,22 +30,22 @@ def key(version: str) -> Key:
 
 
 def _rank(word: str) -> tuple[int, int, str]:
-    """One word of a suffix: before the end of a version when it names a prerelease, after it otherwise."""
+    """Return one word of a suffix: before the end of a version when it names a prerelease, after it otherwise."""
     if word.isdigit():
         return 2, int(word), ""
     return (-1 if word in _BEFORE_RELEASE else 1), 0, word
 
 
 def at_least(version: str, minimum: str) -> bool:
-    """Whether `version` is `minimum` or newer."""
+    """Return whether `version` is `minimum` or newer."""
     return key(version) >= key(minimum)
 
 
 def newest_first(versions: Iterable[str]) -> list[str]:
-    """The versions, the newest first."""
+    """Return the versions, the newest first."""
     return sorted(versions, key=key, reverse=True)
 
 
 def major(version: str) -> int:
-    """The first number: 13 of 13.0.2."""
+    """Return the first number: 13 of 13.0.2."""
     return key(version)[0][0]

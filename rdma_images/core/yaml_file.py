@@ -38,7 +38,7 @@ class Loader(Composer, yaml.CBaseLoader):
         self._deepest = deepest
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """The next node. Raises UnreadableError instead of going too deep, or on after MOST."""
+        """Return the next node. Raises UnreadableError instead of going too deep, or on after MOST."""
         self._level, self._count = self._level + 1, self._count + 1
         if self._level > self._deepest or self._count > MOST:
             event = self.peek_event()
@@ -50,6 +50,7 @@ class Loader(Composer, yaml.CBaseLoader):
 
 
 def too_deep(levels: int) -> str:
+    """Return the sentence for a file that is nested deeper than `levels`."""
     return f"nested deeper than {levels} levels: does an alias hold itself?"
 
 
@@ -75,16 +76,19 @@ class Document(Strict):
     _lines: dict[tuple[str | int, ...], tuple[str, int]] = PrivateAttr(default_factory=dict)
 
     def problems(self) -> "Iterator[tuple[Path_, str]]":
-        """What is wrong between values that are fine each, as (place, sentence). Nothing unless a document says so."""
+        """Yield what is wrong between values that are fine each, as (place, sentence).
+
+        Nothing unless a document says so.
+        """
         yield from ()
 
     def where(self, *steps: str | int) -> str:
-        """ "file:line" of what is written at `steps`, or of the nearest thing around it."""
+        """Return "file:line" of what is written at `steps`, or of the nearest thing around it."""
         name, line = self._at(steps)
         return f"{name}:{line}"
 
     def line(self, *steps: str | int) -> int:
-        """The line, from 1, of what is written at `steps`, or of the nearest thing around it."""
+        """Return the line, from 1, of what is written at `steps`, or of the nearest thing around it."""
         return self._at(steps)[1]
 
     def _at(self, steps: tuple[str | int, ...]) -> tuple[str, int]:
@@ -107,7 +111,7 @@ def load(path: Path, model: type[Model], *extensions: Path) -> Model:
 
 
 def loads(text: str, model: type[Model], name: str) -> Model:
-    """`load` for text at hand; `name` is what errors call it."""
+    """Return `load` for text at hand; `name` is what errors call it."""
     return _loads({name: text}, model)
 
 
@@ -126,7 +130,7 @@ def _text(path: Path) -> str:
 
 
 def _loads(texts: Mapping[str, str], model: type[Model]) -> Model:
-    """What the texts say together, by their names: each extends the one before it."""
+    """Return what the texts say together, by their names: each extends the one before it."""
     lines: dict[Path_, tuple[str, int]] = {}
     data: Any = None
     for name, text in texts.items():
@@ -147,7 +151,7 @@ def _loads(texts: Mapping[str, str], model: type[Model]) -> Model:
 
 
 def _extended(before: Any, found: Any) -> Any:
-    """`before` with `found` over it: mappings together, new keys first, and anything else replaced."""
+    """Return `before` with `found` over it: mappings together, new keys first, and anything else replaced."""
     if not (isinstance(before, dict) and isinstance(found, dict)):
         return found
     new = {key: value for key, value in found.items() if key not in before}
@@ -155,7 +159,7 @@ def _extended(before: Any, found: Any) -> Any:
 
 
 def _parsed(text: str, name: str) -> tuple[Any, dict[Path_, int]]:
-    """A text as dicts, lists and strings, and the line of each."""
+    """Return a text as dicts, lists and strings, and the line of each."""
     lines: dict[Path_, int] = {}
     with _readable(text, name) as clean:
         node = Loader(clean).get_single_node()
@@ -171,13 +175,13 @@ class Written:
     lines: Mapping[Path_, int]
 
     def line(self, *steps: str | int) -> int:
-        """The line, from 1, of what is written at `steps`, or of the nearest thing around it."""
+        """Return the line, from 1, of what is written at `steps`, or of the nearest thing around it."""
         place = next((steps[:n] for n in range(len(steps), 0, -1) if steps[:n] in self.lines), ())
         return self.lines.get(place, 1)
 
 
 def documents(text: str, name: str, deepest: int = DEEPEST) -> list[Written]:
-    """The documents of a YAML text of any form, of at most `deepest` levels; `name` is what errors call it.
+    """Return the documents of a YAML text of any form, of at most `deepest` levels; `name` is what errors call it.
 
     Raises RefusedError with file and line for what is no YAML, and for what is written twice.
     """
@@ -193,7 +197,7 @@ def documents(text: str, name: str, deepest: int = DEEPEST) -> list[Written]:
 
 @contextmanager
 def _readable(text: str, name: str) -> Iterator[str]:
-    """The text as YAML has it. Raises RefusedError with file and line for what the block finds to be no YAML."""
+    """Raise RefusedError with file and line for what the block finds to be no YAML."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     if found := UNPRINTABLE.search(text):
         line = text.count("\n", 0, found.start()) + 1
@@ -211,7 +215,7 @@ def _readable(text: str, name: str) -> Iterator[str]:
 
 
 def _plain(node: yaml.Node, path: Path_, lines: dict[Path_, int], deepest: int = DEEPEST) -> Any:
-    """The node as dict, list, str or None; fills `lines` with the line of every path. Raises UnreadableError."""
+    """Return the node as dict, list, str or None; fills `lines` with the line of every path. Raises UnreadableError."""
     lines[path] = node.start_mark.line + 1
     if len(path) > deepest:
         raise UnreadableError(lines[path], too_deep(deepest))
@@ -249,7 +253,7 @@ SHAPES = {
 
 
 def _sentence(error: Any, lines: Mapping[Path_, tuple[str, int]], name: str, model: type[BaseModel]) -> str:
-    """One pydantic error as "file:line: what, where, fix"."""
+    """Return one pydantic error as "file:line: what, where, fix"."""
     loc: Path_ = error["loc"]
     place = _place(loc, lines)
     where = _where(lines.get(place, (name, 1)))
@@ -281,7 +285,7 @@ def _where(place: tuple[str, int]) -> str:
 
 
 def _place(loc: Path_, lines: Mapping[Path_, tuple[str, int]]) -> Path_:
-    """The place in the file that an error is about: unions and validators add steps that are not in it."""
+    """Return the place in the file that an error is about: unions and validators add steps that are not in it."""
     place: Path_ = ()
     for step in loc:
         if (*place, step) in lines:
@@ -290,7 +294,7 @@ def _place(loc: Path_, lines: Mapping[Path_, tuple[str, int]]) -> Path_:
 
 
 def _known_keys(model: type[BaseModel], steps: Path_) -> list[str]:
-    """The keys that the models at `steps` know, as they are written in the file."""
+    """Return the keys that the models at `steps` know, as they are written in the file."""
     current = [model]
     for step in steps:
         fields = [f for one in current for n, f in one.model_fields.items() if step in (n, f.alias)]
@@ -303,7 +307,7 @@ def _known_keys(model: type[BaseModel], steps: Path_) -> list[str]:
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
-    """The models inside dict[str, Model], list[Model], Model | None, and unions of them."""
+    """Return the models inside dict[str, Model], list[Model], Model | None, and unions of them."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for inner in get_args(annotation) for model in _models(inner)]

@@ -128,11 +128,11 @@ class Guest:
         return self._answers.pop(number)
 
     def run(self, script: str, seconds: float) -> Answer:
-        """`start` and `answer` in one."""
+        """Return `start` and `answer` in one."""
         return self.answer(self.start(script, seconds), seconds)
 
     def console(self) -> str:
-        """All that the guest's kernel and first process, and QEMU itself, have said."""
+        """Return all that the guest's kernel and first process, and QEMU itself, have said."""
         size = os.fstat(self._console.fileno()).st_size
         return os.pread(self._console.fileno(), size, 0).decode(errors="replace").replace("\r\n", "\n")
 
@@ -160,7 +160,7 @@ class Guest:
         return f"the last of its console: {' / '.join(lines[-3:]) or '(nothing)'}"
 
     def _command(self, wire: int) -> list[str]:
-        """The QEMU command: one core, no device that is not used, no network but the link."""
+        """Return the QEMU command: one core, no device that is not used, no network but the link."""
         cpu = "host" if self.machine.accelerator == "kvm" else "max"
         number = int(self.address.rpartition(".")[2])
         return [

@@ -63,8 +63,9 @@ class Lab:
 
 @contextlib.contextmanager
 def guests(machine: Machine, disk: Disk) -> Iterator[tuple[Guest, Guest]]:
-    """Start both guests. Their wire is a pair of datagram sockets: a full one makes the sender wait, so no packet
-    is lost.
+    """Start both guests.
+
+    Their wire is a pair of datagram sockets: a full one makes the sender wait, so no packet is lost.
     """
     sockets = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with sockets[0] as left, sockets[1] as right, contextlib.ExitStack() as started:

@@ -128,7 +128,7 @@ def _namespace() -> tuple[str, ...]:
 
 
 def base(name: str, progress: Progress = silent, refresh: bool = False, platform: str = "") -> Path:
-    """The tar of the root file system of `name` ("debian13"), for this host or a foreign `platform` ("linux/arm64").
+    """Return the tar of the root file system of `name` ("debian13"), for this host or a foreign `platform`.
 
     An existing tar is returned as it is; with `refresh`, only if the archive has not changed since. The tar has the
     essential packages, apt and ca-certificates (nothing in the image could use TLS without them), no documentation, and
@@ -159,12 +159,12 @@ def base(name: str, progress: Progress = silent, refresh: bool = False, platform
 
 
 def folder() -> Path:
-    """Where the tars are kept."""
+    """Return where the tars are kept."""
     return state_folder() / "bases"
 
 
 def known(name: str, platform: str = "") -> Base | None:
-    """The last bootstrapped base `name` for a platform; None where its tar is gone or its recipe has changed."""
+    """Return the last bootstrapped base `name` for a platform; None where its tar is gone or its recipe has changed."""
     try:
         found = Base(**json.loads((folder() / f"{key(name, platform)}.json").read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
@@ -173,7 +173,7 @@ def known(name: str, platform: str = "") -> Base | None:
 
 
 def key(name: str, platform: str) -> str:
-    """What a base is called in the state folder: "debian13", and of a foreign platform "debian13-arm64"."""
+    """Return what a base is called in the state folder: "debian13", and of a foreign platform "debian13-arm64"."""
     return f"{name}-{_architecture(platform)}" if emulation.is_foreign(platform) else name
 
 
@@ -205,7 +205,7 @@ def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress
 
 
 def _recipe(name: str, platform: str = "") -> str:
-    """A digest of mmdebstrap's options for `name`."""
+    """Return a digest of mmdebstrap's options for `name`."""
     return unpacked.digest("\n".join((*_options(name, platform), *OPTIONS, *DPKG_OPTIONS, *HOOKS)).encode())
 
 
@@ -256,7 +256,7 @@ def _perl_library(progress: Progress) -> str:
 
 
 def _epoch(apt: unpacked.Apt) -> int:
-    """The youngest date of the release files, in seconds since 1970."""
+    """Return the youngest date of the release files, in seconds since 1970."""
     dates = (re.search(r"^Date: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE) for path in apt.releases())
     return max(int(parsedate_to_datetime(date[1]).timestamp()) for date in dates if date)
 

@@ -40,7 +40,7 @@ class Format:
     mask: bytes = b""
 
     def takes(self, machine: str) -> bool:
-        """Whether the kernel gives it the programs of `machine`."""
+        """Return whether the kernel gives it the programs of `machine`."""
         found = _header(machine)[self.offset :][: len(self.magic)]
         mask = self.mask or b"\xff" * len(self.magic)
         alike = all((a ^ b) & m == 0 for a, b, m in zip(found, self.magic, mask, strict=False))
@@ -48,13 +48,16 @@ class Format:
 
 
 def is_foreign(image_platform: str) -> bool:
-    """Whether the programs of a platform are for another processor than this host's; not so for an unknown name."""
+    """Return whether the programs of a platform are for another processor than this host's.
+
+    Not so for an unknown name.
+    """
     here = platform.machine()
     return MACHINES.get(image_platform, here) != here
 
 
 def obstacle(image_platform: str) -> str | None:
-    """Why this host cannot run programs of a foreign platform, as half a sentence; None where it does or can."""
+    """Return why this host cannot run programs of a foreign platform, as half a sentence; None where it does or can."""
     if any(one.takes(MACHINES[image_platform]) for one in formats()):
         return None
     if os.geteuid() != 0:
@@ -104,7 +107,7 @@ def drop() -> bool:
 
 
 def registered() -> tuple[str, ...]:
-    """The platforms that `ensure` of this state folder made this host run."""
+    """Return the platforms that `ensure` of this state folder made this host run."""
     return tuple(name for name, machine in MACHINES.items() if any(one.takes(machine) for one in _ours()))
 
 
@@ -126,7 +129,10 @@ def formats() -> list[Format]:
 
 
 def parse(name: str, text: str) -> Format:
-    """A registration as binfmt_misc shows it. One that goes by a file's name has no magic, and takes no program."""
+    """Return a registration as binfmt_misc shows it.
+
+    One that goes by a file's name has no magic, and takes no program.
+    """
     lines = text.splitlines()
     values = dict(line.partition(" ")[::2] for line in lines[1:])
     return Format(
@@ -140,7 +146,7 @@ def parse(name: str, text: str) -> Format:
 
 
 def line(machine: str, packages: Path) -> bytes:
-    """What is written to `register`: programs and shared objects of `machine` go to the qemu in `packages`.
+    """Return what is written to `register`: programs and shared objects of `machine` go to the qemu in `packages`.
 
     The kernel opens the emulator now and keeps it (F), so it runs also where no path leads to it: in a container.
     """
@@ -154,7 +160,7 @@ def line(machine: str, packages: Path) -> bytes:
 
 
 def _header(machine: str) -> bytes:
-    """How a program for `machine` begins, elf(5): 64 bits, little-endian, version 1, ET_EXEC."""
+    """Return how a program for `machine` begins, elf(5): 64 bits, little-endian, version 1, ET_EXEC."""
     return b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + struct.pack("<HH", 2, ELF_NUMBERS[machine])
 
 
@@ -196,5 +202,5 @@ def _unmount() -> None:
 
 
 def _note() -> Path:
-    """Where it is written down that binfmt_misc was mounted by us."""
+    """Return where it is written down that binfmt_misc was mounted by us."""
     return unpacked.folder_of("binfmt_misc.mounted")

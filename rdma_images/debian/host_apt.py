@@ -31,7 +31,7 @@ class Debian:
     security: Archive | None
 
     def sources(self, suite: str) -> str:
-        """The apt sources (deb822) of `suite`, with its updates, in these archives."""
+        """Return the apt sources (deb822) of `suite`, with its updates, in these archives."""
         rolling = suite in ROLLING
         stanzas = [(self.main, suite if rolling else f"{suite} {suite}-updates")]
         if self.security and not rolling:
@@ -43,7 +43,7 @@ class Debian:
 
 
 def debian(etc: Path = Path("/etc")) -> Debian:
-    """The Debian archives of this host. Raises RdmaImagesError where it is not Debian or its apt names none."""
+    """Return the Debian archives of this host. Raises RdmaImagesError where it is not Debian or its apt names none."""
     release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', _read(etc / "os-release"), re.MULTILINE))
     codename = release.get("VERSION_CODENAME", "")
     if release.get("ID") != "debian" or not codename:
@@ -69,7 +69,7 @@ def choose(archives: Sequence[Archive], codename: str, where: str) -> Debian:
 
 
 def read(etc_apt: Path) -> Iterator[Archive]:
-    """Every archive of binary packages in sources.list and sources.list.d, in apt's order."""
+    """Yield every archive of binary packages in sources.list and sources.list.d, in apt's order."""
     yield from one_line(_read(etc_apt / "sources.list").splitlines())
     folder = etc_apt / "sources.list.d"
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -80,7 +80,7 @@ def read(etc_apt: Path) -> Iterator[Archive]:
 
 
 def one_line(lines: Iterable[str]) -> Iterator[Archive]:
-    """The archives of the one-line format, sources.list(5)."""
+    """Yield the archives of the one-line format, sources.list(5)."""
     for line in lines:
         match = re.match(r"\s*deb\s+(?:\[([^]]*)\]\s*)?(\S+)\s+(\S+)\s+([^#]*)", line)
         if match:
@@ -90,7 +90,7 @@ def one_line(lines: Iterable[str]) -> Iterator[Archive]:
 
 
 def deb822(text: str) -> Iterator[Archive]:
-    """The archives of the deb822 format, sources.list(5)."""
+    """Yield the archives of the deb822 format, sources.list(5)."""
     text = re.sub(r"^#.*\n?", "", text, flags=re.MULTILINE)
     for stanza in re.split(r"\n\s*\n", text):
         fields = {
@@ -106,7 +106,7 @@ def deb822(text: str) -> Iterator[Archive]:
 
 
 def acquire_settings() -> str:
-    """The network settings of this host's apt (proxies, certificates, timeouts), as lines of apt.conf.
+    """Return the network settings of this host's apt (proxies, certificates, timeouts), as lines of apt.conf.
 
     The rest of its configuration is left out: the host's hooks must not run for packages of another folder.
     """

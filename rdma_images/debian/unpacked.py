@@ -29,10 +29,11 @@ class Apt:
 
     @property
     def sources(self) -> Path:
+        """The file that names the archives."""
         return self.folder / "sources.list.d" / "debian.sources"
 
     def run(self, *arguments: str, cwd: Path | None = None) -> str:
-        """The output of an apt program; RdmaImagesError with apt's own errors when it fails."""
+        """Return the output of an apt program; RdmaImagesError with apt's own errors when it fails."""
         environ = {**os.environ, "APT_CONFIG": str(self.folder / "apt.conf"), "LC_ALL": "C.UTF-8"}
         pipe = subprocess.PIPE
         running = subprocess.Popen(
@@ -56,11 +57,11 @@ class Apt:
         return output
 
     def releases(self) -> list[Path]:
-        """The signed release files of the lists at hand."""
+        """Return the signed release files of the lists at hand."""
         return sorted((self.folder / "lists").glob("*_InRelease"))
 
     def state(self) -> str:
-        """The state of the archive: a digest over its signed release files."""
+        """Return the state of the archive: a digest over its signed release files."""
         return digest(b"".join(release.read_bytes() for release in self.releases()))
 
 
@@ -75,7 +76,7 @@ def missing_programs() -> list[str]:
 
 
 def apt(suite: str, folder: Path) -> Apt:
-    """A private apt for `suite` that keeps itself in `folder`, its lists up to date and verified.
+    """Return a private apt for `suite` that keeps itself in `folder`, its lists up to date and verified.
 
     Raises RdmaImagesError where the archive is unreachable or fails verification.
     """
@@ -92,7 +93,7 @@ def apt(suite: str, folder: Path) -> Apt:
 
 
 def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress = silent) -> Path:
-    """`packages` of Debian `suite` (exactly these, no dependencies) unpacked into `folder`; returns `folder`.
+    """Return `packages` of Debian `suite` (exactly these, no dependencies) unpacked into `folder`; returns `folder`.
 
     What is there already is used again. It comes whole or not at all: everything is downloaded and unpacked
     beside `folder`, which it then becomes. Raises RdmaImagesError where the archive does not answer, has no such
@@ -119,12 +120,12 @@ def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress 
 
 
 def folder_of(*parts: str) -> Path:
-    """Where the state folder keeps what comes from Debian's archive on the way to something else."""
+    """Return where the state folder keeps what comes from Debian's archive on the way to something else."""
     return state_folder().joinpath("debian", *parts)
 
 
 def fetched(folder: Path) -> dict[str, str]:
-    """The versions of the packages that `fetch` unpacked into `folder`, by name; empty where it did not."""
+    """Return the versions of the packages that `fetch` unpacked into `folder`, by name; empty where it did not."""
     try:
         versions: dict[str, str] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

@@ -19,7 +19,7 @@ _api_versions: dict[str, str] = {}  # by host: a client that is not told asks ea
 
 
 def ensure(progress: Progress = silent) -> Engine:
-    """A usable engine: the user's Docker, else the private one, started where it does not run.
+    """Return a usable engine: the user's Docker, else the private one, started where it does not run.
 
     Raises RdmaImagesError, which says what is missing and what to do, where there is neither.
     """
@@ -40,7 +40,10 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
 
 
 def image_id(engine: Engine, ref: str) -> str:
-    """What identifies the image `ref`, asked of the engine's socket; "" where it has none, or does not say at once."""
+    """Return what identifies the image `ref`, asked of the engine's socket.
+
+    "" where it has none, or does not say at once.
+    """
     kind, _, path = engine.host.partition("://")
     try:
         return str(daemon_api.get(Path(path), f"/images/{quote(ref, '/:@')}/json")["Id"]) if kind == "unix" else ""

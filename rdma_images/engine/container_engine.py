@@ -24,5 +24,5 @@ class Engine:
     env: Mapping[str, str] = field(default_factory=dict)
 
     def environ(self) -> dict[str, str]:
-        """The whole environment of a `docker` child process."""
+        """Return the whole environment of a `docker` child process."""
         return {**os.environ, **self.env}

@@ -21,7 +21,10 @@ class _Connection(http.client.HTTPConnection):
 
 
 def get(path: Path, question: str, seconds: float = 2.0) -> Any:
-    """The answer of the daemon at the socket `path` to GET `question` (JSON, or text); OSError when there is none."""
+    """Return the answer of the daemon at the socket `path` to GET `question` (JSON, or text).
+
+    OSError when there is none.
+    """
     connection = _Connection(path, seconds)
     try:
         connection.request("GET", question)
@@ -39,7 +42,7 @@ def get(path: Path, question: str, seconds: float = 2.0) -> Any:
 
 
 def answers(path: Path, seconds: float = 2.0) -> bool:
-    """A Docker daemon answers at the socket `path`."""
+    """Return a Docker daemon answers at the socket `path`."""
     try:
         return bool(get(path, "/_ping", seconds) == "OK")
     except OSError:

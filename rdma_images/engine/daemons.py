@@ -23,7 +23,7 @@ LEFT_BEHIND = tuple(map(Path, ("/run/containerd/s", "/run/containerd", "/run/doc
 
 
 def running(place: Layout) -> dict[str, process.Process]:
-    """The daemons that run, by name."""
+    """Return the daemons that run, by name."""
     found = {name: process.recorded(place.run / f"{name}.json") for name in DAEMONS}
     return {name: one for name, one in found.items() if one}
 
@@ -51,7 +51,7 @@ def start(place: Layout, path: str) -> None:
 
 
 def answer(place: Layout) -> bool:
-    """Whether dockerd answers, and containerd answers dockerd: a killed process is listed until it has ended."""
+    """Return whether dockerd answers, and containerd answers dockerd: a killed process is listed until it has ended."""
     try:
         version = daemon_api.get(place.socket, "/version")
     except OSError:
@@ -105,7 +105,7 @@ def _unmount(place: str) -> None:
 
 
 def _mounts(root: Path) -> list[str]:
-    """Where something is mounted under `root`, the innermost first."""
+    """Return where something is mounted under `root`, the innermost first."""
     lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     # Field 5 is the place, with blanks written as \040: proc_pid_mountinfo(5).
     places = [line.split()[4].replace(r"\040", " ") for line in lines]

@@ -25,7 +25,7 @@ DEFAULT_SOCKET = Path("/var/run/docker.sock")
 
 
 def find() -> tuple[Engine | None, str]:
-    """The usable Docker of this user, or None and why there is none, as half a sentence.
+    """Return the usable Docker of this user, or None and why there is none, as half a sentence.
 
     Raises RdmaImagesError where the user chose one (DOCKER_HOST, a context) that cannot be used: nobody else's
     engine is taken instead without a word.
@@ -47,7 +47,7 @@ def find() -> tuple[Engine | None, str]:
 
 
 def too_old(name: str, version: str, least: tuple[int, int]) -> str | None:
-    """Why `version` of `name` does not do, as half a sentence; None where it does."""
+    """Return why `version` of `name` does not do, as half a sentence; None where it does."""
     found = re.match(r"v?(\d+)\.(\d+)", version)
     if found and (int(found[1]), int(found[2])) >= least:
         return None
@@ -55,7 +55,7 @@ def too_old(name: str, version: str, least: tuple[int, int]) -> str | None:
 
 
 def _chosen() -> str | None:
-    """The name of what chooses an engine other than the default one; None when nothing does."""
+    """Return the name of what chooses an engine other than the default one; None when nothing does."""
     if os.environ.get("DOCKER_HOST"):
         return "DOCKER_HOST"
     if os.environ.get("DOCKER_CONTEXT", "default") != "default":
@@ -69,7 +69,7 @@ def _chosen() -> str | None:
 
 
 def _docker(*arguments: str) -> tuple[str, str]:
-    """What `docker` answered, and what it complained of."""
+    """Return what `docker` answered, and what it complained of."""
     try:
         done = docker_command.run(None, *arguments, timeout=10)
     except subprocess.TimeoutExpired:
@@ -79,7 +79,7 @@ def _docker(*arguments: str) -> tuple[str, str]:
 
 
 def _ask() -> tuple[Engine | None, str]:
-    """The engine of the docker client as it is set up, or why it cannot be used."""
+    """Return the engine of the docker client as it is set up, or why it cannot be used."""
     said, complaint = _docker("info", "--format", "{{json .}}")
     info = json.loads(said) if said else {}
     if not info.get("ServerVersion"):
@@ -121,6 +121,6 @@ def _is_podman() -> bool:
 
 
 def store(info: Mapping[str, Any]) -> Literal["containerd", "classic"]:
-    """Which image store a daemon uses, by its answer to /info."""
+    """Return which image store a daemon uses, by its answer to /info."""
     containerd = any("containerd" in value for pair in info.get("DriverStatus") or () for value in pair)
     return "containerd" if containerd else "classic"

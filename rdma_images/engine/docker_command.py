@@ -15,7 +15,7 @@ NOTHING: Mapping[str, str] = {}
 
 
 def words(*arguments: str) -> list[str]:
-    """The command line, for who starts it with the environment `engine.environ()` in a way of its own."""
+    """Return the command line, for who starts it with the environment `engine.environ()` in a way of its own."""
     return ["docker", *arguments]
 
 
@@ -29,7 +29,7 @@ def run(
     more: Mapping[str, str] = NOTHING,
     timeout: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """What `docker` with these arguments printed on both streams, and its exit code, whatever that is.
+    """Return what `docker` with these arguments printed on both streams, and its exit code, whatever that is.
 
     `engine` is None for the docker client as the user has set it up, `more` what is added to the environment. After
     `timeout` seconds raises subprocess.TimeoutExpired.
@@ -48,7 +48,7 @@ def run(
 
 
 def output(engine: Engine, *arguments: str) -> str:
-    """What `docker` with these arguments printed. Raises RdmaImagesError with its complaint where it failed."""
+    """Return what `docker` with these arguments printed. Raises RdmaImagesError with its complaint where it failed."""
     done = run(engine, *arguments)
     if done.returncode:
         complaint = done.stderr.strip() or f"it ended with {done.returncode}"
@@ -60,7 +60,10 @@ def output(engine: Engine, *arguments: str) -> str:
 
 
 def labelled(engine: Engine, label: str) -> list[str]:
-    """The ids of the images with a label, "NAME" or "NAME=value". Raises RdmaImagesError where they cannot be known."""
+    """Return the ids of the images with a label, "NAME" or "NAME=value".
+
+    Raises RdmaImagesError where they cannot be known.
+    """
     ask = partial(output, engine, "image", "ls", "--no-trunc", "--quiet", "--filter", f"label={label}")
     for _ in range(3):
         try:
@@ -79,7 +82,7 @@ def start(
     cwd: Path | None = None,
     more: Mapping[str, str] = NOTHING,
 ) -> subprocess.Popen[bytes]:
-    """`docker` with these arguments, running; its output is bytes. `more` is added to the environment."""
+    """Return `docker` with these arguments, running; its output is bytes. `more` is added to the environment."""
     return subprocess.Popen(
         words(*arguments),
         env={**engine.environ(), **more},

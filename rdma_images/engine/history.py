@@ -29,7 +29,7 @@ LARGEST = 64 << 20  # bytes of one message; a provenance with every step of a gr
 
 
 def provenances(engine: Engine, digests: Collection[str], builder: str = "") -> dict[str, Provenance]:
-    """What the newest build with each of these results left in the builder's history, by the result's digest.
+    """Return what the newest build with each of these results left in the builder's history, by the result's digest.
 
     A digest that no build of the history has is not in the answer. `builder` names one of buildx's; without it the
     engine's own is asked. Raises RdmaImagesError where the builder cannot be asked, as with a buildx before 0.13.
@@ -60,7 +60,7 @@ def provenances(engine: Engine, digests: Collection[str], builder: str = "") -> 
 
 @contextmanager
 def _channel(engine: Engine, builder: str, said: list[str]) -> Iterator[grpc.Channel]:
-    """A connection to the builder, wherever it is: buildx dials it and passes bytes on. `said` gets its complaints."""
+    """Connect to the builder, wherever it is: buildx dials it and passes bytes on. `said` gets its complaints."""
     dial = ["buildx", "dial-stdio", *(["--builder", builder] if builder else [])]
     with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder, socket.socket(socket.AF_UNIX) as listener:
         address = str(Path(folder) / "buildkit")
@@ -90,14 +90,14 @@ def _channel(engine: Engine, builder: str, said: list[str]) -> Iterator[grpc.Cha
 
 
 def _records(channel: grpc.Channel) -> Iterator[Any]:
-    """The builds that ended, of those that the builder still knows."""
+    """Yield the builds that ended, of those that the builder still knows."""
     ask = _method(channel, "/moby.buildkit.v1.Control/ListenBuildHistory", messages.HistoryEvent)
     for event in ask(messages.HistoryRequest(EarlyExit=True), timeout=PATIENCE):
         yield event.record
 
 
 def _content(channel: grpc.Channel, digest: str) -> bytes:
-    """A file of the builder's history."""
+    """Return a file of the builder's history."""
     ask = _method(channel, "/containerd.services.content.v1.Content/Read", messages.ContentResponse)
     return b"".join(part.data for part in ask(messages.ContentRequest(digest=digest), timeout=PATIENCE))
 
@@ -109,7 +109,7 @@ def _method(channel: grpc.Channel, name: str, answer: type[Message]) -> Callable
 
 
 def _attestations(record: Any) -> Iterator[tuple[str, Any]]:
-    """What a build made, and the descriptor of its SLSA provenance: one pair a platform."""
+    """Yield what a build made, and the descriptor of its SLSA provenance: one pair a platform."""
     for result in (record.Result, *(entry.value for entry in record.Results)):
         for made in result.Results:
             for one in result.Attestations:

@@ -48,18 +48,22 @@ class Layout:
 
     @property
     def run(self) -> Path:
+        """The folder of sockets and process ids."""
         return self.root / "run"
 
     @property
     def data(self) -> Path:
+        """The folder of images, layers and the build cache."""
         return self.root / "data"
 
     @property
     def log(self) -> Path:
+        """The folder of the daemons' logs."""
         return self.root / "log"
 
     @property
     def docker_config(self) -> Path:
+        """The folder of the docker client's settings."""
         return self.root / "docker-config"
 
     @property
@@ -69,14 +73,17 @@ class Layout:
 
     @property
     def socket(self) -> Path:
+        """The socket of dockerd."""
         return self.run / "docker.sock"
 
     @property
     def containerd_socket(self) -> Path:
+        """The socket of containerd."""
         return self.run / "containerd.sock"
 
     @property
     def host(self) -> str:
+        """The engine's address as DOCKER_HOST takes it."""
         return f"unix://{self.socket}"
 
     @property
@@ -85,7 +92,7 @@ class Layout:
         return tuple(bundle.folder / part for bundle in (self.docker, self.runtime) for part in ("usr/bin", "usr/sbin"))
 
     def program(self, name: str) -> Path:
-        """The program `name`; RdmaImagesError when the packages do not have it."""
+        """Return the program `name`; RdmaImagesError when the packages do not have it."""
         for folder in self.path:
             if (folder / name).exists():
                 return folder / name
@@ -95,7 +102,7 @@ class Layout:
 
 
 def layout() -> Layout:
-    """The layout in this state folder; RdmaImagesError when its sockets' paths would be too long."""
+    """Return the layout in this state folder; RdmaImagesError when its sockets' paths would be too long."""
     found = Layout(state_folder() / "engine")
     longest = len(str(found.run / "containerd.sock.ttrpc").encode())
     if longest > SOCKET_LENGTH:
@@ -107,7 +114,7 @@ def layout() -> Layout:
 
 
 def write_configuration(place: Layout) -> None:
-    """The files that the daemons and the docker client read."""
+    """Write the files that the daemons and the docker client read."""
     for folder in (place.run, place.data, place.log, place.docker_config):
         folder.mkdir(parents=True, exist_ok=True)
     place.run.chmod(0o700)

@@ -39,7 +39,9 @@ def emulate(name: str, engine: Engine, progress: Progress = silent) -> None:
 
 
 def _able(engine: Engine, builder: str | None) -> set[str]:
-    """The platforms whose programs run on any node, as buildx lists them: "linux/amd64, linux/amd64/v2, linux/arm64*".
+    """Return the platforms whose programs run on any node, as buildx lists them.
+
+    "linux/amd64, linux/amd64/v2, linux/arm64*".
 
     Empty where it lists none: of a builder that does not run yet, or that there is not, which bake then says.
     """

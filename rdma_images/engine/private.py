@@ -24,7 +24,7 @@ LIBC = (2, 34)  # what Debian 13's Docker needs, by its packages' Depends
 
 
 def obstacle() -> str | None:
-    """Why a private engine cannot run on this host, as half a sentence; None when it can."""
+    """Return why a private engine cannot run on this host, as half a sentence; None when it can."""
     try:
         host_apt.debian()
     except RdmaImagesError as error:
@@ -47,7 +47,7 @@ def fix(why: str) -> str:
 
 
 def running() -> Engine | None:
-    """The private engine, where it runs and answers: a few milliseconds."""
+    """Return the private engine, where it runs and answers: a few milliseconds."""
     place = layout()
     if len(daemons.running(place)) < len(daemons.DAEMONS) or not daemons.answer(place):
         return None
@@ -59,7 +59,7 @@ def running() -> Engine | None:
 
 
 def up(progress: Progress = silent) -> Engine:
-    """The private engine, started where it does not run. Raises RdmaImagesError where that cannot be."""
+    """Return the private engine, started where it does not run. Raises RdmaImagesError where that cannot be."""
     if engine := running():
         return engine
     if why := obstacle():
@@ -78,10 +78,17 @@ def up(progress: Progress = silent) -> Engine:
 
 
 def down(purge: bool = False, progress: Progress = silent) -> bool:
-    """End the private engine: no process, mount, socket or emulator stays. With `purge` its packages, images and cache
-    go too, and the bases and what else came from Debian's archive.
+    """End the private engine: no process, mount, socket or emulator stays.
 
-    Answers whether there was anything to end or remove. Raises RdmaImagesError where something cannot be ended.
+    Args:
+        purge: remove its packages, images and cache, too, and the bases and what else came from Debian's archive.
+        progress: is called with each step.
+
+    Returns:
+        whether there was anything to end or remove.
+
+    Raises:
+        RdmaImagesError: something cannot be ended.
     """
     place = layout()
     kept = [folder for folder in (place.root, bootstrap.folder(), unpacked.folder_of()) if folder.exists()]
@@ -97,7 +104,7 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
 
 
 def _patiently(place: Layout, progress: Progress) -> Engine | None:
-    """The engine whose daemons run, once both answer; None where one does not run, or ends meanwhile.
+    """Return the engine whose daemons run, once both answer; None where one does not run, or ends meanwhile.
 
     It may be slow with somebody's work: it is waited for, and never ended without being asked to.
     """
@@ -119,7 +126,7 @@ def _patiently(place: Layout, progress: Progress) -> Engine | None:
 
 
 def _unpack(place: Layout, progress: Progress) -> None:
-    """The engine's packages, fetched where they are not there or no longer whole."""
+    """Fetch the engine's packages that are missing or no longer whole."""
     for bundle in (place.docker, place.runtime):
         if any(not (bundle.folder / program).exists() for program in bundle.programs):
             shutil.rmtree(bundle.folder, ignore_errors=True)
@@ -127,7 +134,7 @@ def _unpack(place: Layout, progress: Progress) -> None:
 
 
 def _describe(place: Layout, env: dict[str, str]) -> Engine:
-    """The engine that runs, with what is measured of it kept for who asks later."""
+    """Return the engine that runs, with what is measured of it kept for who asks later."""
     _say(env, "runc", "--version")  # a library that the host lacks shows here, not in the middle of a build
     try:
         info = daemon_api.get(place.socket, "/info", DESCRIBING)
@@ -152,7 +159,7 @@ def _describe(place: Layout, env: dict[str, str]) -> Engine:
 
 
 def _say(env: dict[str, str], *command: str) -> str:
-    """What `command` of the engine prints; RdmaImagesError when it does not run."""
+    """Return what `command` of the engine prints; RdmaImagesError when it does not run."""
     said = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
     if said.returncode:
         raise RdmaImagesError(
@@ -163,7 +170,7 @@ def _say(env: dict[str, str], *command: str) -> str:
 
 
 def _env(place: Layout) -> dict[str, str]:
-    """What a docker client of this engine needs beside this process's environment."""
+    """Return what a docker client of this engine needs beside this process's environment."""
     ours = [str(folder) for folder in place.path]
     others = [folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder not in ours]
     path = os.pathsep.join([*ours, *others])

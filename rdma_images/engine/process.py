@@ -20,12 +20,15 @@ class Process:
     started: int
 
     def alive(self) -> bool:
-        """This very process runs (a zombie does not)."""
+        """Return whether this very process runs (a zombie does not)."""
         return started(self.pid) == self.started
 
 
 def started(pid: int) -> int | None:
-    """When `pid` was started, in clock ticks since boot (proc_pid_stat(5), field 22); None where it does not run."""
+    """Return when `pid` was started, in clock ticks since boot (proc_pid_stat(5), field 22).
+
+    None where it does not run.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -47,7 +50,7 @@ def start(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) 
 
 
 def recorded(record: Path) -> Process | None:
-    """The process of `record`, where it still runs."""
+    """Return the process of `record`, where it still runs."""
     try:
         process = Process(**json.loads(record.read_text()))
     except (FileNotFoundError, ValueError, TypeError):
@@ -56,7 +59,7 @@ def recorded(record: Path) -> Process | None:
 
 
 def under(folder: Path) -> Iterator[Process]:
-    """Every process whose program is a file in `folder`, whoever started it."""
+    """Yield every process whose program is a file in `folder`, whoever started it."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -72,7 +75,7 @@ def under(folder: Path) -> Iterator[Process]:
 
 
 def children(parent: Process) -> list[Process]:
-    """The processes that `parent` started itself and that still run."""
+    """Return the processes that `parent` started itself and that still run."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():

@@ -54,7 +54,7 @@ class Status:
 
 
 def status() -> Status:
-    """The engine that `ensure` would answer with, as it is now: nothing is started."""
+    """Return the engine that `ensure` would answer with, as it is now: nothing is started."""
     try:
         engine, trouble = discovery.find()
     except RdmaImagesError as error:
@@ -84,7 +84,7 @@ def status() -> Status:
 
 
 def table(seen: Status) -> Table:
-    """The status as two columns."""
+    """Return the status as two columns."""
     rows = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     rows.add_column(style="bold", no_wrap=True)
     rows.add_column()
@@ -136,7 +136,7 @@ def _space(place: Layout, cache_used: int | None) -> tuple[Space, ...]:
 
 
 def _cache_used(place: Layout) -> int | None:
-    """Bytes of the private engine's build cache; None where the builder, at work, does not say in time."""
+    """Return bytes of the private engine's build cache; None where the builder, at work, does not say in time."""
     try:
         df = daemon_api.get(place.socket, "/system/df?type=build-cache", COUNTING)
     except OSError:
@@ -145,7 +145,7 @@ def _cache_used(place: Layout) -> int | None:
 
 
 def _components(engine: Engine) -> dict[str, str]:
-    """The versions of containerd and runc."""
+    """Return the versions of containerd and runc."""
     versions = {}
     for name in ("containerd", "runc"):
         said = subprocess.run([name, "--version"], env=engine.environ(), capture_output=True, text=True).stdout

@@ -66,7 +66,7 @@ class Facts:
     gpus = TableAttribute(Gpus)
 
     def __init__(self, folder: Path | None = None) -> None:
-        """The tables of `folder`; without one, the project's with the user's own over them, see `table.read`."""
+        """Prepare the tables of `folder`; without one, the project's with the user's over them, see `table.read`."""
         self._folder = folder
 
     def table(self, model: type[Table]) -> Table:
@@ -99,7 +99,7 @@ class Facts:
 
 
 def load(folder: Path | None = None) -> Facts:
-    """The tables of `folder`, or of the project.
+    """Return the tables of `folder`, or of the project.
 
     Raises RefusedError with file and line for what cannot be read, and where two tables contradict each other.
     """
@@ -113,7 +113,7 @@ def load(folder: Path | None = None) -> Facts:
 
 
 def _contradictions(known: Facts) -> Iterator[str]:
-    """Versions that a row of one file names, and another file has no row for: "file:line: what"."""
+    """Yield versions that a row of one file names, and another file has no row for: "file:line: what"."""
     tables: tuple[tuple[FactsFile, str, Mapping[str, str | None], Nccl | Plugin], ...] = (
         (known.torch, "nccl", {v: row.nccl for v, row in known.torch.releases.items()}, known.nccl),
         (known.efa, "plugin", {v: row.plugin for v, row in known.efa.releases.items()}, known.plugin),

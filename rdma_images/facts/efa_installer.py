@@ -61,5 +61,5 @@ class Efa(FactsFile):
     download: Download
 
     def flags_of(self, version: str) -> tuple[str, ...]:
-        """What efa_installer.sh of this version is called with in an image."""
+        """Return what efa_installer.sh of this version is called with in an image."""
         return tuple(known.flag for known in self.flags if known.holds(version))

@@ -29,7 +29,7 @@ class Variable(Span):
     on_hosts: Pattern | None = None  # where they have the host's
 
     def speaks_of(self, environment: Mapping[str, str], fabric: str | None, versions: Mapping[str, str]) -> bool:
-        """Whether the row holds for an image of `fabric` with these components and this environment.
+        """Return whether the row holds for an image of `fabric` with these components and this environment.
 
         An empty variable is not set, but for a row whose `value` is empty: a Dockerfile cannot take away in any other
         way what its base sets.

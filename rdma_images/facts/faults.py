@@ -17,7 +17,7 @@ class Fault(Span):
     fix: str
 
     def is_avoided(self, environment: Mapping[str, str] | None) -> bool:
-        """Whether it is not so with these variables."""
+        """Return whether it is not so with these variables."""
         return _is_set(self.unless, environment) or bool(self.only_with and not _is_set(self.only_with, environment))
 
 
@@ -38,7 +38,10 @@ class KnownFault(Fault):
         environment: Mapping[str, str] | None = None,
         fabric: str | None = None,
     ) -> str:
-        """What it says of these versions by component, on this machine and fabric; "" where it is not about them."""
+        """Return what it says of these versions by component, on this machine and fabric.
+
+        "" where it is not about them.
+        """
         about = self.holds_for(versions, machine, environment, fabric)
         return f"{self.subject(versions)}: {self.why}" if about else ""
 
@@ -49,21 +52,21 @@ class KnownFault(Fault):
         environment: Mapping[str, str] | None = None,
         fabric: str | None = None,
     ) -> bool:
-        """Whether it is so for these versions by component, on this machine and fabric."""
+        """Return whether it is so for these versions by component, on this machine and fabric."""
         if self.is_avoided(environment) or self.fabric not in (None, fabric) or self.machine not in (None, machine):
             return False
         spans = {self.of: self, **self.beside}
         return all(versions.get(name) and span.holds(versions[name]) for name, span in spans.items())
 
     def subject(self, versions: Mapping[str, str]) -> str:
-        """The versions that it is about, and NCCL's: "aws-ofi-nccl 1.9.1 with NCCL 2.20.5"."""
+        """Return the versions that it is about, and NCCL's: "aws-ofi-nccl 1.9.1 with NCCL 2.20.5"."""
         others = [name for name in dict.fromkeys(["nccl", *self.beside]) if name != self.of and name in versions]
         shown = [f"{'NCCL' if name == 'nccl' else name} {versions[name]}" for name in (self.of, *others)]
         return f"{shown[0]}{' with ' if others else ''}{' and '.join(shown[1:])}"
 
 
 def _is_set(variable: str | None, environment: Mapping[str, str] | None) -> bool:
-    """Whether `variable`, "NAME=value" or "NAME" for any value but an empty one, is set, be it as one of a list."""
+    """Return whether `variable` is set: "NAME=value", also as one of a list, or "NAME" with any value but ""."""
     name, _, value = (variable or "").partition("=")
     found = (environment or {}).get(name, "")
     return value in "".join(found.split()).split(",") if value else bool(found)

@@ -52,7 +52,7 @@ class Instances(FactsFile):
     unsettled: dict[str, Unsettled]
 
     def find(self, name: str) -> InstanceType:
-        """The type called `name`, also as SageMaker writes it ("ml.p5.48xlarge") and without Alibaba's "ecs.".
+        """Return the type called `name`, also as SageMaker writes it ("ml.p5.48xlarge") and without Alibaba's "ecs.".
 
         Raises RefusedError for a type that is not known, or not well enough.
         """

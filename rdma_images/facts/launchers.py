@@ -29,7 +29,7 @@ class Parameter(Strict):
     kinds: tuple[Kind, ...] | None = None  # of the launchers that it means something to; None for all
 
     def asked(self, fabric: Fabric, interfaces: int, kind: Kind) -> bool:
-        """Whether a job of this fabric, with so many interfaces a node, has this parameter on such a launcher."""
+        """Return whether a job of this fabric, with `interfaces` a node, has this parameter on such a launcher."""
         several = interfaces > 1 or not self.several
         return self.only in (None, fabric) and several and (self.kinds is None or kind in self.kinds)
 
@@ -67,7 +67,7 @@ class Variable(Row):
     instances: str | None = None  # a regular expression
 
     def needed(self, fabric: Fabric, network: str, interfaces: int, instance: str) -> bool:
-        """Whether a job on this type of instance, with that many interfaces a node, sets it."""
+        """Return whether a job on this type of instance, with that many interfaces a node, sets it."""
         several = "several" if interfaces > 1 else "one"
         return (
             self.fabric in (None, fabric)

@@ -28,11 +28,11 @@ class Wording(Span):
         return self
 
     def fits(self, version: str | None) -> bool:
-        """Whether an NCCL of this version (None: not known) may have written it."""
+        """Return whether an NCCL of this version (None: not known) may have written it."""
         return not version or self.of != "nccl" or self.holds(version)
 
     def meaning(self, line: str) -> str | None:
-        """What `line` means; None for another line."""
+        """Return what `line` means; None for another line."""
         match = re.search(self.says, line)
         return self.why.format(**{key: value or "" for key, value in match.groupdict().items()}) if match else None
 
@@ -56,5 +56,5 @@ class NcclLogs(FactsFile):
     slow: dict[str, Wording]
 
     def over(self, network: str) -> Way | None:
-        """What the network of this name sends over; None for one that is not known."""
+        """Return what the network of this name sends over; None for one that is not known."""
         return next((row.over for row in self.networks.values() if re.fullmatch(row.name, network)), None)

@@ -66,7 +66,7 @@ class Range(Strict):
     before: Version | None = None  # the first version after it
 
     def holds(self, version: str) -> bool:
-        """Whether `version` is one of them."""
+        """Return whether `version` is one of them."""
         begun = self.since is None or versions.at_least(version, self.since)
         return begun and (self.before is None or not versions.at_least(version, self.before))
 
@@ -83,11 +83,11 @@ class FactsFile(Document):
     sources: dict[str, Origin]
 
     def cite(self, row: Row, value: str = "") -> str:
-        """Where `value` of `row` is from, or the row as a whole."""
+        """Return where `value` of `row` is from, or the row as a whole."""
         return str(self.sources[row.sources.get(value, row.source)])
 
     def rows(self) -> Iterator[tuple[Path_, Row]]:
-        """Every row with its place in the file."""
+        """Yield every row with its place in the file."""
         for name, field in type(self).model_fields.items():
             table = getattr(self, name)
             key = field.alias or name
@@ -99,7 +99,7 @@ class FactsFile(Document):
                 yield from (((key, step), row) for step, row in enumerate(table) if isinstance(row, Row))
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
-        """Sources that no row names, and names that are no source or no value."""
+        """Yield sources that no row names, and names that are no source or no value."""
         used: set[str] = set()
         for place, row in self.rows():
             used |= {row.source, *row.sources.values()}

@@ -47,7 +47,7 @@ class _AnyFacts(yaml_file.Document):
 
 
 def files(folder: Path = paths.FACTS) -> list[PublicFile]:
-    """Every such file, in the order of the facts."""
+    """Return every such file, in the order of the facts."""
     return [one for path in sorted(folder.glob("*.yaml")) for one in _of(path)]
 
 
@@ -65,7 +65,7 @@ def _of(path: Path) -> Iterator[PublicFile]:
 
 
 def _rows(node: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Each row of a facts file with each source that it names."""
+    """Yield each row of a facts file with each source that it names."""
     entries = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
     if isinstance(node, Mapping) and isinstance(node.get("source"), str):
         for source in (node["source"], *node.get("sources", {}).values()):

@@ -20,7 +20,7 @@ class Entry(Row):
     fix: str
 
     def fits(self, text: str, fabric: Fabric | None) -> bool:
-        """Whether `text` is about it, in a job over `fabric`."""
+        """Return whether `text` is about it, in a job over `fabric`."""
         return bool(self.says) and self.fabric in (None, fabric) and re.search(self.says, text) is not None
 
 
@@ -32,6 +32,6 @@ class Troubleshooting(FactsFile):
     entries: dict[str, Entry]
 
     def fitting(self, texts: Iterable[str], fabric: Fabric | None) -> Iterator[tuple[str, Entry]]:
-        """The entries that the texts are about, by name, in the order of the file."""
+        """Yield the entries that the texts are about, by name, in the order of the file."""
         texts = list(texts)
         yield from ((name, one) for name, one in self.entries.items() if any(one.fits(text, fabric) for text in texts))

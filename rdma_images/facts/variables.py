@@ -27,7 +27,7 @@ class Variables(FactsFile):
         return frozenset(name for library in self.libraries.values() for name in library.names)
 
     def meant(self, name: str) -> str | None:
-        """The variable that `name`, which nothing reads, is nearly; None where it is read, or near to none.
+        """Return the variable that `name`, which nothing reads, is nearly; None where it is read, or near to none.
 
         The same words in another order are near, too.
         """

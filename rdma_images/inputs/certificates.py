@@ -14,7 +14,7 @@ VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # the fir
 
 
 def bundle(chosen: Path | None, named_in: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """The bundle to trust: the one chosen, the environment's, the system's, else the one certifi ships.
+    """Return the bundle to trust: the one chosen, the environment's, the system's, else the one certifi ships.
 
     `named_in` says where `chosen` was written. Raises RefusedError for a bundle that is named and has no certificate.
     """

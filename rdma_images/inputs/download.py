@@ -87,7 +87,7 @@ def _copy(source: Path, file: Path, job: Job) -> None:
 
 
 def _once(address: str, file: Path, job: Job, patience: http.Patience) -> None:
-    """One try, resuming at the end of the partial file. After an error the file keeps what was received."""
+    """Try once, resuming at the end of the partial file. After an error the file keeps what was received."""
     have = file.stat().st_size if file.exists() else 0
     mark = file.with_name(file.name + ".etag")
     headers = {"Range": f"bytes={have}-"} if have else {}
@@ -130,7 +130,7 @@ def _pour(answer: requests.Response, file: Path, have: int, job: Job) -> None:
 
 
 def _chunks(answer: requests.Response) -> Iterator[bytes]:
-    """The body in chunks. Raises _CutError where the connection breaks or times out."""
+    """Yield the body in chunks. Raises _CutError where the connection breaks or times out."""
     try:
         yield from answer.iter_content(CHUNK)
     except (requests.RequestException, HTTPError) as error:

@@ -42,7 +42,7 @@ def fetch(supplies: Iterable[Supply], replaced: Mirrors, progress: Progress = si
 
 
 def digest(source: Source, replaced: Mirrors, progress: Progress = silent) -> str:
-    """The "sha256:…" of a source that the facts do not pin, for `invoke lock`; keeps no file.
+    """Return the "sha256:…" of a source that the facts do not pin, for `invoke lock`; keeps no file.
 
     Raises TarballError for a file that cannot be built: it must not be pinned.
     """
@@ -58,7 +58,7 @@ def digest(source: Source, replaced: Mirrors, progress: Progress = silent) -> st
 
 
 def _one(supply: Supply, job: Job) -> Path:
-    """The verified file of one supply."""
+    """Return the verified file of one supply."""
     source = supply.source
     with locking.hold(f"download-{source.id}", f"downloading {source.id}", job.progress):
         # Asked again under the lock: another run may have downloaded it while this one waited.
@@ -113,7 +113,7 @@ def _verify(source: Source, address: str, file: Path, job: Job) -> None:
 
 
 def _work(source: Source) -> Path:
-    """The folder of a partial download. It stays where the connection is lost, for the next run to resume."""
+    """Return the folder of a partial download. It stays where the connection is lost, for the next run to resume."""
     folder = store.root() / "partial" / source.id
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -29,7 +29,10 @@ class NotLockedError(RefusedError):
 
 
 def asked(image: Image) -> Asked:
-    """What an image asks of the package index: torch, an NCCL that is not torch's own, the target's own packages."""
+    """Return what an image asks of the package index.
+
+    Torch, an NCCL that is not torch's own, the target's own packages.
+    """
     requirements: list[str] = []
     overrides: list[str] = []
     torch = image.components.get("pytorch")
@@ -49,22 +52,22 @@ def asked(image: Image) -> Asked:
 
 
 def nccl_package(image: Image) -> str:
-    """The name of NCCL's wheel for the image's CUDA major."""
+    """Return the name of NCCL's wheel for the image's CUDA major."""
     return f"nvidia-nccl-cu{Version(image.version('cuda')).major}"
 
 
 def path(question: Asked, folder: Path | None = None) -> Path:
-    """Where the lock of a question is written."""
+    """Return where the lock of a question is written."""
     return (folder or paths.LOCKS) / "python" / f"{question.key}.json"
 
 
 def _found(file: Path) -> Path:
-    """The file to read: what the project brings serves where the user's own locks/ has none."""
+    """Return the file to read: what the project brings serves where the user's own locks/ has none."""
     return paths.find(str(file.relative_to(paths.PROJECT))) if file.is_relative_to(paths.PROJECT / "locks") else file
 
 
 def load(image: Image, folder: Path | None = None) -> Lock:
-    """The lock of an image.
+    """Return the lock of an image.
 
     Raises NotLockedError when there is none, and RefusedError when the file does not answer what the image asks; the
     fix of both is `invoke lock`.
@@ -75,7 +78,7 @@ def load(image: Image, folder: Path | None = None) -> Lock:
 
 
 def read(question: Asked, folder: Path | None = None) -> Lock:
-    """The lock of a question, see `load`."""
+    """Return the lock of a question, see `load`."""
     if not question.requirements:
         return Lock(asked=question, wheels=())
     file = _found(path(question, folder))
@@ -114,7 +117,7 @@ def releases(image: Image, made: Lock, replaced: Mirrors | None = None) -> "tupl
 
 
 def toolkit(image: Image, folder: Path | None = None) -> Lock:
-    """What compiles for an image; no wheels where nothing is compiled. Raises like `load`."""
+    """Return what compiles for an image; no wheels where nothing is compiled. Raises like `load`."""
     return read(toolkit_asked(image), folder)
 
 
@@ -127,13 +130,13 @@ def lock_toolkit(image: Image, replaced: Mirrors | None = None, folder: Path | N
 
 
 def toolkit_asked(image: Image) -> Asked:
-    """What an image asks of the package index to be compiled with."""
+    """Return what an image asks of the package index to be compiled with."""
     # NVIDIA's wheels are for every python 3: one lock then serves all bases.
     return Asked(requirements=image.toolkit, python=OLDEST_PYTHON, platform=image.platform)
 
 
 def tools(folder: Path | None = None) -> dict[str, Tool]:
-    """The builder's own tools by name: uv, which installs the wheels.
+    """Return the builder's own tools by name: uv, which installs the wheels.
 
     For every platform at once, because the builder's need not be the image's. Raises NotLockedError like `load`, and
     RefusedError where the platforms have different versions.
@@ -155,7 +158,7 @@ def tools(folder: Path | None = None) -> dict[str, Tool]:
 
 
 def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
-    """The builder's tools for one platform. Raises NotLockedError and RefusedError like `load`."""
+    """Return the builder's tools for one platform. Raises NotLockedError and RefusedError like `load`."""
     file = _found(tools_path(platform, folder))
     if not files.is_there(file):
         raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
@@ -172,12 +175,12 @@ def lock_tools(platform: Platform, replaced: Mirrors | None = None, folder: Path
 
 
 def tools_path(platform: Platform, folder: Path | None = None) -> Path:
-    """Where the lock of the builder's tools is."""
+    """Return where the lock of the builder's tools is."""
     return (folder or paths.LOCKS) / "python" / f"tools-{platform.replace('/', '-')}.json"
 
 
 def _resolve(question: Asked, replaced: Mirrors | None) -> Lock:
-    """The answer of the package index that builds use too: the one in mirrors.yaml, else this machine's own."""
+    """Return the answer of the package index that builds use too: the one in mirrors.yaml, else this machine's own."""
     # Here, because its imports take as long as having nothing to do.
     from rdma_images.inputs import resolve
 

@@ -63,22 +63,22 @@ class Mirrors:
     logins: Mapping[str, Login] = field(default_factory=dict)  # by host, with the port where it is not the scheme's own
 
     def address(self, source: Source) -> str | None:
-        """The address that replaces the source's own: looked up by its id, its component, then its kind."""
+        """Return the address that replaces the source's own: looked up by its id, its component, then its kind."""
         for name in (source.id, source.component, source.kind):
             if entry := self.addresses.get(plain(name)):
                 return resolved(entry[0], source)
         return None
 
     def login(self, address: str) -> Login | None:
-        """The login for the host of an address."""
+        """Return the login for the host of an address."""
         return self.logins.get(host(address))
 
     def knowing(self, address: str, login: Login) -> "Mirrors":
-        """These mirrors with the login for one more host."""
+        """Return these mirrors with the login for one more host."""
         return replace(self, logins={**self.logins, host(address): login})
 
     def with_login(self, address: str) -> str:
-        """The address with its host's login in it, for clients that take a login no other way. Never show it."""
+        """Return the address with its host's login in it, for clients that take a login no other way. Never show it."""
         if not (login := self.login(address)):
             return address
         parts = urlsplit(address)
@@ -96,7 +96,7 @@ class Mirrors:
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Mirrors:
-    """The mirrors of mirrors.yaml (or `path`, or $RDMA_IMAGES_MIRRORS) and of the environment, which comes first.
+    """Return the mirrors of the environment, then of mirrors.yaml (or `path`, or $RDMA_IMAGES_MIRRORS).
 
     Its variables are RDMA_IMAGES_MIRROR_<SOURCE>=<address> and RDMA_IMAGES_CA_BUNDLE=<file>. Raises RefusedError with
     file and line, or the variable, for what cannot be read or used.
@@ -130,12 +130,12 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> M
 
 
 def plain(name: str) -> str:
-    """A source's name as the end of an environment variable: "efa-installer-1.50.0" is EFA_INSTALLER_1_50_0."""
+    """Return a source's name as the end of an environment variable: "efa-installer-1.50.0" is EFA_INSTALLER_1_50_0."""
     return re.sub(r"[^A-Z0-9]+", "_", name.upper())
 
 
 def resolved(address: str, source: Source) -> str:
-    """The address of one source by its entry. An entry that ends with "/" is a prefix of the upstream's name.
+    """Return the address of one source by its entry. An entry that ends with "/" is a prefix of the upstream's name.
 
     That name is the file's for a download, and the repository with its tag for a base. For archives and indexes an
     entry is always the whole address.
@@ -148,14 +148,17 @@ def resolved(address: str, source: Source) -> str:
 
 
 def beside(address: str, upstream: str, other: str) -> str:
-    """The mirror's address of `other`, which is beside `upstream`: a signature keeps its ending, a key its name."""
+    """Return the mirror's address of `other`, which is beside `upstream`.
+
+    A signature keeps its ending, a key its name.
+    """
     if other.startswith(upstream):
         return address + other.removeprefix(upstream)
     return urljoin(address, urlsplit(other).path.rsplit("/", 1)[-1])
 
 
 def host(address: str) -> str:
-    """The host of an address, or of an image's reference, with the port where one is written."""
+    """Return the host of an address, or of an image's reference, with the port where one is written."""
     parts = urlsplit(address if "://" in address else f"//{address}")
     return parts.netloc.rpartition("@")[2]
 
@@ -173,7 +176,7 @@ def _check(address: str, where: str) -> None:
 
 
 def split_login(address: str) -> tuple[str, Login | None]:
-    """An address without the login in it, and the login; so that no message and no file ever repeats it."""
+    """Return an address without the login in it, and the login; so that no message and no file ever repeats it."""
     bare = "://" not in address and not address.startswith(("/", "./", "../", "~"))
     parts = urlsplit(f"//{address}" if bare else address)
     if not parts.netloc or parts.username is None:

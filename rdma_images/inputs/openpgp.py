@@ -49,7 +49,7 @@ def check(file: Path, signature: Path, key: Path, fingerprint: str, name: str) -
 
 
 def _gpgv(file: Path, signature: Path, trusted: Cert) -> str:
-    """Why GnuPG does not accept a signature; nothing when it does. It knows no key but the trusted one."""
+    """Return why GnuPG does not accept a signature; nothing when it does. It knows no key but the trusted one."""
     with tempfile.TemporaryDirectory() as home:
         ring = Path(home) / "trusted.gpg"
         ring.write_bytes(bytes(trusted))
@@ -66,7 +66,7 @@ def _gpgv(file: Path, signature: Path, trusted: Cert) -> str:
 
 
 def _sequoia(file: Path, signature: Path, trusted: Cert) -> str:
-    """Why Sequoia does not accept a signature; nothing when it does."""
+    """Return why Sequoia does not accept a signature; nothing when it does."""
     try:
         result = verify(file=str(file), store=lambda _: [trusted], signature=Sig.from_bytes(signature.read_bytes()))
     except RuntimeError as error:
@@ -76,12 +76,12 @@ def _sequoia(file: Path, signature: Path, trusted: Cert) -> str:
 
 
 def normal(fingerprint: str) -> str:
-    """A fingerprint without blanks, in upper case."""
+    """Return a fingerprint without blanks, in upper case."""
     return "".join(fingerprint.split()).upper()
 
 
 def spaced(fingerprint: str) -> str:
-    """A fingerprint as people read it, in groups of four."""
+    """Return a fingerprint as people read it, in groups of four."""
     text = normal(fingerprint)
     return " ".join(text[n : n + 4] for n in range(0, len(text), 4))
 
@@ -97,7 +97,7 @@ def _certificates(key: Path, name: str) -> list[Cert]:
 
 
 def _issuer(signature: Sig) -> str:
-    """The key that a signature names: by its fingerprint, in old signatures by its id."""
+    """Return the key that a signature names: by its fingerprint, in old signatures by its id."""
     issuer = signature.issuer_fingerprint or signature.issuer_key_id
     return spaced(str(issuer)) if issuer else "unknown"
 

@@ -18,7 +18,7 @@ Environ = tuple[tuple[str, str], ...]
 
 
 def address(environ: Mapping[str, str] | None = None) -> str:
-    """The index that uv would use here: its environment, its configuration, then pip's, then uv's default.
+    """Return the index that uv would use here: its environment, its configuration, then pip's, then uv's default.
 
     pip is asked too, since a mirror is more often set in pip.conf than in uv.toml; pip's extra indexes are not used.
     """
@@ -30,18 +30,18 @@ def address(environ: Mapping[str, str] | None = None) -> str:
 
 
 def without_uv(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without uv's own variables, but with its cache where the user put it."""
+    """Return the environment without uv's own variables, but with its cache where the user put it."""
     return {name: value for name, value in environ.items() if not name.startswith("UV_") or name == "UV_CACHE_DIR"}
 
 
 def _key(environ: Mapping[str, str]) -> Environ:
-    """An environment that a cache can remember."""
+    """Return an environment that a cache can remember."""
     return tuple(sorted(environ.items()))
 
 
 @cache
 def _of_uv(environ: Environ, *options: str) -> str:
-    """What uv says it would write as --index-url; an empty input needs no network. Raises RdmaImagesError."""
+    """Return what uv says it would write as --index-url; an empty input needs no network. Raises RdmaImagesError."""
     command = [
         find_uv_bin(),
         "pip",
@@ -67,7 +67,7 @@ def _of_uv(environ: Environ, *options: str) -> str:
 
 @cache
 def _of_pip(environ: Environ) -> str | None:
-    """The index in pip's environment or configuration; None where there is none, or no pip."""
+    """Return the index in pip's environment or configuration; None where there is none, or no pip."""
     if chosen := dict(environ).get("PIP_INDEX_URL"):
         return chosen
     command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]

@@ -13,7 +13,7 @@ HEAD = "# Written by `invoke lock`; a change here is a change of what gets built
 
 
 def check_digest(text: str) -> str:
-    """The digest as it is written in a lock. Raises ValueError for what is none."""
+    """Return the digest as it is written in a lock. Raises ValueError for what is none."""
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", text):
         raise ValueError(f"{text!r} is no digest: write sha256: and 64 hexadecimal digits")
     return text
@@ -26,12 +26,12 @@ class File(yaml_file.Strict):
 
 
 def bases(folder: Path | None = None) -> dict[str, str]:
-    """The digests of pulled bases, by their full reference ("docker.io/library/ubuntu:24.04")."""
+    """Return the digests of pulled bases, by their full reference ("docker.io/library/ubuntu:24.04")."""
     return _read((folder or paths.LOCKS) / "bases.yaml")
 
 
 def downloads(folder: Path | None = None) -> dict[str, str]:
-    """The digests of downloads for which no vendor states one, by source."""
+    """Return the digests of downloads for which no vendor states one, by source."""
     return _read((folder or paths.LOCKS) / "downloads.yaml")
 
 

@@ -53,7 +53,7 @@ class UnreachableError(RefusedError):
         )
 
     def details(self) -> object:
-        """Every source, also those that answer."""
+        """Return every source, also those that answer."""
         return table(self.supplies)
 
 
@@ -93,12 +93,12 @@ def pull_reasons(images: Iterable[Image], facts: Facts, replaced: Mirrors) -> li
 
 
 def is_locked(source: Source, replaced: Mirrors) -> bool:
-    """Whether the source has a pin for a build on this machine; uses no network."""
+    """Return whether the source has a pin for a build on this machine; uses no network."""
     return _has_pin(_way(source, replaced), source)
 
 
 def has_stand_in(source: Source) -> bool:
-    """Whether a rehearsal can replace this source: a base by another base, all else by what BuildKit makes."""
+    """Return whether a rehearsal can replace this source: a base by another base, all else by what BuildKit makes."""
     if source.kind == "base":
         base = source.extra.get("stand-in")
         return base is not None and bootstrap.is_possible(base, source.extra["platform"])
@@ -106,12 +106,12 @@ def has_stand_in(source: Source) -> bool:
 
 
 def rehearsed(supplies: Iterable[Supply]) -> tuple[str, ...]:
-    """The ids of the sources that stand-ins replace."""
+    """Return the ids of the sources that stand-ins replace."""
     return tuple(sorted({supply.source.id for supply in supplies if supply.via == "stand-in"}))
 
 
 def table(supplies: Sequence[Supply]) -> Table:
-    """The supplies for a terminal."""
+    """Return the supplies for a terminal."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("source", "pin", "via", "address", "answer"):
         shown.add_column(name, overflow="fold")
@@ -125,12 +125,12 @@ def table(supplies: Sequence[Supply]) -> Table:
 
 
 def as_json(supplies: Sequence[Supply]) -> str:
-    """The supplies for programs."""
+    """Return the supplies for programs."""
     return json.dumps([dataclasses.asdict(supply) for supply in supplies], indent=2)
 
 
 def _way(source: Source, replaced: Mirrors) -> Way:
-    """Where a source would come from, before anyone asked."""
+    """Return where a source would come from, before anyone asked."""
     mirror = replaced.address(source)
     if source.kind == "base":
         return _way_of_base(source, mirror)
@@ -140,7 +140,7 @@ def _way(source: Source, replaced: Mirrors) -> Way:
 
 
 def _way_of_base(source: Source, mirror: str | None) -> Way:
-    """A base with a mirror is pulled from there; without, it is bootstrapped where this host can."""
+    """Return a base with a mirror is pulled from there; without, it is bootstrapped where this host can."""
     name = source.extra.get("bootstrap", "")
     if name and name == source.extra.get("stand-in"):
         return "stand-in", name
@@ -153,7 +153,10 @@ def _way_of_base(source: Source, mirror: str | None) -> Way:
 
 
 def _has_pin(way: Way, source: Source) -> bool:
-    """Whether the bytes that come this way can be compared with something; a bootstrapped base has apt's signatures."""
+    """Return whether the bytes that come this way can be compared with something.
+
+    A bootstrapped base has apt's signatures.
+    """
     via, address = way
     if source.kind == "base":
         return via in ("bootstrap", "stand-in") or "@" in address
@@ -169,7 +172,10 @@ def _question(way: Way, source: Source) -> Question:
 
 
 def _ask_all(ways: Sequence[tuple[Way, Source]], replaced: Mirrors) -> Answers:
-    """Every different question once, all at the same time; what has not answered at the deadline is unreachable."""
+    """Return every different question once, all at the same time.
+
+    What has not answered at the deadline is unreachable.
+    """
     questions = {_question(way, source): _asker(way, source, replaced) for way, source in ways}
     answers: Answers = {}
     failed: list[Exception] = []
@@ -199,7 +205,7 @@ def _ask_all(ways: Sequence[tuple[Way, Source]], replaced: Mirrors) -> Answers:
 
 
 def _asker(way: Way, source: Source, replaced: Mirrors) -> "Callable[[], Answer]":
-    """The request that shows whether a source is reachable."""
+    """Return the request that shows whether a source is reachable."""
     via, address = way
     if via == "cache":
         size = store.kept(source)
@@ -223,7 +229,10 @@ def _asker(way: Way, source: Source, replaced: Mirrors) -> "Callable[[], Answer]
 
 
 def _bootstrapped(name: str, image_platform: str) -> "Answer":
-    """A base made on this host: there already, or to be made from the archive, which is asked about as itself."""
+    """Return a base made on this host.
+
+    There already, or to be made from the archive, which is asked about as itself.
+    """
     made = bootstrap.known(name, image_platform)
     return True, f"made before, {made.tar}" if made else "made from Debian's archive on this host"
 
@@ -241,7 +250,7 @@ def _pull_reason(source: Source) -> str | None:
 
 
 def _pair(source: Source) -> str:
-    """Sources with the same value are replaced together: a key and the repository that it signs."""
+    """Return what a key and the repository that it signs have in common: such sources are replaced together."""
     return source.extra.get("pair", source.id)
 
 
@@ -253,11 +262,11 @@ def _stand_in(supply: Supply) -> Supply:
 
 
 def _once(supplies: Sequence[Supply]) -> list[Supply]:
-    """The supplies without repetitions, which several images and stages have."""
+    """Return the supplies without repetitions, which several images and stages have."""
     return list({(supply.source.id, supply.via, supply.address): supply for supply in supplies}.values())
 
 
 def _short(pin: str) -> str:
-    """A pin in a table: its kind and first digits."""
+    """Return a pin in a table: its kind and first digits."""
     kind, _, value = pin.partition(":")
     return f"{kind}:{value[:12]}…" if value else pin

@@ -20,7 +20,7 @@ Answer = tuple[bool, str]  # whether it has the source, and what it said
 
 
 def download(address: str, mirrors: Mirrors) -> Answer:
-    """A file: there, and its size where the server says it."""
+    """Return a file: there, and its size where the server says it."""
     if path := web.local(address):
         with files.as_file_error(path):
             return (True, readable(path.stat().st_size)) if path.is_file() else (False, "no such file")
@@ -37,19 +37,19 @@ def download(address: str, mirrors: Mirrors) -> Answer:
 
 
 def apt(address: str, suite: str, mirrors: Mirrors) -> Answer:
-    """An apt archive: its signed index of a suite is there."""
+    """Return an apt archive: its signed index of a suite is there."""
     found, said = download(f"{address}/dists/{suite}/InRelease", mirrors)
     return found, f"{suite}: {said}"
 
 
 def index(address: str, project: str, mirrors: Mirrors) -> Answer:
-    """A package index: it knows a project."""
+    """Return a package index: it knows a project."""
     found, said = download(f"{address.rstrip('/')}/{project}/", mirrors)
     return found, said.split(",")[0] if found else said
 
 
 def image(reference: str, mirrors: Mirrors) -> Answer:
-    """A registry: it has the image with this tag or digest."""
+    """Return a registry: it has the image with this tag or digest."""
     try:
         digest = registry_digest(reference, mirrors)
     except RdmaImagesError as error:
@@ -58,7 +58,7 @@ def image(reference: str, mirrors: Mirrors) -> Answer:
 
 
 def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
-    """The digest that a full reference leads to in its registry; None where there is no such image.
+    """Return the digest that a full reference leads to in its registry; None where there is no such image.
 
     Raises RdmaImagesError when the registry does not answer, or wants another login.
     """

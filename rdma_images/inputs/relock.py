@@ -80,7 +80,7 @@ def release_table(images: Iterable[Image], replaced: Mirrors) -> Table | None:
 
 
 def table(done: Iterable[Locked]) -> Table:
-    """What became of the locks, for a terminal."""
+    """Return what became of the locks, for a terminal."""
     shown = Table("lock", "", "", box=None, pad_edge=False, header_style="bold")
     styles = {"new": "green", "changed": "yellow", "failed": "red"}
     for one in done:
@@ -91,7 +91,7 @@ def table(done: Iterable[Locked]) -> Table:
 def _job(
     name: str, read: Callable[[], Lock], make: Callable[[], Lock], upgrade: bool, progress: Progress
 ) -> Callable[[], Locked]:
-    """What makes a lock of wheels, or finds that the one there fits."""
+    """Return what makes a lock of wheels, or finds that the one there fits."""
 
     def job() -> Locked:
         before = _before(read)
@@ -107,7 +107,7 @@ def _job(
 
 
 def _before(read: Callable[[], Lock]) -> Lock | None:
-    """A lock as it is, None where it is not there or does not fit any more."""
+    """Return a lock as it is, None where it is not there or does not fit any more."""
     try:
         return read()
     except RdmaImagesError:
@@ -125,7 +125,7 @@ def _compared(name: str, before: Lock | None, made: Lock) -> Locked:
 
 
 def _base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) -> Locked:
-    """The digest that the registry has for a pulled base today."""
+    """Return the digest that the registry has for a pulled base today."""
     before = pins.bases().get(source.upstream)
     if before and not upgrade:
         return Locked(source.upstream, "kept", before[:19])
@@ -145,7 +145,7 @@ def _base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) 
 
 
 def _download(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) -> Locked:
-    """The digest of a download whose vendor states none, from downloading it once."""
+    """Return the digest of a download whose vendor states none, from downloading it once."""
     before = pins.downloads().get(source.id)
     if before and not upgrade:
         return Locked(source.id, "kept", before[:19])

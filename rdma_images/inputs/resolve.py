@@ -29,7 +29,7 @@ PARALLEL = 8
 
 
 def resolve(asked: Asked, index: str, mirrors: Mirrors) -> Lock:
-    """The wheels that satisfy `asked`, one file a package, from the package index at `index`.
+    """Return the wheels that satisfy `asked`, one file a package, from the package index at `index`.
 
     Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
     """
@@ -52,7 +52,7 @@ def resolve(asked: Asked, index: str, mirrors: Mirrors) -> Lock:
 
 
 def accepted_tags(asked: Asked) -> list[Tag]:
-    """The wheel tags that the base's python and C library accept, best first."""
+    """Return the wheel tags that the base's python and C library accept, best first."""
     machine = MACHINE[asked.platform]
     major, minor = (int(part) for part in asked.glibc.split("."))
     # Newest first, as pip does; the old names of manylinux stand beside the versions they are aliases of.
@@ -69,7 +69,7 @@ def accepted_tags(asked: Asked) -> list[Tag]:
 
 
 def file_name(wheel: dict[str, Any]) -> str:
-    """The wheel's file name in a pylock entry, which has it as `name`, or at the end of its `url` or `path`."""
+    """Return the wheel's file name in a pylock entry, which has it as `name`, or at the end of its `url` or `path`."""
     if name := wheel.get("name"):
         return str(name)
     return unquote(urlsplit(wheel.get("url") or wheel["path"]).path).rsplit("/", 1)[-1]
@@ -108,18 +108,18 @@ def _pylock(asked: Asked, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
 
 
 def _only_source(package: dict[str, Any], asked: Asked) -> bool:
-    """Whether a package has no wheel, and may be without one."""
+    """Return whether a package has no wheel, and may be without one."""
     return canonicalize_name(package["name"]) in asked.sources and not package.get("wheels")
 
 
 def _source(package: dict[str, Any]) -> dict[str, Any]:
-    """The source of a package."""
+    """Return the source of a package."""
     source: dict[str, Any] = package["sdist"]
     return source
 
 
 def _best(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]:
-    """The one wheel of a package that an installer would take: best tag, then highest build number."""
+    """Return the one wheel of a package that an installer would take: best tag, then highest build number."""
 
     def order(wheel: dict[str, Any]) -> tuple[int, tuple[int, BuildTag]]:
         _, _, build, tags = parse_wheel_filename(file_name(wheel))
@@ -136,7 +136,7 @@ def _best(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]:
 
 
 def _size(wheel: dict[str, Any], mirrors: Mirrors) -> int:
-    """Bytes of the wheel: from the index where it has them, else from a HEAD request to the wheel's address."""
+    """Return bytes of the wheel: from the index where it has them, else from a HEAD request to the wheel's address."""
     if "size" in wheel:
         return int(wheel["size"])
     address = wheel.get("url") or wheel["path"]

@@ -35,7 +35,7 @@ UBUNTU_KEYRING = "/usr/share/keyrings/ubuntu-archive-keyring.gpg"
 
 
 def sources(image: Image, facts: Facts) -> tuple[Source, ...]:
-    """Every source of an image: its bases, apt archives, the package index and the downloads of its components.
+    """Return every source of an image: its bases, apt archives, the package index and the downloads of its components.
 
     Debian's archive and the package index are the ones this machine is configured with.
     """
@@ -43,7 +43,10 @@ def sources(image: Image, facts: Facts) -> tuple[Source, ...]:
 
 
 def pinned(image: Image, facts: Facts) -> tuple[Source, ...]:
-    """The sources that have a pin of their own: all but the package index, which its clients take long to tell."""
+    """Return the sources that have a pin of their own.
+
+    All but the package index, which its clients take long to tell.
+    """
     bases = facts.bases.bases
     found = [
         base(image, facts),
@@ -56,18 +59,18 @@ def pinned(image: Image, facts: Facts) -> tuple[Source, ...]:
 
 
 def base(image: Image, facts: Facts) -> Source:
-    """The base of an image."""
+    """Return the base of an image."""
     name = image.axes["base"]
     return _base("base", name, facts.bases.bases[name], image.platform, _below(image))
 
 
 def _below(image: Image) -> str:
-    """The base that the image really stands on: its own, or in a rehearsal that one's stand-in."""
+    """Return the base that the image really stands on: its own, or in a rehearsal that one's stand-in."""
     return image.details(BaseDetails).stand_in or image.axes["base"]
 
 
 def _base(role: str, name: str, base: Base, platform: str, below: str) -> Source:
-    """The base as a build context; bootstrapped where that can be done, else pulled by its locked digest.
+    """Return the base as a build context; bootstrapped where that can be done, else pulled by its locked digest.
 
     `below` is the base that the image really stands on.
     """
@@ -89,7 +92,10 @@ def _base(role: str, name: str, base: Base, platform: str, below: str) -> Source
 
 
 def _archives(role: str, base: Base) -> Iterator[Source]:
-    """The apt archives that a stage on this base installs from; without an address where only the base names it."""
+    """Yield the apt archives that a stage on this base installs from.
+
+    Without an address where only the base names it.
+    """
     if base.distribution == "debian":
         main, security = _debian()
         yield apt_source("debian", role, main, [base.codename, f"{base.codename}-updates"], "main", host_apt.KEYRING)
@@ -101,7 +107,10 @@ def _archives(role: str, base: Base) -> Iterator[Source]:
 
 
 def _debian() -> tuple[str, str]:
-    """The addresses of Debian's archive and of its security archive here; empty where this host is not Debian."""
+    """Return the addresses of Debian's archive and of its security archive here.
+
+    Empty where this host is not Debian.
+    """
     try:
         host = host_apt.debian()
     except RdmaImagesError:
@@ -122,7 +131,7 @@ def _index() -> Source:
 
 
 def index_for(replaced: Mirrors) -> tuple[str, Mirrors]:
-    """The package index that this run uses, and mirrors that know its login where this machine's own one has it."""
+    """Return the package index of this run, and mirrors that have its login where this machine's settings have it."""
     if address := replaced.address(_index()):
         return address, replaced
     address, login = split_login(package_index.address())
@@ -130,7 +139,7 @@ def index_for(replaced: Mirrors) -> tuple[str, Mirrors]:
 
 
 def _of_components(image: Image, facts: Facts) -> Iterator[Source]:
-    """The sources of the components, those that the facts do not pin with the pin of the lock."""
+    """Yield the sources of the components, those that the facts do not pin with the pin of the lock."""
     for one in components.ALL:
         if one.name in image.components:
             for source in one.sources(image, facts):

@@ -18,12 +18,12 @@ class Record(yaml_file.Strict):
 
 
 def root() -> Path:
-    """The folder of all downloads."""
+    """Return the folder of all downloads."""
     return paths.state_folder() / "downloads"
 
 
 def kept(source: Source) -> Path | None:
-    """The file of a source that was verified against the pin it has now; None where it is to be downloaded.
+    """Return the file of a source that was verified against the pin it has now; None where it is to be downloaded.
 
     Looks at names and size only, see `intact`.
     """
@@ -36,7 +36,7 @@ def kept(source: Source) -> Path | None:
 
 
 def intact(file: Path) -> bool:
-    """Whether a kept file still is what its folder is named after: reads all of it."""
+    """Return whether a kept file still is what its folder is named after: reads all of it."""
     return digest(file, "sha256") == file.parent.name
 
 
@@ -53,13 +53,16 @@ def keep(source: Source, verified: Path, name: str) -> Path:
 
 
 def digest(file: Path, algorithm: str) -> str:
-    """The hexadecimal digest of a file's content."""
+    """Return the hexadecimal digest of a file's content."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, algorithm).hexdigest()
 
 
 def file_name(address: str) -> str:
-    """The name that a download keeps: the end of its upstream's path. Raises RefusedError where there is none."""
+    """Return the name that a download keeps: the end of its upstream's path.
+
+    Raises RefusedError where there is none.
+    """
     name = address.split("?", 1)[0].rstrip("/").rsplit("/", 1)[-1]
     if not name or name.startswith("."):
         raise RefusedError(f"{address} names no file\nwrite an address that ends with the file's name")

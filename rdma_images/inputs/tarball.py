@@ -39,7 +39,7 @@ def check(source: Source, file: Path, address: str) -> None:
 
 
 def _wrong(version: str, file: Path) -> str | None:
-    """The problem of the tarball, as the end of a sentence; None where there is none."""
+    """Return the problem of the tarball, as the end of a sentence; None where there is none."""
     names: set[str] = set()
     with tarfile.open(file, "r:gz") as archive:
         for number, member in enumerate(archive):
@@ -54,7 +54,7 @@ def _wrong(version: str, file: Path) -> str | None:
 
 
 def _of_another_version(version: str, configure: bytes) -> str | None:
-    """The problem of a configure with another version, or none; None where the version is right."""
+    """Return the problem of a configure with another version, or none; None where the version is right."""
     found = _VERSION.search(configure)
     said = found[1].decode("utf-8", "replace") if found else ""
     if not said:

@@ -24,7 +24,7 @@ class StatusError(Exception):
 
 
 def local(address: str) -> Path | None:
-    """The path of a file address, or of a bare path; None for what is on the network."""
+    """Return the path of a file address, or of a bare path; None for what is on the network."""
     parts = urlsplit(address)
     if parts.scheme == "file":
         return Path(url2pathname(parts.path))
@@ -40,7 +40,7 @@ def request(
     headers: Mapping[str, str] | None = None,
     patience: http.Patience | None = None,
 ) -> Iterator[requests.Response]:
-    """An answer whose body is still to be read, asked for again as `patience` says.
+    """Provide an answer whose body is still to be read, asked for again as `patience` says.
 
     `timeout`: seconds to connect, seconds without a byte.
 
@@ -69,7 +69,10 @@ def request(
 
 
 def _asked(session: requests.Session, method: str, address: str, **options: Any) -> requests.Response:
-    """What requests answers; what it lets through of urllib3's errors, a host's name that cannot be, as its own."""
+    """Return what requests answers.
+
+    What it lets through of urllib3's errors, a host's name that cannot be, as its own.
+    """
     try:
         return session.request(method, address, **options)
     except LocationParseError as error:
@@ -77,7 +80,7 @@ def _asked(session: requests.Session, method: str, address: str, **options: Any)
 
 
 def reason(error: Exception, mirrors: Mirrors) -> str:
-    """Why there was no answer, as the end of a sentence."""
+    """Return why there was no answer, as the end of a sentence."""
     why = http.why(error)
     if why == http.UNTRUSTED:
         return f"its certificate is not trusted by {mirrors.ca_bundle}: name another ca-bundle in mirrors.yaml"

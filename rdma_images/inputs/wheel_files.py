@@ -24,7 +24,7 @@ ACCEPTED = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.5"}
 
 
 def bring(wheel: Wheel, index: str, job: Job) -> Path:
-    """The verified file of a wheel, under its own name; `forget` removes it.
+    """Return the verified file of a wheel, under its own name; `forget` removes it.
 
     `index` is the package index's address. A part that an earlier run left is resumed. Raises RdmaImagesError for what
     does not arrive, ChecksumError for what is not what the lock says; of that nothing is kept.
@@ -59,7 +59,7 @@ def forget(wheel: Wheel) -> None:
 
 
 def address_of(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
-    """Where the index has the file of a wheel. Raises RdmaImagesError where it has none, or does not answer."""
+    """Return where the index has the file of a wheel. Raises RdmaImagesError where it has none, or does not answer."""
     page = f"{index.rstrip('/')}/{canonicalize_name(wheel.name)}/"
     if folder := web.local(page):
         page = (folder / "index.html").resolve().as_uri()
@@ -76,7 +76,7 @@ def address_of(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
 
 
 def _asked(page: str, mirrors: Mirrors) -> list[str]:
-    """The addresses of all files of a project."""
+    """Return the addresses of all files of a project."""
     try:
         with web.request("GET", page, mirrors, TIMEOUT, ACCEPTED, PATIENCE) as answer:
             text = answer.content.decode("utf-8", "replace")

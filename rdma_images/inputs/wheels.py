@@ -95,7 +95,7 @@ class Lock(yaml_file.Strict):
         return sum(wheel.size for wheel in self.wheels)
 
     def text(self) -> str:
-        """The lock file: the same lock has the same text, one wheel a line so that a change reads well."""
+        """Return the lock file: the same lock has the same text, one wheel a line so that a change reads well."""
         unsaid = None if self.asked.sources else {"sources"}
         asked = json.dumps(self.asked.model_dump(mode="json", exclude=unsaid), indent=2).replace("\n", "\n  ")
         wheels = ",\n".join(f"    {json.dumps(wheel.model_dump(mode='json'))}" for wheel in self.wheels)

@@ -251,7 +251,7 @@ class Measured(Value):
 
 
 def _probes() -> dict[str, Probe]:
-    """Every probe that travels, by name."""
+    """Return every probe that travels, by name."""
     fields = Measured.model_fields.items()
     return {name: mark for name, field in fields for mark in field.metadata if isinstance(mark, Probe)}
 
@@ -260,12 +260,12 @@ PROBES = _probes()
 
 
 def probes_of(*tiers: str) -> tuple[str, ...]:
-    """The names of the probes that the validators of these tiers read."""
+    """Return the names of the probes that the validators of these tiers read."""
     return tuple(name for name, probe in PROBES.items() if set(probe.tiers) & set(tiers))
 
 
 def readable(found: dict[str, object]) -> dict[str, object]:
-    """The plain form of a Measured, of any version, without the values that have another form here.
+    """Return the plain form of a Measured, of any version, without the values that have another form here.
 
     `missing` names each that was left out, with the reason.
     """
@@ -276,7 +276,7 @@ def readable(found: dict[str, object]) -> dict[str, object]:
 
 
 def _misfit(name: str, value: object) -> str:
-    """Why `value` is nothing that `name` measures here; empty where it is."""
+    """Return why `value` is nothing that `name` measures here; empty where it is."""
     try:
         Measured.model_validate({name: value})
     except ValidationError as error:

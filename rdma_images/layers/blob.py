@@ -35,7 +35,7 @@ class Blob:
     size: int
 
     def is_in(self, file: Path) -> bool:
-        """Whether the file has these bytes; not where it cannot be read."""
+        """Return whether the file has these bytes; not where it cannot be read."""
         try:
             with file.open("rb") as opened:
                 return f"sha256:{hashlib.file_digest(opened, 'sha256').hexdigest()}" == self.digest
@@ -89,14 +89,14 @@ class _Writer:
         self._size = 0
 
     def header(self, path: str, type: bytes, executable: bool, size: int = 0, link: str = "") -> None:
-        """The header of one member."""
+        """Write the header of one member."""
         info = tarfile.TarInfo(path)
         info.type, info.size, info.linkname = type, size, link
         info.mode, info.mtime = 0o755 if executable else 0o644, TIME
         self.write(info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict"))
 
     def write(self, data: bytes) -> None:
-        """Some bytes of the tar."""
+        """Write bytes of the tar."""
         self._diff_id.update(data)
         self._put(self._compressor.compress(data))
 
@@ -123,7 +123,7 @@ def _compressor(compression: Compression) -> _Compressor:
 
 
 def _new_folders(path: str, known: set[str]) -> list[str]:
-    """The folders around `path` that are not yet `known`, the outermost first; they are known from now on."""
+    """Return the folders around `path` that are not yet `known`, the outermost first; they are known from now on."""
     new = []
     for folder in PurePosixPath(path).parents:
         name = str(folder)

@@ -56,7 +56,7 @@ class Digests:
     entries: Mapping[str, Entry] = field(default_factory=dict)
 
     def blob(self, recipe: Recipe, part: str) -> Blob | None:
-        """The layer of a recipe; None where it is not known."""
+        """Return the layer of a recipe; None where it is not known."""
         entry = self.entries.get(recipe.key)
         if entry is None:
             return None
@@ -64,7 +64,7 @@ class Digests:
         return Blob(blob.MEDIA_TYPES[recipe.compression], known.digest, known.diff_id, known.size)
 
     def check(self, recipe: Recipe, layer: Layer) -> Layer:
-        """The layer that was made here. Raises RdmaImagesError where it is not what the lock says."""
+        """Return the layer that was made here. Raises RdmaImagesError where it is not what the lock says."""
         for part in ("runtime", "devel"):
             known, made = self.blob(recipe, part), layer.blob(part)
             if known and known != made:
@@ -81,12 +81,15 @@ NONE = Digests()
 
 
 def read() -> Digests:
-    """What is locked: in the user's own locks/, and in those that the wheel brought. Raises RefusedError."""
+    """Return what is locked: in the user's own locks/, and in those that the wheel brought. Raises RefusedError."""
     return Digests({key: entry for folder in folders() for key, entry in _read(folder / NAME).items()})
 
 
 def folders() -> tuple[Path, ...]:
-    """The folders of locks: the one that the wheel brought, then the user's own; in a checkout they are the same."""
+    """Return the folders of locks: the one that the wheel brought, then the user's own.
+
+    In a checkout they are the same.
+    """
     return tuple(dict.fromkeys((paths.DATA / "locks", paths.LOCKS)))
 
 
@@ -106,7 +109,7 @@ def keep(made: Mapping[Recipe, Layer], needed: Collection[str]) -> None:
 
 
 def text(entries: Mapping[str, Entry]) -> str:
-    """What is written of layers: the same have the same text."""
+    """Return what is written of layers: the same have the same text."""
     ordered = sorted(entries.items(), key=lambda one: (one[1].wheels, one[1].coder, one[0]))
     body = {key: entry.model_dump(mode="json", by_alias=True) for key, entry in ordered}
     return HEAD + yaml.safe_dump({"layers": body}, sort_keys=False, default_flow_style=None, width=1000)

@@ -29,7 +29,7 @@ class LayerImage:
 
 
 def layer_image(layers: Sequence[tuple[str, Blob]], platform: str, compression: Compression) -> LayerImage:
-    """The image of `layers`, each with its title for the history; the same layers are the same image."""
+    """Return the image of `layers`, each with its title for the history; the same layers are the same image."""
     system, _, architecture = platform.partition("/")
     config = canonical(
         {
@@ -52,5 +52,5 @@ def layer_image(layers: Sequence[tuple[str, Blob]], platform: str, compression: 
 
 
 def key_of(recipes: Sequence[Recipe]) -> str:
-    """What names the image of these layers before any of them is there: 16 hexadecimal digits."""
+    """Return what names the image of these layers before any of them is there: 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps([recipe.key for recipe in recipes]).encode()).hexdigest()[:16]

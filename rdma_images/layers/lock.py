@@ -48,7 +48,7 @@ def _recipes(locks: Iterable[Lock], compression: Compression) -> dict[str, Recip
 
 
 def _locks() -> Iterable[Lock]:
-    """Every lock of wheels that there is, whoever needs it."""
+    """Return every lock of wheels that there is, whoever needs it."""
     for folder in digests.folders():
         for file in (folder / "python").glob("*.json"):
             yield yaml_file.load(file, Lock)

@@ -74,11 +74,11 @@ class Maker:
             store.trim()
 
     def ready(self, recipe: Recipe) -> Future[Layer]:
-        """The layer, or the RdmaImagesError why there is none, or why it is not the locked one."""
+        """Return the layer, or the RdmaImagesError why there is none, or why it is not the locked one."""
         return self._ready[recipe.key]
 
     def _begin(self, missing: Sequence[Recipe]) -> None:
-        """The largest first, so that no large layer is left for the end, when one process would be idle."""
+        """Start the largest first, so that no large layer is left for the end, when one process would be idle."""
         size = sum(recipe.size for recipe in missing)
         disk_space.require(NEEDED * size, "making the wheels' layers")
         self._progress(f"making {len(missing)} layers of wheels, {megabytes(size)} to download")

@@ -74,7 +74,7 @@ def _link(file: Path, to: Path) -> None:
 
 @contextmanager
 def _registry(image: LayerImage, blobs: Mapping[str, Path]) -> Iterator[str]:
-    """The host and port of a registry on the loopback interface that has this one image, by whatever name."""
+    """Serve this one image, by whatever name, from the loopback interface, and yield the registry's host and port."""
 
     class Handler(_Handler):
         manifest = image.manifest.raw
@@ -115,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
             super().handle()
 
     def do_GET(self) -> None:
-        """The manifest, a blob, or that this is a registry."""
+        """Answer with the manifest, a blob, or that this is a registry."""
         kind, name = self.path.split("/")[-2:]
         if kind == "manifests":
             self._answer(self.manifest, {"Content-Type": OCI_MANIFEST, "Docker-Content-Digest": self.digest})
@@ -141,4 +141,4 @@ class _Handler(BaseHTTPRequestHandler):
                 shutil.copyfileobj(file, self.wfile)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing is logged."""
+        """Log nothing."""

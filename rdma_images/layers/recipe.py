@@ -60,22 +60,22 @@ class Recipe:
 
 @cache
 def _installer() -> str:
-    """The version of what lays a wheel out; asking once for each layer took 0.02 s."""
+    """Return the version of what lays a wheel out; asking once for each layer took 0.02 s."""
     return version("installer")
 
 
 def recipe(layer: WheelLayer, compression: Compression) -> Recipe:
-    """How to make a layer of an image."""
+    """Return how to make a layer of an image."""
     return Recipe(layer.stage, layer.wheels, compression)
 
 
 def coder(compression: Compression) -> str:
-    """What decides the bytes of a blob beside its files: the library, its version and the level."""
+    """Return what decides the bytes of a blob beside its files: the library, its version and the level."""
     versions = {"zstd": ".".join(map(str, zstandard.ZSTD_VERSION)), "gzip": zlib.ZLIB_RUNTIME_VERSION}
     return f"{compression} {versions[compression]} level {LEVELS[compression]}"
 
 
 def devel_files() -> str:
-    """The patterns of what is left out of a runtime image, a line each."""
+    """Return the patterns of what is left out of a runtime image, a line each."""
     lines = paths.find("dockerfiles/devel-files.txt").read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if line and not line.startswith("#"))

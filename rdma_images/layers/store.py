@@ -26,11 +26,11 @@ class Layer:
     devel: Blob
 
     def blob(self, part: str) -> Blob:
-        """The blob of the part runtime or devel."""
+        """Return the blob of the part runtime or devel."""
         return self.runtime if part == "runtime" else self.devel
 
     def file(self, part: str) -> Path:
-        """Where the bytes of the part runtime or devel are."""
+        """Return where the bytes of the part runtime or devel are."""
         return folder(self.key) / part
 
     def discard(self, part: str) -> RdmaImagesError:
@@ -48,17 +48,17 @@ class Layer:
 
 
 def root() -> Path:
-    """The folder of all layers."""
+    """Return the folder of all layers."""
     return paths.state_folder() / "layers"
 
 
 def folder(key: str) -> Path:
-    """The folder of a layer."""
+    """Return the folder of a layer."""
     return root() / key
 
 
 def find(recipe: Recipe) -> Layer | None:
-    """The layer of a recipe, None where it was not made here; its use is noted."""
+    """Return the layer of a recipe, None where it was not made here; its use is noted."""
     card = folder(recipe.key) / CARD
     try:
         told = json.loads(card.read_text(encoding="utf-8"))
@@ -69,7 +69,7 @@ def find(recipe: Recipe) -> Layer | None:
 
 
 def made(recipe: Recipe, make: Callable[[Path], None], progress: Progress = silent) -> Layer:
-    """The layer of a recipe; where it was not made here, `make` fills a folder with its files first.
+    """Return the layer of a recipe; where it was not made here, `make` fills a folder with its files first.
 
     One process makes it, and others wait for it. What a killed one left is gone.
     """
@@ -116,7 +116,7 @@ def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
 
 
 def _there() -> Iterator[tuple[Path, float, int, int]]:
-    """The folder of each layer, when it was used last, the bytes that are free without it, and those of its blobs."""
+    """Yield each layer's folder, the time of its last use, the bytes that its removal frees, and those of its blobs."""
     for card in root().glob(f"[0-9a-f]*/{CARD}"):
         blobs = [file.stat() for file in card.parent.iterdir() if file.name in ("runtime", "devel")]
         own = sum(blob.st_size for blob in blobs if blob.st_nlink == 1)

@@ -75,7 +75,7 @@ class Tree:
 
 
 def tree(wheel: Path, size: int, is_devel: IsDevel) -> Tree:
-    """The files of `wheel`, which has `size` bytes by its lock.
+    """Return the files of `wheel`, which has `size` bytes by its lock.
 
     Raises WheelError for a wheel that is damaged, or that no installer should unpack. Contents are compared with
     RECORD by `chunks`, when they are copied.
@@ -96,7 +96,10 @@ def tree(wheel: Path, size: int, is_devel: IsDevel) -> Tree:
 
 
 def chunks(entry: Entry, archive: zipfile.ZipFile, length: int) -> Iterator[bytes]:
-    """The content of an entry in pieces of at most `length` bytes. Raises WheelError where RECORD says otherwise."""
+    """Yield the content of an entry in pieces of at most `length` bytes.
+
+    Raises WheelError where RECORD says otherwise.
+    """
     if entry.content is not None:
         yield entry.content
         return
@@ -114,7 +117,7 @@ def chunks(entry: Entry, archive: zipfile.ZipFile, length: int) -> Iterator[byte
 
 
 def bad(wheel: Path, why: str) -> WheelError:
-    """The error for a wheel of which no layer can be made."""
+    """Return the error for a wheel of which no layer can be made."""
     return WheelError(f"{wheel.name}: {why}\nchoose another version of the package, and tell its publishers")
 
 
@@ -130,7 +133,7 @@ class _Destination(WheelDestination):
     record: str = ""  # RECORD's name in itself
 
     def write_script(self, name: str, module: str, attr: str, section: str) -> RecordEntry:
-        """A program that an entry point asks for."""
+        """Return a program that an entry point asks for."""
         kind: Literal["gui", "console"] = "gui" if section == "gui" else "console"
         name, content = Script(name, module, attr, kind).generate(PYTHON, "posix")
         return self._add(Scheme("scripts"), name, self._made(content, executable=True))
@@ -138,7 +141,7 @@ class _Destination(WheelDestination):
     def write_file(
         self, scheme: Scheme, path: str | PathLike[str], stream: BinaryIO, is_executable: bool
     ) -> RecordEntry:
-        """A file of the wheel, or one of METADATA."""
+        """Return a file of the wheel, or one of METADATA."""
         path, member = str(path), getattr(stream, "name", "")
         if not member:
             return self._add(scheme, path, self._made(stream.read(), is_executable))
@@ -176,7 +179,7 @@ class _Destination(WheelDestination):
         return RecordEntry(name, Hash(entry.algorithm, value), entry.size)
 
     def _place(self, scheme: Scheme, path: str) -> str:
-        """Where a file lies below the root. Raises WheelError for one that would lie elsewhere."""
+        """Return where a file lies below the root. Raises WheelError for one that would lie elsewhere."""
         _check_path(path, self.wheel)
         folder = FOLDERS[scheme]
         if scheme == "headers":
@@ -209,7 +212,7 @@ def _check_path(path: str, wheel: Path) -> None:
 
 
 def _records(source: WheelFile, wheel: Path) -> dict[str, tuple[str, str]]:
-    """What RECORD says of each member's content."""
+    """Return what RECORD says of each member's content."""
     found = {}
     for path, value, _ in parse_record_file(source.read_dist_info("RECORD").splitlines()):
         algorithm, _, digest = value.partition("=")

@@ -28,7 +28,7 @@ class Work:
 
 
 def matcher(patterns: str) -> IsDevel:
-    """Whether a path matches one of `patterns`, a line each."""
+    """Return whether a path matches one of `patterns`, a line each."""
     return re.compile("|".join(map(translate, patterns.splitlines()))).match
 
 
@@ -42,7 +42,7 @@ def work(asked: Work) -> None:
 
 
 def merged(trees: Iterable[Iterable[Entry]]) -> list[Entry]:
-    """The entries of several wheels in the order of their paths, a file that several bring once.
+    """Return the entries of several wheels in the order of their paths, a file that several bring once.
 
     Raises WheelError for one that two bring with different contents.
     """
@@ -55,7 +55,7 @@ def merged(trees: Iterable[Iterable[Entry]]) -> list[Entry]:
 
 
 def collision(path: str, first: str, second: str) -> WheelError:
-    """The error for two wheels that cannot be in one image."""
+    """Return the error for two wheels that cannot be in one image."""
     return WheelError(
         f"{first} and {second} both bring {path}, with different contents\n"
         "leave one of them out of python-packages, or choose versions that go together"

@@ -20,7 +20,7 @@ BY_NAME = {axis.name: axis for axis in AXES}
 
 
 def named(name: str) -> Axis:
-    """The axis of that name. Raises RefusedError with similar names for an unknown one."""
+    """Return the axis of that name. Raises RefusedError with similar names for an unknown one."""
     if name not in BY_NAME:
         raise RefusedError(f"no axis {name!r}\n{near(name, BY_NAME)}")
     return BY_NAME[name]
@@ -28,7 +28,7 @@ def named(name: str) -> Axis:
 
 @cache
 def values(axis: Axis, facts: Facts) -> tuple[str, ...]:
-    """Every value of `axis`, oldest first; the name of the axis that may decide it comes last."""
+    """Return every value of `axis`, oldest first; the name of the axis that may decide it comes last."""
     return (*axis.known(facts), *([axis.decided_by] if axis.decided_by else []))
 
 
@@ -40,7 +40,7 @@ def check(name: str, value: str, facts: Facts) -> None:
 
 
 def complete(row: Mapping[str, str]) -> dict[str, str]:
-    """`row` with every axis that follows from it, in the order of the axes.
+    """Return `row` with every axis that follows from it, in the order of the axes.
 
     An axis that is not chosen is decided by another one of the row ("nccl": "pytorch"), or has its default.
     """

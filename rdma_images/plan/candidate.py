@@ -49,7 +49,7 @@ class Candidate:
 
 
 def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str] | None = None) -> Candidate:
-    """The default row of `target` with `changes`; every value must be known (axes.check)."""
+    """Return the default row of `target` with `changes`; every value must be known (axes.check)."""
     changes = dict(changes or {})
     own, chosen = axes.complete(target.default), axes.complete(target.default | changes)
     undecided = tuple(axis for axis, decider in DECIDERS.items() if chosen.get(axis) == decider not in chosen)
@@ -68,7 +68,7 @@ def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str
 
 
 def _chosen(chosen: Mapping[str, str], undecided: tuple[str, ...], facts: Facts) -> dict[str, str]:
-    """The versions of the components that are axes: as written, or as what decides them implies."""
+    """Return the versions of the components that are axes: as written, or as what decides them implies."""
     versions: dict[str, str] = {}
     for axis in axes.AXES:
         if axis.name not in chosen or axis.default or axis.name in undecided:
@@ -82,7 +82,7 @@ def _chosen(chosen: Mapping[str, str], undecided: tuple[str, ...], facts: Facts)
 
 
 def _brought(chosen: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
-    """The versions of the components that are no axis: what another one brings, where the facts know it."""
+    """Yield the versions of the components that are no axis: what another one brings, where the facts know it."""
     for name, brought in BROUGHT.items():
         if version := brought.version(chosen, fabric, facts):
             yield name, version

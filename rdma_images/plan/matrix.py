@@ -53,7 +53,7 @@ class Exclude(Strict):
     reason: str = Field(description="Why, as `invoke plan` shows it.")
 
     def holds(self, row: Mapping[str, str]) -> bool:
-        """Whether `row` is one of them."""
+        """Return whether `row` is one of them."""
         return all(row.get(axis) in values for axis, values in self.when.items())
 
 
@@ -86,7 +86,7 @@ class Target(Strict):
     exclude: tuple[Exclude, ...] = Field(default=(), description="Combinations of `values` that are not built.")
 
     def rows(self) -> list[Row]:
-        """The whole matrix: the default row with every combination of `values`, the default row first."""
+        """Return the whole matrix: the default row with every combination of `values`, the default row first."""
         names = list(self.values)
         combined = (dict(zip(names, picked, strict=True)) for picked in product(*self.values.values()))
         rows = [self.default | change for change in combined]
@@ -100,7 +100,7 @@ class Matrix(Document):
     targets: dict[str, Target] = Field(description="What can be built, by name.")
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
-        """Names that cannot be, and axes that do not exist, are not used, or are written twice."""
+        """Yield names that cannot be, and axes that do not exist, are not used, or are written twice."""
         if not self.targets:
             yield ("targets",), "there is no target: add one"
         for name, target in self.targets.items():
@@ -113,7 +113,7 @@ class Matrix(Document):
                 yield ("targets", name, *place), sentence
 
     def target(self, name: str) -> Target:
-        """The target of that name. Raises RefusedError with similar names for an unknown one."""
+        """Return the target of that name. Raises RefusedError with similar names for an unknown one."""
         if name not in self.targets:
             raise RefusedError(f"no target {name!r}\n{near(name, self.targets)}")
         return self.targets[name]
@@ -145,7 +145,7 @@ def load(path: Path = paths.MATRIX) -> Matrix:
 
 
 def values_of(target: Target) -> Iterator[tuple[Path_, str, str]]:
-    """Every value written in a target: its place, its axis, itself."""
+    """Yield every value written in a target: its place, its axis, itself."""
     yield from ((("default", axis), axis, value) for axis, value in target.default.items())
     for axis, values in target.values.items():
         yield from ((("values", axis, step), axis, value) for step, value in enumerate(values))
@@ -155,7 +155,7 @@ def values_of(target: Target) -> Iterator[tuple[Path_, str, str]]:
 
 
 def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
-    """What is wrong in one target, place by place."""
+    """Yield what is wrong in one target, place by place."""
     for place, axis, _ in values_of(target):
         if axis not in axes.BY_NAME:
             yield place, f"no axis {axis!r}: {near(axis, axes.BY_NAME)}"
@@ -179,7 +179,7 @@ def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
 
 
 def _repeated(place: Path_, written: Sequence[str], key: Callable[[str], object] = str) -> Iterator[tuple[Path_, str]]:
-    """What is in a list twice; `key` gives what two spellings of one thing have in common."""
+    """Yield what is in a list twice; `key` gives what two spellings of one thing have in common."""
     first: dict[object, str] = {}
     for number, text in enumerate(written):
         about = key(text)
@@ -191,7 +191,7 @@ def _repeated(place: Path_, written: Sequence[str], key: Callable[[str], object]
 
 
 def _package_problems(target: Target) -> Iterator[tuple[Path_, str]]:
-    """What is to be installed, and is no package."""
+    """Yield what is to be installed, and is no package."""
     for number, text in enumerate(target.debian_packages):
         if not DEBIAN_PACKAGE.fullmatch(text):
             yield ("debian-packages", number), f"{text!r} is no Debian package: write name or name=version"
@@ -217,7 +217,7 @@ class Wanted(NamedTuple):
 
 
 def _wanted(text: str) -> Wanted | None:
-    """What a requirement asks for; None for what is no requirement."""
+    """Return what a requirement asks for; None for what is no requirement."""
     if NORMAL_NAME.fullmatch(text):
         return Wanted(text)
     # Here, because the imports take 0.02 s and most lists have names alone.
@@ -232,7 +232,7 @@ def _wanted(text: str) -> Wanted | None:
 
 
 def _requirement_problem(text: str, target: Target) -> str | None:
-    """What is wrong with one of a target's python-packages."""
+    """Return what is wrong with one of a target's python-packages."""
     wanted = _wanted(text)
     if wanted is None:
         return f"{text!r} is no Python package: write name, name==1.2 or the like"
@@ -245,7 +245,7 @@ def _requirement_problem(text: str, target: Target) -> str | None:
 
 
 def _required(text: str) -> object:
-    """What a requirement is about: a package, and when."""
+    """Return what a requirement is about: a package, and when."""
     wanted = _wanted(text)
     return wanted[:2] if wanted else text
 

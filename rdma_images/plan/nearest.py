@@ -21,7 +21,7 @@ Choice = tuple[Cost, tuple[str, ...], tuple[int, ...]]  # axes, and the place of
 def nearest(
     refused: Candidate, target: Target, facts: Facts, wanted: Changes, broken: tuple[Broken, ...]
 ) -> Changes | None:
-    """The axes to change, and their values, so that `refused` works; None where no change of two axes helps.
+    """Return the axes to change, and their values, so that `refused` works; None where no change of two axes helps.
 
     One change is nearer than two, keeping what was asked for (`wanted`) nearer than giving it up, a value that was
     seen to work nearer than one of which that is not known, and then one nearer the refused in the order of its axis.
@@ -39,7 +39,7 @@ def nearest(
 
 
 def _steps(axis: str, refused: Candidate, facts: Facts, wanted: Changes) -> Iterator[Step]:
-    """Every other value of an axis, with what it costs to go there."""
+    """Yield every other value of an axis, with what it costs to go there."""
     known = axes.values(axes.BY_NAME[axis], facts)
     current = known.index(refused.versions.get(axis, refused.axes[axis]))
     component = components.BY_NAME.get(axis)
@@ -52,8 +52,11 @@ def _steps(axis: str, refused: Candidate, facts: Facts, wanted: Changes) -> Iter
 
 
 def _culprits(refused: Candidate, broken: Broken) -> set[str]:
-    """The axes of which one must change: those that a broken rule compares (any, if it compares none), what decides
-    them, and what they decide."""
+    """Return the axes of which one must change.
+
+    Those that a broken rule compares (any, if it compares none), what decides
+    them, and what they decide.
+    """
     if not broken.versions:
         return set(refused.axes)
     related = set(broken.versions)
@@ -63,7 +66,7 @@ def _culprits(refused: Candidate, broken: Broken) -> set[str]:
 
 
 def _cheapest_first(sets: list[tuple[str, ...]], steps: dict[str, list[Step]]) -> Iterator[Changes]:
-    """Every choice of one value for each axis of each set, the cheapest first; `steps` are sorted.
+    """Yield every choice of one value for each axis of each set, the cheapest first; `steps` are sorted.
 
     Choices are made on demand: each that is yielded adds those one step further along an axis.
     """
@@ -82,7 +85,7 @@ def _cheapest_first(sets: list[tuple[str, ...]], steps: dict[str, list[Step]]) -
 
 
 def _choice(names: tuple[str, ...], places: tuple[int, ...], steps: dict[str, list[Step]]) -> Choice:
-    """A choice with its cost: the sum of its steps'."""
+    """Return a choice with its cost: the sum of its steps'."""
     costs = [steps[name][place][0] for name, place in zip(names, places, strict=True)]
     given, unseen, far = (sum(part) for part in zip(*costs, strict=True))
     return (given, unseen, far), names, places

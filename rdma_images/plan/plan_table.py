@@ -22,12 +22,12 @@ PROPERTIES = {
 
 
 def as_json(plan: Plan) -> str:
-    """The plan for programs: {"images": […], "refusals": […]}."""
+    """Return the plan for programs: {"images": […], "refusals": […]}."""
     return json.dumps(asdict(plan) | {"images": [written(image) for image in plan.images]}, indent=2)
 
 
 def table(plan: Plan) -> RenderableType:
-    """The plan for people: a table of images, then what is refused and why."""
+    """Return the plan for people: a table of images, then what is refused and why."""
     from rich.console import Group
 
     parts: list[RenderableType] = []
@@ -39,14 +39,14 @@ def table(plan: Plan) -> RenderableType:
 
 
 def refusals(plan: Plan) -> RenderableType:
-    """What is refused of the plan, and why."""
+    """Return what is refused of the plan, and why."""
     from rich.console import Group
 
     return Group(*(_refusal(refusal) for refusal in plan.refusals))
 
 
 def _images(plan: Plan) -> RenderableType:
-    """One row an image, one column a component that any of them has."""
+    """Return one row an image, one column a component that any of them has."""
     from rich.table import Table
 
     shown = [one.name for one in components.IN_TABLES if any(one.name in image.components for image in plan.images)]
@@ -64,7 +64,7 @@ def _images(plan: Plan) -> RenderableType:
 
 
 def _cell(image: Image, name: str) -> str:
-    """A component's version, with its stand-in where it has one, or a property."""
+    """Return a component's version, with its stand-in where it has one, or a property."""
     if not (component := image.components.get(name)):
         return image.axes.get(name, "")
     details = component.details
@@ -73,7 +73,7 @@ def _cell(image: Image, name: str) -> str:
 
 
 def _unknown(image: Image) -> RenderableType:
-    """What no fact says of an image's combination."""
+    """Return what no fact says of an image's combination."""
     from rich.text import Text
 
     text = Text(f"\n{image.id}\n", overflow="fold")
@@ -84,7 +84,7 @@ def _unknown(image: Image) -> RenderableType:
 
 
 def _refusal(refusal: Refusal) -> RenderableType:
-    """Why one combination is refused, and the nearest that works."""
+    """Return why one combination is refused, and the nearest that works."""
     from rich.text import Text
 
     asked = ", ".join(f"{axis} {value}" for axis, value in refusal.axes.items())
@@ -104,5 +104,5 @@ def _refusal(refusal: Refusal) -> RenderableType:
 
 
 def _typed(changes: dict[str, str]) -> str:
-    """Changes of axes as a user types them."""
+    """Return changes of axes as a user types them."""
     return " ".join(f"--set {axis}={value}" for axis, value in changes.items())

@@ -25,7 +25,7 @@ def plan(
     everything: bool = False,
     changes: Mapping[str, str] | None = None,
 ) -> Plan:
-    """The default row of each of `targets` (all of them where none is named), or with `everything` their whole matrix.
+    """Return the default row of each of `targets` (by default all), or with `everything` their whole matrix.
 
     `changes` (axis: value) replace what the rows say; without named targets they reach those targets that have the
     axes. Raises RefusedError for a target, axis or value that is not known.
@@ -66,14 +66,14 @@ def write(image: Image) -> Path:
 
 
 def written(image: Image) -> dict[str, object]:
-    """An image as plan.json has it: the details of its components in words."""
+    """Return an image as plan.json has it: the details of its components in words."""
     words = {name: {"details": component.details.words()} for name, component in image.components.items()}
     plain = asdict(image)
     return plain | {"components": {name: one | words[name] for name, one in plain["components"].items()}}
 
 
 def _with_axes(matrix: Matrix, changes: Row) -> list[str]:
-    """The targets that have every axis of `changes`. Raises RefusedError where no target has them all."""
+    """Return the targets that have every axis of `changes`. Raises RefusedError where no target has them all."""
     able = [name for name, target in matrix.targets.items() if changes.keys() <= axes.complete(target.default).keys()]
     if not able:
         raise RefusedError(
@@ -83,7 +83,7 @@ def _with_axes(matrix: Matrix, changes: Row) -> list[str]:
 
 
 def _image(made: Candidate, target: Target, facts: Facts) -> Image:
-    """A candidate that breaks no rule, with all that later steps need."""
+    """Return a candidate that breaks no rule, with all that later steps need."""
     label = tag(made)
     there = [one for one in components.ALL if one.name in made]
     parts = made.components

@@ -12,7 +12,7 @@ PROVIDER = "FI_PROVIDER"
 def environment(
     axes: Mapping[str, str], fabric: Fabric, components: Mapping[str, Component], facts: Facts
 ) -> dict[str, str]:
-    """The variables that are set in an image.
+    """Return the variables that are set in an image.
 
     Unless a fallback is allowed, NCCL_NET names the fabric's network, and on EFA FI_PROVIDER its provider: NCCL would
     fall back to TCP otherwise, at a sixtieth of the speed or less and without an error (see tests/data/nccl-logs).
@@ -26,7 +26,7 @@ def environment(
 
 
 def settings(fabric: Fabric, facts: Facts) -> Iterator[Setting]:
-    """What an image of a fabric needs from its host, and the variables that its jobs may need."""
+    """Yield what an image of a fabric needs from its host, and the variables that its jobs may need."""
     known = facts.running
     for row in known.settings.values():
         if row.fabric in (None, fabric):
@@ -47,7 +47,7 @@ def limits(image: Image, facts: Facts) -> Iterator[Limit]:
 
 
 def lift(image: Image, facts: Facts) -> str | None:
-    """What makes a run start without the fabric, over TCP; None for an image that does anyway."""
+    """Return what makes a run start without the fabric, over TCP; None for an image that does anyway."""
     nothing = facts.running.insist["nothing"]
     instead = {NETWORK: nothing.network, PROVIDER: nothing.provider}
     return " ".join(f"--env={name}={instead[name]}" for name in image.environment if name in instead) or None

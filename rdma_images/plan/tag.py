@@ -16,7 +16,7 @@ _TAG = re.compile(r"[\w][\w.-]{0,127}", re.ASCII)
 
 
 def tag(candidate: Candidate) -> str:
-    """The tag of `candidate`; its properties come last, where they are not the default. Raises RefusedError."""
+    """Return the tag of `candidate`; its properties come last, where they are not the default. Raises RefusedError."""
     parts = [f"{one.tag}{candidate[one.name]}" for one in components.IN_TAGS if one.name in candidate]
     parts += [words[candidate[axis]] for axis, words in PROPERTIES.items() if candidate[axis] in words]
     if candidate.versions.get("gpu", gpus.ALL) != gpus.ALL:

@@ -44,14 +44,14 @@ def sbom(name: str, report: Report) -> bytes:
 
 
 def _wheels(folders: Mapping[str, Mapping[str, str]]) -> Iterable[Component]:
-    """One component for a wheel, however many folders it is in."""
+    """Return one component for a wheel, however many folders it is in."""
     found = {(name, version) for wheels in folders.values() for name, version in wheels.items()}
     for name, version in sorted(found):
         yield _component(PackageURL("pypi", None, name, version))
 
 
 def _system(packages: Packages, distribution: str) -> Iterable[Component]:
-    """The packages of the distribution's own managers."""
+    """Return the packages of the distribution's own managers."""
     vendor = distribution.partition("-")[0] or None
     qualifiers = {"distro": distribution} if distribution else None
     for kind, installed in (("deb", packages.dpkg), ("rpm", packages.rpm)):
@@ -65,7 +65,10 @@ def _component(purl: PackageURL) -> Component:
 
 
 def _distribution(report: Report) -> str:
-    """The distribution and its release as package URLs write them (debian-13); empty where they are not known."""
+    """Return the distribution and its release as package URLs write them (debian-13).
+
+    Empty where they are not known.
+    """
     system = report.facts.measured.system if report.facts else None
     release = system.os if system else {}
     return "-".join(release[key] for key in ("ID", "VERSION_ID") if release.get(key))

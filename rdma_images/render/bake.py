@@ -83,7 +83,7 @@ def bootstrap_helper(context: str, base: str, tar: Path, platform: str = "") -> 
 
 
 def bake_file(images: Sequence[ImageTarget], helpers: Sequence[HelperTarget]) -> dict[str, Any]:
-    """The content of the bake file.
+    """Return the content of the bake file.
 
     Secrets and outputs belong to one run and are not in it, see `run_file`; nor is the network, see `network_file`.
     """
@@ -93,7 +93,10 @@ def bake_file(images: Sequence[ImageTarget], helpers: Sequence[HelperTarget]) ->
 
 
 def systems(bake: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
-    """The same file, with the systems of the images `ids` in their place: all but the wheels and what needs them."""
+    """Return the same file, with the systems of the images `ids` in their place.
+
+    All but the wheels and what needs them.
+    """
     names = [image_name(image_id) for image_id in ids]
     own = {name: {**bake["target"][name], "target": SYSTEM, "tags": []} for name in names}
     return {"group": {"default": {"targets": names}}, "target": {**_helpers(bake), **own}}

@@ -87,7 +87,7 @@ def validate(
 
 
 def folder_of(ref: str, image: Image | None = None, host: str | None = None) -> Path:
-    """Where the report of an image goes: build/images/<image id>/, or <reference>/ for one that has no id here.
+    """Return where the report of an image goes: build/images/<image id>/, or <reference>/ for one that has no id here.
 
     What was measured on a host goes beside it, to <name>@<host>/: it does not replace the image's own report.
     """
@@ -96,7 +96,7 @@ def folder_of(ref: str, image: Image | None = None, host: str | None = None) -> 
 
 
 def _digest(engine: "Engine", ref: str) -> str:
-    """What identifies the content of an image, asked of any engine. Raises RdmaImagesError where it has none."""
+    """Return what identifies the content of an image, asked of any engine. Raises RdmaImagesError where it has none."""
     from rdma_images import engine as engines
     from rdma_images.validate import subject as subjects
 

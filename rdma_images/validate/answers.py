@@ -22,7 +22,7 @@ ANSWERS = TypeAdapter(dict[str, Answer])
 
 
 def measured(text: bytes, asked: Iterable[str]) -> Measured:
-    """The answers of the probes `asked`, which `text` has as JSON: {probe: {"value", "error", "seconds"}}.
+    """Return the answers of the probes `asked`, which `text` has as JSON: {probe: {"value", "error", "seconds"}}.
 
     Nothing in `text` raises: an answer that is not there, or has another form, is lost, with the reason.
     """
@@ -37,14 +37,14 @@ def measured(text: bytes, asked: Iterable[str]) -> Measured:
 
 
 def lost(names: Iterable[str], why: str, found: Measured | None = None) -> Measured:
-    """`found` without what `names` would have measured, which is lost for the reason `why`."""
+    """Return `found` without what `names` would have measured, which is lost for the reason `why`."""
     found, names = found or Measured(), tuple(names)
     missing = {**found.missing, **dict.fromkeys(names, plain(why))}
     return found.model_copy(update={"missing": missing, "lost": (*found.lost, *names)})
 
 
 def _with(found: Measured, name: str, answer: Answer) -> Measured:
-    """`found` with what the probe `name` answered."""
+    """Return `found` with what the probe `name` answered."""
     if answer.value is None and not answer.error and PROBES[name].nothing:
         return found.model_copy(update={"missing": {**found.missing, name: PROBES[name].nothing}})
     if answer.value is None:
@@ -57,6 +57,6 @@ def _with(found: Measured, name: str, answer: Answer) -> Measured:
 
 
 def _first(error: ValidationError) -> str:
-    """Where the first thing is that does not fit, and what is wrong with it."""
+    """Return where the first thing is that does not fit, and what is wrong with it."""
     first = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'its start'}: {first['msg']}"

@@ -45,7 +45,7 @@ class Sealed:
         return tuple(self.mounted)
 
     def goes_on(self) -> bool:
-        """Whether the container still runs; one whose `sleep` is another program may end by itself."""
+        """Return whether the container still runs; one whose `sleep` is another program may end by itself."""
         with contextlib.suppress(NotFound):
             self.container.reload()
             return self.running and self.container.status == "running"
@@ -54,7 +54,7 @@ class Sealed:
 
 @contextlib.contextmanager
 def sealed(client: DockerClient, image: str) -> Iterator[Sealed]:
-    """A sealed container of `image`, removed at the end whatever happens in between.
+    """Provide a sealed container of `image`, removed at the end whatever happens in between.
 
     It has no network, nothing of the host, no capability and a file system that is read-only, volumes too; it runs as
     root so that everything can be read, with the image's environment but not its entry point. Python may write to
@@ -75,7 +75,7 @@ def sealed(client: DockerClient, image: str) -> Iterator[Sealed]:
 
 @contextlib.contextmanager
 def entered(client: DockerClient, image: str, command: Sequence[str], box: Sealed) -> Iterator[Container]:
-    """A container in which the image's own entry point is given `command`, not started; removed at the end.
+    """Create a container whose entry point, the image's own, gets `command`; it is not started, and removed at the end.
 
     It is as sealed as `box`, whose volumes it shares, and is the image's in everything else: user, environment, folder.
     Only SCRATCH may be written to, in memory. Raises docker's errors.
@@ -89,7 +89,7 @@ def entered(client: DockerClient, image: str, command: Sequence[str], box: Seale
 
 
 def _volume(client: DockerClient, image: str, stack: contextlib.ExitStack) -> str:
-    """A new volume, removed with the stack; the engine fills it with what the image has at its place."""
+    """Return a new volume, removed with the stack; the engine fills it with what the image has at its place."""
     volume = client.volumes.create(labels={LABEL: image})
     stack.callback(_quietly, volume.remove, force=True)
     return str(volume.name)
@@ -111,7 +111,7 @@ def _started(client: DockerClient, image: str, volumes: Mapping[str, str], stack
 def _created(
     client: DockerClient, image: str, command: list[str], volumes: Mapping[str, str], stack: contextlib.ExitStack
 ) -> Container:
-    """A container, not started, removed with the stack."""
+    """Return a container, not started, removed with the stack."""
     container = client.containers.create(
         image,
         command[1:],
@@ -126,7 +126,7 @@ def _created(
 
 
 def _seal(image: str, volumes: Mapping[str, str]) -> dict[str, Any]:
-    """What keeps a container from everything outside it."""
+    """Return what keeps a container from everything outside it."""
     return {
         "labels": {LABEL: image},
         "network_mode": "none",
@@ -151,7 +151,7 @@ def _quietly(remove: Callable[..., object], **how: bool) -> None:
 
 
 def _not_there(error: APIError) -> bool:
-    """Whether a start failed because the image lacks the command (or its architecture is another)."""
+    """Return whether a start failed because the image lacks the command (or its architecture is another)."""
     words = str(error.explanation or error).lower()
     return any(
         w in words

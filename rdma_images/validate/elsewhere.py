@@ -11,7 +11,7 @@ FIX = "check the name, and that python3 can be run there"
 
 
 def measure(host: str, tiers: tuple[str, ...]) -> Measured:
-    """What the probes of `tiers` measure on `host`. Raises RdmaImagesError where nothing there can run them."""
+    """Return what the probes of `tiers` measure on `host`. Raises RdmaImagesError where nothing there can run them."""
     names = probes_of(*tiers)
     try:
         found = probing.probe(transport.host(host, LIMIT), names)
@@ -28,7 +28,7 @@ def measure(host: str, tiers: tuple[str, ...]) -> Measured:
 
 
 def subject(ref: str, host: str, found: Measured) -> ImageConfig:
-    """A host as the subject of a report: an image without a plan and without labels."""
+    """Return a host as the subject of a report: an image without a plan and without labels."""
     system = found.system
     return ImageConfig(
         ref=ref or host,

@@ -26,7 +26,9 @@ OF_FILES = {*settings.NAMING, *settings.FILE_OF}  # variables that name files, w
 
 
 def measure(client: DockerClient, engine: Engine, subject: ImageConfig, box: container.Sealed) -> Entry | str:
-    """What the entry point changes in the environment of the process that it starts; else the reason why not known.
+    """Return what the entry point changes in the environment of the process that it starts.
+
+    Else the reason why not known.
 
     It is started as sealed as `box`, and ended after LIMIT seconds.
     """
@@ -46,12 +48,12 @@ def measure(client: DockerClient, engine: Engine, subject: ImageConfig, box: con
 
 
 def command(entry: list[str]) -> list[str]:
-    """What is given to an entry point; a shell that takes one line is given one."""
+    """Return what is given to an entry point; a shell that takes one line is given one."""
     return [" ".join(PRINTS)] if re.fullmatch(r"-[a-z]*c", entry[-1]) else list(PRINTS)
 
 
 def printed(out: bytes) -> dict[str, str] | None:
-    """The environment in what was printed; None if the entry point did not start the command."""
+    """Return the environment in what was printed; None if the entry point did not start the command."""
     text, end, _ = out.partition(AROUND)[2].partition(AROUND)
     if not end:
         return None
@@ -60,14 +62,14 @@ def printed(out: bytes) -> dict[str, str] | None:
 
 
 def changed(found: dict[str, str], own: dict[str, str]) -> Entry:
-    """What differs between the environment `found` and the image's `own`, of the variables that concern the fabric."""
+    """Return how `found` differs from the image's `own` environment, in the variables that concern the fabric."""
     ours = {name for name in {**found, **own} if settings.OURS.fullmatch(name) or name in OF_FILES}
     given = {name: found[name][: settings.LONGEST] for name in ours & set(found) if found[name] != own.get(name)}
     return Entry(given=dict(sorted(given.items())[: settings.MOST]), removed=sorted(ours & set(own) - set(found)))
 
 
 def not_started(rc: int, err: bytes) -> str:
-    """Why nothing is known of an entry point that did not start the command."""
+    """Return why nothing is known of an entry point that did not start the command."""
     if rc == transport.TIMED_OUT:
         return f"the entry point did not start another command in {LIMIT:g} s, or did not stop printing"
     said = "".join(err.decode("utf-8", "replace").strip().splitlines()[-1:])[-200:]
@@ -75,7 +77,7 @@ def not_started(rc: int, err: bytes) -> str:
 
 
 def with_files(found: Settings, given: Mapping[str, str], read: Callable[[str], str | None]) -> Settings:
-    """`found`, and what it would hold if the image's environment had the variables `given` by the entry point.
+    """Return `found`, and what it would hold if the image's environment had the variables `given` by the entry point.
 
     `read` gives the beginning of a file of the image, None where nothing is there.
     """
@@ -94,7 +96,10 @@ def with_files(found: Settings, given: Mapping[str, str], read: Callable[[str], 
 
 
 def text_in(container: Container, path: str) -> str | None:
-    """The beginning of the file at `path`, "" where that is none; None where nothing is there, or behind a link."""
+    """Return the beginning of the file at `path`, "" where that is none.
+
+    None where nothing is there, or behind a link.
+    """
     try:
         content, about = container.get_archive(path)
         if about and about["linkTarget"]:

@@ -12,7 +12,7 @@ ALIBABAS = re.compile(r"^\d+\.\d+-\d+\.\d+\.\d+$")
 
 
 def expected(subject: ImageConfig, found: Measured, image: Image | None) -> Expected:
-    """What the image must have. An image without a sign of a fabric is not validated for one."""
+    """Return what the image must have. An image without a sign of a fabric is not validated for one."""
     if image:
         versions = {name: component.version for name, component in image.components.items()}
         return Expected(fabric=image.fabric, because="as planned", target=image.target, components=versions)
@@ -26,7 +26,7 @@ def expected(subject: ImageConfig, found: Measured, image: Image | None) -> Expe
 
 
 def guessed(subject: ImageConfig, found: Measured) -> tuple[Fabric | None, str]:
-    """A fabric and how it was guessed, from the strongest sign to the weakest."""
+    """Return a fabric and how it was guessed, from the strongest sign to the weakest."""
     for device, about in (found.devices.rdma if found.devices else {}).items():
         if about.driver == "efa" or device.startswith("erdma"):
             return "efa" if about.driver == "efa" else "erdma", f"guessed: the machine has {device}"

@@ -66,7 +66,7 @@ def _start(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | None:
 
 
 def layers(client: DockerClient, engine: Engine, subject: ImageConfig) -> tuple[Layer, ...]:
-    """The layers of an image, lowest first, with what has no business in them.
+    """Return the layers of an image, lowest first, with what has no business in them.
 
     The private engine's are read where they lie; of any other engine the image is saved first, which takes a while.
     Raises RdmaImagesError where the image has a form that is not known.
@@ -89,7 +89,7 @@ def layers(client: DockerClient, engine: Engine, subject: ImageConfig) -> tuple[
 
 @contextmanager
 def _blobs(client: DockerClient, engine: Engine, subject: ImageConfig) -> Iterator[tuple[list[str], Open]]:
-    """The names of the layers' blobs, lowest first, and a way to open one."""
+    """Provide the names of the layers' blobs, lowest first, and a function that opens one."""
     folder = Layout(state_folder().absolute() / "engine").data / BLOBS
     if engine.kind == "private" and (folder / subject.digest.removeprefix("sha256:")).is_file():
 
@@ -103,7 +103,7 @@ def _blobs(client: DockerClient, engine: Engine, subject: ImageConfig) -> Iterat
 
 
 def _layers_of(subject: ImageConfig, stored: Open) -> list[str]:
-    """The blobs of the layers, from the manifest or from the index that leads to it."""
+    """Return the blobs of the layers, from the manifest or from the index that leads to it."""
     digest = subject.digest
     for _ in range(3):
         with stored(digest) as file:
@@ -143,7 +143,7 @@ def _save(client: DockerClient, subject: ImageConfig, folder: Path) -> list[str]
 
 
 def _read(digest: str, blob: IO[bytes]) -> Layer:
-    """What is in a layer's blob; kept for the next time."""
+    """Return what is in a layer's blob; kept for the next time."""
     with blob:
         blob.seek(0, io.SEEK_END)
         size = blob.tell()
@@ -173,12 +173,12 @@ def _path(member: tarfile.TarInfo) -> str:
 
 
 def _place_of(path: str) -> str:
-    """The place that a file counts for; CUDA's wheels share a folder, and are distinguished by their files."""
+    """Return the place that a file counts for; CUDA's wheels share a folder, and are distinguished by their files."""
     return path if "-packages/nvidia/cu" in path else tree.place_of(path)
 
 
 def _plain(blob: IO[bytes]) -> IO[bytes]:
-    """The blob without its compression, recognised by its first bytes."""
+    """Return the blob without its compression, recognised by its first bytes."""
     start = blob.read(4)
     blob.seek(0)
     kind = next((name for magic, name in READERS.items() if start.startswith(magic)), "none")
@@ -188,7 +188,7 @@ def _plain(blob: IO[bytes]) -> IO[bytes]:
 
 
 def _place(digest: str) -> Path:
-    """Where the content of a layer is kept: what was looked for is part of the name."""
+    """Return where the content of a layer is kept: what was looked for is part of the name."""
     probes = [PROBES / name for name in ("leftovers.py", "tree.py")]
     readers = [*probes, Path(stream.__file__), Path(__file__)]
     looked_for = hashlib.sha256(b"".join(path.read_bytes() for path in readers)).hexdigest()[:12]

@@ -38,14 +38,14 @@ for n, part in enumerate(parts, 1):
 
 
 def command(tiers: Sequence[str]) -> tuple[str, ...]:
-    """What a rank runs so that its node is measured for `tiers`."""
+    """Return what a rank runs so that its node is measured for `tiers`."""
     program = f"PROBES={probing.payload()!r}\nNAMES={list(probes_of(*tiers))!r}\n{PRINT}"
     packed = base64.b64encode(zlib.compress(program.encode(), 9)).decode()
     return ("/bin/sh", "-c", f'{ONE}exec python3 -c "{START % packed}"')
 
 
 def read(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, Measured]:
-    """What the nodes measured, by their names, off the lines of the job's logs. What came in part is lost.
+    """Return what the nodes measured, by their names, off the lines of the job's logs. What came in part is lost.
 
     Several processes may have measured under one name, as after a restart: the last whole answer counts.
     """
@@ -74,7 +74,7 @@ def _answers(parts: Mapping[int, str], whole: int, names: tuple[str, ...]) -> Me
 
 
 def checks(ref: str, nodes: Mapping[str, Measured], expected: Expected, tiers: Sequence[str]) -> tuple[Check, ...]:
-    """The checks of `tiers` over all nodes: each passes where it passes on every node."""
+    """Return the checks of `tiers` over all nodes: each passes where it passes on every node."""
     by_node = {}
     with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
         for node, found in nodes.items():
@@ -85,7 +85,7 @@ def checks(ref: str, nodes: Mapping[str, Measured], expected: Expected, tiers: S
 
 
 def _together(found: Mapping[str, Check]) -> Check:
-    """One check of all nodes: the worst of them, and what it found where."""
+    """Return one check of all nodes: the worst of them, and what it found where."""
     worst = min(found.values(), key=lambda one: ("failed", "passed", "skipped").index(one.outcome))
     if worst.outcome == "skipped":
         return worst

@@ -42,7 +42,7 @@ class ReadOut:
     preloaded: Mapping[str, str] = field(default_factory=dict)  # by the name that a library then gets it for
 
     def real(self, path: str) -> str:
-        """`path` with every link on the way followed; a loop of links ends where it stands."""
+        """Return `path` with every link on the way followed; a loop of links ends where it stands."""
         done, steps = "/", [step for step in path.split("/") if step]
         for _ in range(MOST_LINKS * 10):
             if not steps:
@@ -59,18 +59,21 @@ class ReadOut:
         return path
 
     def find(self, name: str, asked_by: str = "") -> str:
-        """The real file that the loader takes for `name`, "" for none. `asked_by` is the file that needs it.
+        """Return the real file that the loader takes for `name`, "" for none. `asked_by` is the file that needs it.
 
         What is for another machine is not taken, and what is no library at all is: see refused.
         """
         return self._there(self.path(name, asked_by))
 
     def path(self, name: str, asked_by: str = "") -> str:
-        """The path under which the loader takes `name`, "" for none; see find."""
+        """Return the path under which the loader takes `name`, "" for none; see find."""
         return next((path for path in self._candidates(name, asked_by) if self._there(path)), "")
 
     def refused(self, file: str) -> str:
-        """Why the loader cannot map a real file that it takes, as conditions.of_content has it; "" where it can."""
+        """Return why the loader cannot map a real file that it takes, as conditions.of_content has it.
+
+        "" where it can.
+        """
         return self.conditions.get(file, "")
 
     def _candidates(self, name: str, asked_by: str) -> list[str]:
@@ -90,7 +93,7 @@ class ReadOut:
         return tuple(dict.fromkeys((*(posixpath.dirname(self.real(path)) for path in LOADERS), *DEFAULT)))
 
     def closure(self, path: str) -> tuple[dict[str, str], list[str]]:
-        """Every library that `path` pulls in, by name, and the names that nothing answers to.
+        """Return every library that `path` pulls in, by name, and the names that nothing answers to.
 
         What is preloaded is there under its soname before anything is searched for.
         """
@@ -122,7 +125,10 @@ def _expand(folder: str, origin: str) -> str:
 
 
 def cache(data: bytes) -> dict[str, tuple[str, ...]]:
-    """The names in an ld.so.cache and where each is, in the loader's order; empty for a cache that is not glibc's."""
+    """Return the names in an ld.so.cache and where each is, in the loader's order.
+
+    Empty for a cache that is not glibc's.
+    """
     start = data.find(MAGIC)
     if start < 0:
         return {}

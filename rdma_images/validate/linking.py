@@ -32,7 +32,7 @@ class Linking:
 
 
 def of(path: str, size: int) -> Linking:
-    """What the library at `path`, of `size` bytes, asks and offers. Raises as elf.library does."""
+    """Return what the library at `path`, of `size` bytes, asks and offers. Raises as elf.library does."""
     with elf.opened(path) as data:
         sections = elf.sections_of(data, path)
         wants: dict[str, list[str]] = {}
@@ -50,7 +50,7 @@ def of(path: str, size: int) -> Linking:
 
 
 def faults(path: str, found: Mapping[str, str], linkings: Mapping[str, Linking]) -> list[str]:
-    """What the loader would refuse of `path` with the libraries `found` (name -> file), in glibc's words.
+    """Return what the loader would refuse of `path` with the libraries `found` (name -> file), in glibc's words.
 
     Every name that is needed must have been found. A library without any version satisfies every wish for one, as it
     does in glibc (elf/dl-version.c, match_symbol).
@@ -67,7 +67,7 @@ def faults(path: str, found: Mapping[str, str], linkings: Mapping[str, Linking])
 
 
 def _undefined(path: str, mapped: list[str], linkings: Mapping[str, Linking]) -> list[str]:
-    """The symbols of `path` that nothing defines: of NCCL's alone where not all of a library were read."""
+    """Return the symbols of `path` that nothing defines: of NCCL's alone where not all of a library were read."""
     if not linkings.keys() >= set(mapped):
         return []
     read = [linkings[file] for file in mapped]
@@ -94,7 +94,10 @@ def _defined_versions(data: Any, sections: list[elf.Section]) -> Iterator[str]:
 
 
 def _chain(data: Any, start: int, form: str, following: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """The rows of a chain, each with its place; the field `following` says how far the next one is, 0 for none."""
+    """Yield the rows of a chain, each with its place.
+
+    The field `following` says how far the next one is, 0 for none.
+    """
     for _ in range(MOST_VERSIONS):
         row = struct.unpack_from(form, data, start)
         yield start, row
@@ -105,7 +108,7 @@ def _chain(data: Any, start: int, form: str, following: int) -> Iterator[tuple[i
 
 
 def _symbols(data: Any, sections: list[elf.Section], begin: bytes) -> Iterator[tuple[str, bool, bool]]:
-    """Each global symbol whose name begins so: its name, whether it is defined here, whether it is weak."""
+    """Yield each global symbol whose name begins so: its name, whether it is defined here, whether it is weak."""
     for section in (one for one in sections if one.kind == DYNSYM):
         strings = sections[section.link].offset
         for row in elf.rows(section, elf.SYMBOL, elf.MOST_SYMBOLS):

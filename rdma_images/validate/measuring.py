@@ -44,7 +44,7 @@ def measure(client: DockerClient, engine: Engine, subject: ImageConfig, progress
 
 
 def _inside(box: container.Sealed, engine: Engine, subject: ImageConfig, doing: list[str]) -> Measured:
-    """What is measured with the image's Python, else with its files; `doing` takes what is begun."""
+    """Return what is measured with the image's Python, else with its files; `doing` takes what is begun."""
     why, running = "nothing in the image can be started", box.running
     if running:
         slower = EMULATED if subject.machine not in ("", platform.machine()) else 1.0
@@ -68,7 +68,7 @@ def _inside(box: container.Sealed, engine: Engine, subject: ImageConfig, doing: 
 
 
 def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
-    """The fabric's tools, each started by the engine: without Python nothing inside can start them."""
+    """Return the fabric's tools, each started by the engine: without Python nothing inside can start them."""
     found = {}
     for name, (tool, *arguments) in tools.COMMANDS.items():
         run = ToolRun(path="", rc=None, out="", err="", timed_out=False, seconds=0.0)
@@ -86,7 +86,7 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
 
 
 def _with_entry(found: Measured, answer: Entry | str, read: Callable[[str], str | None]) -> Measured:
-    """What was found with what its entry point sets: an entry point that starts nothing else is no fault.
+    """Return what was found with what its entry point sets: an entry point that starts nothing else is no fault.
 
     `read` gives what the image has at a path, see entry.with_files.
     """

@@ -49,7 +49,7 @@ class Work:
 
 
 def read(log: str, wordings: NcclLogs) -> Work:
-    """What the log of all ranks of an all-reduce between nodes shows."""
+    """Return what the log of all ranks of an all-reduce between nodes shows."""
     reader = LogParser(wordings)
     reader.block(log.splitlines())
     found = reader.result()

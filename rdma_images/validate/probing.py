@@ -40,20 +40,20 @@ IMPORTS = re.compile(rf"^from {re.escape(probes.__name__)} import ([\w, ]+)$", r
 
 @functools.cache
 def payload() -> str:
-    """The probes as one Python program that needs nothing but an interpreter."""
+    """Return the probes as one Python program that needs nothing but an interpreter."""
     sources = [(name, (PROBES / f"{name}.py").read_text(encoding="utf-8")) for name in modules()]
     packed = base64.b64encode(zlib.compress(json.dumps(sources).encode(), 9)).decode()
     return START % packed
 
 
 def modules() -> tuple[str, ...]:
-    """The modules that travel, each after those that it imports; the last one runs the probes."""
+    """Return the modules that travel, each after those that it imports; the last one runs the probes."""
     names = [path.stem for path in PROBES.glob("*.py") if path.stem != "__init__"]
     return tuple(TopologicalSorter({name: _imported(name) for name in sorted(names)}).static_order())
 
 
 def _imported(name: str) -> Iterator[str]:
-    """The other probe modules that a probe module imports."""
+    """Yield the other probe modules that a probe module imports."""
     for line in IMPORTS.findall((PROBES / f"{name}.py").read_text(encoding="utf-8")):
         yield from (word.strip() for word in line.split(","))
 
@@ -66,7 +66,7 @@ def probe(
     entry: Sequence[str] = (),
     limit: float | None = None,
 ) -> Measured | str:
-    """What the probes `names` measure on `host`; a sentence saying why where no Python there can run them.
+    """Return what the probes `names` measure on `host`; a sentence saying why where no Python there can run them.
 
     `volumes` are folders of other file systems that belong to what is measured; `user` is the image's, and `entry` the
     words of its entry point and command; `limit` is the seconds for one probe, where they are others than usual.

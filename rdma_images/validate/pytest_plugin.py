@@ -46,7 +46,7 @@ class Requirement:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options that the suite's runner gives."""
+    """Add the options that the suite's runner gives."""
     group = parser.getgroup("rdma-images")
     group.addoption("--case", type=Path, required=False, help="the image and what was measured in it, as JSON")
     group.addoption("--checks", type=Path, help="where to write the checks, as JSON")
@@ -89,7 +89,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _about(item: pytest.Item) -> dict[str, Any]:
-    """What the validator says of itself; one of any tier is of the first that was asked for."""
+    """Return what the validator says of itself; one of any tier is of the first that was asked for."""
     about = _marked(item)
     return about if about["tier"] != "any" else {**about, "tier": item.config.getoption("--tiers").split(",")[0]}
 
@@ -133,14 +133,14 @@ def _title(item: pytest.Item) -> str:
 
 @pytest.fixture
 def require(request: pytest.FixtureRequest) -> Requirement:
-    """What a validator calls with what it found."""
+    """Return what a validator calls with what it found."""
     stash: pytest.Stash = request.node.stash
     return stash.setdefault(REQUIREMENT, Requirement())
 
 
 @pytest.fixture(scope="session")
 def case(request: pytest.FixtureRequest) -> Inspection:
-    """The image, what is expected of it, and what was measured."""
+    """Return the image, what is expected of it, and what was measured."""
     path: Path | None = request.config.getoption("--case")
     if path is None:
         raise pytest.UsageError(f"no --case: run `{COMMAND} validate`, which measures and then calls this suite")
@@ -156,49 +156,49 @@ def unmeasured(case: Inspection, probe: str) -> NoReturn:
 
 @pytest.fixture
 def torch(case: Inspection) -> Torch:
-    """What `import torch` brought."""
+    """Return what `import torch` brought."""
     return case.measured.torch or unmeasured(case, "torch")
 
 
 @pytest.fixture
 def libraries(case: Inspection) -> Libraries:
-    """The fabric's libraries, and what the loader makes of them."""
+    """Return the fabric's libraries, and what the loader makes of them."""
     return case.measured.tree.libraries if case.measured.tree else unmeasured(case, "tree")
 
 
 @pytest.fixture
 def files(case: Inspection) -> Files:
-    """The file tree in short."""
+    """Return the file tree in short."""
     return case.measured.tree.files if case.measured.tree else unmeasured(case, "tree")
 
 
 @pytest.fixture
 def packages(case: Inspection) -> Packages:
-    """What package managers say is installed."""
+    """Return what package managers say is installed."""
     return case.measured.packages or unmeasured(case, "packages")
 
 
 @pytest.fixture
 def settings(case: Inspection) -> Settings:
-    """What sets variables beside the environment."""
+    """Return what sets variables beside the environment."""
     return case.measured.settings or unmeasured(case, "settings")
 
 
 @pytest.fixture
 def system(case: Inspection) -> System:
-    """The system the probes ran in."""
+    """Return the system the probes ran in."""
     return case.measured.system or unmeasured(case, "system")
 
 
 @pytest.fixture
 def devices(case: Inspection) -> Devices:
-    """What the machine brings: RDMA devices and what their use depends on."""
+    """Return what the machine brings: RDMA devices and what their use depends on."""
     return case.measured.devices or unmeasured(case, "devices")
 
 
 @pytest.fixture
 def gpus(case: Inspection) -> Gpus:
-    """The GPUs, and what an all-reduce over them did."""
+    """Return the GPUs, and what an all-reduce over them did."""
     return case.measured.gpus or unmeasured(case, "gpus")
 
 
@@ -230,5 +230,5 @@ def meant_for_its_fabric(request: pytest.FixtureRequest, case: Inspection) -> No
 
 @pytest.fixture
 def fabric(case: Inspection) -> str:
-    """The fabric that the image is meant for, in a validator marked fabric="any"."""
+    """Return the fabric that the image is meant for, in a validator marked fabric="any"."""
     return str(case.expected.fabric)

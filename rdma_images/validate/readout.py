@@ -84,7 +84,7 @@ class Taken:
 
 
 def read_out(export: Iterable[bytes], subject: ImageConfig, memory: int = MEMORY) -> Measured:
-    """What the files of the image alone show: all but what `import torch` and the tools would say.
+    """Return what the files of the image alone show: all but what `import torch` and the tools would say.
 
     `export` is the tar of its file system. It is read in a process that may take only `memory` (bytes) and SECONDS, as
     files may have been made to take all there is; where that is too little, or the tar is damaged, everything is lost.
@@ -128,7 +128,7 @@ def main(folder: Path, memory: int) -> None:
 
 
 def answers(export: IO[bytes], folder: Path, subject: ImageConfig) -> bytes:
-    """What the probes would print in the image whose tar is `export`; its small files are kept in `folder`."""
+    """Return what the probes would print in the image whose tar is `export`; its small files are kept in `folder`."""
     named = [*(subject.environment.get(name, "") for name in settings.NAMING), *settings.scripts(subject.entrypoint)]
     taken = Taken(folder / "files", frozenset(named))
     taken.root.mkdir()
@@ -148,7 +148,7 @@ def answers(export: IO[bytes], folder: Path, subject: ImageConfig) -> bytes:
 
 
 def _entries(archive: tarfile.TarFile, taken: Taken, machine: str) -> Iterator[tree.Entry]:
-    """Every file of the archive as the tree's summary wants it; libraries are read as they come by."""
+    """Yield every file of the archive as the tree's summary wants it; libraries are read as they come by."""
     for number, member in enumerate(stream.members(archive)):
         path = "/" + member.name.removeprefix("./").strip("/")
         mode = member.mode | KINDS.get(member.type, 0)
@@ -218,12 +218,12 @@ def _save(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None
 
 
 def _small(taken: Taken, path: str) -> bytes:
-    """The content of the small file that has just come by."""
+    """Return the content of the small file that has just come by."""
     return taken.last[1] if taken.last[0] == path else _kept(taken, path)[: leftovers.TEXT_LIMIT]
 
 
 def _libraries(taken: Taken, files: dict[str, Any], subject: ImageConfig) -> dict[str, Any]:
-    """The same as the probe of that name, with the loader's part worked out here."""
+    """Return the same as the probe of that name, with the loader's part worked out here."""
     found = files["libraries"]
     taken.nccl = taken.nccl or {path: about for path, about in taken.in_torch.items() if about.get("banner")}
     tree_of = _read_out(taken, subject)
@@ -265,7 +265,7 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: ImageConfig) -> dic
 
 
 def _read_out(taken: Taken, subject: ImageConfig, library_path: str | None = None) -> ReadOut:
-    """What decides what the loader finds; `library_path` takes the place of the image's LD_LIBRARY_PATH."""
+    """Return what decides what the loader finds; `library_path` takes the place of the image's LD_LIBRARY_PATH."""
     folders = subject.environment.get("LD_LIBRARY_PATH", "") if library_path is None else library_path
     found = ReadOut(
         libraries={
@@ -282,7 +282,10 @@ def _read_out(taken: Taken, subject: ImageConfig, library_path: str | None = Non
 
 
 def _preloads(taken: Taken, subject: ImageConfig) -> list[str]:
-    """What the loader maps before all else, by path or name: LD_PRELOAD, then /etc/ld.so.preload; see ld.so(8)."""
+    """Return what the loader maps before all else, by path or name: LD_PRELOAD, then /etc/ld.so.preload.
+
+    See ld.so(8).
+    """
     lines = _kept(taken, settings.OF_LOADER).decode("utf-8", "replace").splitlines()
     words = re.split(r"[:\s]+", subject.environment.get("LD_PRELOAD", ""))
     words += [word for line in lines for word in re.split(r"[:\s]+", line.partition("#")[0])]
@@ -290,7 +293,7 @@ def _preloads(taken: Taken, subject: ImageConfig) -> list[str]:
 
 
 def _settings(taken: Taken, subject: ImageConfig) -> dict[str, Any]:
-    """The same as the probe of that name."""
+    """Return the same as the probe of that name."""
     environment, without = subject.environment, _read_out(taken, subject, "")
     known = sorted(path for path in taken.files if settings.PLACES.fullmatch(path) or path in taken.named)
     texts = [(path, _kept(taken, path).decode("utf-8", "replace")) for path in known]
@@ -316,7 +319,7 @@ def _settings(taken: Taken, subject: ImageConfig) -> dict[str, Any]:
 
 
 def _pythons(path: str, taken: Taken, tree_of: ReadOut) -> list[dict[str, Any]]:
-    """The Pythons on PATH, see pythons.on_path."""
+    """Return the Pythons on PATH, see pythons.on_path."""
     cut = (file.partition("-packages/") for file in taken.files)
     folders = sorted({f"{before}-packages" for before, inside, _ in cut if inside})
     of_tree = pythons.Tree(
@@ -354,7 +357,7 @@ def _closure(tree_of: ReadOut, path: str, linkings: dict[str, linking.Linking]) 
 
 
 def _text(tree_of: ReadOut, taken: Taken, path: str) -> str | None:
-    """What is in a small file, with links followed; None where there is none."""
+    """Return what is in a small file, with links followed; None where there is none."""
     real = tree_of.real(path)
     return _kept(taken, real).decode("utf-8", "replace") if real in taken.files else None
 

@@ -13,14 +13,17 @@ from rdma_images.report.files import REPORT
 
 
 def key(ref: str, digest: str, suite: str, image: Image | None, tiers: tuple[str, ...]) -> str:
-    """What a result depends on: the image's content and name, the suite, and what the image was held against."""
+    """Return what a result depends on: the image's content and name, the suite, and what the image was held against."""
     versions = sorted((name, c.version) for name, c in image.components.items()) if image else None
     depends = [digest, ref, suite, image.id if image else None, versions, sorted(tiers)]
     return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
 
 
 def find(name: str, digest: str) -> tuple[Report, Path] | None:
-    """The report of the image `digest` kept under `name`, and its JUnit XML; None where there is none to go by."""
+    """Return the report of the image `digest` kept under `name`, and its JUnit XML.
+
+    None where there is none to go by.
+    """
     folder = _folder(name)
     try:
         found = REPORT.load(folder / REPORT.name)

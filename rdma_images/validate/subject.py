@@ -14,7 +14,10 @@ from rdma_images.validate.probes import leftovers
 
 
 def masked(about: ImageConfig) -> ImageConfig:
-    """The subject without the values of what looks like a secret: a report is read by more people than an image."""
+    """Return the subject without the values of what looks like a secret.
+
+    A report is read by more people than an image.
+    """
 
     def hidden(values: dict[str, str]) -> dict[str, str]:
         return {k: "(not shown)" if leftovers.holds_secret(k, v) else v for k, v in values.items()}
@@ -29,14 +32,16 @@ def masked(about: ImageConfig) -> ImageConfig:
 
 
 def digest(client: DockerClient, ref: str) -> str:
-    """What identifies the content of the image `ref` of the engine. Raises as `subject` does."""
+    """Return what identifies the content of the image `ref` of the engine. Raises as `subject` does."""
     api: Any = client.api
     with _engine_errors(ref):
         return str(api.inspect_image(ref)["Id"])
 
 
 def subject(client: DockerClient, ref: str, digest: str | None = None) -> ImageConfig:
-    """The image `ref` of the engine; the one with this `digest`, where it is known, whatever is called `ref` by now.
+    """Return the image `ref` of the engine.
+
+    The one with this `digest`, where it is known, whatever is called `ref` by now.
 
     Raises RdmaImagesError where the engine has no such image or does not answer.
     """
@@ -49,7 +54,7 @@ def subject(client: DockerClient, ref: str, digest: str | None = None) -> ImageC
 
 @contextmanager
 def _engine_errors(ref: str) -> Iterator[None]:
-    """The engine's errors about `ref` as ours."""
+    """Raise the engine's errors about `ref` as ours."""
     try:
         yield
     except ImageNotFound:
@@ -63,7 +68,7 @@ def _engine_errors(ref: str) -> Iterator[None]:
 
 
 def _history(client: DockerClient, digest: str) -> list[dict[str, Any]]:
-    """The steps that made the image. The containerd store knows them once it is unpacked, as for a container."""
+    """Return the steps that made the image. The containerd store knows them once it is unpacked, as for a container."""
     api: Any = client.api
     try:
         return list(api.history(digest))

@@ -51,7 +51,7 @@ INPUTS = (
 
 @functools.cache
 def digest() -> str:
-    """The digest of all that decides a result beside the image: same digest, same answer."""
+    """Return the digest of all that decides a result beside the image: same digest, same answer."""
     found = hashlib.sha256()
     for pattern in INPUTS:
         for root in _roots(pattern):
@@ -61,13 +61,13 @@ def digest() -> str:
 
 
 def _roots(pattern: str) -> list[Path]:
-    """The folders in which a pattern of INPUTS is looked for."""
+    """Return the folders in which a pattern of INPUTS is looked for."""
     part = pattern.partition("/")[0]
     return [CODE] if part == "rdma_images" else [folder.parent for folder in places(part)]
 
 
 def run(case: Inspection, tiers: tuple[str, ...], junit: Path) -> tuple[Check, ...]:
-    """The checks of every validator of `tiers`, in the suite's order; JUnit's XML goes to `junit`.
+    """Return the checks of every validator of `tiers`, in the suite's order; JUnit's XML goes to `junit`.
 
     Raises RdmaImagesError where the suite itself could not run: that is never the image's fault.
     """

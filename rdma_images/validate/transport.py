@@ -92,7 +92,7 @@ def _read(selector: selectors.BaseSelector, taken: dict[str, bytearray], deadlin
 
 
 def host(spec: str, limit: float, environment: dict[str, str] | None = None, first: float | None = None) -> Host:
-    """The testinfra host of `spec` ("docker://id", "kubectl://pod?namespace=n", "ssh://user@name", "local://").
+    """Return the testinfra host of `spec` ("docker://id", "kubectl://pod?namespace=n", "ssh://user@name", "local://").
 
     A command has `limit` seconds to end, and `first` to print anything. Raises RdmaImagesError for a spec that
     testinfra does not know.

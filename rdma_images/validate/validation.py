@@ -34,7 +34,7 @@ def ours(images: Sequence[Image]) -> tuple[Candidate, ...]:
 
 
 def tiers(named: Sequence[str] | None) -> tuple[str, ...]:
-    """The tiers asked for. Raises RefusedError for one that does not exist."""
+    """Return the tiers asked for. Raises RefusedError for one that does not exist."""
     for tier in named or ():
         if tier not in get_args(Tier):
             raise RefusedError(f"--tier {tier}: no such tier\n{near(tier, get_args(Tier))}")
@@ -48,7 +48,10 @@ def validate_all(
     host: str | None = None,
     progress: Progress = silent,
 ) -> Iterator[Report]:
-    """The report of each, as soon as it is ready; the files are written beside build.json. `host` needs no engine."""
+    """Yield the report of each, as soon as it is ready; the files are written beside build.json.
+
+    `host` needs no engine.
+    """
     from rdma_images.validate import validate
 
     def one(candidate: Candidate) -> Report:

@@ -17,7 +17,7 @@ LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 
 def bootstrap(folder: Path, packages: tuple[str, ...]) -> Path:
-    """A root filesystem of Debian 13 with these packages in `folder`, as its package manager leaves it."""
+    """Return a root filesystem of Debian 13 with these packages in `folder`, as its package manager leaves it."""
     tool = unpacked.fetch(("mmdebstrap",), "trixie", unpacked.folder_of("packages", "mmdebstrap"))
     with locking.hold("apt-trixie", "a test's bootstrap"):
         apt = unpacked.apt("trixie", unpacked.folder_of("apt", "trixie"))
@@ -30,13 +30,13 @@ def bootstrap(folder: Path, packages: tuple[str, ...]) -> Path:
 
 
 def copy(root: Path, folder: Path) -> Path:
-    """A copy that shares its files: what is to be changed must be replaced, not written to."""
+    """Return a copy that shares its files: what is to be changed must be replaced, not written to."""
     shutil.copytree(root, folder, symlinks=True, copy_function=os.link, ignore=shutil.ignore_patterns("dev"))
     return folder
 
 
 def without_provider(root: Path) -> None:
-    """The adapter's provider removed."""
+    """Remove the adapter's provider."""
     (root / LIBRARIES / "libibverbs/librxe-rdmav34.so").unlink()
 
 
@@ -46,7 +46,7 @@ def without_another_provider(root: Path) -> None:
 
 
 def with_wrong_suffix(root: Path) -> None:
-    """Providers as of an rdma-core with another private interface."""
+    """Name providers as those of an rdma-core with another private interface."""
     for path in (root / LIBRARIES / "libibverbs").glob("lib*-rdmav34.so"):
         path.rename(path.with_name(path.name.replace("rdmav34", "rdmav25")))
 
@@ -58,13 +58,13 @@ def without_rdmacm(root: Path) -> None:
 
 
 def without_libpci(root: Path) -> None:
-    """What only perftest needs is not there: a library that an apt cleaned up too well took along."""
+    """Remove what only perftest needs: a library that an apt cleaned up too well took along."""
     for path in (root / LIBRARIES).glob("libpci.so*"):
         path.unlink()
 
 
 def without_libpsm2(root: Path) -> None:
-    """What libfabric itself needs is not there, whichever of its providers is asked for."""
+    """Remove what libfabric itself needs, whichever of its providers is asked for."""
     for path in (root / LIBRARIES).glob("libpsm2.so*"):
         path.unlink()
 

@@ -35,7 +35,10 @@ class Fault:
 
 
 def rename(plugin_symbol: str, keep_one_as: str, file: str = f"{OFI}/lib/libnccl-net-ofi.so") -> str:
-    """A step that renames every versioned symbol of a plugin: to what nobody looks for, and v6 to `keep_one_as`."""
+    """Return a step that renames every versioned symbol of a plugin.
+
+    To what nobody looks for, and v6 to `keep_one_as`.
+    """
     code = (
         "import re;"
         f"p='{file}';d=open(p,'rb').read();"
@@ -47,7 +50,7 @@ def rename(plugin_symbol: str, keep_one_as: str, file: str = f"{OFI}/lib/libnccl
 
 
 def names_topology(folder: str, name: str) -> str:
-    """A step that has the stand-in's plugin name a topology file, in the place of the end of its message."""
+    """Return a step that has the stand-in's plugin name a topology file, in the place of the end of its message."""
     code = (
         f"p='{OFI}/lib/libnccl-net-ofi.so';d=open(p,'rb').read();"
         "m=b': this image is a rehearsal and cannot use EFA; build it without --rehearse';"
@@ -58,7 +61,7 @@ def names_topology(folder: str, name: str) -> str:
 
 
 def decoded_at_the_start(line: str) -> tuple[str, str]:
-    """Steps for an entry point whose script does not show the line of shell that it runs."""
+    """Return the steps for an entry point whose script does not show the line of shell that it runs."""
     encoded = base64.b64encode(f"{line}\n".encode()).decode()
     script = f'#!/bin/sh\\neval "$(echo {encoded} | base64 -d)"\\nexec "$@"\\n'
     return f"RUN printf '{script}' > /opt/start && chmod 755 /opt/start", 'ENTRYPOINT ["/opt/start"]'

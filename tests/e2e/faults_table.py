@@ -39,12 +39,12 @@ def main(chosen: Collection[str]) -> None:
 
 
 def message(check: Check) -> str:
-    """Expected and found, short enough for a table."""
+    """Return expected and found, short enough for a table."""
     return f"expected {cell(check.expected)}; found {cell(check.found)}"
 
 
 def cell(text: str) -> str:
-    """Text that a table's cell can hold."""
+    """Return text that a table's cell can hold."""
     line = " ".join(text.split()).replace("|", "\\|")
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 

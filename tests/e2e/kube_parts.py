@@ -32,7 +32,10 @@ needs = pytest.mark.skipif(not shutil.which("apt-get"), reason="Kubernetes is co
 
 
 def programs() -> Path:
-    """The folder of the three programs, kept in the state folder; making them takes 12 minutes of processor time."""
+    """Return the folder of the three programs, kept in the state folder.
+
+    Making them takes 12 minutes of processor time.
+    """
     kept = paths.state_folder() / "kubernetes"
     ready = kept / "bin"
     if all((ready / name).exists() for name in (*PROGRAMS, "etcd")):
@@ -115,7 +118,7 @@ class Cluster:
         return self._checked(self.session.patch(f"{self.url}{path}", data=json.dumps(body), headers=headers))
 
     def node(self, name: str, labels: dict[str, str], allocatable: dict[str, str], taints: Any = ()) -> None:
-        """A node with what it can give."""
+        """Add a node with what it can give."""
         body = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}}}
         self.post("/api/v1/nodes", {**body, "spec": {"taints": list(taints)}})
         status = {"status": {"capacity": allocatable, "allocatable": allocatable}}
@@ -128,7 +131,7 @@ class Cluster:
         )
 
     def scheduled(self, template: Any, name: str, seconds: float = 20) -> tuple[str, str]:
-        """The node that a pod of the template is bound to, or nothing and why not."""
+        """Return the node that a pod of the template is bound to, or nothing and why not."""
         spec = {key: value for key, value in template["spec"].items() if key != "resourceClaims"}
         metadata = {**template.get("metadata", {}), "name": name}
         self.post("/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec})
@@ -164,7 +167,7 @@ def _port() -> int:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
-    """The three programs, started in `folder` and ended with the block."""
+    """Run the three programs in `folder` while the block runs."""
     ready = programs()
     etcd, peer, api, scheduler = (_port() for _ in range(4))
     authority = trustme.CA()

@@ -38,7 +38,7 @@ numbers = count()
 
 
 def wheel(name: str, torch: str, base: str) -> Wheel:
-    """A wheel from the lock of efa-pytorch with that torch on that base."""
+    """Return a wheel from the lock of efa-pytorch with that torch on that base."""
     (image,) = target_options.chosen_images(
         project.load(), ["efa-pytorch"], False, [f"pytorch={torch}", f"base={base}"], True
     )
@@ -46,7 +46,7 @@ def wheel(name: str, torch: str, base: str) -> Wheel:
 
 
 def standing(base: str, stand_in: str) -> Project:
-    """This project, where a rehearsal of `base` stands on the Debian `stand_in`."""
+    """Return this project, where a rehearsal of `base` stands on the Debian `stand_in`."""
     here = project.load()
     bases = here.facts.bases
     one = bases.bases[base].model_copy(update={"stand_in": stand_in})
@@ -63,7 +63,7 @@ class Small:
     def order(
         self, wheels: Sequence[Wheel], *changes: str, name: str = "small", here: Project | None = None
     ) -> BuildSpec:
-        """What building it means; with inputs of its own, so that it is built also where it is there."""
+        """Return what building it means; with inputs of its own, so that it is built also where it is there."""
         here = here or project.load()
         (image,) = target_options.chosen_images(here, ["efa-pytorch"], False, changes, True)
         whole = build_spec.build_spec(image, here, rehearse=True)
@@ -91,7 +91,7 @@ class Small:
         return replace(self, engine=replace(self.engine, store="classic")).build(replace(made, others="by stages"))
 
     def files(self, ref: str) -> dict[str, tuple[int, str]]:
-        """The files of /opt/venv: mode and digest by path."""
+        """Return the files of /opt/venv: mode and digest by path."""
         client = docker.DockerClient(base_url=self.engine.host)
         container = client.containers.create(ref)
         found = {}
@@ -109,7 +109,7 @@ class Small:
         subprocess.run(["docker", "image", "rm", ref], env=self.engine.environ(), capture_output=True)
 
     def layers(self, ref: str) -> list[str]:
-        """The digests of an image's layers, lowest first, as they are pushed."""
+        """Return the digests of an image's layers, lowest first, as they are pushed."""
         saved = subprocess.Popen(["docker", "image", "save", ref], env=self.engine.environ(), stdout=subprocess.PIPE)
         blobs: dict[str, bytes] = {}
         with saved, tarfile.open(fileobj=saved.stdout, mode="r|") as archive:
@@ -144,7 +144,7 @@ root = "{folder}/root"
 
 @contextmanager
 def remote_builder(engine: Engine, registry: str) -> Iterator[str]:
-    """A buildkitd that shares nothing with the engine but that registry, as a builder of buildx; its name."""
+    """Run a buildkitd that shares only that registry with the engine, as a builder of buildx, and yield its name."""
     folder = Path(tempfile.mkdtemp(prefix="rdma-images-"))  # pytest's own folders are too deep for a socket's path
     (folder / "settings").write_text(BUILDKITD.format(folder=folder, registry=registry))
     environ = engine.environ()
@@ -171,7 +171,7 @@ def remote_builder(engine: Engine, registry: str) -> Iterator[str]:
 
 
 def ran(log: str) -> set[str]:
-    """The steps that BuildKit ran, from its plain record, without those that it had: "wheel-torch 1/1"."""
+    """Return the steps that BuildKit ran, from its plain record, without those that it had: "wheel-torch 1/1"."""
     titles = dict(re.findall(r"(?m)^#(\d+) \[(?:\S+ )?([\w-]+ +\d+/\d+)\] (?:RUN|COPY|ADD|WORKDIR)", log))
     had = set(re.findall(r"(?m)^#(\d+) CACHED$", log))
     return {re.sub(" +", " ", title) for number, title in titles.items() if number not in had}

@@ -47,7 +47,7 @@ def free_port() -> int:
 
 
 def placed(outcome: PublishResult) -> PublishedCopy:
-    """Where the image of an outcome is."""
+    """Return where the image of an outcome is."""
     assert outcome.place, outcome.error
     return outcome.place
 
@@ -103,12 +103,12 @@ class Registry:
         self.process.send_signal(signal.SIGCONT)
 
     def tags(self, repository: str) -> set[str]:
-        """Every tag but the attachments'."""
+        """Return every tag but the attachments'."""
         answer = requests.get(f"http://{self.host}/v2/{repository}/tags/list", auth=(USER, PASSWORD), timeout=5)
         return {tag for tag in answer.json().get("tags") or () if not tag.startswith("sha256-")}
 
     def entry(self, immutable: bool = False, compression: Literal["any", "gzip", "zstd"] = "any") -> Oci:
-        """Its entry in registries.yaml, with the credentials in the environment."""
+        """Return its entry in registries.yaml, with the credentials in the environment."""
         return Oci(
             kind="oci",
             host=self.host,
@@ -204,7 +204,7 @@ def build_small(
     output: str = "",
     platform: str = "linux/amd64",
 ) -> Small:
-    """An image of `layers` layers of `size` random bytes each; the same folder gives the same layers.
+    """Return an image of `layers` layers of `size` random bytes each; the same folder gives the same layers.
 
     The files keep their times: buildx takes those of equal size and time in a folder of equal name for unchanged.
     """
@@ -235,13 +235,13 @@ def build_small(
 
 @functools.cache
 def planned(target: str = "efa-pytorch", **changes: str) -> Image:
-    """An image of the real matrix."""
+    """Return an image of the real matrix."""
     (image,) = planner.plan(matrix.load(), facts.load(), targets=[target], changes=changes).images
     return image
 
 
 def green(image: Image, small: Small, rehearsal: tuple[str, ...] = ()) -> tuple[Build, Report]:
-    """What the steps before would have written of `small`, as if it were `image`."""
+    """Return what the steps before would have written of `small`, as if it were `image`."""
     build = Build(
         image_id=image.id,
         ref=small.ref,
@@ -270,7 +270,7 @@ def red(report: Report, check: str) -> Report:
 
 
 def cosign_key(folder: Path) -> tuple[Path, Path]:
-    """A fresh key pair; its password is in COSIGN_PASSWORD."""
+    """Return a fresh key pair; its password is in COSIGN_PASSWORD."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run([cosign.find_program(print).path, "generate-key-pair"], cwd=folder, check=True, capture_output=True)
     return folder / "cosign.key", folder / "cosign.pub"
@@ -278,7 +278,7 @@ def cosign_key(folder: Path) -> tuple[Path, Path]:
 
 @contextmanager
 def second_engine() -> Iterator[Engine]:
-    """A private engine with a state folder of its own, which leaves nothing behind.
+    """Provide a private engine with a state folder of its own, which leaves nothing behind.
 
     It has what comes from Debian's archive, so that it starts in seconds, and no image, layer or cache.
     """
@@ -312,7 +312,7 @@ COPY --link {name} /
 
 
 def shared_context(folder: Path, names: Sequence[str], size: int, base: Path) -> None:
-    """A Dockerfile with a target for each of `names`, on one stage of `size` bytes that no two builds make alike."""
+    """Write a Dockerfile with a target for each of `names`, on one stage of `size` random bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     text = SHARED.format(size=size) + "".join(ONE.format(name=name) for name in names)
     (folder / "Dockerfile").write_text(text)

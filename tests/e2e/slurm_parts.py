@@ -17,12 +17,12 @@ START = Path(__file__).parent / "slurm.sh"
 
 
 def tree() -> Path:
-    """The packages' files."""
+    """Return the packages' files."""
     return unpacked.tree("slurm", PACKAGES)
 
 
 def pyxis(folder: Path) -> Path:
-    """The plugin, compiled from pyxis' own repository against this Slurm."""
+    """Return the plugin, compiled from pyxis' own repository against this Slurm."""
     folder.mkdir()
     packed = subprocess.run(
         ["git", "-C", Path(upstream.FOLDER) / "NVIDIA/pyxis", "archive", "HEAD"], capture_output=True, check=True
@@ -34,7 +34,7 @@ def pyxis(folder: Path) -> Path:
 
 
 def run(command: str, folder: Path, state: Path, **environment: str) -> str:
-    """What a shell command prints in `folder` while the two nodes are up."""
+    """Return what a shell command prints in `folder` while the two nodes are up."""
     start = ["unshare", "--mount", "bash", *map(str, (START, tree(), state)), "sh", "-c", command]
     done = subprocess.run(
         start, cwd=folder, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
@@ -47,7 +47,7 @@ PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "srun")
 
 @contextmanager
 def cluster(state: Path, nodes: int = 2) -> Iterator[Path]:
-    """The nodes for a whole block: the folder of programs that reach them from outside of their namespace."""
+    """Start the nodes for a block, and yield the folder of programs that reach them from outside of their namespace."""
     start = ["unshare", "--mount", "bash", *map(str, (START, tree(), state)), "sh", "-c", "echo ready; cat"]
     environ = {**os.environ, "SLURM_NODES": str(nodes)}
     with subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as running:

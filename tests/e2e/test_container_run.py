@@ -26,7 +26,7 @@ PATIENCE = 60.0  # seconds for a container to start or to go; 0.3 on an idle mac
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    """An engine with a small image of EFA's label: Debian without anything else."""
+    """Yield an engine with a small image of EFA's label: Debian without anything else."""
     running = engines.ensure()
     label = "--change=LABEL io.rdma-images.fabric=efa"
     docker(running, "import", label, str(bootstrap.base("debian13")), REF)

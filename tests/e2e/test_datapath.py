@@ -153,7 +153,7 @@ with disk.folder_disk(Path(sys.argv[1]), parts.mkfs) as files:
 
 
 def left(parts: kit.Kit) -> list[str]:
-    """What the tier could leave behind: emulators that run, files beside the kit, mounts on any of them."""
+    """Return what the tier could leave behind: emulators that run, files beside the kit, mounts on any of them."""
     folder = paths.state_folder() / "datapath"
     emulators = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -198,7 +198,7 @@ def test_nothing_is_left_however_it_is_ended(
 
 
 def without_devices_and_shells(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """What of a root filesystem is in the image: also `sh` is not, which some images lack."""
+    """Return what of a root filesystem is in the image: also `sh` is not, which some images lack."""
     return None if entry.name.startswith("./dev/") or entry.name in {"./usr/bin/sh", "./usr/bin/dash"} else entry
 
 

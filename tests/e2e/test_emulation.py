@@ -39,7 +39,7 @@ def image(of: str) -> Image:
 
 @pytest.fixture(scope="module")
 def refs() -> dict[str, str]:
-    """The name of the image in the engine by platform, each built and validated as a user does it."""
+    """Return the name of the image in the engine by platform, each built and validated as a user does it."""
     found = {}
     for one in PLATFORMS:
         told, _ = built("--target", "efa-nccl-tests", "--set", f"platform={one}", "--set", PLUGIN)

@@ -30,7 +30,10 @@ ENSURE = "from rdma_images.engine import private; print(private.up().version)"
 
 @pytest.fixture(scope="module", autouse=True)
 def state() -> Iterator[Path]:
-    """A state folder of this module's own, with a short path for its sockets. It has the base that all tests share."""
+    """Yield a state folder of this module's own, with a short path for its sockets.
+
+    It has the base that all tests share.
+    """
     folder = Path(tempfile.mkdtemp(prefix="eng-"))
     shutil.copytree(bootstrap.base("debian13").parent, folder / "bases")
     with pytest.MonkeyPatch.context() as patch:
@@ -49,14 +52,14 @@ def place() -> layout.Layout:
 
 @pytest.fixture
 def up() -> Iterator[Engine]:
-    """The running private engine; ended afterwards."""
+    """Yield the running private engine; ended afterwards."""
     yield private.up()
     engine.down()
 
 
 @pytest.fixture
 def image(up: Engine) -> str:
-    """A reference of the bootstrapped base in the engine."""
+    """Return a reference of the bootstrapped base in the engine."""
     docker(up, "import", str(bootstrap.base("debian13")), "base:e2e")
     return "base:e2e"
 
@@ -139,7 +142,7 @@ def test_a_running_container_goes_with_the_engine(up: Engine, place: layout.Layo
 
 
 def sleeping(seconds: str) -> list[Path]:
-    """The processes that sleep for so long."""
+    """Return the processes that sleep for so long."""
     wanted = f"sleep\0{seconds}\0".encode()
     return [p for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists() and p.read_bytes().endswith(wanted)]
 
@@ -234,7 +237,7 @@ def test_a_killed_bootstrap_leaves_nothing_mounted(state: Path, monkeypatch: pyt
 
 
 def inside(folder: Path) -> bool:
-    """Whether a process has its root under `folder`."""
+    """Return whether a process has its root under `folder`."""
     for root in Path("/proc").glob("[0-9]*/root"):
         with suppress(OSError):
             if str(root.readlink()).startswith(str(folder)):

@@ -48,7 +48,7 @@ def queue() -> list[str]:
 
 
 def job(tmp_path: Path, command: str) -> Path:
-    """The folder of a job whose every node runs a line of sh."""
+    """Return the folder of a job whose every node runs a line of sh."""
     folder = tmp_path / "job"
     given = {"runtime": "oci", "bundle": str(tmp_path / "bundle")}
     asked = jobs.request("slurm", "efa", "torchrun", parameters=given, name="measured", command=("sh", "-c", command))

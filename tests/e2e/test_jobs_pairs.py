@@ -40,7 +40,7 @@ def _slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def lines() -> tuple[str, str]:
-    """The folder of the job, and the lines, as the document has them."""
+    """Return the folder of the job, and the lines, as the document has them."""
     (found,) = re.findall(
         r"```sh\n(job=(\S+)\n.+?)```", (PROJECT / "docs" / "reference" / "results.md").read_text(), re.DOTALL
     )
@@ -48,7 +48,7 @@ def lines() -> tuple[str, str]:
 
 
 def plant(folder: Path) -> None:
-    """What nccl-tests prints for each pair: 440 GB/s with 3 % of noise, and half of it with the slow node."""
+    """Write what nccl-tests prints for each pair: 440 GB/s with 3 % of noise, and half of it with the slow node."""
     folder.mkdir()
     chance = random.Random(1)
     for pair in combinations(NODES, 2):
@@ -58,7 +58,7 @@ def plant(folder: Path) -> None:
 
 
 def write_job(tmp_path: Path, folder: Path) -> None:
-    """A job of two nodes; its container sees `tmp_path`."""
+    """Provide a job of two nodes; its container sees `tmp_path`."""
     asked = jobs.request(
         *("slurm", "efa", "torchrun"),
         parameters={"runtime": "oci", "bundle": str(tmp_path / "bundle")},

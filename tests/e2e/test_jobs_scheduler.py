@@ -35,7 +35,7 @@ def empty(running: Cluster) -> Iterator[Cluster]:
 
 
 def node(cluster: Cluster, name: str, instance: str, zone: str = "a", **changes: str) -> None:
-    """A node as the facts have its type, with what a test changes of it."""
+    """Add a node as the facts have its type, with what a test changes of it."""
     row = jobs.here().facts.instances.types[instance]
     own = jobs.here().facts.instances.nodes[row.fabric].hugepages
     gives = {
@@ -58,7 +58,10 @@ def node(cluster: Cluster, name: str, instance: str, zone: str = "a", **changes:
 
 
 def pods(made: Job) -> list[tuple[str, Any]]:
-    """The pods with GPUs that the operator makes of the job: the template of its nodes, as often as it has nodes."""
+    """Return the pods with GPUs that the operator makes of the job.
+
+    The template of its nodes, as often as it has nodes.
+    """
     templates = [one for one in jobs.pods(made) if "volumeMounts" in one["spec"]["containers"][0]]
     return [(f"{made.name}-{number}", templates[-1]) for number in range(made.nodes)]
 

@@ -20,7 +20,7 @@ print(task.num_nodes, asked.accelerators, asked.network_tier.value, *asked.image
 
 
 def read(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
-    """What SkyPilot makes of a task; it keeps its state in a folder of the test."""
+    """Return what SkyPilot makes of a task; it keeps its state in a folder of the test."""
     (tmp_path / "job.yaml").write_text(text)
     uv = find_uv_bin()
     cache = subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()

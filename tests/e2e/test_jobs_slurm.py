@@ -25,7 +25,7 @@ SYSTEM = ("bin", "lib", "lib64", "usr")
 
 
 def bundle(folder: Path, shared: Path) -> None:
-    """An OCI bundle of this machine's own programs, that bakes in a network as our images do."""
+    """Provide an OCI bundle of this machine's own programs, that bakes in a network as our images do."""
     for name in (*SYSTEM, "proc", "dev", "tmp", "opt"):
         (folder / "rootfs" / name).mkdir(parents=True)
     program = folder / "rootfs" / "opt" / "torchrun"

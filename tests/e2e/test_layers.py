@@ -151,7 +151,7 @@ class New:
         return Maker(self.wanted.recipes, self.index, MIRRORS)
 
     def brought_to(self, engine: Engine) -> str:
-        """The digest of the layer, with which the engine got it and keeps it."""
+        """Return the digest of the layer, with which the engine got it and keeps it."""
         with self.maker() as maker:
             brought = load.load(self.wanted, maker, engine, engine_layers.EngineLayers())
         assert Small(engine).layers(brought.ref) == [brought.blobs[0].digest]

@@ -74,7 +74,7 @@ class _Mirror(ThreadingHTTPServer):
 
 @contextmanager
 def mirror(upstream: dict[str, str]) -> Iterator[_Mirror]:
-    """A mirror with a login of the addresses given, each under its name."""
+    """Run a mirror with a login of the addresses given, each under its name."""
     server = _Mirror(upstream)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -150,7 +150,10 @@ def build(
 
 
 def everything(archive: Path) -> bytes:
-    """Every byte of an OCI archive: its manifest and history as they are, each file of each layer as it unpacks."""
+    """Return every byte of an OCI archive.
+
+    Its manifest and history as they are, each file of each layer as it unpacks.
+    """
     seen = []
     with tarfile.open(archive) as outer:
         for member in outer:

@@ -170,7 +170,7 @@ def test_what_is_attached_can_be_verified_by_anybody_with_the_key(
 def signing(
     publisher: tuple[Publisher, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Publisher, list[str], Trust]:
-    """Publisher that sign, what was said, and the trust that goes with them."""
+    """Return publishers that sign, their messages, and the trust that goes with them."""
     monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
     private, public = cosign_key(tmp_path / "key")
     sender, said = publisher

@@ -62,7 +62,7 @@ def registry_for(tmp_path: Path, user: str, password: bytes) -> Registry:
 
 
 def twice(item: ApprovedImage, entry: Ecr | AcrAliyun) -> tuple[publish_images.PublishResult, list[str]]:
-    """The outcomes of two runs, and all that was said."""
+    """Return the outcomes of two runs, and all that was said."""
     said: list[str] = []
     engine = engines.ensure(print)
     publisher = Publisher(engine=lambda: engine, watcher=Lines(said.append), pace=PushPolicy(2, 0.1))

@@ -29,14 +29,14 @@ FORM = "urn:rdma-images:validation-report:1"
 
 
 def release(suite: str) -> Path:
-    """The folder of Debian's cosign of one suite."""
+    """Return the folder of Debian's cosign of one suite."""
     folder = unpacked.fetch(["cosign"], suite, paths.state_folder() / f"cosign-{suite}", print)
     return folder / "usr" / "bin"
 
 
 @pytest.fixture(scope="module")
 def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
-    """A registry that asks for a password."""
+    """Yield a registry that asks for a password."""
     folder = tmp_path_factory.mktemp("registry")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TEST_REGISTRY_USER", USER)
@@ -50,7 +50,7 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]
 
 @pytest.fixture
 def image(connection: Connection, request: pytest.FixtureRequest) -> str:
-    """An image without layers, by digest."""
+    """Return an image without layers, by digest."""
     repository = Repository(connection, "training/small")
     config = canonical({"name": request.node.name, "rootfs": {"type": "layers", "diff_ids": []}})
     described = Descriptor("application/vnd.oci.image.config.v1+json", repository.put_blob(config), len(config))

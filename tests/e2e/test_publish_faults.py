@@ -56,7 +56,7 @@ def engine() -> Engine:
 
 @pytest.fixture
 def classic(engine: Engine) -> Iterator[Engine]:
-    """The same Docker with the image store that it had before containerd's."""
+    """Yield the same Docker with the image store that it had before containerd's."""
     if engine.kind != "private":
         pytest.skip("a second daemon is started from the private engine's programs")
     place = layout()
@@ -149,7 +149,7 @@ def never() -> None:
 
 
 def complete(registry: Registry, digest: str) -> bool:
-    """Whether the image `digest` is whole in the registry: every blob read back and hashed."""
+    """Return whether the image `digest` is whole in the registry: every blob read back and hashed."""
     repository = open_destination("local", registry.entry()).repository("efa-pytorch")
     manifest = repository.manifest(digest)
     blobs = [manifest.body["config"]["digest"], *(layer.digest for layer in manifest.layers())]

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.e2e
 
 
 def written(registry: Registry) -> list[Path]:
-    """What the registry stores, in the order in which it was written."""
+    """Return what the registry stores, in the order in which it was written."""
     return sorted(
         (path for path in registry.storage.rglob("*") if path.is_file()), key=lambda at: at.stat().st_mtime_ns
     )
@@ -56,7 +56,7 @@ def published(engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
 
 
 def note_of(registry: Registry, item: ApprovedImage, name: str, turn: int = 0) -> Path:
-    """Of the notes of the repository whose path matches `name`, the one that was written at that turn."""
+    """Return of the notes of the repository whose path matches `name`, the one that was written at that turn."""
     known = {"full": item.tags.full, "short": item.tags.short[0], "list": fallback_tag(item.build.digest)}
     return [path for path in written(registry) if path.match(f"{REPOSITORY}/{name.format(**known)}/link")][turn]
 

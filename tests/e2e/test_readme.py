@@ -20,14 +20,14 @@ IMAGE = "efa-pytorch-2.15.0"
 
 
 def commands() -> list[str]:
-    """The shell commands of the README, in its order."""
+    """Return the shell commands of the README, in its order."""
     text = (paths.PROJECT / "README.md").read_text(encoding="utf-8")
     return re.findall(r"```sh\n(.+?)\n```", text, flags=re.DOTALL)
 
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clean clone of what is committed, with an environment of its own."""
+    """Return a clean clone of what is committed, with an environment of its own."""
     folder = tmp_path_factory.mktemp("user")
     subprocess.run(["git", "clone", "--quiet", str(paths.PROJECT), str(folder / "clone")], check=True)
     (folder / "tmp").mkdir()
@@ -52,7 +52,7 @@ def typed(command: str, clone: Path) -> subprocess.Popen[str]:
 
 
 def said(command: str, clone: Path) -> str:
-    """The command's output; fails with it where the command fails."""
+    """Return the command's output; fails with it where the command fails."""
     with typed(command, clone) as process:
         output = process.communicate()[0]
     assert process.returncode == 0, output[-4000:]
@@ -65,7 +65,7 @@ def first(clone: Path) -> str:
 
 
 def building() -> str:
-    """What is being built, as others who wait for it read."""
+    """Return what is being built, as others who wait for it read."""
     holder = locking.holder("build")
     return holder.what if holder else ""
 
@@ -146,7 +146,7 @@ def test_the_wheel_builds_in_a_folder_of_ones_own(clone: Path) -> None:
 
 
 def until(words: str, stream: Iterable[str]) -> Iterator[str]:
-    """The stream's lines, to the one with these words; fails where it ends without it."""
+    """Yield the stream's lines, to the one with these words; fails where it ends without it."""
     for line in stream:
         yield line
         if words in line:

@@ -41,7 +41,7 @@ def plugins() -> list[object]:
 
 
 def own_project(folder: Path, component: str, version: str) -> dict[str, str]:
-    """A copy of this checkout that pins the real file by its digest; the environment to run it in."""
+    """Return a copy of this checkout that pins the real file by its digest; the environment to run it in."""
     tarball = real_parts.tarballs(component)[version]
     checkout.copied(folder)
     content = tarball.read_bytes()
@@ -64,7 +64,10 @@ def own_project(folder: Path, component: str, version: str) -> dict[str, str]:
 
 
 def stand_ins(folder: Path, environ: dict[str, str], *arguments: str) -> list[str]:
-    """`invoke build --rehearse`, which validates too: the parts of the one image that a stand-in took the place of."""
+    """Return `invoke build --rehearse`, which validates too.
+
+    The parts of the one image that a stand-in took the place of.
+    """
     command = [sys.executable, "-m", "invoke", "build", "--rehearse", "--json", *arguments]
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=90 * MINUTE)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -60,7 +60,7 @@ def image() -> str:
 
 
 def docker(*words: str) -> subprocess.CompletedProcess[str]:
-    """A docker command against the engine of the tests; its two outputs as one."""
+    """Return a docker command against the engine of the tests; its two outputs as one."""
     return subprocess.run(
         ["docker", *words],
         env=engines.ensure().environ(),
@@ -76,7 +76,7 @@ Start = Callable[..., str]
 
 @pytest.fixture
 def start(image: str, tmp_path: Path) -> Iterator[Start]:
-    """Starts a host's container with a program and hyperparameters, its /opt/ml under the test's folder; its name."""
+    """Return a function that starts a host's container with a program and hyperparameters, and returns its name."""
     made: list[str] = []
 
     def run(current: str, program: str, hosts: list[str], **given: str) -> str:
@@ -103,7 +103,7 @@ def start(image: str, tmp_path: Path) -> Iterator[Start]:
 
 
 def ended(name: str) -> tuple[int, str]:
-    """The exit code of a container, once it has ended, and its log."""
+    """Return the exit code of a container, once it has ended, and its log."""
     done = docker("wait", name)
     return int(done.stdout), docker("logs", name).stdout
 

@@ -21,7 +21,7 @@ CUDA_BASE = ("--set", "base=cuda13.2.1-devel-ubuntu24.04", "--set")
 
 
 def built(*arguments: str, project: Path = paths.PROJECT) -> tuple[dict[str, list[dict[str, str]]], str]:
-    """`invoke build --rehearse`, as it is typed; what it says for programs, by target."""
+    """Return `invoke build --rehearse`, as it is typed; what it says for programs, by target."""
     command = [sys.executable, "-m", "invoke", "build", "--rehearse", "--json", *arguments]
     environ = {**os.environ, "PYTHONPATH": str(project)}
     done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=25 * MINUTE)
@@ -30,14 +30,14 @@ def built(*arguments: str, project: Path = paths.PROJECT) -> tuple[dict[str, lis
 
 
 def ref(*arguments: str, project: Path = paths.PROJECT) -> str:
-    """The name of the one image that is built, or is there already."""
+    """Return the name of the one image that is built, or is there already."""
     told, _ = built(*arguments, project=project)
     (made,) = told["builds"]
     return made["ref"]
 
 
 def run(image: str, script: str, *options: str) -> tuple[int, str]:
-    """A shell script in a container without a network: its exit code and what it said."""
+    """Return a shell script in a container without a network: its exit code and what it said."""
     environ = engines.ensure().environ()
     command = ["docker", "run", "--rm", "--network", "none", *options, image, "sh", "-euc", script]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=2 * MINUTE)

@@ -27,14 +27,14 @@ SH = "#!/bin/sh\\n"
 
 @pytest.fixture(autouse=True)
 def reports_elsewhere(tmp_path: Path) -> Iterator[None]:
-    """Reports go to the test's own folder."""
+    """Write reports to the test's own folder."""
     with validated.reports_in(tmp_path):
         yield
 
 
 @pytest.fixture(scope="module")
 def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build context with Debian's root file system, which has a shell and no Python."""
+    """Return a build context with Debian's root file system, which has a shell and no Python."""
     folder = tmp_path_factory.mktemp("debian")
     shutil.copy(bootstrap.base("debian13"), folder / "base.tar")
     return folder

@@ -29,14 +29,14 @@ FIRST = {
 
 @pytest.fixture(autouse=True)
 def reports_elsewhere(tmp_path: Path) -> Iterator[None]:
-    """Reports go to the test's own folder."""
+    """Write reports to the test's own folder."""
     with validated.reports_in(tmp_path):
         yield
 
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which wheels are unpacked, once."""
+    """Return the folder in which wheels are unpacked, once."""
     return tmp_path_factory.mktemp("parts")
 
 
@@ -61,7 +61,7 @@ def test_a_fault_turns_one_check_red(fault: Fault, parts: Path) -> None:
 
 
 def tell(fault: Fault, parts: Path) -> Check:
-    """The check that failed for the image with this fault; no other did but those that the fault names."""
+    """Return the check that failed for the image with this fault; no other did but those that the fault names."""
     for name in fault.needs:
         validated.wheel(name, parts)
     dockerfile = "\n".join((f"FROM {validated.good_image()}", *fault.steps)) + "\n"
@@ -77,7 +77,7 @@ def tell(fault: Fault, parts: Path) -> Check:
 
 
 def planned(fault: Fault) -> Image | None:
-    """The image as it would have been planned, where the fault is that it is not so."""
+    """Return the image as it would have been planned, where the fault is that it is not so."""
     if not fault.planned:
         return None
     components = {name: Component(name, version, "matrix") for name, version in fault.planned.items()}

@@ -16,7 +16,7 @@ needs = pytest.mark.skipif(
 
 
 def tree(name: str, packages: tuple[str, ...]) -> Path:
-    """The packages' files, kept in the state folder between runs."""
+    """Return the packages' files, kept in the state folder between runs."""
     kept = paths.state_folder() / name
     if not (kept / "complete").exists():
         shutil.rmtree(kept, ignore_errors=True)

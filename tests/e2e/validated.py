@@ -33,7 +33,7 @@ MADE = "rdma-images-test"
 
 @contextmanager
 def reports_in(folder: Path) -> Iterator[None]:
-    """Reports of test images go to `folder`, not among those of the project's images."""
+    """Write reports of test images to `folder`, not among those of the project's images."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(paths, "IMAGES", folder)
         yield
@@ -41,13 +41,13 @@ def reports_in(folder: Path) -> Iterator[None]:
 
 @functools.cache
 def engine() -> Engine:
-    """The engine that the build tests use."""
+    """Return the engine that the build tests use."""
     return engines.ensure()
 
 
 @functools.cache
 def good_image() -> str:
-    """The image of efa-pytorch's default row, built here where the engine does not have it."""
+    """Return the image of efa-pytorch's default row, built here where the engine does not have it."""
     image = planner.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
     if not (there := _tags(image.id)):
         command = [sys.executable, "-m", "invoke", "build", "--target", "efa-pytorch", "--rehearse", "--no-validate"]
@@ -57,7 +57,7 @@ def good_image() -> str:
 
 
 def _tags(image_id: str) -> list[str]:
-    """The names under which `invoke build` has put the image into the engine."""
+    """Return the names under which `invoke build` has put the image into the engine."""
     client = engines.client(engine())
     try:
         images = client.images.list(filters={"label": f"io.rdma-images.image-id={image_id}"})
@@ -67,7 +67,7 @@ def _tags(image_id: str) -> list[str]:
 
 
 def wheel(name: str, folder: Path) -> Path:
-    """The wheel of WHEELS called `name`, unpacked in `folder`, as a build context has it."""
+    """Return the wheel of WHEELS called `name`, unpacked in `folder`, as a build context has it."""
     place = folder / name
     if not place.exists():
         downloaded = folder / f"{name}.wheels"
@@ -84,7 +84,7 @@ def wheel(name: str, folder: Path) -> Path:
 
 @contextmanager
 def derived(dockerfile: str, tag: str, context: Path | None = None) -> Iterator[str]:
-    """An image of a Dockerfile, removed afterwards."""
+    """Build an image of a Dockerfile, removed afterwards."""
     ref = f"{MADE}:{tag}"
     where = [str(context), "--file", "-"] if context else ["-"]
     command = [
@@ -110,10 +110,10 @@ def derived(dockerfile: str, tag: str, context: Path | None = None) -> Iterator[
 
 
 def failed(report: Report) -> set[str]:
-    """The checks that failed, warnings among them."""
+    """Return the checks that failed, warnings among them."""
     return {check.id for check in report.checks if check.outcome == "failed"}
 
 
 def measure(ref: str) -> Report:
-    """A report made anew."""
+    """Return a report made anew."""
     return validate(ref, engine(), reuse=False)

@@ -26,7 +26,7 @@ def library(
     wants: Mapping[str, Iterable[str]] | None = None,
     bits: int = 64,
 ) -> bytes:
-    """A shared library of these names; `words` are the strings among its read-only data.
+    """Return a shared library of these names; `words` are the strings among its read-only data.
 
     `undefined` are symbols that others must have, `defines` symbol versions, `wants` those of others by library. Of a
     library of 32 `bits` only the header says so.
@@ -60,7 +60,7 @@ def library(
 
 
 def _definitions(versions: list[str], at: Mapping[str, int]) -> bytes:
-    """Rows of the versions that a library defines."""
+    """Return rows of the versions that a library defines."""
     row = 28  # bytes: one version and its name
     return b"".join(
         struct.pack("<HHHHIII", 1, 0, number, 1, 0, 20, row if number < len(versions) else 0)
@@ -70,7 +70,7 @@ def _definitions(versions: list[str], at: Mapping[str, int]) -> bytes:
 
 
 def _wishes(wanted: Mapping[str, list[str]], at: Mapping[str, int]) -> bytes:
-    """Rows of the versions that others must define, by library."""
+    """Return rows of the versions that others must define, by library."""
     rows = b""
     for number, (library, versions) in enumerate(wanted.items(), 1):
         size = 16 + 16 * len(versions)
@@ -83,7 +83,7 @@ def _wishes(wanted: Mapping[str, list[str]], at: Mapping[str, int]) -> bytes:
 
 
 def _strings(names: Iterable[str]) -> tuple[bytes, dict[str, int]]:
-    """A string table, and where each name begins in it."""
+    """Return a string table, and where each name begins in it."""
     table, at = b"\0", {"": 0}
     for name in names:
         if name not in at:

@@ -55,7 +55,7 @@ class File(Data):
     size: int | None = None  # cut, or filled with zeros, to this many bytes
 
     def content(self) -> bytes:
-        """The bytes of a regular file."""
+        """Return the bytes of a regular file."""
         whole = elf_files.library(**self.library.model_dump()) if self.library else self.text.encode()
         whole = whole or bytes.fromhex(self.hex)
         return whole if self.size is None else whole[: self.size].ljust(self.size, b"\0")
@@ -97,7 +97,7 @@ class Image(Data):
     cache: bytes | None = None
 
     def changed(self, by: Change) -> "Image":
-        """This image with a change applied."""
+        """Return this image with a change applied."""
         files = _joined(self.files, by.files)
         return Image(
             files=_for_arm64(files) if by.platform == "linux/arm64" else files,
@@ -111,7 +111,7 @@ class Image(Data):
         )
 
     def loader_cache(self) -> bytes:
-        """What ldconfig would make of the folders that /etc/ld.so.conf.d and the loader itself name."""
+        """Return what ldconfig would make of the folders that /etc/ld.so.conf.d and the loader itself name."""
         lines = [f.text.splitlines() for p, f in sorted(self.files.items()) if p.startswith("/etc/ld.so.conf.d/")]
         folders = dict.fromkeys([line for text in lines for line in text if line.startswith("/")] + [*DEFAULT])
         links = ReadOut({}, {path: file.link for path, file in self.files.items() if file.link is not None})
@@ -125,7 +125,7 @@ class Image(Data):
         return _cache(found)
 
     def subject(self, ref: str) -> ImageConfig:
-        """The image's configuration, as an engine describes it."""
+        """Return the image's configuration, as an engine describes it."""
         return ImageConfig(
             ref=ref,
             digest=f"sha256:{0:064x}",
@@ -142,7 +142,7 @@ class Image(Data):
         )
 
     def tar(self) -> bytes:
-        """The tar of its file system."""
+        """Return the tar of its file system."""
         written = io.BytesIO()
         with tarfile.open(fileobj=written, mode="w", format=tarfile.GNU_FORMAT) as archive:
             for path, file, content in self._contents():
@@ -158,7 +158,7 @@ class Image(Data):
         return written.getvalue()
 
     def text(self, path: str) -> str | None:
-        """What is in the file at a path that is no link; None where nothing is there."""
+        """Return what is in the file at a path that is no link; None where nothing is there."""
         file = self.files.get(path)
         return file.content().decode("utf-8", "replace") if file else None
 
@@ -169,7 +169,7 @@ class Image(Data):
 
 
 def _for_arm64(files: Mapping[str, File]) -> dict[str, File]:
-    """The same files where processors are arm64."""
+    """Return the same files where processors are arm64."""
     text = json.dumps({path: file.model_dump() for path, file in files.items()})
     for here, there in (("x86_64", "aarch64"), ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1")):
         text = text.replace(here, there)
@@ -181,7 +181,7 @@ def _joined(ours: Mapping[str, Value], theirs: Mapping[str, Value | None]) -> di
 
 
 def _cache(found: Mapping[str, str]) -> bytes:
-    """An ld.so.cache in glibc's form, see ldcache: path -> name."""
+    """Return an ld.so.cache in glibc's form, see ldcache: path -> name."""
     strings = b"".join(f"{name}\0{path}\0".encode() for path, name in found.items())
     place, entries = HEADER + ENTRY * len(found), b""
     for path, name in found.items():

@@ -57,7 +57,7 @@ class Mutation(NamedTuple):
 
 
 def mutations(module: str, source: str) -> Iterator[Mutation]:
-    """Every change of a module's source: a comparison turned, `and` for `or`, a `not` left out."""
+    """Yield every change of a module's source: a comparison turned, `and` for `or`, a `not` left out."""
     tree = ast.parse(source)
     message_ids = {id(part) for node in ast.walk(tree) for part in _message(node)}
     sites = [(node, change) for node in ast.walk(tree) for change in _changes(node)]
@@ -72,7 +72,7 @@ def mutations(module: str, source: str) -> Iterator[Mutation]:
 
 
 def _message(node: ast.AST) -> Iterator[ast.AST]:
-    """All that makes up the messages of a call of `require`, or of `pytest.skip`."""
+    """Yield all that makes up the messages of a call of `require`, or of `pytest.skip`."""
     if isinstance(node, ast.keyword) and node.arg in MESSAGES:
         yield from ast.walk(node.value)
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.skip":
@@ -80,7 +80,7 @@ def _message(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _changes(node: ast.AST) -> list[Callable[[ast.AST], None]]:
-    """What can be done to a node, in place."""
+    """Return what can be done to a node, in place."""
     if isinstance(node, ast.Compare):
         return [functools.partial(_turn, index=index) for index in range(len(node.ops))]
     if isinstance(node, ast.BoolOp):
@@ -112,7 +112,7 @@ def _function_around(tree: ast.Module, node: ast.AST) -> str:
 
 
 def failed(cases: Mapping[str, Inspection], modules: Collection[str]) -> Failed:
-    """Each case with each check of the modules that fails for it."""
+    """Return each case with each check of the modules that fails for it."""
     return frozenset(
         (name, check.id, f"{check.expected}\n{check.found}\n{check.fix}")
         for name, case in cases.items()
@@ -123,7 +123,7 @@ def failed(cases: Mapping[str, Inspection], modules: Collection[str]) -> Failed:
 
 @contextmanager
 def mutated(mutation: Mutation) -> Iterator[None]:
-    """The modules of validators/, one of them changed; they are as they were afterwards."""
+    """Provide the modules of validators/, one of them changed; they are as they were afterwards."""
     before = {name: module for name, module in sys.modules.items() if name.startswith(("validators", "tests.test_"))}
     for name in before:
         del sys.modules[name]
@@ -141,7 +141,7 @@ def mutated(mutation: Mutation) -> Iterator[None]:
 
 
 def survivors(names: list[str]) -> Iterator[tuple[Mutation, bool]]:
-    """Each mutation of the modules, and whether it survives: every case fails as it did, and the tests pass.
+    """Yield each mutation of the modules, and whether it survives: every case fails as it did, and the tests pass.
 
     Raises RuntimeError where the tests fail without a mutation: they would tell nothing.
     """
@@ -162,13 +162,13 @@ def survivors(names: list[str]) -> Iterator[tuple[Mutation, bool]]:
 
 
 def _tests_pass() -> bool:
-    """Whether the tests of the validators pass with the modules as they are."""
+    """Return whether the tests of the validators pass with the modules as they are."""
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         return pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts=", *TESTS]) == pytest.ExitCode.OK
 
 
 def users(module: str, sources: Mapping[str, str]) -> list[str]:
-    """The modules with validators that a module decides: itself, and those that import it."""
+    """Return the modules with validators that a module decides: itself, and those that import it."""
     dependents = {module}
     while (
         more := {

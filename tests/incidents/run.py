@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 
 
 def case_of(name: str, image: Image) -> Inspection:
-    """All that is known of the image without an engine: read out, nothing of it started."""
+    """Return all that is known of the image without an engine: read out, nothing of it started."""
     subject = image.subject(name)
     with tempfile.TemporaryDirectory(prefix="rdma-images-incident-", dir=MEMORY) as folder:
         said = readout.answers(io.BytesIO(image.tar()), Path(folder), subject)
@@ -83,7 +83,7 @@ def outcome(incident: Incident, checks: Iterable[Check]) -> Outcome:
 
 
 def _ends_one(left: Check, before: Iterable[Check]) -> bool:
-    """Whether a check that still fails names a known fault less than before.
+    """Return whether a check that still fails names a known fault less than before.
 
     A version can have several, and the one that takes its place others: a fix ends one of those that were reported.
     """
@@ -91,7 +91,7 @@ def _ends_one(left: Check, before: Iterable[Check]) -> bool:
 
 
 def _known_faults(check: Check) -> set[str]:
-    """The rows of facts/faults.yaml and packages.yaml that a check names, by their reasons."""
+    """Return the rows of facts/faults.yaml and packages.yaml that a check names, by their reasons."""
     return {why for why in _reasons() if why in check.found}
 
 

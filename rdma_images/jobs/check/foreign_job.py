@@ -55,7 +55,7 @@ class Piece:
         return word.number if word else None
 
     def asked(self, resource: str) -> Word | None:
-        """How much of a resource a pod gets: Kubernetes takes the limit where there is no request."""
+        """Return how much of a resource a pod gets: Kubernetes takes the limit where there is no request."""
         return self.requests.get(resource) or self.limits.get(resource)
 
 

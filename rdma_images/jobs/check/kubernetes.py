@@ -15,7 +15,7 @@ ROLES = ("Launcher", "Worker", "Master", "Chief")
 
 
 def pieces(document: Written) -> Iterator[Piece]:
-    """The pieces of a document; none for one that starts nothing."""
+    """Yield the pieces of a document; none for one that starts nothing."""
     data = document.data
     if not isinstance(data, dict):
         return
@@ -32,7 +32,7 @@ def pieces(document: Written) -> Iterator[Piece]:
 
 
 def _pods(data: object, path: Path_ = ()) -> Iterator[tuple[Path_, dict[str, Any]]]:
-    """Every pod's specification in a document, wherever an operator keeps it."""
+    """Yield every pod's specification in a document, wherever an operator keeps it."""
     if isinstance(data, dict):
         containers = data.get("containers")
         if isinstance(containers, list) and any(isinstance(one, dict) for one in containers):
@@ -97,7 +97,7 @@ def _pod(document: Written, data: dict[str, Any], path: Path_, spec: dict[str, A
 
 
 def _main(containers: list[Any]) -> int:
-    """The container that the job runs in: the one that asks for GPUs, else the first."""
+    """Return the container that the job runs in: the one that asks for GPUs, else the first."""
     for index, one in enumerate(containers):
         if "nvidia.com/gpu" in str(_mapping(_mapping(one).get("resources"))):
             return index
@@ -204,7 +204,7 @@ def _node_groups(document: Written, data: dict[str, Any]) -> Iterator[Piece]:
 
 
 def _instance(document: Written, path: Path_, spec: dict[str, Any]) -> Word | None:
-    """The only instance type that a pod may land on, by its selector or affinity."""
+    """Return the only instance type that a pod may land on, by its selector or affinity."""
     selector = _mapping(spec.get("nodeSelector"))
     for label in INSTANCE_LABELS:
         if label in selector:
@@ -217,7 +217,7 @@ def _instance(document: Written, path: Path_, spec: dict[str, Any]) -> Word | No
 
 
 def _selected_anywhere(document: Written, data: object, path: Path_ = ()) -> Word | None:
-    """The instance type that a node selector at any depth names."""
+    """Return the instance type that a node selector at any depth names."""
     if isinstance(data, dict):
         if instance := _instance(document, path, data):
             return instance
@@ -239,7 +239,7 @@ def _expressions(data: object, path: Path_) -> Iterator[tuple[Path_, dict[str, A
 
 
 def _replicas(document: Written, data: dict[str, Any], path: Path_) -> Word | None:
-    """How many pods there are of a template: what the nearest thing around it says."""
+    """Return how many pods there are of a template: what the nearest thing around it says."""
     for depth in range(len(path), 0, -1):
         around: Any = data
         for step in path[:depth]:
@@ -252,7 +252,7 @@ def _replicas(document: Written, data: dict[str, Any], path: Path_) -> Word | No
 
 
 def _pytorch_nodes(document: Written, data: dict[str, Any]) -> Word | None:
-    """The nodes of a PyTorchJob, of which its master is one; None for another job, and for one that may grow."""
+    """Return the nodes of a PyTorchJob, of which its master is one; None for another job, and for one that may grow."""
     place: Path_ = ("spec", "pytorchReplicaSpecs")
     roles = _mapping(_mapping(data.get("spec")).get("pytorchReplicaSpecs"))
     counts = [Word(str(_mapping(row).get("replicas") or "1"), 1).number for row in roles.values()]
@@ -268,7 +268,10 @@ def _shared_memory(document: Written, path: Path_, spec: dict[str, Any]) -> Iter
 
 
 def _run_policy(document: Written, data: dict[str, Any], path: Path_) -> Iterator[tuple[str, Word]]:
-    """What tries a job again: the operator's limit, and the pods' restart policy at any depth above the container."""
+    """Yield what tries a job again.
+
+    The operator's limit, and the pods' restart policy at any depth above the container.
+    """
     spec = _mapping(data.get("spec"))
     for place in (("spec", "backoffLimit"), ("spec", "runPolicy", "backoffLimit")):
         holder = _mapping(spec.get("runPolicy")) if len(place) == 3 else spec
@@ -295,7 +298,7 @@ def _environment(document: Written, path: Path_, entries: object) -> Mapping[str
 
 
 def _command(document: Written, path: Path_, container: dict[str, Any]) -> shell.Lines:
-    """What a container's command sets: a list of words, of which some may be a shell's lines."""
+    """Return what a container's command sets: a list of words, of which some may be a shell's lines."""
     texts: list[shell.Lines] = []
     words: list[str] = []
     for key in ("command", "args"):
@@ -319,7 +322,7 @@ def _command(document: Written, path: Path_, container: dict[str, Any]) -> shell
 
 
 def _ranks(document: Written, data: dict[str, Any]) -> Word | None:
-    """How many ranks an operator starts on each node."""
+    """Return how many ranks an operator starts on each node."""
     spec = _mapping(data.get("spec"))
     for key in RANKS_OF_OPERATORS:
         if word := _word(document, ("spec", key), spec.get(key)):

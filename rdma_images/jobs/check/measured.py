@@ -12,7 +12,10 @@ DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})$")
 
 
 def libraries(reference: str) -> Collection[str] | None:
-    """The paths of the image's libraries whose names matter to a fabric; None where no report is about this image."""
+    """Return the paths of the image's libraries whose names matter to a fabric.
+
+    None where no report is about this image.
+    """
     about = report(reference)
     tree = about.facts.measured.tree if about and about.facts else None
     return tree.files.libraries if tree else None
@@ -25,7 +28,7 @@ def versions(reference: str) -> Mapping[str, str]:
 
 
 def report(reference: str) -> Report | None:
-    """The report of the image "host/repository@sha256:…"; None where none is here."""
+    """Return the report of the image "host/repository@sha256:…"; None where none is here."""
     found = DIGEST.search(reference)
     for folder in files.entries(paths.IMAGES) if found and paths.IMAGES.is_dir() else ():
         if (measured := REPORT.read(folder.name)) is None:

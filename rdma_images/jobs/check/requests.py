@@ -9,7 +9,7 @@ from rdma_images.jobs.check.foreign_job import Piece, Word
 
 
 def pieces(data: object, text: str, name: str) -> Iterator[Piece]:
-    """The pieces of a JSON document; `text` is what lines are counted in."""
+    """Yield the pieces of a JSON document; `text` is what lines are counted in."""
     if isinstance(data, dict) and "TrainingJobName" in data:
         yield _training_job(data, text, name)
     elif isinstance(data, dict) and "kind" in data:
@@ -43,6 +43,6 @@ def _training_job(data: dict[str, Any], text: str, name: str) -> Piece:
 
 
 def _line(text: str, key: str) -> int:
-    """The line of the first mention of a key."""
+    """Return the line of the first mention of a key."""
     found = text.find(f'"{key}"')
     return text.count("\n", 0, found) + 1 if found >= 0 else 1

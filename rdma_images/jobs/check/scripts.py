@@ -19,12 +19,12 @@ OWN_NODES = re.compile(r"(?<!\S)(?:-N[ =]?|--nodes[= ])\S")
 
 
 def is_script(text: str) -> bool:
-    """Whether a text is an sbatch script or has an arena command line."""
+    """Return whether a text is an sbatch script or has an arena command line."""
     return bool(DIRECTIVE.search(text) or ARENA.search(text))
 
 
 def pieces(text: str, name: str) -> Iterator[Piece]:
-    """The pieces of a script."""
+    """Yield the pieces of a script."""
     if DIRECTIVE.search(text):
         yield _sbatch(text, name)
     rows = text.split("\n")
@@ -66,7 +66,7 @@ def _sbatch(text: str, name: str) -> Piece:
 
 
 def _gpus(options: Mapping[str, Word]) -> Word | None:
-    """The GPUs of each node, as a number where one is written."""
+    """Return the GPUs of each node, as a number where one is written."""
     if (word := options.get("--gpus-per-node")) and (match := COUNT.fullmatch(word.text)):
         return Word(match["count"], word.line)
     if (word := options.get("--gres")) and (match := GRES.search(word.text)):
@@ -75,7 +75,7 @@ def _gpus(options: Mapping[str, Word]) -> Word | None:
 
 
 def _arena(rows: Sequence[str], line: int, name: str) -> Piece:
-    """The piece of a command line that begins the rows, the first of which is in `line`."""
+    """Return the piece of a command line that begins the rows, the first of which is in `line`."""
     flags: dict[str, list[Word]] = {}
     key = ""
     for word in _words(rows, line):
@@ -114,7 +114,7 @@ def _arena(rows: Sequence[str], line: int, name: str) -> Piece:
 
 
 def _words(rows: Sequence[str], line: int) -> Iterator[Word]:
-    """The words of a command line that may go on over several lines, each with the line that it stands in."""
+    """Yield the words of a command line that may go on over several lines, each with the line that it stands in."""
     for offset, row in enumerate(rows):
         goes_on = row.rstrip().endswith("\\")
         try:

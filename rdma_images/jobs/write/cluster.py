@@ -56,7 +56,7 @@ class Cluster:
 
 
 def compose(request: Request, project: Project) -> Cluster:
-    """The cluster of a request. Raises RefusedError for what cannot work or is not known."""
+    """Return the cluster of a request. Raises RefusedError for what cannot work or is not known."""
     known, facts = project.facts.launchers, project.facts
     if request.launcher not in known.clusters:
         raise RefusedError(f"--launcher {request.launcher}: makes no cluster\n{near(request.launcher, known.clusters)}")
@@ -136,7 +136,7 @@ def _recommended(node: InstanceType) -> Iterator[Interface]:
 
 
 def _of_eksctl(node: InstanceType) -> Iterator[Interface]:
-    """What eksctl makes of efaEnabled: EFA with an address on every card."""
+    """Yield what eksctl makes of efaEnabled: EFA with an address on every card."""
     yield Interface(0, 0, "efa")
     yield from (Interface(card, 1, "efa") for card in range(1, node.cards))
 

@@ -35,7 +35,7 @@ class _Parts:
 
 
 def compose(request: Request, project: Project) -> Job:
-    """The job of a request. Raises RefusedError for what cannot work or is not known; nothing is written."""
+    """Return the job of a request. Raises RefusedError for what cannot work or is not known; nothing is written."""
     facts = project.facts
     parts = _parts(request, project)
     known = {
@@ -117,7 +117,7 @@ def _parts(request: Request, project: Project) -> _Parts:
 
 
 def _plain(name: str, node: InstanceType, facts: Facts) -> str:
-    """The type's own name, whatever prefix the user gave or left out."""
+    """Return the type's own name, whatever prefix the user gave or left out."""
     return next(
         key for key, row in facts.instances.types.items() if row is node and key.endswith(name.removeprefix("ml."))
     )
@@ -126,7 +126,7 @@ def _plain(name: str, node: InstanceType, facts: Facts) -> str:
 def _mismatches(
     request: Request, launcher: Launcher, planned: Image, instance: str, node: InstanceType
 ) -> Iterator[str]:
-    """Why the launcher, the image and the instance type do not go together."""
+    """Yield why the launcher, the image and the instance type do not go together."""
     if node.fabric != planned.fabric:
         yield (
             f"{instance} has {SHOWN[node.fabric]}, and {request.target} is for {SHOWN[planned.fabric]}\n"
@@ -153,7 +153,7 @@ def _mismatches(
 
 
 def _variables(request: Request, parts: _Parts, given: Mapping[str, str], facts: Facts) -> Iterator[Value]:
-    """What the job sets: what its network and instance type need; over TCP also the network of that name."""
+    """Yield what the job sets: what its network and instance type need; over TCP also the network of that name."""
     known = facts.launchers
     network = "host" if parts.launcher.kind in ("slurm", "docker") else "pod"
     for row in known.variables.values():
@@ -166,7 +166,7 @@ def _variables(request: Request, parts: _Parts, given: Mapping[str, str], facts:
 
 
 def _over_tcp(fabric: Fabric, facts: Facts) -> Iterator[Value]:
-    """What takes the fabric's place with TCP, and lifts what the image insists on."""
+    """Yield what takes the fabric's place with TCP, and lifts what the image insists on."""
     nothing = facts.running.insist["nothing"]
     why = "this job measures TCP, to compare with"
     asked = {runtime.NETWORK: nothing.network} | ({runtime.PROVIDER: nothing.provider} if fabric == "efa" else {})
@@ -175,7 +175,7 @@ def _over_tcp(fabric: Fabric, facts: Facts) -> Iterator[Value]:
 
 
 def tcp_leg(job: Job, facts: Facts) -> Job:
-    """The same job over TCP, to compare with."""
+    """Return the same job over TCP, to compare with."""
     lifted = tuple(_over_tcp(job.fabric, facts))
     return replace(
         job,
@@ -187,7 +187,7 @@ def tcp_leg(job: Job, facts: Facts) -> Job:
 
 
 def _of_counts(job: Job, parts: _Parts, facts: Facts) -> Iterator[Value]:
-    """The counts with what they were taken from; of pods also what they ask for beside GPUs."""
+    """Yield the counts with what they were taken from; of pods also what they ask for beside GPUs."""
     node, pods = facts.instances.cite(parts.node), facts.launchers.cite(facts.launchers.pods)
     asked: Counts = job.counts
     yield Value("nodes", str(job.nodes), "as asked for", "--nodes")
@@ -207,7 +207,7 @@ def _of_counts(job: Job, parts: _Parts, facts: Facts) -> Iterator[Value]:
 
 
 def _docker(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:
-    """What `docker run` gives the container: what the image asks for, with as many GPUs as the job has."""
+    """Return what `docker run` gives the container: what the image asks for, with as many GPUs as the job has."""
     asked = {setting.what: setting.docker for setting in planned.settings if setting.docker and "." not in setting.what}
     if gpus < node.gpus:
         asked["gpus"] = f"--gpus={gpus}"
@@ -215,7 +215,7 @@ def _docker(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:
 
 
 def _name(request: Request, parts: _Parts) -> str:
-    """The job's name: what is given, or the target, the instance type and the nodes."""
+    """Return the job's name: what is given, or the target, the instance type and the nodes."""
     kind = parts.instance.removeprefix("ecs.").replace(".", "-")
     name = request.name or f"{request.target}-{kind}-{request.nodes}{TCP if request.tcp else ''}"
     if not NAME.fullmatch(name) or len(name) > LONGEST:

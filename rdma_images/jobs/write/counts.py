@@ -13,7 +13,7 @@ PAGE = 2  # MiB
 
 
 def counts(node: InstanceType, gpus: int, own: Node, pods: Pods, training: bool, memory: int | None) -> Counts:
-    """What the part of a job with `gpus` of the node's GPUs asks for; `own` is what a node has as delivered.
+    """Return what the part of a job with `gpus` of the node's GPUs asks for; `own` is what a node has as delivered.
 
     Interfaces and huge pages are the share of the GPUs, rounded down, with one interface at least. `memory` in MiB is
     the user's; without it a training takes its share of the node's and a measurement what AWS's manifest asks for.
@@ -35,7 +35,7 @@ def counts(node: InstanceType, gpus: int, own: Node, pods: Pods, training: bool,
 
 
 def misfits(asked: Counts, node: InstanceType, own: Node) -> Iterator[str]:
-    """What a node cannot give of what is asked, a sentence each."""
+    """Yield what a node cannot give of what is asked, a sentence each."""
     most = _interfaces(node, node.gpus)
     if asked.gpus > node.gpus:
         yield f"{asked.gpus} GPUs, and the node has {node.gpus}"
@@ -49,7 +49,7 @@ def misfits(asked: Counts, node: InstanceType, own: Node) -> Iterator[str]:
 
 
 def resource(fabric: Fabric) -> str:
-    """What Kubernetes calls an interface of the fabric."""
+    """Return what Kubernetes calls an interface of the fabric."""
     return {"efa": "vpc.amazonaws.com/efa", "erdma": "aliyun/erdma"}[fabric]
 
 

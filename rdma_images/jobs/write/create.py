@@ -8,7 +8,7 @@ from rdma_images.selection.project import Project
 
 
 def files(job: Job, project: Project) -> dict[str, str]:
-    """The files of a job by name, job.json among them."""
+    """Return the files of a job by name, job.json among them."""
     launcher = project.facts.launchers.launchers[job.launcher]
     made = render.files(job.launcher, {"job": job, "launcher": launcher, "resource": counts.resource(job.fabric)})
     return {**made, folder.NOTE: folder.note(job, made)}

@@ -20,17 +20,17 @@ VARIABLE = "variable."
 
 
 def text(images: Sequence[Image], facts: Facts) -> RenderableType:
-    """The images for people: what is in each, what it asks for and why, and the `docker run` that gives it."""
+    """Return the images for people: what is in each, what it asks for and why, and the `docker run` that gives it."""
     return Group(*(part for image in images for part in _parts(image, facts)))
 
 
 def as_json(images: Sequence[Image], facts: Facts) -> str:
-    """The images for programs: a list of {"image", "components", "settings", …}."""
+    """Return the images for programs: a list of {"image", "components", "settings", …}."""
     return json.dumps([_plain(image, facts) for image in images], indent=2)
 
 
 def command(image: Image) -> str:
-    """The `docker run` of an image with all that it asks for."""
+    """Return the `docker run` of an image with all that it asks for."""
     made = BUILD.usable(image.id)
     return shlex.join(container_run.command(made.ref if made else build_images.ref(image, ()), image.settings))
 
@@ -72,7 +72,7 @@ def _parts(image: Image, facts: Facts) -> Iterator[RenderableType]:
 
 
 def _fallback(image: Image, facts: Facts) -> Iterator[RenderableType]:
-    """What happens where the fabric is missing, and how to change that."""
+    """Yield what happens where the fabric is missing, and how to change that."""
     lift = runtime.lift(image, facts)
     if lift is None:
         yield Text("Where the fabric is missing, NCCL falls back to TCP without an error.")

@@ -19,7 +19,7 @@ Form = TypeVar("Form")  # of job.json: all of it, or the part that somebody read
 
 
 def place(name: str, out: str) -> Path:
-    """Where the files of a job go. Raises RefusedError for a folder with files that no job left there."""
+    """Return where the files of a job go. Raises RefusedError for a folder with files that no job left there."""
     folder = Path(out) if out else paths.BUILD / "jobs" / name
     if folder.exists() and not folder.is_dir():
         raise RefusedError(f"--out {folder}: this is a file\nname a folder")
@@ -59,13 +59,13 @@ def write(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def _others(folder: Path) -> set[str]:
-    """The names in a folder that the job or cluster there did not write."""
+    """Return the names in a folder that the job or cluster there did not write."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     return names - written(folder)
 
 
 def written(folder: Path) -> set[str]:
-    """The names of the files that a job or cluster wrote into the folder, by its job.json."""
+    """Return the names of the files that a job or cluster wrote into the folder, by its job.json."""
     try:
         return {NOTE, *json.loads((folder / NOTE).read_text(encoding="utf-8"))["files"]}
     except (OSError, ValueError, KeyError, TypeError):
@@ -73,12 +73,15 @@ def written(folder: Path) -> set[str]:
 
 
 def load(folder: Path) -> Job:
-    """The job in a folder. Raises RefusedError for a folder that holds none."""
+    """Return the job in a folder. Raises RefusedError for a folder that holds none."""
     return read(JOB, folder / JOB.name)
 
 
 def read(form: StepFile[Form], path: Path) -> Form:
-    """What job.json, or the one in the folder at `path`, says in one of its forms. Raises RefusedError for none."""
+    """Return what job.json, or the one in the folder at `path`, says in one of its forms.
+
+    Raises RefusedError for none.
+    """
     note = path / NOTE if path.is_dir() else path
     found = form.load(note)
     if found is None:

@@ -17,7 +17,7 @@ DIGEST = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
 
 
 def reference(image: Image, given: str, form: str | None) -> tuple[str, str]:
-    """The image as "host/repository@sha256:…", and where that is known from.
+    """Return the image as "host/repository@sha256:…", and where that is known from.
 
     `given` is the user's reference, `form` what the launcher takes. Raises RefusedError for an image by tag, one that
     is not published or is a rehearsal, and one that the launcher cannot have.
@@ -42,7 +42,7 @@ def reference(image: Image, given: str, form: str | None) -> tuple[str, str]:
 
 
 def _published(image: Image) -> list[str]:
-    """Where publication.json says that the image is."""
+    """Return where publication.json says that the image is."""
     known = publication.PUBLICATION.usable(image.id)
     if known and known.rehearsal:
         raise RefusedError(f"{image.id} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse")
@@ -55,7 +55,7 @@ def _published(image: Image) -> list[str]:
 
 
 def starters(image: Image) -> tuple[Starter, ...]:
-    """What can start ranks in the image: torchrun with PyTorch, mpirun with the MPI and ssh of nccl-tests."""
+    """Return what can start ranks in the image: torchrun with PyTorch, mpirun with the MPI and ssh of nccl-tests."""
     found: list[Starter] = []
     if nccl_tests.NAME in image.components:
         found.append("mpirun")
@@ -71,14 +71,14 @@ def mpirun(image: Image) -> str:
 
 
 def _nccl_tests(image: Image) -> NcclTestsDetails:
-    """What is known of the image's nccl-tests."""
+    """Return what is known of the image's nccl-tests."""
     details = image.components[nccl_tests.NAME].details
     assert isinstance(details, NcclTestsDetails)
     return details
 
 
 def command(image: Image, starter: Starter, asked: tuple[str, ...], facts: Facts) -> tuple[str, ...]:
-    """What each rank runs: the user's command, or the measurement that the image is for.
+    """Return what each rank runs: the user's command, or the measurement that the image is for.
 
     Raises RefusedError for a command that starts ranks itself, for a program that nccl-tests does not have, and where
     there is none.
@@ -102,7 +102,7 @@ def command(image: Image, starter: Starter, asked: tuple[str, ...], facts: Facts
 
 
 def _for_torchrun(image: Image, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """The command after torchrun's own options: a script, a module, or any program."""
+    """Return the command after torchrun's own options: a script, a module, or any program."""
     if not asked:
         raise RefusedError(
             f"nothing to run in {image.id}\nafter -- give what each rank runs, as in -- train.py --epochs 3"

@@ -14,7 +14,7 @@ from rdma_images.selection.project import Project
 
 
 def made(values: Sequence[Value], folder: Path) -> RenderableType:
-    """A job or cluster for people: each value, why, and where the files are; job.json also has the sources."""
+    """Return a job or cluster for people: each value, why, and where the files are; job.json also has the sources."""
     table = Table("value", "", "why", box=None, pad_edge=False, header_style="bold")
     for value in values:
         if value.name != "image":
@@ -26,7 +26,7 @@ def made(values: Sequence[Value], folder: Path) -> RenderableType:
 
 
 def launchers(project: Project) -> list[dict[str, object]]:
-    """Every launcher with the targets that it can start and what it asks for."""
+    """Return every launcher with the targets that it can start and what it asks for."""
     planned = target_options.chosen_plan(project, None, False, None).images
     return [
         {
@@ -51,7 +51,7 @@ def launchers(project: Project) -> list[dict[str, object]]:
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> RenderableType:
-    """The launchers for people."""
+    """Return the launchers for people."""
     parts: list[RenderableType] = []
     for row in rows:
         version = f" ({row['version']})" if row["version"] else ""

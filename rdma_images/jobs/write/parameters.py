@@ -8,7 +8,7 @@ from rdma_images.facts.launchers import Parameter
 
 
 def read(known: Mapping[str, Parameter], given: Mapping[str, str], whose: str) -> dict[str, str]:
-    """The parameters with their defaults; `whose` is what errors call what takes them.
+    """Return the parameters with their defaults; `whose` is what errors call what takes them.
 
     Raises RefusedError for one that is not known or not of its form, and for all that are missing at once.
     """

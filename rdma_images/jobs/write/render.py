@@ -15,7 +15,10 @@ ENDING = ".j2"
 
 
 def files(launcher: str, context: Mapping[str, object]) -> dict[str, str]:
-    """Each template of jobs/<launcher>/ filled in, by the name of its file. One that comes out empty is left out."""
+    """Return each template of jobs/<launcher>/ filled in, by the name of its file.
+
+    One that comes out empty is left out.
+    """
     folder = paths.find(f"jobs/{launcher}")
     # README last: what the launcher refuses, the templates of its files say.
     names = sorted(
@@ -46,5 +49,5 @@ def _environment() -> jinja2.Environment:
 
 
 def _refuse(reason: str, fix: str) -> NoReturn:
-    """What a template calls for a job that its launcher cannot have."""
+    """Return what a template calls for a job that its launcher cannot have."""
     raise RefusedError(f"{reason}\n{fix}")

@@ -38,19 +38,24 @@ class RemoteFile(io.RawIOBase):
             self._size = int(answer.headers["Content-Length"])
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
+        """Return True."""
         return True
 
     def tell(self) -> int:
+        """Return the position of the next byte."""
         return self._place
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set and return the position of the next byte."""
         self._place = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence] + offset
         return self._place
 
     def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fill `buffer` from the position on, and return the number of bytes; 0 at the end."""
         view = memoryview(buffer).cast("B")
         end = min(self._place + len(view), self._size)
         if end <= self._place:

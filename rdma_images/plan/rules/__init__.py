@@ -17,17 +17,20 @@ RULES: tuple[Rule, ...] = tuple(
 
 
 def check(candidate: Candidate, facts: Facts) -> tuple[Broken, ...]:
-    """Every rule that `candidate` breaks; empty for a combination that can work."""
+    """Return every rule that `candidate` breaks; empty for a combination that can work."""
     found = (rule.broken(candidate, facts) for rule in RULES)
     return tuple(broken for broken in found if broken)
 
 
 def unknown(candidate: Candidate, facts: Facts) -> tuple[str, ...]:
-    """What a rule would have to know about `candidate` and the facts lack: a sentence and its source for each."""
+    """Return what a rule would have to know about `candidate` and the facts lack.
+
+    A sentence and its source for each.
+    """
     found = (rule.unknown(candidate, facts) for rule in RULES)
     return tuple(f"{gap.text} [{gap.source}]" for gap in found if gap)
 
 
 def work(candidate: Candidate, facts: Facts) -> bool:
-    """Whether `candidate` breaks no rule; stops at the first it does, where those of shape are the rarest."""
+    """Return whether `candidate` breaks no rule; stops at the first it does, where those of shape are the rarest."""
     return not any(rule.reason(candidate, facts) for rule in reversed(RULES))

@@ -44,17 +44,17 @@ class Rule:
         return (self.test.__doc__ or "").split("\n")[0]
 
     def reason(self, candidate: Candidate, facts: Facts) -> Reason | None:
-        """Why `candidate` breaks this rule; None when it does not, or when the rule is not about it."""
+        """Return why `candidate` breaks this rule; None when it does not, or when the rule is not about it."""
         found = self._result(candidate, facts)
         return found if isinstance(found, Reason) else None
 
     def unknown(self, candidate: Candidate, facts: Facts) -> Unknown | None:
-        """What the facts lack to apply this rule to `candidate`; None when they have it all."""
+        """Return what the facts lack to apply this rule to `candidate`; None when they have it all."""
         found = self._result(candidate, facts)
         return found if isinstance(found, Unknown) else None
 
     def broken(self, candidate: Candidate, facts: Facts) -> Broken | None:
-        """How `candidate` breaks this rule, with the versions that it relates; None when it does not."""
+        """Return how `candidate` breaks this rule, with the versions that it relates; None when it does not."""
         reason = self.reason(candidate, facts)
         if reason is None:
             return None
@@ -74,7 +74,7 @@ def rule(identity: str, *relates: str) -> Callable[[Test], Rule]:
 
 
 def known_fault(of: str, candidate: Candidate, facts: Facts, beside: str = "nccl") -> Reason | None:
-    """What is known not to work in the candidate's version of the component `of` beside that of another."""
+    """Return what is known not to work in the candidate's version of the component `of` beside that of another."""
     versions = {name: candidate[name] for name in (of, beside)}
     rows = [row for row in facts.faults.faults if row.of == of and row.refuses]
     rows = [row for row in rows if beside in row.beside or (beside == "nccl" and not row.beside)]

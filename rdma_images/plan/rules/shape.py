@@ -42,7 +42,7 @@ def is_complete(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 def _needs(candidate: Candidate, facts: Facts) -> Iterator[tuple[str, str]]:
-    """A component of the image, and the axis that it needs."""
+    """Yield a component of the image, and the axis that it needs."""
     own = {axis for axis in candidate.axes if axis not in candidate.foreign}
     if "aws-ofi-nccl" in own:
         yield "aws-ofi-nccl", "efa-installer"

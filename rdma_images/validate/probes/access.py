@@ -27,7 +27,7 @@ ROOT = User(0, frozenset({0}))
 
 
 def user(said: str, passwd: str, group: str) -> User | None:
-    """The user that an image names ("", "1000", "name", "name:group") by its /etc/passwd and /etc/group.
+    """Return the user that an image names ("", "1000", "name", "name:group") by its /etc/passwd and /etc/group.
 
     None for one that those files do not know: the engine would not start it either.
     """
@@ -49,7 +49,7 @@ def user(said: str, passwd: str, group: str) -> User | None:
 
 
 def _rows(text: str) -> Iterator[list[str]]:
-    """The rows of passwd(5) or group(5) with a number."""
+    """Yield the rows of passwd(5) or group(5) with a number."""
     for line in text.splitlines():
         row = line.split(":")
         if len(row) > 3 and row[2].isdigit():
@@ -57,7 +57,10 @@ def _rows(text: str) -> Iterator[list[str]]:
 
 
 def closed(path: str, who: User, owned: dict[str, Owned]) -> str:
-    """The first folder on the way to the file `path` that `who` may not enter, or the file; "" where it can be read."""
+    """Return the first folder on the way to the file `path` that `who` may not enter, or the file.
+
+    "" where it can be read.
+    """
     steps = path.split("/")
     for folder in ("/".join(steps[:count]) for count in range(2, len(steps))):
         if folder in owned and not _may(owned[folder], who, stat.S_IXOTH):
@@ -66,12 +69,12 @@ def closed(path: str, who: User, owned: dict[str, Owned]) -> str:
 
 
 def may_write(folder: str, who: User, owned: dict[str, Owned]) -> bool:
-    """Whether `who` may make files in `folder`."""
+    """Return whether `who` may make files in `folder`."""
     return not closed(folder + "/.", who, owned) and _may(owned[folder], who, stat.S_IWOTH)
 
 
 def _may(about: Owned, who: User, wanted: int) -> bool:
-    """Whether `who` has the right `wanted`, which is given as that of others."""
+    """Return whether `who` has the right `wanted`, which is given as that of others."""
     if who.number == 0:
         return True
     if about.owner == who.number:

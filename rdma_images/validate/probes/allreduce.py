@@ -52,12 +52,15 @@ Settings = Mapping[str, Optional[str]]
 
 
 def program() -> str:
-    """What this image does an all-reduce with: "torch", or the path of nccl-tests' all_reduce_perf; "" for neither."""
+    """Return what this image does an all-reduce with: "torch", or the path of nccl-tests' all_reduce_perf.
+
+    "" for neither.
+    """
     return "torch" if importlib.util.find_spec("torch") else _found("all_reduce_perf")
 
 
 def all_reduce(world: int, settings: Settings, sizes: tuple[int, ...], nodes: int = 1) -> dict[str, Any]:
-    """An all-reduce of each of `sizes` bytes, which grow by one factor, over the first `world` GPUs, or twice over one.
+    """Run an all-reduce of each of `sizes` bytes (growing by one factor) over the first `world` GPUs, or twice on one.
 
     `settings` go over the image's environment; None takes a variable away. With `nodes` = `world` NCCL takes each
     process for a node of its own, as NCCL_HOSTID says. Returns exit codes (None: stopped) and rows (bytes, wrong
@@ -111,7 +114,7 @@ def _nccl_tests(world: int, environment: dict[str, str], sizes: tuple[int, ...],
 
 
 def perf_rows(text: str) -> list[dict[str, Any]]:
-    """The rows of what all_reduce_perf printed: the bandwidth out of place, the wrong elements of both."""
+    """Return the rows of what all_reduce_perf printed: the bandwidth out of place, the wrong elements of both."""
     found = []
     for size, outside, inside in PERF_ROW.findall(text):
         wrong = int(float(outside.split()[3])) + int(float(inside.split()[3]))
@@ -129,13 +132,13 @@ def _run(commands: list[tuple[list[str], dict[str, str]]], folder: str) -> tuple
 
 
 def _start(command: list[str], environment: dict[str, str], out: str) -> subprocess.Popen[bytes]:
-    """A process that writes to the file `out`, and its errors to another beside it."""
+    """Return a process that writes to the file `out`, and its errors to another beside it."""
     with open(out, "wb") as output, open(out + ".errors", "wb") as errors:
         return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
 
 
 def _finish(process: subprocess.Popen[bytes], deadline: float) -> int | None:
-    """The exit code; None for a process that had to be stopped."""
+    """Return the exit code; None for a process that had to be stopped."""
     try:
         return process.wait(timeout=max(0.1, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -149,7 +152,7 @@ def _finish(process: subprocess.Popen[bytes], deadline: float) -> int | None:
 
 
 def _read(path: str) -> str:
-    """What a process wrote."""
+    """Return what a process wrote."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read()
 

@@ -20,7 +20,7 @@ CONDITIONS = (*SPECIAL, *SKIPPED, "folder", "unreadable", "empty", "lfs-pointer"
 
 
 def of_mode(mode: int) -> str:
-    """The condition of what is neither a file, nor a link."""
+    """Return the condition of what is neither a file, nor a link."""
     if stat.S_ISFIFO(mode):
         return "fifo"
     if stat.S_ISSOCK(mode):
@@ -31,7 +31,7 @@ def of_mode(mode: int) -> str:
 
 
 def of_content(head: bytes, size: int, machine: str) -> str:
-    """The condition of a regular file of `size` bytes that begins with `head`, on a machine such as "x86_64".
+    """Return the condition of a regular file of `size` bytes that begins with `head`, on a machine such as "x86_64".
 
     A file of another machine is "machine <its own>".
     """
@@ -57,7 +57,7 @@ def of_content(head: bytes, size: int, machine: str) -> str:
 
 
 def of_path(path: str, machine: str) -> str:
-    """The condition of the file at `path`, or behind that link."""
+    """Return the condition of the file at `path`, or behind that link."""
     try:
         about = os.stat(path)
     except FileNotFoundError:
@@ -74,5 +74,5 @@ def of_path(path: str, machine: str) -> str:
 
 
 def kind(condition: str) -> str:
-    """The word of a condition without what follows it."""
+    """Return the word of a condition without what follows it."""
     return condition.partition(" ")[0]

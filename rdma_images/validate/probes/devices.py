@@ -14,7 +14,7 @@ SYS = "/sys/class/infiniband"
 
 
 def fabric_devices() -> dict[str, Any]:
-    """The RDMA devices and what their use depends on, as the kernel reports it."""
+    """Return the RDMA devices and what their use depends on, as the kernel reports it."""
     return {
         "instance": first_line("/sys/devices/virtual/dmi/id/product_name"),
         "vendor": first_line("/sys/devices/virtual/dmi/id/sys_vendor"),
@@ -31,7 +31,7 @@ def fabric_devices() -> dict[str, Any]:
 
 
 def rdma_device(path: str) -> dict[str, Any]:
-    """One device: its driver, its first port's state, its network interface's MTU, its peer-to-peer provider."""
+    """Return one device: its driver, its first port's state, its network interface's MTU, its peer-to-peer provider."""
     interfaces = glob.glob(path + "/device/net/*")
     return {
         "driver": os.path.basename(os.path.realpath(path + "/device/driver")),
@@ -42,7 +42,7 @@ def rdma_device(path: str) -> dict[str, Any]:
 
 
 def efa_domains(listing: str) -> list[str]:
-    """The domains with reliable datagrams in what fi_info printed, each once."""
+    """Return the domains with reliable datagrams in what fi_info printed, each once."""
     blocks = re.split(r"^provider: ", listing, flags=re.MULTILINE)
     reliable = [block for block in blocks if block.startswith("efa") and "type: FI_EP_RDM" in block]
     found = (re.search(r"^\s*domain: (\S+)", block, re.MULTILINE) for block in reliable)
@@ -50,7 +50,7 @@ def efa_domains(listing: str) -> list[str]:
 
 
 def memlock() -> int | None:
-    """The bytes that a process may lock; None for no limit."""
+    """Return the bytes that a process may lock; None for no limit."""
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     return None if limit == resource.RLIM_INFINITY else limit
 
@@ -67,19 +67,19 @@ def huge_pages() -> dict[str, int]:
 
 
 def modules() -> list[str]:
-    """The loaded kernel modules that matter to RDMA and GPUDirect."""
+    """Return the loaded kernel modules that matter to RDMA and GPUDirect."""
     wanted = re.compile(r"efa|erdma|ib_uverbs|nvidia_peermem|nv_peer_mem|gdrdrv|nvidia")
     names = [line.split(" ", 1)[0] for line in text("/proc/modules").splitlines()]
     return sorted(name for name in names if wanted.fullmatch(name))
 
 
 def first_line(path: str) -> str:
-    """The first line of a file of the kernel's; "" where there is none."""
+    """Return the first line of a file of the kernel's; "" where there is none."""
     return text(path).split("\n", 1)[0].strip()
 
 
 def text(path: str) -> str:
-    """The content of a file of the kernel's; "" where it cannot be read."""
+    """Return the content of a file of the kernel's; "" where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()

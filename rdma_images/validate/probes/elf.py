@@ -30,6 +30,8 @@ class NotElf(ValueError):
 
 
 class Section(NamedTuple):
+    """A section of the file: its name, type, and where its bytes are."""
+
     name: str
     kind: int
     offset: int
@@ -38,7 +40,7 @@ class Section(NamedTuple):
 
 
 def library(path: str) -> dict[str, Any]:
-    """What the library at `path` says of itself: machine, soname, needed, rpath and runpath.
+    """Return what the library at `path` says of itself: machine, soname, needed, rpath and runpath.
 
     Raises NotElf for anything else, OSError where it cannot be read.
     """
@@ -59,7 +61,7 @@ def library(path: str) -> dict[str, Any]:
 
 
 def exported(path: str, pattern: Pattern[bytes]) -> list[str]:
-    """The names that the library at `path` exports and that `pattern` matches from their start, sorted.
+    """Return the names that the library at `path` exports and that `pattern` matches from their start, sorted.
 
     Raises as `library` does.
     """
@@ -77,7 +79,7 @@ def exported(path: str, pattern: Pattern[bytes]) -> list[str]:
 
 
 def words(path: str, pattern: Pattern[bytes]) -> list[str]:
-    """Every distinct match of `pattern` in the read-only data of the ELF file at `path`, sorted.
+    """Return every distinct match of `pattern` in the read-only data of the ELF file at `path`, sorted.
 
     Where it has none, in its data: tcc puts constants there.
     Raises as `library` does.
@@ -92,13 +94,13 @@ def words(path: str, pattern: Pattern[bytes]) -> list[str]:
 
 
 def numbers(names: list[str], prefix: str) -> list[int]:
-    """The N of every `<prefix>N` among `names`, ascending."""
+    """Return the N of every `<prefix>N` among `names`, ascending."""
     found = (re.fullmatch(re.escape(prefix) + r"(\d{1,9})", name) for name in names)
     return sorted({int(match.group(1)) for match in found if match})
 
 
 def interpreter(path: str) -> str | None:
-    """The program interpreter (the loader) that the executable at `path` names; None for a static one.
+    """Return the program interpreter (the loader) that the executable at `path` names; None for a static one.
 
     Raises as `library` does.
     """
@@ -111,7 +113,7 @@ def interpreter(path: str) -> str | None:
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[Any]:
-    """The file's bytes. Whatever its numbers lead to that is not there ends as NotElf."""
+    """Provide the file's bytes; a number that leads outside of them ends the block with NotElf."""
     with open(path, "rb") as file:
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -123,7 +125,7 @@ def opened(path: str) -> Iterator[Any]:
 
 
 def sections_of(data: Any, path: str) -> list[Section]:
-    """The section table of the ELF file at `path`, mapped as `data`. Raises NotElf where it has none."""
+    """Return the section table of the ELF file at `path`, mapped as `data`. Raises NotElf where it has none."""
     if data[:6] != b"\x7fELF\x02\x01":
         raise NotElf("%s is no 64-bit ELF file" % path)
     start = struct.unpack_from("<Q", data, 40)[0]
@@ -136,12 +138,12 @@ def sections_of(data: Any, path: str) -> list[Section]:
 
 
 def _of_kind(sections: list[Section], kind: int) -> list[Section]:
-    """The section of a kind of which a library has one."""
+    """Return the section of a kind of which a library has one."""
     return [section for section in sections if section.kind == kind][:1]
 
 
 def rows(section: Section, size: int, most: int) -> range:
-    """Where the rows of a table begin."""
+    """Return where the rows of a table begin."""
     if section.size > size * most:
         raise ValueError("a table beyond measure")
     return range(section.offset, section.offset + section.size, size)
@@ -165,11 +167,12 @@ def _keep(match: Match[bytes], found: set[bytes]) -> None:
 
 
 def _start_of_name(data: Any, offset: int) -> str:
-    """A section's name, as much of it as distinguishes it from others."""
+    """Return a section's name, as much of it as distinguishes it from others."""
     return str(data[offset : offset + 16].split(b"\0", 1)[0].decode("utf-8", "replace"))
 
 
 def text(data: Any, offset: int) -> str:
+    """Return the text at `offset` up to its NUL. Raises ValueError for one without an end."""
     end = data.find(b"\0", offset, offset + LONGEST)
     if end < 0:
         raise ValueError("a name without an end")
@@ -177,6 +180,6 @@ def text(data: Any, offset: int) -> str:
 
 
 def expand(folder: str, origin: str) -> str:
-    """`folder` of an RPATH or RUNPATH with $ORIGIN replaced by the folder of the file `origin`."""
+    """Return `folder` of an RPATH or RUNPATH with $ORIGIN replaced by the folder of the file `origin`."""
     here = os.path.dirname(os.path.realpath(origin))
     return os.path.normpath(folder.replace("${ORIGIN}", here).replace("$ORIGIN", here))

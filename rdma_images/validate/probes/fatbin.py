@@ -19,7 +19,7 @@ MOST = 100_000  # entries; a program of nccl-tests has some 100
 
 
 def architectures(path: str) -> list[str]:
-    """The architectures of the code in the program at `path`: "sm_90" for real code, "compute_90" for PTX.
+    """Return the architectures of the code in the program at `path`: "sm_90" for real code, "compute_90" for PTX.
 
     Raises NotElf for what is no program or damaged, OSError where it cannot be read.
     """
@@ -32,7 +32,7 @@ def architectures(path: str) -> list[str]:
 
 
 def _codes(data: Any, offset: int, end: int) -> Iterator[tuple[int, str]]:
-    """Number and name of each entry; containers follow each other, padded with zeros."""
+    """Yield number and name of each entry; containers follow each other, padded with zeros."""
     for _ in range(MOST):
         while offset + 16 <= end and struct.unpack_from("<I", data, offset)[0] != MAGIC:
             offset += 8

@@ -19,7 +19,10 @@ OVER_TCP = {"FI_PROVIDER": "tcp", "FI_HOOK": "trace", "FI_LOG_LEVEL": "trace", "
 
 
 def gpus() -> dict[str, Any] | None:
-    """The GPUs, the image's network, and the all-reduces; None where nothing in the image can do an all-reduce."""
+    """Return the GPUs, the image's network, and the all-reduces.
+
+    None where nothing in the image can do an all-reduce.
+    """
     program = allreduce.program()
     if not program:
         return None
@@ -29,7 +32,7 @@ def gpus() -> dict[str, Any] | None:
 
 
 def network() -> dict[str, Any]:
-    """What brings NCCL to the network: a plugin for libfabric by its path, or "" for what NCCL has itself.
+    """Return what brings NCCL to the network: a plugin for libfabric by its path, or "" for what NCCL has itself.
 
     `insists` is the network that the image's environment names; `device` is whether the machine has a device for it.
     """
@@ -41,7 +44,7 @@ def network() -> dict[str, Any]:
 
 
 def _runs(count: int, over: dict[str, Any]) -> dict[str, Any]:
-    """The all-reduces that can be done: {} without a GPU.
+    """Return the all-reduces that can be done: {} without a GPU.
 
     Two nodes may be one GPU: NCCL takes it for two where NCCL_HOSTID differs. Where the image's network has no device,
     NCCL refuses what the image insists on ("refusal"); the others lift that.
@@ -72,7 +75,7 @@ def _seen_by_torch() -> list[str]:
 
 
 def _seen_by_driver() -> list[str]:
-    """The names that CUDA's driver gives; [] where there is none."""
+    """Return the names that CUDA's driver gives; [] where there is none."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:

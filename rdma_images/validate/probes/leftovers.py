@@ -56,7 +56,7 @@ TEXT_LIMIT = 64 * 1024  # bytes: keys and settings are small
 
 
 def kind(path: str) -> str | None:
-    """ "secret", "cache" or "temporary" for a regular file that its path gives away; None for any other."""
+    """Return "secret", "cache" or "temporary" for a regular file that its path gives away; None for any other."""
     if SECRET_NAMES.fullmatch(path):
         return "secret"
     if CACHES.fullmatch(path):
@@ -67,15 +67,15 @@ def kind(path: str) -> str | None:
 
 
 def may_hold_secret(path: str, size: int) -> bool:
-    """Whether the file's content is worth reading for a secret."""
+    """Return whether the file's content is worth reading for a secret."""
     return 0 < size <= TEXT_LIMIT and not INSTALLED.fullmatch(path) and bool(SECRET_PLACES.fullmatch(path))
 
 
 def holds_secret(variable: str, value: str) -> bool:
-    """Whether a variable or a label is a secret, by its name or its value."""
+    """Return whether a variable or a label is a secret, by its name or its value."""
     return bool(value) and bool(SECRET_VARIABLE.fullmatch(variable) or secret_in(value.encode()))
 
 
 def secret_in(text: bytes) -> str | None:
-    """What kind of secret `text` holds, without the secret; None for none."""
+    """Return what kind of secret `text` holds, without the secret; None for none."""
     return next((kind for kind, pattern in SECRETS.items() if pattern.search(text)), None)

@@ -71,7 +71,7 @@ TORCH = ("libtorch_cuda.so", "libtorch_cuda_cpp.so", "libtorch_python.so", "libc
 
 
 def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """All of this module for the libraries among `files` (path -> about it, from the tree).
+    """Return all of this module for the libraries among `files` (path -> about it, from the tree).
 
     The conditions of `files` are noted in them.
     """
@@ -121,7 +121,7 @@ class Loaders:
         self.waited = ""  # what it did not answer
 
     def resolved(self, name: str, asked_by: str | None = None) -> dict[str, Any]:
-        """As loader.resolved."""
+        """Return as loader.resolved."""
         if os.path.basename(name) in self.traps:
             path = self.traps[os.path.basename(name)]
             return {"path": path, "file": path, "error": "%s is no file: opening it may never end" % path}
@@ -132,7 +132,7 @@ class Loaders:
         return answer
 
     def closure(self, path: str, bound: bool = True) -> dict[str, Any]:
-        """As loader.closure."""
+        """Return as loader.closure."""
         why = self.waited or next(("%s is no file" % trap for trap in self.traps.values()), "")
         if why:
             return {"libraries": {}, "missing": [], "faults": [], "error": "not asked: %s" % why}
@@ -153,7 +153,7 @@ def noted_conditions(files: dict[str, dict[str, Any]]) -> None:
 
 
 def gpu_code(path: str) -> list[str]:
-    """The architectures that a program holds code for; none for what is no program, such as a script."""
+    """Return the architectures that a program holds code for; none for what is no program, such as a script."""
     try:
         return fatbin.architectures(path)
     except (OSError, elf.NotElf):
@@ -161,28 +161,31 @@ def gpu_code(path: str) -> list[str]:
 
 
 def real_files(files: dict[str, dict[str, Any]], name: re.Pattern[str]) -> list[str]:
-    """The regular files (not links) among `files` whose name matches."""
+    """Return the regular files (not links) among `files` whose name matches."""
     return sorted(p for p, about in files.items() if is_file(about) and name.fullmatch(os.path.basename(p)))
 
 
 def transports(files: dict[str, dict[str, Any]]) -> list[str]:
-    """The regular files among `files` that open a network without NCCL, and modules of Python that call NCCL."""
+    """Return the regular files among `files` that open a network without NCCL, and modules of Python that call NCCL."""
     return real_files(files, TRANSPORT) + real_paths(files, tree.EXTENSION)
 
 
 def real_paths(files: dict[str, dict[str, Any]], path: re.Pattern[str]) -> list[str]:
-    """The regular files (not links) among `files` whose whole path matches."""
+    """Return the regular files (not links) among `files` whose whole path matches."""
     return sorted(p for p, about in files.items() if path.fullmatch(p) and is_file(about))
 
 
 def modules(files: dict[str, dict[str, Any]], needed: Callable[[str], list[str]]) -> list[str]:
-    """The modules of Python among `files` that need CUDA's runtime or torch; `needed` are the names of a path."""
+    """Return the modules of Python among `files` that need CUDA's runtime or torch.
+
+    `needed` are the names of a path.
+    """
     named = set(real_paths(files, tree.MODULE)).difference(real_paths(files, tree.EXTENSION))
     return [path for path in sorted(named) if any(map(NEEDS_CUDA.match, needed(path)))][:MOST_MODULES]
 
 
 def needed(path: str) -> list[str]:
-    """What a library names as needed; nothing where it cannot be read."""
+    """Return what a library names as needed; nothing where it cannot be read."""
     try:
         return list(elf.library(path)["needed"])
     except (OSError, elf.NotElf):
@@ -190,12 +193,12 @@ def needed(path: str) -> list[str]:
 
 
 def is_file(about: dict[str, Any]) -> bool:
-    """Whether it is a regular file."""
+    """Return whether it is a regular file."""
     return not about["target"] and about.get("condition") not in NO_FILES
 
 
 def binds(path: str) -> bool:
-    """Whether the loader is asked for every symbol of `path`: not for torch's, which takes long."""
+    """Return whether the loader is asked for every symbol of `path`: not for torch's, which takes long."""
     try:
         return not any(name.startswith("libtorch") for name in (os.path.basename(path), *elf.library(path)["needed"]))
     except (OSError, elf.NotElf):
@@ -203,13 +206,13 @@ def binds(path: str) -> bool:
 
 
 def nccl_in_torch(files: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The libtorch_cuda that has NCCL in itself, as those of conda and of torch 1: {path: about it}."""
+    """Return the libtorch_cuda that has NCCL in itself, as those of conda and of torch 1: {path: about it}."""
     found = {path: about_nccl(path) for path in real_files(files, TORCH_CUDA) if not needs_nccl(path)}
     return {path: about for path, about in found.items() if about.get("banner")}
 
 
 def needs_nccl(path: str) -> bool:
-    """Whether a library takes NCCL from outside, or cannot be read."""
+    """Return whether a library takes NCCL from outside, or cannot be read."""
     try:
         return "libnccl.so.2" in elf.library(path)["needed"]
     except (OSError, elf.NotElf):
@@ -217,12 +220,15 @@ def needs_nccl(path: str) -> bool:
 
 
 def links(files: dict[str, dict[str, Any]], name: re.Pattern[str]) -> list[str]:
-    """The links among `files` whose name matches."""
+    """Return the links among `files` whose name matches."""
     return sorted(p for p, about in files.items() if about["target"] and name.fullmatch(os.path.basename(p)))
 
 
 def plugin_names(present: list[str], environment: Mapping[str, str]) -> list[str]:
-    """The file names to ask the loader for: NCCL's own, those its environment variables ask for, those `present`."""
+    """Return the file names to ask the loader for.
+
+    NCCL's own, those its environment variables ask for, those `present`.
+    """
     names = ["libnccl-net.so"]
     for variable, template in (("NCCL_NET_PLUGIN", "libnccl-net-%s.so"), ("NCCL_TUNER_PLUGIN", "libnccl-tuner-%s.so")):
         for word in filter(None, environment.get(variable, "").split(",")):
@@ -231,7 +237,7 @@ def plugin_names(present: list[str], environment: Mapping[str, str]) -> list[str
 
 
 def about_nccl(path: str) -> dict[str, Any]:
-    """The version in the library's banner, the plugin symbols (ABI numbers by kind) and file names it looks for."""
+    """Return the version in the library's banner, its plugin symbols (ABI numbers by kind) and the files it opens."""
     try:
         found = elf.words(path, LOOKED_FOR)
         about = elf.library(path)
@@ -250,7 +256,7 @@ def about_nccl(path: str) -> dict[str, Any]:
 
 
 def about_plugin(path: str) -> dict[str, Any]:
-    """What the plugin is, exports (ABI numbers by kind) and needs.
+    """Return what the plugin is, exports (ABI numbers by kind) and needs.
 
     `version` is "" where it is no release of aws-ofi-nccl; `aws_platform` is None where it is no aws-ofi-nccl;
     `project` is "" where its strings do not say whose it is.
@@ -280,20 +286,26 @@ def about_plugin(path: str) -> dict[str, Any]:
 
 
 def topology_fault(text: str | None) -> str:
-    """Why NCCL cannot use a topology file: "absent" without a text, "no arch" of a processor; "" where it can."""
+    """Return why NCCL cannot use a topology file: "absent" without a text, "no arch" of a processor.
+
+    "" where it can.
+    """
     if text is None:
         return "absent"
     return "" if all(" arch=" in processor for processor in PROCESSOR.findall(text)) else "no arch"
 
 
 def topology_faults(paths: list[str], text: Callable[[str], str | None]) -> dict[str, str]:
-    """Those of `paths` that are no topology files for NCCL, and why; `text` reads a file, None where there is none."""
+    """Return those of `paths` that are no topology files for NCCL, and why.
+
+    `text` reads a file, None where there is none.
+    """
     faults = {path: topology_fault(text(path)) for path in paths}
     return {path: fault for path, fault in faults.items() if fault}
 
 
 def text_of(path: str) -> str | None:
-    """What is in a regular file; None where there is none that can be read."""
+    """Return what is in a regular file; None where there is none that can be read."""
     try:
         if not os.path.isfile(path):
             return None
@@ -304,13 +316,13 @@ def text_of(path: str) -> str | None:
 
 
 def headers(paths: list[str]) -> dict[str, str]:
-    """The versions of NCCL's own headers by path; torch has a nccl.h of another kind."""
+    """Return the versions of NCCL's own headers by path; torch has a nccl.h of another kind."""
     versions = {path: header_version(path) for path in paths}
     return {path: version for path, version in versions.items() if version}
 
 
 def header_version(path: str) -> str:
-    """The version that a nccl.h declares; "" where it declares none."""
+    """Return the version that a nccl.h declares; "" where it declares none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             parts = dict(HEADER_VERSION.findall(file.read(HEADER_KEPT)))
@@ -320,7 +332,10 @@ def header_version(path: str) -> str:
 
 
 def verbs_looks_for(files: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """What each libibverbs looks for, by path: "-rdmav34.so", "<folder>/lib%s-rdmav34.so", "/etc/libibverbs.d"."""
+    """Return what each libibverbs looks for, by path.
+
+    "-rdmav34.so", "<folder>/lib%s-rdmav34.so", "/etc/libibverbs.d".
+    """
     found = {}
     for path in real_files(files, re.compile(r"libibverbs\.so(\.[\d.]+)*")):
         try:
@@ -331,7 +346,7 @@ def verbs_looks_for(files: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def libfabric_version(path: str) -> str:
-    """The version that the libfabric at `path` says of itself; "" where it says none, or several."""
+    """Return the version that the libfabric at `path` says of itself; "" where it says none, or several."""
     try:
         found = elf.words(path, LIBFABRIC_VERSION)
     except (OSError, elf.NotElf):
@@ -340,7 +355,7 @@ def libfabric_version(path: str) -> str:
 
 
 def libfabric_opens(path: str) -> list[str]:
-    """The libraries that the libfabric at `path` opens by their names."""
+    """Return the libraries that the libfabric at `path` opens by their names."""
     try:
         return [name for name, said in FABRIC_OPENS.items() if elf.words(path, said)]
     except (OSError, elf.NotElf):
@@ -348,7 +363,7 @@ def libfabric_opens(path: str) -> list[str]:
 
 
 def torch_libraries() -> list[str]:
-    """The shared libraries of the torch that this Python would import, found without importing it."""
+    """Return the shared libraries of the torch that this Python would import, found without importing it."""
     spec: Any | None = importlib.util.find_spec("torch") if "torch" not in sys.modules else None
     folders = list(spec.submodule_search_locations or []) if spec else []
     paths = [os.path.join(folder, "lib", name) for folder in folders for name in TORCH]

@@ -38,7 +38,7 @@ LINE = re.compile(r"\s*(?P<name>\S+)(?: => (?P<path>not found|\S+))?(?: \(0x[0-9
 
 
 def resolved(name: str, asked_by: str | None = None) -> dict[str, Any]:
-    """Where dlopen(name) ends: {"path", "file" (links followed), "error"}; of what it refuses all three.
+    """Return where dlopen(name) ends: {"path", "file" (links followed), "error"}; of what it refuses all three.
 
     `asked_by` is the library that will ask: its own RPATH and RUNPATH are searched too. RPATH comes before
     LD_LIBRARY_PATH and RUNPATH after it, as ld.so(8) has it.
@@ -60,7 +60,7 @@ def resolved(name: str, asked_by: str | None = None) -> dict[str, Any]:
 
 
 def skipped(path: str) -> bool:
-    """Whether the loader takes a file of that path for none: it is for another machine."""
+    """Return whether the loader takes a file of that path for none: it is for another machine."""
     return conditions.kind(conditions.of_path(path, platform.machine())) in conditions.SKIPPED
 
 
@@ -82,7 +82,7 @@ def _opened(name: str) -> dict[str, Any]:
 
 
 def _refused(name: str) -> str:
-    """The path that the loader takes for `name`, which it then refuses to open; "" for none.
+    """Return the path that the loader takes for `name`, which it then refuses to open; "" for none.
 
     Preloaded into a program that is listed and not run, a library is mapped before its symbols are looked at.
     """
@@ -101,7 +101,7 @@ def _refused(name: str) -> str:
 
 
 def _program() -> str | None:
-    """The loader of this Python. None where it is static, or cannot be read."""
+    """Return the loader of this Python. None where it is static, or cannot be read."""
     try:
         return elf.interpreter(os.path.realpath(sys.executable))
     except (OSError, elf.NotElf, ValueError):
@@ -109,7 +109,7 @@ def _program() -> str | None:
 
 
 def closure(path: str, bound: bool = True) -> dict[str, Any]:
-    """Every library the loader would map for `path`: {"libraries": {name: file}, "missing", "faults", "error"}.
+    """Return every library the loader would map for `path`: {"libraries": {name: file}, "missing", "faults", "error"}.
 
     `missing` are the names that nothing answers to; `faults` is why it would refuse what it found, in its words;
     `error` is why it could not be asked. `bound` is whether every symbol is looked up, which takes long for torch.

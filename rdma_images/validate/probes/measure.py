@@ -25,7 +25,7 @@ WITH_GPUS = 400  # seconds where an all-reduce is among them
 
 
 def file_tree(volumes: Iterable[str] = (), user: str = "") -> dict[str, Any]:
-    """The tree with its volumes, as the image's `user` may read it, and what is known of the libraries found in it."""
+    """Return the tree with its volumes, as the image's `user` may read it, and facts about the libraries in it."""
     found = tree.summary(tree.entries("/", volumes), tree.small_file, lambda: system.user(user))
     return {"files": found, "libraries": libraries.fabric_libraries(found["libraries"])}
 
@@ -86,7 +86,10 @@ def measure(
 
 
 def as_json(found: Any) -> bytes:
-    """What was found as JSON. Bytes of a file's name that are no UTF-8 become "?"; no other program takes them."""
+    """Return what was found as JSON.
+
+    Bytes of a file's name that are no UTF-8 become "?"; no other program takes them.
+    """
     return json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
 
 

@@ -78,7 +78,7 @@ def dpkg(root: str = "/") -> dict[str, str]:
 
 
 def efa_installer(root: str = "/") -> str:
-    """The version of the EFA installer that ran last; "" where none left its list of packages."""
+    """Return the version of the EFA installer that ran last; "" where none left its list of packages."""
     try:
         with open(os.path.join(root, "opt/amazon/efa_installed_packages"), encoding="utf-8", errors="replace") as file:
             match = re.search(r"^# EFA installer version: *(\S+)", file.read(1 << 16), re.MULTILINE)

@@ -28,7 +28,7 @@ class Tree(NamedTuple):
 
 
 def on_path(path: str, tree: Tree) -> list[dict[str, Any]]:
-    """Each Python on PATH, in its order: {"path": folder, "names", "folders" of packages}.
+    """Return each Python on PATH, in its order: {"path": folder, "names", "folders" of packages}.
 
     None at all where one is in no folder bin: that is a script, which chooses one.
     """
@@ -48,7 +48,7 @@ def on_path(path: str, tree: Tree) -> list[dict[str, Any]]:
 
 
 def _folders(program: str, tree: Tree) -> list[str]:
-    """The folders of packages of a Python: a virtual environment's own, and its base's where it says so."""
+    """Return the folders of packages of a Python: a virtual environment's own, and its base's where it says so."""
     prefix, real = os.path.dirname(os.path.dirname(program)), tree.real(program)
     match = PROGRAM.fullmatch(os.path.basename(real))
     version = re.escape(match.group(1)[2:]) if match else r"\d+"
@@ -60,21 +60,21 @@ def _folders(program: str, tree: Tree) -> list[str]:
 
 
 def _below(prefix: str, version: str, tree: Tree) -> list[str]:
-    """The folders of packages of a prefix; the system's Python looks into /usr/local, too."""
+    """Return the folders of packages of a prefix; the system's Python looks into /usr/local, too."""
     wanted = re.compile(r".*/lib(?:64)?/python3(?:\.%s)?/(?:site|dist)-packages" % version)
     prefixes = (prefix, "/usr/local") if prefix == "/usr" else (prefix,)
     return [folder for one in prefixes for folder in tree.packages(one) if wanted.fullmatch(folder)]
 
 
 def activated(texts: Iterable[tuple[str, str]], entry: Sequence[str]) -> bool:
-    """Whether a container may start with another Python: by a shell's file, or what its entry point runs."""
+    """Return whether a container may start with another Python: by a shell's file, or what its entry point runs."""
     said = [text for path, text in texts if path not in OF_ALL]
     unread = any(word.endswith(".sh") and not word.startswith("/") for word in entry)
     return unread or any(ACTIVATES.search(text) for text in [*said, " ".join(entry)])
 
 
 def here(path: str) -> list[dict[str, Any]]:
-    """The same of this system."""
+    """Return the same of this system."""
     return on_path(path, Tree(os.path.realpath, os.path.exists, _text, _packages))
 
 

@@ -12,7 +12,7 @@ from rdma_images.validate.probes import loader
 
 
 def imported_torch() -> dict[str, Any] | None:
-    """What `import torch` brings: versions, and the files mapped afterwards. None where torch is not installed.
+    """Return what `import torch` brings: versions, and the files mapped afterwards. None where torch is not installed.
 
     `compiled_nccl` is a constant of the build; `nccl` is the file that is mapped and what it answers.
     """
@@ -32,14 +32,14 @@ def imported_torch() -> dict[str, Any] | None:
 
 
 def mapped_libraries() -> list[str]:
-    """The shared libraries mapped into this process, in the order of their addresses."""
+    """Return the shared libraries mapped into this process, in the order of their addresses."""
     with open("/proc/self/maps") as file:
         paths = [line.split(None, 5)[5].strip() for line in file if len(line.split(None, 5)) == 6]
     return list(dict.fromkeys(p for p in paths if ".so" in os.path.basename(p)))
 
 
 def compiled_nccl(torch: Any) -> str:
-    """The NCCL version that torch was compiled against; "" for a build without NCCL."""
+    """Return the NCCL version that torch was compiled against; "" for a build without NCCL."""
     try:
         version = torch.cuda.nccl.version()
     except (AttributeError, RuntimeError, ImportError):

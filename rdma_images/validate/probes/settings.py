@@ -78,7 +78,7 @@ Texts = Iterable[tuple[str, str]]  # path and text
 
 
 def settings(entry: Sequence[str] = ()) -> dict[str, Any]:
-    """What is set in the image's files, and which of the files named by variables are not there.
+    """Return what is set in the image's files, and which of the files named by variables are not there.
 
     `entry` are the words of its entry point and command: a script among them, or a shell's line, sets variables, too.
     `without_path` is what the loader finds where LD_LIBRARY_PATH is not set: {name: file}; empty where it is not.
@@ -98,7 +98,7 @@ def settings(entry: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def places(environment: Mapping[str, str]) -> list[str]:
-    """The files of this system that may set variables."""
+    """Return the files of this system that may set variables."""
     homes = ["/root", *(os.path.join("/home", name) for name in sorted(_listed("/home"))[:20])]
     profiles = [os.path.join(PROFILES, name) for name in sorted(_listed(PROFILES)) if name.endswith(".sh")]
     named = [environment[name] for name in NAMING if environment.get(name, "").startswith("/")]
@@ -111,7 +111,7 @@ def places(environment: Mapping[str, str]) -> list[str]:
 
 
 def activated(environment: Mapping[str, str]) -> list[str]:
-    """What conda's activation reads, in each environment that is named or on the PATH."""
+    """Return what conda's activation reads, in each environment that is named or on the PATH."""
     programs = [path for path in environment.get("PATH", "").split(":") if os.path.basename(path) == "bin"]
     roots = [environment.get("CONDA_PREFIX", ""), *map(os.path.dirname, programs)]
     folders = dict.fromkeys(os.path.join(root, ACTIVATED) for root in roots if root)
@@ -121,13 +121,13 @@ def activated(environment: Mapping[str, str]) -> list[str]:
 
 
 def python_files() -> list[str]:
-    """What this Python runs at each start."""
+    """Return what this Python runs at each start."""
     folders = [folder for folder in dict.fromkeys(sys.path) if folder]
     return [os.path.join(f, name) for f in folders for name in sorted(_listed(f)) if OF_PYTHON.fullmatch(name)]
 
 
 def launchers() -> list[str]:
-    """The files of LAUNCHERS."""
+    """Return the files of LAUNCHERS."""
     roots = ("/", "/opt", "/workspace", "/app", "/home", "/root", "/usr/local/bin", "/docker-entrypoint.d")
     below = [os.path.join(root, "*" * bool(depth), "*" * (depth > 1)) for root in roots[1:] for depth in range(3)]
     folders = [folder for pattern in ("/", *below) for folder in glob.glob(pattern)]
@@ -137,22 +137,22 @@ def launchers() -> list[str]:
 
 
 def of_shells(texts: Texts) -> list[tuple[str, str]]:
-    """Those that shells read, and what the entry point runs."""
+    """Return those that shells read, and what the entry point runs."""
     return [(path, text) for path, text in texts if _reader(path, {}) == "shell"]
 
 
 def scripts(entry: Sequence[str]) -> list[str]:
-    """The files that an entry point names."""
+    """Return the files that an entry point names."""
     return [word for word in entry if word.startswith("/")]
 
 
 def shell_lines(entry: Sequence[str]) -> list[str]:
-    """What an entry point hands to a shell as its program."""
+    """Return what an entry point hands to a shell as its program."""
     return [text for flag, text in zip(entry, entry[1:]) if re.fullmatch(r"-[a-z]*c", flag)]
 
 
 def assigned(texts: Texts, environment: Mapping[str, str], reader_of: str = "") -> list[dict[str, Any]]:
-    """Every setting of a variable of ours: its file, line, name and value.
+    """Return every setting of a variable of ours: its file, line, name and value.
 
     `reader` is a word of READERS, or "nccl" or "libfabric". NCCL takes a line of its file as it stands, so that a name
     can hold "export " or a space, and a value a carriage return. `reader_of` is that of all these texts, where it is
@@ -172,7 +172,7 @@ def assigned(texts: Texts, environment: Mapping[str, str], reader_of: str = "") 
 def absent(
     environment: Mapping[str, str], found: Iterable[Mapping[str, Any]], exists: Callable[[str], bool]
 ) -> list[str]:
-    """The absolute paths in variables that name files or folders which are not there."""
+    """Return the absolute paths in variables that name files or folders which are not there."""
     said = [(name, environment.get(name, "")) for name in (*FILE_OF, *FILES_OF)]
     said += [(one["name"], one["value"]) for one in found if one["name"] in (*FILE_OF, *FILES_OF)]
     paths = [path for name, value in said for path in ([value] if name in FILE_OF else re.split(r"[:\s]+", value))]
@@ -180,12 +180,15 @@ def absent(
 
 
 def asked(environment: Mapping[str, str]) -> list[str]:
-    """The names whose answer LD_LIBRARY_PATH could change."""
+    """Return the names whose answer LD_LIBRARY_PATH could change."""
     return [*libraries.ASKED, *libraries.plugin_names([], environment)]
 
 
 def _without_path() -> dict[str, str]:
-    """What the loader finds without LD_LIBRARY_PATH; this probe's process and those that it starts go without it."""
+    """Return what the loader finds without LD_LIBRARY_PATH.
+
+    This probe's process and those that it starts go without it.
+    """
     del os.environ["LD_LIBRARY_PATH"]
     return {name: loader.resolved(name)["file"] for name in asked(os.environ) if name != "libcuda.so.1"}
 
@@ -205,14 +208,14 @@ def _reader(path: str, environment: Mapping[str, str]) -> str:
 
 
 def _verbatim(line: str) -> Iterator[tuple[str, str]]:
-    """A line of nccl.conf or libfabric.conf: everything before the first "=" is the name."""
+    """Yield a line of nccl.conf or libfabric.conf: everything before the first "=" is the name."""
     name, given, value = line.partition("=")
     if given and not line.startswith("#") and OURS.search(name):
         yield name, value
 
 
 def _shell(line: str) -> Iterator[tuple[str, str]]:
-    """The variables of ours that a line of a shell's file sets."""
+    """Yield the variables of ours that a line of a shell's file sets."""
     for match in ASSIGNED.finditer(line.strip()):
         yield match.group(1), re.sub("[\"']", "", match.group(2))
     for match in LIMITED.finditer(line.partition("#")[0]):
@@ -220,7 +223,7 @@ def _shell(line: str) -> Iterator[tuple[str, str]]:
 
 
 def _handed(line: str) -> Iterator[tuple[str, str]]:
-    """The variables of ours that a line of a script sets, or hands to what it starts."""
+    """Yield the variables of ours that a line of a script sets, or hands to what it starts."""
     if not SAID.match(line):
         words = [match.group(1, 2) if match.group(1) else match.group(3, 4) for match in HANDED.finditer(line)]
         found = {name: value.strip("\"'") for name, value in words}
@@ -229,21 +232,21 @@ def _handed(line: str) -> Iterator[tuple[str, str]]:
 
 
 def _python(line: str) -> Iterator[tuple[str, str]]:
-    """The variables of ours that a line of Python sets."""
+    """Yield the variables of ours that a line of Python sets."""
     for match in () if line.lstrip().startswith("#") else SET_IN_PYTHON.finditer(line):
         name, value = (group for group in match.groups() if group is not None)
         yield name, value
 
 
 def _preloaded(line: str) -> Iterator[tuple[str, str]]:
-    """The libraries in a line of /etc/ld.so.preload, as LD_PRELOAD would name them."""
+    """Yield the libraries in a line of /etc/ld.so.preload, as LD_PRELOAD would name them."""
     for path in re.split(r"[:\s]+", line.partition("#")[0].strip()):
         if path:
             yield "LD_PRELOAD", path
 
 
 def _parameter(line: str) -> Iterator[tuple[str, str]]:
-    """A parameter of Open MPI, as the variable that sets it; those that it gives to all ranks."""
+    """Yield a parameter of Open MPI, as the variable that sets it; those that it gives to all ranks."""
     name, given, value = (part.strip() for part in line.partition("#")[0].partition("="))
     if given and name == "mca_base_env_list":
         for variable in value.split(";"):
@@ -253,7 +256,7 @@ def _parameter(line: str) -> Iterator[tuple[str, str]]:
 
 
 def _limit(line: str) -> Iterator[tuple[str, str]]:
-    """A line of limits.conf about locked memory."""
+    """Yield a line of limits.conf about locked memory."""
     match = LIMIT.match(line)
     if match:
         yield "memlock", match.group(1)

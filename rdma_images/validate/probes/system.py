@@ -28,7 +28,7 @@ def running_system() -> dict[str, Any]:
 
 
 def user(said: str, root: str = "/") -> access.User | None:
-    """The user that the image below `root` names; see access.user."""
+    """Return the user that the image below `root` names; see access.user."""
     texts = []
     for name in ("etc/passwd", "etc/group"):
         try:
@@ -40,7 +40,7 @@ def user(said: str, root: str = "/") -> access.User | None:
 
 
 def os_release(root: str = "/") -> dict[str, str]:
-    """The fields of os-release; empty where there is none."""
+    """Return the fields of os-release; empty where there is none."""
     for name in ("etc/os-release", "usr/lib/os-release"):
         try:
             with open(os.path.join(root, name), encoding="utf-8", errors="replace") as file:

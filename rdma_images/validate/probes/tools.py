@@ -25,12 +25,18 @@ TRAIN_PLACE = "/opt/sagemaker/"
 
 
 def tool_runs() -> dict[str, dict[str, Any]]:
-    """Each command of COMMANDS, and TRAIN: where the tool was found, its exit code (None: none), output and seconds."""
+    """Return each command of COMMANDS, and TRAIN.
+
+    Where the tool was found, its exit code (None: none), output and seconds.
+    """
     return {**{name: run(command) for name, command in COMMANDS.items()}, TRAIN: train()}
 
 
 def train() -> dict[str, Any]:
-    """The command that SageMaker starts, asked what it is. Another `train` than ours is not started: it may train."""
+    """Return the command that SageMaker starts, asked what it is.
+
+    Another `train` than ours is not started: it may train.
+    """
     path = found("train")
     if path and not os.path.realpath(path).startswith(TRAIN_PLACE):
         return {**not_run(path), "err": "not started: it is not in %s" % TRAIN_PLACE}
@@ -38,17 +44,17 @@ def train() -> dict[str, Any]:
 
 
 def found(tool: str) -> str:
-    """Where the tool is: on the PATH, else in a usual place; "" where it is not."""
+    """Return where the tool is: on the PATH, else in a usual place; "" where it is not."""
     return shutil.which(tool) or shutil.which(tool, path=PLACES) or ""
 
 
 def not_run(path: str) -> dict[str, Any]:
-    """What is known of a tool before it runs: where it is."""
+    """Return what is known of a tool before it runs: where it is."""
     return {"path": path, "rc": None, "out": "", "err": "", "timed_out": False, "seconds": 0.0}
 
 
 def run(command: list[str]) -> dict[str, Any]:
-    """One command. `path` is "" where there is no such tool; `timed_out` where it had to be stopped."""
+    """Return one command. `path` is "" where there is no such tool; `timed_out` where it had to be stopped."""
     path = found(command[0])
     answer = not_run(path)
     if not path:
@@ -96,7 +102,7 @@ def bounded(
 
 
 def _ends(process: subprocess.Popen[bytes], deadline: float) -> bool:
-    """Whether the process, whose streams are closed, ends in time."""
+    """Return whether the process, whose streams are closed, ends in time."""
     try:
         process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:

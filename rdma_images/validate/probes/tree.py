@@ -84,7 +84,7 @@ def entries(root: str = "/", volumes: Iterable[str] = ()) -> Iterator[Entry]:
 def summary(
     found: Iterator[Entry], text: Callable[[str], bytes | None], who: Callable[[], access.User | None] = lambda: None
 ) -> dict[str, Any]:
-    """The tree in short. `text` returns the content of a small file, None where it cannot be read.
+    """Return the tree in short. `text` returns the content of a small file, None where it cannot be read.
 
     `who` returns the image's user, once all has been found; None where nobody asks what it may read.
 
@@ -156,14 +156,14 @@ def note_leftover(entry: Entry, left: dict[str, dict[str, str]], text: Callable[
 
 
 def open_to_all(mode: int) -> bool:
-    """Whether anybody may write here: files, and folders without the sticky bit."""
+    """Return whether anybody may write here: files, and folders without the sticky bit."""
     if not mode & stat.S_IWOTH or stat.S_ISLNK(mode):
         return False
     return stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and not mode & stat.S_ISVTX)
 
 
 def place_of(path: str) -> str:
-    """The place whose size `path` counts for: a package of site-packages, else two folders from the root."""
+    """Return the place whose size `path` counts for: a package of site-packages, else two folders from the root."""
     before, inside, after = path.partition("/site-packages/")
     if inside:
         steps = after.split("/")
@@ -174,7 +174,7 @@ def place_of(path: str) -> str:
 
 
 def small_file(path: str) -> bytes | None:
-    """The first bytes of a file, enough for a key or a setting; None where it cannot be read."""
+    """Return the first bytes of a file, enough for a key or a setting; None where it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(leftovers.TEXT_LIMIT)

@@ -89,7 +89,7 @@ def _asks_for_adapters(piece: Piece) -> bool:
 
 
 def _fabric_of_variables(piece: Piece) -> Fabric | None:
-    """The fabric that only its own variables are for."""
+    """Return the fabric that only its own variables are for."""
     if any(name.startswith(("FI_EFA_", "OFI_NCCL_")) for name in piece.environment):
         return "efa"
     values = {name: word.text for name, word in piece.environment.items()}

@@ -150,7 +150,7 @@ def no_selector(piece: Piece, _: Known) -> Iterator[Answer]:
 
 
 def mebibytes(quantity: str) -> float | None:
-    """A quantity of Kubernetes in MiB, infinite for one beyond all numbers; None for what is none."""
+    """Return a quantity of Kubernetes in MiB, infinite for one beyond all numbers; None for what is none."""
     match = QUANTITY.fullmatch(quantity)
     return float(match[1]) * UNITS[match[2] or ""] if match else None
 

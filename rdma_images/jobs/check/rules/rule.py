@@ -59,13 +59,15 @@ def rule(id: str, severity: Severity, source: str) -> Callable[[Check], Rule]:
 
 
 def is_open(text: str) -> bool:
-    """Whether a value is filled in later."""
+    """Return whether a value is filled in later."""
     return OPEN.search(text) is not None
 
 
 def node_name(piece: Piece) -> str:
+    """Return what a finding calls the node of `piece`: its instance type, where that is known."""
     return piece.instance.text if piece.instance else "the node"
 
 
 def is_service(piece: Piece) -> bool:
+    """Return whether `piece` serves requests, and is no job with an end."""
     return "service" in piece.settings

@@ -117,13 +117,16 @@ def missing_plugin(piece: Piece, known: Known) -> Iterator[Answer]:
 
 
 def tried(word: str, prefix: str) -> list[str]:
-    """The files that NCCL opens for a word of its variable: the word itself, and a name made of it."""
+    """Return the files that NCCL opens for a word of its variable: the word itself, and a name made of it."""
     made = "/" not in word and not (word.startswith("lib") and word.endswith(".so"))
     return [word, f"{prefix}-{word}.so"] if made else [word]
 
 
 def _may_be_there(name: str, mounts: Collection[str], there: Collection[str]) -> bool:
-    """Whether the image or a volume may have it; a name that reports do not list, or that a shell completes, may be."""
+    """Return whether the image or a volume may have it.
+
+    A name that reports do not list, or that a shell completes, may be.
+    """
     if "/" not in name:
         return any(path.rpartition("/")[2] == name for path in there)
     if (
