@@ -31,9 +31,10 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "locks"
 
 
-def answer(question: Asked, *_: object, version: str = "2.15.0") -> Lock:
+def answer(question: Asked, *_: object, numpy: str = "2.4.0") -> Lock:
     """Return what a package index says, without asking one: tests/test_resolve.py asks a real one."""
-    names = {"torch": version, "nvidia-nccl-cu13": "2.30.7"} if "torch" in question.requirements[0] else {"uv": "1"}
+    torch = {"numpy": numpy, "torch": "2.15.0", "nvidia-nccl-cu13": "2.30.7"}
+    names = torch if "torch" in question.requirements[0] else {"uv": "1"}
     wheels = [
         Wheel(name=name, version=v, file=f"{name.replace('-', '_')}-{v}-py3-none-any.whl", sha256="0" * 64, size=1)
         for name, v in names.items()
@@ -144,9 +145,9 @@ def test_wheels_that_cannot_be_resolved_are_said_and_the_old_lock_stays(
 @pytest.mark.usefixtures("locks")
 def test_an_upgrade_says_what_moved(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes(site, image())
-    monkeypatch.setattr(resolve, "resolve", lambda *question: answer(*question, version="2.15.1"))
+    monkeypatch.setattr(resolve, "resolve", lambda *question: answer(*question, numpy="2.4.1"))
     done = {one.name: one for one in relock.relock([image()], facts.load(), mirrors(site), upgrade=True)}
-    assert done["torch-2.15.0-py3.13-linux-amd64"].detail == "torch 2.15.0 -> 2.15.1"
+    assert done["torch-2.15.0-py3.13-linux-amd64"].detail == "numpy 2.4.0 -> 2.4.1"
 
 
 def test_a_damaged_pin_is_refused(locks: Path) -> None:

@@ -1,5 +1,6 @@
 """What a user has who installs the wheel: the command, in any folder, as any user, with no checkout around it."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -103,6 +104,21 @@ def test_own_templates_facts_and_subfolders_extend_what_the_wheel_brings(command
     dockerfile = said(command, folder / "notes", "render").splitlines()[0]
     assert "RUN echo hello > /hello" in Path(dockerfile).read_text(encoding="utf-8")
     assert Path(dockerfile).is_relative_to(folder / "build")
+
+
+def test_a_plan_for_programs_has_the_users_own_templates_and_every_problem(command: Path, folder: Path) -> None:
+    said(command, folder, "init")
+    template = "jobs/slurm/job.sbatch.j2"
+    own(folder, template, "#!/bin/bash\n")
+    assert f"own, in place of the tool's: {template}" in said(command, folder, "plan")
+    planned = json.loads(said(command, folder, "plan", "--json"))
+    assert (planned["overrides"], planned["problems"]) == ([template], [])
+    matrix = (folder / "matrix.yaml").read_text(encoding="utf-8")
+    own(folder, "matrix.yaml", matrix.replace("template: efa-pytorch ", "template: efa-pytorhc "))
+    done = typed(command, folder, "plan", "--json")
+    (problem,) = json.loads(done.stdout)["problems"]
+    assert "targets/efa-pytorhc.j2: no such template, for target my-training" in problem
+    assert (done.returncode, done.stderr) == (2, "")
 
 
 def test_a_release_of_ones_own_facts_is_known(command: Path, folder: Path) -> None:

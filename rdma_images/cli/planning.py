@@ -1,8 +1,7 @@
 """The tasks before a build: plan, describe, sources, lock, render."""
 
 import builtins
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 
 from invoke.context import Context
 from invoke.exceptions import Exit
@@ -10,7 +9,7 @@ from invoke.exceptions import Exit
 from rdma_images.cli.base import show, verb
 from rdma_images.cli.options import CHOICE, JSON, MANY, REHEARSE
 from rdma_images.core import exit_codes, paths
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image
 from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
@@ -33,32 +32,40 @@ def plan(
 
     here = project.load()
     answer = target_options.chosen_plan(here, target, all, set, rehearse)
-    show(plan_table.as_json(answer) if json else plan_table.table(answer))
-    if not json:
-        from rdma_images.inputs import preflight  # here, because programs wait for none of it
-
-        for line in preflight.pull_reasons(answer.images, here.facts, here.mirrors):
-            show(line)
-        if own := paths.overrides():
-            show(f"own, in place of the tool's: {', '.join(own)}")
-    if problems := _problems(answer.images):
+    problems = _problems(answer.images, here)
+    if json:
+        show(plan_table.as_json(answer, paths.overrides(), problems))
+    else:
+        show(plan_table.table(answer), *_notes(answer.images, here))
+    if problems and not json:
         raise RefusedError("\n".join(problems))
-    if answer.refusals:
+    if answer.refusals or problems:
         raise Exit(code=exit_codes.USAGE)
 
 
-def _problems(images: Iterable[Image]) -> list[str]:
+def _problems(images: Iterable[Image], here: project.Project) -> list[str]:
     """Return what keeps planned images from being built: a missing template, packages that do not go together."""
     from rdma_images.plan import templates
 
-    images = list(images)
-    problems = [templates.template_problem(image) for image in images]
-    with suppress(RdmaImagesError):  # of a user without a home folder, for whom nothing is kept
-        if (paths.state_folder() / "conflicts").is_dir():
-            from rdma_images.inputs import conflicts, lock  # here, because most plans need none of it
+    problems = []
+    for image in images:
+        problems.append(templates.template_problem(image))
+        if image.python_packages:
+            from rdma_images.inputs import package_problems  # here, because images without packages need none of it
 
-            problems += [conflicts.recall(lock.asked(image)) for image in images if image.python_packages]
+            problems.append(package_problems.problem(image, here.facts))
     return list(dict.fromkeys(filter(None, problems)))
+
+
+def _notes(images: Sequence[Image], here: project.Project) -> list[str]:
+    """Return what to know beside the table: bases that are pulled, missing locks, templates of the user's own."""
+    from rdma_images.inputs import package_problems, preflight
+
+    notes = [*preflight.pull_reasons(images, here.facts, here.mirrors)]
+    notes += filter(None, (package_problems.note(image, here.facts) for image in images))
+    if own := paths.overrides():
+        notes.append(f"own, in place of the tool's: {', '.join(own)}")
+    return list(dict.fromkeys(notes))
 
 
 @verb("describe --target efa-pytorch", help=CHOICE | JSON, iterable=MANY)

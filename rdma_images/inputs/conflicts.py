@@ -1,12 +1,15 @@
 """What uv says where packages do not go together, read: which package needs which torch, and what to choose then."""
 
-import json
 import re
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from rdma_images.core import atomic
+from rdma_images.core import atomic, yaml_file
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import state_folder
+from rdma_images.core.pipeline import Image
+from rdma_images.facts import Facts
 from rdma_images.inputs.wheels import Asked
 
 # "vllm>=0.27.0,<=0.32.0 depends on torch==2.13.0 and vllm>=0.33.0 depends on torch==2.14.0"
@@ -14,51 +17,94 @@ NEED = re.compile(
     r"(?P<name>[\w.-]+?)(?:==(?P<exact>[\w.]+)|>=(?P<least>[\w.]+)(?:,<=(?P<most>[\w.]+))?) depends on "
     r"torch==(?P<torch>\d+(?:\.\d+)*)"
 )
+MOST_AGE = timedelta(days=7)  # the index has new releases every day: an older answer refuses nothing
 
 
-def explain(asked: Asked, complaint: str) -> str:
-    """Return why a question has no answer: the fact and the nearest torch, else uv's own words in one line.
+class TorchNeed(yaml_file.Strict):
+    """Releases of a package that need one torch."""
 
-    Args:
-        complaint: What uv printed.
-    """
+    package: str
+    versions: str  # "0.33.0 and later"
+    torch: str
+
+    def sentence(self, planned: str) -> str:
+        """Return what is wrong with the planned torch."""
+        verb = "need" if " " in self.versions else "needs"
+        return f"{self.package} {self.versions} {verb} torch {self.torch}, and torch {planned} is planned"
+
+
+class Conflict(yaml_file.Strict):
+    """Why the package index had no answer to a question."""
+
+    words: str  # uv's own
+    needs: tuple[TorchNeed, ...]  # as uv lists them: the newest releases last
+    day: date  # on which the index was asked
+
+
+class ConflictError(RdmaImagesError):
+    """The package index has no wheels that go together. Carries the conflict, to be explained for an image."""
+
+    def __init__(self, question: Asked, conflict: Conflict) -> None:
+        self.conflict = conflict
+        super().__init__(f"locking {question.key}: {_unread(conflict)}")
+
+
+def read(complaint: str, day: date | None = None) -> Conflict:
+    """Return what uv printed as a conflict of `day`, by default of today."""
     words = " ".join(complaint.split()).removeprefix("error: ")
-    torch = next((line.removeprefix("torch==") for line in asked.requirements if line.startswith("torch==")), "")
-    needs = [match for match in NEED.finditer(words) if match["torch"] != torch]
+    return Conflict(words=words, needs=tuple(_needs(words)), day=day or datetime.now(UTC).date())
+
+
+def explain(conflict: Conflict, image: Image, facts: Facts) -> str:
+    """Return the fact that keeps an image's packages apart, and the nearest torch that works in the image.
+
+    Where uv names no torch that a package needs, its own words in one line.
+    """
+    from rdma_images.plan.nearest import nearest_value  # here, because most locks need none of it
+
+    torch = image.components.get("pytorch")
+    needs = {need.torch: need for need in conflict.needs if torch and need.torch != torch.version}
     if not torch or not needs:
-        return f"uv finds no wheels: {words}\nchange the versions, or the index that uv uses"
-    need = max(needs, key=lambda match: _key(match["exact"] or match["least"]))
-    version = need["exact"] or (f"{need['least']} to {need['most']}" if need["most"] else f"{need['least']} and later")
-    verb = "needs" if need["exact"] else "need"
+        return _unread(conflict)
+    if nearest := nearest_value(image, "pytorch", needs, facts):
+        return f"{needs[nearest].sentence(torch.version)}\nnearest that works: --set pytorch={nearest}"
+    *_, newest = needs.values()
     return (
-        f"{need['name']} {version} {verb} torch {need['torch']}, and torch {torch} is planned\n"
-        f"nearest that works: --set pytorch={need['torch']}"
+        f"{newest.sentence(torch.version)}\nno torch that its releases need works in this image: "
+        f"name another version of {newest.package}, or leave it out"
     )
 
 
-def _key(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version))
-
-
-def remember(asked: Asked, reason: str | None) -> None:
-    """Write why the index had no answer to a question today; None for a question that it answered."""
-    path = _path(asked)
-    if reason is None:
+def remember(question: Asked, conflict: Conflict | None) -> None:
+    """Write why the index had no answer to a question; None for a question that it answered."""
+    path = _path(question)
+    if conflict is None:
         path.unlink(missing_ok=True)
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write(path, json.dumps({"reason": reason, "day": f"{datetime.now(UTC):%Y-%m-%d}"}))
+        atomic.write(path, conflict.model_dump_json())
 
 
-def recall(asked: Asked) -> str | None:
-    """Return why the index had no answer, and when it was asked; None where it was not asked, or had one."""
+def recall(question: Asked) -> Conflict | None:
+    """Return why the index had no answer; None where it was not asked this week, or had one."""
     try:
-        kept = json.loads(_path(asked).read_text(encoding="utf-8"))
-        fact, _, fix = kept["reason"].partition("\n")
-        return f"{fact} (asked of the package index on {kept['day']})\n{fix}"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        conflict = Conflict.model_validate_json(_path(question).read_bytes())
+    except (OSError, ValueError):
         return None
+    return conflict if datetime.now(UTC).date() - conflict.day <= MOST_AGE else None
 
 
-def _path(asked: Asked) -> Path:
-    return state_folder() / "conflicts" / f"{asked.key}.json"
+def _needs(words: str) -> Iterator[TorchNeed]:
+    for match in NEED.finditer(words):
+        versions = match["exact"] or (
+            f"{match['least']} to {match['most']}" if match["most"] else f"{match['least']} and later"
+        )
+        yield TorchNeed(package=match["name"], versions=versions, torch=match["torch"])
+
+
+def _unread(conflict: Conflict) -> str:
+    return f"uv finds no wheels: {conflict.words}\nchange the versions, or the index that uv uses"
+
+
+def _path(question: Asked) -> Path:
+    return state_folder() / "conflicts" / f"{question.key}.json"

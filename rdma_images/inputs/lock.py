@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from rdma_images import facts
 from rdma_images.core import atomic, files, paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND
@@ -66,6 +67,11 @@ def _found(file: Path) -> Path:
     return paths.find(str(file.relative_to(paths.PROJECT))) if file.is_relative_to(paths.PROJECT / "locks") else file
 
 
+def exists(question: Asked) -> bool:
+    """Return whether there is a lock of a question, which may be of another one."""
+    return files.is_there(_found(path(question)))
+
+
 def load(image: Image, folder: Path | None = None) -> Lock:
     """Return the lock of an image.
 
@@ -100,7 +106,7 @@ def lock(image: Image, replaced: Mirrors | None = None, folder: Path | None = No
     question = asked(image)
     if not question.requirements:
         return Lock(asked=question, wheels=())
-    made = _resolve(question, replaced)
+    made = _resolve_for(image, question, replaced)
     _agrees(made, image, folder)
     releases(image, made, replaced)
     atomic.write(path(question, folder), made.text())
@@ -187,6 +193,17 @@ def _resolve(question: Asked, replaced: Mirrors | None) -> Lock:
     return resolve.resolve(question, *sources.index_for(replaced or mirrors.load()))
 
 
+def _resolve_for(image: Image, question: Asked, replaced: Mirrors | None) -> Lock:
+    """Resolve; where the wheels do not go together, raise with the nearest torch that works in the image."""
+    from rdma_images.inputs import conflicts
+
+    try:
+        return _resolve(question, replaced)
+    except conflicts.ConflictError as error:
+        reason = conflicts.explain(error.conflict, image, facts.load())
+        raise RdmaImagesError(f"locking {question.key}: {reason}") from None
+
+
 def _agrees(found: Lock, image: Image, folder: Path | None) -> None:
     """Raise unless every source package is installed, and the NCCL of the wheels is the planned one."""
     installed = {canonicalize_name(wheel.name) for wheel in found.wheels}
@@ -195,9 +212,15 @@ def _agrees(found: Lock, image: Image, folder: Path | None) -> None:
             f"target {image.target}: source-packages names {', '.join(unused)}, which none of its packages needs\n"
             "remove it there, or add it to python-packages"
         )
+    versions = {str(canonicalize_name(wheel.name)): wheel.version for wheel in found.wheels}
+    torch = image.components.get("pytorch")
+    if torch and (locked := versions.get("torch")) and Version(locked).public != Version(torch.version).public:
+        raise RefusedError(
+            f"{path(found.asked, folder)}: has torch {locked}, and torch {torch.version} is planned\n"
+            f"run `{COMMAND} lock`"
+        )
     if not (found.wheels and "nccl" in image.components):
         return
-    versions = {str(canonicalize_name(wheel.name)): wheel.version for wheel in found.wheels}
     brought = {name: v for name, v in versions.items() if re.fullmatch(r"nvidia-nccl-cu\d+", name)}
     expected = {nccl_package(image): image.version("nccl")}
     if brought != expected:

@@ -98,10 +98,10 @@ def _pylock(asked: Asked, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
                 f"locking {asked.key}: the package index did not answer in {SECONDS} s\ntry again"
             ) from None
         if done.returncode:
-            reason = conflicts.explain(asked, done.stderr)
+            conflict = conflicts.read(done.stderr)
             if "No solution found" in done.stderr:
-                conflicts.remember(asked, reason)
-            raise RdmaImagesError(f"locking {asked.key}: {reason}")
+                conflicts.remember(asked, conflict)
+            raise conflicts.ConflictError(asked, conflict)
         conflicts.remember(asked, None)
         packages: list[dict[str, Any]] = tomllib.loads((folder / "pylock.toml").read_text()).get("packages", [])
         return packages

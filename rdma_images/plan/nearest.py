@@ -1,11 +1,11 @@
 """The nearest combination that works, for one that does not."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import combinations
 
 from rdma_images import components
-from rdma_images.core.pipeline import Broken
+from rdma_images.core.pipeline import Broken, Image
 from rdma_images.facts import Facts
 from rdma_images.plan import axes, rules
 from rdma_images.plan.candidate import Candidate, candidate
@@ -35,6 +35,15 @@ def nearest(
         for changes in _cheapest_first(sets, steps):
             if rules.work(candidate(refused.target, target, facts, refused.axes | changes), facts):
                 return changes
+    return None
+
+
+def nearest_value(image: Image, axis: str, values: Collection[str], facts: Facts) -> str | None:
+    """Return that of `values` of an axis with which an image breaks no rule, nearest to its own; None for none."""
+    target = Target(summary="", fabric=image.fabric, default=image.axes)
+    for _, value in sorted(_steps(axis, candidate(image.target, target, facts), facts, {})):
+        if value in values and rules.work(candidate(image.target, target, facts, {axis: value}), facts):
+            return value
     return None
 
 

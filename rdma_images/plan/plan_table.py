@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,16 @@ PROPERTIES = {
 }  # shown where one of the images has another value
 
 
-def as_json(plan: Plan) -> str:
-    """Return the plan for programs: {"images": […], "refusals": […]}."""
-    return json.dumps(asdict(plan) | {"images": [written(image) for image in plan.images]}, indent=2)
+def as_json(plan: Plan, overrides: Sequence[str] = (), problems: Sequence[str] = ()) -> str:
+    """Return the plan for programs: {"images": […], "refusals": […], "overrides": […], "problems": […]}.
+
+    Args:
+        overrides: The user's own files that replace the tool's.
+        problems: What keeps the images from being built.
+    """
+    images = [written(image) for image in plan.images]
+    beside = {"overrides": list(overrides), "problems": list(problems)}
+    return json.dumps(asdict(plan) | {"images": images} | beside, indent=2)
 
 
 def table(plan: Plan) -> RenderableType:

@@ -1,0 +1,66 @@
+"""What the locks, and the index when it was last asked, say of a planned image's Python packages. Asks no network."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.pipeline import Image
+from rdma_images.facts import Facts
+from rdma_images.inputs import conflicts, lock
+from rdma_images.inputs.wheels import Asked, Lock
+
+
+def problem(image: Image, facts: Facts) -> str | None:
+    """Return why an image's packages cannot be installed, None for no known reason.
+
+    That is a lock that does not fit, or, where there is none, what the index answered within the last week.
+    """
+    question = lock.asked(image)
+    try:
+        lock.load(image)
+    except lock.NotLockedError:
+        with suppress(RdmaImagesError):  # of a user without a home folder, for whom nothing is kept
+            if conflict := conflicts.recall(question):
+                fact, _, fix = conflicts.explain(conflict, image, facts).partition("\n")
+                return f"{fact} (asked of the package index on {conflict.day})\n{fix}"
+    except RdmaImagesError as error:
+        return str(error)
+    return None
+
+
+def note(image: Image, facts: Facts) -> str | None:
+    """Return with which other torch the packages of an image without a lock are locked, None for nothing to say."""
+    torch = image.components.get("pytorch")
+    question = lock.asked(image)
+    if not torch or not image.python_packages or lock.exists(question):
+        return None
+    locks = [read for version in facts.torch.releases if (read := _read(_with_torch(question, version)))]
+    if not locks:
+        return None
+    names = [canonicalize_name(Requirement(line).name) for line in image.python_packages]
+    words = " and ".join(f"{_versions(read, ['torch'])} ({_versions(read, names)})" for read in locks)
+    return (
+        f"not locked  {image.target} with torch {torch.version}: its packages are locked with {words}; "
+        f"`{paths.COMMAND} lock` asks the package index for this torch"
+    )
+
+
+def _with_torch(question: Asked, version: str) -> Asked:
+    _, *others = question.requirements  # torch is the first
+    return question.model_copy(update={"requirements": (f"torch=={version}", *others)})
+
+
+def _read(question: Asked) -> Lock | None:
+    """Return the lock of a question, None where there is none that fits."""
+    with suppress(RdmaImagesError):
+        return lock.read(question)
+    return None
+
+
+def _versions(locked: Lock, names: Iterable[str]) -> str:
+    versions = {str(canonicalize_name(wheel.name)): wheel.version for wheel in locked.wheels}
+    return ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
