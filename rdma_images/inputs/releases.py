@@ -4,9 +4,11 @@ Only wheels are taken, and a resolver goes back until it finds one: of deepspeed
 0.3.1.dev3 of 2020. The index tells every release with its files and, where it knows it, the day of each upload.
 """
 
+import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import requests
@@ -19,9 +21,11 @@ from rdma_images.inputs import web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock
 
-JSON = "application/vnd.pypi.simple.v1+json"  # PEP 691
+# PEP 691, and PEP 503 for the indexes that know no JSON.
+ACCEPT = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.1"}
+ANCHOR = re.compile(r"<a\b[^>]*>\s*([^<\s]+)\s*</a>", re.IGNORECASE)
 TIMEOUT = (5.0, 20.0)  # seconds to connect, seconds without a byte
-PLACEHOLDER = Version("0.0.0")  # a name that is reserved, and nothing in it
+EMPTY = 16 * 1024  # bytes of a wheel without content: transformer-engine 0.0.0 has 1,097
 OLD_DAYS = 730  # behind the newest release: what nobody means who names no version
 
 
@@ -34,13 +38,30 @@ class PackageRelease:
     size: int  # bytes
     newest: str = ""
     newest_is_source: bool = False  # the newest release has no wheel
-    days_behind: int = 0
+    newest_size: int = 0  # bytes of its largest file; 0 where the index does not tell
+    days_behind: int | None = 0  # None where the index does not tell when releases were uploaded
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is a newer release."""
+        return bool(self.newest) and Version(self.newest) > Version(self.version)
+
+    @property
+    def is_placeholder(self) -> bool:
+        """Whether it reserves a name: version 0.0.0, or next to nothing beside a newest release that is a source."""
+        release = Version(self.version).release
+        if not any(release):
+            return True
+        is_next_to_nothing = self.size < EMPTY and (not self.newest_size or 4 * self.size < self.newest_size)
+        return release[:2] == (0, 0) and self.is_behind and self.newest_is_source and is_next_to_nothing
 
     @property
     def warning(self) -> str:
         """What to know before it is built; "" for nothing."""
         if self.newest_is_source and self.version != self.newest:
             return f"{self.newest} is there as source alone: name {self.name} under source-packages to have it built"
+        if self.is_behind and self.days_behind is None:
+            return f"{self.newest} is newer; the index does not tell by how long"
         return ""
 
 
@@ -68,33 +89,48 @@ def locked_releases(lock: Lock, packages: Iterable[str], index: str, mirrors: Mi
 
 
 def _require_meant(release: PackageRelease) -> None:
-    if Version(release.version) == PLACEHOLDER:
-        what = f"{release.name} {release.version} is a placeholder, with nothing in it"
-    elif release.days_behind > OLD_DAYS:
-        years = release.days_behind / 365
-        what = f"{release.name} {release.version} is {years:.0f} years older than {release.newest}, the newest release"
+    newest = f"{release.newest}, the newest release"
+    if release.is_placeholder:
+        reason = "a placeholder, with nothing in it"
+    elif release.days_behind and release.days_behind > OLD_DAYS:
+        reason = f"{release.days_behind / 365:.0f} years older than {newest}"
+    elif release.is_behind and Version(release.version).is_prerelease:
+        reason = f"a pre-release older than {newest}"
     else:
         return
     newer = f"name {release.name} under source-packages, where {release.newest} is" if release.newest_is_source else ""
     fix = newer or f"name another version: {release.name}=={release.newest}"
     same = f"or, if this one is meant, {release.name}=={release.version}"
-    raise RefusedError(f"{what}: the resolver takes wheels alone\n{fix}; {same}")
+    raise RefusedError(f"{release.name} {release.version} is {reason}: the resolver takes wheels alone\n{fix}; {same}")
 
 
 def _compared(name: str, version: str, size: int, listed: Iterable[dict[str, Any]]) -> PackageRelease:
-    uploads: dict[Version, datetime | None] = {}
-    with_wheel = set()
-    for found, file in _versions(listed):
-        if file["filename"].endswith(".whl"):
-            with_wheel.add(found)
-        time = file.get("upload-time")
-        uploads[found] = datetime.fromisoformat(time.replace("Z", "+00:00")) if time else uploads.get(found)
-    newest = max((found for found in uploads if not found.is_prerelease), default=None)
+    files: dict[Version, list[dict[str, Any]]] = {}
+    for release, file in _versions(listed):
+        files.setdefault(release, []).append(file)
+    newest = max((release for release in files if not release.is_prerelease), default=None)
     if newest is None:
         return PackageRelease(name, version, size)
-    ours, theirs = uploads.get(Version(version)), uploads[newest]
-    days = (theirs - ours).days if ours and theirs and newest > Version(version) else 0
-    return PackageRelease(name, version, size, str(newest), newest not in with_wheel, days)
+    own_upload, newest_upload = (_uploaded(files.get(release, ())) for release in (Version(version), newest))
+    days = (newest_upload - own_upload).days if own_upload and newest_upload else None
+    return PackageRelease(
+        name,
+        version,
+        size,
+        newest=str(newest),
+        newest_is_source=not any(file["filename"].endswith(".whl") for file in files[newest]),
+        newest_size=max(file["size"] if isinstance(file.get("size"), int) else 0 for file in files[newest]),
+        days_behind=days if newest > Version(version) else 0,
+    )
+
+
+def _uploaded(files: Iterable[dict[str, Any]]) -> datetime | None:
+    """Return when the last of a release's files was uploaded, in UTC; None where the index does not tell."""
+    times = []
+    for file in files:
+        with suppress(ValueError):
+            times.append(datetime.fromisoformat(str(file.get("upload-time")).removesuffix("Z")).replace(tzinfo=UTC))
+    return max(times, default=None)
 
 
 def _versions(listed: Iterable[dict[str, Any]]) -> Iterator[tuple[Version, dict[str, Any]]]:
@@ -110,9 +146,11 @@ def _versions(listed: Iterable[dict[str, Any]]) -> Iterator[tuple[Version, dict[
 
 
 def _files(name: str, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
-    """Return the index's files of a package; none from an index that does not list them as JSON."""
+    """Return the index's files of a package; of an index without JSON their names alone; none where it fails."""
     try:
-        with web.request("GET", f"{index.rstrip('/')}/{name}/", mirrors, TIMEOUT, {"Accept": JSON}) as answer:
+        with web.request("GET", f"{index.rstrip('/')}/{name}/", mirrors, TIMEOUT, ACCEPT) as answer:
+            if "html" in answer.headers.get("Content-Type", ""):
+                return [{"filename": file} for file in ANCHOR.findall(answer.text)]
             listed = answer.json().get("files", [])
     except (requests.RequestException, web.StatusError, ValueError, AttributeError):
         return []
