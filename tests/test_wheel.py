@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -85,6 +85,55 @@ def test_a_folder_of_ones_own_is_planned_and_rendered(command: Path, folder: Pat
     again = typed(command, folder, "init")
     assert again.returncode == 2
     assert "already has matrix.yaml" in again.stderr
+
+
+@pytest.fixture
+def origin(command: Path) -> Iterator[Path]:
+    """Yield the file in which pip wrote where the tool was installed from (PEP 610); its content comes back."""
+    (path,) = command.parent.parent.glob("lib/python*/site-packages/rdma_images-*.dist-info/direct_url.json")
+    before = path.read_text(encoding="utf-8")
+    yield path
+    path.write_text(before, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("written", "line", "note"),
+    [
+        (
+            {"url": "https://git.example/x/rdma-images.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}},
+            f"'rdma-images @ git+https://git.example/x/rdma-images.git@{'0' * 40}'",
+            "",
+        ),
+        (
+            {"url": "https://files.example/rdma_images-0.1.0-py3-none-any.whl", "archive_info": {}},
+            "'rdma-images @ https://files.example/rdma_images-0.1.0-py3-none-any.whl'",
+            "",
+        ),
+        (
+            {"url": "file:///home/me/rdma-images", "dir_info": {}},
+            "./rdma_images-0.1.0-py3-none-any.whl",
+            "pip wheel --no-deps --wheel-dir {folder} /home/me/rdma-images",
+        ),
+        (
+            {"url": "file:///home/me/x.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}},
+            "./rdma_images-0.1.0-py3-none-any.whl",
+            "pip wheel --no-deps --wheel-dir {folder} git+file:///home/me/x.git",
+        ),
+        (
+            {"url": "file:///gone/rdma_images-0.1.0-py3-none-any.whl", "archive_info": {}},
+            "./rdma_images-0.1.0-py3-none-any.whl",
+            "copy /gone/rdma_images-0.1.0-py3-none-any.whl into {folder}",
+        ),
+    ],
+)
+def test_the_workflow_installs_what_is_installed_here(
+    command: Path, folder: Path, origin: Path, written: dict[str, object], line: str, note: str
+) -> None:
+    origin.write_text(json.dumps(written), encoding="utf-8")
+    shown = said(command, folder, "init")
+    assert f"- run: pip install {line}\n" in (folder / ".github/workflows/images.yml").read_text(encoding="utf-8")
+    assert note.format(folder=folder) in shown
+    assert ("the workflow cannot install" in shown) == bool(note)
 
 
 def test_own_templates_facts_and_subfolders_extend_what_the_wheel_brings(command: Path, folder: Path) -> None:

@@ -13,10 +13,11 @@ from rdma_images.core import atomic, files, paths
 from rdma_images.core.errors import RefusedError
 
 # Name in the new folder -> name in rdma_images/cli/start/, where no file can begin with a dot or end in .yml.
+WORKFLOW = ".github/workflows/images.yml"
 WRITTEN = {
     "matrix.yaml": "matrix.yaml",
     ".gitignore": "gitignore",
-    ".github/workflows/images.yml": "workflow.yaml",
+    WORKFLOW: "workflow.yaml",
 }
 
 
@@ -46,26 +47,31 @@ def init(_: Context, folder: str = ".") -> None:
 def _requirement(root: Path) -> tuple[str, str]:
     """Return what the workflow installs, which is what is installed here, and what to know of it.
 
-    A tool from an index is its version; one from a repository that address at its commit (PEP 610); a wheel's file is
-    copied into the folder.
+    A tool from an index is its version; one from an address that address, at its commit (PEP 610); a wheel's file is
+    copied into the folder, and what is on this machine alone is to be put there as a wheel.
     """
     from importlib.metadata import distribution
 
     installed = distribution("rdma-images")
     origin = json.loads(installed.read_text("direct_url.json") or "{}")
     address = str(origin.get("url", ""))
-    if commit := origin.get("vcs_info", {}).get("commit_id"):
-        return f"'rdma-images @ git+{address}@{commit}'", ""
     if not address:
         return f"rdma-images=={installed.version}", ""
-    wheel = Path(url2pathname(urlsplit(address).path))
-    if wheel.suffix == ".whl" and wheel.is_file():
+    vcs = origin.get("vcs_info", {})
+    exact = f"{vcs['vcs']}+{address}@{vcs['commit_id']}" if vcs else address
+    if not address.startswith("file:"):
+        return f"'rdma-images @ {exact}'", ""
+    path = Path(url2pathname(urlsplit(address).path))
+    if path.suffix == ".whl" and path.is_file():
         root.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(wheel, root / wheel.name)
-        return f"./{wheel.name}", f"the workflow installs {wheel.name}, which was copied here: commit it"
-    return f"rdma-images=={installed.version}", (
-        f"rdma-images is installed from {address}, which no workflow reaches: it installs version {installed.version} "
-        "from the package index\nchange that line of .github/workflows/images.yml to where you publish the tool"
+        shutil.copyfile(path, root / path.name)
+        return f"./{path.name}", f"the workflow installs {path.name}, which was copied here: commit it"
+    name = f"rdma_images-{installed.version}-py3-none-any.whl"
+    wheel = f"pip wheel --no-deps --wheel-dir {root} {exact if vcs else path}"
+    fix = f"copy {path} into {root}" if path.suffix == ".whl" else f"run `{wheel}`"
+    return f"./{name}", (
+        f"the workflow cannot install rdma-images before {name} is here, as it was installed from {path}, which no "
+        f"workflow reaches\n{fix} and commit the wheel, or change the line `pip install` of {WORKFLOW}"
     )
 
 
