@@ -1,14 +1,16 @@
 """An image to build, with everything that decides its bytes. Making one asks no network, once all is locked."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 
 from rdma_images.build import stand_ins
 from rdma_images.core import atomic, paths
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Image, Source
 from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import bootstrap
@@ -61,8 +63,10 @@ def build_spec(
 
     Writes its plan.json and Dockerfile, and locks its wheels where no lock has them.
     """
-    wheels = _wheel_lock(image, project.mirrors, progress)
-    dockerfile = dockerfiles.render(image, wheels, _toolkit_lock(image, project.mirrors, progress), lock.tools())
+    wheels = _wheel_lock(image, project.mirrors, rehearse, progress)
+    dockerfile = dockerfiles.render(
+        image, wheels, _toolkit_lock(image, project.mirrors, rehearse, progress), lock.tools()
+    )
     wanted = sources.pinned(image, project.facts)
     made_of = {
         "dockerfile": dockerfile,
@@ -84,20 +88,40 @@ def input_digest(inputs: object) -> str:
     return f"sha256:{sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()}"
 
 
-def _wheel_lock(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
-    try:
-        return lock.load(image)
-    except lock.NotLockedError:
-        progress(f"locking the wheels of {image.id}")
-        return lock.lock(image, mirrors)
+def _wheel_lock(image: Image, mirrors: Mirrors, rehearse: bool, progress: Progress) -> Lock:
+    read, make = partial(lock.load, image), partial(lock.lock, image, mirrors)
+    return _read_or_lock(f"the wheels of {image.id}", read, make, rehearse, progress)
 
 
-def _toolkit_lock(image: Image, mirrors: Mirrors, progress: Progress) -> Lock:
-    try:
-        return lock.toolkit(image)
-    except lock.NotLockedError:
-        progress(f"locking the compilers of {image.id}")
-        return lock.lock_toolkit(image, mirrors)
+def _toolkit_lock(image: Image, mirrors: Mirrors, rehearse: bool, progress: Progress) -> Lock:
+    read, make = partial(lock.toolkit, image), partial(lock.lock_toolkit, image, mirrors)
+    return _read_or_lock(f"the compilers of {image.id}", read, make, rehearse, progress)
+
+
+def _read_or_lock(
+    what: str,
+    read: Callable[[Path | None], Lock],
+    make: Callable[[Path | None], Lock],
+    rehearse: bool,
+    progress: Progress,
+) -> Lock:
+    """Return a lock of the project; a rehearsal that finds none has its own below build/, for it ships nothing.
+
+    Args:
+        read: Takes the folder of locks, None for the project's.
+        make: Likewise; asks the package index.
+    """
+    with suppress(lock.NotLockedError):
+        return read(None)
+    folder = paths.BUILD / "locks" if rehearse else None
+    if folder:
+        with suppress(RdmaImagesError):  # what does not fit any more is resolved again
+            return read(folder)
+    progress(f"locking {what}")
+    made = make(folder)
+    if not rehearse:
+        progress(f"wrote {paths.shown(lock.path(made.asked))}: commit it, so that every build has these wheels")
+    return made
 
 
 def _replaceable(wanted: Sequence[Source]) -> set[str]:
