@@ -46,11 +46,11 @@ def broken_named(case: Inspection, name: str) -> dict[str, Broken]:
     """Return the files and links called `name` that are no libraries, by path; a path is a name, too."""
     tree = case.measured.tree
     paths = [path for path in (tree.files.libraries if tree else ()) if name in (path, base_name(path))]
-    return {path: found for path in sorted(paths) if (found := broken(case, path))}
+    return {path: fault for path in sorted(paths) if (fault := broken(case, path))}
 
 
 def _said(case: Inspection, path: str, about: LibraryFile) -> Broken:
-    found, fix = SAID[kind(about.condition)]
+    description, fix = SAID[kind(about.condition)]
     words = {
         "path": path,
         "target": about.target,
@@ -58,5 +58,5 @@ def _said(case: Inspection, path: str, about: LibraryFile) -> Broken:
         "other": about.condition.partition(" ")[2],
         "machine": case.subject.machine,
     }
-    behind = f", a link to {about.target}," if about.target and "{target}" not in found else ""
-    return Broken(f"{path}{behind} is {found.format(**words)}", fix.format(**words))
+    behind = f", a link to {about.target}," if about.target and "{target}" not in description else ""
+    return Broken(f"{path}{behind} is {description.format(**words)}", fix.format(**words))

@@ -59,7 +59,7 @@ def looked_for(libraries: Libraries) -> set[str]:
     """Return what the libibverbs that the loader finds looks for; if it finds none, what any in the image looks for."""
     every = libraries.verbs_looks_for
     in_use = every.get(libraries.resolved[VERBS].file)
-    return set(in_use or (word for found in every.values() for word in found))
+    return set(in_use or (word for words in every.values() for word in words))
 
 
 def opened_in(libraries: Libraries) -> set[str]:
@@ -67,16 +67,16 @@ def opened_in(libraries: Libraries) -> set[str]:
 
     Its own, then where the loader finds libibverbs itself.
     """
-    own = {folder_of(word) for word in looked_for(libraries) if "/lib%s-rdmav" in word}
+    folders = {folder_of(word) for word in looked_for(libraries) if "/lib%s-rdmav" in word}
     file = libraries.resolved[VERBS].file
-    return own | ({folder_of(file)} if own and file else set())
+    return folders | ({folder_of(file)} if folders and file else set())
 
 
 def opened_providers(files: Files, libraries: Libraries) -> dict[str, str]:
     """Return the verbs providers that libibverbs opens, by path: the driver that each is for."""
     folders = opened_in(libraries)
-    found = {path: m.group(1) for path in files.libraries if (m := PROVIDER.fullmatch(base_name(path)))}
-    return {path: driver for path, driver in found.items() if not folders or folder_of(path) in folders}
+    drivers = {path: m.group(1) for path in files.libraries if (m := PROVIDER.fullmatch(base_name(path)))}
+    return {path: driver for path, driver in drivers.items() if not folders or folder_of(path) in folders}
 
 
 def roots(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
@@ -85,12 +85,12 @@ def roots(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
     NCCL, its plugin, the fabric's libraries and its verbs provider.
     """
     fabric, nccl = case.expected.fabric, nccl_in_use(case)
-    found = [nccl[0]] if nccl else []
-    found += [p for p in [plugin_of(case, libraries, nccl[0])] if p] if fabric == "efa" and nccl else []
+    paths = [nccl[0]] if nccl else []
+    paths += [p for p in [plugin_of(case, libraries, nccl[0])] if p] if fabric == "efa" and nccl else []
     names = {"efa": (FABRIC, EFA, VERBS), "erdma": (VERBS,)}.get(str(fabric), ())
-    found += [libraries.resolved[name].file for name in names if libraries.resolved[name].file]
-    found += [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
-    return list(dict.fromkeys(found))
+    paths += [libraries.resolved[name].file for name in names if libraries.resolved[name].file]
+    paths += [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
+    return list(dict.fromkeys(paths))
 
 
 def closure(libraries: Libraries, path: str) -> Closure:
@@ -110,8 +110,8 @@ def culprits(case: Inspection, libraries: Libraries, name: str) -> dict[str, Bro
 
 
 def _of(case: Inspection, path: str) -> dict[str, Broken]:
-    found = broken(case, path) if path else None
-    return {path: found} if found else {}
+    fault = broken(case, path) if path else None
+    return {path: fault} if fault else {}
 
 
 def skip_if_broken(case: Inspection, libraries: Libraries, *names: str) -> None:

@@ -56,11 +56,17 @@ def told(case: Inspection, effect: Effect, where: Mapping[str, Mapping[str, str]
     """Return what the table says with this effect of the variables set in each place of `where`."""
     if case.expected.fabric is None and not (case.measured.tree and case.measured.tree.libraries.nccl):
         pytest.skip("the image has no NCCL, and is for neither fabric")
-    known, versions = table(), versions_of(case)
-    rows = [row for row in known.variables.values() if row.effect == effect]
+    environment, versions = table(), versions_of(case)
+    rows = [row for row in environment.variables.values() if row.effect == effect]
     return [
-        Told(place, row.name, values[row.name], f"{_because(row, versions)} [{known.cite(row)}]", _newer(row, versions))
-        for place, values in where.items()
+        Told(
+            origin,
+            row.name,
+            values[row.name],
+            f"{_because(row, versions)} [{environment.cite(row)}]",
+            _newer(row, versions),
+        )
+        for origin, values in where.items()
         for row in rows
         if row.speaks_of(values, case.expected.fabric, versions)
     ]
@@ -69,8 +75,10 @@ def told(case: Inspection, effect: Effect, where: Mapping[str, Mapping[str, str]
 def avoiding(case: Inspection) -> set[str]:
     """Return the variables, as NAME=value, that prevent a known fault of an installed package."""
     versions = dict(case.measured.packages.installed if case.measured.packages else ())
-    known = facts_table.read(Packages).faults
-    rows = [row for row in known if row.unless and any(n in versions and row.holds(versions[n]) for n in row.of)]
+    package_faults = facts_table.read(Packages).faults
+    rows = [
+        row for row in package_faults if row.unless and any(n in versions and row.holds(versions[n]) for n in row.of)
+    ]
     return {str(row.unless) for row in rows}
 
 
@@ -90,28 +98,28 @@ class Faults(NamedTuple):
     found: str
     fix: str
 
-    def require_none(self, require: Requirement, what: str, version: str) -> None:
+    def require_none(self, require: Requirement, component: str, version: str) -> None:
         """Report them, of `what` ("an NCCL") in this version."""
         require(
             not self.found,
-            expected=f"{what} of which no such fault is known",
+            expected=f"{component} of which no such fault is known",
             found=self.found or f"none is known of {version}",
             fix=self.fix,
         )
 
 
-def faults(case: Inspection, versions: Mapping[str, str], *of: str) -> Faults:
+def faults(case: Inspection, versions: Mapping[str, str], *components: str) -> Faults:
     """Return what is known not to work in these versions of the components `of`; first what a plan is refused for."""
-    known, environment = facts_table.read(Table), started(case)
-    asked = (versions, case.subject.machine, environment, case.expected.fabric)
-    rows = [row for row in known.faults if row.of in of and row.holds_for(*asked)]
+    table_, environment = facts_table.read(Table), started(case)
+    conditions = (versions, case.subject.machine, environment, case.expected.fabric)
+    rows = [row for row in table_.faults if row.of in components and row.holds_for(*conditions)]
     rows = [row for row in rows if not row.without or _lacks(case, row.without)]
     rows.sort(key=lambda row: not row.refuses)
     by_source: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        by_source.setdefault((row.subject(versions), known.cite(row)), []).append(row.why)
-    said = [f"{subject}: {'; '.join(reasons)} [{source}]" for (subject, source), reasons in by_source.items()]
-    return Faults("; ".join(said), newest(dict.fromkeys(row.fix for row in rows)))
+        by_source.setdefault((row.subject(versions), table_.cite(row)), []).append(row.why)
+    sentences = [f"{subject}: {'; '.join(reasons)} [{source}]" for (subject, source), reasons in by_source.items()]
+    return Faults("; ".join(sentences), newest(dict.fromkeys(row.fix for row in rows)))
 
 
 def _lacks(case: Inspection, library: str) -> bool:
@@ -122,27 +130,31 @@ def _lacks(case: Inspection, library: str) -> bool:
 
 def newest(fixes: Iterable[str]) -> str:
     """Return all that is to do; of fixes that only ask for a version of the same component, the one for the newest."""
-    told = list(fixes)
-    asked = {fix: match for fix in told if (match := INSTALL.fullmatch(fix))}
-    kept = {match["what"]: fix for fix, match in sorted(asked.items(), key=lambda one: key(one[1]["version"]))}
-    return "; ".join(fix for fix in told if fix not in asked or fix in kept.values())
+    all_fixes = list(fixes)
+    installs = {fix: match for fix in all_fixes if (match := INSTALL.fullmatch(fix))}
+    latest = {match["what"]: fix for fix, match in sorted(installs.items(), key=lambda item: key(item[1]["version"]))}
+    return "; ".join(fix for fix in all_fixes if fix not in installs or fix in latest.values())
 
 
 def environments(case: Inspection) -> dict[str, dict[str, str]]:
     """Return the image's environment, at the place "", and what its entry point sets, without what its script shows."""
     entry, settings = case.measured.entry, case.measured.settings
-    shown = {(one.name, one.value) for one in (settings.assigned if settings else []) if one.reader == "shell"}
+    shown = {
+        (setting.name, setting.value)
+        for setting in (settings.assigned if settings else [])
+        if setting.reader == "shell"
+    }
     given = {name: value for name, value in (entry.given.items() if entry else ()) if value not in SEALED}
-    own = {name: value for name, value in given.items() if (name, value) not in shown}
-    return {"": case.subject.environment, ENTRY: own}
+    image_environment = {name: value for name, value in given.items() if (name, value) not in shown}
+    return {"": case.subject.environment, ENTRY: image_environment}
 
 
 def started(case: Inspection) -> dict[str, str]:
     """Return the environment of a process that the entry point starts, as far as it is known."""
-    entry, own = case.measured.entry, case.subject.environment
+    entry, image_environment = case.measured.entry, case.subject.environment
     if not entry:
-        return own
-    return {**{name: value for name, value in own.items() if name not in entry.removed}, **entry.given}
+        return image_environment
+    return {**{name: value for name, value in image_environment.items() if name not in entry.removed}, **entry.given}
 
 
 def in_files(case: Inspection, launchers: bool = False) -> dict[str, dict[str, str]]:
@@ -152,19 +164,21 @@ def in_files(case: Inspection, launchers: bool = False) -> dict[str, dict[str, s
 
     What only a script would hand to a job that it starts is apart: `launchers` asks for that.
     """
-    found = case.measured.settings.assigned if case.measured.settings else []
+    assignments = case.measured.settings.assigned if case.measured.settings else []
     environment = case.subject.environment
     by_line: dict[str, dict[str, str]] = {}
-    for one in found:
-        if (one.reader == "launcher") is launchers and (one.reader not in OVERRIDDEN or one.name not in environment):
-            by_line.setdefault(f"{one.file}:{one.line}", {})[one.name] = one.value
+    for setting in assignments:
+        if (setting.reader == "launcher") is launchers and (
+            setting.reader not in OVERRIDDEN or setting.name not in environment
+        ):
+            by_line.setdefault(f"{setting.file}:{setting.line}", {})[setting.name] = setting.value
     return by_line
 
 
 def versions_of(case: Inspection) -> dict[str, str]:
     """Return the versions that decide whether a row holds: as planned, else as measured, else as the labels say."""
-    found = {name: value for name, value in _versions(case) if value[:1].isdigit()}
-    return {**found, **{n: v for n, v in case.expected.components.items() if v[:1].isdigit()}}
+    versions = {name: value for name, value in _versions(case) if value[:1].isdigit()}
+    return {**versions, **{n: v for n, v in case.expected.components.items() if v[:1].isdigit()}}
 
 
 def _versions(case: Inspection) -> Iterator[tuple[str, str]]:
@@ -175,8 +189,8 @@ def _versions(case: Inspection) -> Iterator[tuple[str, str]]:
     yield from packages.installed if packages else ()
     yield from (("aws-ofi-nccl", about.version) for about in (tree.libraries.plugins.values() if tree else ()))
     yield "nccl", nccl[1] if nccl else ""
-    found = tree.libraries.resolved.get("libfabric.so.1") if tree else None
-    yield "libfabric", tree.libraries.libfabric.get(found.file, "") if tree and found else ""
+    libfabric = tree.libraries.resolved.get("libfabric.so.1") if tree else None
+    yield "libfabric", tree.libraries.libfabric.get(libfabric.file, "") if tree and libfabric else ""
     yield "rdma-core", next(iter(rdma_core(tree.libraries).values()), "") if tree else ""
     copies = tree.libraries.resolved.get("libgdrapi.so") if tree else None
     gdrcopy = OF_GDRCOPY.search(copies.file) if copies else None

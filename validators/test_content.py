@@ -48,11 +48,11 @@ def left_in(case: Inspection, kind: str) -> list[str]:
     layers, tree = case.measured.layers, case.measured.tree
     if layers is None and (tree is None or "layers" in case.measured.lost):
         unmeasured(case, "layers")
-    found: Mapping[str, str] = getattr(tree.files.leftovers, kind) if tree and layers is None else {}
-    said = [f"{path} ({why})" for path, why in found.items()]
+    by_path: Mapping[str, str] = getattr(tree.files.leftovers, kind) if tree and layers is None else {}
+    lines = [f"{path} ({why})" for path, why in by_path.items()]
     for number, layer in enumerate(layers or (), 1):
-        said += [f"{path} ({why}, layer {number})" for path, why in getattr(layer.leftovers, kind).items()]
-    return said
+        lines += [f"{path} ({why}, layer {number})" for path, why in getattr(layer.leftovers, kind).items()]
+    return lines
 
 
 def some(entries: list[str]) -> str:
@@ -69,11 +69,11 @@ def megabytes(size: int) -> str:
 @pytest.mark.validator("layers.secrets", source=LAYERS)
 def test_secrets(case: Inspection, require: Requirement) -> None:
     """No secret lies in any layer."""
-    found = left_in(case, "secret")
+    leftovers = left_in(case, "secret")
     require(
-        not found,
+        not leftovers,
         expected="none",
-        found=some(found) or "none",
+        found=some(leftovers) or "none",
         fix="replace the secret: everybody who pulled the image has it; use --mount=type=secret in builds",
     )
 
@@ -81,11 +81,11 @@ def test_secrets(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("layers.caches", source=LAYERS, severity="warning")
 def test_caches(case: Inspection, require: Requirement) -> None:
     """No package manager's cache lies in any layer."""
-    found = left_in(case, "cache")
+    leftovers = left_in(case, "cache")
     require(
-        not found,
+        not leftovers,
         expected="none",
-        found=some(found) or "none",
+        found=some(leftovers) or "none",
         fix="use --mount=type=cache, or remove them in the same RUN: rm -rf /var/lib/apt/lists/*, pip --no-cache-dir",
     )
 
@@ -93,8 +93,10 @@ def test_caches(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("layers.temporary", source=LAYERS, severity="warning")
 def test_temporary(case: Inspection, require: Requirement) -> None:
     """No temporary file lies in any layer."""
-    found = left_in(case, "temporary")
-    require(not found, expected="none", found=some(found) or "none", fix="remove them in the RUN that makes them")
+    leftovers = left_in(case, "temporary")
+    require(
+        not leftovers, expected="none", found=some(leftovers) or "none", fix="remove them in the RUN that makes them"
+    )
 
 
 @pytest.mark.validator("files.writable", source=WRITABLE, severity="warning")
@@ -127,13 +129,13 @@ def test_cuda_single(case: Inspection, files: Files, require: Requirement) -> No
             copies.setdefault(match.group(1), []).append(path)
     if not copies:
         pytest.skip("the image has no CUDA libraries")
-    apart = {path for found in copies.values() for path in of_a_toolkit(case, found)}
-    kept = {name: [path for path in found if path not in apart] for name, found in copies.items()}
-    twice = {name: found for name, found in kept.items() if len(found) > 1}
+    apart = {path for paths in copies.values() for path in of_a_toolkit(case, paths)}
+    relevant = {name: [path for path in paths if path not in apart] for name, paths in copies.items()}
+    twice = {name: paths for name, paths in relevant.items() if len(paths) > 1}
     require(
         not twice,
         expected=f"{len(copies)} libraries, each once" + (", beside a toolkit's own" if apart else ""),
-        found="; ".join(f"{name}: {', '.join(found)}" for name, found in twice.items()) or "each once",
+        found="; ".join(f"{name}: {', '.join(paths)}" for name, paths in twice.items()) or "each once",
         fix="keep the wheels' and leave the toolkit out, or the other way round",
     )
 
@@ -179,33 +181,36 @@ def of_a_driver(case: Inspection, files: Files, libraries: Libraries) -> dict[st
     """
     if case.measured.devices or case.measured.gpus:
         return {}
-    found = {}
+    versions = {}
     for path, about in files.libraries.items():
         match = OF_A_DRIVER.fullmatch(base_name(path))
-        kept = "/stubs/" not in path and (path == libraries.resolved["libcuda.so.1"].file or "compat" not in path)
-        if match and kept and not about.target and (about.condition == "empty" or about.size >= STUB_SIZE):
-            found[path] = "" if about.condition == "empty" else match.group(1)
-    return found
+        is_relevant = "/stubs/" not in path and (
+            path == libraries.resolved["libcuda.so.1"].file or "compat" not in path
+        )
+        if match and is_relevant and not about.target and (about.condition == "empty" or about.size >= STUB_SIZE):
+            versions[path] = "" if about.condition == "empty" else match.group(1)
+    return versions
 
 
 @pytest.mark.validator("cuda.driver", source=NEWER, severity="warning")
 def test_cuda_driver(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The image brings no library of a driver: the runtime mounts the host's."""
-    found = of_a_driver(case, files, libraries)
+    drivers = of_a_driver(case, files, libraries)
     row = facts_table.read(Cuda).majors.get(cuda_in_use(case, libraries).partition(".")[0])
-    version = found.get(libraries.resolved["libcuda.so.1"].file)
+    version = drivers.get(libraries.resolved["libcuda.so.1"].file)
     if version and row and not versions.at_least(version, row.driver):
         pytest.skip("it is too old as well: see cuda.compat")
-    compat = [path for path in found if "compat" in path]
+    compat = [path for path in drivers if "compat" in path]
     folders = ", ".join(dict.fromkeys(path.rpartition("/")[0] for path in compat))
     require(
-        not found,
+        not drivers,
         expected="no libcuda or libnvidia-ml of a driver, as the runtime brings the host's",
-        found="; ".join(f"{path}, {f'of driver {of}' if of else 'empty'}" for path, of in found.items()) or "none",
+        found="; ".join(f"{path}, {f'of driver {driver}' if driver else 'empty'}" for path, driver in drivers.items())
+        or "none",
         fix=f"take {folders} off LD_LIBRARY_PATH and /etc/ld.so.conf.d, run ldconfig, and let the start of the image "
         "add it only where the host's driver is older"
         if compat
-        else f"remove {', '.join(found)} and the links to them, with the package that brings them; "
+        else f"remove {', '.join(drivers)} and the links to them, with the package that brings them; "
         "empty ones are left where NVIDIA's runtime built the image: build it with runc",
     )
 
@@ -253,7 +258,7 @@ def test_budget(case: Inspection, require: Requirement) -> None:
     layers = case.measured.layers
     size = sum(layer.bytes for layer in layers) if layers else case.subject.bytes
     sizes = case.measured.tree.files.sizes if case.measured.tree else {}
-    largest = ", ".join(f"{place} {megabytes(taken)}" for place, taken in list(sizes.items())[:SHOWN])
+    largest = ", ".join(f"{folder} {megabytes(taken)}" for folder, taken in list(sizes.items())[:SHOWN])
     require(
         size <= budget,
         expected=f"at most {megabytes(budget)}",

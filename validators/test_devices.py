@@ -16,26 +16,26 @@ JUMBO, PLAIN = 8500, 1400  # bytes: with and without jumbo frames
 
 def of_fabric(devices: Devices, fabric: str) -> dict[str, RdmaDevice]:
     """Return the RDMA devices of a fabric; skips where there are none."""
-    found = {
+    devices_of_fabric = {
         name: d for name, d in devices.rdma.items() if d.driver == fabric or (fabric == "erdma" and "erdma" in name)
     }
-    return found or pytest.skip(f"this machine has no {fabric} device")
+    return devices_of_fabric or pytest.skip(f"this machine has no {fabric} device")
 
 
 @pytest.mark.validator("device.nodes", source="facts/instances.yaml", tier="device", fabric="any")
 def test_nodes(devices: Devices, fabric: str, require: Requirement) -> None:
     """As many RDMA devices are in the container as the instance type has."""
     table = facts_table.read(Instances)
-    known = table.types.get(devices.instance) or table.types.get(f"ecs.{devices.instance}")
+    instance = table.types.get(devices.instance) or table.types.get(f"ecs.{devices.instance}")
     nodes = [name for name in devices.nodes if VERBS.fullmatch(name)]
     if not nodes and not devices.rdma:
         pytest.skip("this machine has no RDMA device")
-    if not known or known.fabric != fabric:
+    if not instance or instance.fabric != fabric:
         pytest.skip(f"how many {fabric} interfaces {devices.instance or 'this machine'} has is not known")
     # Where the first card carries the node's own address, one interface fewer can be given to pods.
     require(
-        known.interfaces - 1 <= len(nodes) <= known.interfaces,
-        expected=f"{known.interfaces} on {devices.instance}, or one fewer in a pod [{table.cite(known)}]",
+        instance.interfaces - 1 <= len(nodes) <= instance.interfaces,
+        expected=f"{instance.interfaces} on {devices.instance}, or one fewer in a pod [{table.cite(instance)}]",
         found=f"{len(nodes)}: {', '.join(nodes) or 'none, though the machine has devices'}",
         fix="give the container its devices: --device=/dev/infiniband, vpc.amazonaws.com/efa or aliyun/erdma",
     )

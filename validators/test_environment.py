@@ -68,25 +68,30 @@ def insisted(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
     return [row.network] if row.network else names, row.provider
 
 
-def names(found: list[Told]) -> str:
+def names(findings: list[Told]) -> str:
     """Return the names of the variables, each once."""
-    return ", ".join(dict.fromkeys(one.name for one in found))
+    return ", ".join(dict.fromkeys(finding.name for finding in findings))
 
 
-def said(case: Inspection, found: list[Told]) -> str:
+def said(case: Inspection, findings: list[Told]) -> str:
     """Return the variables as a finding says them; without any, also that those of the entry point are not known."""
     why = case.measured.missing.get("entry", "")
-    return "; ".join(map(str, found)) or f"none{f' ({why})' if why else ''}"
+    return "; ".join(map(str, findings)) or f"none{f' ({why})' if why else ''}"
 
 
-def left_out(found: list[Told]) -> str:
+def left_out(findings: list[Told]) -> str:
     """Return what to change, by where the variables are set."""
     places = {"": "out of the image", ENTRY: "out of what its entry point sets (seen where there is no device or GPU)"}
-    by_place = {place: [one for one in found if one.where == place] for place in places}
-    fixes = [f"leave {names(some)} {places[place]}" for place, some in by_place.items() if some]
-    newer = {one.newer: [other for other in found if other.newer == one.newer] for one in found if one.newer}
+    by_place = {origin: [finding for finding in findings if finding.where == origin] for origin in places}
+    fixes = [f"leave {names(some)} {places[origin]}" for origin, some in by_place.items() if some]
+    newer = {
+        finding.newer: [other for other in findings if other.newer == finding.newer]
+        for finding in findings
+        if finding.newer
+    }
     fixes += [
-        f"or install {version}{f' for {names(of)}' if len(of) < len(found) else ''}" for version, of in newer.items()
+        f"or install {version}{f' for {names(resolved)}' if len(resolved) < len(findings) else ''}"
+        for version, resolved in newer.items()
     ]
     return "; ".join(fixes)
 
@@ -94,24 +99,24 @@ def left_out(found: list[Told]) -> str:
 @pytest.mark.validator("environment.harmful", source=FACTS)
 def test_harmful(case: Inspection, require: Requirement) -> None:
     """No variable takes the fabric, its tuner, NVLink or the GPUs away."""
-    found = told(case, "harmful", environments(case))
+    findings = told(case, "harmful", environments(case))
     require(
-        not found,
+        not findings,
         expected="none of the variables that take the fabric, its tuner, NVLink or the GPUs away",
-        found=said(case, found),
-        fix=f"{left_out(found)}: a job can set what it needs",
+        found=said(case, findings),
+        fix=f"{left_out(findings)}: a job can set what it needs",
     )
 
 
 @pytest.mark.validator("environment.slow", source=FACTS, severity="warning")
 def test_slow(case: Inspection, require: Requirement) -> None:
     """No variable makes the fabric slower for every job, or is right on one node alone."""
-    found = told(case, "slow", environments(case))
+    findings = told(case, "slow", environments(case))
     require(
-        not found,
+        not findings,
         expected="none of the variables that make the fabric slower, or are right on one node alone",
-        found=said(case, found),
-        fix=f"{left_out(found)}: a job can set what it needs",
+        found=said(case, findings),
+        fix=f"{left_out(findings)}: a job can set what it needs",
     )
 
 
@@ -119,28 +124,32 @@ def test_slow(case: Inspection, require: Requirement) -> None:
 def test_obsolete(case: Inspection, require: Requirement) -> None:
     """No variable is left over from older versions."""
     needed = avoiding(case)
-    found = [one for one in told(case, "obsolete", environments(case)) if f"{one.name}={one.value}" not in needed]
+    findings = [
+        finding
+        for finding in told(case, "obsolete", environments(case))
+        if f"{finding.name}={finding.value}" not in needed
+    ]
     require(
-        not found,
+        not findings,
         expected="no variable that these versions do not need any more",
-        found=said(case, found),
-        fix=left_out(found),
+        found=said(case, findings),
+        fix=left_out(findings),
     )
 
 
 @pytest.mark.validator("environment.needed", source=FACTS, severity="warning", fabric="any")
 def test_needed(case: Inspection, require: Requirement) -> None:
     """What these versions need to be told is set somewhere: in the environment, by the entry point or in a file."""
-    known, versions = table(), versions_of(case)
+    environment, versions = table(), versions_of(case)
     places = [*environments(case).values(), *in_files(case).values(), *in_files(case, launchers=True).values()]
-    given = {name for place in places for name in place}
-    rows = [row for row in known.needed.values() if row.fabric == case.expected.fabric and row.of in versions]
+    given = {name for variables in places for name in variables}
+    rows = [row for row in environment.needed.values() if row.fabric == case.expected.fabric and row.of in versions]
     missing = [row for row in rows if row.holds(versions[row.of]) and row.name not in given]
     require(
         not missing,
         expected=", ".join(f"{row.name}={row.value}" for row in missing) or "nothing: these versions know it",
         found="; ".join(
-            f"{row.name} is not set, and {row.of} is {versions[row.of]}: {row.why} [{known.cite(row)}]"
+            f"{row.name} is not set, and {row.of} is {versions[row.of]}: {row.why} [{environment.cite(row)}]"
             for row in missing
         )
         or "nothing is missing",
@@ -154,18 +163,18 @@ def test_needed(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("environment.misspelt", source=NAMES, severity="warning")
 def test_misspelt(case: Inspection, require: Requirement) -> None:
     """No variable has a name that nothing reads, and that is nearly one that is read, or quotes in its value."""
-    known = variables()
-    values = {name: value for place in environments(case).values() for name, value in place.items()}
-    meant = {name: near for name in values if (near := known.meant(name))}
-    quoted = [name for name, value in values.items() if name in known.names and QUOTED.fullmatch(value)]
-    found = [f"{name} is read by nothing: {near} is" for name, near in meant.items()]
-    found += [f"{name}={values[name]}: the quotes are a part of the value" for name in quoted]
+    variable_table = variables()
+    values = {name: value for environment in environments(case).values() for name, value in environment.items()}
+    meant = {name: near for name in values if (near := variable_table.meant(name))}
+    quoted = [name for name, value in values.items() if name in variable_table.names and QUOTED.fullmatch(value)]
+    lines = [f"{name} is read by nothing: {near} is" for name, near in meant.items()]
+    lines += [f"{name}={values[name]}: the quotes are a part of the value" for name in quoted]
     fixes = [f"write {near} in place of {name}, or leave it out" for name, near in meant.items()]
     fixes += [f"set {name} without quotes: a file of variables is not read by a shell" for name in quoted]
     require(
-        not found,
+        not lines,
         expected="names that NCCL, aws-ofi-nccl, libfabric or rdma-core read, and values without quotes",
-        found="; ".join(found) or "no other name, and no quotes",
+        found="; ".join(lines) or "no other name, and no quotes",
         fix="; ".join(fixes),
     )
 
@@ -173,24 +182,26 @@ def test_misspelt(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("environment.refusal", source=REFUSAL)
 def test_refusal(case: Inspection, require: Requirement) -> None:
     """An image that says that it refuses to run without its fabric sets what makes NCCL refuse; another sets none."""
-    fabric, said = case.expected.fabric, case.subject.label("fallback")
+    fabric, label = case.expected.fabric, case.subject.label("fallback")
     fabric = fabric or pytest.skip("the image is for neither fabric")
     networks, provider = insisted(fabric, versions_of(case).get(PLUGIN))
     environment = started(case)
-    found = {name: value for name in (NETWORK, PROVIDER) if (value := environment.get(name))}
-    refuses = found.get(NETWORK, "").lower() in map(str.lower, networks)
-    if not said and not refuses:
+    current = {name: value for name in (NETWORK, PROVIDER) if (value := environment.get(name))}
+    refuses = current.get(NETWORK, "").lower() in map(str.lower, networks)
+    if not label and not refuses:
         pytest.skip("neither a label nor NCCL_NET says that the image refuses to run without its fabric")
-    if not said and provider and PROVIDER not in found:
+    if not label and provider and PROVIDER not in current:
         pytest.skip(f"no label says that the image refuses to run without its fabric, and {NETWORK} alone does not")
-    wanted = [f"{NETWORK}={' or '.join(networks)}", *([f"{PROVIDER}={provider}"] if provider else [])]
+    required = [f"{NETWORK}={' or '.join(networks)}", *([f"{PROVIDER}={provider}"] if provider else [])]
     require(
-        not found if said == "allow" else refuses and (not provider or found.get(PROVIDER) == provider),
-        expected=f"neither {NETWORK} nor {PROVIDER}: the label says allow" if said == "allow" else " and ".join(wanted),
-        found=" and ".join(f"{name}={value}" for name, value in found.items()) or "neither",
-        fix=f"leave out {', '.join(found)}"
-        if said == "allow"
-        else f"set {' and '.join(wanted)}: without them NCCL falls back to TCP where the fabric is missing",
+        not current if label == "allow" else refuses and (not provider or current.get(PROVIDER) == provider),
+        expected=f"neither {NETWORK} nor {PROVIDER}: the label says allow"
+        if label == "allow"
+        else " and ".join(required),
+        found=" and ".join(f"{name}={value}" for name, value in current.items()) or "neither",
+        fix=f"leave out {', '.join(current)}"
+        if label == "allow"
+        else f"set {' and '.join(required)}: without them NCCL falls back to TCP where the fabric is missing",
     )
 
 
@@ -206,21 +217,21 @@ def test_loader(case: Inspection, libraries: Libraries, settings: Settings, requ
     }
     preloaded = [p for p in _preloaded(case) if FABRICS.match(base_name(p)) and not _found_anyway(case, p, set(other))]
     by_file = {
-        one.value: one.file
-        for one in settings.assigned
-        if one.reader == "loader"
-        and FABRICS.match(base_name(one.value))
-        and not _found_anyway(case, one.value, set(other))
+        setting.value: setting.file
+        for setting in settings.assigned
+        if setting.reader == "loader"
+        and FABRICS.match(base_name(setting.value))
+        and not _found_anyway(case, setting.value, set(other))
     }
     tree, found_by = case.measured.tree, settings.without_path.items()
     needed = any((a := libraries.resolved.get(name)) and a.file and a.file != without for name, without in found_by)
     secure = tree.files.set_user_id if tree and needed else []
-    found = [
+    lines = [
         f"{name} is {answer.file}, and {without} without LD_LIBRARY_PATH" for name, (answer, without) in other.items()
     ]
-    found += [f"LD_PRELOAD={path}" for path in preloaded]
-    found += [f"{file} names {path}" for path, file in by_file.items()]
-    found += [f"{path} has a set-user-ID bit, and the loader gives it no LD_LIBRARY_PATH" for path in secure]
+    lines += [f"LD_PRELOAD={path}" for path in preloaded]
+    lines += [f"{file} names {path}" for path, file in by_file.items()]
+    lines += [f"{path} has a set-user-ID bit, and the loader gives it no LD_LIBRARY_PATH" for path in secure]
     folders = dict.fromkeys(str(PurePosixPath(answer.path).parent) for answer, _ in other.values())
     fixes = [f"take {', '.join(folders)} out of LD_LIBRARY_PATH, or put it last"] if folders else []
     fixes += [f"take {', '.join(preloaded)} out of LD_PRELOAD"] if preloaded else []
@@ -229,9 +240,9 @@ def test_loader(case: Inspection, libraries: Libraries, settings: Settings, requ
         [f"chmod ug-s {' '.join(secure)}, or name the folders in /etc/ld.so.conf.d in place of it"] if secure else []
     )
     require(
-        not found,
+        not lines,
         expected="the libraries that the loader finds without LD_LIBRARY_PATH, and none of the fabric's in LD_PRELOAD",
-        found="; ".join(found) or "the same libraries as without them",
+        found="; ".join(lines) or "the same libraries as without them",
         fix="; ".join(fixes),
     )
 
@@ -246,35 +257,41 @@ def test_files(case: Inspection, settings: Settings, require: Requirement) -> No
     """The files that variables name are in the image, and what the preloaded ones need."""
     missing = [path for path in settings.absent if not path.startswith(MOUNTED)]
     unwritten = [path for path in missing if not path.startswith(SCRATCH)]
-    found = [
-        f"{place}{': ' if place else ''}{name}={value} is not there"
-        for place, values in environments(case).items()
+    lines = [
+        f"{origin}{': ' if origin else ''}{name}={value} is not there"
+        for origin, values in environments(case).items()
         for name in (*FILE_OF, "LD_PRELOAD")
-        if (value := values.get(name, "")) and any(path in value for path in (unwritten if place else missing))
+        if (value := values.get(name, "")) and any(path in value for path in (unwritten if origin else missing))
     ]
-    found += [
-        f"{one.file}:{one.line}: {one.name}={one.value} is not there"
-        for one in settings.assigned
-        if one.name in (*FILE_OF, "LD_PRELOAD") and any(path in one.value for path in unwritten)
+    lines += [
+        f"{setting.file}:{setting.line}: {setting.name}={setting.value} is not there"
+        for setting in settings.assigned
+        if setting.name in (*FILE_OF, "LD_PRELOAD") and any(path in setting.value for path in unwritten)
     ]
     fix = "remove the variable, or put the file into the image: a job that mounts the file can set its variable, too"
     lacking = _preloaded_in_vain(case, settings)
     require(
-        not found and not lacking,
+        not lines and not lacking,
         expected="every file that a variable names, and every library that a preloaded one needs",
-        found="; ".join([*found, *lacking]) or "no variable names a file that is not there",
-        fix="; ".join([*([fix] if found else []), *([SAY_PRELOAD] if lacking else [])]),
+        found="; ".join([*lines, *lacking]) or "no variable names a file that is not there",
+        fix="; ".join([*([fix] if lines else []), *([SAY_PRELOAD] if lacking else [])]),
     )
 
 
 def _preloaded_in_vain(case: Inspection, settings: Settings) -> list[str]:
     """Return what preloaded libraries need and nothing answers to: no program starts then."""
-    said = {word: f"LD_PRELOAD={word}" for word in _preloaded(case)}
-    said |= {one.value: f"{one.file} names {one.value}" for one in settings.assigned if one.reader == "loader"}
+    origins = {word: f"LD_PRELOAD={word}" for word in _preloaded(case)}
+    origins |= {
+        setting.value: f"{setting.file} names {setting.value}"
+        for setting in settings.assigned
+        if setting.reader == "loader"
+    }
     tree = case.measured.tree
-    lacks = {word: _lacking(tree.libraries, word) for word in said} if tree else {}
+    lacks = {word: _lacking(tree.libraries, word) for word in origins} if tree else {}
     return [
-        f"{said[word]} needs {', '.join(names)}, not there: no program starts" for word, names in lacks.items() if names
+        f"{origins[word]} needs {', '.join(names)}, not there: no program starts"
+        for word, names in lacks.items()
+        if names
     ]
 
 
@@ -286,8 +303,8 @@ def _lacking(libraries: Libraries, name: str) -> list[str]:
 @pytest.mark.validator("environment.path", source=SEARCH, severity="warning")
 def test_path(case: Inspection, files: Files, settings: Settings, require: Requirement) -> None:
     """LD_LIBRARY_PATH names folders that are there, PATH has torch's Python first, OPAL_PREFIX fits, mpirun has ssh."""
-    said = ":".join(place.get("LD_LIBRARY_PATH", "") for place in environments(case).values()).split(":")
-    folders = dict.fromkeys(folder for folder in said if folder in settings.absent)
+    entries = ":".join(environment.get("LD_LIBRARY_PATH", "") for environment in environments(case).values()).split(":")
+    folders = dict.fromkeys(folder for folder in entries if folder in settings.absent)
     missing = [folder for folder in folders if not folder.startswith((*MOUNTED, *OF_THE_RUNTIME))]
     faults = {f"LD_LIBRARY_PATH names {', '.join(missing)}, not there": SAY_FOLDERS} if missing else {}
     faults |= dict.fromkeys(_passed_over(settings, case.measured.packages), SAY_PYTHON)
@@ -315,18 +332,18 @@ def _passed_over(settings: Settings, packages: Packages | None) -> list[str]:
     wheels = packages.wheels if packages else {}
     first = {name: python for python in reversed(settings.pythons) for name in python.names}
     taken = list(first.values())
-    late = [one for one in settings.pythons if one not in taken and _has_torch(one, wheels)]
-    have_torch = [one for one in taken if _has_torch(one, wheels)]
-    said = []
-    for one in late:
-        built_on = [other for other in taken if other.folders and set(other.folders) < set(one.folders)]
-        more = [folder for folder in one.folders if not any(folder in other.folders for other in taken)]
+    late = [candidate for candidate in settings.pythons if candidate not in taken and _has_torch(candidate, wheels)]
+    have_torch = [candidate for candidate in taken if _has_torch(candidate, wheels)]
+    lines = []
+    for candidate in late:
+        built_on = [other for other in taken if other.folders and set(other.folders) < set(candidate.folders)]
+        more = [folder for folder in candidate.folders if not any(folder in other.folders for other in taken)]
         more = [folder for folder in more if wheels.get(folder, {}).keys() - INSTALLERS]
         if not have_torch or (built_on and more):
             before = (built_on or taken)[0]
             lacks = f"the packages in {more[0]}" if have_torch else "torch"
-            said.append(f"PATH has {before.path} before {one.path}, and python there is without {lacks}")
-    return said[:1]
+            lines.append(f"PATH has {before.path} before {candidate.path}, and python there is without {lacks}")
+    return lines[:1]
 
 
 def _has_torch(python: Python, wheels: Mapping[str, Mapping[str, str]]) -> bool:
@@ -339,18 +356,18 @@ def test_gpus(case: Inspection, libraries: Libraries, require: Requirement) -> N
     if not libraries.nccl:
         pytest.skip("the image has no NCCL")
     environment = case.subject.environment
-    value, asked = environment.get("NVIDIA_VISIBLE_DEVICES"), environment.get("NVIDIA_REQUIRE_CUDA", "")
+    value, requirement = environment.get("NVIDIA_VISIBLE_DEVICES"), environment.get("NVIDIA_REQUIRE_CUDA", "")
     cuda = cuda_in_use(case, libraries)
     # One of the words that spaces separate has to hold; a newer minor version is compatible.
-    majors = [re.search(r"\bcuda>=(\d+)", word) for word in asked.split()]
+    majors = [re.search(r"\bcuda>=(\d+)", word) for word in requirement.split()]
     newer = bool(cuda and majors) and all(m and int(m.group(1)) > int(cuda.partition(".")[0]) for m in majors)
-    found = f"NVIDIA_VISIBLE_DEVICES={value}" if value else "NVIDIA_VISIBLE_DEVICES is not set"
+    actual = f"NVIDIA_VISIBLE_DEVICES={value}" if value else "NVIDIA_VISIBLE_DEVICES is not set"
     fix = "set NVIDIA_VISIBLE_DEVICES=all: without it Enroot mounts no GPU, and Docker only with --gpus"
     require(
         bool(value) and not newer,
         expected="NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
         + (f", and a driver for CUDA {cuda}, which is in use" if newer else ""),
-        found=f"NVIDIA_REQUIRE_CUDA={asked}, and CUDA {cuda} is in use" if value and newer else found,
+        found=f"NVIDIA_REQUIRE_CUDA={requirement}, and CUDA {cuda} is in use" if value and newer else actual,
         fix=f"set NVIDIA_REQUIRE_CUDA=cuda>={cuda}: NVIDIA's runtime refuses drivers that would do" if value else fix,
     )
 
@@ -368,22 +385,22 @@ def _found_anyway(case: Inspection, path: str, other: Collection[str]) -> bool:
     folders = started(case).get("LD_LIBRARY_PATH", "").split(":")
     if not tree:
         return False
-    file, known = resolve_links(tree.files, path), tree.files.libraries
+    file, library_files = resolve_links(tree.files, path), tree.files.libraries
     names = [name for name, answer in tree.libraries.resolved.items() if answer.file == file and name not in other]
-    first = [next((p for f in folders if (p := f"{f.rstrip('/')}/{name}") in known), "") for name in names]
-    return any(resolve_links(tree.files, one) == file for one in first if one)
+    first = [next((p for f in folders if (p := f"{f.rstrip('/')}/{name}") in library_files), "") for name in names]
+    return any(resolve_links(tree.files, path_) == file for path_ in first if path_)
 
 
 @pytest.mark.validator("environment.secret", source="a configuration and its history are readable by all who pull them")
 def test_secret(case: Inspection, require: Requirement) -> None:
     """No secret is in the environment, the labels or the history."""
-    said = {**case.subject.environment, **case.subject.labels}
-    named = [name for name, value in said.items() if leftovers.holds_secret(name, value)]
+    values = {**case.subject.environment, **case.subject.labels}
+    named = [name for name, value in values.items() if leftovers.holds_secret(name, value)]
     steps = [kind for step in case.subject.history if (kind := leftovers.secret_in(step.made_by.encode()))]
-    found = [*named, *(f"a step of the history holds {kind}" for kind in steps)]
+    lines = [*named, *(f"a step of the history holds {kind}" for kind in steps)]
     require(
-        not found,
+        not lines,
         expected="none",
-        found=", ".join(found) or "none",
+        found=", ".join(lines) or "none",
         fix="give secrets to a build with --mount=type=secret, replace those that were published, and build again",
     )

@@ -72,11 +72,11 @@ def test_all_reduce(gpus: Gpus, require: Requirement) -> None:
 @pytest.mark.validator("gpu.peers", source=LOG, tier="gpu", severity="warning")
 def test_peers(gpus: Gpus, require: Requirement) -> None:
     """Between the GPUs of one machine NCCL takes no network."""
-    found = verdict_on(run_of(gpus, "default", least=2))
+    verdict = verdict_on(run_of(gpus, "default", least=2))
     require(
-        found.network == "one node",
+        verdict.network == "one node",
         expected="channels over NVLink, PCIe or shared memory",
-        found=found.sentence,
+        found=verdict.sentence,
         fix="unset NCCL_P2P_DISABLE and NCCL_SHM_DISABLE; give the container a larger /dev/shm (--shm-size)",
     )
 
@@ -86,11 +86,11 @@ def test_network(gpus: Gpus, fabric: str, require: Requirement) -> None:
     """Between two GPUs that NCCL takes for two nodes, its channels use the fabric."""
     if not gpus.network.device:
         pytest.skip(f"the machine has no device of {NAMES[fabric]}: gpu.plugin and gpu.refusal tell what can be told")
-    found = verdict_on(run_of(gpus, "two-nodes"))
+    verdict = verdict_on(run_of(gpus, "two-nodes"))
     require(
-        found.network == VERDICTS[fabric],
+        verdict.network == VERDICTS[fabric],
         expected=f"channels over {NAMES[fabric]}",
-        found=found.sentence,
+        found=verdict.sentence,
         fix="the sentence found says why; the static and device checks say what to do",
     )
 
@@ -122,10 +122,10 @@ def test_refusal(gpus: Gpus, fabric: str, require: Requirement) -> None:
     if gpus.network.device:
         pytest.skip(f"the machine has a device of {NAMES[fabric]}: there is nothing to refuse")
     run = run_of(gpus, "refusal")
-    found = verdict_on(run)
+    verdict = verdict_on(run)
     require(
-        found.network == "refused" and not run.rows and all(code not in (0, None) for code in run.codes),
+        verdict.network == "refused" and not run.rows and all(code not in (0, None) for code in run.codes),
         expected=f"an error of every process, before it moves data, since there is no {NAMES[fabric]}",
-        found=f"exit codes {run.codes}; {speeds(run)}; {found.sentence}",
+        found=f"exit codes {run.codes}; {speeds(run)}; {verdict.sentence}",
         fix=REFUSE[fabric],
     )

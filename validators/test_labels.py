@@ -88,8 +88,8 @@ def test_cuda(case: Inspection, require: Requirement) -> None:
 def test_base(case: Inspection, system: System, require: Requirement) -> None:
     """The label names the distribution that the image is made from."""
     label = said(case, "base", brought_by="base")
-    found = f"{system.os.get('ID', '')}{system.os.get('VERSION_ID', '')}"
-    same(require, re.split(r"[-@:]", label)[0], found, "base")
+    distribution = f"{system.os.get('ID', '')}{system.os.get('VERSION_ID', '')}"
+    same(require, re.split(r"[-@:]", label)[0], distribution, "base")
 
 
 @pytest.mark.validator("label.libfabric", source=DECLARED)
@@ -106,9 +106,9 @@ def test_libfabric(case: Inspection, require: Requirement) -> None:
 def test_rdma_core(case: Inspection, packages: Packages, require: Requirement) -> None:
     """The label names the rdma-core that is there."""
     label = said(case, "rdma-core", brought_by="efa-installer")
-    found = packaged(packages, re.compile("libibverbs1?")) or pytest.skip("no package manager knows of libibverbs")
+    version = packaged(packages, re.compile("libibverbs1?")) or pytest.skip("no package manager knows of libibverbs")
     # AWS's versions end in words of its own, such as amzn0, which its changelog does not always have.
-    same(require, label, found, "rdma-core", goes_on=r"\D")
+    same(require, label, version, "rdma-core", goes_on=r"\D")
 
 
 @pytest.mark.validator("label.efa-installer", source="the installer lists itself in /opt/amazon/efa_installed_packages")
@@ -122,9 +122,9 @@ def test_aws_ofi_nccl(case: Inspection, libraries: Libraries, packages: Packages
     """The label names the aws-ofi-nccl that NCCL finds."""
     label = said(case, "aws-ofi-nccl")
     path = libraries.resolved["libnccl-net.so"].file
-    own = libraries.plugins[path].version if path in libraries.plugins else ""
-    found = own or (packaged(packages, OFI) if path.startswith("/opt/amazon/") else "")
-    same(require, label, found or pytest.skip("neither the plugin nor a package says which it is"), "aws-ofi-nccl")
+    stated = libraries.plugins[path].version if path in libraries.plugins else ""
+    version = stated or (packaged(packages, OFI) if path.startswith("/opt/amazon/") else "")
+    same(require, label, version or pytest.skip("neither the plugin nor a package says which it is"), "aws-ofi-nccl")
 
 
 @pytest.mark.validator("label.architectures", source=RUNS)
@@ -148,10 +148,10 @@ def test_architectures(case: Inspection, system: System, libraries: Libraries, r
 def test_cudnn(case: Inspection, packages: Packages, require: Requirement) -> None:
     """The label names the cuDNN that is there."""
     label = said(case, "cudnn")
-    found = next((version for name, version in packages.installed if CUDNN.fullmatch(name)), "")
-    if not found and case.libraries_named("libcudnn.so"):
+    installed = next((version for name, version in packages.installed if CUDNN.fullmatch(name)), "")
+    if not installed and case.libraries_named("libcudnn.so"):
         pytest.skip("no wheel brought the cuDNN that is there")
-    same(require, label, found, "cudnn")
+    same(require, label, installed, "cudnn")
 
 
 @pytest.mark.validator("label.rehearsal", source=DECLARED)
@@ -162,13 +162,13 @@ def test_rehearsal(case: Inspection, packages: Packages, require: Requirement) -
     possible |= {"erdma-apt-key"} if versions["erdma-apt"] else set()
     named = case.subject.rehearsal
     packages_for = [source for source in named if source.startswith(PACKAGED)]
-    brought = [f"{name} {version}" for name, version in packages.dpkg.items() if version.endswith(STAND_IN)]
+    stand_ins = [f"{name} {version}" for name, version in packages.dpkg.items() if version.endswith(STAND_IN)]
     unknown = [source for source in named if root(source) not in possible]
     faults = [f"no stand-in is known for {', '.join(unknown)}"] if unknown else []
-    if packages_for and packages.dpkg and not brought:
+    if packages_for and packages.dpkg and not stand_ins:
         faults.append(f"no package is of a stand-in for {', '.join(packages_for)}")
-    if brought and not packages_for:
-        faults.append(f"packages of a stand-in that is not named: {', '.join(brought)}")
+    if stand_ins and not packages_for:
+        faults.append(f"packages of a stand-in that is not named: {', '.join(stand_ins)}")
     require(
         not faults,
         expected=f"none, or some of {', '.join(sorted(possible))}" if possible else "none",
@@ -187,5 +187,5 @@ def packaged(packages: Packages, name: re.Pattern[str]) -> str:
 
     "" where there is none.
     """
-    versions = (version for found, version in {**packages.rpm, **packages.dpkg}.items() if name.fullmatch(found))
+    versions = (version for package, version in {**packages.rpm, **packages.dpkg}.items() if name.fullmatch(package))
     return next(versions, "").rpartition(":")[2].partition("-")[0]

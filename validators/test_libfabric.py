@@ -51,14 +51,14 @@ def test_libfabric_found(case: Inspection, libraries: Libraries, require: Requir
 @pytest.mark.validator("libfabric.closure", source=f"{LOADER}; {BY_NAME}", fabric="efa")
 def test_libfabric_closure(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """Every library that libfabric needs, or opens by its name for the GPUs that NCCL uses, is found."""
-    found = libraries.resolved[FABRIC].file or pytest.skip("the loader finds no libfabric: see libfabric.found")
-    missing = missing_in(libraries, found)
+    library = libraries.resolved[FABRIC].file or pytest.skip("the loader finds no libfabric: see libfabric.found")
+    missing = missing_in(libraries, library)
     skip_if_broken(case, libraries, FABRIC, *missing)
     plugins = {path for nccl in libraries.nccl if (path := plugin_of(case, libraries, nccl)) in libraries.plugins}
-    told = {name for path in plugins for name in libraries.plugins[path].opens if not libraries.resolved[name].file}
-    opened = [name for name in libraries.opens.get(found, ()) if libraries.nccl and name not in told]
-    said = [f"missing: {', '.join(missing)}"] if missing else []
-    said += [f"{found} opens {name} by this name for the GPUs' memory, and there is none" for name in opened]
+    reported = {name for path in plugins for name in libraries.plugins[path].opens if not libraries.resolved[name].file}
+    opened = [name for name in libraries.opens.get(library, ()) if libraries.nccl and name not in reported]
+    problems = [f"missing: {', '.join(missing)}"] if missing else []
+    problems += [f"{library} opens {name} by this name for the GPUs' memory, and there is none" for name in opened]
     fixes = [f"install what brings {', '.join(missing)} (rdma-core's libraries come with the EFA installer)"]
     fixes = (fixes if missing else []) + [
         f"link {name} to the image's {name}.<number>, in a folder that the loader knows, and run ldconfig: without it "
@@ -69,7 +69,7 @@ def test_libfabric_closure(case: Inspection, libraries: Libraries, require: Requ
     require(
         not missing and not opened,
         expected="nothing missing",
-        found="; ".join(said) or f"complete for {found}",
+        found="; ".join(problems) or f"complete for {library}",
         fix="; ".join(fixes),
     )
 
@@ -82,19 +82,19 @@ def test_libfabric_closure(case: Inspection, libraries: Libraries, require: Requ
 )
 def test_libfabric_single(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """One libfabric is in the image."""
-    found = case.libraries_named("libfabric.so") or pytest.skip("there is no libfabric: see libfabric.found")
+    paths = case.libraries_named("libfabric.so") or pytest.skip("there is no libfabric: see libfabric.found")
     # The one in use has checks of its own, and so has the one that fi_info takes.
     used = {
         c.libraries.get("libfabric.so.1")
         for path, c in libraries.closures.items()
         if "libnccl" in path or "fi_info" in path
     }
-    used |= {libraries.resolved["libfabric.so.1"].file, *(p for p in found if p.startswith("/opt/amazon/efa/"))}
-    spare = [path for path in found if path not in used] if used & set(found) else found[1:]
+    used |= {libraries.resolved["libfabric.so.1"].file, *(p for p in paths if p.startswith("/opt/amazon/efa/"))}
+    spare = [path for path in paths if path not in used] if used & set(paths) else paths[1:]
     require(
         not spare,
         expected="one file",
-        found=", ".join(found),
+        found=", ".join(paths),
         fix=f"remove {', '.join(spare)} or the package that brings it",
     )
 
@@ -106,23 +106,28 @@ def test_libfabric_version(case: Inspection, libraries: Libraries, packages: Pac
         pytest.skip("a stand-in took the place of the EFA installer")
     installer = packages.efa_installer or pytest.skip("the image does not say which EFA installer made it")
     row = facts_table.read(Efa).releases.get(installer)
-    brought = row.libfabric if row else None
-    own = brought or (OF_AWS if versions.at_least(installer, OWN_BUILDS) else "")
-    found = {path: said for path, said in libraries.libfabric.items() if said and path.startswith("/opt/amazon/efa/")}
-    other = {p: version for p, version in found.items() if own and not _is_own(version, brought)}
+    bundled = row.libfabric if row else None
+    official = bundled or (OF_AWS if versions.at_least(installer, OWN_BUILDS) else "")
+    by_path = {
+        path: stated for path, stated in libraries.libfabric.items() if stated and path.startswith("/opt/amazon/efa/")
+    }
+    other = {p: version for p, version in by_path.items() if official and not _is_own(version, bundled)}
     verbs = {path: versions.major(version) for path, version in rdma_core(libraries).items()}
-    asked = row.rdma_core if row else None
-    older = [p for p, at in verbs.items() if asked and at < versions.major(asked)]
-    if not (found and own) and not (verbs and asked):
+    required_core = row.rdma_core if row else None
+    older = [p for p, major in verbs.items() if required_core and major < versions.major(required_core)]
+    if not (by_path and official) and not (verbs and required_core):
         pytest.skip("it is not known which libfabric and rdma-core the EFA installer brought, or which are there")
-    said = [f"{path} is libfabric {version}" for path, version in other.items()]
-    said += [f"{path} is of rdma-core {verbs[path]}, older than the installer's" for path in older]
-    wanted = [own if found else "", f"rdma-core {asked} or later" if verbs and asked else ""]
+    stated = [f"{path} is libfabric {version}" for path, version in other.items()]
+    stated += [f"{path} is of rdma-core {verbs[path]}, older than the installer's" for path in older]
+    requirements = [
+        official if by_path else "",
+        f"rdma-core {required_core} or later" if verbs and required_core else "",
+    ]
     require(
         not other and not older,
-        expected=f"{' and '.join(filter(None, wanted))}, of the EFA installer {installer}",
-        found="; ".join(said)
-        or ", ".join([*found.values(), *(f"rdma-core {at}" for at in dict.fromkeys(verbs.values()))]),
+        expected=f"{' and '.join(filter(None, requirements))}, of the EFA installer {installer}",
+        found="; ".join(stated)
+        or ", ".join([*by_path.values(), *(f"rdma-core {major}" for major in dict.fromkeys(verbs.values()))]),
         fix="run the EFA installer last, and build no other libfabric into its folder: AWS tests its plugin, NIXL and "
         "rdma-core with its own"
         if other
@@ -131,9 +136,9 @@ def test_libfabric_version(case: Inspection, libraries: Libraries, packages: Pac
     )
 
 
-def _is_own(version: str, brought: str | None) -> bool:
+def _is_own(version: str, bundled: str | None) -> bool:
     """Return whether this is the version of the fabric's own libfabric or, where that is unknown, one of AWS's."""
-    return "amzn" in version if not brought else version == brought or version.startswith(f"{brought}amzn")
+    return "amzn" in version if not bundled else version == bundled or version.startswith(f"{bundled}amzn")
 
 
 @pytest.mark.validator("libfabric.providers", source=OPENS, severity="warning", fabric="efa")
@@ -157,10 +162,10 @@ def opens(case: Inspection, libraries: Libraries, path: str) -> bool:
 
     From FI_PROVIDER_PATH, else from the folder beside itself.
     """
-    said = case.subject.environment.get("FI_PROVIDER_PATH", "").removeprefix("@")
+    provider_path = case.subject.environment.get("FI_PROVIDER_PATH", "").removeprefix("@")
     folder = path.rpartition("/")[0]
-    if said:
-        return folder in said.split(":") or f"+{path}" in said.split(":")
+    if provider_path:
+        return folder in provider_path.split(":") or f"+{path}" in provider_path.split(":")
     used = libraries.resolved[FABRIC].file
     return folder == f"{used.rpartition('/')[0]}/libfabric"
 

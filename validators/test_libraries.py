@@ -44,18 +44,18 @@ def wanted(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
 @pytest.mark.validator("libraries.intact", source=MAPPED)
 def test_intact(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What a job asks for by name is a library of this machine, and no pointer, page, dangling link or pipe."""
-    found: dict[str, Broken] = {}
+    broken_files: dict[str, Broken] = {}
     for name in wanted(case, files, libraries):
-        found |= culprits(case, libraries, name)
+        broken_files |= culprits(case, libraries, name)
     mine = [path for path, driver in opened_providers(files, libraries).items() if driver == case.expected.fabric]
     providers = {path: broken(case, path) for path in mine}
-    found |= {path: said for path, said in providers.items() if said} if all(providers.values()) else {}
-    said = list(found.values())
+    broken_files |= {path: faults for path, faults in providers.items() if faults} if all(providers.values()) else {}
+    faults = list(broken_files.values())
     require(
-        not said,
+        not faults,
         expected=f"libraries for {case.subject.machine or 'the machine of the image'}",
-        found="; ".join(one.found for one in said[:SHOWN]) or "every one is",
-        fix=said[0].fix if said else "",
+        found="; ".join(fault.found for fault in faults[:SHOWN]) or "every one is",
+        fix=faults[0].fix if faults else "",
     )
 
 
@@ -68,13 +68,14 @@ def test_readable(case: Inspection, files: Files, libraries: Libraries, require:
     closed = {p: f.closed for p in dict.fromkeys(used) if (f := files.libraries.get(p)) and f.closed}
     user = case.subject.user
     barred = list(dict.fromkeys(closed.values()))
-    said = [
-        f"{user} may not {'read' if at == path else f'enter {at}, the way to'} {path}" for path, at in closed.items()
+    lines = [
+        f"{user} may not {'read' if obstacle == path else f'enter {obstacle}, the way to'} {path}"
+        for path, obstacle in closed.items()
     ]
     require(
         not closed,
         expected=f"readable for {user or 'root'}",
-        found="; ".join(said[:SHOWN]) or "all of them",
+        found="; ".join(lines[:SHOWN]) or "all of them",
         fix=f"chmod a+rX {' '.join(barred[:SHOWN])}, or put the library into a folder that every user may enter",
     )
 
@@ -91,30 +92,32 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
     faults += [c.error for path in used if (c := closure(libraries, path)).error.startswith("not asked")]
     refused = [answer.error for answer in libraries.resolved.values() if answer.file in used and answer.error]
     faults += [error for error in refused if not CANNOT_OPEN.search(error)]
-    said = _once(faults)
+    lines = _once(faults)
     require(
-        not said,
+        not lines,
         expected="no word of refusal",
-        found="; ".join(said[:SHOWN]) or f"{len(used)} libraries are taken, with what they need",
-        fix=next((fix for word, fix in FIXES if said and re.search(word, said[0])), "install it again from its source"),
+        found="; ".join(lines[:SHOWN]) or f"{len(used)} libraries are taken, with what they need",
+        fix=next(
+            (fix for word, fix in FIXES if lines and re.search(word, lines[0])), "install it again from its source"
+        ),
     )
 
 
 def _once(faults: list[str]) -> list[str]:
     """Return the faults, versions before the symbols that lack for want of them, and none that only repeats another."""
-    said = list(dict.fromkeys(re.sub(r"^[^:]*: (?=/)", "", fault) for fault in faults))
-    versions = [fault for fault in said if "version `" in fault]
-    return [fault for fault in versions or said if not any(fault != other and fault in other for other in said)]
+    lines = list(dict.fromkeys(re.sub(r"^[^:]*: (?=/)", "", fault) for fault in faults))
+    versions = [fault for fault in lines if "version `" in fault]
+    return [fault for fault in versions or lines if not any(fault != other and fault in other for other in lines)]
 
 
 @pytest.mark.validator("libraries.bundled", source=BUNDLED, severity="warning", fabric="any")
 def test_bundled(files: Files, require: Requirement) -> None:
     """No wheel brings a libfabric or libibverbs of its own, under the name that auditwheel gives it."""
-    found = [p for p, about in files.libraries.items() if GRAFTED.fullmatch(base_name(p)) and not about.target]
+    paths = [p for p, about in files.libraries.items() if GRAFTED.fullmatch(base_name(p)) and not about.target]
     require(
-        not found,
+        not paths,
         expected="none: a process then has two, each with its own devices and providers",
-        found=", ".join(found[:SHOWN]) or "none",
+        found=", ".join(paths[:SHOWN]) or "none",
         fix="install a build of that wheel which takes the image's own library (auditwheel repair --exclude), or leave "
         "it out where NCCL uses the fabric",
     )

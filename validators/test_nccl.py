@@ -42,9 +42,9 @@ def plain(version: str) -> str:
 
 def uses_gpus(case: Inspection, files: Files, libraries: Libraries) -> bool:
     """Return whether the image asks for GPUs, has a library of CUDA, a program of nccl-tests, or what asks for NCCL."""
-    asked = case.subject.environment.get("NVIDIA_VISIBLE_DEVICES", "")
+    devices = case.subject.environment.get("NVIDIA_VISIBLE_DEVICES", "")
     cuda = any(CUDA.fullmatch(base_name(path)) for path in files.libraries)
-    return bool(asked) or cuda or any(NCCL in about.missing for about in libraries.closures.values())
+    return bool(devices) or cuda or any(NCCL in about.missing for about in libraries.closures.values())
 
 
 @pytest.mark.validator("nccl.found", source="a training image without NCCL cannot use a fabric", fabric="any")
@@ -71,9 +71,9 @@ def _without_its_name(case: Inspection, files: Files, libraries: Libraries) -> s
     """Return a libnccl, where none has a name by which a program or a variable asks for it; "" where one has."""
     words = [word for value in case.subject.environment.values() for word in re.split(r"[:\s]+", value)]
     whole = [path for path, about in libraries.nccl.items() if not about.error]
-    asked = {NCCL, "libnccl.so", *map(base_name, words)}
-    known = any(base_name(path) in asked for path in files.libraries) or any(TORCHS in path for path in whole)
-    return "" if known or not whole else whole[0]
+    file_names = {NCCL, "libnccl.so", *map(base_name, words)}
+    has_name = any(base_name(path) in file_names for path in files.libraries) or any(TORCHS in path for path in whole)
+    return "" if has_name or not whole else whole[0]
 
 
 @pytest.mark.validator("nccl.loaded", source=LOADER)
@@ -84,10 +84,10 @@ def test_loaded(case: Inspection, libraries: Libraries, require: Requirement) ->
         pytest.skip(case.measured.missing["torch"])
     if not wheel:
         pytest.skip("no NCCL wheel is installed: torch takes what the loader finds")
-    wanted = preloaded_nccl(case) or wheel
+    required = preloaded_nccl(case) or wheel
     require(
-        mapped is not None and mapped.path == wanted,
-        expected=wanted,
+        mapped is not None and mapped.path == required,
+        expected=required,
         found=f"{mapped.path} (NCCL {mapped.version})" if mapped else "no libnccl is mapped after import torch",
         fix="remove the other libnccl, and what puts it first: LD_PRELOAD, /etc/ld.so.preload or LD_LIBRARY_PATH",
     )
@@ -130,8 +130,8 @@ def _runtime_of_torch(libraries: Libraries) -> str:
 
     "" where there is no torch, or one without CUDA.
     """
-    mine = [one for path, one in libraries.closures.items() if base_name(path).startswith("libtorch_cuda")]
-    names = [name for one in mine for name in (*one.libraries, *one.missing)]
+    mine = [closure_ for path, closure_ in libraries.closures.items() if base_name(path).startswith("libtorch_cuda")]
+    names = [name for closure_ in mine for name in (*closure_.libraries, *closure_.missing)]
     return next((match.group(1) for name in names if (match := RUNTIME.match(name))), "")
 
 
@@ -209,8 +209,8 @@ def test_loader(libraries: Libraries, nccl: tuple[str, str], require: Requiremen
 
 def _builds(libraries: Libraries, *paths: str) -> str:
     """Return what two files say of their builds; "" where one does not."""
-    said = [about.banner for path in paths if (about := libraries.nccl.get(path)) and about.banner]
-    return f", which is {said[0]}: the other is {said[1]}" if len(set(said)) == 2 else ""
+    banners = [about.banner for path in paths if (about := libraries.nccl.get(path)) and about.banner]
+    return f", which is {banners[0]}: the other is {banners[1]}" if len(set(banners)) == 2 else ""
 
 
 @pytest.mark.validator(
@@ -227,9 +227,9 @@ def test_single(case: Inspection, libraries: Libraries, require: Requirement) ->
     # A copy that is loaded, or that the loader finds, has a check of its own.
     checked = {mapped and mapped.path, wheel, in_use and in_use[0], libraries.resolved["libnccl.so.2"].file}
     spare = [path for path in libraries.nccl if path not in checked]
-    known = len(libraries.nccl) > len(spare)
+    has_users = len(libraries.nccl) > len(spare)
     require(
-        not spare or (len(spare) == 1 and not known),
+        not spare or (len(spare) == 1 and not has_users),
         expected="one file",
         found=", ".join(f"{path} ({libraries.nccl[path].version or 'no version'})" for path in libraries.nccl),
         fix=f"remove {', '.join(spare)}, or the package or wheel that brings it",
@@ -254,14 +254,16 @@ def test_closure(case: Inspection, libraries: Libraries, nccl: tuple[str, str], 
 @pytest.mark.validator("nccl.packages", source="dpkg and rpm databases; /var/lib/dpkg/status", severity="warning")
 def test_packages(case: Inspection, packages: Packages, nccl: tuple[str, str], require: Requirement) -> None:
     """The system's package manager brings no second NCCL."""
-    found = {name: version for name, version in {**packages.dpkg, **packages.rpm}.items() if name in NCCL_PACKAGES}
-    agree = all(plain(version) == nccl[1] for version in found.values())
+    packages_of_nccl = {
+        name: version for name, version in {**packages.dpkg, **packages.rpm}.items() if name in NCCL_PACKAGES
+    }
+    agree = all(plain(version) == nccl[1] for version in packages_of_nccl.values())
     only = not nccl_wheels(case)
     require(
-        not found or (only and agree),
+        not packages_of_nccl or (only and agree),
         expected=f"none beside the wheel's {nccl[1]}" if not only else f"{nccl[1]}, which is in use",
-        found=", ".join(f"{name} {version}" for name, version in found.items()) or "none",
-        fix=f"apt-get purge {' '.join(found)} (or rpm -e), and start from a base image without NCCL",
+        found=", ".join(f"{name} {version}" for name, version in packages_of_nccl.items()) or "none",
+        fix=f"apt-get purge {' '.join(packages_of_nccl)} (or rpm -e), and start from a base image without NCCL",
     )
 
 
@@ -284,11 +286,11 @@ def test_header(libraries: Libraries, nccl: tuple[str, str], require: Requiremen
 @pytest.mark.validator("nccl.environment", source=DECLARED, severity="warning")
 def test_environment(case: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
     """NCCL_VERSION in the environment, where it is set, is the NCCL in use."""
-    said = case.subject.environment.get("NCCL_VERSION") or pytest.skip("NCCL_VERSION is not set")
+    stated = case.subject.environment.get("NCCL_VERSION") or pytest.skip("NCCL_VERSION is not set")
     require(
-        plain(said) == nccl[1],
+        plain(stated) == nccl[1],
         expected=nccl[1],
-        found=f"NCCL_VERSION={said}",
+        found=f"NCCL_VERSION={stated}",
         fix="leave NCCL_VERSION out: it comes from a base image and nothing keeps it true",
     )
 
@@ -296,11 +298,11 @@ def test_environment(case: Inspection, nccl: tuple[str, str], require: Requireme
 @pytest.mark.validator("nccl.label", source=DECLARED)
 def test_label(case: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
     """The image's label names the NCCL in use."""
-    said = case.subject.label("component.nccl") or pytest.skip("the image has no label io.rdma-images.component.nccl")
+    stated = case.subject.label("component.nccl") or pytest.skip("the image has no label io.rdma-images.component.nccl")
     require(
-        plain(said) == nccl[1],
+        plain(stated) == nccl[1],
         expected=nccl[1],
-        found=f"io.rdma-images.component.nccl={said}",
+        found=f"io.rdma-images.component.nccl={stated}",
         fix="set the label from what is in the image, not from what was asked for",
     )
 
@@ -309,11 +311,11 @@ def test_label(case: Inspection, nccl: tuple[str, str], require: Requirement) ->
 def test_tag(case: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
     """The image's tag, where it names an NCCL, names the one in use."""
     match = re.search(r"nccl[-_]?(\d+\.\d+(?:\.\d+)?)", case.subject.ref.rpartition("/")[2])
-    said = match.group(1) if match else pytest.skip("the tag names no NCCL version")
+    stated = match.group(1) if match else pytest.skip("the tag names no NCCL version")
     require(
-        nccl[1] == said or nccl[1].startswith(f"{said}."),
+        nccl[1] == stated or nccl[1].startswith(f"{stated}."),
         expected=nccl[1],
-        found=f"{said} in {case.subject.ref}",
+        found=f"{stated} in {case.subject.ref}",
         fix="tag the image with what is in it",
     )
 
@@ -324,13 +326,13 @@ def test_on_erdma(nccl: tuple[str, str], require: Requirement) -> None:
     table = facts_table.read(Erdma)
     broken, least = table.broken_nccl.get(nccl[1]), table.minimum
     if not versions.at_least(nccl[1], least.nccl):
-        said, fix = f"older than {least.nccl} [{table.cite(least)}]", f"install NCCL {least.nccl} or later"
+        problem, fix = f"older than {least.nccl} [{table.cite(least)}]", f"install NCCL {least.nccl} or later"
     else:
-        said = f"{broken.why} [{table.cite(broken)}]" if broken else ""
+        problem = f"{broken.why} [{table.cite(broken)}]" if broken else ""
         fix = f"install {broken.fixed} or later over torch's pin" if broken else ""
     require(
-        not said,
+        not problem,
         expected=f"{least.nccl} or later, and none of {', '.join(table.broken_nccl)}",
-        found=f"{nccl[1]}: {said}" if said else nccl[1],
+        found=f"{nccl[1]}: {problem}" if problem else nccl[1],
         fix=fix,
     )

@@ -57,11 +57,11 @@ def test_found(case: Inspection, libraries: Libraries, nccl: tuple[str, str], re
         pytest.skip("NCCL_NET_PLUGIN=none: see environment.harmful")
     skip_if_broken(case, libraries, *names)
     path = plugin_of(case, libraries, nccl[0])
-    there = ", ".join(libraries.plugins) or "no plugin is in the image"
+    plugins = ", ".join(libraries.plugins) or "no plugin is in the image"
     require(
         path is not None,
         expected=" or ".join(names),
-        found=path or f"no {' and no '.join(names)}; there is: {there}",
+        found=path or f"no {' and no '.join(names)}; there is: {plugins}",
         fix="put the plugin's folder into /etc/ld.so.conf.d, give it the link libnccl-net.so, run ldconfig; or set "
         "NCCL_NET_PLUGIN=ofi for libnccl-net-ofi.so",
     )
@@ -102,11 +102,11 @@ def test_project(
     named = any("/" in word for word in environment.get("NCCL_NET_PLUGIN", "").split(","))
     if not about.project and (not stranger or about.error or named):
         pytest.skip(f"{path} does not say whose plugin it is")
-    found = f"{about.project or 'one that asks for no libfabric'} at {path}"
+    actual = f"{about.project or 'one that asks for no libfabric'} at {path}"
     require(
         about.project in KNOWS[fabric],
         expected=f"{' or '.join(KNOWS[fabric])}" if fabric == "efa" else "no plugin that takes NCCL off eRDMA",
-        found=found,
+        found=actual,
         fix=f"remove {path}, put the folder of aws-ofi-nccl before its own, or set NCCL_NET_PLUGIN=ofi"
         if fabric == "efa"
         else f"remove {path}, or set NCCL_NET_PLUGIN=none: NCCL {nccl[1]} reaches eRDMA by itself",
@@ -119,7 +119,7 @@ def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: R
     path, about = plugin
     if not about.version:
         pytest.skip(f"{path} does not say which aws-ofi-nccl it is")
-    every = {other: one.version for other, one in libraries.plugins.items() if one.version}
+    every = {other: plugin_file.version for other, plugin_file in libraries.plugins.items() if plugin_file.version}
     newer = [f"{v} at {p}" for p, v in every.items() if v != about.version and versions.at_least(v, about.version)]
     require(
         not newer,
@@ -133,8 +133,8 @@ def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: R
 def test_broken(case: Inspection, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement) -> None:
     """No version of what brings NCCL to EFA is known not to work beside this NCCL, or for what uses it."""
     in_image = {**versions_of(case), "aws-ofi-nccl": plugin[1].version, "nccl": nccl[1]}
-    known = faults(case, in_image, "aws-ofi-nccl", "efa-installer", "libfabric", "gdrcopy", "deep-ep")
-    known.require_none(require, "versions", plugin[1].version or "this plugin")
+    known_faults = faults(case, in_image, "aws-ofi-nccl", "efa-installer", "libfabric", "gdrcopy", "deep-ep")
+    known_faults.require_none(require, "versions", plugin[1].version or "this plugin")
 
 
 @pytest.mark.validator("plugin.reopened", source=FORGETS, severity="warning", fabric="efa")
@@ -167,11 +167,11 @@ def test_symbols(
 ) -> None:
     """The plugin exports a network interface that this NCCL understands."""
     path, about = plugin
-    wanted, offered = libraries.nccl[nccl[0]].looks_for.get(NET, []), about.exports.get(NET, [])
-    common = sorted(set(wanted) & set(offered))
+    accepted, offered = libraries.nccl[nccl[0]].looks_for.get(NET, []), about.exports.get(NET, [])
+    common = sorted(set(accepted) & set(offered))
     require(
         bool(common),
-        expected=f"one of v{', v'.join(map(str, wanted))}, which NCCL {nccl[1]} looks for",
+        expected=f"one of v{', v'.join(map(str, accepted))}, which NCCL {nccl[1]} looks for",
         found=f"v{', v'.join(map(str, offered))} in {path}" + (f": v{common[-1]} will be used" if common else "")
         if offered
         else f"{path} exports no {NET}N ({about.error or 'it may be another kind of plugin'})",
@@ -204,16 +204,16 @@ def test_topology(case: Inspection, libraries: Libraries, plugin: tuple[str, Plu
         pytest.skip(f"{path} names no topology file")
     if started(case).get("NCCL_TOPO_FILE"):
         pytest.skip("NCCL_TOPO_FILE is set, and the plugin leaves it: see environment.files")
-    known = facts_table.read(Plugin)
-    rows = {row.file: row for row in known.topologies}
+    facts = facts_table.read(Plugin)
+    rows = {row.file: row for row in facts.topologies}
     absent = [file for file in about.topologies if libraries.topologies.get(file) == "absent"]
     bare = [
         file for file in about.topologies if libraries.topologies.get(file) == "no arch" and base_name(file) in rows
     ]
     wrong = {f"{', '.join(absent)} not there, which {path} gives to NCCL": SAY_XML} if absent else {}
     for row, file in ((rows[base_name(file)], file) for file in bare):
-        said = f"{file} has processors without arch: {row.why} [{known.cite(row)}]"
-        wrong[said] = SAY_ARCH.format(before=row.before)
+        problem = f"{file} has processors without arch: {row.why} [{facts.cite(row)}]"
+        wrong[problem] = SAY_ARCH.format(before=row.before)
     require(
         not wrong,
         expected="each topology file that the plugin names, with the arch of its processors",
@@ -227,13 +227,15 @@ def test_tuner(
     case: Inspection, libraries: Libraries, nccl: tuple[str, str], plugin: tuple[str, PluginFile], require: Requirement
 ) -> None:
     """The plugin's tuner, where it has one, is one that this NCCL understands."""
-    wanted = libraries.nccl[nccl[0]].looks_for.get(TUNER, [])
+    accepted = libraries.nccl[nccl[0]].looks_for.get(TUNER, [])
     offered = plugin[1].exports.get(TUNER, [])
     named = _named(case, libraries)
     offered = libraries.plugins[named].exports.get(TUNER, []) if named else offered
-    apart = [p for p, one in libraries.plugins.items() if set(wanted) & set(one.exports.get(TUNER, []))]
-    asked = case.subject.environment.get("NCCL_TUNER_PLUGIN")
-    beside = [path for path in apart if base_name(path) == OWN_TUNER and not offered and not asked]
+    apart = [
+        p for p, plugin_file in libraries.plugins.items() if set(accepted) & set(plugin_file.exports.get(TUNER, []))
+    ]
+    tuner = case.subject.environment.get("NCCL_TUNER_PLUGIN")
+    beside = [path for path in apart if base_name(path) == OWN_TUNER and not offered and not tuner]
     if not offered and not beside:
         pytest.skip("the plugin exports no tuner: see plugin.platform")
     require(
@@ -243,8 +245,8 @@ def test_tuner(
         fix=f"set NCCL_TUNER_PLUGIN={beside[0] if beside else ''}, or install aws-ofi-nccl 1.16 or later",
     )
     require(
-        bool(set(wanted) & set(offered)),
-        expected=f"one of v{', v'.join(map(str, wanted))}" if wanted else f"NCCL {nccl[1]} looks for no tuner",
+        bool(set(accepted) & set(offered)),
+        expected=f"one of v{', v'.join(map(str, accepted))}" if accepted else f"NCCL {nccl[1]} looks for no tuner",
         found=f"v{', v'.join(map(str, offered))}" + (f" of the tuner {named}" if named else ""),
         fix="install an aws-ofi-nccl that is as new as this NCCL; without its tuner NCCL picks algorithms itself",
     )
@@ -266,13 +268,13 @@ def test_others(case: Inspection, libraries: Libraries, require: Requirement) ->
     environment = case.subject.environment
     unasked = [name for variable, name in BY_NAME.items() if not environment.get(variable)]
     answers = {name: libraries.resolved[name].file for name in unasked if name in libraries.resolved}
-    own = [path for path, about in libraries.plugins.items() if about.project == "aws-ofi-nccl"]
-    found = [file for file in answers.values() if file and file not in own and not broken(case, file)]
+    ofi_plugins = [path for path, about in libraries.plugins.items() if about.project == "aws-ofi-nccl"]
+    others = [file for file in answers.values() if file and file not in ofi_plugins and not broken(case, file)]
     require(
-        not found,
+        not others,
         expected="the plugin's own tuner, and no profiler that nobody asked for",
-        found=", ".join(f"{file}, which NCCL opens without being asked" for file in found) or "no other",
-        fix=f"remove {', '.join(found)}, or give it a name of its own, which the job that wants it says in "
+        found=", ".join(f"{file}, which NCCL opens without being asked" for file in others) or "no other",
+        fix=f"remove {', '.join(others)}, or give it a name of its own, which the job that wants it says in "
         "NCCL_TUNER_PLUGIN or NCCL_PROFILER_PLUGIN",
     )
 
@@ -308,14 +310,14 @@ def test_libfabric(
 ) -> None:
     """The plugin gets the libfabric that was installed for EFA, and one that is new enough for it."""
     got = libraries.closures[plugin[0]].libraries.get("libfabric.so.1", "")
-    known, version = facts_table.read(Plugin), libraries.libfabric.get(got, "")
-    rows = [row for row in known.asks if plugin[1].version and row.holds(plugin[1].version)]
+    facts, version = facts_table.read(Plugin), libraries.libfabric.get(got, "")
+    rows = [row for row in facts.asks if plugin[1].version and row.holds(plugin[1].version)]
     row = next((row for row in rows if version and not versions.at_least(version, row.libfabric)), None)
     require(
         row is None,
         expected=f"libfabric {row.libfabric} or later" if row else "",
         found=f"libfabric {version} at {got}: aws-ofi-nccl {plugin[1].version} asks for {row.libfabric} over EFA and "
-        f"ends without it: NCCL then takes TCP, or does not start where NCCL_NET names the plugin [{known.cite(row)}]"
+        f"ends without it: NCCL then takes TCP, or does not start where NCCL_NET names the plugin [{facts.cite(row)}]"
         if row
         else "",
         fix="run a later EFA installer: with the plugin it brings the libfabric that belongs to it",

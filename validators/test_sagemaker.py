@@ -18,7 +18,11 @@ SETS = (
 def toolkits(case: Inspection) -> list[str]:
     """Return each toolkit that is installed: version and folder. Skips where the packages were not read."""
     packages = case.measured.packages or pytest.skip(case.measured.missing.get("packages", "no packages were read"))
-    return [f"{TOOLKIT} {held[TOOLKIT]} in {folder}" for folder, held in packages.wheels.items() if TOOLKIT in held]
+    return [
+        f"{TOOLKIT} {versions[TOOLKIT]} in {folder}"
+        for folder, versions in packages.wheels.items()
+        if TOOLKIT in versions
+    ]
 
 
 @pytest.mark.validator("sagemaker.train", source=STARTS)
@@ -42,10 +46,10 @@ def test_train(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("sagemaker.toolkit", source=SETS, fabric="efa")
 def test_toolkit(case: Inspection, require: Requirement) -> None:
     """SageMaker's training toolkit, which sets variables after the image's own, is not installed."""
-    found = toolkits(case)
+    lines = toolkits(case)
     require(
-        not found,
+        not lines,
         expected="none: when a job starts, it sets NCCL_PROTO, which switches the plugin's tuner off, and others",
-        found=", ".join(found) or "none",
+        found=", ".join(lines) or "none",
         fix=f"leave {TOOLKIT} out, and start jobs with the `train` of the target sagemaker-efa-pytorch",
     )

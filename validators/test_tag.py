@@ -27,17 +27,17 @@ PACKED_PYTHON = re.compile(r"(3)(\d+)")  # py312
 def said_by(ref: str) -> dict[str, str]:
     """Return the versions that the reference of an image names, by component."""
     name, _, tag = ref.partition("@")[0].rpartition("/")[2].partition(":")
-    found = {
+    versions_ = {
         component: match.group(1).rstrip(".")
         for component, pattern in NAMED.items()
         if (match := re.search(rf"(?<![A-Za-z0-9]){pattern}(?![\d.]*\d)", tag))
     }
     if "torch" in name and (first := FIRST.match(tag)):
-        found.setdefault("pytorch", first.group(1))
+        versions_.setdefault("pytorch", first.group(1))
     for component, packed in (("cuda", PACKED), ("python", PACKED_PYTHON)):
-        if match := packed.fullmatch(found.get(component, "")):
-            found[component] = f"{match.group(1)}.{match.group(2)}"
-    return found
+        if match := packed.fullmatch(versions_.get(component, "")):
+            versions_[component] = f"{match.group(1)}.{match.group(2)}"
+    return versions_
 
 
 def measured_in(case: Inspection) -> dict[str, str]:
@@ -47,7 +47,7 @@ def measured_in(case: Inspection) -> dict[str, str]:
     nccl = nccl_in_use(case)
     plugin = plugin_of(case, tree.libraries, nccl[0]) if tree and nccl else None
     about = tree.libraries.plugins.get(plugin or "") if tree else None
-    found = {
+    measured = {
         "pytorch": torch.version.partition("+")[0] if torch else "",
         "cuda": (torch.cuda or "") if torch else "",
         "efa-installer": packages.efa_installer if packages else "",
@@ -56,20 +56,20 @@ def measured_in(case: Inspection) -> dict[str, str]:
         "base": f"{system.os.get('ID', '')}{system.os.get('VERSION_ID', '')}" if system else "",
     }
     # A Python that comes with the base is a stand-in's where the base is.
-    return {c: version for c, version in found.items() if not case.stands_in("base" if c == "python" else c)}
+    return {c: version for c, version in measured.items() if not case.stands_in("base" if c == "python" else c)}
 
 
 @pytest.mark.validator("label.tag", source=TAG)
 def test_tag(case: Inspection, require: Requirement) -> None:
     """Every version that the tag names, beside NCCL's, is that of what is in the image."""
-    said, known = said_by(case.subject.ref), measured_in(case)
-    both = {component: version for component, version in said.items() if known.get(component)}
+    stated, measured = said_by(case.subject.ref), measured_in(case)
+    both = {component: version for component, version in stated.items() if measured.get(component)}
     if not both:
         pytest.skip("the tag names no version that was measured, beside NCCL's")
-    other = {c: v for c, v in both.items() if known[c] != v and not known[c].startswith(f"{v}.")}
+    other = {c: v for c, v in both.items() if measured[c] != v and not measured[c].startswith(f"{v}.")}
     require(
         not other,
-        expected=", ".join(f"{component} {known[component]}" for component in both),
+        expected=", ".join(f"{component} {measured[component]}" for component in both),
         found=", ".join(f"{component} {version}" for component, version in (other or both).items())
         + f" in {case.subject.ref}",
         fix="tag the image with what is in it",

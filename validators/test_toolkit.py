@@ -34,20 +34,20 @@ def compiles_for(case: Inspection, packages: Packages | None) -> str:
         if WHEEL in wheels:
             return ".".join(wheels[WHEEL].split(".")[:2])
     torch = case.measured.torch
-    said = case.expected.components.get("cuda") or case.subject.label("component.cuda") or (torch and torch.cuda) or ""
-    return said.partition(".")[0]
+    cuda = case.expected.components.get("cuda") or case.subject.label("component.cuda") or (torch and torch.cuda) or ""
+    return cuda.partition(".")[0]
 
 
 @pytest.mark.validator("cuda.toolkit", source=COMPATIBLE)
 def test_toolkit(case: Inspection, nvcc: ToolRun, require: Requirement) -> None:
     """nvcc is on the PATH, and compiles for the image's CUDA."""
-    wanted = compiles_for(case, case.measured.packages)
+    required = compiles_for(case, case.measured.packages)
     release = re.search(r"release (\d+\.\d+)", nvcc.out)
-    found = release[1] if release else "no version"
+    actual = release[1] if release else "no version"
     on_path = str(PurePosixPath(nvcc.path).parent) in case.subject.environment.get("PATH", "").split(":")
     require(
-        on_path and f"{found}.".startswith(f"{wanted}." if wanted else ""),
-        expected=f"nvcc of CUDA {wanted or 'any version'}, on the PATH",
-        found=f"{nvcc.path}, {found}, {'on' if on_path else 'not on'} the PATH",
+        on_path and f"{actual}.".startswith(f"{required}." if required else ""),
+        expected=f"nvcc of CUDA {required or 'any version'}, on the PATH",
+        found=f"{nvcc.path}, {actual}, {'on' if on_path else 'not on'} the PATH",
         fix="put the toolkit's folder on the PATH, and make /usr/local/cuda a link to the one of the image's CUDA",
     )

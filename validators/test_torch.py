@@ -41,8 +41,8 @@ def undefined_for_torch(libraries: Libraries) -> list[str]:
 
 def other_nccl(libraries: Libraries) -> str:
     """Return the NCCL that torch's libraries get in place of the wheel's that is installed; "" for none."""
-    wheel, found = wheel_nccl(libraries), [libraries.closures[path].libraries for path in torch_libraries(libraries)]
-    files = {one[NCCL] for one in found if NCCL in one}
+    wheel, closures = wheel_nccl(libraries), [libraries.closures[path].libraries for path in torch_libraries(libraries)]
+    files = {libraries_of[NCCL] for libraries_of in closures if NCCL in libraries_of}
     return next(iter(sorted(files - {wheel})), "") if wheel else ""
 
 
@@ -57,13 +57,13 @@ def test_closure(libraries: Libraries, require: Requirement) -> None:
     paths = torch_libraries(libraries) or pytest.skip("the image has no torch with CUDA")
     missing, undefined = missing_for_torch(libraries), undefined_for_torch(libraries)
     other = other_nccl(libraries) if undefined and not missing else ""
-    found = f"missing: {', '.join(missing)}" if missing else "; ".join(undefined[:SHOWN])
-    found += f"; {len(undefined) - SHOWN} more" if len(undefined) > SHOWN and not missing else ""
-    found += f"; {NCCL} is {other}, NCCL {libraries.nccl[other].version}" if other in libraries.nccl else ""
+    actual = f"missing: {', '.join(missing)}" if missing else "; ".join(undefined[:SHOWN])
+    actual += f"; {len(undefined) - SHOWN} more" if len(undefined) > SHOWN and not missing else ""
+    actual += f"; {NCCL} is {other}, NCCL {libraries.nccl[other].version}" if other in libraries.nccl else ""
     require(
-        not found,
+        not actual,
         expected="nothing missing but the driver's libcuda.so.1",
-        found=found or f"complete for {len(paths)} libraries",
+        found=actual or f"complete for {len(paths)} libraries",
         fix=f"take {other} out of LD_PRELOAD, or its folder out of LD_LIBRARY_PATH: torch then gets its wheel's"
         if other
         else "install the wheels that torch requires (pip check names them)"

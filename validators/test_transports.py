@@ -67,7 +67,9 @@ def modules(files: Files, libraries: Libraries) -> dict[str, list[str]]:
     """
     named = [path for path in files.libraries if MODULE.fullmatch(path) and not EXTENSION.fullmatch(path)]
     mine = [path for path in named if path in libraries.closures]
-    torch = {name for path, one in libraries.closures.items() if "/torch/lib/" in path for name in one.libraries}
+    torch = {
+        name for path, closure_ in libraries.closures.items() if "/torch/lib/" in path for name in closure_.libraries
+    }
     lacks = {path: _without(files, torch, path, lacking_in(files, libraries, path)) for path in mine}
     whole = {NUMBER.sub("", path) for path, names in lacks.items() if not names}
     return {path: [] if NUMBER.sub("", path) in whole else names for path, names in lacks.items()}
@@ -90,14 +92,14 @@ def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
     if WHEELS not in path:
         folder = folder_of(path)
         return [n for n in missing if not (UCX_MODULE.search(path) and f"{folder}/{n}" in files.libraries)]
-    brought = {base_name(p) for p in files.libraries if WHEELS in p or base_name(p).startswith("libpython")}
-    return [name for name in missing if name not in brought and not OF_FRAMEWORK.match(name)]
+    bundled = {base_name(p) for p in files.libraries if WHEELS in p or base_name(p).startswith("libpython")}
+    return [name for name in missing if name not in bundled and not OF_FRAMEWORK.match(name)]
 
 
 def _brought(names: Iterable[str]) -> str:
     """Return who brings those of the libraries that are known."""
-    known = [f"{who} {name}" for name in names for start, who in BRINGS.items() if name.startswith(start)]
-    return f" ({', '.join(known)})" if known else ""
+    packages = [f"{who} {name}" for name in names for start, who in BRINGS.items() if name.startswith(start)]
+    return f" ({', '.join(packages)})" if packages else ""
 
 
 def refused(answer: Closure) -> list[str]:
@@ -113,8 +115,8 @@ def told_elsewhere(case: Inspection, libraries: Libraries) -> set[str]:
     Names, and the loader's words.
     """
     answers = {name: libraries.resolved[name].file for name in OF_FABRIC} if case.expected.fabric == "efa" else {}
-    found = [file for file in answers.values() if file]
-    lacks = {name for file in found for name in (*missing_in(libraries, file), *closure(libraries, file).faults)}
+    paths = [file for file in answers.values() if file]
+    lacks = {name for file in paths for name in (*missing_in(libraries, file), *closure(libraries, file).faults)}
     return lacks | {name for name, file in answers.items() if not file}
 
 
@@ -128,8 +130,8 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
     lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in mine}
     faults = {path: f"{path} lacks {', '.join(names)}" for path, names in lacks.items() if names}
     for path in mine:
-        said = [words for words in refused(closure(libraries, path)) if words not in elsewhere]
-        faults |= {path: f"{path}: {said[0].removeprefix(f'{path}: ')}"} if said and path not in faults else {}
+        lines = [words for words in refused(closure(libraries, path)) if words not in elsewhere]
+        faults |= {path: f"{path}: {lines[0].removeprefix(f'{path}: ')}"} if lines and path not in faults else {}
         faults |= {path: reason.found} if ".so" in path and (reason := broken(case, path)) else {}
     lacking = dict.fromkeys(name for names in lacks.values() for name in names)
     faults |= {path: f"{path} lacks {', '.join(names)}" for path, names in of_cuda.items() if names}
@@ -152,27 +154,27 @@ def test_own(case: Inspection, files: Files, libraries: Libraries, packages: Pac
     mine = transports(case, files) or pytest.skip("nothing but NCCL opens a network")
     wheel = next((f"{name} {version}" for name, version in packages.installed if NVSHMEM_WHEEL.fullmatch(name)), "")
     path_of = [f.rstrip("/") for f in case.subject.environment.get("LD_LIBRARY_PATH", "").split(":") if f]
-    found: dict[str, str] = {}
+    by_path: dict[str, str] = {}
     for path in mine:
         home = f"{PurePosixPath(path).parent.parent}/"
         for name, file in closure(libraries, path).libraries.items():
             beside = [p for p in files.libraries if base_name(p) == name and p.startswith(home)]
             taken = folder_of(file) in map(folder_of, (f"{folder}/x" for folder in path_of))
             if taken and beside and not any(file in (p, resolve_links(files, p)) for p in beside):
-                found[f"{path} takes {file} for {name}, and not {beside[0]}"] = folder_of(file)
+                by_path[f"{path} takes {file} for {name}, and not {beside[0]}"] = folder_of(file)
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS not in file:
-                found[f"{path} takes {file}, and the wheel {wheel} is installed"] = folder_of(file)
+                by_path[f"{path} takes {file}, and the wheel {wheel} is installed"] = folder_of(file)
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS in file:
                 for other in another_nvshmem(files, wheel.split()[1]):
-                    found[f"{path} takes that of {wheel}, and {other} is another release"] = folder_of(other)
-    folders = ", ".join(dict.fromkeys(found.values()))
+                    by_path[f"{path} takes that of {wheel}, and {other} is another release"] = folder_of(other)
+    folders = ", ".join(dict.fromkeys(by_path.values()))
     say_own = f"take {folders} out of LD_LIBRARY_PATH, or remove the other copy: of two releases of NVSHMEM the host's "
     two = two_ucx(libraries, mine)
-    fixes = [*([f"{say_own}and the device's side disagree"] if found else []), *([ONE_UCX] if two else [])]
+    fixes = [*([f"{say_own}and the device's side disagree"] if by_path else []), *([ONE_UCX] if two else [])]
     require(
-        not found and not two,
+        not by_path and not two,
         expected="the libraries that each brings, and one UCX in a process",
-        found="; ".join([*found, *two]) or "they do",
+        found="; ".join([*by_path, *two]) or "they do",
         fix="; ".join(fixes),
     )
 
@@ -188,9 +190,9 @@ def two_ucx(libraries: Libraries, mine: Iterable[str]) -> list[str]:
     of_torch = ucx_of(libraries, [path for path in libraries.closures if "/torch/lib/" in path])
     every = {path: ucx_of(libraries, [path]) for path in mine}
     return [
-        f"{path} takes {', '.join(sorted(own))}, and torch {', '.join(sorted(of_torch - own))}"
-        for path, own in sorted(every.items())
-        if own and of_torch - own
+        f"{path} takes {', '.join(sorted(paths))}, and torch {', '.join(sorted(of_torch - paths))}"
+        for path, paths in sorted(every.items())
+        if paths and of_torch - paths
     ]
 
 
@@ -202,11 +204,11 @@ def ucx_of(libraries: Libraries, paths: Iterable[str]) -> set[str]:
 
 def copies(files: Files) -> list[list[str]]:
     """Modules of UCX that a wheel has under more than one name, and no links: the paths of each, verbs first."""
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     for path, file in files.libraries.items():
         if WHEELS in path and UCX_MODULE.search(path) and not file.target:
-            found.setdefault(path.partition(".so")[0], []).append(path)
-    twice = [sorted(paths) for paths in found.values() if len(paths) > 1]
+            by_name.setdefault(path.partition(".so")[0], []).append(path)
+    twice = [sorted(paths) for paths in by_name.values() if len(paths) > 1]
     return sorted(twice, key=lambda paths: "libuct_ib.so" not in paths[0])
 
 
@@ -224,8 +226,8 @@ def test_backends(case: Inspection, files: Files, require: Requirement) -> None:
     if ucx and (twice := copies(files)):
         first, *others = twice[0]
         more = f", and so are {len(twice) - 1} other modules" if len(twice) > 1 else ""
-        said = f"{first} and {', '.join(map(base_name, others))} are files of their own{more}: UCX can load two"
-        faults[said] = LINK_UCX
+        problem = f"{first} and {', '.join(map(base_name, others))} are files of their own{more}: UCX can load two"
+        faults[problem] = LINK_UCX
     if nixl and "libplugin_LIBFABRIC" not in names:
         faults["NIXL has its backend UCX, and no LIBFABRIC"] = BUILD_NIXL
     require(
@@ -241,29 +243,31 @@ def test_packages(
     case: Inspection, packages: Packages, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
     """No Python package is known to fail, or to go without the fabric, in the version that is installed."""
-    known = facts_table.read(facts_packages.Packages)
+    facts = facts_table.read(facts_packages.Packages)
     every, environment = packages.installed, environment_of(case)
     beside, cuda = dict(every), cuda_in_use(case, libraries).partition(".")[0]
     rows = [
         row
-        for row in known.faults
+        for row in facts.faults
         if row.fabric == fabric and row.cuda in ("", cuda) and row.unless_beside not in beside
         if not row.is_avoided(environment) and _is_the_build(libraries, row)
     ]
-    found = [(name, version, row) for name, version in every for row in rows if name in row.of and row.holds(version)]
+    faulty = [(name, version, row) for name, version in every for row in rows if name in row.of and row.holds(version)]
     require(
-        not found,
+        not faulty,
         expected="packages of which no such fault is known",
-        found="; ".join(f"{name} {version}: {row.why} [{known.cite(row)}]" for name, version, row in found)
+        found="; ".join(f"{name} {version}: {row.why} [{facts.cite(row)}]" for name, version, row in faulty)
         or f"none is known of {len(every)} packages",
-        fix="; ".join(dict.fromkeys(row.fix for _, _, row in found)),
+        fix="; ".join(dict.fromkeys(row.fix for _, _, row in faulty)),
     )
 
 
 def _is_the_build(libraries: Libraries, row: facts_packages.PackageFault) -> bool:
     """Return whether the package's modules need what the faulty build needs, and not what a sound one does."""
-    mine = [one for path, one in libraries.closures.items() if row.modules and f"-packages/{row.modules}/" in path]
-    names = {name for one in mine for name in (*one.libraries, *one.missing)}
+    mine = [
+        closure_ for path, closure_ in libraries.closures.items() if row.modules and f"-packages/{row.modules}/" in path
+    ]
+    names = {name for closure_ in mine for name in (*closure_.libraries, *closure_.missing)}
     if row.modules and not mine:
         return False
     return row.unless_needs not in names and (not row.needs or row.needs in names)

@@ -50,8 +50,8 @@ def test_ibv_devinfo(case: Inspection, libraries: Libraries, require: Requiremen
 def drivers_named(case: Inspection) -> list[str]:
     """Return the drivers that libibverbs loads by the image's variables, whatever /etc/libibverbs.d announces."""
     environment = environment_of(case)
-    said = environment.get("RDMAV_DRIVERS", environment.get("IBV_DRIVERS", ""))
-    return [base_name(word).removeprefix("lib") for word in re.split("[:;]", said) if word]
+    value = environment.get("RDMAV_DRIVERS", environment.get("IBV_DRIVERS", ""))
+    return [base_name(word).removeprefix("lib") for word in re.split("[:;]", value) if word]
 
 
 def homes(files: Files, libraries: Libraries, fabric: str) -> set[str]:
@@ -90,10 +90,10 @@ def test_verbs_loader(case: Inspection, files: Files, libraries: Libraries, fabr
     if not intended:
         pytest.skip("the provider stands alone: there is no library beside it")
     got = {name: {libraries.resolved[name].file} for name in intended}
-    for one in libraries.closures.values():
-        for name in intended.keys() & one.libraries.keys():
-            got[name].add(one.libraries[name])
-    other = sorted(p for name, found in got.items() for p in found if p and p not in intended[name])
+    for closure_ in libraries.closures.values():
+        for name in intended.keys() & closure_.libraries.keys():
+            got[name].add(closure_.libraries[name])
+    other = sorted(p for name, candidates in got.items() for p in candidates if p and p not in intended[name])
     require(
         not other,
         expected=" and ".join(" or ".join(paths) for paths in intended.values()),
@@ -138,16 +138,16 @@ def test_verbs_broken(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("verbs.suffix", source=PROVIDERS)
 def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> None:
     """The verbs providers are of the ABI that libibverbs opens."""
-    words = {word for found in libraries.verbs_looks_for.values() for word in found if "-rdmav" in word}
-    wanted = {word.rpartition("%s")[2] for word in words}
+    words = {word for strings in libraries.verbs_looks_for.values() for word in strings if "-rdmav" in word}
+    suffixes = {word.rpartition("%s")[2] for word in words}
     providers = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p))]
-    if not wanted or not providers:
+    if not suffixes or not providers:
         pytest.skip("the image has no libibverbs with providers")
-    other = [path for path in providers if not any(path.endswith(suffix) for suffix in wanted)]
+    other = [path for path in providers if not any(path.endswith(suffix) for suffix in suffixes)]
     require(
         not other,
-        expected=f"every provider ends with {' or '.join(sorted(wanted))}",
-        found=f"{', '.join(other)}: libibverbs opens those that end with {' or '.join(sorted(wanted))}"
+        expected=f"every provider ends with {' or '.join(sorted(suffixes))}",
+        found=f"{', '.join(other)}: libibverbs opens those that end with {' or '.join(sorted(suffixes))}"
         if other
         else f"all {len(providers)} do",
         fix="install libibverbs and its providers from one source: a provider of another ABI is never opened",

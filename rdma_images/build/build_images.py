@@ -57,12 +57,16 @@ def ref(image: Image, stood_in: Sequence[str]) -> str:
 
 def _up_to_date(orders: Sequence[BuildSpec], engine: Engine) -> dict[str, Build]:
     """Return the images that need not be built, by id: built before from the same inputs, and still in the engine."""
-    before = {o.image.id: made for o in orders if (made := BUILD.usable(o.image.id)) and made.inputs == o.inputs}
-    if any(_uncommitted(made.revision) for made in before.values()) and not _uncommitted(labels.revision().commit):
+    before = {
+        o.image.id: recorded for o in orders if (recorded := BUILD.usable(o.image.id)) and recorded.inputs == o.inputs
+    }
+    if any(_uncommitted(recorded.revision) for recorded in before.values()) and not _uncommitted(
+        labels.revision().commit
+    ):
         # The same inputs are committed by now: build again, so that the label names the commit.
-        before = {image_id: made for image_id, made in before.items() if not _uncommitted(made.revision)}
-    digests = digests_of([made.ref for made in before.values()], engine)
-    return {image_id: made for image_id, made in before.items() if digests.get(made.ref) == made.digest}
+        before = {image_id: recorded for image_id, recorded in before.items() if not _uncommitted(recorded.revision)}
+    digests = digests_of([recorded.ref for recorded in before.values()], engine)
+    return {image_id: recorded for image_id, recorded in before.items() if digests.get(recorded.ref) == recorded.digest}
 
 
 def _uncommitted(revision: str) -> bool:
@@ -70,8 +74,8 @@ def _uncommitted(revision: str) -> bool:
 
 
 def _report_up_to_date(ready: Mapping[str, Build], progress: Progress) -> None:
-    for found in ready.values():
-        progress(f"{found.ref} is up to date, its inputs are unchanged: nothing to build")
+    for build in ready.values():
+        progress(f"{build.ref} is up to date, its inputs are unchanged: nothing to build")
 
 
 def digests_of(names: Sequence[str], engine: Engine) -> dict[str, str]:
@@ -79,9 +83,9 @@ def digests_of(names: Sequence[str], engine: Engine) -> dict[str, str]:
     if not names:
         return {}
     with ThreadPoolExecutor(min(len(names), AT_ONCE)) as pool:  # one after the other, an engine took 0.01 s for each
-        found = dict(zip(names, pool.map(partial(image_id, engine), names), strict=True))
-    if all(found.values()):
-        return found
+        digests = dict(zip(names, pool.map(partial(image_id, engine), names), strict=True))
+    if all(digests.values()):
+        return digests
     # Not every engine has a socket to ask. Where an image is missing the command fails, but still prints the others.
     done = docker_command.run(engine, "image", "inspect", "--format", "{{.Id}}{{range .RepoTags}} {{.}}{{end}}", *names)
     lines = filter(None, map(str.split, done.stdout.splitlines()))

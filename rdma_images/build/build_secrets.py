@@ -43,7 +43,7 @@ def texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]:
     supplies = list(supplies)
     logins = sources.index_for(mirrors)[1].logins
     index = next((s.address for s in supplies if s.source.kind == "index"), "")
-    found = {
+    by_id = {
         "uv-config": f'[[index]]\nurl = "{index}"\ndefault = true\n' if index else "",
         "pip-config": f"[global]\nindex-url = {index}\n" if index else "",
         "netrc": _netrc(logins),
@@ -51,16 +51,16 @@ def texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]:
     archives = [s for s in supplies if s.source.kind == "apt"]
     for role in sorted({s.source.extra["role"] for s in archives}):
         ending = "" if role == BASE else f"-{role}"
-        own = [s for s in archives if s.source.extra["role"] == role]
-        over = {s.source.extra.get("over") for s in own}
+        archives_of_role = [s for s in archives if s.source.extra["role"] == role]
+        over = {s.source.extra.get("over") for s in archives_of_role}
         below = [s for s in archives if s.source.extra["role"] in over]
         # With some addresses unknown apt would read only some archives: then the base's own sources stay.
-        instead = all(s.address for s in below or own)
-        lines = [_line(s) for s in ([*below, *own] if instead else own if below else ())]
-        found[f"apt-sources{ending}"] = "".join(lines)
-        found[f"apt-config{ending}"] = _apt_config(instead)
-        found[f"apt-auth{ending}"] = _apt_auth([*below, *own], logins)
-    return found
+        instead = all(s.address for s in below or archives_of_role)
+        lines = [_line(s) for s in ([*below, *archives_of_role] if instead else archives_of_role if below else ())]
+        by_id[f"apt-sources{ending}"] = "".join(lines)
+        by_id[f"apt-config{ending}"] = _apt_config(instead)
+        by_id[f"apt-auth{ending}"] = _apt_auth([*below, *archives_of_role], logins)
+    return by_id
 
 
 def _check_size(bundle: Path) -> None:

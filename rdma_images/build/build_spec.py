@@ -38,8 +38,8 @@ class BuildSpec:
     @property
     def inputs(self) -> str:
         """The digest of all inputs; with equal ones an image need not be built again. A build may make a base first."""
-        made = {bootstrap.key(*one): bootstrap.known(*one) for one in self.bases}
-        return input_digest({"others": self.others, "bases": {name: base.tar for name, base in made.items() if base}})
+        bases = {bootstrap.key(*base_key): bootstrap.known(*base_key) for base_key in self.bases}
+        return input_digest({"others": self.others, "bases": {name: base.tar for name, base in bases.items() if base}})
 
     @cached_property
     def sources(self) -> tuple[Source, ...]:
@@ -67,19 +67,23 @@ def build_spec(
     dockerfile = dockerfiles.render(
         image, wheels, _toolkit_lock(image, project.mirrors, rehearse, progress), lock.tools()
     )
-    wanted = sources.pinned(image, project.facts)
+    pinned = sources.pinned(image, project.facts)
     made_of = {
         "dockerfile": dockerfile,
-        "pins": {source.id: source.pin for source in wanted},
+        "pins": {source.id: source.pin for source in pinned},
         "platform": image.platform,
         "settings": {setting.what: setting.value for setting in image.settings},
         "compression": compression,
         "layers": [recipe(layer, compression).key for layer in wheel_layers.wheel_layers(wheels)],
-        "stand-ins": stand_ins.digest(_replaceable(wanted)) if rehearse else None,
+        "stand-ins": stand_ins.digest(_replaceable(pinned)) if rehearse else None,
     }
     planner.write(image)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)
-    bases = frozenset((one.extra["bootstrap"], one.extra["platform"]) for one in wanted if "bootstrap" in one.extra)
+    bases = frozenset(
+        (bootstrapped.extra["bootstrap"], bootstrapped.extra["platform"])
+        for bootstrapped in pinned
+        if "bootstrap" in bootstrapped.extra
+    )
     return BuildSpec(image, wheels, project.facts, input_digest(made_of), bases)
 
 
@@ -124,6 +128,6 @@ def _read_or_lock(
     return made
 
 
-def _replaceable(wanted: Sequence[Source]) -> set[str]:
+def _replaceable(pinned: Sequence[Source]) -> set[str]:
     """Return the folders of the stand-ins that exist for these sources."""
-    return {stand_ins.folder(source) for source in wanted if preflight.has_stand_in(source)}
+    return {stand_ins.folder(source) for source in pinned if preflight.has_stand_in(source)}

@@ -53,8 +53,8 @@ def settings_by_label(labels: Mapping[str, str], facts: Facts) -> list[Setting]:
     if label := labels.get(f"{LABEL_PREFIX}.fabric"):
         return list(runtime.settings(cast(Fabric, label), facts))
     settings, *others = (list(runtime.settings(fabric, facts)) for fabric in get_args(Fabric))
-    options = [{setting.docker for setting in asked} for asked in others]
-    return [setting for setting in settings if all(setting.docker in asked for asked in options)]
+    options = [{setting.docker for setting in option} for option in others]
+    return [setting for setting in settings if all(setting.docker in option for option in options)]
 
 
 def _built_refs(target: str) -> list[str]:

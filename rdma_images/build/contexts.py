@@ -24,29 +24,31 @@ class Contexts:
     def of(self, image: Image, supplies: Sequence[Supply]) -> dict[str, str]:
         """Return the contexts of an image's Dockerfile by name, in BuildKit's notation."""
         before = set(self.helpers)
-        named = [one for one in supplies if one.source.context]
-        bases = {str(one.source.context): self._base(one, image) for one in named if one.source.kind == "base"}
+        named = [supply for supply in supplies if supply.source.context]
+        bases = {
+            str(supply.source.context): self._base(supply, image) for supply in named if supply.source.kind == "base"
+        }
         rest = {
-            str(one.source.context): self._download(one, image, bases["base"])
-            for one in named
-            if one.source.kind != "base"
+            str(supply.source.context): self._download(supply, image, bases["base"])
+            for supply in named
+            if supply.source.kind != "base"
         }
         self.users |= dict.fromkeys(self.helpers.keys() - before, image.id)
         return bases | rest
 
-    def _base(self, one: Supply, image: Image) -> str:
-        if one.via not in ("bootstrap", "stand-in"):
-            return one.address
-        platform = one.source.extra["platform"]
-        tar = self.base_tar(one.address, platform)
-        if one.via == "stand-in" and "laid-over" in one.source.extra:
-            return self._add(stand_ins.base(one.source, image, self.facts, tar))
-        return self._add(bootstrap_helper(str(one.source.context), one.address, tar, platform))
+    def _base(self, supply: Supply, image: Image) -> str:
+        if supply.via not in ("bootstrap", "stand-in"):
+            return supply.address
+        platform = supply.source.extra["platform"]
+        tar = self.base_tar(supply.address, platform)
+        if supply.via == "stand-in" and "laid-over" in supply.source.extra:
+            return self._add(stand_ins.base(supply.source, image, self.facts, tar))
+        return self._add(bootstrap_helper(str(supply.source.context), supply.address, tar, platform))
 
-    def _download(self, one: Supply, image: Image, base: str) -> str:
-        if one.via == "stand-in":
-            return self._add(stand_ins.stand_in(one.source, image, self.facts, base))
-        return str(self.download(one.source))
+    def _download(self, supply: Supply, image: Image, base: str) -> str:
+        if supply.via == "stand-in":
+            return self._add(stand_ins.stand_in(supply.source, image, self.facts, base))
+        return str(self.download(supply.source))
 
     def _add(self, helper: HelperTarget) -> str:
         self.helpers[helper.name] = helper

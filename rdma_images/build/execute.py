@@ -41,7 +41,7 @@ def build(
     begun = time.monotonic()
     platforms.require((o.image.platform for o in orders), engine, options.builder, progress)
     supplies = {o.image.id: preflight.supply(o.sources, project.mirrors, options.rehearse) for o in orders}
-    everything = [one for several in supplies.values() for one in several]
+    everything = [supply for several in supplies.values() for supply in several]
     preflight.require(everything)
     debian_index.require_packages((o.image for o in orders), project.facts, project.mirrors, progress)
     space_needed.require(orders, engine, wheel_contexts.are_usable(engine, options))
@@ -65,18 +65,18 @@ def build(
         run_bake.run(bake.with_contexts(file, wheels.contexts), targets, of_target, engine, options)
     seconds = round(time.monotonic() - begun, 1)
     made_by = _programs(engine, options.builder)
-    made = {o.image.id: _record(o, supplies[o.image.id], engine, seconds, made_from, made_by, wheels) for o in orders}
-    keep_history(made.values(), engine, options.builder, progress, wheels.steps)
+    builds = {o.image.id: _record(o, supplies[o.image.id], engine, seconds, made_from, made_by, wheels) for o in orders}
+    keep_history(builds.values(), engine, options.builder, progress, wheels.steps)
     load.remove_names(engine, *wheels.image_refs)
-    return made
+    return builds
 
 
 def bake_file(orders: Sequence[BuildSpec], project: Project, rehearse: bool) -> Path:
     """Write build/bake.json for `orders`, to read or to build by hand; downloads nothing."""
 
     def made(base: str, platform: str) -> Path:
-        known = bootstrap.known(base, platform)
-        return paths.state_folder() / "bases" / (known.tar if known else f"{base}.tar")
+        base_record = bootstrap.known(base, platform)
+        return paths.state_folder() / "bases" / (base_record.tar if base_record else f"{base}.tar")
 
     def kept(source: Source) -> Path:
         file = store.kept(source)
@@ -91,7 +91,7 @@ def bake_file(orders: Sequence[BuildSpec], project: Project, rehearse: bool) -> 
 
 
 def keep_history(
-    made: Collection[Build], engine: Engine, builder: str | None, progress: Progress = silent, before: int = 0
+    builds: Collection[Build], engine: Engine, builder: str | None, progress: Progress = silent, before: int = 0
 ) -> None:
     """Write buildkit.json for each image: BuildKit's own record of its build, which BuildKit deletes after some days.
 
@@ -101,15 +101,15 @@ def keep_history(
     from rdma_images.engine import history  # here, because importing gRPC takes 0.2 s
 
     try:
-        found = history.provenances(engine, {one.digest for one in made}, builder or "")
+        provenances = history.provenances(engine, {entry.digest for entry in builds}, builder or "")
     except RdmaImagesError as error:
-        found = {}
+        provenances = {}
         progress(f"{error}\nthe provenance will have this project's record of the build only")
-    for one in made:
-        if record := found.get(one.digest):
-            HISTORY.write(one.image_id, replace(record, cached=max(0, record.cached - before)))
+    for entry in builds:
+        if record := provenances.get(entry.digest):
+            HISTORY.write(entry.image_id, replace(record, cached=max(0, record.cached - before)))
         else:
-            HISTORY.path(one.image_id).unlink(missing_ok=True)
+            HISTORY.path(entry.image_id).unlink(missing_ok=True)
 
 
 def _targets(
@@ -141,8 +141,8 @@ def _programs(engine: Engine, builder: str | None) -> dict[str, str]:
     if not builder:
         return {"buildx": engine.buildx, "docker": engine.version}
     output = docker_command.run(engine, "buildx", "inspect", builder).stdout
-    found = sorted(set(_BUILDKIT.findall(output)))
-    return {"buildx": engine.buildx, "buildkit": " and ".join(found) or "unknown"}
+    versions = sorted(set(_BUILDKIT.findall(output)))
+    return {"buildx": engine.buildx, "buildkit": " and ".join(versions) or "unknown"}
 
 
 def _record(
@@ -165,7 +165,7 @@ def _record(
             "check the free space on the engine's disk"
         )
     finished = datetime.now(UTC).isoformat(timespec="seconds")
-    made = Build(
+    build = Build(
         image_id=order.image.id,
         ref=name,
         digest=digest,
@@ -178,9 +178,9 @@ def _record(
         layers=wheels.blobs.get(order.image.id, {}),
         layers_at=wheels.registry,
     )
-    BUILD.write(order.image.id, made)
+    BUILD.write(order.image.id, build)
     if before and before.digest != digest:
         # As long as the replaced image exists, its layers stay on the disk. Docker refuses to remove one that is in
         # use or has another name: then somebody wants it, and it stays.
         docker_command.run(engine, "image", "rm", before.digest)
-    return made
+    return build

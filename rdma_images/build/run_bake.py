@@ -142,7 +142,7 @@ def _command(
 
 def _cache_from(ids: Sequence[str], options: Options) -> list[str]:
     """Return the options for reading the caches of all these images."""
-    caches = dict.fromkeys(cache.replace(IMAGE, one) for cache in options.cache_from for one in ids)
+    caches = dict.fromkeys(cache.replace(IMAGE, image_id) for cache in options.cache_from for image_id in ids)
     return [f"--set=*.cache-from={cache}" for cache in caches]
 
 

@@ -71,9 +71,9 @@ def _arguments(image: Image, facts: Facts) -> dict[str, str]:
     for name, part in image.components.items():
         arguments[_argument(name)] = part.version
         arguments |= {_argument(f"{name}-{detail}"): word for detail, word in part.details.words().items()}
-    for one in components.ALL:
-        if one.name in image.components:
-            arguments |= one.stand_in_arguments(image, facts)
+    for component in components.ALL:
+        if component.name in image.components:
+            arguments |= component.stand_in_arguments(image, facts)
     return dict(sorted(arguments.items()))
 
 

@@ -58,7 +58,7 @@ def verb(
         guarded.__doc__ = "\n\n".join(
             (inspect.cleandoc(function.__doc__ or ""), *(f"Example: {paths.COMMAND} {line}" for line in examples))
         )
-        made: Task[Callable[Parameters, None]] = Verb(
+        task: Task[Callable[Parameters, None]] = Verb(
             guarded,
             name=name,
             help=dict(help or {}),
@@ -67,7 +67,7 @@ def verb(
             default=default,
             auto_shortflags=False,
         )
-        return made
+        return task
 
     return decorate
 

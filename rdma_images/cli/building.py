@@ -61,17 +61,17 @@ def build(
     from rdma_images.report import build_summary
     from rdma_images.validate import validation
 
-    here = project.load()
+    loaded = project.load()
     layers = None
     if cache_layers:
         from rdma_images.publish.destination import layers_repository
 
         layers = layers_repository(cache_layers)
     options = run_bake.options(rehearse, builder, compression, cache_from, cache_to, layers)
-    images = target_options.chosen_images(here, target, all, set, rehearse)
-    orders = [build_spec.build_spec(image, here, rehearse, options.compression, progress) for image in images]
+    images = target_options.chosen_images(loaded, target, all, set, rehearse)
+    orders = [build_spec.build_spec(image, loaded, rehearse, options.compression, progress) for image in images]
     running = engine.ensure(progress)
-    built = build_images.build(orders, here, running, options, progress)
+    built = build_images.build(orders, loaded, running, options, progress)
     reports = [] if no_validate else list(validation.validate_all(validation.ours(images), running, progress=progress))
     for report in reports:
         if not report.passed:
@@ -119,12 +119,12 @@ def validate(
         _multinode(job, tiers, json)
         return
     if image or (host and not target and not all):
-        asked = validation.foreign(image or [""])
+        candidates = validation.foreign(image or [""])
     else:
-        asked = validation.ours(target_options.chosen_images(project.load(), target, all, set))
+        candidates = validation.ours(target_options.chosen_images(project.load(), target, all, set))
     running = None if host else engine.ensure(progress)
     reports = []
-    for report in validation.validate_all(asked, running, tiers, host or None, progress):
+    for report in validation.validate_all(candidates, running, tiers, host or None, progress):
         show(reporting.as_json(report) if json else reporting.report_table(report))
         reports.append(report)
     _end(reports)
@@ -139,7 +139,7 @@ def _multinode(job: str, tiers: Sequence[str], json: bool) -> None:
         raise RefusedError(f"--tier multinode and --job belong together\ngive both; {COMMAND} job writes the job")
     if strange := set(tiers) - {"multinode", "device", "gpu"}:
         raise RefusedError(f"--tier {' '.join(strange)}: a job's nodes are measured for device and gpu\nleave it out")
-    of_nodes = [one for one in tiers if one != "multinode"] or ["device", "gpu"]
+    of_nodes = [tier for tier in tiers if tier != "multinode"] or ["device", "gpu"]
     report = multinode.validate(Path(job), project.load(), of_nodes, job_run.RunOptions(), progress)
     show(reporting.as_json(report) if json else reporting.report_table(report))
     _end([report])
@@ -171,10 +171,10 @@ def verdict(_: Context, log: str, json: bool = False) -> None:
     """
     from rdma_images.nccl_logs import verdict
 
-    said = verdict.verdict(Path("/dev/stdin" if log == "-" else log))
-    show(dumps(asdict(said), indent=2) if json else f"{said.network}: {said.sentence}")
-    if not said.good:
-        raise Exit(code=said.exit_code)
+    answer = verdict.verdict(Path("/dev/stdin" if log == "-" else log))
+    show(dumps(asdict(answer), indent=2) if json else f"{answer.network}: {answer.sentence}")
+    if not answer.good:
+        raise Exit(code=answer.exit_code)
 
 
 def _end(reports: "Sequence[Report]") -> None:

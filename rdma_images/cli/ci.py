@@ -32,11 +32,11 @@ def matrix(
     """Print the matrix for GitHub Actions."""
     from rdma_images.ci import durations, jobs, select
 
-    here = project.load()
-    whole = target_options.chosen_images(here, target, True, None)
+    loaded = project.load()
+    whole = target_options.chosen_images(loaded, target, True, None)
     images = select.select_images(whole, shard, changed_since, progress)
     runners = target_options.parse_changes(runner, "--runner", "platform=label")
-    show(jobs.as_github(jobs.jobs(images, whole, here.matrix, durations.slowest_builds(), runners)))
+    show(jobs.as_github(jobs.jobs(images, whole, loaded.matrix, durations.slowest_builds(), runners)))
 
 
 @verb("ci.locked --all", help=CHOICE, iterable=MANY)
@@ -52,8 +52,8 @@ def locked(
     """
     from rdma_images.ci import locked
 
-    here = project.load()
-    locked.require_locks(target_options.chosen_images(here, target, all, set), here.facts, here.mirrors)
+    loaded = project.load()
+    locked.require_locks(target_options.chosen_images(loaded, target, all, set), loaded.facts, loaded.mirrors)
 
 
 @verb("ci.measured")
@@ -81,13 +81,13 @@ def join(_: Context, to: list[str] | None = None, sign: str = "", json: bool = F
     from rdma_images.publish import join, publication_table
     from rdma_images.registry import registries
 
-    here = project.load()
+    loaded = project.load()
     outcomes = join.join(
-        target_options.chosen_images(here, None, True, None),
-        here.matrix,
+        target_options.chosen_images(loaded, None, True, None),
+        loaded.matrix,
         registries.load().pick(to or ()),
         publisher(sign),
     )
     show(publication_table.as_json(outcomes) if json else publication_table.join_text(outcomes))
-    if any(one.error for one in outcomes):
+    if any(outcome.error for outcome in outcomes):
         raise Exit(code=1)

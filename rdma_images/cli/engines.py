@@ -49,8 +49,8 @@ def prune(_: Context, cache: bool = False) -> None:
     from rdma_images import engine
     from rdma_images.engine import prune
 
-    wanted = [image.id for image in target_options.chosen_plan(project.load(), None, True, None).images]
+    image_ids = [image.id for image in target_options.chosen_plan(project.load(), None, True, None).images]
     running = engine.ensure(progress)
-    found = prune.superfluous(running, wanted)
-    prune.remove(running, found, cache)
-    show(*(f"removed {one.ref or one.digest}" for one in found))
+    superfluous = prune.superfluous(running, image_ids)
+    prune.remove(running, superfluous, cache)
+    show(*(f"removed {superfluous_image.ref or superfluous_image.digest}" for superfluous_image in superfluous))

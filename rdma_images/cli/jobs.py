@@ -78,8 +78,8 @@ def job(
         parameters=target_options.parse_changes(param, "--param", "name=value"),
         changes=target_options.parse_changes(set),
     )
-    made, folder = create.make(request, project.load(), out)
-    show((folder / "job.json").read_text(encoding="utf-8").rstrip() if json else job_tables.made(made.values, folder))
+    job, folder = create.make(request, project.load(), out)
+    show((folder / "job.json").read_text(encoding="utf-8").rstrip() if json else job_tables.made(job.values, folder))
 
 
 @verb(
@@ -118,8 +118,10 @@ def cluster(
     request = clusters.Request(
         launcher, instance, nodes, region, zone, name, target_options.parse_changes(param, "--param", "name=value")
     )
-    made, folder = clusters.make(request, project.load(), out)
-    show((folder / "job.json").read_text(encoding="utf-8").rstrip() if json else job_tables.made(made.values, folder))
+    cluster, folder = clusters.make(request, project.load(), out)
+    show(
+        (folder / "job.json").read_text(encoding="utf-8").rstrip() if json else job_tables.made(cluster.values, folder)
+    )
 
 
 @verb("job.launchers", name="launchers", help={"json": WHERE["json"]})
@@ -187,15 +189,17 @@ def job_run(
     if compare not in ("", "tcp"):
         raise RefusedError(f"--compare {compare}: a job can only be compared with itself over TCP\nuse --compare tcp")
     options = job_run.RunOptions(compare == "tcp", _seconds(timeout), keep)
-    known = project.load()
-    here = job_run.run_job(Path(folder), known, options, progress)
-    result = from_logs.result_of_run(here)
-    run_folder.write(result, here)
+    loaded = project.load()
+    run_path = job_run.run_job(Path(folder), loaded, options, progress)
+    result = from_logs.result_of_run(run_path)
+    run_folder.write(result, run_path)
     show(run_folder.RESULT.text(result).rstrip() if json else results.result_table(result))
-    failed = [one for one in record.load(here) if one.how == "failed"]
-    for one in failed:
-        show(f"the job failed: {one.why}", file=sys.stderr)
-    if about := troubleshooting.entries_of_result(result, [one.why for one in failed], known.facts.troubleshooting):
+    failed = [entry for entry in record.load(run_path) if entry.how == "failed"]
+    for entry in failed:
+        show(f"the job failed: {entry.why}", file=sys.stderr)
+    if about := troubleshooting.entries_of_result(
+        result, [entry.why for entry in failed], loaded.facts.troubleshooting
+    ):
         show(about, file=sys.stderr)
     if code := result.exit_code or (1 if failed else 0):
         raise Exit(code=code)
@@ -220,16 +224,16 @@ def job_attach(_: Context, run: str, image: str = "", sign: str = "") -> None:
     from rdma_images.jobs.results import evidence, run_folder
     from rdma_images.jobs.run import record
 
-    here = record.last_run(Path(run))
-    asked = run_folder.read_job(here)
-    image = image or (asked.image if asked else "")
-    done = evidence.publish(run_folder.load(here), image, publisher(sign))
+    run_path = record.last_run(Path(run))
+    job_spec = run_folder.read_job(run_path)
+    image = image or (job_spec.image if job_spec else "")
+    done = evidence.publish(run_folder.load(run_path), image, publisher(sign))
     show(f"{image}: {'attached' if done.new else 'has it already'}: {done.title} {done.digest}")
 
 
 def _seconds(text: str) -> float:
     """Return a time as typed, in seconds."""
-    found = re.fullmatch(r"([1-9][0-9]{0,4})(s|m|h)", text)
-    if not found:
+    match = re.fullmatch(r"([1-9][0-9]{0,4})(s|m|h)", text)
+    if not match:
         raise RefusedError(f"--timeout {text}: not a time\nwrite it as 90s, 30m or 2h")
-    return int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+    return int(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]

@@ -27,10 +27,10 @@ def update(_: Context, all: bool = False, write: bool = False, json: bool = Fals
     from rdma_images.maintain import facts_update
     from rdma_images.maintain.facts_update import update_table
 
-    here = project.load()
-    found = facts_update.update(here.facts, here.matrix, here.mirrors, all, progress=progress)
-    written = facts_update.write(found) if write else ()
-    show(update_table.as_json(found) if json else update_table.update_table(found, written))
+    loaded = project.load()
+    changes = facts_update.update(loaded.facts, loaded.matrix, loaded.mirrors, all, progress=progress)
+    written = facts_update.write(changes) if write else ()
+    show(update_table.as_json(changes) if json else update_table.update_table(changes, written))
 
 
 @verb("facts.sources", help=JSON)
@@ -41,8 +41,8 @@ def sources(_: Context, json: bool = False) -> None:
     """
     from rdma_images.facts import public
 
-    found = public.files()
-    show(public.as_json(found) if json else public.table(found))
+    public_files = public.files()
+    show(public.as_json(public_files) if json else public.table(public_files))
 
 
 @verb(
@@ -61,9 +61,9 @@ def variables(_: Context, library: str, tree: str) -> None:
     from rdma_images.facts.variables import Variables
     from rdma_images.maintain import variables as reading
 
-    found = reading.compare_variables(Path(tree), library, table.read(Variables))
-    show(f"not in facts/variables.yaml: {', '.join(found.new) or 'none'}")
-    show(f"not read by this tree: {', '.join(found.not_read) or 'none'}")
+    difference = reading.compare_variables(Path(tree), library, table.read(Variables))
+    show(f"not in facts/variables.yaml: {', '.join(difference.new) or 'none'}")
+    show(f"not read by this tree: {', '.join(difference.not_read) or 'none'}")
 
 
 @verb("matrix.bump --write", help={"write": "Change matrix.yaml; otherwise the edit is only shown."})

@@ -95,8 +95,8 @@ class SuggestingParser(Parser):
         return f"{word}: no such task\n{_near(word, list(self.contexts))}{COMMAND} --list shows all tasks"
 
 
-def _near(word: str, known: Sequence[str]) -> str:
-    close = get_close_matches(word, known, n=3, cutoff=0.5)
+def _near(word: str, words: Sequence[str]) -> str:
+    close = get_close_matches(word, words, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(close)}? " if close else ""
 
 

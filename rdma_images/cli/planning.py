@@ -30,13 +30,13 @@ def plan(
     """
     from rdma_images.plan import plan_table
 
-    here = project.load()
-    answer = target_options.chosen_plan(here, target, all, set, rehearse)
-    problems = _problems(answer.images, here)
+    loaded = project.load()
+    answer = target_options.chosen_plan(loaded, target, all, set, rehearse)
+    problems = _problems(answer.images, loaded)
     if json:
         show(plan_table.as_json(answer, paths.overrides(), problems))
     else:
-        show(plan_table.table(answer), *_notes(answer.images, here))
+        show(plan_table.table(answer), *_notes(answer.images, loaded))
     if problems and not json:
         raise RefusedError("\n".join(problems))
     if answer.refusals or problems:
@@ -82,9 +82,9 @@ def describe(
     """
     from rdma_images.jobs.write import describe
 
-    here = project.load()
-    images = target_options.chosen_images(here, target, all, set)
-    show(describe.as_json(images, here.facts) if json else describe.text(images, here.facts))
+    loaded = project.load()
+    images = target_options.chosen_images(loaded, target, all, set)
+    show(describe.as_json(images, loaded.facts) if json else describe.text(images, loaded.facts))
 
 
 @verb("sources --target efa-pytorch", help=CHOICE | REHEARSE | JSON, iterable=MANY)
@@ -99,11 +99,11 @@ def sources(
     """Show each download, its pin, and whether its source answers."""
     from rdma_images.inputs import preflight, sources
 
-    here = project.load()
-    images = target_options.chosen_images(here, target, all, set, rehearse)
-    wanted = [one for image in images for one in sources.sources(image, here.facts)]
-    supplies = preflight.supply(wanted, here.mirrors, rehearse)
-    if json or builtins.all(one.reachable for one in supplies):
+    loaded = project.load()
+    images = target_options.chosen_images(loaded, target, all, set, rehearse)
+    all_sources = [source for image in images for source in sources.sources(image, loaded.facts)]
+    supplies = preflight.supply(all_sources, loaded.mirrors, rehearse)
+    if json or builtins.all(source.reachable for source in supplies):
         show(preflight.as_json(supplies) if json else preflight.table(supplies))
     preflight.require(supplies)  # its error shows the table
 
@@ -140,15 +140,15 @@ def lock(
     from rdma_images.render import bake
 
     chosen = bake.parse_compression(compression)
-    here = project.load()
-    images = target_options.chosen_images(here, target, all, set, rehearse)
-    done = relock.relock(images, here.facts, here.mirrors, upgrade, progress)
+    loaded = project.load()
+    images = target_options.chosen_images(loaded, target, all, set, rehearse)
+    done = relock.relock(images, loaded.facts, loaded.mirrors, upgrade, progress)
     show(relock.table(done))
-    if (packages := relock.release_table(images, here.mirrors)) is not None:
+    if (packages := relock.release_table(images, loaded.mirrors)) is not None:
         show("", packages)
     if layers:
-        show(relock.table([layers_lock.lock(images, here.mirrors, chosen, progress)]))
-    if any(one.outcome == "failed" for one in done):
+        show(relock.table([layers_lock.lock(images, loaded.mirrors, chosen, progress)]))
+    if any(locked.outcome == "failed" for locked in done):
         raise Exit(code=1)
 
 
@@ -166,7 +166,7 @@ def render(
     """
     from rdma_images.build import build_spec, execute
 
-    here = project.load()
-    images = target_options.chosen_images(here, target, all, set, rehearse)
-    orders = [build_spec.build_spec(image, here, rehearse, progress=progress) for image in images]
-    show(*(str(one.dockerfile) for one in orders), str(execute.bake_file(orders, here, rehearse)))
+    loaded = project.load()
+    images = target_options.chosen_images(loaded, target, all, set, rehearse)
+    orders = [build_spec.build_spec(image, loaded, rehearse, progress=progress) for image in images]
+    show(*(str(spec.dockerfile) for spec in orders), str(execute.bake_file(orders, loaded, rehearse)))

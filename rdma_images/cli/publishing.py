@@ -42,14 +42,14 @@ def publish(
     from rdma_images.registry import registries
     from rdma_images.validate import suite
 
-    here = project.load()
+    loaded = project.load()
     places = registries.load().pick(to or ())
-    images = target_options.chosen_images(here, target, all, set)
-    whole = planning.plan(here.matrix, here.facts, everything=True).images
-    found = publish_images.approved_images(images, whole, here.matrix, suite.digest(), allow_red or ())
-    outcomes = publish_images.publish(found, places, publisher(sign))
+    images = target_options.chosen_images(loaded, target, all, set)
+    whole = planning.plan(loaded.matrix, loaded.facts, everything=True).images
+    approved = publish_images.approved_images(images, whole, loaded.matrix, suite.digest(), allow_red or ())
+    outcomes = publish_images.publish(approved, places, publisher(sign))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
-    if any(one.error for one in outcomes):
+    if any(outcome.error for outcome in outcomes):
         raise Exit(code=1)
 
 
@@ -74,9 +74,9 @@ def verify(_: Context, image: str, key: str = "", identity: str = "", issuer: st
 
     trust = keys.parse_trust(key, identity, issuer)
     host = reference.parse_reference(image).host
-    found = verifying.verify(image, registries.load_if_present().of_host(host), trust, progress)
-    show(publication_table.as_json(found) if json else publication_table.verify_text(found))
-    if not builtins.all(one.holds for one in found):
+    verifications = verifying.verify(image, registries.load_if_present().of_host(host), trust, progress)
+    show(publication_table.as_json(verifications) if json else publication_table.verify_text(verifications))
+    if not builtins.all(verification.holds for verification in verifications):
         raise Exit(code=1)
 
 

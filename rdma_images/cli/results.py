@@ -47,7 +47,7 @@ def job_result(
     from rdma_images.facts import Facts
     from rdma_images.jobs.results import collected, result_table, run_folder, troubleshooting
 
-    paths = [Path(one) for one in (path, *after_dashes(sys.argv))]
+    paths = [Path(argument) for argument in (path, *after_dashes(sys.argv))]
     result = collected.result_of_logs(
         paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None
     )
@@ -90,15 +90,17 @@ def job_compare(_: Context, first: str, second: str, key: str = "", html: str = 
 
     trust = keys.parse_trust(key, "", "")
     results = [
-        evidence.result_of_reference(one, trust) if evidence.is_reference(one) else collected.result_at(Path(one))
-        for one in (first, second)
+        evidence.result_of_reference(folder, trust)
+        if evidence.is_reference(folder)
+        else collected.result_at(Path(folder))
+        for folder in (first, second)
     ]
-    found = compare.compare(*results)
+    comparison = compare.compare(*results)
     if html:
         from rdma_images.core import atomic
 
-        atomic.write(Path(html), compare.html(found, *results))
-    show(dumps(asdict(found), indent=2) if json else result_table.comparison_table(found))
+        atomic.write(Path(html), compare.html(comparison, *results))
+    show(dumps(asdict(comparison), indent=2) if json else result_table.comparison_table(comparison))
 
 
 @verb(
@@ -128,14 +130,14 @@ def job_pairs(
     from rdma_images.jobs.pairs import bandwidths as read
     from rdma_images.jobs.pairs import pair_report
 
-    known = read.read_nodes(Path(nodes))
-    found = read.read_pairs(Path(measured), known) if measured else {}
+    node_names = read.read_nodes(Path(nodes))
+    bandwidths = read.read_pairs(Path(measured), node_names) if measured else {}
     answer = (
-        pair_report.next_report(known, found, read.parse_rate(expected))
-        if found
-        else pair_report.first_report(known, rounds)
+        pair_report.next_report(node_names, bandwidths, read.parse_rate(expected))
+        if bandwidths
+        else pair_report.first_report(node_names, rounds)
     )
-    show(dumps(asdict(answer), indent=2) if json else pair_report.report_text(answer, found))
+    show(dumps(asdict(answer), indent=2) if json else pair_report.report_text(answer, bandwidths))
     if answer.inference and (answer.inference.slow or answer.inference.links):
         raise Exit(code=1)
 

@@ -62,7 +62,7 @@ def _details(combination: Combination, facts: Facts) -> InstallerDetails:
     version = combination[NAME]
     replaced = PLUGIN in combination and not brings_plugin(combination, facts)
     return InstallerDetails(
-        flags=tuple(Option(known.flag, known.why) for known in facts.efa.flags if known.holds(version)),
+        flags=tuple(Option(flag.flag, flag.why) for flag in facts.efa.flags if flag.holds(version)),
         bin=("/opt/amazon/efa/bin", f"{paths.OPEN_MPI}/bin"),
         without=PLUGIN_PACKAGE if replaced else "",
         cuda_runtime=cuda.runtime_library(combination[cuda.NAME], facts) if cuda.NAME in combination else "",

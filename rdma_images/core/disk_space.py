@@ -36,17 +36,17 @@ def free(folder: Path) -> int:
     return shutil.disk_usage(_existing(folder)).free
 
 
-def require(size: int, what: str, folder: Path | None = None) -> None:
+def require(size: int, purpose: str, folder: Path | None = None) -> None:
     """Return when `size` bytes for `what` are free where `folder` is (the state folder unless said).
 
     Raises RdmaImagesError with what is needed, what is free, where, and the fix.
     """
-    place = folder or state_folder()
-    there = free(place)
-    if there < size:
+    path = folder or state_folder()
+    free_bytes = free(path)
+    if free_bytes < size:
         raise RdmaImagesError(
-            f"{what} needs {readable(size)}, and {place} has {readable(there)} free\n"
-            f"free {readable(size - there)} there, or set RDMA_IMAGES_STATE to a folder on a larger disk"
+            f"{purpose} needs {readable(size)}, and {path} has {readable(free_bytes)} free\n"
+            f"free {readable(size - free_bytes)} there, or set RDMA_IMAGES_STATE to a folder on a larger disk"
         )
 
 
@@ -55,10 +55,10 @@ def used(folder: Path) -> int:
     if not folder.exists():
         return 0
     # Its exit code tells of files that went away meanwhile: the total stands.
-    said = subprocess.run(["du", "-sxB1", str(folder)], capture_output=True, text=True).stdout
-    return int(said.split()[0])
+    output = subprocess.run(["du", "-sxB1", str(folder)], capture_output=True, text=True).stdout
+    return int(output.split()[0])
 
 
 def _existing(folder: Path) -> Path:
     """Return the nearest folder above that exists."""
-    return next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())

@@ -25,13 +25,13 @@ class RefusedError(RdmaImagesError):
     exit_code = exit_codes.USAGE
 
 
-def near(word: str, known: Iterable[str]) -> str:
+def near(word: str, words: Iterable[str]) -> str:
     """Return the known words nearest to `word`, as the end of a sentence: "did you mean x? Known: x, y, z".
 
     Of a version that is typed in part, the releases of it are nearest, the last one first: 2.10.0 of 2.10.
     """
-    known = list(known)
-    releases = [name for name in reversed(known) if name.startswith(f"{word}.")]
-    close = releases[:3] or get_close_matches(word, known, n=3, cutoff=0.5)
+    words = list(words)
+    releases = [name for name in reversed(words) if name.startswith(f"{word}.")]
+    close = releases[:3] or get_close_matches(word, words, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}? " if close else ""
-    return f"{hint}Known: {', '.join(known)}"
+    return f"{hint}Known: {', '.join(words)}"

@@ -45,7 +45,7 @@ def unusable(error: OSError | ValueError, path: Path | str | None = None) -> Fil
         return FileError(f"{program}: no such program on PATH\ninstall it")
     where = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else Path(path or ".")
     if error.errno == errno.ENOTDIR:
-        file = next((one for one in where.parents if os.path.lexists(one) and not one.is_dir()), where)
+        file = next((parent for parent in where.parents if os.path.lexists(parent) and not parent.is_dir()), where)
         return FileError(f"{where}: {file} is not a folder\nmove it away, or name another place")
     if error.errno in (errno.ENOENT, errno.EEXIST) and (link := _dangling(where)):
         return FileError(f"{where}: {link} is a link to nothing\nremove the link, or make what it leads to")
@@ -145,7 +145,7 @@ def _missing_program(error: OSError) -> str | None:
 
 def _dangling(path: Path) -> Path | None:
     """Return the link to nothing that `path` is, or leads over."""
-    return next((one for one in (path, *path.parents) if one.is_symlink() and not one.exists()), None)
+    return next((link for link in (path, *path.parents) if link.is_symlink() and not link.exists()), None)
 
 
 def _not_text(error: ValueError, path: Path | str | None) -> FileError:

@@ -84,10 +84,10 @@ def session(patience: Patience | None = None) -> requests.Session:
         raise_on_status=False,
     )
     retries.patience = patience
-    made = requests.Session()
+    http_session = requests.Session()
     for scheme in ("http://", "https://"):
-        made.mount(scheme, HTTPAdapter(max_retries=retries))
-    return made
+        http_session.mount(scheme, HTTPAdapter(max_retries=retries))
+    return http_session
 
 
 def pause(attempt: int, first: float, longest: float) -> float:
@@ -112,8 +112,8 @@ def why(error: Exception) -> str:
 
 def status(code: int) -> str:
     """Return what a server answered, as the end of a sentence: "answered 503 Service Unavailable"."""
-    known = {one.value: one.phrase for one in HTTPStatus}
-    return f"answered {code} {known.get(code, '')}".rstrip()
+    phrases = {http_status.value: http_status.phrase for http_status in HTTPStatus}
+    return f"answered {code} {phrases.get(code, '')}".rstrip()
 
 
 def continues(answer: requests.Response, have: int) -> bool:
@@ -129,9 +129,9 @@ class _Retries(Retry):
 
     def new(self, **kw: Any) -> "_Retries":
         """Return the same with other counts."""
-        made = super().new(**kw)
-        made.patience = self.patience
-        return made
+        retries = super().new(**kw)
+        retries.patience = self.patience
+        return retries
 
     def increment(
         self,
@@ -145,23 +145,23 @@ class _Retries(Retry):
         """Return what is left of them. Raises the error where it is the last one, as a session without retries does."""
         last = error is not None and not (self.total and method in REPEATABLE and self._may_heal(error))
         current = self.new(total=0, read=False) if last else self
-        made = super(_Retries, current).increment(method, url, response, error, _pool, _stacktrace)
-        assert isinstance(made, _Retries)
-        return made
+        retries = super(_Retries, current).increment(method, url, response, error, _pool, _stacktrace)
+        assert isinstance(retries, _Retries)
+        return retries
 
     def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
         """Seconds that the server asks for, at most those of the patience; None where it asks for none."""
         try:
-            asked = super().get_retry_after(response)
+            seconds = super().get_retry_after(response)
         except InvalidHeader:
             return None
-        return min(asked, self.patience.longest_wait) if asked else None
+        return min(seconds, self.patience.longest_wait) if seconds else None
 
     def sleep(self, response: BaseHTTPResponse | None = None) -> None:
         """Wait before the next try, as long as the server asks for or the patience says."""
         patience, last = self.patience, self.history[-1]
-        asked = self.get_retry_after(response) if response else None
-        seconds = asked or pause(len(self.history), patience.first_wait, patience.longest_wait)
+        delay = self.get_retry_after(response) if response else None
+        seconds = delay or pause(len(self.history), patience.first_wait, patience.longest_wait)
         reason = why(last.error) if last.error else status(last.status or 0)
         patience.say(f"{reason}: again in {seconds:.1f} s")
         patience.wait(seconds)

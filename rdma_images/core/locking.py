@@ -29,7 +29,7 @@ class Holder:
 
 
 @contextmanager
-def hold(name: str, what: str, progress: Progress = silent, patience: float | None = None) -> Iterator[None]:
+def hold(name: str, purpose: str, progress: Progress = silent, patience: float | None = None) -> Iterator[None]:
     """Hold the lock `name` of this state folder while the body runs.
 
     The kernel keeps the lock (flock) and lets go of it with the process, so a dead holder never stops anyone; the
@@ -38,7 +38,7 @@ def hold(name: str, what: str, progress: Progress = silent, patience: float | No
     path = _path(name)
     lock = _locked(path, name, progress, patience)
     try:
-        us = Holder(what, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
+        us = Holder(purpose, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
         os.ftruncate(lock, 0)
         os.write(lock, json.dumps(asdict(us)).encode())
         yield

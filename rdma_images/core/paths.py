@@ -20,10 +20,10 @@ INSTALLED = (_PACKAGE / "data").is_dir()
 def _users_folder() -> Path:
     """Return the current folder, or the nearest around it with a matrix.yaml."""
     try:
-        here = Path.cwd()
+        current = Path.cwd()
     except FileNotFoundError:  # removed by somebody else: cli/program.py says so before anything is asked of it
         return Path("/")
-    return next((folder for folder in (here, *here.parents) if (folder / "matrix.yaml").is_file()), here)
+    return next((folder for folder in (current, *current.parents) if (folder / "matrix.yaml").is_file()), current)
 
 
 CODE = _PACKAGE.parent
@@ -46,20 +46,20 @@ IMAGES = BUILD / "images"
 
 def places(name: str) -> Iterator[Path]:
     """Yield the folders that a part of the data, "dockerfiles", is in: the user's own first, where there is one."""
-    if INSTALLED and (own := PROJECT / name).is_dir():
-        yield own
+    if INSTALLED and (users := PROJECT / name).is_dir():
+        yield users
     yield DATA / name
 
 
 def overrides() -> list[str]:
     """Return the files of the user's folder that replace the tool's own, as "jobs/slurm/job.sbatch.j2"."""
-    found = []
+    overridden = []
     for part in ("dockerfiles", "jobs"):
-        own, *others = places(part)
-        for file in sorted(own.rglob("*")) if others else ():
-            if file.is_file() and (DATA / part / file.relative_to(own)).exists():
-                found.append(f"{part}/{file.relative_to(own)}")
-    return found
+        users, *others = places(part)
+        for file in sorted(users.rglob("*")) if others else ():
+            if file.is_file() and (DATA / part / file.relative_to(users)).exists():
+                overridden.append(f"{part}/{file.relative_to(users)}")
+    return overridden
 
 
 def find(name: str) -> Path:
@@ -70,8 +70,8 @@ def find(name: str) -> Path:
     Where neither has it, the path it would have in the user's folder, or the wheel's where the user has none.
     """
     part, _, rest = name.partition("/")
-    found = [folder / rest for folder in places(part)]
-    return next((path for path in found if path.exists()), found[0])
+    candidates = [folder / rest for folder in places(part)]
+    return next((path for path in candidates if path.exists()), candidates[0])
 
 
 def shown(path: Path) -> str:

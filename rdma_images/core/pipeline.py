@@ -40,13 +40,13 @@ class Details:
 
         Those that are None, and those for the templates alone, are left out.
         """
-        found: dict[str, str] = {}
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if value is not None and one.metadata.get("written", True):
-                name = one.name.rstrip("_").replace("_", "-")
-                found[name] = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        return found
+        words: dict[str, str] = {}
+        for attribute in fields(self):
+            value = getattr(self, attribute.name)
+            if value is not None and attribute.metadata.get("written", True):
+                name = attribute.name.rstrip("_").replace("_", "-")
+                words[name] = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        return words
 
 
 D = TypeVar("D", bound=Details)

@@ -5,9 +5,9 @@ UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 def readable(count: float) -> str:
     """Return a number of bytes in three digits or the whole number: 2.77 GB, 12.9 MB, 351 kB, 93 bytes."""
-    for unit, of in UNITS:
-        if count >= of:
-            value = count / of
+    for unit, factor in UNITS:
+        if count >= factor:
+            value = count / factor
             return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
     return f"{count:.0f} bytes"
 

@@ -91,7 +91,10 @@ def step_file(name: str, step: str, form: type[Form]) -> StepFile[Form]:
         return TypeAdapter(form)
 
     return StepFile(
-        name, step, lambda found: adapter().validate_python(found), lambda one: adapter().dump_python(one, mode="json")
+        name,
+        step,
+        lambda document: adapter().validate_python(document),
+        lambda result: adapter().dump_python(result, mode="json"),
     )
 
 

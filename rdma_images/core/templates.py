@@ -56,7 +56,7 @@ def _compiled(options: _Options) -> _Compiled | None:
 
 
 @contextmanager
-def readable(what: str) -> Iterator[None]:
+def readable(name: str) -> Iterator[None]:
     """Turn what is wrong with the templates of `what` ("target efa-pytorch") into RdmaImagesError."""
     try:
         yield
@@ -64,5 +64,5 @@ def readable(what: str) -> Iterator[None]:
         raise RdmaImagesError(f"{error.filename}:{error.lineno}: {error.message}\ncorrect the template there") from None
     except jinja2.UndefinedError as error:
         raise RdmaImagesError(
-            f"the templates of {what} ask for what is not there: {error}\ncorrect the template, or add what it asks for"
+            f"the templates of {name} ask for what is not there: {error}\ncorrect the template, or add what it asks for"
         ) from None

@@ -92,8 +92,8 @@ class Document(Strict):
         return self._at(steps)[1]
 
     def _at(self, steps: tuple[str | int, ...]) -> tuple[str, int]:
-        place = next((steps[:n] for n in range(len(steps), 0, -1) if steps[:n] in self._lines), ())
-        return self._lines.get(place, (self._name, 1))
+        nearest = next((steps[:n] for n in range(len(steps), 0, -1) if steps[:n] in self._lines), ())
+        return self._lines.get(nearest, (self._name, 1))
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -107,7 +107,7 @@ def load(path: Path, model: type[Model], *extensions: Path) -> Model:
     model as strings (so 2.10 is not 2.1). Raises RefusedError with file and line for what cannot be read, is written
     twice, is not known, or is missing.
     """
-    return _loads({str(one): _text(one) for one in (path, *extensions)}, model)
+    return _loads({str(file): _text(file) for file in (path, *extensions)}, model)
 
 
 def loads(text: str, model: type[Model], name: str) -> Model:
@@ -134,9 +134,9 @@ def _loads(texts: Mapping[str, str], model: type[Model]) -> Model:
     lines: dict[Path_, tuple[str, int]] = {}
     data: Any = None
     for name, text in texts.items():
-        found, own = _parsed(text, name)
-        data = found if data is None else _extended(data, found)
-        lines |= {place: (name, line) for place, line in own.items()}
+        content, line_numbers = _parsed(text, name)
+        data = content if data is None else _extended(data, content)
+        lines |= {steps: (name, line) for steps, line in line_numbers.items()}
     first = next(iter(texts))
     try:
         read = model.model_validate(data)
@@ -145,17 +145,17 @@ def _loads(texts: Mapping[str, str], model: type[Model]) -> Model:
         raise RefusedError("\n".join(dict.fromkeys(sentences))) from None
     if isinstance(read, Document):
         read._name, read._lines = first, lines
-        if problems := [f"{read.where(*place)}: {sentence}" for place, sentence in read.problems()]:
+        if problems := [f"{read.where(*steps)}: {sentence}" for steps, sentence in read.problems()]:
             raise RefusedError("\n".join(problems))
     return read
 
 
-def _extended(before: Any, found: Any) -> Any:
+def _extended(before: Any, addition: Any) -> Any:
     """Return `before` with `found` over it: mappings together, new keys first, and anything else replaced."""
-    if not (isinstance(before, dict) and isinstance(found, dict)):
-        return found
-    new = {key: value for key, value in found.items() if key not in before}
-    return new | {key: _extended(value, found[key]) if key in found else value for key, value in before.items()}
+    if not (isinstance(before, dict) and isinstance(addition, dict)):
+        return addition
+    new = {key: value for key, value in addition.items() if key not in before}
+    return new | {key: _extended(value, addition[key]) if key in addition else value for key, value in before.items()}
 
 
 def _parsed(text: str, name: str) -> tuple[Any, dict[Path_, int]]:
@@ -176,8 +176,8 @@ class Written:
 
     def line(self, *steps: str | int) -> int:
         """Return the line, from 1, of what is written at `steps`, or of the nearest thing around it."""
-        place = next((steps[:n] for n in range(len(steps), 0, -1) if steps[:n] in self.lines), ())
-        return self.lines.get(place, 1)
+        nearest = next((steps[:n] for n in range(len(steps), 0, -1) if steps[:n] in self.lines), ())
+        return self.lines.get(nearest, 1)
 
 
 def documents(text: str, name: str, deepest: int = DEEPEST) -> list[Written]:
@@ -185,23 +185,23 @@ def documents(text: str, name: str, deepest: int = DEEPEST) -> list[Written]:
 
     Raises RefusedError with file and line for what is no YAML, and for what is written twice.
     """
-    found: list[Written] = []
+    written: list[Written] = []
     with _readable(text, name) as clean:
         loader = Loader(clean, deepest)
         while loader.check_node():
             lines: dict[Path_, int] = {}
             if node := loader.get_node():
-                found.append(Written(name, _plain(node, (), lines, deepest), lines))
-    return found
+                written.append(Written(name, _plain(node, (), lines, deepest), lines))
+    return written
 
 
 @contextmanager
 def _readable(text: str, name: str) -> Iterator[str]:
     """Raise RefusedError with file and line for what the block finds to be no YAML."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
-    if found := UNPRINTABLE.search(text):
-        line = text.count("\n", 0, found.start()) + 1
-        raise RefusedError(f"{name}:{line}: not valid YAML: the character U+{ord(found[0]):04X}: remove it")
+    if match := UNPRINTABLE.search(text):
+        line = text.count("\n", 0, match.start()) + 1
+        raise RefusedError(f"{name}:{line}: not valid YAML: the character U+{ord(match[0]):04X}: remove it")
     try:
         yield text
     except UnreadableError as error:
@@ -255,55 +255,62 @@ SHAPES = {
 def _sentence(error: Any, lines: Mapping[Path_, tuple[str, int]], name: str, model: type[BaseModel]) -> str:
     """Return one pydantic error as "file:line: what, where, fix"."""
     loc: Path_ = error["loc"]
-    place = _place(loc, lines)
-    where = _where(lines.get(place, (name, 1)))
+    position = _place(loc, lines)
+    where = _where(lines.get(position, (name, 1)))
     inside = ".".join(map(str, _place(loc[:-1], lines))) or "the file"
     match error["type"]:
         case "extra_forbidden":
-            known = _known_keys(model, loc[:-1])
-            return f"{where}: unknown key {str(loc[-1])!r} in {inside}: {near(str(loc[-1]), known)}"
+            allowed = _known_keys(model, loc[:-1])
+            return f"{where}: unknown key {str(loc[-1])!r} in {inside}: {near(str(loc[-1]), allowed)}"
         case "missing":
             return f"{where}: {inside} has no {str(loc[-1])!r}: add it"
         case "literal_error":
-            return f"{where}: {'.'.join(map(str, place))} is {error['input']!r}, but must be {error['ctx']['expected']}"
+            return (
+                f"{where}: {'.'.join(map(str, position))} is {error['input']!r}, but must be {error['ctx']['expected']}"
+            )
         case "union_tag_invalid":
             key, tag = error["ctx"]["discriminator"].strip("'"), error["ctx"]["tag"]
-            where = _where(lines.get((*place, key), (name, 1)))
-            known = [one.strip(" '") for one in error["ctx"]["expected_tags"].split(",")]
-            return f"{where}: {'.'.join(map(str, (*place, key)))} is {tag!r}: {near(tag, known)}"
+            where = _where(lines.get((*position, key), (name, 1)))
+            allowed = [word.strip(" '") for word in error["ctx"]["expected_tags"].split(",")]
+            return f"{where}: {'.'.join(map(str, (*position, key)))} is {tag!r}: {near(tag, allowed)}"
         case "union_tag_not_found":
-            return f"{where}: {'.'.join(map(str, place))} has no {error['ctx']['discriminator']}: add it"
+            return f"{where}: {'.'.join(map(str, position))} has no {error['ctx']['discriminator']}: add it"
         case wrong if wrong in SHAPES:
-            return f"{where}: {'.'.join(map(str, place)) or 'the file'} must be {SHAPES[wrong]}"
+            return f"{where}: {'.'.join(map(str, position)) or 'the file'} must be {SHAPES[wrong]}"
         case _:
             message = error["msg"].removeprefix("Value error, ")
-            return f"{where}: {'.'.join(map(str, place)) or 'the file'}: {message}"
+            return f"{where}: {'.'.join(map(str, position)) or 'the file'}: {message}"
 
 
-def _where(place: tuple[str, int]) -> str:
-    return f"{place[0]}:{place[1]}"
+def _where(position: tuple[str, int]) -> str:
+    return f"{position[0]}:{position[1]}"
 
 
 def _place(loc: Path_, lines: Mapping[Path_, tuple[str, int]]) -> Path_:
     """Return the place in the file that an error is about: unions and validators add steps that are not in it."""
-    place: Path_ = ()
+    steps: Path_ = ()
     for step in loc:
-        if (*place, step) in lines:
-            place = (*place, step)
-    return place
+        if (*steps, step) in lines:
+            steps = (*steps, step)
+    return steps
 
 
 def _known_keys(model: type[BaseModel], steps: Path_) -> list[str]:
     """Return the keys that the models at `steps` know, as they are written in the file."""
     current = [model]
     for step in steps:
-        fields = [f for one in current for n, f in one.model_fields.items() if step in (n, f.alias)]
-        tagged = [one for one in current for f in one.model_fields.values() if step in get_args(f.annotation)]
+        fields = [f for candidate in current for n, f in candidate.model_fields.items() if step in (n, f.alias)]
+        tagged = [
+            candidate
+            for candidate in current
+            for f in candidate.model_fields.values()
+            if step in get_args(f.annotation)
+        ]
         if fields:
             current = [inner for field in fields for inner in _models(field.annotation)]
         elif tagged:  # the step is the tag that picks one of a union
             current = tagged
-    return list(dict.fromkeys(field.alias or n for one in current for n, field in one.model_fields.items()))
+    return list(dict.fromkeys(field.alias or n for candidate in current for n, field in candidate.model_fields.items()))
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

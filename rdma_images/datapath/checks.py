@@ -16,14 +16,14 @@ class CheckSubject:
     source: str = ""
 
 
-def passed(subject: CheckSubject, found: str) -> Check:
+def passed(subject: CheckSubject, finding: str) -> Check:
     """Return a passed check with what shows it."""
-    return replace(_untried(subject), outcome="passed", found=found)
+    return replace(_untried(subject), outcome="passed", found=finding)
 
 
-def failed(subject: CheckSubject, found: str) -> Check:
+def failed(subject: CheckSubject, finding: str) -> Check:
     """Return a failed check with what was found instead."""
-    return replace(_untried(subject), outcome="failed", found=found, fix=subject.fix)
+    return replace(_untried(subject), outcome="failed", found=finding, fix=subject.fix)
 
 
 def skipped(subject: CheckSubject, reason: str) -> Check:

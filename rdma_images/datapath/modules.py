@@ -13,7 +13,7 @@ WANTED = ("crc32c_generic", "virtio_blk", "virtio_net", "erofs", "overlay", "crc
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
-def modules(tree: Path, wanted: tuple[str, ...] = WANTED) -> dict[str, bytes]:
+def modules(tree: Path, names: tuple[str, ...] = WANTED) -> dict[str, bytes]:
     """Return the wanted modules and all they depend on, by name, as loadable bytes, each after what it needs.
 
     `tree` is a kernel's folder of modules (…/lib/modules/<release>). Debian ships them .xz; they are unpacked here,
@@ -21,7 +21,7 @@ def modules(tree: Path, wanted: tuple[str, ...] = WANTED) -> dict[str, bytes]:
     """
     files = {_name(path): path for path in tree.rglob("*.ko*")}
     loaded: dict[str, bytes] = {}
-    for name in wanted:
+    for name in names:
         _add(name, files, loaded)
     return loaded
 

@@ -140,15 +140,15 @@ def base(name: str, progress: Progress = silent, refresh: bool = False, platform
         raise RefusedError(f"no base {name!r} can be bootstrapped\n{near(name, SUITES)}")
     called = key(name, platform)
     with locking.hold(f"base-{called}", f"bootstrapping {called}", progress):
-        made = known(name, platform)
-        if made and not refresh:
-            return folder() / made.tar
+        existing = known(name, platform)
+        if existing and not refresh:
+            return folder() / existing.tar
         if why := obstacle(name, platform):
             raise RdmaImagesError(f"{called} cannot be bootstrapped: {why}\n{NO_BOOTSTRAP_FIX}")
         apt = unpacked.apt(SUITES[name].codename, unpacked.folder_of("apt", f"base-{called}"))
         tool = unpacked.fetch(["mmdebstrap"], TOOL_SUITE, unpacked.folder_of("packages", "mmdebstrap"), progress)
-        if made and (made.archive, made.mmdebstrap) == (apt.state(), unpacked.fetched(tool)["mmdebstrap"]):
-            return folder() / made.tar
+        if existing and (existing.archive, existing.mmdebstrap) == (apt.state(), unpacked.fetched(tool)["mmdebstrap"]):
+            return folder() / existing.tar
         disk_space.require(DISK_SPACE, f"bootstrapping {called}")
         if emulation.is_foreign(platform):
             emulation.ensure(platform, progress)
@@ -166,10 +166,10 @@ def folder() -> Path:
 def known(name: str, platform: str = "") -> Base | None:
     """Return the last bootstrapped base `name` for a platform; None where its tar is gone or its recipe has changed."""
     try:
-        found = Base(**json.loads((folder() / f"{key(name, platform)}.json").read_text(encoding="utf-8")))
+        record = Base(**json.loads((folder() / f"{key(name, platform)}.json").read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    return found if found.recipe == _recipe(name, platform) and (folder() / found.tar).exists() else None
+    return record if record.recipe == _recipe(name, platform) and (folder() / record.tar).exists() else None
 
 
 def key(name: str, platform: str) -> str:
@@ -197,8 +197,8 @@ def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress
         recipe = _recipe(name, platform)
         tar = f"{called}-{archive[:12]}-{recipe[:8]}.tar"
         (work / "root.tar").replace(folder() / tar)
-        made = Base(called, apt.suite, archive, epoch, recipe, unpacked.fetched(tool)["mmdebstrap"], tar)
-        atomic.write(folder() / f"{called}.json", json.dumps(asdict(made), indent=1))
+        record = Base(called, apt.suite, archive, epoch, recipe, unpacked.fetched(tool)["mmdebstrap"], tar)
+        atomic.write(folder() / f"{called}.json", json.dumps(asdict(record), indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return folder() / tar
@@ -233,13 +233,21 @@ def _mmdebstrap(
     argv += [apt.suite, str(work / "root.tar"), str(apt.sources)]
     # mmdebstrap looks for mmtarfilter, which applies dpkg's options, on PATH; a user's PATH may lack dpkg's sbin.
     path = os.pathsep.join([str(tool / "usr/bin"), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-    ours = {"SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C.UTF-8", "TMPDIR": str(work), "WORK": str(work), "PATH": path}
-    ours["PERL5LIB"] = _perl_library(progress)
-    done = subprocess.run(argv, env={**os.environ, **ours}, capture_output=True, text=True)
+    environment = {
+        "SOURCE_DATE_EPOCH": str(epoch),
+        "LC_ALL": "C.UTF-8",
+        "TMPDIR": str(work),
+        "WORK": str(work),
+        "PATH": path,
+    }
+    environment["PERL5LIB"] = _perl_library(progress)
+    done = subprocess.run(argv, env={**os.environ, **environment}, capture_output=True, text=True)
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.startswith("E:")] or done.stderr.splitlines()[-3:]
+        complaints = [line for line in done.stderr.splitlines() if line.startswith("E:")] or done.stderr.splitlines()[
+            -3:
+        ]
         raise RdmaImagesError(
-            f"bootstrapping Debian {apt.suite} failed: {' '.join(said)}\nmake this host's apt reach the archive"
+            f"bootstrapping Debian {apt.suite} failed: {' '.join(complaints)}\nmake this host's apt reach the archive"
         )
 
 
@@ -247,8 +255,8 @@ def _perl_library(progress: Progress) -> str:
     """PERL5LIB for mmdebstrap: perl's modules as packages of the host's suite, where the host has perl-base alone."""
     if subprocess.run(["perl", *PERL_MODULES, "-e1"], capture_output=True).returncode == 0:
         return os.environ.get("PERL5LIB", "")
-    said = subprocess.run(["perl", "-e", 'printf "%vd", $^V'], capture_output=True, text=True, check=True).stdout
-    version = said.rpartition(".")[0]
+    output = subprocess.run(["perl", "-e", 'printf "%vd", $^V'], capture_output=True, text=True, check=True).stdout
+    version = output.rpartition(".")[0]
     packages = [f"perl-modules-{version}", f"libperl{version}"]
     folder = unpacked.fetch(packages, host_apt.debian().codename, unpacked.folder_of("packages", "perl"), progress)
     places = [folder / "usr/share/perl" / version, *folder.glob(f"usr/lib/*/perl/{version}")]

@@ -41,10 +41,10 @@ class Format:
 
     def takes(self, machine: str) -> bool:
         """Return whether the kernel gives it the programs of `machine`."""
-        found = _header(machine)[self.offset :][: len(self.magic)]
+        header = _header(machine)[self.offset :][: len(self.magic)]
         mask = self.mask or b"\xff" * len(self.magic)
-        alike = all((a ^ b) & m == 0 for a, b, m in zip(found, self.magic, mask, strict=False))
-        return self.enabled and bool(self.magic) and len(found) == len(self.magic) and alike
+        alike = all((a ^ b) & m == 0 for a, b, m in zip(header, self.magic, mask, strict=False))
+        return self.enabled and bool(self.magic) and len(header) == len(self.magic) and alike
 
 
 def is_foreign(image_platform: str) -> bool:
@@ -52,13 +52,13 @@ def is_foreign(image_platform: str) -> bool:
 
     Not so for an unknown name.
     """
-    here = platform.machine()
-    return MACHINES.get(image_platform, here) != here
+    machine = platform.machine()
+    return MACHINES.get(image_platform, machine) != machine
 
 
 def obstacle(image_platform: str) -> str | None:
     """Return why this host cannot run programs of a foreign platform, as half a sentence; None where it does or can."""
-    if any(one.takes(MACHINES[image_platform]) for one in formats()):
+    if any(format.takes(MACHINES[image_platform]) for format in formats()):
         return None
     if os.geteuid() != 0:
         return "registering an emulator needs root"
@@ -80,7 +80,7 @@ def ensure(image_platform: str, progress: Progress = silent) -> None:
     """
     machine = MACHINES[image_platform]
     with locking.hold("emulation", f"registering an emulator for {image_platform}", progress):
-        if any(one.takes(machine) for one in formats()):
+        if any(format.takes(machine) for format in formats()):
             return
         if why := obstacle(image_platform):
             raise RefusedError(f"{image_platform} cannot be emulated: {why}\n{_fix()}")
@@ -97,23 +97,27 @@ def ensure(image_platform: str, progress: Progress = silent) -> None:
 
 def drop() -> bool:
     """Remove what `ensure` of this state folder registered and mounted; answers whether there was anything."""
-    found = _ours()
-    for one in found:
-        (REGISTRY / one.name).write_text("-1", encoding="ascii")
+    our_formats = _ours()
+    for format in our_formats:
+        (REGISTRY / format.name).write_text("-1", encoding="ascii")
     if _mounted_by_us() and not formats():
         _unmount()
     _note().unlink(missing_ok=True)
-    return bool(found)
+    return bool(our_formats)
 
 
 def registered() -> tuple[str, ...]:
     """Return the platforms that `ensure` of this state folder made this host run."""
-    return tuple(name for name, machine in MACHINES.items() if any(one.takes(machine) for one in _ours()))
+    return tuple(name for name, machine in MACHINES.items() if any(format.takes(machine) for format in _ours()))
 
 
 def _ours() -> list[Format]:
     folder = _folder()
-    return [one for one in formats() if one.name.startswith(PREFIX) and Path(one.interpreter).is_relative_to(folder)]
+    return [
+        format
+        for format in formats()
+        if format.name.startswith(PREFIX) and Path(format.interpreter).is_relative_to(folder)
+    ]
 
 
 def formats() -> list[Format]:
@@ -121,11 +125,11 @@ def formats() -> list[Format]:
     if not _mounted():
         return []
     names = sorted(path.name for path in REGISTRY.iterdir() if path.name not in ("register", "status"))
-    found = []
+    registered_formats = []
     for name in names:
         with suppress(OSError):  # removed meanwhile
-            found.append(parse(name, (REGISTRY / name).read_text(encoding="utf-8")))
-    return found
+            registered_formats.append(parse(name, (REGISTRY / name).read_text(encoding="utf-8")))
+    return registered_formats
 
 
 def parse(name: str, text: str) -> Format:

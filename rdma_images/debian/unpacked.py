@@ -49,9 +49,9 @@ class Apt:
             raise
         if running.returncode:
             # The first error is the cause, the others follow from it.
-            said = [line[3:] for line in errors.splitlines() if line.startswith("E: ")] or [errors.strip()]
+            complaints = [line[3:] for line in errors.splitlines() if line.startswith("E: ")] or [errors.strip()]
             raise RdmaImagesError(
-                f"{' '.join(arguments[:2])} for Debian {self.suite} failed: {said[0]}\n"
+                f"{' '.join(arguments[:2])} for Debian {self.suite} failed: {complaints[0]}\n"
                 f"correct this host's apt sources or network settings; apt's files are in {self.folder}"
             )
         return output
@@ -164,7 +164,7 @@ def _configuration(folder: Path) -> str:
         "Etc::netrc": "/etc/apt/auth.conf",
         "Etc::netrcparts": "/etc/apt/auth.conf.d",
     }
-    lines = [f'Dir::{name} "{place}";\n' for name, place in directories.items()]
+    lines = [f'Dir::{name} "{value}";\n' for name, value in directories.items()]
     # apt's unprivileged user could not enter a state folder in somebody's home.
     lines.append('APT::Sandbox::User "root";\nAcquire::Retries "3";\n')
     return "".join(lines) + host_apt.acquire_settings()

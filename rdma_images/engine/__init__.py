@@ -55,8 +55,8 @@ def client(engine: Engine) -> "DockerClient":
     """docker-py for `engine`, which the caller closes."""
     from docker import DockerClient  # 0.2 s, which who does not need it should not wait for
 
-    made = DockerClient.from_env(
+    docker_client = DockerClient.from_env(
         version=_api_versions.get(engine.host), environment={**engine.environ(), "DOCKER_HOST": engine.host}
     )
-    _api_versions[engine.host] = made.api.api_version
-    return made
+    _api_versions[engine.host] = docker_client.api.api_version
+    return docker_client

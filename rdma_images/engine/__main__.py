@@ -12,11 +12,11 @@ def main() -> int:
     """Print the engine's variables as shell lines; the exit code of the process."""
     try:
         with files.as_file_error():
-            found = engine.ensure(lambda line: print(line, file=sys.stderr))
+            running_engine = engine.ensure(lambda line: print(line, file=sys.stderr))
     except RdmaImagesError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    for name, value in found.env.items():
+    for name, value in running_engine.env.items():
         print(f"export {name}={shlex.quote(value)}")
     return 0
 

@@ -44,12 +44,12 @@ def _classes() -> dict[str, type[Message]]:
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
         for field, (number, kind) in fields.items():
-            one = kind.removesuffix("[]")
+            element = kind.removesuffix("[]")
             added = message.field.add(name=field, number=number)
-            added.label = _FIELD.LABEL_REPEATED if one != kind else _FIELD.LABEL_OPTIONAL
-            added.type = _TYPES.get(one, _FIELD.TYPE_MESSAGE)
-            if one not in _TYPES:
-                added.type_name = f".{_PACKAGE}.{one}"
+            added.label = _FIELD.LABEL_REPEATED if element != kind else _FIELD.LABEL_OPTIONAL
+            added.type = _TYPES.get(element, _FIELD.TYPE_MESSAGE)
+            if element not in _TYPES:
+                added.type_name = f".{_PACKAGE}.{element}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {

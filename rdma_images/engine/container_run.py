@@ -75,10 +75,10 @@ def command_here(
     Raises:
         RefusedError: An option is not of its form, or names what is not there.
     """
-    asked = [setting for setting in _for_docker(settings) if setting.what not in host.missing]
+    chosen = [setting for setting in _for_docker(settings) if setting.what not in host.missing]
     if options.gpus:
-        asked = [setting for setting in asked if setting.what != "gpus"]
-    run, *needs = command(ref, asked)[1:-1]
+        chosen = [setting for setting in chosen if setting.what != "gpus"]
+    run, *needs = command(ref, chosen)[1:-1]
     arguments = [run, "--rm", "--interactive", "--pull=never", f"--label={LABEL}={ref}"]
     if terminal:
         arguments.append("--tty")
@@ -191,33 +191,33 @@ def _may_raise_limits() -> bool:
     return effective is not None and bool(int(effective[1], 16) >> CAP_SYS_RESOURCE & 1)
 
 
-def _gpus(asked: str) -> list[str]:
-    if asked and not GPUS.fullmatch(asked):
-        raise RefusedError(f"--gpus {asked}: not a choice of GPUs\nwrite all, none, how many, or device=0,1")
-    return [] if asked in ("", "none") else [f"--gpus={_fields(asked)}"]
+def _gpus(value: str) -> list[str]:
+    if value and not GPUS.fullmatch(value):
+        raise RefusedError(f"--gpus {value}: not a choice of GPUs\nwrite all, none, how many, or device=0,1")
+    return [] if value in ("", "none") else [f"--gpus={_fields(value)}"]
 
 
-def _mount(asked: str, is_local: bool) -> str:
+def _mount(value: str, is_local: bool) -> str:
     """Return docker's --mount for "HOST:CONTAINER[:ro]"; a folder on the host is not made, as --volume would."""
-    host, _, rest = asked.partition(":")
+    host, _, rest = value.partition(":")
     container, _, mode = rest.partition(":")
     if not host or not container.startswith("/") or mode not in ("", "ro", "rw"):
         raise RefusedError(
-            f"--mount {asked}: not of the form HOST:CONTAINER[:ro]\nwrite --mount HOST:CONTAINER, as in ./src:/src:ro"
+            f"--mount {value}: not of the form HOST:CONTAINER[:ro]\nwrite --mount HOST:CONTAINER, as in ./src:/src:ro"
         )
     source = Path(host).expanduser().absolute() if is_local else Path(host)
     if is_local and not source.exists():
-        raise RefusedError(f"--mount {asked}: there is no {source}\nmake it, or name another file or folder")
+        raise RefusedError(f"--mount {value}: there is no {source}\nmake it, or name another file or folder")
     return _fields("type=bind", f"source={source}", f"target={container}", *(["readonly"] if mode == "ro" else []))
 
 
-def _variable(asked: str) -> str:
+def _variable(value: str) -> str:
     """Return docker's --env; a value of this environment is read by docker, so that it is on no command line."""
-    name, equals, _ = asked.partition("=")
+    name, equals, _ = value.partition("=")
     if not name or (not equals and name not in os.environ):
         reason = "it is not set here" if name else "it has no name"
-        raise RefusedError(f"--env {asked}: {reason}\nwrite --env NAME=VALUE, or set NAME before `{COMMAND}`")
-    return asked
+        raise RefusedError(f"--env {value}: {reason}\nwrite --env NAME=VALUE, or set NAME before `{COMMAND}`")
+    return value
 
 
 def _fields(*values: str) -> str:

@@ -22,13 +22,13 @@ MNT_DETACH = 2  # sys/mount.h
 LEFT_BEHIND = tuple(map(Path, ("/run/containerd/s", "/run/containerd", "/run/docker/plugins", "/run/docker")))
 
 
-def running(place: Layout) -> dict[str, process.Process]:
+def running(layout: Layout) -> dict[str, process.Process]:
     """Return the daemons that run, by name."""
-    found = {name: process.recorded(place.run / f"{name}.json") for name in DAEMONS}
-    return {name: one for name, one in found.items() if one}
+    processes = {name: process.recorded(layout.run / f"{name}.json") for name in DAEMONS}
+    return {name: record for name, record in processes.items() if record}
 
 
-def start(place: Layout, path: str) -> None:
+def start(layout: Layout, path: str) -> None:
     """Start containerd, then dockerd on it, with `path` as their PATH; each answers before this returns.
 
     Raises RdmaImagesError with the end of its log where one does not.
@@ -38,51 +38,54 @@ def start(place: Layout, path: str) -> None:
     # A build moves gigabytes through both daemons; with Go's default, collecting garbage took 4 % of a torch image's.
     environ.setdefault("GOGC", "400")
     ready: dict[str, Callable[[], bool]] = {
-        "containerd": place.containerd_socket.exists,
-        "dockerd": lambda: answer(place),
+        "containerd": layout.containerd_socket.exists,
+        "dockerd": lambda: answer(layout),
     }
     for name, (flag, configuration) in DAEMONS.items():
-        log = place.log / f"{name}.log"
+        log = layout.log / f"{name}.log"
         if log.exists():
             log.replace(log.with_suffix(".log.1"))
-        argv = [str(place.program(name)), flag, str(place.root / configuration)]
-        started = process.start(argv, log, environ, place.run / f"{name}.json")
+        argv = [str(layout.program(name)), flag, str(layout.root / configuration)]
+        started = process.start(argv, log, environ, layout.run / f"{name}.json")
         _wait(ready[name], started, name, log)
 
 
-def answer(place: Layout) -> bool:
+def answer(layout: Layout) -> bool:
     """Return whether dockerd answers, and containerd answers dockerd: a killed process is listed until it has ended."""
     try:
-        version = daemon_api.get(place.socket, "/version")
+        version = daemon_api.get(layout.socket, "/version")
     except OSError:
         return False
     return any(part["Name"] == "containerd" for part in version.get("Components", ()))
 
 
-def end(place: Layout) -> bool:
+def end(layout: Layout) -> bool:
     """End all that runs from this engine's programs and unmount what it mounted; answers whether anything ran.
 
     Raises RdmaImagesError where something stays.
     """
-    recorded = running(place)
+    recorded = running(layout)
     for name in reversed(DAEMONS):  # dockerd ends its containers and builds itself
         if name in recorded:
             process.end(recorded[name], STOP_SECONDS)
-    found = sorted(process.under(place.root), key=lambda p: p.started, reverse=True)
-    for one in found:
+    processes = sorted(process.under(layout.root), key=lambda p: p.started, reverse=True)
+    for running_process in processes:
         # A shim outlives its killed daemons, and a container its killed shim: the container is the shim's child.
-        for child in process.children(one):
+        for child in process.children(running_process):
             process.end(child, 2.0)
-        process.end(one, 10.0)
-    for mount in _mounts(place.root):
+        process.end(running_process, 10.0)
+    for mount in _mounts(layout.root):
         _unmount(mount)
-    if left := [*(f"process {one.pid}" for one in process.under(place.root)), *_mounts(place.root)]:
-        raise RdmaImagesError(f"the private engine could not be ended, {', '.join(left)} stayed\nsee {place.log}")
-    shutil.rmtree(place.run, ignore_errors=True)
+    if left := [
+        *(f"process {running_process.pid}" for running_process in process.under(layout.root)),
+        *_mounts(layout.root),
+    ]:
+        raise RdmaImagesError(f"the private engine could not be ended, {', '.join(left)} stayed\nsee {layout.log}")
+    shutil.rmtree(layout.run, ignore_errors=True)
     for folder in LEFT_BEHIND:
         with suppress(OSError):  # not there, or another engine's: not empty
             folder.rmdir()
-    return bool(recorded or found)
+    return bool(recorded or processes)
 
 
 def _wait(ready: Callable[[], bool], started: process.Process, name: str, log: Path) -> None:
@@ -91,17 +94,17 @@ def _wait(ready: Callable[[], bool], started: process.Process, name: str, log: P
     while not ready():
         if not started.alive() or time.monotonic() > deadline:
             last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-3:]
-            what = "did not answer" if started.alive() else "ended"
+            event = "did not answer" if started.alive() else "ended"
             process.end(started, 5.0)
             raise RdmaImagesError(
-                f"the private engine's {name} {what}, and last wrote: {' | '.join(last) or 'nothing'}\nsee {log}"
+                f"the private engine's {name} {event}, and last wrote: {' | '.join(last) or 'nothing'}\nsee {log}"
             )
         time.sleep(0.05)
 
 
-def _unmount(place: str) -> None:
+def _unmount(path: str) -> None:
     """Unmount `place`, now for all to see and really when nobody uses it. By libc: a small host has no umount(8)."""
-    ctypes.CDLL(None).umount2(os.fsencode(place), MNT_DETACH)
+    ctypes.CDLL(None).umount2(os.fsencode(path), MNT_DETACH)
 
 
 def _mounts(root: Path) -> list[str]:
@@ -109,4 +112,4 @@ def _mounts(root: Path) -> list[str]:
     lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     # Field 5 is the place, with blanks written as \040: proc_pid_mountinfo(5).
     places = [line.split()[4].replace(r"\040", " ") for line in lines]
-    return sorted((place for place in places if Path(place).is_relative_to(root)), key=len, reverse=True)
+    return sorted((path for path in places if Path(path).is_relative_to(root)), key=len, reverse=True)

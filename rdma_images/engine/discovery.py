@@ -48,8 +48,8 @@ def find() -> tuple[Engine | None, str]:
 
 def too_old(name: str, version: str, least: tuple[int, int]) -> str | None:
     """Return why `version` of `name` does not do, as half a sentence; None where it does."""
-    found = re.match(r"v?(\d+)\.(\d+)", version)
-    if found and (int(found[1]), int(found[2])) >= least:
+    match = re.match(r"v?(\d+)\.(\d+)", version)
+    if match and (int(match[1]), int(match[2])) >= least:
         return None
     return f"{name} is {version}, and {least[0]}.{least[1]} or later is needed"
 
@@ -80,8 +80,8 @@ def _docker(*arguments: str) -> tuple[str, str]:
 
 def _ask() -> tuple[Engine | None, str]:
     """Return the engine of the docker client as it is set up, or why it cannot be used."""
-    said, complaint = _docker("info", "--format", "{{json .}}")
-    info = json.loads(said) if said else {}
+    output, complaint = _docker("info", "--format", "{{json .}}")
+    info = json.loads(output) if output else {}
     if not info.get("ServerVersion"):
         return None, complaint or next(iter(info.get("ServerErrors") or ()), "it does not answer")
     plugins = {plugin["Name"]: plugin for plugin in info.get("ClientInfo", {}).get("Plugins") or ()}

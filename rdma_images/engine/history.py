@@ -34,24 +34,26 @@ def provenances(engine: Engine, digests: Collection[str], builder: str = "") -> 
     A digest that no build of the history has is not in the answer. `builder` names one of buildx's; without it the
     engine's own is asked. Raises RdmaImagesError where the builder cannot be asked, as with a buildx before 0.13.
     """
-    said: list[str] = []
+    complaints: list[str] = []
     try:
-        with _channel(engine, builder, said) as channel:
+        with _channel(engine, builder, complaints) as channel:
             newest: dict[str, tuple[Any, Any]] = {}
-            for record in sorted(_records(channel), key=lambda one: (one.CompletedAt.seconds, one.CompletedAt.nanos)):
-                newest |= {digest: (record, one) for digest, one in _attestations(record) if digest in digests}
+            for record in sorted(
+                _records(channel), key=lambda item: (item.CompletedAt.seconds, item.CompletedAt.nanos)
+            ):
+                newest |= {digest: (record, item) for digest, item in _attestations(record) if digest in digests}
             return {
                 digest: Provenance(
                     digest=digest,
-                    predicate_type=_predicate_type(one),
-                    predicate=json.loads(_content(channel, one.digest)),
+                    predicate_type=_predicate_type(item),
+                    predicate=json.loads(_content(channel, item.digest)),
                     steps=record.numTotalSteps,
                     cached=record.numCachedSteps,
                 )
-                for digest, (record, one) in newest.items()
+                for digest, (record, item) in newest.items()
             }
     except (grpc.RpcError, DecodeError, ValueError) as error:
-        why = said or [error.details() if isinstance(error, grpc.Call) else str(error)]
+        why = complaints or [error.details() if isinstance(error, grpc.Call) else str(error)]
         raise RdmaImagesError(
             f"BuildKit's history cannot be read: {why[-1]}\n"
             "see with `docker buildx inspect` that the builder answers, and that buildx is 0.13 or later"
@@ -59,7 +61,7 @@ def provenances(engine: Engine, digests: Collection[str], builder: str = "") -> 
 
 
 @contextmanager
-def _channel(engine: Engine, builder: str, said: list[str]) -> Iterator[grpc.Channel]:
+def _channel(engine: Engine, builder: str, complaints: list[str]) -> Iterator[grpc.Channel]:
     """Connect to the builder, wherever it is: buildx dials it and passes bytes on. `said` gets its complaints."""
     dial = ["buildx", "dial-stdio", *(["--builder", builder] if builder else [])]
     with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder, socket.socket(socket.AF_UNIX) as listener:
@@ -76,7 +78,7 @@ def _channel(engine: Engine, builder: str, said: list[str]) -> Iterator[grpc.Cha
             with accepted:  # the connection itself is the program's standard input and output
                 ends = accepted.fileno()
                 done = docker_command.run(engine, *dial, stdin=ends, stdout=ends)
-                said.extend(done.stderr.strip().splitlines())
+                complaints.extend(done.stderr.strip().splitlines())
 
         dialling = Thread(target=serve, daemon=True)
         dialling.start()
@@ -111,10 +113,10 @@ def _method(channel: grpc.Channel, name: str, answer: type[Message]) -> Callable
 def _attestations(record: Any) -> Iterator[tuple[str, Any]]:
     """Yield what a build made, and the descriptor of its SLSA provenance: one pair a platform."""
     for result in (record.Result, *(entry.value for entry in record.Results)):
-        for made in result.Results:
-            for one in result.Attestations:
-                if _predicate_type(one).startswith(SLSA):
-                    yield made.value.digest, one
+        for build_result in result.Results:
+            for attestation in result.Attestations:
+                if _predicate_type(attestation).startswith(SLSA):
+                    yield build_result.value.digest, attestation
 
 
 def _predicate_type(descriptor: Any) -> str:

@@ -103,71 +103,71 @@ class Layout:
 
 def layout() -> Layout:
     """Return the layout in this state folder; RdmaImagesError when its sockets' paths would be too long."""
-    found = Layout(state_folder() / "engine")
-    longest = len(str(found.run / "containerd.sock.ttrpc").encode())
+    found_layout = Layout(state_folder() / "engine")
+    longest = len(str(found_layout.run / "containerd.sock.ttrpc").encode())
     if longest > SOCKET_LENGTH:
         raise RdmaImagesError(
-            f"{found.run} makes a socket's path {longest} bytes long, and Linux takes {SOCKET_LENGTH}\n"
+            f"{found_layout.run} makes a socket's path {longest} bytes long, and Linux takes {SOCKET_LENGTH}\n"
             "set RDMA_IMAGES_STATE to a shorter path"
         )
-    return found
+    return found_layout
 
 
-def write_configuration(place: Layout) -> None:
+def write_configuration(folders: Layout) -> None:
     """Write the files that the daemons and the docker client read."""
-    for folder in (place.run, place.data, place.log, place.docker_config):
+    for folder in (folders.run, folders.data, folders.log, folders.docker_config):
         folder.mkdir(parents=True, exist_ok=True)
-    place.run.chmod(0o700)
-    atomic.write(place.root / "daemon.json", json.dumps(_dockerd(place), indent=1))
-    atomic.write(place.root / "containerd.toml", _containerd(place))
-    _client(place)
+    folders.run.chmod(0o700)
+    atomic.write(folders.root / "daemon.json", json.dumps(_dockerd(folders), indent=1))
+    atomic.write(folders.root / "containerd.toml", _containerd(folders))
+    _client(folders)
 
 
-def _dockerd(place: Layout) -> dict[str, object]:
+def _dockerd(folders: Layout) -> dict[str, object]:
     """daemon.json. Without a bridge and iptables: a host may have neither, and builds use the host's network."""
-    limit = disk_space.cache_limit(place.root)
+    limit = disk_space.cache_limit(folders.root)
     return {
-        "data-root": str(place.data / "docker"),
-        "exec-root": str(place.run / "docker"),
-        "pidfile": str(place.run / "dockerd.pid"),
-        "hosts": [place.host],
-        "containerd": str(place.containerd_socket),
+        "data-root": str(folders.data / "docker"),
+        "exec-root": str(folders.run / "docker"),
+        "pidfile": str(folders.run / "dockerd.pid"),
+        "hosts": [folders.host],
+        "containerd": str(folders.containerd_socket),
         "features": {"containerd-snapshotter": True},
         "bridge": "none",
         "iptables": False,
         "ip6tables": False,
         "ip-forward": False,
-        "init-path": str(place.program("tini-static")),
+        "init-path": str(folders.program("tini-static")),
         "builder": {"gc": {"enabled": True, "policy": [{"keepStorage": f"{limit}B", "all": True}]}},
     }
 
 
-def cache_limit(place: Layout) -> int:
+def cache_limit(folders: Layout) -> int:
     """Return the bytes that the builder's cache may take, as the engine was told when it started."""
     try:
-        daemon = json.loads((place.root / "daemon.json").read_text(encoding="utf-8"))
+        daemon = json.loads((folders.root / "daemon.json").read_text(encoding="utf-8"))
         return int(daemon["builder"]["gc"]["policy"][0]["keepStorage"].removesuffix("B"))
     except (OSError, ValueError, KeyError, IndexError):
-        return disk_space.cache_limit(place.root)
+        return disk_space.cache_limit(folders.root)
 
 
-def _containerd(place: Layout) -> str:
+def _containerd(folders: Layout) -> str:
     """containerd's configuration, version 2 of its format. Kubernetes' plugin is not wanted."""
     return f"""version = 2
-root = "{place.data / "containerd"}"
-state = "{place.run / "containerd"}"
+root = "{folders.data / "containerd"}"
+state = "{folders.run / "containerd"}"
 disabled_plugins = ["io.containerd.grpc.v1.cri"]
 [grpc]
-address = "{place.containerd_socket}"
+address = "{folders.containerd_socket}"
 """
 
 
-def _client(place: Layout) -> None:
+def _client(folders: Layout) -> None:
     """config.json of the docker client. What a `docker login` wrote there stays."""
-    path = place.docker_config / "config.json"
+    path = folders.docker_config / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8") or "{}")
     except (FileNotFoundError, ValueError):
         config = {}
-    config["cliPluginsExtraDirs"] = [str((place.docker.folder / BUILDX).parent)]
+    config["cliPluginsExtraDirs"] = [str((folders.docker.folder / BUILDX).parent)]
     atomic.write(path, json.dumps(config, indent=1), mode=0o600)

@@ -17,13 +17,13 @@ def require(platforms: Iterable[str], engine: Engine, builder: str | None = None
 
     The private engine is given an emulator where it lacks one. Someone else's engine or builder is left as it is.
     """
-    wanted = {name for name in platforms if builder or emulation.is_foreign(name)}
+    foreign = {name for name in platforms if builder or emulation.is_foreign(name)}
     if engine.kind == "private" and not builder:
-        for name in sorted(wanted):
+        for name in sorted(foreign):
             emulation.ensure(name, progress)
         return
-    able = _able(engine, builder) if wanted else set()
-    for name in sorted(wanted - able if able else ()):
+    able = _able(engine, builder) if foreign else set()
+    for name in sorted(foreign - able if able else ()):
         where = f"builder {builder}" if builder else f"engine {engine.name}"
         raise RefusedError(
             f"{where}: it does not run programs of {name}\n"

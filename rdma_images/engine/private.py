@@ -48,12 +48,12 @@ def fix(why: str) -> str:
 
 def running() -> Engine | None:
     """Return the private engine, where it runs and answers: a few milliseconds."""
-    place = layout()
-    if len(daemons.running(place)) < len(daemons.DAEMONS) or not daemons.answer(place):
+    folders = layout()
+    if len(daemons.running(folders)) < len(daemons.DAEMONS) or not daemons.answer(folders):
         return None
     try:
-        learnt = json.loads(place.description.read_text(encoding="utf-8"))
-        return Engine(**learnt, env=_env(place))
+        learnt = json.loads(folders.description.read_text(encoding="utf-8"))
+        return Engine(**learnt, env=_env(folders))
     except (FileNotFoundError, ValueError, TypeError):
         return None
 
@@ -65,16 +65,16 @@ def up(progress: Progress = silent) -> Engine:
     if why := obstacle():
         raise RdmaImagesError(f"no private engine can be started: {why}\n{fix(why)}")
     with locking.hold("engine", "starting the private engine", progress):
-        place = layout()
-        if engine := _patiently(place, progress):
+        folders = layout()
+        if engine := _patiently(folders, progress):
             return engine
-        daemons.end(place)  # what is left of a killed one, found by programs that may be about to be replaced
-        _unpack(place, progress)
+        daemons.end(folders)  # what is left of a killed one, found by programs that may be about to be replaced
+        _unpack(folders, progress)
         progress("starting the private engine")
-        write_configuration(place)
-        env = _env(place)
-        daemons.start(place, env["PATH"])
-        return _describe(place, env)
+        write_configuration(folders)
+        env = _env(folders)
+        daemons.start(folders, env["PATH"])
+        return _describe(folders, env)
 
 
 def down(purge: bool = False, progress: Progress = silent) -> bool:
@@ -90,62 +90,62 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
     Raises:
         RdmaImagesError: something cannot be ended.
     """
-    place = layout()
-    kept = [folder for folder in (place.root, bootstrap.folder(), unpacked.folder_of()) if folder.exists()]
-    if not kept:
+    folders = layout()
+    existing = [folder for folder in (folders.root, bootstrap.folder(), unpacked.folder_of()) if folder.exists()]
+    if not existing:
         return emulation.drop()  # it may have outlived a state folder that was removed by hand
     with locking.hold("engine", "ending the private engine", progress):
-        ran = daemons.end(place)
+        ran = daemons.end(folders)
         emulated = emulation.drop()
-        for folder in kept if purge else ():
+        for folder in existing if purge else ():
             progress(f"removing {folder}")
             shutil.rmtree(folder)
     return ran or emulated or purge
 
 
-def _patiently(place: Layout, progress: Progress) -> Engine | None:
+def _patiently(folders: Layout, progress: Progress) -> Engine | None:
     """Return the engine whose daemons run, once both answer; None where one does not run, or ends meanwhile.
 
     It may be slow with somebody's work: it is waited for, and never ended without being asked to.
     """
     deadline = time.monotonic() + daemons.START_SECONDS
-    told = False
-    while len(daemons.running(place)) == len(daemons.DAEMONS):
-        if daemons.answer(place):
-            return running() or _describe(place, _env(place))
+    reported = False
+    while len(daemons.running(folders)) == len(daemons.DAEMONS):
+        if daemons.answer(folders):
+            return running() or _describe(folders, _env(folders))
         if time.monotonic() > deadline:
             raise RdmaImagesError(
                 f"the private engine runs but has not answered for {daemons.START_SECONDS:.0f} s\n"
                 f"`{COMMAND} engine.down` ends it and what it does; the next build starts it again"
             )
-        if not told:
+        if not reported:
             progress("waiting for the private engine to answer")
-            told = True
+            reported = True
         time.sleep(0.1)
     return None
 
 
-def _unpack(place: Layout, progress: Progress) -> None:
+def _unpack(folders: Layout, progress: Progress) -> None:
     """Fetch the engine's packages that are missing or no longer whole."""
-    for bundle in (place.docker, place.runtime):
+    for bundle in (folders.docker, folders.runtime):
         if any(not (bundle.folder / program).exists() for program in bundle.programs):
             shutil.rmtree(bundle.folder, ignore_errors=True)
         unpacked.fetch(bundle.packages, bundle.suite or host_apt.debian().codename, bundle.folder, progress)
 
 
-def _describe(place: Layout, env: dict[str, str]) -> Engine:
+def _describe(folders: Layout, env: dict[str, str]) -> Engine:
     """Return the engine that runs, with what is measured of it kept for who asks later."""
     _say(env, "runc", "--version")  # a library that the host lacks shows here, not in the middle of a build
     try:
-        info = daemon_api.get(place.socket, "/info", DESCRIBING)
+        info = daemon_api.get(folders.socket, "/info", DESCRIBING)
     except OSError as error:
         raise RdmaImagesError(
-            f"the private engine runs, but does not say what it is: {error}\ntry again; its logs are in {place.log}"
+            f"the private engine runs, but does not say what it is: {error}\ntry again; its logs are in {folders.log}"
         ) from None
     learnt = Engine(
         name="private",
         kind="private",
-        host=place.host,
+        host=folders.host,
         version=info["ServerVersion"],
         buildx="",
         store=store(info),
@@ -154,24 +154,24 @@ def _describe(place: Layout, env: dict[str, str]) -> Engine:
     )
     learnt = replace(learnt, buildx=docker_command.output(learnt, "buildx", "version").split()[1])
     # The environment is the asker's own.
-    atomic.write(place.description, json.dumps({k: v for k, v in asdict(learnt).items() if k != "env"}, indent=1))
+    atomic.write(folders.description, json.dumps({k: v for k, v in asdict(learnt).items() if k != "env"}, indent=1))
     return learnt
 
 
 def _say(env: dict[str, str], *command: str) -> str:
     """Return what `command` of the engine prints; RdmaImagesError when it does not run."""
-    said = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
-    if said.returncode:
+    process = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
+    if process.returncode:
         raise RdmaImagesError(
-            f"the private engine's `{' '.join(command)}` does not run: {said.stderr.strip()}\n"
+            f"the private engine's `{' '.join(command)}` does not run: {process.stderr.strip()}\n"
             "install what it names, or Docker 24 or later with buildx 0.12 or later"
         )
-    return said.stdout
+    return process.stdout
 
 
-def _env(place: Layout) -> dict[str, str]:
+def _env(folders: Layout) -> dict[str, str]:
     """Return what a docker client of this engine needs beside this process's environment."""
-    ours = [str(folder) for folder in place.path]
-    others = [folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder not in ours]
-    path = os.pathsep.join([*ours, *others])
-    return {"PATH": path, "DOCKER_HOST": place.host, "DOCKER_CONFIG": str(place.docker_config)}
+    path_folders = [str(folder) for folder in folders.path]
+    others = [folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder not in path_folders]
+    path = os.pathsep.join([*path_folders, *others])
+    return {"PATH": path, "DOCKER_HOST": folders.host, "DOCKER_CONFIG": str(folders.docker_config)}

@@ -66,17 +66,17 @@ def under(folder: Path) -> Iterator[Process]:
         try:
             program = (entry / "exe").readlink()
             # The path alone may be another's: a process outside of our root (a chroot, a container) shows its own.
-            ours = program.is_relative_to(folder) and program.samefile(entry / "exe")
+            is_below = program.is_relative_to(folder) and program.samefile(entry / "exe")
         except OSError:
             continue
         born = started(int(entry.name))
-        if ours and born is not None:
+        if is_below and born is not None:
             yield Process(int(entry.name), born)
 
 
 def children(parent: Process) -> list[Process]:
     """Return the processes that `parent` started itself and that still run."""
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -85,8 +85,8 @@ def children(parent: Process) -> list[Process]:
         except OSError:
             continue
         if int(fields[1]) == parent.pid and fields[0] not in "ZX":
-            found.append(Process(int(entry.name), int(fields[19])))
-    return found
+            processes.append(Process(int(entry.name), int(fields[19])))
+    return processes
 
 
 def end(process: Process, seconds: float) -> None:

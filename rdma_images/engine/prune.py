@@ -20,7 +20,7 @@ class Found:
     image_id: str  # empty for wheels' layers
 
 
-def superfluous(engine: Engine, wanted: Collection[str]) -> tuple[Found, ...]:
+def superfluous(engine: Engine, image_ids: Collection[str]) -> tuple[Found, ...]:
     """Our images in the engine that have lost their name, or whose id is not among `wanted`.
 
     With them the images of wheels' layers that a failed build left for the next one.
@@ -29,17 +29,17 @@ def superfluous(engine: Engine, wanted: Collection[str]) -> tuple[Found, ...]:
     if not digests:
         return ()
     inspected = json.loads(docker_command.output(engine, "image", "inspect", *dict.fromkeys(digests)))
-    found = [
+    images = [
         Found(image["Id"], name, image["Config"]["Labels"].get(LABEL, ""))
         for image in inspected
         for name in image["RepoTags"] or [""]
     ]
-    return tuple(one for one in found if not one.ref or one.image_id not in wanted)
+    return tuple(candidate for candidate in images if not candidate.ref or candidate.image_id not in image_ids)
 
 
 def remove(engine: Engine, images: Collection[Found], cache: bool = False) -> None:
     """Remove images, and with `cache` all that the builder keeps. Raises RdmaImagesError for an image in use."""
-    for one in images:
-        docker_command.output(engine, "image", "rm", one.ref or one.digest)
+    for image in images:
+        docker_command.output(engine, "image", "rm", image.ref or image.digest)
     if cache:
         docker_command.output(engine, "buildx", "prune", "--all", "--force")

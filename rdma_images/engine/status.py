@@ -61,12 +61,12 @@ def status() -> Status:
         return Status(None, str(error), locks=locking.holders())
     if engine:
         return Status(engine, versions={"docker": engine.version, "buildx": engine.buildx}, locks=locking.holders())
-    place = layout()
+    folders = layout()
     private_one = private.running()
     common: dict[str, Any] = {
-        "folder": str(place.root),
-        "folder_used": disk_space.used(place.root),
-        "disk_free": disk_space.free(place.root),
+        "folder": str(folders.root),
+        "folder_used": disk_space.used(folders.root),
+        "disk_free": disk_space.free(folders.root),
         "emulated": emulation.registered(),
         "locks": locking.holders(),
     }
@@ -75,10 +75,10 @@ def status() -> Status:
     return Status(
         private_one,
         versions={"docker": private_one.version, "buildx": private_one.buildx, **_components(private_one)},
-        pids={name: one.pid for name, one in daemons.running(place).items()},
-        cache_used=(cache_used := _cache_used(place)),
-        cache_limit=cache_limit(place),
-        space=_space(place, cache_used),
+        pids={name: running_process.pid for name, running_process in daemons.running(folders).items()},
+        cache_used=(cache_used := _cache_used(folders)),
+        cache_limit=cache_limit(folders),
+        space=_space(folders, cache_used),
         **common,
     )
 
@@ -113,10 +113,10 @@ def table(seen: Status) -> Table:
     return rows
 
 
-def _space(place: Layout, cache_used: int | None) -> tuple[Space, ...]:
+def _space(folders: Layout, cache_used: int | None) -> tuple[Space, ...]:
     """Return what can be freed, each with the command, the largest first."""
     try:
-        images = int(daemon_api.get(place.socket, "/system/df?type=image", COUNTING)["LayersSize"] or 0)
+        images = int(daemon_api.get(folders.socket, "/system/df?type=image", COUNTING)["LayersSize"] or 0)
     except OSError:
         images = 0
     kinds = {
@@ -124,21 +124,21 @@ def _space(place: Layout, cache_used: int | None) -> tuple[Space, ...]:
         "downloads": ("downloads", None),
         "bases": ("bootstrapped bases", None),
     }
-    found = [
+    spaces = [
         Space("build cache", cache_used or 0, f"`{COMMAND} engine.prune --cache`"),
         Space("images", images, f"`{COMMAND} engine.prune` removes those that the default matrix no longer has"),
     ]
-    for name, (what, limit) in kinds.items():
+    for name, (kind, limit) in kinds.items():
         folder = state_folder() / name
         most = f", never more than {_gb(limit)}" if limit else ""
-        found.append(Space(what, disk_space.used(folder), f"`rm -r {folder}`: made again when it is needed{most}"))
-    return tuple(sorted((space for space in found if space.bytes), key=lambda space: -space.bytes))
+        spaces.append(Space(kind, disk_space.used(folder), f"`rm -r {folder}`: made again when it is needed{most}"))
+    return tuple(sorted((space for space in spaces if space.bytes), key=lambda space: -space.bytes))
 
 
-def _cache_used(place: Layout) -> int | None:
+def _cache_used(folders: Layout) -> int | None:
     """Return bytes of the private engine's build cache; None where the builder, at work, does not say in time."""
     try:
-        df = daemon_api.get(place.socket, "/system/df?type=build-cache", COUNTING)
+        df = daemon_api.get(folders.socket, "/system/df?type=build-cache", COUNTING)
     except OSError:
         return None
     return sum(int(record["Size"]) for record in df["BuildCache"] or ())
@@ -148,8 +148,8 @@ def _components(engine: Engine) -> dict[str, str]:
     """Return the versions of containerd and runc."""
     versions = {}
     for name in ("containerd", "runc"):
-        said = subprocess.run([name, "--version"], env=engine.environ(), capture_output=True, text=True).stdout
-        words = said.partition("\n")[0].split()
+        output = subprocess.run([name, "--version"], env=engine.environ(), capture_output=True, text=True).stdout
+        words = output.partition("\n")[0].split()
         versions[name] = next((word for word in words if word[:1].isdigit()), "unknown")
     return versions
 

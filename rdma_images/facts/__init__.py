@@ -103,24 +103,24 @@ def load(folder: Path | None = None) -> Facts:
 
     Raises RefusedError with file and line for what cannot be read, and where two tables contradict each other.
     """
-    known = Facts(folder)
-    own = folder is None and len(list(paths.places("facts"))) > 1
+    facts = Facts(folder)
+    has_users_files = folder is None and len(list(paths.places("facts"))) > 1
     # Now, and not in the middle of a task. Only jobs use these two: read later, unless a user may have written some.
-    known.check(jobs=own)
-    if problems := list(_contradictions(known)):
+    facts.check(jobs=has_users_files)
+    if problems := list(_contradictions(facts)):
         raise RefusedError("\n".join(problems))
-    return known
+    return facts
 
 
-def _contradictions(known: Facts) -> Iterator[str]:
+def _contradictions(facts: Facts) -> Iterator[str]:
     """Yield versions that a row of one file names, and another file has no row for: "file:line: what"."""
     tables: tuple[tuple[FactsFile, str, Mapping[str, str | None], Nccl | Plugin], ...] = (
-        (known.torch, "nccl", {v: row.nccl for v, row in known.torch.releases.items()}, known.nccl),
-        (known.efa, "plugin", {v: row.plugin for v, row in known.efa.releases.items()}, known.plugin),
+        (facts.torch, "nccl", {v: row.nccl for v, row in facts.torch.releases.items()}, facts.nccl),
+        (facts.efa, "plugin", {v: row.plugin for v, row in facts.efa.releases.items()}, facts.plugin),
     )
     for file, key, named, other_file in tables:
         for version, other in named.items():
             if other is not None and other not in other_file.releases:
                 where = file.where("releases", version, key)
-                there = other_file.where("releases")
-                yield f"{where}: {key} {other!r} has no row in {there}: {near(other, other_file.releases)}"
+                other_place = other_file.where("releases")
+                yield f"{where}: {key} {other!r} has no row in {other_place}: {near(other, other_file.releases)}"

@@ -44,5 +44,5 @@ class Bases(FactsFile):
         yield from super().problems()
         for name, base in self.bases.items():
             if base.stand_in is not None and base.stand_in not in self.bases:
-                place = ("bases", name, "stand-in")
-                yield place, f"no base {base.stand_in!r}: {near(base.stand_in, self.bases)}"
+                steps = ("bases", name, "stand-in")
+                yield steps, f"no base {base.stand_in!r}: {near(base.stand_in, self.bases)}"

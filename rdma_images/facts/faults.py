@@ -68,8 +68,8 @@ class KnownFault(Fault):
 def _is_set(variable: str | None, environment: Mapping[str, str] | None) -> bool:
     """Return whether `variable` is set: "NAME=value", also as one of a list, or "NAME" with any value but ""."""
     name, _, value = (variable or "").partition("=")
-    found = (environment or {}).get(name, "")
-    return value in "".join(found.split()).split(",") if value else bool(found)
+    current = (environment or {}).get(name, "")
+    return value in "".join(current.split()).split(",") if value else bool(current)
 
 
 class Faults(FactsFile):

@@ -147,11 +147,11 @@ class Launchers(FactsFile):
         for name, launcher in self.launchers.items():
             for parameter in launcher.parameters.keys() & self.parameters.keys():
                 yield ("launchers", name, "parameters", parameter), "every launcher has this parameter: remove it"
-        for place, form in self._forms():
+        for steps, form in self._forms():
             try:
                 re.compile(form)
             except re.error as error:
-                yield place, f"no regular expression: {error}"
+                yield steps, f"no regular expression: {error}"
 
     def _forms(self) -> Iterator[tuple[Path_, str]]:
         tables: list[tuple[Path_, dict[str, Parameter]]] = [(("parameters",), self.parameters)]
@@ -164,5 +164,5 @@ class Launchers(FactsFile):
                 if form is not None:
                     yield ("launchers", name, key), form
         tables += [(("clusters", name, "parameters"), row.parameters) for name, row in self.clusters.items()]
-        for place, table in tables:
-            yield from (((*place, name, "form"), one.form) for name, one in table.items())
+        for steps, table in tables:
+            yield from (((*steps, name, "form"), parameter.form) for name, parameter in table.items())

@@ -101,15 +101,15 @@ class FactsFile(Document):
     def problems(self) -> Iterator[tuple[Path_, str]]:
         """Yield sources that no row names, and names that are no source or no value."""
         used: set[str] = set()
-        for place, row in self.rows():
+        for steps, row in self.rows():
             used |= {row.source, *row.sources.values()}
             if row.source not in self.sources:
-                yield (*place, "source"), f"unknown source {row.source!r}: {near(row.source, self.sources)}"
+                yield (*steps, "source"), f"unknown source {row.source!r}: {near(row.source, self.sources)}"
             values = [field.alias or name for name, field in type(row).model_fields.items()]
             for value, source in row.sources.items():
                 if source not in self.sources:
-                    yield (*place, "sources", value), f"unknown source {source!r}: {near(source, self.sources)}"
+                    yield (*steps, "sources", value), f"unknown source {source!r}: {near(source, self.sources)}"
                 if value not in values:
-                    yield (*place, "sources", value), f"no value {value!r} in this row: {near(value, values)}"
+                    yield (*steps, "sources", value), f"no value {value!r} in this row: {near(value, values)}"
         for source in self.sources.keys() - used:
             yield ("sources", source), f"no row names the source {source!r}: remove it"

@@ -48,7 +48,7 @@ class _AnyFacts(yaml_file.Document):
 
 def files(folder: Path = paths.FACTS) -> list[PublicFile]:
     """Return every such file, in the order of the facts."""
-    return [one for path in sorted(folder.glob("*.yaml")) for one in _of(path)]
+    return [public_file for path in sorted(folder.glob("*.yaml")) for public_file in _of(path)]
 
 
 def _of(path: Path) -> Iterator[PublicFile]:
@@ -56,32 +56,36 @@ def _of(path: Path) -> Iterator[PublicFile]:
     document = yaml_file.load(path, _AnyFacts)
     rows = list(_rows(document.model_extra))
     for source, origin in document.sources.items():
-        what = origin.what
-        if not (repository := _REPOSITORY.match(what)):
+        sentence = origin.what
+        if not (repository := _REPOSITORY.match(sentence)):
             continue
         cited = tuple(dict.fromkeys(row for row, name in rows if name == source))
-        for file, commit in _FILE.findall(what[repository.end() :]):
+        for file, commit in _FILE.findall(sentence[repository.end() :]):
             yield PublicFile(path.name, source, repository[1], file, commit, str(origin.read), cited)
 
 
-def _rows(node: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+def _rows(node: Any, steps: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
     """Yield each row of a facts file with each source that it names."""
     entries = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
     if isinstance(node, Mapping) and isinstance(node.get("source"), str):
         for source in (node["source"], *node.get("sources", {}).values()):
-            yield ".".join(place), source
+            yield ".".join(steps), source
     for key, value in entries:
-        yield from _rows(value, (*place, str(key)))
+        yield from _rows(value, (*steps, str(key)))
 
 
-def table(found: Sequence[PublicFile]) -> Table:
+def table(public_files: Sequence[PublicFile]) -> Table:
     """For people: a line a file."""
     shown = Table("facts", "source", "file", "read", "rows", box=None, pad_edge=False, header_style="bold")
-    for one in found:
-        shown.add_row(one.facts, one.source, one.address, one.read, ", ".join(one.rows))
+    for public_file in public_files:
+        shown.add_row(
+            public_file.facts, public_file.source, public_file.address, public_file.read, ", ".join(public_file.rows)
+        )
     return shown
 
 
-def as_json(found: Sequence[PublicFile]) -> str:
+def as_json(public_files: Sequence[PublicFile]) -> str:
     """For programs."""
-    return json.dumps([asdict(one) | {"address": one.address} for one in found], indent=2)
+    return json.dumps(
+        [asdict(public_file) | {"address": public_file.address} for public_file in public_files], indent=2
+    )

@@ -23,8 +23,8 @@ def read(model: type[Table], folder: Path | None = None) -> Table:
     """
     if folder is not None:
         return _read((folder / model.FILE,), model)
-    *own, project = (place / model.FILE for place in paths.places("facts"))
-    return _read((project, *(path for path in own if files.is_there(path))), model)
+    *users, project = (facts_folder / model.FILE for facts_folder in paths.places("facts"))
+    return _read((project, *(path for path in users if files.is_there(path))), model)
 
 
 def _read(tables: tuple[Path, ...], model: type[Table]) -> Table:

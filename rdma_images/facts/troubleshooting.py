@@ -34,4 +34,6 @@ class Troubleshooting(FactsFile):
     def fitting(self, texts: Iterable[str], fabric: Fabric | None) -> Iterator[tuple[str, Entry]]:
         """Yield the entries that the texts are about, by name, in the order of the file."""
         texts = list(texts)
-        yield from ((name, one) for name, one in self.entries.items() if any(one.fits(text, fabric) for text in texts))
+        yield from (
+            (name, entry) for name, entry in self.entries.items() if any(entry.fits(text, fabric) for text in texts)
+        )

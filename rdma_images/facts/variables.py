@@ -34,5 +34,5 @@ class Variables(FactsFile):
         if name in self.names or not name.startswith(OURS):
             return None
         words = sorted(name.split("_"))
-        swapped = [known for known in sorted(self.names) if sorted(known.split("_")) == words]
+        swapped = [candidate for candidate in sorted(self.names) if sorted(candidate.split("_")) == words]
         return next(iter([*swapped, *difflib.get_close_matches(name, self.names, n=1, cutoff=NEAR)]), None)

@@ -112,7 +112,7 @@ def _pour(answer: requests.Response, file: Path, have: int, job: Job) -> None:
     """Write the body after the first `have` bytes. Raises _CutError where it is shorter than announced."""
     length = answer.headers.get("Content-Length", "")
     total = have + int(length) if length.isdigit() else None
-    of = f" of {megabytes(total)}" if total else ""
+    total_part = f" of {megabytes(total)}" if total else ""
     reported = time.monotonic()
     with file.open("r+b" if have else "wb") as stream:
         stream.seek(have)
@@ -124,7 +124,7 @@ def _pour(answer: requests.Response, file: Path, have: int, job: Job) -> None:
                 raise RdmaImagesError(f"{job.name}: stopped, because another download failed")
             if time.monotonic() - reported > REPORT_EVERY:
                 reported = time.monotonic()
-                job.progress(f"{job.name}: {megabytes(have)}{of}")
+                job.progress(f"{job.name}: {megabytes(have)}{total_part}")
     if total is not None and have < total:
         raise _CutError(f"the connection ended after {have} of {total} bytes")
 

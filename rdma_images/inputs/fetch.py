@@ -29,10 +29,12 @@ def fetch(supplies: Iterable[Supply], replaced: Mirrors, progress: Progress = si
     Raises RdmaImagesError for a failed download, ChecksumError and openpgp.SignatureError for a file that is not the
     pinned one, TarballError for one that cannot be built. A refused file is not kept.
     """
-    wanted = {s.source.id: s for s in supplies if s.source.kind == "download" and s.via != "stand-in"}
+    downloads = {s.source.id: s for s in supplies if s.source.kind == "download" and s.via != "stand-in"}
     stop = threading.Event()
     with ThreadPoolExecutor(PARALLEL) as pool:
-        jobs = [(s.source, pool.submit(_one, s, Job(s.source.id, replaced, progress, stop))) for s in wanted.values()]
+        jobs = [
+            (s.source, pool.submit(_one, s, Job(s.source.id, replaced, progress, stop))) for s in downloads.values()
+        ]
         try:
             return {source.id: job.result().parent for source, job in jobs}
         except BaseException:
@@ -87,28 +89,28 @@ def _bring(source: Source, address: str, job: Job) -> Path:
         if resumed:
             return _bring(source, address, job)
         raise
-    kept = store.keep(source, file, file.name)
+    path = store.keep(source, file, file.name)
     shutil.rmtree(folder)
-    return kept
+    return path
 
 
 def _verify(source: Source, address: str, file: Path, job: Job) -> None:
     """Raise ChecksumError or openpgp.SignatureError, with what was expected and what was found."""
     kind, _, value = source.pin.partition(":")
     if kind in ("sha256", "sha512"):
-        found = store.digest(file, kind)
-        if found != value:
+        actual = store.digest(file, kind)
+        if actual != value:
             raise ChecksumError(
-                f"{source.id}: {address} is not the pinned file: expected {source.pin}, found {kind}:{found}\n"
+                f"{source.id}: {address} is not the pinned file: expected {source.pin}, found {kind}:{actual}\n"
                 "do not use the file: its server or mirror has another one; nothing was kept"
             )
         return
     beside = {}
-    for what in ("signature", "key"):
-        beside[what] = file.with_name(f"{file.name}.{what}")
-        beside[what].unlink(missing_ok=True)  # small, and never resumed
-        there = mirrors.beside(address, source.upstream, source.extra[what])
-        download(there, beside[what], replace(job, name=f"the {what} of {source.id}"))
+    for part in ("signature", "key"):
+        beside[part] = file.with_name(f"{file.name}.{part}")
+        beside[part].unlink(missing_ok=True)  # small, and never resumed
+        signature_address = mirrors.beside(address, source.upstream, source.extra[part])
+        download(signature_address, beside[part], replace(job, name=f"the {part} of {source.id}"))
     openpgp.check(file, beside["signature"], beside["key"], value, f"{source.id} from {address}")
 
 

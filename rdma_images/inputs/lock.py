@@ -78,9 +78,9 @@ def load(image: Image, folder: Path | None = None) -> Lock:
     Raises NotLockedError when there is none, and RefusedError when the file does not answer what the image asks; the
     fix of both is `invoke lock`.
     """
-    found = read(asked(image), folder)
-    _agrees(found, image, folder)
-    return found
+    lock = read(asked(image), folder)
+    _agrees(lock, image, folder)
+    return lock
 
 
 def read(question: Asked, folder: Path | None = None) -> Lock:
@@ -90,15 +90,15 @@ def read(question: Asked, folder: Path | None = None) -> Lock:
     file = _found(path(question, folder))
     if not files.is_there(file):
         raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
-    found = yaml_file.load(file, Lock)
-    if found.asked != question:
+    lock = yaml_file.load(file, Lock)
+    if lock.asked != question:
         raise RefusedError(
-            f"{file}: locked {_words(found.asked)}, but {_words(question)} is asked for\nrun `{COMMAND} lock`"
+            f"{file}: locked {_words(lock.asked)}, but {_words(question)} is asked for\nrun `{COMMAND} lock`"
         )
     named = {canonicalize_name(Requirement(line).name) for line in question.requirements}
-    if missing := sorted(named - {canonicalize_name(wheel.name) for wheel in found.wheels}):
+    if missing := sorted(named - {canonicalize_name(wheel.name) for wheel in lock.wheels}):
         raise RefusedError(f"{file}: has no wheel of {', '.join(missing)}\nrun `{COMMAND} lock`")
-    return found
+    return lock
 
 
 def lock(image: Image, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
@@ -106,20 +106,20 @@ def lock(image: Image, replaced: Mirrors | None = None, folder: Path | None = No
     question = asked(image)
     if not question.requirements:
         return Lock(asked=question, wheels=())
-    made = _resolve_for(image, question, replaced)
-    _agrees(made, image, folder)
-    releases(image, made, replaced)
-    atomic.write(path(question, folder), made.text())
-    return made
+    resolved = _resolve_for(image, question, replaced)
+    _agrees(resolved, image, folder)
+    releases(image, resolved, replaced)
+    atomic.write(path(question, folder), resolved.text())
+    return resolved
 
 
-def releases(image: Image, made: Lock, replaced: Mirrors | None = None) -> "tuple[PackageRelease, ...]":
+def releases(image: Image, lock: Lock, replaced: Mirrors | None = None) -> "tuple[PackageRelease, ...]":
     """Return the target's own packages as locked, beside their newest releases. Raises RefusedError."""
     if not image.python_packages:
         return ()
     from rdma_images.inputs import releases as index_releases  # here, because a lock that is kept needs no index
 
-    return index_releases.locked_releases(made, image.python_packages, *sources.index_for(replaced or mirrors.load()))
+    return index_releases.locked_releases(lock, image.python_packages, *sources.index_for(replaced or mirrors.load()))
 
 
 def toolkit(image: Image, folder: Path | None = None) -> Lock:
@@ -130,9 +130,9 @@ def toolkit(image: Image, folder: Path | None = None) -> Lock:
 def lock_toolkit(image: Image, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
     """Resolve what compiles for an image, write its lock and return it. Raises RdmaImagesError, see resolve.resolve."""
     question = toolkit_asked(image)
-    made = _resolve(question, replaced)
-    atomic.write(path(question, folder), made.text())
-    return made
+    resolved = _resolve(question, replaced)
+    atomic.write(path(question, folder), resolved.text())
+    return resolved
 
 
 def toolkit_asked(image: Image) -> Asked:
@@ -148,8 +148,8 @@ def tools(folder: Path | None = None) -> dict[str, Tool]:
     RefusedError where the platforms have different versions.
     """
     locked = [read_tools(platform, folder) for platform in get_args(Platform)]
-    names = {wheel.name: wheel.version for one in locked for wheel in one.wheels}
-    if any({wheel.name: wheel.version for wheel in one.wheels} != names for one in locked):
+    names = {wheel.name: wheel.version for lock in locked for wheel in lock.wheels}
+    if any({wheel.name: wheel.version for wheel in lock.wheels} != names for lock in locked):
         raise RefusedError(
             f"{tools_path('linux/amd64', folder).parent}/tools-*: not the same versions\nrun `{COMMAND} lock`"
         )
@@ -157,7 +157,7 @@ def tools(folder: Path | None = None) -> dict[str, Tool]:
         name: Tool(
             name=name,
             version=version,
-            hashes=tuple(wheel.sha256 for one in locked for wheel in one.wheels if wheel.name == name),
+            hashes=tuple(wheel.sha256 for lock in locked for wheel in lock.wheels if wheel.name == name),
         )
         for name, version in names.items()
     }
@@ -175,9 +175,9 @@ def lock_tools(platform: Platform, replaced: Mirrors | None = None, folder: Path
     """Lock for the builder the uv that is installed here, so that what resolved is what installs."""
     # uv's wheel is for every python 3, too.
     question = Asked(requirements=(f"uv=={installed_version('uv')}",), python=OLDEST_PYTHON, platform=platform)
-    made = _resolve(question, replaced)
-    atomic.write(tools_path(platform, folder), made.text())
-    return made
+    resolved = _resolve(question, replaced)
+    atomic.write(tools_path(platform, folder), resolved.text())
+    return resolved
 
 
 def tools_path(platform: Platform, folder: Path | None = None) -> Path:
@@ -204,28 +204,28 @@ def _resolve_for(image: Image, question: Asked, replaced: Mirrors | None) -> Loc
         raise RdmaImagesError(f"locking {question.key}: {reason}") from None
 
 
-def _agrees(found: Lock, image: Image, folder: Path | None) -> None:
+def _agrees(lock: Lock, image: Image, folder: Path | None) -> None:
     """Raise unless every source package is installed, and the NCCL of the wheels is the planned one."""
-    installed = {canonicalize_name(wheel.name) for wheel in found.wheels}
+    installed = {canonicalize_name(wheel.name) for wheel in lock.wheels}
     if unused := [name for name in image.source_packages if canonicalize_name(name) not in installed]:
         raise RefusedError(
             f"target {image.target}: source-packages names {', '.join(unused)}, which none of its packages needs\n"
             "remove it there, or add it to python-packages"
         )
-    versions = {str(canonicalize_name(wheel.name)): wheel.version for wheel in found.wheels}
+    versions = {str(canonicalize_name(wheel.name)): wheel.version for wheel in lock.wheels}
     torch = image.components.get("pytorch")
     if torch and (locked := versions.get("torch")) and Version(locked).public != Version(torch.version).public:
         raise RefusedError(
-            f"{path(found.asked, folder)}: has torch {locked}, and torch {torch.version} is planned\n"
+            f"{path(lock.asked, folder)}: has torch {locked}, and torch {torch.version} is planned\n"
             f"run `{COMMAND} lock`"
         )
-    if not (found.wheels and "nccl" in image.components):
+    if not (lock.wheels and "nccl" in image.components):
         return
-    brought = {name: v for name, v in versions.items() if re.fullmatch(r"nvidia-nccl-cu\d+", name)}
+    bundled = {name: v for name, v in versions.items() if re.fullmatch(r"nvidia-nccl-cu\d+", name)}
     expected = {nccl_package(image): image.version("nccl")}
-    if brought != expected:
+    if bundled != expected:
         raise RdmaImagesError(
-            f"{path(found.asked, folder)}: the wheels bring {_pins(brought)}, but {image.id} is planned with "
+            f"{path(lock.asked, folder)}: the wheels bring {_pins(bundled)}, but {image.id} is planned with "
             f"{_pins(expected)}\nrun `{COMMAND} facts.update`, which reads the pin from torch's wheel"
         )
 

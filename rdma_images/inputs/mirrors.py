@@ -88,11 +88,11 @@ class Mirrors:
 
     def check(self, components: Iterable[str]) -> None:
         """Raise RefusedError for an entry that names no source; `components` are all component names."""
-        known = list(dict.fromkeys([*KINDS, *components]))
+        names = list(dict.fromkeys([*KINDS, *components]))
         for name, (_, written) in self.addresses.items():
-            if not any(name == plain(word) or re.match(rf"{plain(word)}_\d", name) for word in known):
+            if not any(name == plain(word) or re.match(rf"{plain(word)}_\d", name) for word in names):
                 word = name.lower().replace("_", "-")
-                raise RefusedError(f"{written}: {word} is no source\n{near(word, known)}")
+                raise RefusedError(f"{written}: {word} is no source\n{near(word, names)}")
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Mirrors:

@@ -26,14 +26,14 @@ def check(file: Path, signature: Path, key: Path, fingerprint: str, name: str) -
     """
     pinned = normal(fingerprint)
     certificates = _certificates(key, name)
-    trusted = next((one for one in certificates if normal(one.fingerprint) == pinned), None)
+    trusted = next((candidate for candidate in certificates if normal(candidate.fingerprint) == pinned), None)
     if trusted is None:
-        found = ", ".join(spaced(certificate.fingerprint) for certificate in certificates)
+        fingerprints = ", ".join(spaced(certificate.fingerprint) for certificate in certificates)
         raise SignatureError(
-            f"{name}: the key beside it is {found}, but {spaced(pinned)} is pinned\ndo not trust the file"
+            f"{name}: the key beside it is {fingerprints}, but {spaced(pinned)} is pinned\ndo not trust the file"
         )
     try:
-        made = Sig.from_bytes(signature.read_bytes())
+        parsed = Sig.from_bytes(signature.read_bytes())
     except RuntimeError as error:
         raise SignatureError(
             f"{name}: {signature.name} is no OpenPGP signature: {_first_line(error)}\n{_ANOTHER}"
@@ -43,7 +43,7 @@ def check(file: Path, signature: Path, key: Path, fingerprint: str, name: str) -
     verifies = _gpgv if shutil.which("gpgv") else _sequoia
     if reason := verifies(file, signature, trusted):
         raise SignatureError(
-            f"{name}: its signature, made by key {_issuer(made)}, is not valid for the pinned key {spaced(pinned)}: "
+            f"{name}: its signature, made by key {_issuer(parsed)}, is not valid for the pinned key {spaced(pinned)}: "
             f"{reason}\ndo not use the file: it was changed, or signed with another key"
         )
 
@@ -61,8 +61,8 @@ def _gpgv(file: Path, signature: Path, trusted: Cert) -> str:
     good = any(word[0] == "GOODSIG" for word in words)
     if done.returncode == 0 and good and normal(trusted.fingerprint) in signers:
         return ""
-    said = done.stderr.strip().splitlines()
-    return said[-1].removeprefix("gpgv: ") if said else "no valid signature"
+    complaints = done.stderr.strip().splitlines()
+    return complaints[-1].removeprefix("gpgv: ") if complaints else "no valid signature"
 
 
 def _sequoia(file: Path, signature: Path, trusted: Cert) -> str:
@@ -88,12 +88,12 @@ def spaced(fingerprint: str) -> str:
 
 def _certificates(key: Path, name: str) -> list[Cert]:
     try:
-        found = Cert.split_bytes(key.read_bytes())
+        blocks = Cert.split_bytes(key.read_bytes())
     except RuntimeError as error:
         raise SignatureError(f"{name}: {key.name} is no OpenPGP key: {_first_line(error)}\n{_ANOTHER}") from None
-    if not found:
+    if not blocks:
         raise SignatureError(f"{name}: {key.name} has no OpenPGP key\n{_ANOTHER}")
-    return found
+    return blocks
 
 
 def _issuer(signature: Sig) -> str:

@@ -35,10 +35,10 @@ def downloads(folder: Path | None = None) -> dict[str, str]:
     return _read((folder or paths.LOCKS) / "downloads.yaml")
 
 
-def keep(name: str, found: dict[str, str], folder: Path | None = None) -> None:
+def keep(name: str, new_pins: dict[str, str], folder: Path | None = None) -> None:
     """Add digests to a file ("bases.yaml"), in the order of their names; the same digests give the same text."""
     file = (folder or paths.LOCKS) / name
-    pins = dict(sorted((_read(file) | found).items()))
+    pins = dict(sorted((_read(file) | new_pins).items()))
     atomic.write(file, HEAD + yaml.safe_dump({"pins": pins}, sort_keys=False, width=200))
 
 

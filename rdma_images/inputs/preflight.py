@@ -67,12 +67,12 @@ def supply(sources: Iterable[Source], replaced: Mirrors, rehearse: bool = False)
     replaced.check([*COMPONENTS, *(source.component for source in sources), *(source.id for source in sources)])
     ways = [_way(source, replaced) for source in sources]
     answers = _ask_all([(way, source) for way, source in zip(ways, sources, strict=True)], replaced)
-    found = tuple(
+    supplies = tuple(
         _explain_pull(Supply(source, way[0], way[1], *answers[_question(way, source)]))
         for way, source in zip(ways, sources, strict=True)
     )
-    missing = {_pair(s.source) for s in found if rehearse and not s.reachable and has_stand_in(s.source)}
-    return tuple(_stand_in(s) if _pair(s.source) in missing else s for s in found)
+    missing = {_pair(s.source) for s in supplies if rehearse and not s.reachable and has_stand_in(s.source)}
+    return tuple(_stand_in(s) if _pair(s.source) in missing else s for s in supplies)
 
 
 def require(supplies: Sequence[Supply]) -> None:
@@ -83,7 +83,7 @@ def require(supplies: Sequence[Supply]) -> None:
 
 def pull_reasons(images: Iterable[Image], facts: Facts, replaced: Mirrors) -> list[str]:
     """Return a line for each base of `images` that is pulled because this user cannot bootstrap it here; no network."""
-    bases = {source.id: source for made in images for source in pinned(made, facts) if source.kind == "base"}
+    bases = {source.id: source for image in images for source in pinned(image, facts) if source.kind == "base"}
     lines = []
     for source in bases.values():
         why = _pull_reason(source) if _way(source, replaced)[0] == "upstream" else None
@@ -183,13 +183,13 @@ def _ask_all(ways: Sequence[tuple[Way, Source]], replaced: Mirrors) -> Answers:
     def one(question: Question, asker: "Callable[[], Answer]") -> None:
         begun = time.monotonic()
         try:
-            found, said = asker()
+            is_answering, reason = asker()
         except files.FileError as error:
-            found, said = False, str(error).partition("\n")[0]
+            is_answering, reason = False, str(error).partition("\n")[0]
         except Exception as error:  # a defect: raised below, in the thread of the caller
             failed.append(error)
             return
-        answers[question] = (found, said, round(time.monotonic() - begun, 3))
+        answers[question] = (is_answering, reason, round(time.monotonic() - begun, 3))
 
     # Daemons: a name server that never answers must not hold the process when everything else is done.
     threads = [threading.Thread(target=one, args=item, daemon=True) for item in questions.items()]
@@ -233,8 +233,8 @@ def _bootstrapped(name: str, image_platform: str) -> "Answer":
 
     There already, or to be made from the archive, which is asked about as itself.
     """
-    made = bootstrap.known(name, image_platform)
-    return True, f"made before, {made.tar}" if made else "made from Debian's archive on this host"
+    base = bootstrap.known(name, image_platform)
+    return True, f"made before, {base.tar}" if base else "made from Debian's archive on this host"
 
 
 def _explain_pull(supply: Supply) -> Supply:

@@ -38,14 +38,14 @@ def download(address: str, mirrors: Mirrors) -> Answer:
 
 def apt(address: str, suite: str, mirrors: Mirrors) -> Answer:
     """Return an apt archive: its signed index of a suite is there."""
-    found, said = download(f"{address}/dists/{suite}/InRelease", mirrors)
-    return found, f"{suite}: {said}"
+    answers, reason = download(f"{address}/dists/{suite}/InRelease", mirrors)
+    return answers, f"{suite}: {reason}"
 
 
 def index(address: str, project: str, mirrors: Mirrors) -> Answer:
     """Return a package index: it knows a project."""
-    found, said = download(f"{address.rstrip('/')}/{project}/", mirrors)
-    return found, said.split(",")[0] if found else said
+    answers, reason = download(f"{address.rstrip('/')}/{project}/", mirrors)
+    return answers, reason.split(",")[0] if answers else reason
 
 
 def image(reference: str, mirrors: Mirrors) -> Answer:
@@ -62,17 +62,17 @@ def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
 
     Raises RdmaImagesError when the registry does not answer, or wants another login.
     """
-    asked = parse_reference(reference)
-    login = mirrors.login(asked.host)
-    known = publish_secrets.Login(login.username, login.password) if login else None
+    parsed = parse_reference(reference)
+    login = mirrors.login(parsed.host)
+    credentials = publish_secrets.Login(login.username, login.password) if login else None
     connection = registry_http.Connection(
-        HUB if asked.host == DOCKER_HUB else asked.host,
-        lambda: known,
+        HUB if parsed.host == DOCKER_HUB else parsed.host,
+        lambda: credentials,
         ca=mirrors.ca_bundle,
         timeout=TIMEOUT,
         patience=PATIENCE,
     )
-    return client.Repository(connection, asked.repository).head(asked.selector)
+    return client.Repository(connection, parsed.repository).head(parsed.selector)
 
 
 def _first_byte(address: str, mirrors: Mirrors) -> Answer:

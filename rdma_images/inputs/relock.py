@@ -52,12 +52,12 @@ def relock(
         read, make = partial(lock.read_tools, platform), partial(lock.lock_tools, platform, replaced)
         name = lock.tools_path(platform).stem
         jobs[name] = _job(name, read, make, upgrade, progress)
-    wanted = {source.id: source for image in images for source in sources.sources(image, facts)}
+    by_id = {source.id: source for image in images for source in sources.sources(image, facts)}
     with ThreadPoolExecutor(PARALLEL) as pool:
         done = [job.result() for job in [pool.submit(job) for job in jobs.values()]]
     # One after the other: they share a file.
-    done += [_base(source, replaced, upgrade, progress) for source in wanted.values() if source.kind == "base"]
-    for source in wanted.values():
+    done += [_base(source, replaced, upgrade, progress) for source in by_id.values() if source.kind == "base"]
+    for source in by_id.values():
         if source.kind == "download" and (source.pin == UNPINNED or source.id in pins.downloads()):
             done.append(_download(source, replaced, upgrade, progress))
     return tuple(done)
@@ -68,8 +68,8 @@ def release_table(images: Iterable[Image], replaced: Mirrors) -> Table | None:
     shown = Table("package", "version", "newest", "size", "", box=None, pad_edge=False, header_style="bold")
     seen = set()
     for image in images:
-        made = _before(partial(lock.load, image))
-        for release in lock.releases(image, made, replaced) if made else ():
+        new_lock = _before(partial(lock.load, image))
+        for release in lock.releases(image, new_lock, replaced) if new_lock else ():
             if (release.name, release.version) in seen:
                 continue
             seen.add((release.name, release.version))
@@ -83,8 +83,8 @@ def table(done: Iterable[Locked]) -> Table:
     """Return what became of the locks, for a terminal."""
     shown = Table("lock", "", "", box=None, pad_edge=False, header_style="bold")
     styles = {"new": "green", "changed": "yellow", "failed": "red"}
-    for one in done:
-        shown.add_row(one.name, one.outcome, one.detail, style=styles.get(one.outcome))
+    for locked in done:
+        shown.add_row(locked.name, locked.outcome, locked.detail, style=styles.get(locked.outcome))
     return shown
 
 
@@ -114,14 +114,14 @@ def _before(read: Callable[[], Lock]) -> Lock | None:
         return None
 
 
-def _compared(name: str, before: Lock | None, made: Lock) -> Locked:
+def _compared(name: str, before: Lock | None, lock: Lock) -> Locked:
     if before is None:
-        return Locked(name, "new", f"{len(made.wheels)} wheels, {readable(made.size)}")
+        return Locked(name, "new", f"{len(lock.wheels)} wheels, {readable(lock.size)}")
     old = {wheel.name: wheel.version for wheel in before.wheels}
-    new = {wheel.name: wheel.version for wheel in made.wheels}
+    new = {wheel.name: wheel.version for wheel in lock.wheels}
     moves = [f"{n} {old.get(n, 'none')} -> {new.get(n, 'none')}" for n in sorted(old | new) if old.get(n) != new.get(n)]
-    same = before == made
-    return Locked(name, "kept" if same else "changed", ", ".join(moves) or readable(made.size))
+    same = before == lock
+    return Locked(name, "kept" if same else "changed", ", ".join(moves) or readable(lock.size))
 
 
 def _base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) -> Locked:

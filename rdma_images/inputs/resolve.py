@@ -28,14 +28,14 @@ PATIENCE = Patience(statuses=FAILING, absent=True)  # of hundreds of questions o
 PARALLEL = 8
 
 
-def resolve(asked: Asked, index: str, mirrors: Mirrors) -> Lock:
+def resolve(request: Asked, index: str, mirrors: Mirrors) -> Lock:
     """Return the wheels that satisfy `asked`, one file a package, from the package index at `index`.
 
     Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
     """
-    packages = _pylock(asked, index, mirrors)
-    ranks = {tag: rank for rank, tag in enumerate(accepted_tags(asked))}
-    chosen = [_source(package) if _only_source(package, asked) else _best(package, ranks) for package in packages]
+    packages = _pylock(request, index, mirrors)
+    ranks = {tag: rank for rank, tag in enumerate(accepted_tags(request))}
+    chosen = [_source(package) if _only_source(package, request) else _best(package, ranks) for package in packages]
     with ThreadPoolExecutor(PARALLEL) as pool:
         sizes = pool.map(lambda wheel: _size(wheel, mirrors), chosen)
         wheels = [
@@ -48,13 +48,13 @@ def resolve(asked: Asked, index: str, mirrors: Mirrors) -> Lock:
             )
             for package, wheel, size in zip(packages, chosen, sizes, strict=True)
         ]
-    return Lock(asked=asked, wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name)))
+    return Lock(asked=request, wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name)))
 
 
-def accepted_tags(asked: Asked) -> list[Tag]:
+def accepted_tags(request: Asked) -> list[Tag]:
     """Return the wheel tags that the base's python and C library accept, best first."""
-    machine = MACHINE[asked.platform]
-    major, minor = (int(part) for part in asked.glibc.split("."))
+    machine = MACHINE[request.platform]
+    major, minor = (int(part) for part in request.glibc.split("."))
     # Newest first, as pip does; the old names of manylinux stand beside the versions they are aliases of.
     platforms: list[str] = []
     aliases = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
@@ -63,7 +63,7 @@ def accepted_tags(asked: Asked) -> list[Tag]:
         if version in aliases:
             platforms.append(f"{aliases[version]}_{machine}")
     platforms.append(f"linux_{machine}")
-    python = tuple(int(part) for part in asked.python.split("."))
+    python = tuple(int(part) for part in request.python.split("."))
     short = "cp" + "".join(map(str, python))
     return [*cpython_tags(python, None, platforms), *compatible_tags(python, short, platforms)]
 
@@ -75,17 +75,17 @@ def file_name(wheel: dict[str, Any]) -> str:
     return unquote(urlsplit(wheel.get("url") or wheel["path"]).path).rsplit("/", 1)[-1]
 
 
-def _pylock(asked: Asked, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
+def _pylock(request: Asked, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
     """uv's resolution of `asked`: the packages of a pylock.toml, each with the wheels that fit the platform."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "requirements.in").write_text("\n".join(asked.requirements) + "\n")
-        (folder / "overrides.in").write_text("\n".join(asked.overrides) + "\n")
+        (folder / "requirements.in").write_text("\n".join(request.requirements) + "\n")
+        (folder / "overrides.in").write_text("\n".join(request.overrides) + "\n")
         command = [find_uv_bin(), "pip", "compile", "requirements.in", "--overrides", "overrides.in"]
         command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet", "--no-config"]
-        command += [] if asked.sources else ["--only-binary", ":all:"]
-        command += ["--python", sys.executable, "--python-version", asked.python]
-        command += ["--python-platform", f"{MACHINE[asked.platform]}-manylinux_{asked.glibc.replace('.', '_')}"]
+        command += [] if request.sources else ["--only-binary", ":all:"]
+        command += ["--python", sys.executable, "--python-version", request.python]
+        command += ["--python-platform", f"{MACHINE[request.platform]}-manylinux_{request.glibc.replace('.', '_')}"]
         # Through the environment: an address with its login must not show up in a process list.
         environ = package_index.without_uv(os.environ) | {
             "UV_DEFAULT_INDEX": mirrors.with_login(index),
@@ -95,21 +95,21 @@ def _pylock(asked: Asked, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
             done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
         except subprocess.TimeoutExpired:
             raise RdmaImagesError(
-                f"locking {asked.key}: the package index did not answer in {SECONDS} s\ntry again"
+                f"locking {request.key}: the package index did not answer in {SECONDS} s\ntry again"
             ) from None
         if done.returncode:
             conflict = conflicts.read(done.stderr)
             if "No solution found" in done.stderr:
-                conflicts.remember(asked, conflict)
-            raise conflicts.ConflictError(asked, conflict)
-        conflicts.remember(asked, None)
+                conflicts.remember(request, conflict)
+            raise conflicts.ConflictError(request, conflict)
+        conflicts.remember(request, None)
         packages: list[dict[str, Any]] = tomllib.loads((folder / "pylock.toml").read_text()).get("packages", [])
         return packages
 
 
-def _only_source(package: dict[str, Any], asked: Asked) -> bool:
+def _only_source(package: dict[str, Any], request: Asked) -> bool:
     """Return whether a package has no wheel, and may be without one."""
-    return canonicalize_name(package["name"]) in asked.sources and not package.get("wheels")
+    return canonicalize_name(package["name"]) in request.sources and not package.get("wheels")
 
 
 def _source(package: dict[str, Any]) -> dict[str, Any]:

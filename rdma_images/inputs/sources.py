@@ -48,14 +48,14 @@ def pinned(image: Image, facts: Facts) -> tuple[Source, ...]:
     All but the package index, which its clients take long to tell.
     """
     bases = facts.bases.bases
-    found = [
+    pinned_sources = [
         base(image, facts),
         _base("builder", BUILDER, bases[BUILDER], BUILD_PLATFORM, BUILDER),
         *_archives("base", bases[_below(image)]),
         *_archives("builder", bases[BUILDER]),
     ]
-    found += _of_components(image, facts)
-    return tuple(found)
+    pinned_sources += _of_components(image, facts)
+    return tuple(pinned_sources)
 
 
 def base(image: Image, facts: Facts) -> Source:
@@ -140,8 +140,8 @@ def index_for(replaced: Mirrors) -> tuple[str, Mirrors]:
 
 def _of_components(image: Image, facts: Facts) -> Iterator[Source]:
     """Yield the sources of the components, those that the facts do not pin with the pin of the lock."""
-    for one in components.ALL:
-        if one.name in image.components:
-            for source in one.sources(image, facts):
+    for component in components.ALL:
+        if component.name in image.components:
+            for source in component.sources(image, facts):
                 locked = source.pin == UNPINNED
                 yield replace(source, pin=pins.downloads().get(source.id, UNPINNED)) if locked else source

@@ -55,12 +55,12 @@ def _wrong(version: str, file: Path) -> str | None:
 
 def _of_another_version(version: str, configure: bytes) -> str | None:
     """Return the problem of a configure with another version, or none; None where the version is right."""
-    found = _VERSION.search(configure)
-    said = found[1].decode("utf-8", "replace") if found else ""
-    if not said:
+    match = _VERSION.search(configure)
+    stated = match[1].decode("utf-8", "replace") if match else ""
+    if not stated:
         return "has a configure that states no version"
     try:
-        same = versions.key(said) == versions.key(version)
+        same = versions.key(stated) == versions.key(version)
     except ValueError:  # a build from the repository: "git-2daf7d30"
         same = False
-    return None if same else f"is of version {said}, by its configure"
+    return None if same else f"is of version {stated}, by its configure"

@@ -42,11 +42,11 @@ def bring(wheel: Wheel, index: str, job: Job) -> Path:
             part.unlink()
             download(address, part, replace(job, name=wheel.file))
         if not _is(wheel, part):
-            found = f"{part.stat().st_size} bytes, sha256:{store.digest(part, 'sha256')}"
+            actual = f"{part.stat().st_size} bytes, sha256:{store.digest(part, 'sha256')}"
             forget(wheel)
             raise ChecksumError(
                 f"{wheel.file}: {address} is not the locked file: expected {wheel.size} bytes, sha256:{wheel.sha256}, "
-                f"found {found}; nothing was kept\n"
+                f"found {actual}; nothing was kept\n"
                 "do not use the file: the index or mirror has another one"
             )
         part.replace(file)

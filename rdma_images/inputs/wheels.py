@@ -70,8 +70,8 @@ class Asked(yaml_file.Strict):
     @property
     def key(self) -> str:
         """The lock's file name: "torch-2.15.0+numpy-py3.13-linux-amd64". What is too long is there as a digest."""
-        known = [_KNOWN.fullmatch(line) for line in (*self.requirements, *self.overrides)]
-        versions = "-".join(f"{match[1]}-{match[2]}" for match in known if match)
+        matches = [_KNOWN.fullmatch(line) for line in (*self.requirements, *self.overrides)]
+        versions = "-".join(f"{match[1]}-{match[2]}" for match in matches if match)
         compiler = [match[1] for match in map(_TOOLKIT.fullmatch, self.requirements) if match]
         if compiler and not versions:
             return f"toolkit-{compiler[0]}-{self.platform.replace('/', '-')}"
@@ -97,6 +97,6 @@ class Lock(yaml_file.Strict):
     def text(self) -> str:
         """Return the lock file: the same lock has the same text, one wheel a line so that a change reads well."""
         unsaid = None if self.asked.sources else {"sources"}
-        asked = json.dumps(self.asked.model_dump(mode="json", exclude=unsaid), indent=2).replace("\n", "\n  ")
+        request = json.dumps(self.asked.model_dump(mode="json", exclude=unsaid), indent=2).replace("\n", "\n  ")
         wheels = ",\n".join(f"    {json.dumps(wheel.model_dump(mode='json'))}" for wheel in self.wheels)
-        return f'{{\n  "asked": {asked},\n  "wheels": [\n{wheels}\n  ]\n}}\n'
+        return f'{{\n  "asked": {request},\n  "wheels": [\n{wheels}\n  ]\n}}\n'

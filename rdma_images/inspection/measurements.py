@@ -264,15 +264,19 @@ def probes_of(*tiers: str) -> tuple[str, ...]:
     return tuple(name for name, probe in PROBES.items() if set(probe.tiers) & set(tiers))
 
 
-def readable(found: dict[str, object]) -> dict[str, object]:
+def readable(document: dict[str, object]) -> dict[str, object]:
     """Return the plain form of a Measured, of any version, without the values that have another form here.
 
     `missing` names each that was left out, with the reason.
     """
-    odd = {name: why for name in (*PROBES, "entry", "layers") if name in found and (why := _misfit(name, found[name]))}
-    missing = found.get("missing")
-    said = missing if isinstance(missing, dict) else {}
-    return {**found, **dict.fromkeys(odd), "missing": {**said, **odd}} if odd else found
+    odd = {
+        name: why
+        for name in (*PROBES, "entry", "layers")
+        if name in document and (why := _misfit(name, document[name]))
+    }
+    missing = document.get("missing")
+    reasons = missing if isinstance(missing, dict) else {}
+    return {**document, **dict.fromkeys(odd), "missing": {**reasons, **odd}} if odd else document
 
 
 def _misfit(name: str, value: object) -> str:

@@ -49,12 +49,12 @@ def write(entries: Iterable[Entry], to: IO[bytes], compression: Compression) -> 
     No more than a piece of one file is in memory. Raises WheelError for a content that is not what its wheel says.
     """
     out = _Writer(to, compression)
-    known: set[str] = set()
+    folders_: set[str] = set()
     linked: dict[tuple[str, int, bool], str] = {}
     with ExitStack() as stack:
         archives: dict[Path, ZipFile] = {}
         for entry in entries:
-            for folder in _new_folders(entry.path, known):
+            for folder in _new_folders(entry.path, folders_):
                 out.header(folder, tarfile.DIRTYPE, executable=True)
             first = linked.setdefault((entry.digest, entry.size, entry.executable), entry.path)
             if entry.wheel not in archives and entry.content is None:
@@ -104,7 +104,7 @@ class _Writer:
         """End the tar, and return what it is."""
         self.write(bytes(END_BLOCKS[self._compression] * tarfile.BLOCKSIZE))
         self._put(self._compressor.flush())
-        digest, diff_id = (f"sha256:{found.hexdigest()}" for found in (self._digest, self._diff_id))
+        digest, diff_id = (f"sha256:{hasher.hexdigest()}" for hasher in (self._digest, self._diff_id))
         return Blob(MEDIA_TYPES[self._compression], digest, diff_id, self._size)
 
     def _put(self, data: bytes) -> None:
@@ -122,13 +122,13 @@ def _compressor(compression: Compression) -> _Compressor:
     return zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS + 16)
 
 
-def _new_folders(path: str, known: set[str]) -> list[str]:
+def _new_folders(path: str, folders: set[str]) -> list[str]:
     """Return the folders around `path` that are not yet `known`, the outermost first; they are known from now on."""
     new = []
     for folder in PurePosixPath(path).parents:
         name = str(folder)
-        if name == "." or name in known:
+        if name == "." or name in folders:
             break
-        known.add(name)
+        folders.add(name)
         new.append(name)
     return new[::-1]

@@ -60,17 +60,17 @@ class Digests:
         entry = self.entries.get(recipe.key)
         if entry is None:
             return None
-        known = entry.runtime if part == "runtime" else entry.devel
-        return Blob(blob.MEDIA_TYPES[recipe.compression], known.digest, known.diff_id, known.size)
+        expected = entry.runtime if part == "runtime" else entry.devel
+        return Blob(blob.MEDIA_TYPES[recipe.compression], expected.digest, expected.diff_id, expected.size)
 
     def check(self, recipe: Recipe, layer: Layer) -> Layer:
         """Return the layer that was made here. Raises RdmaImagesError where it is not what the lock says."""
         for part in ("runtime", "devel"):
-            known, made = self.blob(recipe, part), layer.blob(part)
-            if known and known != made:
+            expected, actual = self.blob(recipe, part), layer.blob(part)
+            if expected and expected != actual:
                 raise RdmaImagesError(
-                    f"{recipe.name} ({part}): this machine made {made.digest} of the wheels of which "
-                    f"{paths.shown(_own())} has {known.digest}\n"
+                    f"{recipe.name} ({part}): this machine made {actual.digest} of the wheels of which "
+                    f"{paths.shown(_own())} has {expected.digest}\n"
                     f"remove {store.folder(layer.key)} and build again; where that makes the same, find out with "
                     f"another machine which is right, and remove {recipe.key} from the file if this one is"
                 )
@@ -93,30 +93,32 @@ def folders() -> tuple[Path, ...]:
     return tuple(dict.fromkeys((paths.DATA / "locks", paths.LOCKS)))
 
 
-def keep(made: Mapping[Recipe, Layer], needed: Collection[str]) -> None:
+def keep(layers: Mapping[Recipe, Layer], needed: Collection[str]) -> None:
     """Write down layers that were made, and forget those of the same compressions that nothing needs any more.
 
     `needed` are the keys of the recipes of all locks.
     """
-    known = _read(_own())
-    compressions = {recipe.compression for recipe in made}
+    entries = _read(_own())
+    compressions = {recipe.compression for recipe in layers}
     stays = {
-        key: entry for key, entry in known.items() if key in needed or entry.coder.partition(" ")[0] not in compressions
+        key: entry
+        for key, entry in entries.items()
+        if key in needed or entry.coder.partition(" ")[0] not in compressions
     }
-    after = stays | {recipe.key: _entry(recipe, layer) for recipe, layer in made.items()}
-    if after != known:
+    after = stays | {recipe.key: _entry(recipe, layer) for recipe, layer in layers.items()}
+    if after != entries:
         atomic.write(_own(), text(after))
 
 
 def text(entries: Mapping[str, Entry]) -> str:
     """Return what is written of layers: the same have the same text."""
-    ordered = sorted(entries.items(), key=lambda one: (one[1].wheels, one[1].coder, one[0]))
+    ordered = sorted(entries.items(), key=lambda item: (item[1].wheels, item[1].coder, item[0]))
     body = {key: entry.model_dump(mode="json", by_alias=True) for key, entry in ordered}
     return HEAD + yaml.safe_dump({"layers": body}, sort_keys=False, default_flow_style=None, width=1000)
 
 
 def _entry(recipe: Recipe, layer: Layer) -> Entry:
-    parts = [Part(digest=one.digest, diff_id=one.diff_id, size=one.size) for one in (layer.runtime, layer.devel)]
+    parts = [Part(digest=blob.digest, diff_id=blob.diff_id, size=blob.size) for blob in (layer.runtime, layer.devel)]
     wheels = recipe.wheels[0].file if len(recipe.wheels) == 1 else f"{len(recipe.wheels)} wheels"
     return Entry(wheels=wheels, coder=coder(recipe.compression), runtime=parts[0], devel=parts[1])
 

@@ -25,16 +25,16 @@ def lock(images: Iterable[Image], mirrors: Mirrors, compression: Compression, pr
     A layer that the file has stays as it is; one that was made here before is taken, any other is made. Raises
     RdmaImagesError for what cannot be made.
     """
-    wanted = _recipes((wheel_lock.load(image) for image in images if _has_layers(image)), compression)
-    known = digests.read()
-    missing = [one for key, one in wanted.items() if key not in known.entries]
+    recipes = _recipes((wheel_lock.load(image) for image in images if _has_layers(image)), compression)
+    locked = digests.read()
+    missing = [missing_recipe for key, missing_recipe in recipes.items() if key not in locked.entries]
     index, opened = sources.index_for(mirrors)
     with Maker(missing, index, opened, progress) as maker:
-        made = {one: maker.ready(one).result() for one in missing}
-    digests.keep(made, wanted.keys() | _recipes(_locks(), compression).keys())
-    size = readable(sum(layer.runtime.size for layer in made.values()))
-    detail = f"{len(wanted)} known" + (f", {len(made)} of them new ({size})" if made else "")
-    return Locked(digests.NAME, "new" if made else "kept", detail)
+        layers = {missing_recipe: maker.ready(missing_recipe).result() for missing_recipe in missing}
+    digests.keep(layers, recipes.keys() | _recipes(_locks(), compression).keys())
+    size = readable(sum(layer.runtime.size for layer in layers.values()))
+    detail = f"{len(recipes)} known" + (f", {len(layers)} of them new ({size})" if layers else "")
+    return Locked(digests.NAME, "new" if layers else "kept", detail)
 
 
 def _has_layers(image: Image) -> bool:
@@ -43,8 +43,8 @@ def _has_layers(image: Image) -> bool:
 
 
 def _recipes(locks: Iterable[Lock], compression: Compression) -> dict[str, Recipe]:
-    found = (recipe(layer, compression) for one in locks for layer in wheel_layers.wheel_layers(one))
-    return {one.key: one for one in found}
+    recipes = (recipe(layer, compression) for lock_ in locks for layer in wheel_layers.wheel_layers(lock_))
+    return {lock_.key: lock_ for lock_ in recipes}
 
 
 def _locks() -> Iterable[Lock]:

@@ -54,16 +54,18 @@ class Maker:
         """Begin with what is missing."""
         missing = []
         for recipe in self._recipes.values():
-            if there := store.find(recipe):
+            if layer := store.find(recipe):
                 self._ready[recipe.key] = Future()
-                self._ready[recipe.key].set_result(self._locked.check(recipe, there))
+                self._ready[recipe.key].set_result(self._locked.check(recipe, layer))
             else:
                 missing.append(recipe)
         if missing:
             self._begin(missing)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         """End what is not needed any more, and remove wheels and layers that are not."""
         self.stop.set()
         self._stack.close()
@@ -99,18 +101,18 @@ class Maker:
         job = Job(wheel.file, self._mirrors, self._progress, self.stop)
         return wheel_files.bring(wheel, self._index, job)
 
-    def _made(self, recipe: Recipe, brought: Sequence[Future[Path]], makers: ProcessPoolExecutor) -> Layer:
+    def _made(self, recipe: Recipe, futures: Sequence[Future[Path]], makers: ProcessPoolExecutor) -> Layer:
         try:
-            here = [file.result() for file in brought]
+            paths = [file.result() for file in futures]
             sizes = [wheel.size for wheel in recipe.wheels]
-            wheels = tuple(zip(here, sizes, strict=True))
+            wheels = tuple(zip(paths, sizes, strict=True))
 
             def make(into: Path) -> None:
-                asked = Work(wheels, devel_files(), recipe.compression, into)
+                task = Work(wheels, devel_files(), recipe.compression, into)
                 if recipe.size < ALONE:
-                    work(asked)
+                    work(task)
                 else:
-                    makers.submit(work, asked).result()
+                    makers.submit(work, task).result()
 
             layer = store.made(recipe, make, self._progress)
         except BrokenProcessPool:

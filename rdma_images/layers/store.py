@@ -61,9 +61,9 @@ def find(recipe: Recipe) -> Layer | None:
     """Return the layer of a recipe, None where it was not made here; its use is noted."""
     card = folder(recipe.key) / CARD
     try:
-        told = json.loads(card.read_text(encoding="utf-8"))
+        record = json.loads(card.read_text(encoding="utf-8"))
         card.touch()
-        return Layer(recipe.key, Blob(**told["runtime"]), Blob(**told["devel"]))
+        return Layer(recipe.key, Blob(**record["runtime"]), Blob(**record["devel"]))
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
 
@@ -75,8 +75,8 @@ def made(recipe: Recipe, make: Callable[[Path], None], progress: Progress = sile
     """
     beside = root() / f".{recipe.key}"
     with locking.hold(f"layer-{recipe.key[:16]}", f"making {recipe.name}", progress):
-        if there := find(recipe):
-            return there
+        if layer := find(recipe):
+            return layer
         try:
             shutil.rmtree(beside, ignore_errors=True)
             with files.as_file_error(beside):
@@ -86,10 +86,10 @@ def made(recipe: Recipe, make: Callable[[Path], None], progress: Progress = sile
             beside.rename(folder(recipe.key))
         finally:
             shutil.rmtree(beside, ignore_errors=True)
-        there = find(recipe)
-        if there is None:
+        layer = find(recipe)
+        if layer is None:
             raise RdmaImagesError(f"{folder(recipe.key)}: the layer that was made there cannot be read\nremove it")
-        return there
+        return layer
 
 
 def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
@@ -101,17 +101,17 @@ def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
     limit = disk_space.layers_limit(root()) if limit is None else limit
     now = time.time() if now is None else now
     with locking.hold("layers-trim", "removing layers that are not used"):
-        there = sorted(_there(), key=lambda one: one[1])
-        total = sum(own for _, _, own, _ in there)
+        rows = sorted(_there(), key=lambda row: row[1])
+        total = sum(size for _, _, size, _ in rows)
         removed = []
-        for place, used, own, whole in there:
+        for path, used, size, whole in rows:
             if total <= limit or now - used < IN_USE:
                 break
-            if 2 * own <= whole:
+            if 2 * size <= whole:
                 continue
-            shutil.rmtree(place, ignore_errors=True)
-            removed.append(place.name)
-            total -= own
+            shutil.rmtree(path, ignore_errors=True)
+            removed.append(path.name)
+            total -= size
     return tuple(removed)
 
 
@@ -119,5 +119,5 @@ def _there() -> Iterator[tuple[Path, float, int, int]]:
     """Yield each layer's folder, the time of its last use, the bytes that its removal frees, and those of its blobs."""
     for card in root().glob(f"[0-9a-f]*/{CARD}"):
         blobs = [file.stat() for file in card.parent.iterdir() if file.name in ("runtime", "devel")]
-        own = sum(blob.st_size for blob in blobs if blob.st_nlink == 1)
-        yield card.parent, card.stat().st_mtime, own, sum(blob.st_size for blob in blobs)
+        size = sum(blob.st_size for blob in blobs if blob.st_nlink == 1)
+        yield card.parent, card.stat().st_mtime, size, sum(blob.st_size for blob in blobs)

@@ -103,16 +103,16 @@ def chunks(entry: Entry, archive: zipfile.ZipFile, length: int) -> Iterator[byte
     if entry.content is not None:
         yield entry.content
         return
-    found, count = hashlib.new(entry.algorithm), 0
+    hasher, count = hashlib.new(entry.algorithm), 0
     try:
         with archive.open(entry.member) as stream:
             while data := stream.read(length):
-                found.update(data)
+                hasher.update(data)
                 count += len(data)
                 yield data
     except (zipfile.BadZipFile, EOFError, zlib.error) as error:
         raise bad(entry.wheel, f"{entry.member} cannot be read: {error}") from None
-    if count != entry.size or found.hexdigest() != entry.digest:
+    if count != entry.size or hasher.hexdigest() != entry.digest:
         raise bad(entry.wheel, f"{entry.member} is not what its RECORD says")
 
 
@@ -194,12 +194,12 @@ class _Destination(WheelDestination):
 def _check(archive: zipfile.ZipFile, wheel: Path, size: int) -> None:
     """Raise WheelError for an archive that is not to be unpacked, by its table of contents."""
     members = archive.infolist()
-    for one in members:
-        _check_path(one.filename.removesuffix("/"), wheel)
-    twice = [name for name, count in Counter(one.filename for one in members).items() if count > 1]
+    for member in members:
+        _check_path(member.filename.removesuffix("/"), wheel)
+    twice = [name for name, count in Counter(member.filename for member in members).items() if count > 1]
     if twice:
         raise bad(wheel, f"it brings {twice[0]} twice")
-    unpacked = sum(one.file_size for one in members)
+    unpacked = sum(member.file_size for member in members)
     if unpacked > size * RATIO:
         raise bad(wheel, f"{readable(size)} would unpack to {readable(unpacked)}, more than {RATIO} times as much")
 
@@ -213,25 +213,25 @@ def _check_path(path: str, wheel: Path) -> None:
 
 def _records(source: WheelFile, wheel: Path) -> dict[str, tuple[str, str]]:
     """Return what RECORD says of each member's content."""
-    found = {}
+    rows = {}
     for path, value, _ in parse_record_file(source.read_dist_info("RECORD").splitlines()):
         algorithm, _, digest = value.partition("=")
         try:
-            found[path] = algorithm, base64.urlsafe_b64decode(digest + "=" * (-len(digest) % 4)).hex()
+            rows[path] = algorithm, base64.urlsafe_b64decode(digest + "=" * (-len(digest) % 4)).hex()
         except binascii.Error:
             raise bad(wheel, f"its RECORD has no digest of {path}, but {value!r}") from None
         if algorithm and algorithm not in ALGORITHMS:
             raise bad(wheel, f"its RECORD has {algorithm} of {path}; known are {', '.join(ALGORITHMS)}")
-    return found
+    return rows
 
 
-def _split(found: _Destination, is_devel: IsDevel) -> Tree:
+def _split(destination: _Destination, is_devel: IsDevel) -> Tree:
     """RECORD tells the truth in both images: the runtime one has what is there, and a devel image gets the whole."""
-    moved = {name for name in found.entries if is_devel(name)}
-    rest = [one for name, one in found.entries.items() if name not in moved and name != found.record]
-    devel = [*(found.entries[name] for name in moved), found.listing(())] if moved else []
-    return Tree(_in_order([*rest, found.listing(moved)]), _in_order(devel))
+    moved = {name for name in destination.entries if is_devel(name)}
+    rest = [entry for name, entry in destination.entries.items() if name not in moved and name != destination.record]
+    devel = [*(destination.entries[name] for name in moved), destination.listing(())] if moved else []
+    return Tree(_in_order([*rest, destination.listing(moved)]), _in_order(devel))
 
 
 def _in_order(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    return tuple(sorted(entries, key=lambda one: one.path))
+    return tuple(sorted(entries, key=lambda entry: entry.path))

@@ -32,13 +32,13 @@ def matcher(patterns: str) -> IsDevel:
     return re.compile("|".join(map(translate, patterns.splitlines()))).match
 
 
-def work(asked: Work) -> None:
+def work(task: Work) -> None:
     """Make one layer; runs in a process of its own. Raises WheelError for a bad wheel, FileError for a full disk."""
-    trees = [tree(wheel, size, matcher(asked.patterns)) for wheel, size in asked.wheels]
+    trees = [tree(wheel, size, matcher(task.patterns)) for wheel, size in task.wheels]
     runtime, devel = merged([t.runtime for t in trees]), merged([t.devel for t in trees])
-    with files.as_file_error(asked.into):
+    with files.as_file_error(task.into):
         listed = {entry.path: (entry.digest, entry.wheel.name) for entry in runtime}
-        describe(asked.into, _blob(runtime, asked, "runtime"), _blob(devel, asked, "devel"), listed)
+        describe(task.into, _blob(runtime, task, "runtime"), _blob(devel, task, "devel"), listed)
 
 
 def merged(trees: Iterable[Iterable[Entry]]) -> list[Entry]:
@@ -46,12 +46,12 @@ def merged(trees: Iterable[Iterable[Entry]]) -> list[Entry]:
 
     Raises WheelError for one that two bring with different contents.
     """
-    found: dict[str, Entry] = {}
+    merged_entries: dict[str, Entry] = {}
     for entry in (entry for entries in trees for entry in entries):
-        other = found.setdefault(entry.path, entry)
+        other = merged_entries.setdefault(entry.path, entry)
         if other.digest != entry.digest:
             raise collision(entry.path, other.wheel.name, entry.wheel.name)
-    return [found[path] for path in sorted(found)]
+    return [merged_entries[path] for path in sorted(merged_entries)]
 
 
 def collision(path: str, first: str, second: str) -> WheelError:
@@ -62,13 +62,13 @@ def collision(path: str, first: str, second: str) -> WheelError:
     )
 
 
-def _blob(entries: Sequence[Entry], asked: Work, part: str) -> blob.Blob:
-    with (asked.into / part).open("wb") as file:
-        return blob.write(entries, file, asked.compression)
+def _blob(entries: Sequence[Entry], task: Work, part: str) -> blob.Blob:
+    with (task.into / part).open("wb") as file:
+        return blob.write(entries, file, task.compression)
 
 
 def describe(into: Path, runtime: blob.Blob, devel: blob.Blob, listed: Mapping[str, tuple[str, str]]) -> None:
     """Write beside the blobs in `into` what they are and hold."""
     (into / FILES).write_text(json.dumps(listed), encoding="utf-8")
-    told = {"runtime": asdict(runtime), "devel": asdict(devel)}
-    (into / CARD).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    record = {"runtime": asdict(runtime), "devel": asdict(devel)}
+    (into / CARD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

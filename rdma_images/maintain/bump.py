@@ -30,21 +30,21 @@ class Bump:
 
 def find_bumps(current: Matrix, facts: Facts) -> tuple[Bump, ...]:
     """Return what could be newer in the default rows, all of a target's changes working together."""
-    wanted: list[Bump] = []
+    bumps: list[Bump] = []
     for name, target in current.targets.items():
         newest = _newest_row(name, target, facts)
-        wanted += [Bump(name, axis, target.default[axis], value) for axis, value in newest.items()]
-    return tuple(wanted)
+        bumps += [Bump(name, axis, target.default[axis], value) for axis, value in newest.items()]
+    return tuple(bumps)
 
 
-def edit_matrix(text: str, current: Matrix, wanted: tuple[Bump, ...]) -> str:
+def edit_matrix(text: str, current: Matrix, bumps: tuple[Bump, ...]) -> str:
     """Return `text` of matrix.yaml with the changes wherever a target has the old value: default row, values, excludes.
 
     Where the new value is among a target's values already, only the default row changes.
     Raises RefusedError when the result is no matrix any more.
     """
     lines = text.splitlines(keepends=True)
-    for bump in wanted:
+    for bump in bumps:
         target = current.target(bump.target)
         only_default = bump.new in target.values.get(bump.axis, ())
         old = re.compile(rf"(?<![\w.]){re.escape(bump.old)}(?![\w.])")
@@ -70,13 +70,13 @@ def propose(facts: Facts, path: Path = paths.MATRIX, write: bool = False) -> Pro
     """Return the edit of the matrix at `path`, and make it with `write`. Raises RefusedError for an unknown value."""
     current, text = matrix.load(path), path.read_text(encoding="utf-8")
     current.check(facts)
-    wanted = find_bumps(current, facts)
-    edited_text = edit_matrix(text, current, wanted)
+    bumps = find_bumps(current, facts)
+    edited_text = edit_matrix(text, current, bumps)
     if write and edited_text != text:
         atomic.write(path, edited_text)
     lines = text.splitlines(True), edited_text.splitlines(True)
     diff = "".join(difflib.unified_diff(*lines, path.name, path.name))
-    return Proposal(diff, (*_comments(*lines, path.name), *_gaps(wanted, current, facts)))
+    return Proposal(diff, (*_comments(*lines, path.name), *_gaps(bumps, current, facts)))
 
 
 def _comments(old_lines: list[str], new_lines: list[str], name: str) -> Iterator[str]:
@@ -86,10 +86,10 @@ def _comments(old_lines: list[str], new_lines: list[str], name: str) -> Iterator
             yield f'{name}:{number}: is the comment still true? "{comment}"'
 
 
-def _gaps(wanted: tuple[Bump, ...], current: Matrix, facts: Facts) -> Iterator[str]:
+def _gaps(bumps: tuple[Bump, ...], current: Matrix, facts: Facts) -> Iterator[str]:
     """Yield what the facts do not know about the new rows."""
-    for name in dict.fromkeys(bump.target for bump in wanted):
-        row = {bump.axis: bump.new for bump in wanted if bump.target == name}
+    for name in dict.fromkeys(bump.target for bump in bumps):
+        row = {bump.axis: bump.new for bump in bumps if bump.target == name}
         for gap in rules.unknown(candidate(name, current.target(name), facts, row), facts):
             yield f"{name}: not known: {gap}"
 

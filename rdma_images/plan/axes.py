@@ -34,9 +34,9 @@ def values(axis: Axis, facts: Facts) -> tuple[str, ...]:
 
 def check(name: str, value: str, facts: Facts) -> None:
     """Raise RefusedError, with similar ones, for an unknown axis or value."""
-    known = values(named(name), facts)
-    if value not in known:
-        raise RefusedError(f"{name} {value!r} is not known\n{near(value, known)}")
+    known_values = values(named(name), facts)
+    if value not in known_values:
+        raise RefusedError(f"{name} {value!r} is not known\n{near(value, known_values)}")
 
 
 def complete(row: Mapping[str, str]) -> dict[str, str]:

@@ -51,14 +51,14 @@ class Candidate:
 def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str] | None = None) -> Candidate:
     """Return the default row of `target` with `changes`; every value must be known (axes.check)."""
     changes = dict(changes or {})
-    own, chosen = axes.complete(target.default), axes.complete(target.default | changes)
+    default_axes, chosen = axes.complete(target.default), axes.complete(target.default | changes)
     undecided = tuple(axis for axis, decider in DECIDERS.items() if chosen.get(axis) == decider not in chosen)
     return Candidate(
         target=name,
         fabric=target.fabric,
         axes=chosen,
         given=changes,
-        foreign=tuple(axis for axis in chosen if axis not in own),
+        foreign=tuple(axis for axis in chosen if axis not in default_axes),
         undecided=undecided,
         versions=_chosen(chosen, undecided, facts)
         | dict(_brought(chosen, target.fabric, facts))
@@ -83,6 +83,6 @@ def _chosen(chosen: Mapping[str, str], undecided: tuple[str, ...], facts: Facts)
 
 def _brought(chosen: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield the versions of the components that are no axis: what another one brings, where the facts know it."""
-    for name, brought in BROUGHT.items():
-        if version := brought.version(chosen, fabric, facts):
+    for name, bundled in BROUGHT.items():
+        if version := bundled.version(chosen, fabric, facts):
             yield name, version

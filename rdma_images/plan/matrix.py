@@ -90,8 +90,8 @@ class Target(Strict):
         names = list(self.values)
         combined = (dict(zip(names, picked, strict=True)) for picked in product(*self.values.values()))
         rows = [self.default | change for change in combined]
-        kept = [row for row in rows if not any(exclude.holds(row) for exclude in self.exclude)]
-        return sorted(kept, key=lambda row: row != self.default)
+        included = [row for row in rows if not any(exclude.holds(row) for exclude in self.exclude)]
+        return sorted(included, key=lambda row: row != self.default)
 
 
 class Matrix(Document):
@@ -109,8 +109,8 @@ class Matrix(Document):
                 yield ("targets", name), sentence
             if len(name) > LONGEST_NAME:
                 yield ("targets", name), f"a target's name has at most {LONGEST_NAME} characters: shorten it"
-            for place, sentence in _problems(target):
-                yield ("targets", name, *place), sentence
+            for steps, sentence in _problems(target):
+                yield ("targets", name, *steps), sentence
 
     def target(self, name: str) -> Target:
         """Return the target of that name. Raises RefusedError with similar names for an unknown one."""
@@ -122,12 +122,12 @@ class Matrix(Document):
         """Raise RefusedError, with file and line, for a value that the facts do not know."""
         wrong: list[str] = []
         for name, target in self.targets.items():
-            for place, axis, value in values_of(target):
+            for steps, axis, value in values_of(target):
                 try:
                     axes.check(axis, value, facts)
                 except RefusedError as error:
-                    what, _, fix = str(error).partition("\n")
-                    wrong.append(f"{self.where('targets', name, *place)}: {what}: {fix}")
+                    problem, _, fix = str(error).partition("\n")
+                    wrong.append(f"{self.where('targets', name, *steps)}: {problem}: {fix}")
         if wrong:
             raise RefusedError("\n".join(wrong))
 
@@ -156,14 +156,14 @@ def values_of(target: Target) -> Iterator[tuple[Path_, str, str]]:
 
 def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
     """Yield what is wrong in one target, place by place."""
-    for place, axis, _ in values_of(target):
+    for steps, axis, _ in values_of(target):
         if axis not in axes.BY_NAME:
-            yield place, f"no axis {axis!r}: {near(axis, axes.BY_NAME)}"
+            yield steps, f"no axis {axis!r}: {near(axis, axes.BY_NAME)}"
     yield from _package_problems(target)
     of_target = axes.complete(target.default)
-    for one in components.ALL:
-        if target.fabric in one.required_for and one.name not in of_target:
-            yield ("default",), f"the default row of a target for {target.fabric} has no {one.name}: add one"
+    for component in components.ALL:
+        if target.fabric in component.required_for and component.name not in of_target:
+            yield ("default",), f"the default row of a target for {target.fabric} has no {component.name}: add one"
     for axis, values in target.values.items():
         if axis in axes.BY_NAME and axis not in of_target:
             yield ("values", axis), f"the default row has no {axis}: remove the values, or add it there"
@@ -178,14 +178,14 @@ def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
         yield from _exclude_problems(target)
 
 
-def _repeated(place: Path_, written: Sequence[str], key: Callable[[str], object] = str) -> Iterator[tuple[Path_, str]]:
+def _repeated(steps: Path_, written: Sequence[str], key: Callable[[str], object] = str) -> Iterator[tuple[Path_, str]]:
     """Yield what is in a list twice; `key` gives what two spellings of one thing have in common."""
     first: dict[object, str] = {}
     for number, text in enumerate(written):
         about = key(text)
         if about in first:
             also = "" if first[about] == text else f", first as {first[about]!r}"
-            yield (*place, number), f"{text!r} is written twice{also}: remove one"
+            yield (*steps, number), f"{text!r} is written twice{also}: remove one"
         else:
             first[about] = text
 
@@ -233,21 +233,21 @@ def _wanted(text: str) -> Wanted | None:
 
 def _requirement_problem(text: str, target: Target) -> str | None:
     """Return what is wrong with one of a target's python-packages."""
-    wanted = _wanted(text)
-    if wanted is None:
+    requirement = _wanted(text)
+    if requirement is None:
         return f"{text!r} is no Python package: write name, name==1.2 or the like"
-    if wanted.url:
+    if requirement.url:
         return f"{text!r} is an address, and packages come from the package index: write name==version"
-    axis = next((axis for axis, wheel in WHEELS.items() if wheel.fullmatch(wanted.name)), None)
+    axis = next((axis for axis, wheel in WHEELS.items() if wheel.fullmatch(requirement.name)), None)
     if axis in axes.complete(target.default):
-        return f"the axis {axis} decides the version of {wanted.name}: remove it here"
+        return f"the axis {axis} decides the version of {requirement.name}: remove it here"
     return None
 
 
 def _required(text: str) -> object:
     """Return what a requirement is about: a package, and when."""
-    wanted = _wanted(text)
-    return wanted[:2] if wanted else text
+    requirement = _wanted(text)
+    return requirement[:2] if requirement else text
 
 
 def _exclude_problems(target: Target) -> Iterator[tuple[Path_, str]]:
@@ -255,16 +255,16 @@ def _exclude_problems(target: Target) -> Iterator[tuple[Path_, str]]:
     everything = target.model_copy(update={"exclude": ()}).rows()
     matrix = {axis: (value,) for axis, value in target.default.items()} | target.values
     for number, exclude in enumerate(target.exclude):
-        place = ("exclude", number)
+        steps = ("exclude", number)
         if exclude.when in [other.when for other in target.exclude[:number]]:
-            yield place, "this is written twice: remove one"
+            yield steps, "this is written twice: remove one"
         for axis, values in exclude.when.items():
-            yield from _repeated((*place, "when", axis), values)
+            yield from _repeated((*steps, "when", axis), values)
             for step, value in enumerate(values):
                 if axis in axes.BY_NAME and value not in matrix.get(axis, ()):
                     sentence = f"no row of this target has {axis} {value!r}: remove it"
-                    yield (*place, "when", axis, step), sentence
+                    yield (*steps, "when", axis, step), sentence
         if not any(exclude.holds(row) for row in everything):
-            yield place, "no row of this target is excluded by this: remove it, or fix its values"
+            yield steps, "no row of this target is excluded by this: remove it, or fix its values"
         if exclude.holds(target.default):
-            yield place, "this excludes the default row: change one of them"
+            yield steps, "this excludes the default row: change one of them"

@@ -19,7 +19,7 @@ Choice = tuple[Cost, tuple[str, ...], tuple[int, ...]]  # axes, and the place of
 
 
 def nearest(
-    refused: Candidate, target: Target, facts: Facts, wanted: Changes, broken: tuple[Broken, ...]
+    refused: Candidate, target: Target, facts: Facts, requested: Changes, broken: tuple[Broken, ...]
 ) -> Changes | None:
     """Return the axes to change, and their values, so that `refused` works; None where no change of two axes helps.
 
@@ -28,7 +28,7 @@ def nearest(
     """
     if refused.foreign:
         return None
-    steps = {axis: sorted(_steps(axis, refused, facts, wanted)) for axis in refused.axes}
+    steps = {axis: sorted(_steps(axis, refused, facts, requested)) for axis in refused.axes}
     culprits = [_culprits(refused, rule) for rule in broken]
     for count in range(1, MOST_CHANGES + 1):
         sets = [names for names in combinations(steps, count) if all(some.intersection(names) for some in culprits)]
@@ -47,17 +47,17 @@ def nearest_value(image: Image, axis: str, values: Collection[str], facts: Facts
     return None
 
 
-def _steps(axis: str, refused: Candidate, facts: Facts, wanted: Changes) -> Iterator[Step]:
+def _steps(axis: str, refused: Candidate, facts: Facts, requested: Changes) -> Iterator[Step]:
     """Yield every other value of an axis, with what it costs to go there."""
-    known = axes.values(axes.BY_NAME[axis], facts)
-    current = known.index(refused.versions.get(axis, refused.axes[axis]))
+    known_values = axes.values(axes.BY_NAME[axis], facts)
+    current = known_values.index(refused.versions.get(axis, refused.axes[axis]))
     component = components.BY_NAME.get(axis)
-    for place, value in enumerate(known):
+    for position, value in enumerate(known_values):
         if value != refused.axes[axis]:
             # Twice the distance, less one for the newer side: of two equally near values the newer one is taken.
             untested = component is not None and not component.was_tested(value, refused.fabric, facts)
-            far = 2 * abs(place - current) - int(place > current)
-            yield (int(axis in wanted), int(untested), far), value
+            far = 2 * abs(position - current) - int(position > current)
+            yield (int(axis in requested), int(untested), far), value
 
 
 def _culprits(refused: Candidate, broken: Broken) -> set[str]:
@@ -83,7 +83,7 @@ def _cheapest_first(sets: list[tuple[str, ...]], steps: dict[str, list[Step]]) -
     heapify(waiting)
     while waiting:
         _, names, places = heappop(waiting)
-        yield {name: steps[name][place][1] for name, place in zip(names, places, strict=True)}
+        yield {name: steps[name][index][1] for name, index in zip(names, places, strict=True)}
         for axis, name in enumerate(names):
             # Only along the first axis that has moved, or an earlier one: so each choice is reached once.
             if places[axis] + 1 < len(steps[name]):
@@ -95,6 +95,6 @@ def _cheapest_first(sets: list[tuple[str, ...]], steps: dict[str, list[Step]]) -
 
 def _choice(names: tuple[str, ...], places: tuple[int, ...], steps: dict[str, list[Step]]) -> Choice:
     """Return a choice with its cost: the sum of its steps'."""
-    costs = [steps[name][place][0] for name, place in zip(names, places, strict=True)]
+    costs = [steps[name][index][0] for name, index in zip(names, places, strict=True)]
     given, unseen, far = (sum(part) for part in zip(*costs, strict=True))
     return (given, unseen, far), names, places

@@ -57,7 +57,11 @@ def _images(plan: Plan) -> RenderableType:
     """Return one row an image, one column a component that any of them has."""
     from rich.table import Table
 
-    shown = [one.name for one in components.IN_TABLES if any(one.name in image.components for image in plan.images)]
+    shown = [
+        component.name
+        for component in components.IN_TABLES
+        if any(component.name in image.components for image in plan.images)
+    ]
     shown += [
         name
         for name, default in PROPERTIES.items()
@@ -95,8 +99,8 @@ def _refusal(refusal: Refusal) -> RenderableType:
     """Return why one combination is refused, and the nearest that works."""
     from rich.text import Text
 
-    asked = ", ".join(f"{axis} {value}" for axis, value in refusal.axes.items())
-    text = Text.assemble("\n", ("refused", "bold red"), f"  {refusal.target}: {asked}\n")
+    choice = ", ".join(f"{axis} {value}" for axis, value in refusal.axes.items())
+    text = Text.assemble("\n", ("refused", "bold red"), f"  {refusal.target}: {choice}\n")
     for broken in refusal.broken:
         related = ", ".join(f"{name} {version}" for name, version in broken.versions.items())
         about = f" ({related})" if related else ""

@@ -39,20 +39,20 @@ def plan(
     for name in targets or _with_axes(matrix, changes):
         target = matrix.target(name)
         for row in target.rows() if everything else [target.default]:
-            made = candidate(name, target.model_copy(update={"default": row}), facts, changes)
-            row_id = (name, *made.axes.values())
+            planned = candidate(name, target.model_copy(update={"default": row}), facts, changes)
+            row_id = (name, *planned.axes.values())
             if row_id in refusals:
                 continue
-            if broken := rules.check(made, facts):
+            if broken := rules.check(planned, facts):
                 refusals[row_id] = Refusal(
                     target=name,
-                    axes=made.axes,
+                    axes=planned.axes,
                     broken=broken,
-                    nearest=nearest(made, target, facts, changes, broken),
-                    leave_out={axis: changes[axis] for axis in made.foreign if axis in changes},
+                    nearest=nearest(planned, target, facts, changes, broken),
+                    leave_out={axis: changes[axis] for axis in planned.foreign if axis in changes},
                 )
             else:
-                image = _image(made, target, facts)
+                image = _image(planned, target, facts)
                 images.setdefault(image.id, image)
     return Plan(images=tuple(images.values()), refusals=tuple(refusals.values()))
 
@@ -69,7 +69,7 @@ def written(image: Image) -> dict[str, object]:
     """Return an image as plan.json has it: the details of its components in words."""
     words = {name: {"details": component.details.words()} for name, component in image.components.items()}
     plain = asdict(image)
-    return plain | {"components": {name: one | words[name] for name, one in plain["components"].items()}}
+    return plain | {"components": {name: fields | words[name] for name, fields in plain["components"].items()}}
 
 
 def _with_axes(matrix: Matrix, changes: Row) -> list[str]:
@@ -82,29 +82,34 @@ def _with_axes(matrix: Matrix, changes: Row) -> list[str]:
     return able
 
 
-def _image(made: Candidate, target: Target, facts: Facts) -> Image:
+def _image(planned: Candidate, target: Target, facts: Facts) -> Image:
     """Return a candidate that breaks no rule, with all that later steps need."""
-    label = tag(made)
-    there = [one for one in components.ALL if one.name in made]
-    parts = made.components
-    detailed = {one.name: replace(parts[one.name], details=one.details(made, facts)) for one in there}
-    devel = toolkit_requirements(made["cuda"], facts) if made["variant"] == "devel" else ()
+    label = tag(planned)
+    present = [component for component in components.ALL if component.name in planned]
+    parts = planned.components
+    detailed = {
+        component.name: replace(parts[component.name], details=component.details(planned, facts))
+        for component in present
+    }
+    devel = toolkit_requirements(planned["cuda"], facts) if planned["variant"] == "devel" else ()
     image = Image(
-        id=f"{made.target}-{label}",
-        target=made.target,
+        id=f"{planned.target}-{label}",
+        target=planned.target,
         tag=label,
-        fabric=made.fabric,
-        platform="linux/arm64" if made["platform"] == "linux/arm64" else "linux/amd64",
-        axes=made.axes,
+        fabric=planned.fabric,
+        platform="linux/arm64" if planned["platform"] == "linux/arm64" else "linux/amd64",
+        axes=planned.axes,
         components={name: detailed[name] for name in parts},
-        python_packages=target.python_packages + efa_installer.python_packages(made, facts) + devel,
+        python_packages=target.python_packages + efa_installer.python_packages(planned, facts) + devel,
         source_packages=target.source_packages,
         debian_packages=target.debian_packages,
-        requirements=tuple(need for one in there for need in one.requirements(made, facts)),
-        unknown=rules.unknown(made, facts),
-        environment=runtime.environment(made.axes, made.fabric, detailed, facts),
-        settings=tuple(runtime.settings(made.fabric, facts)),
-        toolkit=toolkit_requirements(made["cuda"], facts) if any(one.is_compiled(made, facts) for one in there) else (),
-        template=target.template or made.target,
+        requirements=tuple(need for component in present for need in component.requirements(planned, facts)),
+        unknown=rules.unknown(planned, facts),
+        environment=runtime.environment(planned.axes, planned.fabric, detailed, facts),
+        settings=tuple(runtime.settings(planned.fabric, facts)),
+        toolkit=toolkit_requirements(planned["cuda"], facts)
+        if any(component.is_compiled(planned, facts) for component in present)
+        else (),
+        template=target.template or planned.target,
     )
     return replace(image, limits=tuple(runtime.limits(image, facts)))

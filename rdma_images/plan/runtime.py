@@ -20,20 +20,22 @@ def environment(
     if axes["fallback"] == "allow":
         return {}
     insisted = facts.running.insist[fabric]
-    brought = (component.details.network for component in components.values())
-    network = next((name for name in brought if name), insisted.network)
+    networks = (component.details.network for component in components.values())
+    network = next((name for name in networks if name), insisted.network)
     return {name: value for name, value in ((NETWORK, network), (PROVIDER, insisted.provider)) if value}
 
 
 def settings(fabric: Fabric, facts: Facts) -> Iterator[Setting]:
     """Yield what an image of a fabric needs from its host, and the variables that its jobs may need."""
-    known = facts.running
-    for row in known.settings.values():
+    running = facts.running
+    for row in running.settings.values():
         if row.fabric in (None, fabric):
-            yield Setting(row.what, row.value, row.docker, row.why, known.cite(row))
-    for job in known.variables.values():
+            yield Setting(row.what, row.value, row.docker, row.why, running.cite(row))
+    for job in running.variables.values():
         if job.fabric == fabric:
-            yield Setting(f"variable.{job.name}", job.value, f"--env={job.name}={job.value}", job.why, known.cite(job))
+            yield Setting(
+                f"variable.{job.name}", job.value, f"--env={job.name}={job.value}", job.why, running.cite(job)
+            )
 
 
 def limits(image: Image, facts: Facts) -> Iterator[Limit]:

@@ -17,13 +17,15 @@ _TAG = re.compile(r"[\w][\w.-]{0,127}", re.ASCII)
 
 def tag(candidate: Candidate) -> str:
     """Return the tag of `candidate`; its properties come last, where they are not the default. Raises RefusedError."""
-    parts = [f"{one.tag}{candidate[one.name]}" for one in components.IN_TAGS if one.name in candidate]
+    parts = [
+        f"{component.tag}{candidate[component.name]}" for component in components.IN_TAGS if component.name in candidate
+    ]
     parts += [words[candidate[axis]] for axis, words in PROPERTIES.items() if candidate[axis] in words]
     if candidate.versions.get("gpu", gpus.ALL) != gpus.ALL:
         parts.append(candidate["gpu"])
-    made = "-".join(parts)
-    if not _TAG.fullmatch(made):
+    text = "-".join(parts)
+    if not _TAG.fullmatch(text):
         raise RefusedError(
-            f"{made!r} is not a valid tag\na tag has at most {LONGEST} letters, digits, '_', '.' and '-'"
+            f"{text!r} is not a valid tag\na tag has at most {LONGEST} letters, digits, '_', '.' and '-'"
         )
-    return made
+    return text

@@ -10,7 +10,6 @@ def template_problem(image: Image) -> str | None:
     path = paths.find(f"dockerfiles/targets/{image.template}.j2")
     if path.is_file():
         return None
-    known = sorted(file.stem for folder in paths.places("dockerfiles") for file in folder.glob("targets/*.j2"))
-    return (
-        f"{path}: no such template, for target {image.target}\nwrite it, or set template: {near(image.template, known)}"
-    )
+    targets = sorted(file.stem for folder in paths.places("dockerfiles") for file in folder.glob("targets/*.j2"))
+    fix = f"write it, or set template: {near(image.template, targets)}"
+    return f"{path}: no such template, for target {image.target}\n{fix}"

@@ -76,8 +76,8 @@ class Cosign:
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             file.write(predicate)
             file.flush()
-            what = ["--replace", "--type", predicate_type, "--predicate", file.name]
-            self._run("attest", *self._loopback, *signer.arguments(), *what, ref)
+            options = ["--replace", "--type", predicate_type, "--predicate", file.name]
+            self._run("attest", *self._loopback, *signer.arguments(), *options, ref)
 
     @contextmanager
     def trust(self, signer: Signer) -> Iterator[Trust | None]:

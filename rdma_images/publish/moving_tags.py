@@ -25,11 +25,11 @@ def _advance_tag(name: str, digest: str, repository: Repository, say: Progress) 
     if current == digest:
         return True
     if current is not None:
-        ours, theirs = created_at(digest, repository), created_at(current, repository)
-        if ours < theirs:
+        new_time, theirs = created_at(digest, repository), created_at(current, repository)
+        if new_time < theirs:
             say(
                 f"{repository.ref}:{name} stays with {current}, whose sources are of {theirs:%Y-%m-%d %H:%M} UTC: "
-                f"those of {digest} are of {ours:%Y-%m-%d %H:%M}"
+                f"those of {digest} are of {new_time:%Y-%m-%d %H:%M}"
             )
             return False
     repository.put_manifest(name, repository.manifest(digest))

@@ -45,8 +45,8 @@ def sbom(name: str, report: Report) -> bytes:
 
 def _wheels(folders: Mapping[str, Mapping[str, str]]) -> Iterable[Component]:
     """Return one component for a wheel, however many folders it is in."""
-    found = {(name, version) for wheels in folders.values() for name, version in wheels.items()}
-    for name, version in sorted(found):
+    releases = {(name, version) for wheels in folders.values() for name, version in wheels.items()}
+    for name, version in sorted(releases):
         yield _component(PackageURL("pypi", None, name, version))
 
 

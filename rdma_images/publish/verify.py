@@ -183,7 +183,7 @@ def _signature(repository: Repository, digest: str, verifier: Verifier | None) -
 
 def _signed(form: str, content: bytes, ref: str, verifier: Verifier) -> Finding:
     """Check whether the trusted signer signed just what is attached."""
-    what = f"signed {NAMES[form]}"
+    title = f"signed {NAMES[form]}"
     if verifier.attested(ref, form, content):
-        return Finding(what, True, f"by {verifier.trust}, word for word what is attached")
-    return Finding(what, False, f"{verifier.trust} signed no such {NAMES[form]}")
+        return Finding(title, True, f"by {verifier.trust}, word for word what is attached")
+    return Finding(title, False, f"{verifier.trust} signed no such {NAMES[form]}")

@@ -6,7 +6,7 @@ from typing import Any
 from rdma_images.registry import faults
 
 
-def parse_document(raw: bytes, what: str) -> dict[str, Any]:
+def parse_document(raw: bytes, name: str) -> dict[str, Any]:
     """Return the JSON object in `raw`, which an error calls `what`. Raises MalformedError for anything else."""
     try:
         parsed = json.loads(raw)
@@ -15,6 +15,6 @@ def parse_document(raw: bytes, what: str) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         # Without its bytes: they may hold a token.
         raise faults.MalformedError(
-            f"{what} is no JSON object\nsee that a registry is at this address, and no web page or proxy"
+            f"{name} is no JSON object\nsee that a registry is at this address, and no web page or proxy"
         )
     return parsed

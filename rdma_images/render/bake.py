@@ -87,7 +87,7 @@ def bake_file(images: Sequence[ImageTarget], helpers: Sequence[HelperTarget]) ->
 
     Secrets and outputs belong to one run and are not in it, see `run_file`; nor is the network, see `network_file`.
     """
-    targets = {image_name(wanted.image.id): _image(wanted) for wanted in images}
+    targets = {image_name(target.image.id): _image(target) for target in images}
     targets |= {helper.name: _helper(helper) for helper in helpers}
     return {"group": {"default": {"targets": [image_name(c.image.id) for c in images]}}, "target": targets}
 
@@ -98,8 +98,8 @@ def systems(bake: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
     All but the wheels and what needs them.
     """
     names = [image_name(image_id) for image_id in ids]
-    own = {name: {**bake["target"][name], "target": SYSTEM, "tags": []} for name in names}
-    return {"group": {"default": {"targets": names}}, "target": {**_helpers(bake), **own}}
+    system_targets = {name: {**bake["target"][name], "target": SYSTEM, "tags": []} for name in names}
+    return {"group": {"default": {"targets": names}}, "target": {**_helpers(bake), **system_targets}}
 
 
 def with_contexts(bake: Mapping[str, Any], contexts: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:

@@ -46,21 +46,21 @@ def labels(image: Image, summary: str, revision: Revision, rehearsed: Sequence[s
     if revision.repository:
         oci["source"] = revision.repository
     parts = image.components.values()
-    own = {
+    image_labels = {
         "target": image.target,
         "image-id": image.id,
         "fabric": image.fabric,
         "fallback": image.axes["fallback"],
         **{f"component.{c.name}": c.version for c in parts},
         **{f"requires.{r.what}": f">={r.at_least}" for r in image.requirements},
-        **{f"{c.name}.{what}": words for c in parts for what, words in c.details.labels.items()},
+        **{f"{c.name}.{suffix}": words for c in parts for suffix, words in c.details.labels.items()},
         **{f"run.{setting.what}": setting.value for setting in image.settings},
         **{f"limit.{limit.name}": f"{limit.what}: {limit.why}; {limit.fix}" for limit in image.limits},
     }
     if rehearsed:
-        own["rehearsal"] = ",".join(sorted(rehearsed))
+        image_labels["rehearsal"] = ",".join(sorted(rehearsed))
     prefixed = {f"org.opencontainers.image.{key}": value for key, value in oci.items()}
-    prefixed |= {f"{LABEL_PREFIX}.{key}": value for key, value in own.items()}
+    prefixed |= {f"{LABEL_PREFIX}.{key}": value for key, value in image_labels.items()}
     return dict(sorted(prefixed.items()))
 
 

@@ -57,15 +57,15 @@ def validate(
 
         progress(f"validating {' on '.join(filter(None, (ref, host)))}")
         with waiting(progress, lambda: f"what {host or 'local://'} measures"):
-            found = elsewhere.measure(host or "local://", tiers)
-        about = elsewhere.subject(ref, host or "local://", found)
-        return _report(about, found, image, build, tiers, folder, started, progress)
+            measured = elsewhere.measure(host or "local://", tiers)
+        about = elsewhere.subject(ref, host or "local://", measured)
+        return _report(about, measured, image, build, tiers, folder, started, progress)
     digest = engines.image_id(engine, ref) or _digest(engine, ref)
     _require(ref, digest, build)
     name = report_cache.key(ref, digest, suite.digest(), image, tiers)
-    if reuse and (known := report_cache.find(name, digest)):
+    if reuse and (previous := report_cache.find(name, digest)):
         progress(f"{ref} is up to date: this suite has validated it")
-        return report.publish_cached(*known, folder)
+        return report.publish_cached(*previous, folder)
     from rdma_images import datapath
     from rdma_images.engine import platforms
     from rdma_images.validate import measuring
@@ -77,9 +77,9 @@ def validate(
     with closing(engines.client(engine)) as client:
         with waiting(progress, lambda: "the engine to unpack the image"):
             about = subjects.subject(client, ref, digest)
-        found = measuring.measure(client, engine, about, progress)
+        measured = measuring.measure(client, engine, about, progress)
     emulated = datapath.run(digest, engine, image, progress, folder) if "datapath" in tiers else ()
-    answer = _report(about, found, image, build, tiers, folder, started, progress, emulated)
+    answer = _report(about, measured, image, build, tiers, folder, started, progress, emulated)
     # An emulator that is unavailable today may be available tomorrow.
     if not emulated or any(check.outcome != "skipped" for check in emulated):
         report_cache.keep(name, answer, folder / "report.xml")
@@ -115,7 +115,7 @@ def _require(ref: str, digest: str, build: Build | None) -> None:
 
 def _report(
     about: ImageConfig,
-    found: Measured,
+    measured: Measured,
     image: Image | None,
     build: Build | None,
     tiers: tuple[str, ...],
@@ -130,7 +130,7 @@ def _report(
     from rdma_images.validate import fabric
     from rdma_images.validate import subject as subjects
 
-    case = Inspection(subject=about, expected=fabric.expected(about, found, image), measured=found)
+    case = Inspection(subject=about, expected=fabric.expected(about, measured, image), measured=measured)
     folder.mkdir(parents=True, exist_ok=True)
     with waiting(progress, lambda: "the validators"):
         checks = suite.run(case, tiers, folder / "report.xml")

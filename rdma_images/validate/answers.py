@@ -21,7 +21,7 @@ class Answer(Value):
 ANSWERS = TypeAdapter(dict[str, Answer])
 
 
-def measured(text: bytes, asked: Iterable[str]) -> Measured:
+def measured(text: bytes, names: Iterable[str]) -> Measured:
     """Return the answers of the probes `asked`, which `text` has as JSON: {probe: {"value", "error", "seconds"}}.
 
     Nothing in `text` raises: an answer that is not there, or has another form, is lost, with the reason.
@@ -29,31 +29,31 @@ def measured(text: bytes, asked: Iterable[str]) -> Measured:
     try:
         answers = ANSWERS.validate_json(text)
     except ValidationError as error:
-        return lost(asked, f"what the probes printed in the image is cut short or damaged: {_first(error)}")
-    found = Measured(seconds={name: answer.seconds for name, answer in answers.items()})
-    for name in asked:
-        found = _with(found, name, answers.get(name, Answer(error="the image's answer leaves it out")))
-    return found
+        return lost(names, f"what the probes printed in the image is cut short or damaged: {_first(error)}")
+    measurements = Measured(seconds={name: answer.seconds for name, answer in answers.items()})
+    for name in names:
+        measurements = _with(measurements, name, answers.get(name, Answer(error="the image's answer leaves it out")))
+    return measurements
 
 
-def lost(names: Iterable[str], why: str, found: Measured | None = None) -> Measured:
+def lost(names: Iterable[str], why: str, measurements: Measured | None = None) -> Measured:
     """Return `found` without what `names` would have measured, which is lost for the reason `why`."""
-    found, names = found or Measured(), tuple(names)
-    missing = {**found.missing, **dict.fromkeys(names, plain(why))}
-    return found.model_copy(update={"missing": missing, "lost": (*found.lost, *names)})
+    measurements, names = measurements or Measured(), tuple(names)
+    missing = {**measurements.missing, **dict.fromkeys(names, plain(why))}
+    return measurements.model_copy(update={"missing": missing, "lost": (*measurements.lost, *names)})
 
 
-def _with(found: Measured, name: str, answer: Answer) -> Measured:
+def _with(measurements: Measured, name: str, answer: Answer) -> Measured:
     """Return `found` with what the probe `name` answered."""
     if answer.value is None and not answer.error and PROBES[name].nothing:
-        return found.model_copy(update={"missing": {**found.missing, name: PROBES[name].nothing}})
+        return measurements.model_copy(update={"missing": {**measurements.missing, name: PROBES[name].nothing}})
     if answer.value is None:
-        return lost((name,), answer.error or f"{name} has no value", found)
+        return lost((name,), answer.error or f"{name} has no value", measurements)
     try:
         value = getattr(Measured.model_validate({name: answer.value}), name)
     except ValidationError as error:
-        return lost((name,), f"the image's answer does not have the expected form at {_first(error)}", found)
-    return found.model_copy(update={name: value})
+        return lost((name,), f"the image's answer does not have the expected form at {_first(error)}", measurements)
+    return measurements.model_copy(update={name: value})
 
 
 def _first(error: ValidationError) -> str:

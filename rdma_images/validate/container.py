@@ -64,8 +64,8 @@ def sealed(client: DockerClient, image: str) -> Iterator[Sealed]:
         try:
             api: Any = client.api
             declared = (api.inspect_image(image).get("Config") or {}).get("Volumes") or {}
-            places = sorted({str(PurePosixPath("/", place)) for place in declared})
-            volumes = {place: _volume(client, image, stack) for place in places}
+            places = sorted({str(PurePosixPath("/", folder)) for folder in declared})
+            volumes = {folder: _volume(client, image, stack) for folder in places}
             yield _started(client, image, volumes, stack)
         except DockerException as error:
             raise RdmaImagesError(
@@ -80,7 +80,7 @@ def entered(client: DockerClient, image: str, command: Sequence[str], box: Seale
     It is as sealed as `box`, whose volumes it shares, and is the image's in everything else: user, environment, folder.
     Only SCRATCH may be written to, in memory. Raises docker's errors.
     """
-    scratch = {place: f"size={SCRATCH_SIZE}" for place in SCRATCH if place not in box.mounted}
+    scratch = {folder: f"size={SCRATCH_SIZE}" for folder in SCRATCH if folder not in box.mounted}
     container = client.containers.create(image, list(command), tmpfs=scratch, **_seal(image, box.mounted))
     try:
         yield container
@@ -132,7 +132,7 @@ def _seal(image: str, volumes: Mapping[str, str]) -> dict[str, Any]:
         "network_mode": "none",
         "network_disabled": True,
         "read_only": True,
-        "mounts": [Mount(place, name, type="volume", read_only=True) for place, name in volumes.items()],
+        "mounts": [Mount(folder, name, type="volume", read_only=True) for folder, name in volumes.items()],
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
         "mem_limit": MEMORY,

@@ -14,22 +14,22 @@ def measure(host: str, tiers: tuple[str, ...]) -> Measured:
     """Return what the probes of `tiers` measure on `host`. Raises RdmaImagesError where nothing there can run them."""
     names = probes_of(*tiers)
     try:
-        found = probing.probe(transport.host(host, LIMIT), names)
+        measured = probing.probe(transport.host(host, LIMIT), names)
     except RuntimeError as error:  # testinfra's, with what ssh said
-        said = getattr(error.args[0], "stderr", "").strip() if error.args else ""
-        raise RdmaImagesError(f"{host} cannot be reached: {plain(said or str(error))}\n{FIX}") from None
-    if isinstance(found, str):
-        raise RdmaImagesError(f"{host} cannot be measured: {found}\n{FIX}")
-    if set(names) <= set(found.lost):
-        raise RdmaImagesError(f"{host} cannot be measured: {found.missing[names[0]]}\n{FIX}")
+        complaint = getattr(error.args[0], "stderr", "").strip() if error.args else ""
+        raise RdmaImagesError(f"{host} cannot be reached: {plain(complaint or str(error))}\n{FIX}") from None
+    if isinstance(measured, str):
+        raise RdmaImagesError(f"{host} cannot be measured: {measured}\n{FIX}")
+    if set(names) <= set(measured.lost):
+        raise RdmaImagesError(f"{host} cannot be measured: {measured.missing[names[0]]}\n{FIX}")
     missing = {name: f"{name} was not measured for {', '.join(tiers)}" for name in Measured.model_fields}
-    unmeasured = {name: why for name, why in missing.items() if getattr(found, name, None) is None}
-    return found.model_copy(update={"missing": {**unmeasured, **found.missing}})
+    unmeasured = {name: why for name, why in missing.items() if getattr(measured, name, None) is None}
+    return measured.model_copy(update={"missing": {**unmeasured, **measured.missing}})
 
 
-def subject(ref: str, host: str, found: Measured) -> ImageConfig:
+def subject(ref: str, host: str, measured: Measured) -> ImageConfig:
     """Return a host as the subject of a report: an image without a plan and without labels."""
-    system = found.system
+    system = measured.system
     return ImageConfig(
         ref=ref or host,
         digest="",

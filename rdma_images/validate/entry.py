@@ -43,8 +43,8 @@ def measure(client: DockerClient, engine: Engine, subject: ImageConfig, box: con
             rc, out, err = transport.bounded(line, LIMIT, engine.environ())
     except DockerException as error:
         return f"the engine could not start the entry point: {plain(str(error))}"
-    found = printed(out)
-    return not_started(rc, err) if found is None else changed(found, subject.environment)
+    environment = printed(out)
+    return not_started(rc, err) if environment is None else changed(environment, subject.environment)
 
 
 def command(entry: list[str]) -> list[str]:
@@ -61,36 +61,45 @@ def printed(out: bytes) -> dict[str, str] | None:
     return {name: value for name, is_set, value in pairs if is_set}
 
 
-def changed(found: dict[str, str], own: dict[str, str]) -> Entry:
+def changed(environment: dict[str, str], image_environment: dict[str, str]) -> Entry:
     """Return how `found` differs from the image's `own` environment, in the variables that concern the fabric."""
-    ours = {name for name in {**found, **own} if settings.OURS.fullmatch(name) or name in OF_FILES}
-    given = {name: found[name][: settings.LONGEST] for name in ours & set(found) if found[name] != own.get(name)}
-    return Entry(given=dict(sorted(given.items())[: settings.MOST]), removed=sorted(ours & set(own) - set(found)))
+    relevant = {
+        name for name in {**environment, **image_environment} if settings.OURS.fullmatch(name) or name in OF_FILES
+    }
+    given = {
+        name: environment[name][: settings.LONGEST]
+        for name in relevant & set(environment)
+        if environment[name] != image_environment.get(name)
+    }
+    return Entry(
+        given=dict(sorted(given.items())[: settings.MOST]),
+        removed=sorted(relevant & set(image_environment) - set(environment)),
+    )
 
 
 def not_started(rc: int, err: bytes) -> str:
     """Return why nothing is known of an entry point that did not start the command."""
     if rc == transport.TIMED_OUT:
         return f"the entry point did not start another command in {LIMIT:g} s, or did not stop printing"
-    said = "".join(err.decode("utf-8", "replace").strip().splitlines()[-1:])[-200:]
-    return f"the entry point ended with {rc} and started no other command{': ' if said else ''}{plain(said)}"
+    complaint = "".join(err.decode("utf-8", "replace").strip().splitlines()[-1:])[-200:]
+    return f"the entry point ended with {rc} and started no other command{': ' if complaint else ''}{plain(complaint)}"
 
 
-def with_files(found: Settings, given: Mapping[str, str], read: Callable[[str], str | None]) -> Settings:
+def with_files(settings_: Settings, given: Mapping[str, str], read: Callable[[str], str | None]) -> Settings:
     """Return `found`, and what it would hold if the image's environment had the variables `given` by the entry point.
 
     `read` gives the beginning of a file of the image, None where nothing is there.
     """
-    known = {one.file for one in found.assigned}
-    paths = {path for name in settings.NAMING if (path := given.get(name, "")).startswith("/") and path not in known}
+    files = {setting.file for setting in settings_.assigned}
+    paths = {path for name in settings.NAMING if (path := given.get(name, "")).startswith("/") and path not in files}
     texts = [(path, text) for path in sorted(paths) if (text := read(path)) and not text.startswith(settings.PROGRAM)]
     more = settings.assigned(texts, given)
     whole = {name: value for name, value in given.items() if len(value) < settings.LONGEST}
     absent = settings.absent(whole, more, lambda path: read(path) is not None)
-    return found.model_copy(
+    return settings_.model_copy(
         update={
-            "assigned": [*found.assigned, *map(Setting.model_validate, more)][: settings.MOST],
-            "absent": list(dict.fromkeys((*found.absent, *absent))),
+            "assigned": [*settings_.assigned, *map(Setting.model_validate, more)][: settings.MOST],
+            "absent": list(dict.fromkeys((*settings_.absent, *absent))),
         }
     )
 

@@ -11,41 +11,44 @@ from rdma_images.inspection.measurements import Measured
 ALIBABAS = re.compile(r"^\d+\.\d+-\d+\.\d+\.\d+$")
 
 
-def expected(subject: ImageConfig, found: Measured, image: Image | None) -> Expected:
+def expected(subject: ImageConfig, measured: Measured, image: Image | None) -> Expected:
     """Return what the image must have. An image without a sign of a fabric is not validated for one."""
     if image:
         versions = {name: component.version for name, component in image.components.items()}
         return Expected(fabric=image.fabric, because="as planned", target=image.target, components=versions)
-    said = subject.label("fabric")
+    label = subject.label("fabric")
     target = subject.label("target")
-    if said in ("efa", "erdma"):
-        fabric: Fabric = "efa" if said == "efa" else "erdma"
-        return Expected(fabric=fabric, because=f"its label says {said}", target=target)
-    guess, because = guessed(subject, found)
+    if label in ("efa", "erdma"):
+        fabric: Fabric = "efa" if label == "efa" else "erdma"
+        return Expected(fabric=fabric, because=f"its label says {label}", target=target)
+    guess, because = guessed(subject, measured)
     return Expected(fabric=guess, because=because, target=target)
 
 
-def guessed(subject: ImageConfig, found: Measured) -> tuple[Fabric | None, str]:
+def guessed(subject: ImageConfig, measured: Measured) -> tuple[Fabric | None, str]:
     """Return a fabric and how it was guessed, from the strongest sign to the weakest."""
-    for device, about in (found.devices.rdma if found.devices else {}).items():
+    for device, about in (measured.devices.rdma if measured.devices else {}).items():
         if about.driver == "efa" or device.startswith("erdma"):
             return "efa" if about.driver == "efa" else "erdma", f"guessed: the machine has {device}"
-    files = found.tree.files.libraries if found.tree else {}
-    plugins = found.tree.libraries.plugins if found.tree else {}
+    files = measured.tree.files.libraries if measured.tree else {}
+    plugins = measured.tree.libraries.plugins if measured.tree else {}
     under_efa = next((path for path in files if path.startswith("/opt/amazon/efa/")), None)
     if under_efa:
         return "efa", f"guessed: the EFA installer was here ({under_efa})"
-    if found.packages and found.packages.efa_installer:
-        return "efa", f"guessed: the EFA installer {found.packages.efa_installer} was here"
+    if measured.packages and measured.packages.efa_installer:
+        return "efa", f"guessed: the EFA installer {measured.packages.efa_installer} was here"
     for path, plugin in plugins.items():
         if "libfabric.so.1" in plugin.needed or "ofi" in base_name(path):
             return "efa", f"guessed: {path} brings NCCL to libfabric"
-    if found.gpus and found.gpus.network.plugin:
-        return "efa", f"guessed: {found.gpus.network.plugin} brings NCCL to libfabric"
+    if measured.gpus and measured.gpus.network.plugin:
+        return "efa", f"guessed: {measured.gpus.network.plugin} brings NCCL to libfabric"
     hca = subject.environment.get("NCCL_IB_HCA", "")
     if "erdma" in hca:
         return "erdma", f"guessed: NCCL_IB_HCA={hca}"
-    packages = {**(found.packages.dpkg if found.packages else {}), **(found.packages.rpm if found.packages else {})}
+    packages = {
+        **(measured.packages.dpkg if measured.packages else {}),
+        **(measured.packages.rpm if measured.packages else {}),
+    }
     for name in ("eadm", "erdma", "libibverbs-erdma"):
         if name in packages:
             return "erdma", f"guessed: the package {name} is installed"
@@ -54,5 +57,5 @@ def guessed(subject: ImageConfig, found: Measured) -> tuple[Fabric | None, str]:
             return "erdma", f"guessed: {name} {packages[name]} is Alibaba's"
     if eadm := next((path for path in files if base_name(path) == "eadm"), None):
         return "erdma", f"guessed: Alibaba's tool for eRDMA is here ({eadm})"
-    signs = "no label, no /opt/amazon/efa, no network plugin, no eRDMA tools" if found.tree else "no RDMA device"
+    signs = "no label, no /opt/amazon/efa, no network plugin, no eRDMA tools" if measured.tree else "no RDMA device"
     return None, f"no sign of EFA or eRDMA ({signs})"

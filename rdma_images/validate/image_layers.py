@@ -52,9 +52,9 @@ class Found:
         if not member.isfile():
             return
         self.unpacked += member.size
-        place = _place_of(_path(member))
-        if place in self.places or len(self.places) < MOST_PLACES:
-            self.places[place] = self.places.get(place, 0) + member.size
+        category = _place_of(_path(member))
+        if category in self.places or len(self.places) < MOST_PLACES:
+            self.places[category] = self.places.get(category, 0) + member.size
         tree.note_leftover(
             tree.Entry(_path(member), member.mode, member.size, ""), self.left, lambda _: _start(archive, member)
         )
@@ -71,20 +71,24 @@ def layers(client: DockerClient, engine: Engine, subject: ImageConfig) -> tuple[
     The private engine's are read where they lie; of any other engine the image is saved first, which takes a while.
     Raises RdmaImagesError where the image has a form that is not known.
     """
-    known = [_kept(digest) for digest in subject.layers]
-    if all(known):
-        return tuple(layer for layer in known if layer)
+    cached_layers = [_kept(digest) for digest in subject.layers]
+    if all(cached_layers):
+        return tuple(layer for layer in cached_layers if layer)
     with _blobs(client, engine, subject) as (manifest, open_blob):
         if len(manifest) != len(subject.layers):
             raise RdmaImagesError(
                 f"{subject.ref}: {len(manifest)} layers lie in the engine, not {len(subject.layers)}\n"
                 "pull or build it again"
             )
-        todo = [(diff, blob) for diff, blob, kept in zip(subject.layers, manifest, known, strict=True) if not kept]
+        todo = [
+            (diff, blob)
+            for diff, blob, cached in zip(subject.layers, manifest, cached_layers, strict=True)
+            if not cached
+        ]
         with ThreadPoolExecutor(max_workers=2) as pool:
             read = list(pool.map(lambda pair: _read(pair[0], open_blob(pair[1])), todo))
     new = {layer.digest: layer for layer in read}
-    return tuple(kept or new[digest] for digest, kept in zip(subject.layers, known, strict=True))
+    return tuple(cached or new[digest] for digest, cached in zip(subject.layers, cached_layers, strict=True))
 
 
 @contextmanager
@@ -116,8 +120,11 @@ def _layers_of(subject: ImageConfig, stored: Open) -> list[str]:
 
 def _for_platform(manifests: list[dict[str, Any]], platform: str) -> str:
     for entry in manifests:
-        of = entry.get("platform", {})
-        if "/".join(filter(None, (of.get("os"), of.get("architecture"), of.get("variant")))) == platform:
+        description = entry.get("platform", {})
+        if (
+            "/".join(filter(None, (description.get("os"), description.get("architecture"), description.get("variant"))))
+            == platform
+        ):
             return str(entry["digest"])
     raise RdmaImagesError(f"the image's index has no manifest for {platform}\npull it for that platform")
 
@@ -148,21 +155,21 @@ def _read(digest: str, blob: IO[bytes]) -> Layer:
         blob.seek(0, io.SEEK_END)
         size = blob.tell()
         blob.seek(0)
-        found = Found()
+        content = Found()
         # A name that is no UTF-8 is one all the same.
         with tarfile.open(
             fileobj=_plain(blob), mode="r|", bufsize=CHUNK, encoding="utf-8", errors="replace"
         ) as archive:
             for member in stream.members(archive):
-                found.take(archive, member)
-    mostly = max(found.places.items(), key=lambda pair: pair[1], default=("", 0))[0]
+                content.take(archive, member)
+    mostly = max(content.places.items(), key=lambda pair: pair[1], default=("", 0))[0]
     layer = Layer(
         digest=digest,
         bytes=size,
-        unpacked=found.unpacked,
-        count=found.count,
+        unpacked=content.unpacked,
+        count=content.count,
         mostly=mostly,
-        leftovers=Leftovers(**found.left),
+        leftovers=Leftovers(**content.left),
     )
     atomic.write(_place(digest), layer.model_dump_json())
     return layer

@@ -51,23 +51,23 @@ def read(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, Measured]:
     """
     parts: dict[tuple[str, str, int], dict[int, str]] = {}  # by node, answer and how many there are
     for line in lines:
-        if found := PART.search(line):
-            parts.setdefault((plain(found[1]), found[2], int(found[4])), {})[int(found[3])] = found[5]
+        if match := PART.search(line):
+            parts.setdefault((plain(match[1]), match[2], int(match[4])), {})[int(match[3])] = match[5]
     nodes: dict[str, Measured] = {}
     for (node, _, whole), some in parts.items():
-        said = _answers(some, whole, probes_of(*tiers))
-        if not said.lost or node not in nodes:
-            nodes[node] = said
+        measured = _answers(some, whole, probes_of(*tiers))
+        if not measured.lost or node not in nodes:
+            nodes[node] = measured
     return dict(sorted(nodes.items()))
 
 
 def _answers(parts: Mapping[int, str], whole: int, names: tuple[str, ...]) -> Measured:
     try:
         packed = base64.b64decode("".join(parts[n] for n in range(1, whole + 1)))
-        said = zlib.decompressobj().decompress(packed, MOST)
+        text = zlib.decompressobj().decompress(packed, MOST)
     except (KeyError, ValueError, zlib.error):
         return lost(names, "what the node printed is not whole in the job's logs")
-    _, mark, answers = said.partition(MARK.encode())
+    _, mark, answers = text.partition(MARK.encode())
     if not mark:
         return lost(names, "the probes ended before they had an answer: see the job's logs")
     return measured(answers.partition(b"\n")[0], names)
@@ -77,20 +77,20 @@ def checks(ref: str, nodes: Mapping[str, Measured], expected: Expected, tiers: S
     """Return the checks of `tiers` over all nodes: each passes where it passes on every node."""
     by_node = {}
     with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
-        for node, found in nodes.items():
-            case = Inspection(subject=elsewhere.subject(ref, node, found), expected=expected, measured=found)
+        for node, measured in nodes.items():
+            case = Inspection(subject=elsewhere.subject(ref, node, measured), expected=expected, measured=measured)
             by_node[node] = suite.run(case, tuple(tiers), Path(folder) / "report.xml")
     every = zip(*by_node.values(), strict=True)
     return tuple(_together(dict(zip(by_node, some, strict=True))) for some in every)
 
 
-def _together(found: Mapping[str, Check]) -> Check:
+def _together(by_node: Mapping[str, Check]) -> Check:
     """Return one check of all nodes: the worst of them, and what it found where."""
-    worst = min(found.values(), key=lambda one: ("failed", "passed", "skipped").index(one.outcome))
+    worst = min(by_node.values(), key=lambda check: ("failed", "passed", "skipped").index(check.outcome))
     if worst.outcome == "skipped":
         return worst
-    said = {node: one.found for node, one in found.items() if one.outcome == worst.outcome}
-    same = len(set(said.values())) == 1
-    where = f"{len(said)} of {len(found)} nodes" if len(said) < len(found) or same else ""
-    text = worst.found if same else "; ".join(f"{node}: {one}" for node, one in said.items())
+    findings = {node: check.found for node, check in by_node.items() if check.outcome == worst.outcome}
+    same = len(set(findings.values())) == 1
+    where = f"{len(findings)} of {len(by_node)} nodes" if len(findings) < len(by_node) or same else ""
+    text = worst.found if same else "; ".join(f"{node}: {check}" for node, check in findings.items())
     return replace(worst, found=": ".join(filter(None, (where, text))))

@@ -48,10 +48,10 @@ class ReadOut:
             if not steps:
                 return done
             step = steps.pop(0)
-            here = posixpath.normpath(posixpath.join(done, step))
-            target = self.links.get(here)
+            path_so_far = posixpath.normpath(posixpath.join(done, step))
+            target = self.links.get(path_so_far)
             if target is None:
-                done = here
+                done = path_so_far
                 continue
             if target.startswith("/"):
                 done = "/"
@@ -97,20 +97,20 @@ class ReadOut:
 
         What is preloaded is there under its soname before anything is searched for.
         """
-        found: dict[str, str] = {}
+        paths: dict[str, str] = {}
         missing: list[str] = []
         todo = [(name, path) for name in self.libraries.get(path, About()).needed]
         while todo:
             name, asker = todo.pop(0)
-            if name in found or name in missing:
+            if name in paths or name in missing:
                 continue
             real = self.preloaded.get(name) or self.find(name, asker)
             if real:
-                found[name] = real
+                paths[name] = real
                 todo += [(needed, real) for needed in self.libraries.get(real, About()).needed]
             else:
                 missing.append(name)
-        return found, missing
+        return paths, missing
 
     def _there(self, path: str) -> str:
         real = self.real(path) if path else ""
@@ -120,8 +120,8 @@ class ReadOut:
 
 
 def _expand(folder: str, origin: str) -> str:
-    here = posixpath.dirname(origin)
-    return posixpath.normpath(folder.replace("${ORIGIN}", here).replace("$ORIGIN", here))
+    origin_folder = posixpath.dirname(origin)
+    return posixpath.normpath(folder.replace("${ORIGIN}", origin_folder).replace("$ORIGIN", origin_folder))
 
 
 def cache(data: bytes) -> dict[str, tuple[str, ...]]:
@@ -132,15 +132,15 @@ def cache(data: bytes) -> dict[str, tuple[str, ...]]:
     start = data.find(MAGIC)
     if start < 0:
         return {}
-    found: dict[str, list[str]] = {}
+    locations: dict[str, list[str]] = {}
     try:
         (count,) = struct.unpack_from("<I", data, start + len(MAGIC))
         for number in range(count):
             _flags, key, value = struct.unpack_from("<iII", data, start + HEADER + number * ENTRY)
-            found.setdefault(_text(data, start + key), []).append(_text(data, start + value))
+            locations.setdefault(_text(data, start + key), []).append(_text(data, start + value))
     except struct.error:
         return {}
-    return {name: tuple(paths) for name, paths in found.items()}
+    return {name: tuple(paths) for name, paths in locations.items()}
 
 
 def _text(data: bytes, offset: int) -> str:

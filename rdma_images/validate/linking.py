@@ -49,21 +49,21 @@ def of(path: str, size: int) -> Linking:
     )
 
 
-def faults(path: str, found: Mapping[str, str], linkings: Mapping[str, Linking]) -> list[str]:
+def faults(path: str, paths: Mapping[str, str], linkings: Mapping[str, Linking]) -> list[str]:
     """Return what the loader would refuse of `path` with the libraries `found` (name -> file), in glibc's words.
 
     Every name that is needed must have been found. A library without any version satisfies every wish for one, as it
     does in glibc (elf/dl-version.c, match_symbol).
     """
-    mapped = list(dict.fromkeys([path, *found.values()]))
-    said = []
+    mapped = list(dict.fromkeys([path, *paths.values()]))
+    problems = []
     for asker in mapped:
         for name, versions in linkings[asker].wants.items() if asker in linkings else ():
-            definer = linkings.get(found.get(name, ""))
+            definer = linkings.get(paths.get(name, ""))
             if definer and definer.defines:
                 missing = [version for version in versions if version not in definer.defines]
-                said += [f"{found[name]}: version `{v}' not found (required by {asker})" for v in missing]
-    return said or _undefined(path, mapped, linkings)
+                problems += [f"{paths[name]}: version `{v}' not found (required by {asker})" for v in missing]
+    return problems or _undefined(path, mapped, linkings)
 
 
 def _undefined(path: str, mapped: list[str], linkings: Mapping[str, Linking]) -> list[str]:
@@ -71,26 +71,26 @@ def _undefined(path: str, mapped: list[str], linkings: Mapping[str, Linking]) ->
     if not linkings.keys() >= set(mapped):
         return []
     read = [linkings[file] for file in mapped]
-    missing = read[0].undefined.difference(*(one.defined for one in read))
-    known = "" if all(one.whole for one in read) else OF_NCCL.decode()
-    return [f"undefined symbol: {name} ({path})" for name in sorted(missing) if name.startswith(known)]
+    missing = read[0].undefined.difference(*(linking.defined for linking in read))
+    symbol_prefix = "" if all(linking.whole for linking in read) else OF_NCCL.decode()
+    return [f"undefined symbol: {name} ({path})" for name in sorted(missing) if name.startswith(symbol_prefix)]
 
 
 def _wanted(data: Any, sections: list[elf.Section]) -> Iterator[tuple[str, str]]:
-    for section in (one for one in sections if one.kind == VERNEED):
+    for section in (section_ for section_ in sections if section_.kind == VERNEED):
         strings = sections[section.link].offset
-        for at, (_, count, file, first, _) in _chain(data, section.offset, "<HHIII", 4):
-            links = _chain(data, at + first, "<IHHII", 4)
+        for position, (_, count, file, first, _) in _chain(data, section.offset, "<HHIII", 4):
+            links = _chain(data, position + first, "<IHHII", 4)
             for _, (_, (_, flags, _, name, _)) in zip(range(count), links, strict=False):
                 if not flags & WEAK_VERSION:
                     yield elf.text(data, strings + file), elf.text(data, strings + name)
 
 
 def _defined_versions(data: Any, sections: list[elf.Section]) -> Iterator[str]:
-    for section in (one for one in sections if one.kind == VERDEF):
+    for section in (section_ for section_ in sections if section_.kind == VERDEF):
         strings = sections[section.link].offset
-        for at, (_, _, _, _, _, first, _) in _chain(data, section.offset, "<HHHHIII", 6):
-            yield elf.text(data, strings + struct.unpack_from("<I", data, at + first)[0])
+        for position, (_, _, _, _, _, first, _) in _chain(data, section.offset, "<HHHHIII", 6):
+            yield elf.text(data, strings + struct.unpack_from("<I", data, position + first)[0])
 
 
 def _chain(data: Any, start: int, form: str, following: int) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -109,10 +109,10 @@ def _chain(data: Any, start: int, form: str, following: int) -> Iterator[tuple[i
 
 def _symbols(data: Any, sections: list[elf.Section], begin: bytes) -> Iterator[tuple[str, bool, bool]]:
     """Yield each global symbol whose name begins so: its name, whether it is defined here, whether it is weak."""
-    for section in (one for one in sections if one.kind == DYNSYM):
+    for section in (section_ for section_ in sections if section_.kind == DYNSYM):
         strings = sections[section.link].offset
         for row in elf.rows(section, elf.SYMBOL, elf.MOST_SYMBOLS):
             name, info, _, defined_in = struct.unpack_from("<IBBH", data, row)
-            at = strings + name
-            if name and info >> 4 != LOCAL_SYMBOL and data[at : at + len(begin)] == begin:
-                yield elf.text(data, at), bool(defined_in), info >> 4 == WEAK_SYMBOL
+            position = strings + name
+            if name and info >> 4 != LOCAL_SYMBOL and data[position : position + len(begin)] == begin:
+                yield elf.text(data, position), bool(defined_in), info >> 4 == WEAK_SYMBOL

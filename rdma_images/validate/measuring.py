@@ -36,11 +36,11 @@ def measure(client: DockerClient, engine: Engine, subject: ImageConfig, progress
         with container.sealed(client, subject.digest) as box:
             starting = pool.submit(entry.measure, client, engine, subject, box)
             doing.append("what the image's own Python measures in it")
-            found = _inside(box, engine, subject, doing)
+            measured = _inside(box, engine, subject, doing)
             doing.append(f"its entry point, for at most {entry.LIMIT:g} s")
-            found = _with_entry(found, starting.result(), functools.partial(entry.text_in, box.container))
+            measured = _with_entry(measured, starting.result(), functools.partial(entry.text_in, box.container))
         doing.append("its layers, each of which is read once")
-        return _with_layers(found, reading)
+        return _with_layers(measured, reading)
 
 
 def _inside(box: container.Sealed, engine: Engine, subject: ImageConfig, doing: list[str]) -> Measured:
@@ -50,13 +50,13 @@ def _inside(box: container.Sealed, engine: Engine, subject: ImageConfig, doing: 
         slower = EMULATED if subject.machine not in ("", platform.machine()) else 1.0
         limits = (PROBE_LIMIT * slower, engine.environ(), FIRST_WORD * slower)
         inside = transport.host(f"docker://{box.container.id}", *limits)
-        found = probing.probe(
+        measured = probing.probe(
             inside, volumes=box.volumes, user=subject.user, entry=subject.entrypoint, limit=LIMIT * slower
         )
         running = box.goes_on()
-        if running and isinstance(found, Measured):
-            return found
-        why = str(found) if running else "its container ended as soon as it had started"
+        if running and isinstance(measured, Measured):
+            return measured
+        why = str(measured) if running else "its container ended as soon as it had started"
     doing.append("the image's files, which are read out")
     with ThreadPoolExecutor(max_workers=1) as pool:
         started = pool.submit(_tool_runs, str(box.container.id), engine) if running else None
@@ -69,7 +69,7 @@ def _inside(box: container.Sealed, engine: Engine, subject: ImageConfig, doing: 
 
 def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
     """Return the fabric's tools, each started by the engine: without Python nothing inside can start them."""
-    found = {}
+    tool_runs = {}
     for name, (tool, *arguments) in tools.COMMANDS.items():
         run = ToolRun(path="", rc=None, out="", err="", timed_out=False, seconds=0.0)
         for path in (tool, f"/opt/amazon/efa/bin/{tool}"):
@@ -81,23 +81,23 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
             text = [data[: tools.KEPT].decode("utf-8", "replace") for data in (out, err)]
             run = ToolRun(path=path, rc=None if late else rc, out=text[0], err=text[1], timed_out=late, seconds=0.0)
             break
-        found[name] = run
-    return found
+        tool_runs[name] = run
+    return tool_runs
 
 
-def _with_entry(found: Measured, answer: Entry | str, read: Callable[[str], str | None]) -> Measured:
+def _with_entry(measured: Measured, answer: Entry | str, read: Callable[[str], str | None]) -> Measured:
     """Return what was found with what its entry point sets: an entry point that starts nothing else is no fault.
 
     `read` gives what the image has at a path, see entry.with_files.
     """
     if isinstance(answer, Entry):
-        more = entry.with_files(found.settings, answer.given, read) if found.settings else None
-        return found.model_copy(update={"entry": answer, "settings": more})
-    return found.model_copy(update={"missing": {**found.missing, "entry": answer}})
+        more = entry.with_files(measured.settings, answer.given, read) if measured.settings else None
+        return measured.model_copy(update={"entry": answer, "settings": more})
+    return measured.model_copy(update={"missing": {**measured.missing, "entry": answer}})
 
 
-def _with_layers(found: Measured, reading: "Future[tuple[Layer, ...]]") -> Measured:
+def _with_layers(measured: Measured, reading: "Future[tuple[Layer, ...]]") -> Measured:
     try:
-        return found.model_copy(update={"layers": reading.result()})
+        return measured.model_copy(update={"layers": reading.result()})
     except Exception as error:  # whatever an image does to the reading of its layers is an answer, not a crash
-        return lost(("layers",), f"the layers could not be read: {error}", found)
+        return lost(("layers",), f"the layers could not be read: {error}", measured)

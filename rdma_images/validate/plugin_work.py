@@ -52,18 +52,18 @@ def read(log: str, wordings: NcclLogs) -> Work:
     """Return what the log of all ranks of an all-reduce between nodes shows."""
     reader = LogParser(wordings)
     reader.block(log.splitlines())
-    found = reader.result()
-    over = {name for name in found.networks if wordings.over(name) == "libfabric"}
-    counted = (n for way, n in found.channels.items() if way.split("/")[0] == "NET" and way.split("/")[1] in over)
+    summary = reader.result()
+    over = {name for name in summary.networks if wordings.over(name) == "libfabric"}
+    counted = (n for way, n in summary.channels.items() if way.split("/")[0] == "NET" and way.split("/")[1] in over)
     return Work(
         interfaces=tuple(sorted({match["interface"] for match in LOADED.finditer(log)})),
         version=_first(STARTED, log),
         libfabric=_first(LIBFABRIC, log),
-        providers=tuple(sorted(found.providers)),
+        providers=tuple(sorted(summary.providers)),
         registered=tuple(int(match["bytes"]) for match in REGISTERED.finditer(log)),
-        nodes=max(found.nodes.values(), default=0),
+        nodes=max(summary.nodes.values(), default=0),
         channels=sum(counted),
-        others=tuple(sorted(found.networks - over)),
+        others=tuple(sorted(summary.networks - over)),
     )
 
 

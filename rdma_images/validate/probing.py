@@ -84,11 +84,11 @@ def probe(
         if result.rc == TIMED_OUT:
             late = "answer in time, or did not stop printing" if result.stdout_bytes else "start in time"
             return lost(names, f"{python} did not {late}")
-        said = result.stderr_bytes.decode("utf-8", "replace").strip().splitlines()[-1:]
-        if "older than" in "".join(said):
-            reasons += said
+        complaints = result.stderr_bytes.decode("utf-8", "replace").strip().splitlines()[-1:]
+        if "older than" in "".join(complaints):
+            reasons += complaints
         elif result.rc not in NOT_FOUND:
-            failures.append(f"{python} ended with {result.rc}{': ' if said else ''}{''.join(said)[:300]}")
+            failures.append(f"{python} ended with {result.rc}{': ' if complaints else ''}{''.join(complaints)[:300]}")
     if failures:
         return lost(names, failures[0])
     return reasons[0] if reasons else "the image has no Python to run the probes"

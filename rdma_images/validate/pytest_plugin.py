@@ -105,11 +105,11 @@ def _marked(item: pytest.Item) -> dict[str, Any]:
 def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[None]") -> Check:
     about = _about(item)
     require = item.stash.get(REQUIREMENT, Requirement())
-    found, fix, reason = require.found, require.fix, ""
+    actual, fix, reason = require.found, require.fix, ""
     if report.outcome == "skipped" and call.excinfo:
         reason = str(call.excinfo.value).removeprefix("Skipped: ")
     elif report.outcome == "failed" and call.excinfo and not isinstance(call.excinfo.value, UnmetError):
-        found = f"the validator itself failed: {call.excinfo.exconly()}"
+        actual = f"the validator itself failed: {call.excinfo.exconly()}"
         fix = "report this as a defect, with report.json"
     return Check(
         id=about["id"],
@@ -118,7 +118,7 @@ def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[
         severity=about["severity"],
         outcome=report.outcome,
         expected=require.expected,
-        found=found,
+        found=actual,
         fix=fix if report.outcome == "failed" else "",
         reason=reason,
         source=about["source"],
@@ -205,27 +205,27 @@ def gpus(case: Inspection) -> Gpus:
 @pytest.fixture
 def nccl(case: Inspection) -> tuple[str, str]:
     """Path and version of the NCCL in use, where it is the one installed; what differs has a check of its own."""
-    found = nccl_in_use(case)
-    if not found:
+    files = nccl_in_use(case)
+    if not files:
         pytest.skip("the image has no NCCL")
     mapped, tree, wheels = mapped_nccl(case), case.measured.tree, nccl_wheels(case)
     wheel = wheel_nccl(tree.libraries) if tree else None
     if mapped and wheel and mapped.path not in (wheel, preloaded_nccl(case)):
         pytest.skip("another NCCL is loaded than the one installed: see nccl.loaded")
-    if found[0] == wheel and wheels and found[1] not in wheels.values():
+    if files[0] == wheel and wheels and files[1] not in wheels.values():
         pytest.skip("the installed NCCL is not the one its wheel says: see nccl.version")
-    if not found[1]:
-        pytest.skip(f"{found[0]} names no version: it may be damaged")
-    return found
+    if not files[1]:
+        pytest.skip(f"{files[0]} names no version: it may be damaged")
+    return files
 
 
 @pytest.fixture(autouse=True)
 def meant_for_its_fabric(request: pytest.FixtureRequest, case: Inspection) -> None:
     """Skips a validator of a fabric (marked fabric="efa", "erdma" or "any") for an image that is not meant for it."""
-    wanted, meant = _about(request.node)["fabric"], case.expected.fabric
-    if wanted and (meant is None or wanted not in ("any", meant)):
+    required, meant = _about(request.node)["fabric"], case.expected.fabric
+    if required and (meant is None or required not in ("any", meant)):
         names = {"efa": "EFA", "erdma": "eRDMA", "any": "EFA or eRDMA"}
-        pytest.skip(f"not an image for {names[wanted]}: {case.expected.because}")
+        pytest.skip(f"not an image for {names[required]}: {case.expected.because}")
 
 
 @pytest.fixture

@@ -100,8 +100,8 @@ def read_out(export: Iterable[bytes], subject: ImageConfig, memory: int = MEMORY
             with reading:
                 _feed(export, cast(IO[bytes], reading.stdin))
         if reading.returncode:
-            said = (folder / "errors").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            why = said[-1] if said else f"reading them ended with {reading.returncode}"
+            complaints = (folder / "errors").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            why = complaints[-1] if complaints else f"reading them ended with {reading.returncode}"
             return lost(PROBES, f"the image's files could not be read: {why}")
         with (folder / ANSWERS).open("rb") as answers:
             return measured(answers.read(transport.MOST_BYTES), PROBES)
@@ -267,7 +267,7 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: ImageConfig) -> dic
 def _read_out(taken: Taken, subject: ImageConfig, library_path: str | None = None) -> ReadOut:
     """Return what decides what the loader finds; `library_path` takes the place of the image's LD_LIBRARY_PATH."""
     folders = subject.environment.get("LD_LIBRARY_PATH", "") if library_path is None else library_path
-    found = ReadOut(
+    image_files = ReadOut(
         libraries={
             path: About(tuple(about["needed"]), tuple(about["rpath"]), tuple(about["runpath"]))
             for path, about in taken.shared.items()
@@ -277,8 +277,10 @@ def _read_out(taken: Taken, subject: ImageConfig, library_path: str | None = Non
         cache=cache(_kept(taken, "/etc/ld.so.cache")),
         library_path=tuple(filter(None, folders.split(":"))),
     )
-    files = [file for word in _preloads(taken, subject) if (file := found.find(word)) in taken.shared]
-    return replace(found, preloaded={taken.shared[file]["soname"] or base_name(file): file for file in files[::-1]})
+    files = [file for word in _preloads(taken, subject) if (file := image_files.find(word)) in taken.shared]
+    return replace(
+        image_files, preloaded={taken.shared[file]["soname"] or base_name(file): file for file in files[::-1]}
+    )
 
 
 def _preloads(taken: Taken, subject: ImageConfig) -> list[str]:
@@ -295,11 +297,11 @@ def _preloads(taken: Taken, subject: ImageConfig) -> list[str]:
 def _settings(taken: Taken, subject: ImageConfig) -> dict[str, Any]:
     """Return the same as the probe of that name."""
     environment, without = subject.environment, _read_out(taken, subject, "")
-    known = sorted(path for path in taken.files if settings.PLACES.fullmatch(path) or path in taken.named)
-    texts = [(path, _kept(taken, path).decode("utf-8", "replace")) for path in known]
+    paths = sorted(path for path in taken.files if settings.PLACES.fullmatch(path) or path in taken.named)
+    texts = [(path, _kept(taken, path).decode("utf-8", "replace")) for path in paths]
     texts += [(settings.ENTRY, line) for line in settings.shell_lines(subject.entrypoint)]
-    found = settings.assigned([one for one in texts if not one[1].startswith(settings.PROGRAM)], environment)
-    starting = sorted(path for path in taken.files if settings.LAUNCHERS.fullmatch(path) and path not in known)
+    assignments = settings.assigned([text for text in texts if not text[1].startswith(settings.PROGRAM)], environment)
+    starting = sorted(path for path in taken.files if settings.LAUNCHERS.fullmatch(path) and path not in paths)
     started = [(path, _kept(taken, path).decode("utf-8", "replace")) for path in starting[: settings.MOST_SCRIPTS]]
 
     def there(path: str) -> bool:
@@ -307,8 +309,8 @@ def _settings(taken: Taken, subject: ImageConfig) -> dict[str, Any]:
         return real in taken.files or any(file.startswith(f"{real}/") for file in taken.files)
 
     return {
-        "assigned": found + settings.assigned(started, environment, "launcher"),
-        "absent": settings.absent(environment, found, there),
+        "assigned": assignments + settings.assigned(started, environment, "launcher"),
+        "absent": settings.absent(environment, assignments, there),
         "pythons": []
         if pythons.activated(settings.of_shells(texts), subject.entrypoint)
         else _pythons(environment.get("PATH", ""), taken, without),
@@ -326,7 +328,7 @@ def _pythons(path: str, taken: Taken, tree_of: ReadOut) -> list[dict[str, Any]]:
         tree_of.real,
         lambda file: tree_of.real(file) in taken.files,
         lambda file: _kept(taken, file).decode("utf-8", "replace"),
-        lambda prefix: [one for one in folders if one.startswith(f"{prefix}/lib")],
+        lambda prefix: [folder for folder in folders if folder.startswith(f"{prefix}/lib")],
     )
     return pythons.on_path(path, of_tree)
 
@@ -348,12 +350,12 @@ def _resolved(tree_of: ReadOut, name: str, asked_by: str) -> dict[str, str]:
 
 
 def _closure(tree_of: ReadOut, path: str, linkings: dict[str, linking.Linking]) -> dict[str, Any]:
-    found, missing = tree_of.closure(path)
+    paths, missing = tree_of.closure(path)
     faults = [f"{path}: {why}"] if (why := tree_of.refused(path)) else []
-    faults += [f"{file}: {why} (required by {path})" for file in found.values() if (why := tree_of.refused(file))]
+    faults += [f"{file}: {why} (required by {path})" for file in paths.values() if (why := tree_of.refused(file))]
     if not faults and not missing:
-        faults = linking.faults(path, found, linkings)
-    return {"libraries": found, "missing": missing, "faults": faults, "error": ""}
+        faults = linking.faults(path, paths, linkings)
+    return {"libraries": paths, "missing": missing, "faults": faults, "error": ""}
 
 
 def _text(tree_of: ReadOut, taken: Taken, path: str) -> str | None:

@@ -26,11 +26,11 @@ def find(name: str, digest: str) -> tuple[Report, Path] | None:
     """
     folder = _folder(name)
     try:
-        found = REPORT.load(folder / REPORT.name)
+        report = REPORT.load(folder / REPORT.name)
     except RdmaImagesError:
         return None
     junit = folder / "report.xml"
-    return (found, junit) if found and junit.exists() and found.digest == digest else None
+    return (report, junit) if report and junit.exists() and report.digest == digest else None
 
 
 def keep(name: str, report: Report, junit: Path) -> None:

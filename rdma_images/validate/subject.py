@@ -22,10 +22,12 @@ def masked(about: ImageConfig) -> ImageConfig:
     def hidden(values: dict[str, str]) -> dict[str, str]:
         return {k: "(not shown)" if leftovers.holds_secret(k, v) else v for k, v in values.items()}
 
-    def step(made: Step) -> Step:
-        return made if not leftovers.secret_in(made.made_by.encode()) else Step(made_by="(not shown)", bytes=made.bytes)
+    def step(step_: Step) -> Step:
+        return (
+            step_ if not leftovers.secret_in(step_.made_by.encode()) else Step(made_by="(not shown)", bytes=step_.bytes)
+        )
 
-    history = [step(made) for made in about.history]
+    history = [step(step_) for step_ in about.history]
     return about.model_copy(
         update={"environment": hidden(about.environment), "labels": hidden(about.labels), "history": history}
     )
@@ -47,9 +49,9 @@ def subject(client: DockerClient, ref: str, digest: str | None = None) -> ImageC
     """
     api: Any = client.api
     with _engine_errors(ref):
-        found = api.inspect_image(digest or ref)
-        steps = _history(client, found["Id"])
-    return _subject(ref, found, steps)
+        attributes = api.inspect_image(digest or ref)
+        steps = _history(client, attributes["Id"])
+    return _subject(ref, attributes, steps)
 
 
 @contextmanager
@@ -77,21 +79,21 @@ def _history(client: DockerClient, digest: str) -> list[dict[str, Any]]:
         return list(api.history(digest))
 
 
-def _subject(ref: str, found: dict[str, Any], steps: list[dict[str, Any]]) -> ImageConfig:
-    config = found.get("Config") or {}
+def _subject(ref: str, attributes: dict[str, Any], steps: list[dict[str, Any]]) -> ImageConfig:
+    config = attributes.get("Config") or {}
     pairs = (entry.partition("=") for entry in config.get("Env") or [])
-    platform = "/".join(filter(None, (found.get("Os"), found.get("Architecture"), found.get("Variant"))))
+    platform = "/".join(filter(None, (attributes.get("Os"), attributes.get("Architecture"), attributes.get("Variant"))))
     return ImageConfig(
         ref=ref,
-        digest=found["Id"],
+        digest=attributes["Id"],
         platform=platform,
         labels=config.get("Labels") or {},
         environment={name: value for name, _, value in pairs},
         user=config.get("User") or "",
         entrypoint=[*(config.get("Entrypoint") or []), *(config.get("Cmd") or [])],
-        tags=found.get("RepoTags") or [],
-        bytes=found.get("Size") or 0,
-        created=found.get("Created") or "",
-        layers=(found.get("RootFS") or {}).get("Layers") or [],
+        tags=attributes.get("RepoTags") or [],
+        bytes=attributes.get("Size") or 0,
+        created=attributes.get("Created") or "",
+        layers=(attributes.get("RootFS") or {}).get("Layers") or [],
         history=[Step(made_by=s.get("CreatedBy") or "", bytes=s.get("Size") or 0) for s in reversed(steps)],
     )

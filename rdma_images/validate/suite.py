@@ -52,12 +52,12 @@ INPUTS = (
 @functools.cache
 def digest() -> str:
     """Return the digest of all that decides a result beside the image: same digest, same answer."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for pattern in INPUTS:
         for root in _roots(pattern):
             for path in sorted(root.glob(pattern)):
-                found.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return f"sha256:{found.hexdigest()}"
+                hasher.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"sha256:{hasher.hexdigest()}"
 
 
 def _roots(pattern: str) -> list[Path]:

@@ -100,8 +100,8 @@ def host(spec: str, limit: float, environment: dict[str, str] | None = None, fir
     name, options = testinfra.backend.parse_hostspec(spec)
     connection = options.pop("connection", None)
     if connection not in ("docker", "podman", "kubectl", "openshift", "ssh", "local"):
-        known = "docker://, kubectl://, openshift://, podman://, ssh://, local://"
-        raise RdmaImagesError(f"{spec!r} names no host that can be measured\nuse one of {known}")
+        forms = "docker://, kubectl://, openshift://, podman://, ssh://, local://"
+        raise RdmaImagesError(f"{spec!r} names no host that can be measured\nuse one of {forms}")
     base = testinfra.backend.get_backend_class(connection)
     settings = {"limit": limit, "environment": environment, "first": first}
     bases = (Direct,) if connection == "docker" else (Limited, base)

@@ -75,7 +75,7 @@ def _at_once() -> int:
 
 
 def _ours(image: Image) -> Candidate:
-    made = BUILD.usable(image.id)
-    if made is None:
+    build = BUILD.usable(image.id)
+    if build is None:
         raise RefusedError(f"{image.id} was not built here\nrun `{COMMAND} build --target {image.target}` first")
-    return Candidate(made.ref, image, made)
+    return Candidate(build.ref, image, build)

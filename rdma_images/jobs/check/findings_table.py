@@ -31,8 +31,8 @@ def _add(shown: Text, finding: Finding) -> None:
     shown.append(f"{finding.severity:<7}", "bold red" if finding.severity == "error" else "yellow")
     shown.append(f"  {finding.where[0]}: {finding.what}\n")
     others = finding.where[1:]
-    for place in others[: SHOWN - 1]:
-        shown.append(f"         {place}\n")
+    for other in others[: SHOWN - 1]:
+        shown.append(f"         {other}\n")
     if len(others) >= SHOWN:
         shown.append(f"         and {len(others) - SHOWN + 1} more places\n")
     shown.append(f"  {finding.rule}\n  fix: {finding.fix}\n  source: {finding.source}\n")
@@ -65,8 +65,8 @@ def _looked_at(pieces: Sequence[Piece]) -> str:
     )
 
 
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def as_json(checked: Checked) -> str:

@@ -45,8 +45,8 @@ class Piece:
 
     def __str__(self) -> str:
         nodes = f"{self.nodes.text} node{'s' if self.nodes.number != 1 else ''}" if self.nodes else ""
-        of = [nodes, self.instance.text if self.instance else ""]
-        return f"{self.file}:{self.line}: {self.what}{''.join(f', {one}' for one in of if one)}"
+        parts = [nodes, self.instance.text if self.instance else ""]
+        return f"{self.file}:{self.line}: {self.what}{''.join(f', {part}' for part in parts if part)}"
 
     @property
     def job_nodes(self) -> int | None:

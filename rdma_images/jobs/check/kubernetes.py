@@ -35,7 +35,7 @@ def _pods(data: object, path: Path_ = ()) -> Iterator[tuple[Path_, dict[str, Any
     """Yield every pod's specification in a document, wherever an operator keeps it."""
     if isinstance(data, dict):
         containers = data.get("containers")
-        if isinstance(containers, list) and any(isinstance(one, dict) for one in containers):
+        if isinstance(containers, list) and any(isinstance(container, dict) for container in containers):
             yield path, data
             return
         for key, value in data.items():
@@ -47,7 +47,7 @@ def _pods(data: object, path: Path_ = ()) -> Iterator[tuple[Path_, dict[str, Any
 
 def _pod(document: Written, data: dict[str, Any], path: Path_, spec: dict[str, Any]) -> Piece:
     index = _main(spec["containers"])
-    place: Path_ = (*path, "containers", index)
+    steps: Path_ = (*path, "containers", index)
     container: dict[str, Any] = spec["containers"][index]
     resources = _mapping(container.get("resources"))
     role = next((str(step) for step in path if step in ROLES), "")
@@ -59,34 +59,34 @@ def _pod(document: Written, data: dict[str, Any], path: Path_, spec: dict[str, A
         settings["name"] = name
     if data.get("kind") in ("DaemonSet", "Deployment"):
         settings["service"] = Word(str(data["kind"]), document.line("kind"))
-    if mounts := [str(_mapping(one).get("mountPath")) for one in _list(container.get("volumeMounts"))]:
-        settings["mounts"] = Word(":".join(mounts), document.line(*place, "volumeMounts"))
+    if mounts := [str(_mapping(mount).get("mountPath")) for mount in _list(container.get("volumeMounts"))]:
+        settings["mounts"] = Word(":".join(mounts), document.line(*steps, "volumeMounts"))
     if _mapping(container.get("securityContext")).get("privileged") == "true":
-        settings["privileged"] = Word("true", document.line(*place, "securityContext", "privileged"))
+        settings["privileged"] = Word("true", document.line(*steps, "securityContext", "privileged"))
     if spec.get("resourceClaims"):  # of DRA, which may give adapters
         settings["claims"] = Word("given", document.line(*path, "resourceClaims"))
-    limits = _words(document, (*place, "resources", "limits"), resources.get("limits"))
-    asked = _words(document, (*place, "resources", "requests"), resources.get("requests"))
+    limits = _words(document, (*steps, "resources", "limits"), resources.get("limits"))
+    requests = _words(document, (*steps, "resources", "requests"), resources.get("requests"))
     labels = [label for label in _mapping(spec.get("nodeSelector")) if not OF_MANY_NODES.fullmatch(label)]
     if labels:
         settings["selector"] = Word(labels[0], document.line(*path, "nodeSelector", labels[0]))
     if nodes := _pytorch_nodes(document, data):
         settings["job-nodes"] = nodes
-    command = _command(document, place, container)
+    command = _command(document, steps, container)
     is_elastic = "elasticPolicy" in _mapping(data.get("spec"))  # the operator may start as many as torchrun waits for
     return Piece(
         document.name,
-        document.line(*place),
+        document.line(*steps),
         "kubernetes",
         " ".join(word for word in (str(data.get("kind")), role) if word),
         instance=_instance(document, path, spec),
         nodes=_replicas(document, data, path),
-        gpus=asked.get("nvidia.com/gpu") or limits.get("nvidia.com/gpu"),
-        image=_word(document, (*place, "image"), container.get("image")),
-        requests=asked,
+        gpus=requests.get("nvidia.com/gpu") or limits.get("nvidia.com/gpu"),
+        image=_word(document, (*steps, "image"), container.get("image")),
+        requests=requests,
         limits=limits,
         environment={
-            **_environment(document, (*place, "env"), container.get("env")),
+            **_environment(document, (*steps, "env"), container.get("env")),
             **command.variables,
         },
         settings=settings,
@@ -98,37 +98,37 @@ def _pod(document: Written, data: dict[str, Any], path: Path_, spec: dict[str, A
 
 def _main(containers: list[Any]) -> int:
     """Return the container that the job runs in: the one that asks for GPUs, else the first."""
-    for index, one in enumerate(containers):
-        if "nvidia.com/gpu" in str(_mapping(_mapping(one).get("resources"))):
+    for index, container in enumerate(containers):
+        if "nvidia.com/gpu" in str(_mapping(_mapping(container).get("resources"))):
             return index
-    return next(index for index, one in enumerate(containers) if isinstance(one, dict))
+    return next(index for index, container in enumerate(containers) if isinstance(container, dict))
 
 
 def _train_job(document: Written, data: dict[str, Any]) -> Piece:
-    place: Path_ = ("spec", "trainer")
+    steps: Path_ = ("spec", "trainer")
     trainer = _mapping(_mapping(data.get("spec")).get("trainer"))
     resources = _mapping(trainer.get("resourcesPerNode"))
-    asked = _words(document, (*place, "resourcesPerNode", "requests"), resources.get("requests"))
-    limits = _words(document, (*place, "resourcesPerNode", "limits"), resources.get("limits"))
-    command = _command(document, place, trainer)
-    settings = {"replaces": Word("resourcesPerNode", document.line(*place, "resourcesPerNode"))} if resources else {}
+    requests = _words(document, (*steps, "resourcesPerNode", "requests"), resources.get("requests"))
+    limits = _words(document, (*steps, "resourcesPerNode", "limits"), resources.get("limits"))
+    command = _command(document, steps, trainer)
+    settings = {"replaces": Word("resourcesPerNode", document.line(*steps, "resourcesPerNode"))} if resources else {}
     runtime = _mapping(_mapping(data.get("spec")).get("runtimeRef")).get("name")
     if word := _word(document, ("spec", "runtimeRef"), runtime):
         settings["runtime"] = word
     return Piece(
         document.name,
-        document.line(*place),
+        document.line(*steps),
         "kubernetes",
         "TrainJob",
         instance=_selected_anywhere(document, data),
-        nodes=_word(document, (*place, "numNodes"), trainer.get("numNodes")),
-        gpus=asked.get("nvidia.com/gpu") or limits.get("nvidia.com/gpu"),
-        image=_word(document, (*place, "image"), trainer.get("image")),
-        requests=asked,
+        nodes=_word(document, (*steps, "numNodes"), trainer.get("numNodes")),
+        gpus=requests.get("nvidia.com/gpu") or limits.get("nvidia.com/gpu"),
+        image=_word(document, (*steps, "image"), trainer.get("image")),
+        requests=requests,
         limits=limits,
-        environment={**_environment(document, (*place, "env"), trainer.get("env")), **command.variables},
+        environment={**_environment(document, (*steps, "env"), trainer.get("env")), **command.variables},
         settings=settings,
-        ranks=command.ranks or _word(document, (*place, "numProcPerNode"), trainer.get("numProcPerNode")),
+        ranks=command.ranks or _word(document, (*steps, "numProcPerNode"), trainer.get("numProcPerNode")),
         rank_nodes=command.rank_nodes,
     )
 
@@ -139,7 +139,7 @@ def _skypilot(document: Written, data: dict[str, Any]) -> Piece:
     spec = _mapping(_mapping(_mapping(_mapping(data.get("config")).get("kubernetes")).get("pod_config")).get("spec"))
     containers = spec.get("containers")
     container = _mapping(containers[0]) if isinstance(containers, list) and containers else {}
-    place: Path_ = (*path, "containers", 0, "resources")
+    steps: Path_ = (*path, "containers", 0, "resources")
     inner = _mapping(container.get("resources"))
     count = str(resources.get("accelerators", "")).partition(":")
     image = str(resources.get("image_id") or "").removeprefix("docker:")
@@ -158,8 +158,8 @@ def _skypilot(document: Written, data: dict[str, Any]) -> Piece:
         nodes=_word(document, ("num_nodes",), data.get("num_nodes")),
         gpus=Word(count[2] or "1", document.line("resources", "accelerators")) if count[0] else None,
         image=_word(document, ("resources", "image_id"), image or None),
-        requests=_words(document, (*place, "requests"), inner.get("requests")),
-        limits=_words(document, (*place, "limits"), inner.get("limits")),
+        requests=_words(document, (*steps, "requests"), inner.get("requests")),
+        limits=_words(document, (*steps, "limits"), inner.get("limits")),
         environment={**_words(document, ("envs",), data.get("envs")), **(run.variables if run else {})},
         settings={key: word for key, word in words.items() if word},
         network=_network_of_cloud(resources),
@@ -180,25 +180,25 @@ def _node_groups(document: Written, data: dict[str, Any]) -> Iterator[Piece]:
         for index, group in enumerate(groups if isinstance(groups, list) else []):
             if not isinstance(group, dict):
                 continue
-            place: Path_ = (key, index)
+            steps: Path_ = (key, index)
             zones = group.get("availabilityZones") or group.get("subnets") or []
             if group.get("capacityReservation"):  # which is in one zone
                 zones = None
             words = {
-                "efa-enabled": _word(document, (*place, "efaEnabled"), group.get("efaEnabled")),
-                "private": _word(document, (*place, "privateNetworking"), group.get("privateNetworking")),
+                "efa-enabled": _word(document, (*steps, "efaEnabled"), group.get("efaEnabled")),
+                "private": _word(document, (*steps, "privateNetworking"), group.get("privateNetworking")),
                 "launch-template": _word(
-                    document, (*place, "launchTemplate"), "given" if "launchTemplate" in group else None
+                    document, (*steps, "launchTemplate"), "given" if "launchTemplate" in group else None
                 ),
-                "zones": Word(str(len(zones)), document.line(*place)) if isinstance(zones, list) else None,
+                "zones": Word(str(len(zones)), document.line(*steps)) if isinstance(zones, list) else None,
             }
             yield Piece(
                 document.name,
-                document.line(*place),
+                document.line(*steps),
                 "eksctl",
                 f"eksctl node group {group.get('name', index)}",
-                instance=_word(document, (*place, "instanceType"), group.get("instanceType")),
-                nodes=_word(document, (*place, "desiredCapacity"), group.get("desiredCapacity")),
+                instance=_word(document, (*steps, "instanceType"), group.get("instanceType")),
+                nodes=_word(document, (*steps, "desiredCapacity"), group.get("desiredCapacity")),
                 settings={name: word for name, word in words.items() if word},
             )
 
@@ -209,10 +209,10 @@ def _instance(document: Written, path: Path_, spec: dict[str, Any]) -> Word | No
     for label in INSTANCE_LABELS:
         if label in selector:
             return _word(document, (*path, "nodeSelector", label), selector[label])
-    for place, terms in _expressions(spec.get("affinity"), (*path, "affinity")):
+    for steps, terms in _expressions(spec.get("affinity"), (*path, "affinity")):
         values = terms.get("values")
         if terms.get("key") in INSTANCE_LABELS and isinstance(values, list) and len(values) == 1:
-            return _word(document, place, values[0])
+            return _word(document, steps, values[0])
     return None
 
 
@@ -253,11 +253,11 @@ def _replicas(document: Written, data: dict[str, Any], path: Path_) -> Word | No
 
 def _pytorch_nodes(document: Written, data: dict[str, Any]) -> Word | None:
     """Return the nodes of a PyTorchJob, of which its master is one; None for another job, and for one that may grow."""
-    place: Path_ = ("spec", "pytorchReplicaSpecs")
+    steps: Path_ = ("spec", "pytorchReplicaSpecs")
     roles = _mapping(_mapping(data.get("spec")).get("pytorchReplicaSpecs"))
     counts = [Word(str(_mapping(row).get("replicas") or "1"), 1).number for row in roles.values()]
-    known = [count for count in counts if count is not None]
-    return Word(str(sum(known)), document.line(*place)) if counts and len(known) == len(counts) else None
+    known_counts = [count for count in counts if count is not None]
+    return Word(str(sum(known_counts)), document.line(*steps)) if counts and len(known_counts) == len(counts) else None
 
 
 def _shared_memory(document: Written, path: Path_, spec: dict[str, Any]) -> Iterator[tuple[str, Word]]:
@@ -273,9 +273,9 @@ def _run_policy(document: Written, data: dict[str, Any], path: Path_) -> Iterato
     The operator's limit, and the pods' restart policy at any depth above the container.
     """
     spec = _mapping(data.get("spec"))
-    for place in (("spec", "backoffLimit"), ("spec", "runPolicy", "backoffLimit")):
-        holder = _mapping(spec.get("runPolicy")) if len(place) == 3 else spec
-        if word := _word(document, place, holder.get("backoffLimit")):
+    for steps in (("spec", "backoffLimit"), ("spec", "runPolicy", "backoffLimit")):
+        holder = _mapping(spec.get("runPolicy")) if len(steps) == 3 else spec
+        if word := _word(document, steps, holder.get("backoffLimit")):
             yield "tries", word
     for depth in range(len(path), 0, -1):
         around: Any = data
@@ -289,12 +289,12 @@ def _run_policy(document: Written, data: dict[str, Any], path: Path_) -> Iterato
 
 
 def _environment(document: Written, path: Path_, entries: object) -> Mapping[str, Word]:
-    found: dict[str, Word] = {}
+    variables: dict[str, Word] = {}
     for index, entry in enumerate(entries if isinstance(entries, list) else []):
-        one = _mapping(entry)
-        if isinstance(one.get("name"), str):
-            found[one["name"]] = Word(str(one.get("value") or ""), document.line(*path, index))
-    return found
+        fields = _mapping(entry)
+        if isinstance(fields.get("name"), str):
+            variables[fields["name"]] = Word(str(fields.get("value") or ""), document.line(*path, index))
+    return variables
 
 
 def _command(document: Written, path: Path_, container: dict[str, Any]) -> shell.Lines:

@@ -29,15 +29,15 @@ def versions(reference: str) -> Mapping[str, str]:
 
 def report(reference: str) -> Report | None:
     """Return the report of the image "host/repository@sha256:…"; None where none is here."""
-    found = DIGEST.search(reference)
-    for folder in files.entries(paths.IMAGES) if found and paths.IMAGES.is_dir() else ():
+    match = DIGEST.search(reference)
+    for folder in files.entries(paths.IMAGES) if match and paths.IMAGES.is_dir() else ():
         if (measured := REPORT.read(folder.name)) is None:
             continue
-        known = publication.PUBLICATION.usable(folder.name)
-        if found and found[1] in {measured.digest, *(place.ref.rpartition("@")[2] for place in _places(known))}:
+        published = publication.PUBLICATION.usable(folder.name)
+        if match and match[1] in {measured.digest, *(copy.ref.rpartition("@")[2] for copy in _places(published))}:
             return measured
     return None
 
 
-def _places(known: publication.Publication | None) -> Collection[publication.PublishedCopy]:
-    return known.places.values() if known else ()
+def _places(published: publication.Publication | None) -> Collection[publication.PublishedCopy]:
+    return published.places.values() if published else ()

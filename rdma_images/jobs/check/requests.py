@@ -44,5 +44,5 @@ def _training_job(data: dict[str, Any], text: str, name: str) -> Piece:
 
 def _line(text: str, key: str) -> int:
     """Return the line of the first mention of a key."""
-    found = text.find(f'"{key}"')
-    return text.count("\n", 0, found) + 1 if found >= 0 else 1
+    position = text.find(f'"{key}"')
+    return text.count("\n", 0, position) + 1 if position >= 0 else 1

@@ -90,13 +90,15 @@ def _arena(rows: Sequence[str], line: int, name: str) -> Piece:
         elif key:
             flags[key][-1] = Word(word.text, flags[key][-1].line)
             key = ""
-    selectors = {one.text.partition("=")[0]: one for one in flags.get("selector", [])}
+    selectors = {flag.text.partition("=")[0]: flag for flag in flags.get("selector", [])}
     instance = selectors.get("node.kubernetes.io/instance-type")
-    limits = {one.text.partition("=")[0]: Word(one.text.partition("=")[2], one.line) for one in flags.get("device", [])}
-    environment = {
-        one.text.partition("=")[0]: Word(one.text.partition("=")[2], one.line) for one in flags.get("env", [])
+    limits = {
+        flag.text.partition("=")[0]: Word(flag.text.partition("=")[2], flag.line) for flag in flags.get("device", [])
     }
-    first = {key: found[0] for key, found in flags.items() if found}
+    environment = {
+        flag.text.partition("=")[0]: Word(flag.text.partition("=")[2], flag.line) for flag in flags.get("env", [])
+    }
+    first = {key: words[0] for key, words in flags.items() if words}
     return Piece(
         name,
         line,

@@ -73,8 +73,8 @@ def resolved(text: str, values: Mapping[str, str]) -> str:
     """Return a word with the variables in place that the script itself gives a plain value; others stay as written."""
 
     def value(match: re.Match[str]) -> str:
-        known = values.get(match["braced"] or match["plain"], match["default"])
-        return match[0] if known is None or "$(" in known or "`" in known else known
+        substitute = values.get(match["braced"] or match["plain"], match["default"])
+        return match[0] if substitute is None or "$(" in substitute or "`" in substitute else substitute
 
     for _ in range(3):  # a value may name another variable
         if len(text) < LONGEST:

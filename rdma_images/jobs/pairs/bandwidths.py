@@ -21,8 +21,8 @@ def read_nodes(path: Path) -> tuple[str, ...]:
     repeated = next((node for n, node in enumerate(node_names) if node in node_names[:n]), None)
     invalid = next((node for node in node_names if not re.fullmatch(r"[\w.:-]{1,253}", node)), None)
     if invalid or repeated:
-        what = f"{invalid!r} is no name of a node" if invalid else f"{repeated} is in it twice"
-        raise RefusedError(f"{path}: {what}\nwrite one node a line")
+        problem = f"{invalid!r} is no name of a node" if invalid else f"{repeated} is in it twice"
+        raise RefusedError(f"{path}: {problem}\nwrite one node a line")
     if not 2 <= len(node_names) <= MOST:
         raise RefusedError(f"{path}: {len(node_names)} nodes\npairs need 2 to {MOST} of them, one a line")
     return tuple(node_names)

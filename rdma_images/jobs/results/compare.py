@@ -38,9 +38,9 @@ def _sentence(lines: Sequence[speed.SizeComparison]) -> str:
     slower = sum(1 for line in lines if line.ratio and line.ratio < 1 - SAME)
     faster = sum(1 for line in lines if line.ratio and line.ratio > 1 + SAME)
     ratio = f", {last.ratio:.2f} times the first" if last.ratio else ""
-    what = f"{last.collective or 'collective'} of {message(last.size)}"
+    measurement = f"{last.collective or 'collective'} of {message(last.size)}"
     return (
-        f"{what}: {last.busbw:.4g} GB/s after {last.other:.4g}{ratio}; "
+        f"{measurement}: {last.busbw:.4g} GB/s after {last.other:.4g}{ratio}; "
         f"by more than {SAME:.0%} slower at {slower} and faster at {faster} of {len(lines)} sizes"
     )
 

@@ -33,8 +33,8 @@ def _line_rate(expectations: Expectations) -> Reference | None:
     if not expectations.about:
         return None
     rate = expectations.about.bandwidth / 8
-    what = f"line rate of {expectations.instance}, {expectations.about.bandwidth} Gb/s"
-    return Reference(what, None, rate, rate, "facts/instances.yaml")
+    origin = f"line rate of {expectations.instance}, {expectations.about.bandwidth} Gb/s"
+    return Reference(origin, None, rate, rate, "facts/instances.yaml")
 
 
 def _published(instance: str, nodes: int | None, ranks: int | None, collective: str) -> Iterator[Reference]:
@@ -54,8 +54,8 @@ def _published(instance: str, nodes: int | None, ranks: int | None, collective: 
         values = [busbw for busbw, _ in rows]
         sources = "; ".join(dict.fromkeys(facts.cite(run) for _, run in rows))
         listed = ", ".join(f"{value:g}" for value in values)
-        what = f"{nodes} x {instance}, {collective} of {message(count)}: {listed} GB/s"
-        yield Reference(what, count, min(values) * (1 - SPREAD), max(values) * (1 + SPREAD), sources)
+        origin = f"{nodes} x {instance}, {collective} of {message(count)}: {listed} GB/s"
+        yield Reference(origin, count, min(values) * (1 - SPREAD), max(values) * (1 + SPREAD), sources)
 
 
 def _bare(instance: str) -> str:

@@ -20,19 +20,20 @@ def result_of(
     job: JobSpec | None,
     tcp: Sequence[Path] = (),
     base: Path | None = None,
-    known: Expectations | None = None,
+    without_job: Expectations | None = None,
 ) -> Result:
     """Return the result of the run that left `logs`, and of the same run over TCP that left `tcp`.
 
     Args:
         job: The run's job.json; None for a job that was written elsewhere.
-        against: The expectations of a job without job.json.
+        tcp: The logs of the same run over TCP.
         base: The folder that lines are named relative to.
+        without_job: The expectations of a job without job.json.
 
     Raises:
         RdmaImagesError: A log cannot be read.
     """
-    compared_with = known or expectations.expectations_of(job)
+    compared_with = without_job or expectations.expectations_of(job)
     runs = (
         run_results.run_result("fabric", logs, compared_with, base),
         *((run_results.run_result("tcp", tcp, compared_with, base),) if tcp else ()),

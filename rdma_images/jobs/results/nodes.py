@@ -165,11 +165,11 @@ def _same_version(read: str, expected: str) -> bool:
 
 def _differences(run_nodes: Sequence[Node]) -> Iterator[Problem]:
     """Yield values that must be the same on every node, and are not."""
-    for name, what in {**COMPONENTS, "mtu": "the MTU"}.items():
+    for name, noun in {**COMPONENTS, "mtu": "the MTU"}.items():
         by_value = {value.value: value for node in run_nodes if (value := getattr(node, name))}
         if len(by_value) > 1:
             yield Problem(
-                f"{what} differs between the nodes: {', '.join(sorted(by_value))}",
+                f"{noun} differs between the nodes: {', '.join(sorted(by_value))}",
                 "give every node the same",
                 tuple(value.where for value in by_value.values())[:8],
             )

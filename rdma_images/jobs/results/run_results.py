@@ -108,12 +108,14 @@ def _check_coverage(
             yield Problem(sentence, DEBUG_FIX, (), "unknown")
         missing = bool(silent)
     else:  # a training need not have a communicator of all ranks: those of its groups count from 0 each
-        heard = sum(
+        logged_ranks = sum(
             max(map(len, process.communicators.values()), default=0) for process in run_logs.processes.found.values()
         )
-        missing = heard < (expectations.ranks or 0)
+        missing = logged_ranks < (expectations.ranks or 0)
         if missing:
-            yield Problem(f"{heard} of {expectations.ranks} ranks have lines in the logs", DEBUG_FIX, (), "unknown")
+            yield Problem(
+                f"{logged_ranks} of {expectations.ranks} ranks have lines in the logs", DEBUG_FIX, (), "unknown"
+            )
     if expectations.nodes and job_nodes and len(job_nodes) != expectations.nodes and name == "fabric":
         hosts = ", ".join(node.name for node in job_nodes[:8])
         sentence = f"{_count_nodes(len(job_nodes))}, not the {expectations.nodes} asked for: {hosts}"

@@ -57,10 +57,12 @@ class Cluster:
 
 def compose(request: Request, project: Project) -> Cluster:
     """Return the cluster of a request. Raises RefusedError for what cannot work or is not known."""
-    known, facts = project.facts.launchers, project.facts
-    if request.launcher not in known.clusters:
-        raise RefusedError(f"--launcher {request.launcher}: makes no cluster\n{near(request.launcher, known.clusters)}")
-    maker = known.clusters[request.launcher]
+    launchers, facts = project.facts.launchers, project.facts
+    if request.launcher not in launchers.clusters:
+        raise RefusedError(
+            f"--launcher {request.launcher}: makes no cluster\n{near(request.launcher, launchers.clusters)}"
+        )
+    maker = launchers.clusters[request.launcher]
     node = facts.instances.find(request.instance)
     if node.fabric not in maker.fabrics:
         raise RefusedError(
@@ -101,7 +103,7 @@ def compose(request: Request, project: Project) -> Cluster:
             f"--param interfaces=efa: eksctl puts an EFA on each card, and card 0 of {request.instance} takes none\n"
             "leave it out: the cluster is then made with a launch template"
         )
-    made = Cluster(
+    cluster = Cluster(
         name=request.name or f"{request.instance.replace('.', '-')}-cluster",
         launcher=request.launcher,
         instance=request.instance.removeprefix("ml."),
@@ -114,17 +116,17 @@ def compose(request: Request, project: Project) -> Cluster:
         parameters=given,
         values=(),
     )
-    return Cluster(**{**vars(made), "values": tuple(_values(made, node, project))})
+    return Cluster(**{**vars(cluster), "values": tuple(_values(cluster, node, project))})
 
 
 def make(request: Request, project: Project, out: str = "") -> tuple[Cluster, Path]:
     """Write the cluster's files, all or none; returns it with its folder."""
     cluster = compose(request, project)
-    place = folder.place(cluster.name, out)
-    made = render.files(cluster.launcher, {"cluster": cluster})
-    note = json.dumps({"schema": 1, **asdict(cluster), "files": sorted(made)}, indent=2) + "\n"
-    folder.write(place, {**made, folder.NOTE: note})
-    return cluster, place
+    path = folder.place(cluster.name, out)
+    texts = render.files(cluster.launcher, {"cluster": cluster})
+    note = json.dumps({"schema": 1, **asdict(cluster), "files": sorted(texts)}, indent=2) + "\n"
+    folder.write(path, {**texts, folder.NOTE: note})
+    return cluster, path
 
 
 def _recommended(node: InstanceType) -> Iterator[Interface]:
@@ -142,17 +144,19 @@ def _of_eksctl(node: InstanceType) -> Iterator[Interface]:
 
 
 def _values(cluster: Cluster, node: InstanceType, project: Project) -> Iterator[Value]:
-    known = project.facts.launchers
-    maker = known.clusters[cluster.launcher]
+    launchers = project.facts.launchers
+    maker = launchers.clusters[cluster.launcher]
     kinds = [interface.kind for interface in cluster.interfaces]
     why = (
         "one address a node, EFA without address on each card that takes it"
         if cluster.template
         else "what efaEnabled makes: an address for each card"
     )
-    source = known.cite(maker, "parameters" if cluster.template else "")
+    source = launchers.cite(maker, "parameters" if cluster.template else "")
     yield Value("interfaces", ", ".join(f"{kinds.count(k)} {k}" for k in dict.fromkeys(kinds)), why, source)
-    own = project.facts.instances.nodes["efa"]
-    yield Value("hugepages", f"{cluster.hugepages} of 2 MiB", "what pods ask for", project.facts.instances.cite(own))
+    node_facts = project.facts.instances.nodes["efa"]
+    yield Value(
+        "hugepages", f"{cluster.hugepages} of 2 MiB", "what pods ask for", project.facts.instances.cite(node_facts)
+    )
     yield Value("zone", cluster.zone, "EFA does not leave a zone", "--zone")
     yield Value("cards", str(node.cards), "network cards of the type", project.facts.instances.cite(node))

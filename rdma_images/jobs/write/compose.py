@@ -38,14 +38,14 @@ def compose(request: Request, project: Project) -> Job:
     """Return the job of a request. Raises RefusedError for what cannot work or is not known; nothing is written."""
     facts = project.facts
     parts = _parts(request, project)
-    known = {
+    known_parameters = {
         name: row
         for name, row in {**facts.launchers.parameters, **parts.launcher.parameters}.items()
         if row.asked(parts.node.fabric, parts.node.interfaces, parts.launcher.kind)
     }
-    given = parameters.read(known, request.parameters, f"launcher {request.launcher}")
+    given = parameters.read(known_parameters, request.parameters, f"launcher {request.launcher}")
     command = image.command(parts.image, parts.starter, request.command, facts)
-    asked = counts.counts(
+    node_counts = counts.counts(
         parts.node,
         request.gpus or parts.node.gpus,
         facts.instances.nodes[parts.node.fabric],
@@ -65,15 +65,15 @@ def compose(request: Request, project: Project) -> Job:
         instance=request.instance if request.instance.startswith("ml.") else parts.instance,
         nodes=request.nodes,
         starter=parts.starter,
-        counts=asked,
+        counts=node_counts,
         device_count=parts.node.interfaces,
         gpu=parts.node.gpu or "",
         gpu_memory=parts.node.gpu_memory,
         command=command,
         mpirun=image.mpirun(parts.image) if parts.starter == "mpirun" else "",
-        environment={one.name: one.value for one in variables},
+        environment={variable.name: variable.value for variable in variables},
         baked=parts.image.environment,
-        docker=_docker(parts.image, asked.gpus, parts.node),
+        docker=_docker(parts.image, node_counts.gpus, parts.node),
         parameters=given,
         tcp=request.tcp,
         values=(),
@@ -83,7 +83,7 @@ def compose(request: Request, project: Project) -> Job:
         *_of_counts(job, parts, facts),
         *variables,
         *(
-            Value(name, value, known[name].what, "--param" if name in request.parameters else "its default")
+            Value(name, value, known_parameters[name].what, "--param" if name in request.parameters else "its default")
             for name, value in given.items()
         ),
     ]
@@ -103,7 +103,7 @@ def _parts(request: Request, project: Project) -> _Parts:
     for refusal in _mismatches(request, launcher, planned, instance, node):
         raise RefusedError(refusal)
     can = image.starters(planned)
-    starter = next((one for one in can if one in launcher.starts), None)
+    starter = next((starter_name for starter_name in can if starter_name in launcher.starts), None)
     if starter is None:
         others = [
             name for name, row in launchers.items() if set(row.starts) & set(can) and planned.fabric in row.fabrics
@@ -134,7 +134,7 @@ def _mismatches(
         )
     if planned.fabric not in launcher.fabrics:
         yield (
-            f"launcher {request.launcher} is for {' and '.join(SHOWN[one] for one in launcher.fabrics)}, "
+            f"launcher {request.launcher} is for {' and '.join(SHOWN[fabric] for fabric in launcher.fabrics)}, "
             f"and {request.target} is for {SHOWN[planned.fabric]}\n{COMMAND} job.launchers shows the others"
         )
     if launcher.instances and not re.fullmatch(launcher.instances, instance):
@@ -154,13 +154,15 @@ def _mismatches(
 
 def _variables(request: Request, parts: _Parts, given: Mapping[str, str], facts: Facts) -> Iterator[Value]:
     """Yield what the job sets: what its network and instance type need; over TCP also the network of that name."""
-    known = facts.launchers
+    launchers = facts.launchers
     network = "host" if parts.launcher.kind in ("slurm", "docker") else "pod"
-    for row in known.variables.values():
+    for row in launchers.variables.values():
         if row.needed(parts.node.fabric, network, parts.node.interfaces, parts.instance):
             value = row.value.format(cidr=given.get("cidr"), logs=LOGS)
-            own = given.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
-            yield Value(row.name, own or value, row.why, "--param interface" if own else known.cite(row))
+            interface = given.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
+            yield Value(
+                row.name, interface or value, row.why, "--param interface" if interface else launchers.cite(row)
+            )
     if request.tcp:
         yield from _over_tcp(parts.node.fabric, facts)
 
@@ -169,8 +171,8 @@ def _over_tcp(fabric: Fabric, facts: Facts) -> Iterator[Value]:
     """Yield what takes the fabric's place with TCP, and lifts what the image insists on."""
     nothing = facts.running.insist["nothing"]
     why = "this job measures TCP, to compare with"
-    asked = {runtime.NETWORK: nothing.network} | ({runtime.PROVIDER: nothing.provider} if fabric == "efa" else {})
-    for name, chosen in asked.items():
+    overrides = {runtime.NETWORK: nothing.network} | ({runtime.PROVIDER: nothing.provider} if fabric == "efa" else {})
+    for name, chosen in overrides.items():
         yield Value(name, str(chosen), why, facts.running.cite(nothing))
 
 
@@ -181,7 +183,7 @@ def tcp_leg(job: Job, facts: Facts) -> Job:
         job,
         name=f"{job.name[: LONGEST - len(TCP)].rstrip('-')}{TCP}",
         tcp=True,
-        environment={**job.environment, **{one.name: one.value for one in lifted}},
+        environment={**job.environment, **{variable.name: variable.value for variable in lifted}},
         values=(*job.values, *lifted),
     )
 
@@ -189,9 +191,9 @@ def tcp_leg(job: Job, facts: Facts) -> Job:
 def _of_counts(job: Job, parts: _Parts, facts: Facts) -> Iterator[Value]:
     """Yield the counts with what they were taken from; of pods also what they ask for beside GPUs."""
     node, pods = facts.instances.cite(parts.node), facts.launchers.cite(facts.launchers.pods)
-    asked: Counts = job.counts
+    node_counts: Counts = job.counts
     yield Value("nodes", str(job.nodes), "as asked for", "--nodes")
-    yield Value("gpus", str(asked.gpus), f"of {parts.node.gpus} on a node; a rank each", node)
+    yield Value("gpus", str(node_counts.gpus), f"of {parts.node.gpus} on a node; a rank each", node)
     if parts.launcher.kind not in WITH_RESOURCES:
         return
     why = (
@@ -199,19 +201,25 @@ def _of_counts(job: Job, parts: _Parts, facts: Facts) -> Iterator[Value]:
         if job.fabric == "efa"
         else f"one slot; the controller's allocateAllDevices says whether it brings all {parts.node.interfaces} devices"
     )
-    yield Value(counts.resource(job.fabric), str(asked.interfaces), why, node)
-    own = facts.instances.nodes[job.fabric]
-    why = f"libfabric keeps its buffers in them; a node has {own.hugepages}" if asked.hugepages else "not needed"
-    yield Value("hugepages-2Mi", f"{asked.hugepages} MiB", why, pods)
-    yield Value("memory", f"{asked.memory} MiB", "limit and request; /dev/shm counts as memory", pods)
+    yield Value(counts.resource(job.fabric), str(node_counts.interfaces), why, node)
+    node_facts = facts.instances.nodes[job.fabric]
+    why = (
+        f"libfabric keeps its buffers in them; a node has {node_facts.hugepages}"
+        if node_counts.hugepages
+        else "not needed"
+    )
+    yield Value("hugepages-2Mi", f"{node_counts.hugepages} MiB", why, pods)
+    yield Value("memory", f"{node_counts.memory} MiB", "limit and request; /dev/shm counts as memory", pods)
 
 
 def _docker(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:
     """Return what `docker run` gives the container: what the image asks for, with as many GPUs as the job has."""
-    asked = {setting.what: setting.docker for setting in planned.settings if setting.docker and "." not in setting.what}
+    options = {
+        setting.what: setting.docker for setting in planned.settings if setting.docker and "." not in setting.what
+    }
     if gpus < node.gpus:
-        asked["gpus"] = f"--gpus={gpus}"
-    return tuple(asked.values())
+        options["gpus"] = f"--gpus={gpus}"
+    return tuple(options.values())
 
 
 def _name(request: Request, parts: _Parts) -> str:

@@ -12,7 +12,7 @@ KEPT = 0.1  # of a node's memory, for its system and the kubelet
 PAGE = 2  # MiB
 
 
-def counts(node: InstanceType, gpus: int, own: Node, pods: Pods, training: bool, memory: int | None) -> Counts:
+def counts(node: InstanceType, gpus: int, reserve: Node, pods: Pods, training: bool, memory: int | None) -> Counts:
     """Return what the part of a job with `gpus` of the node's GPUs asks for; `own` is what a node has as delivered.
 
     Interfaces and huge pages are the share of the GPUs, rounded down, with one interface at least. `memory` in MiB is
@@ -23,29 +23,29 @@ def counts(node: InstanceType, gpus: int, own: Node, pods: Pods, training: bool,
         raise RefusedError(f"--gpus {gpus}: the instance type has {node.gpus} GPUs\nask for 1 to {node.gpus}")
     share = gpus / node.gpus
     usual = int(node.memory * 1024 * share * pods.training) if training else gpus * pods.memory
-    asked = Counts(
+    requested = Counts(
         gpus=gpus,
         interfaces=_interfaces(node, gpus),
-        hugepages=int(min(pods.hugepages, own.hugepages) * share) // PAGE * PAGE,
+        hugepages=int(min(pods.hugepages, reserve.hugepages) * share) // PAGE * PAGE,
         memory=memory or min(usual, int(node.memory * 1024 * share * pods.training)),
     )
-    for problem in misfits(asked, node, own):
+    for problem in misfits(requested, node, reserve):
         raise RefusedError(f"--param memory={memory}: {problem}\nask for less")
-    return asked
+    return requested
 
 
-def misfits(asked: Counts, node: InstanceType, own: Node) -> Iterator[str]:
+def misfits(requested: Counts, node: InstanceType, reserve: Node) -> Iterator[str]:
     """Yield what a node cannot give of what is asked, a sentence each."""
     most = _interfaces(node, node.gpus)
-    if asked.gpus > node.gpus:
-        yield f"{asked.gpus} GPUs, and the node has {node.gpus}"
-    if asked.interfaces > most:
-        yield f"{asked.interfaces} interfaces, and the node has {most}"
-    if asked.hugepages > own.hugepages:
-        yield f"{asked.hugepages} MiB of huge pages, and the node has {own.hugepages}"
-    left = int(node.memory * 1024 * (1 - KEPT)) - own.hugepages
-    if asked.memory > left:
-        yield f"{asked.memory} MiB of memory, and the node has {left} left for pods"
+    if requested.gpus > node.gpus:
+        yield f"{requested.gpus} GPUs, and the node has {node.gpus}"
+    if requested.interfaces > most:
+        yield f"{requested.interfaces} interfaces, and the node has {most}"
+    if requested.hugepages > reserve.hugepages:
+        yield f"{requested.hugepages} MiB of huge pages, and the node has {reserve.hugepages}"
+    left = int(node.memory * 1024 * (1 - KEPT)) - reserve.hugepages
+    if requested.memory > left:
+        yield f"{requested.memory} MiB of memory, and the node has {left} left for pods"
 
 
 def resource(fabric: Fabric) -> str:

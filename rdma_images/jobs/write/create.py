@@ -10,8 +10,8 @@ from rdma_images.selection.project import Project
 def files(job: Job, project: Project) -> dict[str, str]:
     """Return the files of a job by name, job.json among them."""
     launcher = project.facts.launchers.launchers[job.launcher]
-    made = render.files(job.launcher, {"job": job, "launcher": launcher, "resource": counts.resource(job.fabric)})
-    return {**made, folder.NOTE: folder.note(job, made)}
+    texts = render.files(job.launcher, {"job": job, "launcher": launcher, "resource": counts.resource(job.fabric)})
+    return {**texts, folder.NOTE: folder.note(job, texts)}
 
 
 def make(request: Request, project: Project, out: str = "") -> tuple[Job, Path]:
@@ -20,6 +20,6 @@ def make(request: Request, project: Project, out: str = "") -> tuple[Job, Path]:
     Raises RefusedError for what cannot work or is not known.
     """
     job = compose.compose(request, project)
-    place = folder.place(job.name, out)
-    folder.write(place, files(job, project))
-    return job, place
+    path = folder.place(job.name, out)
+    folder.write(path, files(job, project))
+    return job, path

@@ -31,8 +31,8 @@ def as_json(images: Sequence[Image], facts: Facts) -> str:
 
 def command(image: Image) -> str:
     """Return the `docker run` of an image with all that it asks for."""
-    made = BUILD.usable(image.id)
-    return shlex.join(container_run.command(made.ref if made else build_images.ref(image, ()), image.settings))
+    build = BUILD.usable(image.id)
+    return shlex.join(container_run.command(build.ref if build else build_images.ref(image, ()), image.settings))
 
 
 def _plain(image: Image, facts: Facts) -> dict[str, Any]:
@@ -56,12 +56,12 @@ def _parts(image: Image, facts: Facts) -> Iterator[RenderableType]:
     for need in image.requirements:
         table.add_row(need.what, f">= {need.at_least}", need.reason)
     yield table
-    asked = Table("\nasks for", "", "\nwhy", "\nsource", box=None, pad_edge=False, header_style="bold")
+    settings = Table("\nasks for", "", "\nwhy", "\nsource", box=None, pad_edge=False, header_style="bold")
     for setting in image.settings:
-        asked.add_row(
+        settings.add_row(
             setting.what.removeprefix(VARIABLE), setting.value, setting.why, Text(setting.source, style="dim")
         )
-    yield asked
+    yield settings
     if image.limits:
         limits = Table("\ndoes not work", "\nwhy", "\nwhat to do", box=None, pad_edge=False, header_style="bold")
         for limit in image.limits:

@@ -39,16 +39,16 @@ def write(folder: Path, texts: Mapping[str, str]) -> None:
         raise RefusedError(f"{folder / taken[0]} is not of the job in this folder, and would be replaced\nrename it")
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    made, before = beside / "made", beside / "before"
+    new_folder, before = beside / "made", beside / "before"
     try:
-        made.mkdir()
+        new_folder.mkdir()
         for name, text in texts.items():
-            path = made / name
+            path = new_folder / name
             path.write_text(text, encoding="utf-8")
             path.chmod(0o755 if text.startswith("#!") else 0o644)
         if folder.exists():
             folder.rename(before)
-        made.rename(folder)
+        new_folder.rename(folder)
         for name in others:
             (before / name).rename(folder / name)
     except BaseException:
@@ -83,13 +83,13 @@ def read(form: StepFile[Form], path: Path) -> Form:
     Raises RefusedError for none.
     """
     note = path / NOTE if path.is_dir() else path
-    found = form.load(note)
-    if found is None:
+    document = form.load(note)
+    if document is None:
         raise RefusedError(
             f"{note.parent} is not the folder of a job: it has no {note.name}\n"
             f"name a folder that `{paths.COMMAND} job` wrote, as build/jobs/<name>"
         )
-    return found
+    return document
 
 
 def note(job: Job, texts: Mapping[str, str]) -> str:

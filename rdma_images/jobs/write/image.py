@@ -35,33 +35,33 @@ def reference(image: Image, given: str, form: str | None) -> tuple[str, str]:
             f"--image {given}: a tag can be moved while the job starts on its nodes\n"
             "name it as host/repository@sha256:…; publication.json or `docker buildx imagetools inspect` has the digest"
         )
-    made = BUILD.usable(image.id)
-    if "-rehearsal@" in fitting[0] or (made and made.rehearsal and fitting[0].endswith(f"@{made.digest}")):
+    build = BUILD.usable(image.id)
+    if "-rehearsal@" in fitting[0] or (build and build.rehearsal and fitting[0].endswith(f"@{build.digest}")):
         raise RefusedError(f"{fitting[0]} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse")
     return fitting[0], source
 
 
 def _published(image: Image) -> list[str]:
     """Return where publication.json says that the image is."""
-    known = publication.PUBLICATION.usable(image.id)
-    if known and known.rehearsal:
+    record = publication.PUBLICATION.usable(image.id)
+    if record and record.rehearsal:
         raise RefusedError(f"{image.id} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse")
-    if known is None or not known.places:
+    if record is None or not record.places:
         raise RefusedError(
             f"{image.id} is not published\n"
             f"{COMMAND} publish --target {image.target} --to REGISTRY, or give --image host/repository@sha256:…"
         )
-    return [place.ref for place in known.places.values()]
+    return [copy.ref for copy in record.places.values()]
 
 
 def starters(image: Image) -> tuple[Starter, ...]:
     """Return what can start ranks in the image: torchrun with PyTorch, mpirun with the MPI and ssh of nccl-tests."""
-    found: list[Starter] = []
+    names: list[Starter] = []
     if nccl_tests.NAME in image.components:
-        found.append("mpirun")
+        names.append("mpirun")
     if "pytorch" in image.components:
-        found.append("torchrun")
-    return tuple(found)
+        names.append("torchrun")
+    return tuple(names)
 
 
 def mpirun(image: Image) -> str:
@@ -77,36 +77,36 @@ def _nccl_tests(image: Image) -> NcclTestsDetails:
     return details
 
 
-def command(image: Image, starter: Starter, asked: tuple[str, ...], facts: Facts) -> tuple[str, ...]:
+def command(image: Image, starter: Starter, arguments: tuple[str, ...], facts: Facts) -> tuple[str, ...]:
     """Return what each rank runs: the user's command, or the measurement that the image is for.
 
     Raises RefusedError for a command that starts ranks itself, for a program that nccl-tests does not have, and where
     there is none.
     """
-    rank_starters.refuse(asked, facts.launchers.rank_starters)
+    rank_starters.refuse(arguments, facts.launchers.rank_starters)
     if starter == "torchrun":
-        return _for_torchrun(image, asked)
-    known, (folder,) = facts.nccl_tests, _nccl_tests(image).bin
-    program, *rest = asked or (known.measure.program, *known.measure.arguments)
+        return _for_torchrun(image, arguments)
+    nccl_tests, (folder,) = facts.nccl_tests, _nccl_tests(image).bin
+    program, *rest = arguments or (nccl_tests.measure.program, *nccl_tests.measure.arguments)
     if "/" in program:
         name = program.removeprefix(f"{folder}/")
-        if program.startswith(f"{folder}/") and name not in known.programs.names:
-            raise RefusedError(f"{program} is not in the image\n{near(name, known.programs.names)}")
-        return asked
-    if program not in known.programs.names:
+        if program.startswith(f"{folder}/") and name not in nccl_tests.programs.names:
+            raise RefusedError(f"{program} is not in the image\n{near(name, nccl_tests.programs.names)}")
+        return arguments
+    if program not in nccl_tests.programs.names:
         raise RefusedError(
-            f"{program} is not in the image\n{near(program, known.programs.names)}\n"
+            f"{program} is not in the image\n{near(program, nccl_tests.programs.names)}\n"
             "a program of another package needs its whole path"
         )
     return (f"{folder}/{program}", *rest)
 
 
-def _for_torchrun(image: Image, asked: tuple[str, ...]) -> tuple[str, ...]:
+def _for_torchrun(image: Image, arguments: tuple[str, ...]) -> tuple[str, ...]:
     """Return the command after torchrun's own options: a script, a module, or any program."""
-    if not asked:
+    if not arguments:
         raise RefusedError(
             f"nothing to run in {image.id}\nafter -- give what each rank runs, as in -- train.py --epochs 3"
         )
-    if asked[0] in ("python", "python3") and len(asked) > 1:
-        asked = asked[1:]
-    return asked if asked[0].endswith(".py") or asked[0] == "-m" else ("--no-python", *asked)
+    if arguments[0] in ("python", "python3") and len(arguments) > 1:
+        arguments = arguments[1:]
+    return arguments if arguments[0].endswith(".py") or arguments[0] == "-m" else ("--no-python", *arguments)

@@ -21,7 +21,9 @@ def made(values: Sequence[Value], folder: Path) -> RenderableType:
             table.add_row(value.name, value.value, value.why)
     files = ", ".join(sorted(path.name for path in folder.iterdir()))
     # A table would cut its digest off.
-    images = [Text(f"image  {one.value}\n", no_wrap=True, overflow="ignore") for one in values if one.name == "image"]
+    images = [
+        Text(f"image  {item.value}\n", no_wrap=True, overflow="ignore") for item in values if item.name == "image"
+    ]
     return Group(*images, table, Text.assemble("\n", (str(folder), "bold"), f"  {files}"))
 
 
@@ -35,14 +37,14 @@ def launchers(project: Project) -> list[dict[str, object]]:
             "version": row.version,
             "fabrics": list(row.fabrics),
             "targets": [
-                one.target
-                for one in planned
-                if one.fabric in row.fabrics and set(image.starters(one)) & set(row.starts)
+                row_.target
+                for row_ in planned
+                if row_.fabric in row.fabrics and set(image.starters(row_)) & set(row.starts)
             ],
             "parameters": {
-                key: {"what": one.what, "default": one.default, "required": one.required, "when": one.when}
-                for key, one in {**row.parameters, **project.facts.launchers.parameters}.items()
-                if any(one.asked(fabric, 2, row.kind) for fabric in row.fabrics)
+                key: {"what": row_.what, "default": row_.default, "required": row_.required, "when": row_.when}
+                for key, row_ in {**row.parameters, **project.facts.launchers.parameters}.items()
+                if any(row_.asked(fabric, 2, row.kind) for fabric in row.fabrics)
             },
             "source": project.facts.launchers.cite(row),
         }
@@ -58,12 +60,12 @@ def table(rows: Sequence[Mapping[str, object]]) -> RenderableType:
         gap = "\n" if parts else ""
         parts.append(Text.assemble(gap, (str(row["launcher"]), "bold"), f"  {row['summary']}{version}"))
         parts.append(Text(f"  targets: {_words(row['targets'])}"))
-        asked = Table(box=None, pad_edge=False, show_header=False)
+        choices = Table(box=None, pad_edge=False, show_header=False)
         parameters = row["parameters"]
         assert isinstance(parameters, dict)
-        for key, one in parameters.items():
-            asked.add_row("  --param", key, one["when"], one["what"])
-        parts.append(asked)
+        for key, parameter in parameters.items():
+            choices.add_row("  --param", key, parameter["when"], parameter["what"])
+        parts.append(choices)
     return Group(*parts)
 
 

@@ -7,19 +7,21 @@ from rdma_images.core.errors import RefusedError, near
 from rdma_images.facts.launchers import Parameter
 
 
-def read(known: Mapping[str, Parameter], given: Mapping[str, str], whose: str) -> dict[str, str]:
+def read(parameters: Mapping[str, Parameter], given: Mapping[str, str], whose: str) -> dict[str, str]:
     """Return the parameters with their defaults; `whose` is what errors call what takes them.
 
     Raises RefusedError for one that is not known or not of its form, and for all that are missing at once.
     """
     for name, value in given.items():
-        if name not in known:
-            raise RefusedError(f"--param {name}: {whose} takes no such parameter\n{near(name, known)}")
-        if not re.fullmatch(known[name].form, value):
-            raise RefusedError(f"--param {name}={value}: not of the form {known[name].form}\ngive {known[name].what}")
-    missing = {name: row for name, row in known.items() if row.required and name not in given}
+        if name not in parameters:
+            raise RefusedError(f"--param {name}: {whose} takes no such parameter\n{near(name, parameters)}")
+        if not re.fullmatch(parameters[name].form, value):
+            raise RefusedError(
+                f"--param {name}={value}: not of the form {parameters[name].form}\ngive {parameters[name].what}"
+            )
+    missing = {name: row for name, row in parameters.items() if row.required and name not in given}
     if missing:
         lines = [f"  --param {name}=…  {row.what}" for name, row in missing.items()]
         raise RefusedError("\n".join([f"{whose} cannot know, and needs:", *lines]))
-    defaults = {name: row.default for name, row in known.items() if row.default is not None}
+    defaults = {name: row.default for name, row in parameters.items() if row.default is not None}
     return {**defaults, **given}

@@ -65,22 +65,22 @@ def _match(words: Sequence[str], starters: Mapping[str, RankStarter]) -> tuple[s
 
 
 def _message(name: str, words: Sequence[str], starter: RankStarter) -> str:
-    what = f"{name}: the launcher starts the ranks itself"
+    problem = f"{name}: the launcher starts the ranks itself"
     fix = "after -- give only what a rank runs"
     note = f"\n{starter.note}" if starter.note else ""
     start = next((n for n, word in enumerate(words) if _is_script(word) or word in AS_MODULE), None)
     if start is None:
-        return f"{what}\n{fix}{note}"
+        return f"{problem}\n{fix}{note}"
     options, command = list(words[:start]), list(words[start:])
     if command[0] in AS_MODULE:
         command[0] = "-m"
-    for place, word in enumerate(options):
+    for position, word in enumerate(options):
         if PYTHON.fullmatch(_program(word)):
-            options, command = options[:place], [*options[place + 1 :], *command]
+            options, command = options[:position], [*options[position + 1 :], *command]
             break
     lost = shlex.join(_without_placement(options, starter))
     rest = f"\nthe job does not carry {name}'s options {lost}: set in the script what they set" if lost else ""
-    return f"{what}\n{fix}: -- {shlex.join(command)}{rest}{note}"
+    return f"{problem}\n{fix}: -- {shlex.join(command)}{rest}{note}"
 
 
 def _without_placement(options: Sequence[str], starter: RankStarter) -> Iterator[str]:

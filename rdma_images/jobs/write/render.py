@@ -30,8 +30,8 @@ def files(launcher: str, context: Mapping[str, object]) -> dict[str, str]:
             "add a template for each file that the launcher submits"
         )
     with templates.readable(f"launcher {launcher}"):
-        made = {name.removesuffix(ENDING): _text(f"{launcher}/{name}", context) for name in names}
-    return {name: text for name, text in made.items() if text.strip()}
+        texts = {name.removesuffix(ENDING): _text(f"{launcher}/{name}", context) for name in names}
+    return {name: text for name, text in texts.items() if text.strip()}
 
 
 def _text(name: str, context: Mapping[str, object]) -> str:
@@ -40,12 +40,12 @@ def _text(name: str, context: Mapping[str, object]) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    made = templates.environment(paths.places("jobs"))
-    made.filters["shell"] = shlex.join
-    made.filters["word"] = shlex.quote
-    made.filters["quoted"] = json.dumps  # a JSON string is a YAML string
-    made.globals["refuse"] = _refuse
-    return made
+    environment = templates.environment(paths.places("jobs"))
+    environment.filters["shell"] = shlex.join
+    environment.filters["word"] = shlex.quote
+    environment.filters["quoted"] = json.dumps  # a JSON string is a YAML string
+    environment.globals["refuse"] = _refuse
+    return environment
 
 
 def _refuse(reason: str, fix: str) -> NoReturn:

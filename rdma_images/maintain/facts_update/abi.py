@@ -60,8 +60,8 @@ class RemoteFile(io.RawIOBase):
         end = min(self._place + len(view), self._size)
         if end <= self._place:
             return 0
-        wanted = {"Range": f"bytes={self._place}-{end - 1}"}
-        with web.request("GET", self._address, self._mirrors, TIMEOUT, wanted) as answer:
+        headers = {"Range": f"bytes={self._place}-{end - 1}"}
+        with web.request("GET", self._address, self._mirrors, TIMEOUT, headers) as answer:
             if answer.status_code != requests.codes.partial_content:
                 raise RdmaImagesError(
                     f"{self._address}: the server does not support range requests\nset an index that does"

@@ -33,12 +33,12 @@ class Index:
     address: str
     ca: Path
 
-    def unknown(self, package: str, floor: str, known: Iterable[str], pythons: Iterable[str]) -> list[str]:
+    def unknown(self, package: str, floor: str, recorded: Iterable[str], pythons: Iterable[str]) -> list[str]:
         """Return the releases of `package` from `floor` on, without `known`, that one of `pythons` can run."""
         releases: list[str] = []
         for python in pythons:
             while True:
-                without = ",".join(f"!={version}" for version in [*known, *releases])
+                without = ",".join(f"!={version}" for version in [*recorded, *releases])
                 pins = self._compile(
                     f"{package}>={floor},{without}", "--no-deps", "--universal", f"--python-version={python}"
                 )

@@ -17,17 +17,17 @@ INTERFACES = ("net", "tuner", "profiler", "gin", "rma", "env")
 
 def readings(index: Index, facts: Facts, mirrors: Mirrors, again: Iterable[str]) -> Iterator[Reading]:
     """Yield every release that the facts lack, as a whole or for a CUDA major, then the releases to read `again`."""
-    known = facts.nccl.releases
-    floor = min(known, key=versions.key)
-    majors: dict[str, set[int]] = {version: set(known[version].cuda) for version in again}
+    releases = facts.nccl.releases
+    floor = min(releases, key=versions.key)
+    majors: dict[str, set[int]] = {version: set(releases[version].cuda) for version in again}
     for major in map(int, facts.cuda.majors):
-        known_versions = [version for version, release in known.items() if major in release.cuda]
+        known_versions = [version for version, release in releases.items() if major in release.cuda]
         for version in index.unknown(_package(major), floor, known_versions, base_pythons(facts)):
-            earlier = known[version].cuda if version in known else ()
+            earlier = releases[version].cuda if version in releases else ()
             majors.setdefault(version, set(earlier)).add(major)
     for version in versions.newest_first(majors):
         if row := _read(index, mirrors, version, sorted(majors[version])):
-            yield Reading(FILE, version, row, _row(known[version]) if version in known else None)
+            yield Reading(FILE, version, row, _row(releases[version]) if version in releases else None)
 
 
 def _read(index: Index, mirrors: Mirrors, version: str, majors: list[int]) -> dict[str, Value]:

@@ -22,12 +22,12 @@ _CUDNN = re.compile(r"nvidia-cudnn-cu\d+")
 
 def readings(index: Index, facts: Facts, again: Iterable[str]) -> Iterator[Reading]:
     """Yield every release that the facts do not have, then the releases to read `again`."""
-    known = facts.torch.releases
-    floor = min(known, key=versions.key)
-    for version in index.unknown("torch", floor, known, base_pythons(facts)):
+    releases = facts.torch.releases
+    floor = min(releases, key=versions.key)
+    for version in index.unknown("torch", floor, releases, base_pythons(facts)):
         yield Reading(FILE, version, _read(index, version), None)
     for version in again:
-        yield Reading(FILE, version, _read(index, version), _row(known[version]))
+        yield Reading(FILE, version, _read(index, version), _row(releases[version]))
 
 
 def _read(index: Index, version: str) -> dict[str, Value]:

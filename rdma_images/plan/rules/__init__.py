@@ -18,8 +18,8 @@ RULES: tuple[Rule, ...] = tuple(
 
 def check(candidate: Candidate, facts: Facts) -> tuple[Broken, ...]:
     """Return every rule that `candidate` breaks; empty for a combination that can work."""
-    found = (rule.broken(candidate, facts) for rule in RULES)
-    return tuple(broken for broken in found if broken)
+    results = (rule.broken(candidate, facts) for rule in RULES)
+    return tuple(broken for broken in results if broken)
 
 
 def unknown(candidate: Candidate, facts: Facts) -> tuple[str, ...]:
@@ -27,8 +27,8 @@ def unknown(candidate: Candidate, facts: Facts) -> tuple[str, ...]:
 
     A sentence and its source for each.
     """
-    found = (rule.unknown(candidate, facts) for rule in RULES)
-    return tuple(f"{gap.text} [{gap.source}]" for gap in found if gap)
+    gaps = (rule.unknown(candidate, facts) for rule in RULES)
+    return tuple(f"{gap.text} [{gap.source}]" for gap in gaps if gap)
 
 
 def work(candidate: Candidate, facts: Facts) -> bool:

@@ -47,13 +47,13 @@ def compiles_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
     return _no_compiler("a plugin of another version than the installer's is", candidate, facts)
 
 
-def _no_compiler(what: str, candidate: Candidate, facts: Facts) -> Reason | None:
-    known = facts.cuda.majors
+def _no_compiler(user: str, candidate: Candidate, facts: Facts) -> Reason | None:
+    majors = facts.cuda.majors
     major = str(versions.major(candidate["cuda"]))
-    if major not in known or known[major].toolkit:
+    if major not in majors or majors[major].toolkit:
         return None
-    able = " and ".join(major for major, row in known.items() if row.toolkit)
-    return Reason(f"{what} compiled with NVIDIA's wheels, a whole toolkit for CUDA {able} alone", "facts/cuda.yaml")
+    able = " and ".join(major for major, row in majors.items() if row.toolkit)
+    return Reason(f"{user} compiled with NVIDIA's wheels, a whole toolkit for CUDA {able} alone", "facts/cuda.yaml")
 
 
 @rule("cuda-driver", "cuda")
@@ -62,5 +62,5 @@ def driver_known(candidate: Candidate, facts: Facts) -> Reason | None:
     major = versions.major(candidate["cuda"])
     if str(major) in facts.cuda.majors:
         return None
-    known = " and ".join(facts.cuda.majors)
-    return Reason(f"no minimum driver is known for CUDA {major}, only for CUDA {known}", "facts/cuda.yaml")
+    majors = " and ".join(facts.cuda.majors)
+    return Reason(f"no minimum driver is known for CUDA {major}, only for CUDA {majors}", "facts/cuda.yaml")

@@ -9,12 +9,12 @@ from rdma_images.plan.rules.rule import Reason, known_fault, rule
 def supports_base(candidate: Candidate, facts: Facts) -> Reason | None:
     """The installer version supports the base's distribution."""
     system, installer = facts.bases.bases[candidate["base"]].system, candidate["efa-installer"]
-    known = [support for support in facts.efa.supported if support.distribution == system]
-    if any(support.holds(installer) for support in known):
+    supported = [support for support in facts.efa.supported if support.distribution == system]
+    if any(support.holds(installer) for support in supported):
         return None
-    if not known:
+    if not supported:
         return Reason(f"no EFA installer is known to support {system}", "facts/efa-installer.yaml")
-    support = known[0]
+    support = supported[0]
     span = " and ".join(
         filter(None, (support.since and f"from {support.since} on", support.before and f"before {support.before}"))
     )
@@ -28,13 +28,13 @@ def brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
         return None
     installer, platform = candidate["efa-installer"], candidate["platform"]
     system = facts.bases.bases[candidate["base"]].system
-    known = [b for b in facts.efa.plugin_brought if b.distribution == system and b.platform == platform]
+    rows = [b for b in facts.efa.plugin_brought if b.distribution == system and b.platform == platform]
     where = f"on {system}, {platform}"
-    if not known:
+    if not rows:
         text, source = f"no EFA installer is known to bring aws-ofi-nccl {where}", "facts/efa-installer.yaml"
-    elif not any(brought.holds(installer) for brought in known):
-        text = f"EFA installers bring aws-ofi-nccl {where} from {known[0].since} on, {installer} does not"
-        source = facts.efa.cite(known[0])
+    elif not any(row.holds(installer) for row in rows):
+        text = f"EFA installers bring aws-ofi-nccl {where} from {rows[0].since} on, {installer} does not"
+        source = facts.efa.cite(rows[0])
     elif "aws-ofi-nccl" not in candidate:
         text = f"which aws-ofi-nccl EFA installer {installer} brings is not known"
         source = facts.efa.cite(facts.efa.releases[installer])

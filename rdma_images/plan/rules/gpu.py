@@ -13,17 +13,18 @@ def compiles(candidate: Candidate, facts: Facts) -> Reason | None:
     able = gpus.compiler_capabilities(candidate["cuda"], facts)
     if candidate["gpu"] == gpus.ALL or not able or gpus.capability_of(candidate["gpu"]) in able:
         return None
-    known = ", ".join(map(gpus.architecture_of, able))
-    text = f"the compiler of CUDA {versions.major(candidate['cuda'])} compiles for {known}, not for {candidate['gpu']}"
-    return Reason(text, facts.cuda.cite(facts.cuda.majors[str(versions.major(candidate["cuda"]))], "capabilities"))
+    architectures = ", ".join(map(gpus.architecture_of, able))
+    major = versions.major(candidate["cuda"])
+    text = f"the compiler of CUDA {major} compiles for {architectures}, not for {candidate['gpu']}"
+    return Reason(text, facts.cuda.cite(facts.cuda.majors[str(major)], "capabilities"))
 
 
 @rule("gpu-of-fabric", "gpu", "fabric")
 def is_of_fabric(candidate: Candidate, facts: Facts) -> Reason | None:
     """An instance type with the fabric has such a GPU."""
-    there = gpus.fabric_capabilities(candidate.fabric, facts)
-    if candidate["gpu"] == gpus.ALL or gpus.capability_of(candidate["gpu"]) in there:
+    capabilities = gpus.fabric_capabilities(candidate.fabric, facts)
+    if candidate["gpu"] == gpus.ALL or gpus.capability_of(candidate["gpu"]) in capabilities:
         return None
-    theirs = ", ".join(map(gpus.architecture_of, there))
+    theirs = ", ".join(map(gpus.architecture_of, capabilities))
     text = f"no instance type with {candidate.fabric} has such a GPU: theirs are {theirs}"
     return Reason(text, "facts/instances.yaml and facts/gpus.yaml")

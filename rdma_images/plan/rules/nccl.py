@@ -24,8 +24,8 @@ def wheel_of_cuda_major(candidate: Candidate, facts: Facts) -> Reason | None:
     release, major = facts.nccl.releases[candidate["nccl"]], versions.major(candidate["cuda"])
     if major in release.cuda:
         return None
-    there = " and ".join(map(str, release.cuda))
-    text = f"NCCL {candidate['nccl']} has a wheel for CUDA {there}, none for CUDA {major}"
+    majors = " and ".join(map(str, release.cuda))
+    text = f"NCCL {candidate['nccl']} has a wheel for CUDA {majors}, none for CUDA {major}"
     return Reason(text, facts.nccl.cite(release, "cuda"))
 
 

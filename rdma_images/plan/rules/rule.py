@@ -45,13 +45,13 @@ class Rule:
 
     def reason(self, candidate: Candidate, facts: Facts) -> Reason | None:
         """Return why `candidate` breaks this rule; None when it does not, or when the rule is not about it."""
-        found = self._result(candidate, facts)
-        return found if isinstance(found, Reason) else None
+        result = self._result(candidate, facts)
+        return result if isinstance(result, Reason) else None
 
     def unknown(self, candidate: Candidate, facts: Facts) -> Unknown | None:
         """Return what the facts lack to apply this rule to `candidate`; None when they have it all."""
-        found = self._result(candidate, facts)
-        return found if isinstance(found, Unknown) else None
+        result = self._result(candidate, facts)
+        return result if isinstance(result, Unknown) else None
 
     def broken(self, candidate: Candidate, facts: Facts) -> Broken | None:
         """Return how `candidate` breaks this rule, with the versions that it relates; None when it does not."""
@@ -73,10 +73,10 @@ def rule(identity: str, *relates: str) -> Callable[[Test], Rule]:
     return lambda test: Rule(identity, relates, test)
 
 
-def known_fault(of: str, candidate: Candidate, facts: Facts, beside: str = "nccl") -> Reason | None:
+def known_fault(component: str, candidate: Candidate, facts: Facts, beside: str = "nccl") -> Reason | None:
     """Return what is known not to work in the candidate's version of the component `of` beside that of another."""
-    versions = {name: candidate[name] for name in (of, beside)}
-    rows = [row for row in facts.faults.faults if row.of == of and row.refuses]
+    versions = {name: candidate[name] for name in (component, beside)}
+    rows = [row for row in facts.faults.faults if row.of == component and row.refuses]
     rows = [row for row in rows if beside in row.beside or (beside == "nccl" and not row.beside)]
-    said = ((row, row.said(versions)) for row in rows)
-    return next((Reason(text, facts.faults.cite(row)) for row, text in said if text), None)
+    sentences = ((row, row.said(versions)) for row in rows)
+    return next((Reason(text, facts.faults.cite(row)) for row, text in sentences if text), None)

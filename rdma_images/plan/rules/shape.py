@@ -14,8 +14,8 @@ def axes_of_target(candidate: Candidate, _: Facts) -> Reason | None:
     """A target has the axes of its default row and what follows from them, no other."""
     if not candidate.foreign:
         return None
-    own = [axis for axis in candidate.axes if axis not in candidate.foreign]
-    text = f"{candidate.target} has no {' and no '.join(candidate.foreign)}; it has {', '.join(own)}"
+    target_axes = [axis for axis in candidate.axes if axis not in candidate.foreign]
+    text = f"{candidate.target} has no {' and no '.join(candidate.foreign)}; it has {', '.join(target_axes)}"
     return Reason(text, "matrix.yaml")
 
 
@@ -35,24 +35,24 @@ def is_complete(candidate: Candidate, facts: Facts) -> Reason | None:
     lacking = next((pair for pair in _needs(candidate, facts) if pair[1] not in candidate.axes), None)
     if lacking is None:
         return None
-    what, needed = lacking
+    component, needed = lacking
     return Reason(
-        f"{what} needs {needed}, which {candidate.target} does not have: add it to its default row", "matrix.yaml"
+        f"{component} needs {needed}, which {candidate.target} does not have: add it to its default row", "matrix.yaml"
     )
 
 
 def _needs(candidate: Candidate, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield a component of the image, and the axis that it needs."""
-    own = {axis for axis in candidate.axes if axis not in candidate.foreign}
-    if "aws-ofi-nccl" in own:
+    target_axes = {axis for axis in candidate.axes if axis not in candidate.foreign}
+    if "aws-ofi-nccl" in target_axes:
         yield "aws-ofi-nccl", "efa-installer"
-    if "nccl-tests" in own:
+    if "nccl-tests" in target_axes:
         yield "nccl-tests", "nccl"
         yield "nccl-tests", "cuda"
-    if "nccl" in own:
+    if "nccl" in target_axes:
         yield "nccl", "cuda"
     if candidate["variant"] == "devel":
         yield "a devel image", "cuda"
     chosen = candidate.axes.get("aws-ofi-nccl", "efa-installer") != "efa-installer"
-    if chosen and {"aws-ofi-nccl", "efa-installer"} <= own and aws_ofi_nccl.is_from_source(candidate, facts):
+    if chosen and {"aws-ofi-nccl", "efa-installer"} <= target_axes and aws_ofi_nccl.is_from_source(candidate, facts):
         yield "aws-ofi-nccl from source", "cuda"

@@ -83,14 +83,14 @@ Done = Tuple[List[Optional[int]], List[List[Dict[str, Any]]], List[str]]  # code
 
 
 def _torch(world: int, environment: dict[str, str], sizes: tuple[int, ...], hosts: list[str], folder: str) -> Done:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
     commands = []
     for rank in range(world):
-        own = {"RANK": str(rank), "WORLD_SIZE": str(world), "PORT": str(port), "SIZES": json.dumps(sizes)}
-        own.update({"NCCL_HOSTID": hosts[rank]} if hosts else {})
-        commands.append(([sys.executable, "-c", WORKER], {**environment, **own}))
+        variables = {"RANK": str(rank), "WORLD_SIZE": str(world), "PORT": str(port), "SIZES": json.dumps(sizes)}
+        variables.update({"NCCL_HOSTID": hosts[rank]} if hosts else {})
+        commands.append(([sys.executable, "-c", WORKER], {**environment, **variables}))
     codes, texts = _run(commands, folder)
     rows = [json.loads(line[5:]) for text in texts for line in text.splitlines() if line.startswith("ROWS ")]
     return codes, rows, texts
@@ -115,11 +115,11 @@ def _nccl_tests(world: int, environment: dict[str, str], sizes: tuple[int, ...],
 
 def perf_rows(text: str) -> list[dict[str, Any]]:
     """Return the rows of what all_reduce_perf printed: the bandwidth out of place, the wrong elements of both."""
-    found = []
+    rows = []
     for size, outside, inside in PERF_ROW.findall(text):
         wrong = int(float(outside.split()[3])) + int(float(inside.split()[3]))
-        found.append({"bytes": int(size), "wrong": wrong, "busbw": float(outside.split()[2])})
-    return found
+        rows.append({"bytes": int(size), "wrong": wrong, "busbw": float(outside.split()[2])})
+    return rows
 
 
 def _run(commands: list[tuple[list[str], dict[str, str]]], folder: str) -> tuple[list[int | None], list[str]]:

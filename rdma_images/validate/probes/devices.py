@@ -45,8 +45,8 @@ def efa_domains(listing: str) -> list[str]:
     """Return the domains with reliable datagrams in what fi_info printed, each once."""
     blocks = re.split(r"^provider: ", listing, flags=re.MULTILINE)
     reliable = [block for block in blocks if block.startswith("efa") and "type: FI_EP_RDM" in block]
-    found = (re.search(r"^\s*domain: (\S+)", block, re.MULTILINE) for block in reliable)
-    return sorted({match.group(1) for match in found if match})
+    matches = (re.search(r"^\s*domain: (\S+)", block, re.MULTILINE) for block in reliable)
+    return sorted({match.group(1) for match in matches if match})
 
 
 def memlock() -> int | None:
@@ -57,20 +57,20 @@ def memlock() -> int | None:
 
 def huge_pages() -> dict[str, int]:
     """Huge pages in all and free, and the bytes of one."""
-    found = {"total": 0, "free": 0, "bytes": 0}
+    pages = {"total": 0, "free": 0, "bytes": 0}
     names = {"HugePages_Total": ("total", 1), "HugePages_Free": ("free", 1), "Hugepagesize": ("bytes", 1024)}
     for name, value in re.findall(r"^(\w+): +(\d+)", text("/proc/meminfo"), re.MULTILINE):
         if name in names:
             key, factor = names[name]
-            found[key] = int(value) * factor
-    return found
+            pages[key] = int(value) * factor
+    return pages
 
 
 def modules() -> list[str]:
     """Return the loaded kernel modules that matter to RDMA and GPUDirect."""
-    wanted = re.compile(r"efa|erdma|ib_uverbs|nvidia_peermem|nv_peer_mem|gdrdrv|nvidia")
+    pattern = re.compile(r"efa|erdma|ib_uverbs|nvidia_peermem|nv_peer_mem|gdrdrv|nvidia")
     names = [line.split(" ", 1)[0] for line in text("/proc/modules").splitlines()]
-    return sorted(name for name in names if wanted.fullmatch(name))
+    return sorted(name for name in names if pattern.fullmatch(name))
 
 
 def first_line(path: str) -> str:

@@ -50,13 +50,13 @@ def library(path: str) -> dict[str, Any]:
         if not entries:
             raise NotElf("%s has no dynamic section" % path)
         machine = struct.unpack_from("<H", data, 18)[0]
-    of = {kind: [value for tag, value in entries if tag == kind] for kind, _ in entries}
+    values = {kind: [value for tag, value in entries if tag == kind] for kind, _ in entries}
     return {
         "machine": MACHINES.get(machine, str(machine)),
-        "soname": next(iter(of.get(DT_SONAME, [])), None),
-        "needed": of.get(DT_NEEDED, []),
-        "rpath": [p for value in of.get(DT_RPATH, []) for p in value.split(":")],
-        "runpath": [p for value in of.get(DT_RUNPATH, []) for p in value.split(":")],
+        "soname": next(iter(values.get(DT_SONAME, [])), None),
+        "needed": values.get(DT_NEEDED, []),
+        "rpath": [p for value in values.get(DT_RPATH, []) for p in value.split(":")],
+        "runpath": [p for value in values.get(DT_RUNPATH, []) for p in value.split(":")],
     }
 
 
@@ -67,15 +67,15 @@ def exported(path: str, pattern: Pattern[bytes]) -> list[str]:
     """
     with opened(path) as data:
         sections = sections_of(data, path)
-        found: set[bytes] = set()
+        symbols: set[bytes] = set()
         for section in _of_kind(sections, SHT_DYNSYM):
             strings = sections[section.link].offset
             for offset in rows(section, SYMBOL, MOST_SYMBOLS):
                 name, _info, _other, defined_in = struct.unpack_from("<IBBH", data, offset)
                 match = pattern.match(data, strings + name) if name and defined_in else None
                 if match:
-                    _keep(match, found)
-    return sorted(name.decode("ascii", "replace") for name in found)
+                    _keep(match, symbols)
+    return sorted(name.decode("ascii", "replace") for name in symbols)
 
 
 def words(path: str, pattern: Pattern[bytes]) -> list[str]:
@@ -84,19 +84,19 @@ def words(path: str, pattern: Pattern[bytes]) -> list[str]:
     Where it has none, in its data: tcc puts constants there.
     Raises as `library` does.
     """
-    found: set[bytes] = set()
+    matches: set[bytes] = set()
     with opened(path) as data:
         parts = {section.name: section for section in sections_of(data, path) if section.name in (".rodata", ".data")}
         for part in [parts[name] for name in (".rodata", ".data") if name in parts][:1]:
             for match in pattern.finditer(data, part.offset, part.offset + part.size):
-                _keep(match, found)
-    return sorted(word.decode("ascii", "replace") for word in found)
+                _keep(match, matches)
+    return sorted(word.decode("ascii", "replace") for word in matches)
 
 
 def numbers(names: list[str], prefix: str) -> list[int]:
     """Return the N of every `<prefix>N` among `names`, ascending."""
-    found = (re.fullmatch(re.escape(prefix) + r"(\d{1,9})", name) for name in names)
-    return sorted({int(match.group(1)) for match in found if match})
+    matches = (re.fullmatch(re.escape(prefix) + r"(\d{1,9})", name) for name in names)
+    return sorted({int(match.group(1)) for match in matches if match})
 
 
 def interpreter(path: str) -> str | None:
@@ -160,10 +160,10 @@ def _dynamic(data: Any, section: Section, sections: list[Section]) -> Iterator[t
             return
 
 
-def _keep(match: Match[bytes], found: set[bytes]) -> None:
-    if match.end() - match.start() > LONGEST or len(found) == MOST_WORDS:
+def _keep(match: Match[bytes], matches: set[bytes]) -> None:
+    if match.end() - match.start() > LONGEST or len(matches) == MOST_WORDS:
         raise ValueError("names beyond measure")
-    found.add(match.group())
+    matches.add(match.group())
 
 
 def _start_of_name(data: Any, offset: int) -> str:
@@ -181,5 +181,5 @@ def text(data: Any, offset: int) -> str:
 
 def expand(folder: str, origin: str) -> str:
     """Return `folder` of an RPATH or RUNPATH with $ORIGIN replaced by the folder of the file `origin`."""
-    here = os.path.dirname(os.path.realpath(origin))
-    return os.path.normpath(folder.replace("${ORIGIN}", here).replace("$ORIGIN", here))
+    origin_folder = os.path.dirname(os.path.realpath(origin))
+    return os.path.normpath(folder.replace("${ORIGIN}", origin_folder).replace("$ORIGIN", origin_folder))

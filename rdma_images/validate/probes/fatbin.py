@@ -23,12 +23,12 @@ def architectures(path: str) -> list[str]:
 
     Raises NotElf for what is no program or damaged, OSError where it cannot be read.
     """
-    found: set[tuple[int, str]] = set()
+    entries: set[tuple[int, str]] = set()
     with elf.opened(path) as data:
         for section in elf.sections_of(data, path):
             if section.name == SECTION:
-                found.update(_codes(data, section.offset, section.offset + section.size))
-    return [name for _, name in sorted(found)]
+                entries.update(_codes(data, section.offset, section.offset + section.size))
+    return [name for _, name in sorted(entries)]
 
 
 def _codes(data: Any, offset: int, end: int) -> Iterator[tuple[int, str]]:

@@ -36,11 +36,11 @@ def network() -> dict[str, Any]:
 
     `insists` is the network that the image's environment names; `device` is whether the machine has a device for it.
     """
-    found = (loader.resolved(name)["file"] for name in libraries.plugin_names([], os.environ))
-    plugin = next((path for path in found if path and _needs_libfabric(path)), "")
+    plugins = (loader.resolved(name)["file"] for name in libraries.plugin_names([], os.environ))
+    plugin = next((path for path in plugins if path and _needs_libfabric(path)), "")
     drivers = [devices.rdma_device(path)["driver"] for path in glob.glob(devices.SYS + "/*")]
-    here = "efa" in drivers if plugin else any(driver != "efa" for driver in drivers)
-    return {"plugin": plugin, "insists": os.environ.get("NCCL_NET", ""), "device": here}
+    has_device = "efa" in drivers if plugin else any(driver != "efa" for driver in drivers)
+    return {"plugin": plugin, "insists": os.environ.get("NCCL_NET", ""), "device": has_device}
 
 
 def _runs(count: int, over: dict[str, Any]) -> dict[str, Any]:
@@ -51,15 +51,15 @@ def _runs(count: int, over: dict[str, Any]) -> dict[str, Any]:
     """
     refuses = over["insists"] not in ("", "Socket") and not over["device"]
     shared = {"NCCL_TESTS_DEVICE": "0"} if count == 1 else {}
-    found = {}
+    runs = {}
     if count > 1:
-        found["default"] = allreduce.all_reduce(count, LIFTED if refuses else {}, SIZES)
+        runs["default"] = allreduce.all_reduce(count, LIFTED if refuses else {}, SIZES)
     if count and (over["device"] or over["plugin"]):
         settings = {**shared, **({} if over["device"] else OVER_TCP)}
-        found["two-nodes"] = allreduce.all_reduce(2, settings, SIZES[:2], nodes=2)
+        runs["two-nodes"] = allreduce.all_reduce(2, settings, SIZES[:2], nodes=2)
     if count and refuses:
-        found["refusal"] = allreduce.all_reduce(2, shared, SIZES[:1], nodes=2)
-    return found
+        runs["refusal"] = allreduce.all_reduce(2, shared, SIZES[:1], nodes=2)
+    return runs
 
 
 def _needs_libfabric(path: str) -> bool:

@@ -84,7 +84,7 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     loaders = Loaders(files)
     resolved = {name: loaders.resolved(name) for name in ASKED}
     resolved.update({name: loaders.resolved(name, asked_by) for name in plugin_names(named, os.environ)})
-    ours = [r["file"] for n, r in resolved.items() if r["file"] and n != "libcuda.so.1"]
+    files_of_fabric = [r["file"] for n, r in resolved.items() if r["file"] and n != "libcuda.so.1"]
     plugins = {path: _unless(files[path]["condition"], about_plugin, path) for path in real_files(files, PLUGIN)}
     opens = {path: libfabric_opens(path) for path in real_files(files, LIBFABRIC)}
     opens = {path: [n for n in names if not loaders.resolved(n, path)["file"]] for path, names in opens.items()}
@@ -93,7 +93,7 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     topologies = [path for about in plugins.values() for path in about.get("topologies", ())]
     tools_found = [path for path in map(tools.found, ("fi_info", "ibv_devinfo")) if path]
     opened = real_files(files, PROVIDER) + transports(files)
-    closed = ours + real_files(files, FABRIC) + nccls + list(plugins) + opened + tools_found
+    closed = files_of_fabric + real_files(files, FABRIC) + nccls + list(plugins) + opened + tools_found
     closures = {path: loaders.closure(path, binds(path)) for path in dict.fromkeys(closed)}
     unbound = torch_libraries() + modules(files, needed)
     closures.update({path: loaders.closure(path, bound=False) for path in unbound})
@@ -207,8 +207,8 @@ def binds(path: str) -> bool:
 
 def nccl_in_torch(files: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the libtorch_cuda that has NCCL in itself, as those of conda and of torch 1: {path: about it}."""
-    found = {path: about_nccl(path) for path in real_files(files, TORCH_CUDA) if not needs_nccl(path)}
-    return {path: about for path, about in found.items() if about.get("banner")}
+    by_path = {path: about_nccl(path) for path in real_files(files, TORCH_CUDA) if not needs_nccl(path)}
+    return {path: about for path, about in by_path.items() if about.get("banner")}
 
 
 def needs_nccl(path: str) -> bool:
@@ -239,17 +239,17 @@ def plugin_names(present: list[str], environment: Mapping[str, str]) -> list[str
 def about_nccl(path: str) -> dict[str, Any]:
     """Return the version in the library's banner, its plugin symbols (ABI numbers by kind) and the files it opens."""
     try:
-        found = elf.words(path, LOOKED_FOR)
+        strings = elf.words(path, LOOKED_FOR)
         about = elf.library(path)
     except (OSError, elf.NotElf) as error:
         return {"error": str(error)}
-    banners = [w.split()[-1] for w in found if w.startswith("NCCL version ")]
+    banners = [w.split()[-1] for w in strings if w.startswith("NCCL version ")]
     # Newer ones keep the name without its ending, and put "-<word>" and ".so" behind it.
-    names = {w if w.endswith(".so") else w + ".so" for w in found if w.startswith("libnccl-")}
+    names = {w if w.endswith(".so") else w + ".so" for w in strings if w.startswith("libnccl-")}
     return {
         "error": "",
         "banner": banners[0] if banners else "",
-        "looks_for": {kind: elf.numbers(found, kind) for kind in ABIS if elf.numbers(found, kind)},
+        "looks_for": {kind: elf.numbers(strings, kind) for kind in ABIS if elf.numbers(strings, kind)},
         "file_names": sorted(names),
         "runpath": about["rpath"] + about["runpath"],
     }
@@ -266,10 +266,10 @@ def about_plugin(path: str) -> dict[str, Any]:
         names = elf.exported(path, EXPORTED)
         banners = [banner.split()[-1] for banner in elf.words(path, OFI_BANNER)]
         on_aws = elf.words(path, OFI_ON_AWS)
-        opens = [name for name, said in OPENS.items() if elf.words(path, said)]
+        opens = [name for name, pattern in OPENS.items() if elf.words(path, pattern)]
         files = elf.words(path, XML_FILE)
         topologies = [f"{folder}/{name}" for folder in elf.words(path, XML_FOLDER) for name in files]
-        others = (name for name, said in PROJECTS.items() if elf.words(path, said))
+        others = (name for name, pattern in PROJECTS.items() if elf.words(path, pattern))
         project = "aws-ofi-nccl" if banners else next(others, "")
     except (OSError, elf.NotElf) as error:
         return {"error": str(error)}
@@ -336,28 +336,28 @@ def verbs_looks_for(files: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
 
     "-rdmav34.so", "<folder>/lib%s-rdmav34.so", "/etc/libibverbs.d".
     """
-    found = {}
+    names = {}
     for path in real_files(files, re.compile(r"libibverbs\.so(\.[\d.]+)*")):
         try:
-            found[path] = elf.words(path, VERBS)
+            names[path] = elf.words(path, VERBS)
         except (OSError, ValueError):
-            found[path] = []
-    return found
+            names[path] = []
+    return names
 
 
 def libfabric_version(path: str) -> str:
     """Return the version that the libfabric at `path` says of itself; "" where it says none, or several."""
     try:
-        found = elf.words(path, LIBFABRIC_VERSION)
+        strings = elf.words(path, LIBFABRIC_VERSION)
     except (OSError, elf.NotElf):
         return ""
-    return found[0] if len(found) == 1 else ""
+    return strings[0] if len(strings) == 1 else ""
 
 
 def libfabric_opens(path: str) -> list[str]:
     """Return the libraries that the libfabric at `path` opens by their names."""
     try:
-        return [name for name, said in FABRIC_OPENS.items() if elf.words(path, said)]
+        return [name for name, pattern in FABRIC_OPENS.items() if elf.words(path, pattern)]
     except (OSError, elf.NotElf):
         return []
 

@@ -43,16 +43,16 @@ def resolved(name: str, asked_by: str | None = None) -> dict[str, Any]:
     `asked_by` is the library that will ask: its own RPATH and RUNPATH are searched too. RPATH comes before
     LD_LIBRARY_PATH and RUNPATH after it, as ld.so(8) has it.
     """
-    own: dict[str, list[str]] = {"rpath": [], "runpath": []}
+    search_paths: dict[str, list[str]] = {"rpath": [], "runpath": []}
     if asked_by and "/" not in name:
         try:
             about = elf.library(asked_by)
-            own = {key: [elf.expand(folder, asked_by) for folder in about[key]] for key in own}
+            search_paths = {key: [elf.expand(folder, asked_by) for folder in about[key]] for key in search_paths}
         except (OSError, elf.NotElf):
             pass
-    before = [] if own["runpath"] else own["rpath"]
+    before = [] if search_paths["runpath"] else search_paths["rpath"]
     environment = [f for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f]
-    for folder in before + environment + own["runpath"]:
+    for folder in before + environment + search_paths["runpath"]:
         candidate = os.path.join(folder, name)
         if os.path.exists(candidate) and not skipped(candidate):
             return _opened(candidate)
@@ -96,8 +96,8 @@ def _refused(name: str) -> str:
         _, out, _ = tools.bounded([program, os.path.realpath(sys.executable)], LIMIT, KEPT, asking)
     except OSError:
         return ""
-    found = (LINE.match(line) for line in out.decode("utf-8", "replace").splitlines())
-    return next((m.group("path") for m in found if m and m.group("name") == name and m.group("path")), "")
+    matches = (LINE.match(line) for line in out.decode("utf-8", "replace").splitlines())
+    return next((m.group("path") for m in matches if m and m.group("name") == name and m.group("path")), "")
 
 
 def _program() -> str | None:
@@ -143,10 +143,10 @@ def _closure(out: str, err: str) -> dict[str, Any]:
             missing.append(name)
         elif path or name.startswith("/"):
             libraries[os.path.basename(name)] = os.path.realpath(path or name)
-    said = [" ".join(line.split()) for line in err.splitlines() if line.strip()]
+    complaints = [" ".join(line.split()) for line in err.splitlines() if line.strip()]
     # Without a library, its symbols are unknown.
-    told = [line for line in said if not (MISSING.search(line) or HARMLESS.search(line))]
-    faults = [line[:500] for line in told if not (missing and UNDEFINED.match(line))]
+    unexplained = [line for line in complaints if not (MISSING.search(line) or HARMLESS.search(line))]
+    faults = [line[:500] for line in unexplained if not (missing and UNDEFINED.match(line))]
     return {"libraries": libraries, "missing": missing, "faults": faults[:MOST_FAULTS], "error": ""}
 
 

@@ -26,8 +26,8 @@ WITH_GPUS = 400  # seconds where an all-reduce is among them
 
 def file_tree(volumes: Iterable[str] = (), user: str = "") -> dict[str, Any]:
     """Return the tree with its volumes, as the image's `user` may read it, and facts about the libraries in it."""
-    found = tree.summary(tree.entries("/", volumes), tree.small_file, lambda: system.user(user))
-    return {"files": found, "libraries": libraries.fabric_libraries(found["libraries"])}
+    summary = tree.summary(tree.entries("/", volumes), tree.small_file, lambda: system.user(user))
+    return {"files": summary, "libraries": libraries.fabric_libraries(summary["libraries"])}
 
 
 PROBES: dict[str, Callable[[], Any]] = {
@@ -85,12 +85,12 @@ def measure(
     }
 
 
-def as_json(found: Any) -> bytes:
+def as_json(answers: Any) -> bytes:
     """Return what was found as JSON.
 
     Bytes of a file's name that are no UTF-8 become "?"; no other program takes them.
     """
-    return json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
+    return json.dumps(answers, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _child(probe: Callable[[], Any], writer: int) -> None:
@@ -134,5 +134,5 @@ def main() -> None:
     user = next((word[len(USER) :] for word in sys.argv[1:] if word.startswith(USER)), "")
     entry = [word[len(ENTRY) :] for word in sys.argv[1:] if word.startswith(ENTRY)]
     limits = [float(word[len(SECONDS) :]) for word in sys.argv[1:] if word.startswith(SECONDS)]
-    found = measure(names, WITH_GPUS if "gpus" in names else (*limits, LIMIT)[0], volumes, user, entry)
-    sys.stdout.write(MARK + json.dumps(found) + "\n")
+    answers = measure(names, WITH_GPUS if "gpus" in names else (*limits, LIMIT)[0], volumes, user, entry)
+    sys.stdout.write(MARK + json.dumps(answers) + "\n")

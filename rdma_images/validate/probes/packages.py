@@ -39,13 +39,13 @@ def wheels(root: str = "/") -> dict[str, dict[str, str]]:
     )
     usual = [folder for pattern in patterns for folder in glob.glob(os.path.join(root, pattern))]
     on_path = [p for p in sys.path if p.endswith("-packages")] if root == "/" else []
-    found = {}
+    packages = {}
     for folder in sorted({os.path.realpath(f) for f in usual + on_path}):
         records = glob.glob(os.path.join(glob.escape(folder), "*.dist-info/METADATA"))
         records += glob.glob(os.path.join(glob.escape(folder), "*.egg-info/PKG-INFO"))
         if records:
-            found["/" + os.path.relpath(folder, root)] = dict(map(wheel, sorted(records)))
-    return found
+            packages["/" + os.path.relpath(folder, root)] = dict(map(wheel, sorted(records)))
+    return packages
 
 
 def wheel(record: str) -> tuple[str, str]:
@@ -56,14 +56,14 @@ def wheel(record: str) -> tuple[str, str]:
             head = file.read(HEAD).split("\n\n", 1)[0]
     except OSError:
         head = ""
-    said = dict(re.findall(r"^(Name|Version): *(\S.*?) *$", head, re.MULTILINE))
-    return NAME.sub("-", said.get("Name", name)).lower(), said.get("Version", version)
+    fields = dict(re.findall(r"^(Name|Version): *(\S.*?) *$", head, re.MULTILINE))
+    return NAME.sub("-", fields.get("Name", name)).lower(), fields.get("Version", version)
 
 
 def dpkg(root: str = "/") -> dict[str, str]:
     """Installed Debian packages from the database, or from the pieces that images without dpkg keep."""
     files = [os.path.join(root, "var/lib/dpkg/status"), *glob.glob(os.path.join(root, "var/lib/dpkg/status.d/*"))]
-    found: dict[str, str] = {}
+    packages: dict[str, str] = {}
     for path in files:
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -73,8 +73,8 @@ def dpkg(root: str = "/") -> dict[str, str]:
         for paragraph in re.split(r"\n\s*\n", text):
             fields = dict(re.findall(r"^(Package|Version|Status): *(.*)$", paragraph, re.MULTILINE))
             if "Package" in fields and fields.get("Status", "ok installed").endswith("ok installed"):
-                found[fields["Package"]] = fields.get("Version", "")
-    return found
+                packages[fields["Package"]] = fields.get("Version", "")
+    return packages
 
 
 def efa_installer(root: str = "/") -> str:

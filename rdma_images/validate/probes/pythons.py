@@ -32,19 +32,19 @@ def on_path(path: str, tree: Tree) -> list[dict[str, Any]]:
 
     None at all where one is in no folder bin: that is a script, which chooses one.
     """
-    found = []
+    pythons = []
     seen = set()
     for folder in path.split(":"):
-        place = tree.real(folder) if folder.startswith("/") else ""
-        names = [name for name in NAMES if place and tree.exists("%s/%s" % (place, name))]
-        if not names or place in seen:
+        real_folder = tree.real(folder) if folder.startswith("/") else ""
+        names = [name for name in NAMES if real_folder and tree.exists("%s/%s" % (real_folder, name))]
+        if not names or real_folder in seen:
             continue
-        if os.path.basename(place) != "bin":
+        if os.path.basename(real_folder) != "bin":
             return []
-        seen.add(place)
-        folders = [tree.real(one) for one in _folders("%s/%s" % (place, names[0]), tree)]
-        found.append({"path": folder.rstrip("/"), "names": names, "folders": list(dict.fromkeys(folders))})
-    return found
+        seen.add(real_folder)
+        folders = [tree.real(folder_) for folder_ in _folders("%s/%s" % (real_folder, names[0]), tree)]
+        pythons.append({"path": folder.rstrip("/"), "names": names, "folders": list(dict.fromkeys(folders))})
+    return pythons
 
 
 def _folders(program: str, tree: Tree) -> list[str]:
@@ -61,9 +61,9 @@ def _folders(program: str, tree: Tree) -> list[str]:
 
 def _below(prefix: str, version: str, tree: Tree) -> list[str]:
     """Return the folders of packages of a prefix; the system's Python looks into /usr/local, too."""
-    wanted = re.compile(r".*/lib(?:64)?/python3(?:\.%s)?/(?:site|dist)-packages" % version)
+    pattern = re.compile(r".*/lib(?:64)?/python3(?:\.%s)?/(?:site|dist)-packages" % version)
     prefixes = (prefix, "/usr/local") if prefix == "/usr" else (prefix,)
-    return [folder for one in prefixes for folder in tree.packages(one) if wanted.fullmatch(folder)]
+    return [folder for root in prefixes for folder in tree.packages(root) if pattern.fullmatch(folder)]
 
 
 def activated(texts: Iterable[tuple[str, str]], entry: Sequence[str]) -> bool:

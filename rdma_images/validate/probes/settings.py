@@ -84,14 +84,14 @@ def settings(entry: Sequence[str] = ()) -> dict[str, Any]:
     `without_path` is what the loader finds where LD_LIBRARY_PATH is not set: {name: file}; empty where it is not.
     """
     environment = dict(os.environ)
-    known = [*places(environment), *scripts(entry)]
-    read = [(path, text) for path in known if (text := _text(path)) is not None]
+    files = [*places(environment), *scripts(entry)]
+    read = [(path, text) for path in files if (text := _text(path)) is not None]
     read += [(ENTRY, line) for line in shell_lines(entry)]
-    found = assigned(read, environment)
-    started = [(path, text) for path in launchers() if path not in known and (text := _text(path)) is not None]
+    assignments = assigned(read, environment)
+    started = [(path, text) for path in launchers() if path not in files and (text := _text(path)) is not None]
     return {
-        "assigned": found + assigned(started, environment, "launcher"),
-        "absent": absent(environment, found, os.path.exists),
+        "assigned": assignments + assigned(started, environment, "launcher"),
+        "absent": absent(environment, assignments, os.path.exists),
         "pythons": [] if pythons.activated(of_shells(read), entry) else pythons.here(environment.get("PATH", "")),
         "without_path": _without_path() if environment.get("LD_LIBRARY_PATH") else {},
     }
@@ -103,11 +103,11 @@ def places(environment: Mapping[str, str]) -> list[str]:
     profiles = [os.path.join(PROFILES, name) for name in sorted(_listed(PROFILES)) if name.endswith(".sh")]
     named = [environment[name] for name in NAMING if environment.get(name, "").startswith("/")]
     limits = [os.path.join(LIMITS, name) for name in sorted(_listed(LIMITS)) if name.endswith(".conf")]
-    found = [*OF_NCCL, *OF_LIBFABRIC, *OF_SHELLS, *profiles, *activated(environment), *python_files(), *named]
-    found += [OF_LOADER, *OF_MPI, "/etc/security/limits.conf", *limits]
+    paths = [*OF_NCCL, *OF_LIBFABRIC, *OF_SHELLS, *profiles, *activated(environment), *python_files(), *named]
+    paths += [OF_LOADER, *OF_MPI, "/etc/security/limits.conf", *limits]
     of_home = (".nccl.conf", ".openmpi/mca-params.conf", *OF_HOME)
-    found += [os.path.join(home, name) for home in homes for name in of_home]
-    return list(dict.fromkeys(found))
+    paths += [os.path.join(home, name) for home in homes for name in of_home]
+    return list(dict.fromkeys(paths))
 
 
 def activated(environment: Mapping[str, str]) -> list[str]:
@@ -132,8 +132,8 @@ def launchers() -> list[str]:
     below = [os.path.join(root, "*" * bool(depth), "*" * (depth > 1)) for root in roots[1:] for depth in range(3)]
     folders = [folder for pattern in ("/", *below) for folder in glob.glob(pattern)]
     folders += [os.path.join(folder, "sagemaker_training") for folder in sys.path]
-    found = [os.path.join(folder.rstrip("/") or "/", name) for folder in folders for name in sorted(_listed(folder))]
-    return [path for path in dict.fromkeys(found) if LAUNCHERS.fullmatch(path)][:MOST_SCRIPTS]
+    paths = [os.path.join(folder.rstrip("/") or "/", name) for folder in folders for name in sorted(_listed(folder))]
+    return [path for path in dict.fromkeys(paths) if LAUNCHERS.fullmatch(path)][:MOST_SCRIPTS]
 
 
 def of_shells(texts: Texts) -> list[tuple[str, str]]:
@@ -158,24 +158,28 @@ def assigned(texts: Texts, environment: Mapping[str, str], reader_of: str = "") 
     can hold "export " or a space, and a value a carriage return. `reader_of` is that of all these texts, where it is
     not their paths that say it.
     """
-    found = []
+    assignments = []
     for path, text in texts:
         reader = reader_of or _reader(path, environment)
         read = READERS.get(reader, _verbatim)
         for number, line in enumerate(text.split("\n"), 1):
             for name, value in read(line):
-                said = {"file": path, "line": number, "name": name, "value": value[:LONGEST], "reader": reader}
-                found.append(said)
-    return found[:MOST]
+                assignment = {"file": path, "line": number, "name": name, "value": value[:LONGEST], "reader": reader}
+                assignments.append(assignment)
+    return assignments[:MOST]
 
 
 def absent(
-    environment: Mapping[str, str], found: Iterable[Mapping[str, Any]], exists: Callable[[str], bool]
+    environment: Mapping[str, str], assignments: Iterable[Mapping[str, Any]], exists: Callable[[str], bool]
 ) -> list[str]:
     """Return the absolute paths in variables that name files or folders which are not there."""
-    said = [(name, environment.get(name, "")) for name in (*FILE_OF, *FILES_OF)]
-    said += [(one["name"], one["value"]) for one in found if one["name"] in (*FILE_OF, *FILES_OF)]
-    paths = [path for name, value in said for path in ([value] if name in FILE_OF else re.split(r"[:\s]+", value))]
+    named = [(name, environment.get(name, "")) for name in (*FILE_OF, *FILES_OF)]
+    named += [
+        (assignment["name"], assignment["value"])
+        for assignment in assignments
+        if assignment["name"] in (*FILE_OF, *FILES_OF)
+    ]
+    paths = [path for name, value in named for path in ([value] if name in FILE_OF else re.split(r"[:\s]+", value))]
     return [path for path in dict.fromkeys(paths) if path.startswith("/") and "$" not in path and not exists(path)]
 
 
@@ -226,9 +230,9 @@ def _handed(line: str) -> Iterator[tuple[str, str]]:
     """Yield the variables of ours that a line of a script sets, or hands to what it starts."""
     if not SAID.match(line):
         words = [match.group(1, 2) if match.group(1) else match.group(3, 4) for match in HANDED.finditer(line)]
-        found = {name: value.strip("\"'") for name, value in words}
-        found.update({name: value for name, value in _shell(line) if "$" not in value})
-        yield from {**found, **dict(_python(line))}.items()
+        variables = {name: value.strip("\"'") for name, value in words}
+        variables.update({name: value for name, value in _shell(line) if "$" not in value})
+        yield from {**variables, **dict(_python(line))}.items()
 
 
 def _python(line: str) -> Iterator[tuple[str, str]]:

@@ -74,7 +74,7 @@ def run(command: list[str]) -> dict[str, Any]:
 
 
 def bounded(
-    command: list[str], limit: float, kept: int, environment: dict[str, str] | None = None
+    command: list[str], limit: float, limit_bytes: int, environment: dict[str, str] | None = None
 ) -> tuple[int | None, bytes, bytes]:
     """Exit code (None: stopped after `limit` seconds), and the first `kept` bytes each of output and of errors.
 
@@ -94,7 +94,7 @@ def bounded(
                 data = os.read(key.fd, 1 << 16)
                 if not data:
                     selector.unregister(key.fileobj)
-                taken[key.data] += data[: kept - len(taken[key.data])]
+                taken[key.data] += data[: limit_bytes - len(taken[key.data])]
         late = bool(selector.get_map()) or not _ends(process, deadline)
         if late:
             os.killpg(process.pid, signal.SIGKILL)  # its children hold the pipes too

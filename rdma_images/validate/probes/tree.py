@@ -59,7 +59,7 @@ def entries(root: str = "/", volumes: Iterable[str] = ()) -> Iterator[Entry]:
 
     `volumes` are folders whose file systems belong to it too.
     """
-    devices = {os.stat(place).st_dev for place in (root, *volumes)}
+    devices = {os.stat(path).st_dev for path in (root, *volumes)}
     folders = [root]
     while folders:
         folder = folders.pop()
@@ -82,7 +82,7 @@ def entries(root: str = "/", volumes: Iterable[str] = ()) -> Iterator[Entry]:
 
 
 def summary(
-    found: Iterator[Entry], text: Callable[[str], bytes | None], who: Callable[[], access.User | None] = lambda: None
+    entries: Iterator[Entry], text: Callable[[str], bytes | None], who: Callable[[], access.User | None] = lambda: None
 ) -> dict[str, Any]:
     """Return the tree in short. `text` returns the content of a small file, None where it cannot be read.
 
@@ -100,14 +100,14 @@ def summary(
     secure: list[str] = []
     owned: dict[str, access.Owned] = {}  # folders, and the files and links of `libraries`
     count = total = 0
-    for entry in found:
+    for entry in entries:
         count += 1
         if stat.S_ISDIR(entry.mode):
             owned[entry.path] = access.Owned(entry.mode, entry.owner, entry.group)
         name = os.path.basename(entry.path)
         is_file = stat.S_ISREG(entry.mode)
-        wanted = WANTED.fullmatch(name) or EXTENSION.fullmatch(entry.path) or MODULE.fullmatch(entry.path)
-        if (not stat.S_ISDIR(entry.mode) or ".so" in name) and wanted:
+        match = WANTED.fullmatch(name) or EXTENSION.fullmatch(entry.path) or MODULE.fullmatch(entry.path)
+        if (not stat.S_ISDIR(entry.mode) or ".so" in name) and match:
             libraries[entry.path] = {
                 "size": entry.size,
                 "target": entry.target,
@@ -122,8 +122,8 @@ def summary(
             writable.append(entry.path)
         if is_file:
             total += entry.size
-            place = place_of(entry.path)
-            sizes[place] = sizes.get(place, 0) + entry.size
+            category = place_of(entry.path)
+            sizes[category] = sizes.get(category, 0) + entry.size
             note_leftover(entry, left, text)
     user = who()
     for path, about in libraries.items():

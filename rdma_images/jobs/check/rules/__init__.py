@@ -38,7 +38,7 @@ def check(pieces: Sequence[Piece], tables: Tables) -> Iterator[Finding]:
         shared = _shared(beside, tables)
         for piece in beside:
             runtime = piece.settings.get("runtime")
-            known = replace(
+            context = replace(
                 shared,
                 node=_node(piece, tables),
                 fabric=_fabric(piece, tables) or shared.fabric,
@@ -46,9 +46,9 @@ def check(pieces: Sequence[Piece], tables: Tables) -> Iterator[Finding]:
                 runtime_adapters=runtime is not None and runtime.text in runtimes,
             )
             for rule in RULES:
-                for word, what, fix, *severity in rule.check(piece, known):
+                for word, problem, fix, *severity in rule.check(piece, context):
                     where = (f"{piece.file}:{word.line}",)
-                    yield Finding(rule.id, severity[0] if severity else rule.severity, where, what, fix, rule.source)
+                    yield Finding(rule.id, severity[0] if severity else rule.severity, where, problem, fix, rule.source)
 
 
 def _shared(pieces: Sequence[Piece], tables: Tables) -> Known:

@@ -26,13 +26,13 @@ QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([KMGT]i|[kMGT])?")
 
 
 @rule("gpus.node", "error", "EC2's DescribeInstanceTypes and Alibaba Cloud's ECS guide, as in facts/instances.yaml")
-def too_many_gpus(piece: Piece, known: Known) -> Iterator[Answer]:
+def too_many_gpus(piece: Piece, context: Known) -> Iterator[Answer]:
     """More GPUs than the node has: no node fits, and the job waits for ever."""
-    if known.node and piece.gpus and (asked := piece.gpus.number) and asked > known.node.gpus:
+    if context.node and piece.gpus and (requested := piece.gpus.number) and requested > context.node.gpus:
         yield (
             piece.gpus,
-            f"{asked} GPUs, and {node_name(piece)} has {known.node.gpus}",
-            f"ask for {known.node.gpus} at most",
+            f"{requested} GPUs, and {node_name(piece)} has {context.node.gpus}",
+            f"ask for {context.node.gpus} at most",
         )
 
 
@@ -41,74 +41,89 @@ def too_many_gpus(piece: Piece, known: Known) -> Iterator[Answer]:
     "error",
     "EC2's DescribeInstanceTypes, as in facts/instances.yaml; skypilot issue 8391, aicr issue 2275",
 )
-def wrong_efa_count(piece: Piece, known: Known) -> Iterator[Answer]:
+def wrong_efa_count(piece: Piece, context: Known) -> Iterator[Answer]:
     """Fewer EFA than the GPUs' share of the node, which lie idle; or more than it has, so that no node fits."""
-    if piece.kind not in ("kubernetes", "skypilot") or not (known.node and known.node.fabric == "efa" and piece.gpus):
+    if piece.kind not in ("kubernetes", "skypilot") or not (
+        context.node and context.node.fabric == "efa" and piece.gpus
+    ):
         return
-    gpus, asked = piece.gpus.number, piece.asked(EFA)
-    if not gpus or gpus > known.node.gpus:
+    gpus, requested = piece.gpus.number, piece.asked(EFA)
+    if not gpus or gpus > context.node.gpus:
         return
-    share = max(1, known.node.interfaces * gpus // known.node.gpus)
-    if asked is None:
+    share = max(1, context.node.interfaces * gpus // context.node.gpus)
+    if requested is None:
         # One node needs no adapters; DRA's claims, a privileged container and SkyPilot's tier give them in another way.
         several = (piece.job_nodes or 0) > 1 and not is_service(piece)
         if several and not any(piece.settings.get(way) for way in ("network_tier", "claims", "privileged")):
-            what = f"no {EFA}: NCCL finds no adapter and goes over TCP, or does not start"
+            problem = f"no {EFA}: NCCL finds no adapter and goes over TCP, or does not start"
             fix = f"ask for {EFA}: {share} in requests and limits"
-            yield piece.gpus, what, fix, "error" if known.uses_fabric else "warning"
-    elif (number := asked.number) is not None and number != share:
-        of = f"{node_name(piece)} has {known.node.interfaces} for {known.node.gpus} GPUs"
-        idle = "no node has that many" if number > known.node.interfaces else f"{share - number} of {share} lie idle"
-        if number < share or number > known.node.interfaces:
-            yield asked, f"{EFA}: {number} for {gpus} GPUs: {of}, so {idle}", f"ask for {share}"
+            yield piece.gpus, problem, fix, "error" if context.uses_fabric else "warning"
+    elif (number := requested.number) is not None and number != share:
+        capacity = f"{node_name(piece)} has {context.node.interfaces} for {context.node.gpus} GPUs"
+        idle = "no node has that many" if number > context.node.interfaces else f"{share - number} of {share} lie idle"
+        if number < share or number > context.node.interfaces:
+            yield requested, f"{EFA}: {number} for {gpus} GPUs: {capacity}, so {idle}", f"ask for {share}"
 
 
 @rule("resources.equal", "error", "kubernetes.io, Device Plugins and Manage HugePages: limits have to equal requests")
 def unequal_resources(piece: Piece, _: Known) -> Iterator[Answer]:
     """GPUs, adapters or huge pages that requests and limits do not have alike: the API server refuses the pod."""
     for name in (GPU, EFA, ERDMA, HUGEPAGES):
-        asked, limit = piece.requests.get(name), piece.limits.get(name)
-        if asked and limit and asked.text != limit.text:
+        requested, limit = piece.requests.get(name), piece.limits.get(name)
+        if requested and limit and requested.text != limit.text:
             yield (
                 limit,
-                f"{name}: {asked.text} in requests, {limit.text or 'nothing'} in limits",
+                f"{name}: {requested.text} in requests, {limit.text or 'nothing'} in limits",
                 "write the same in both",
             )
-        if asked and not limit:
+        if requested and not limit:
             yield (
-                asked,
+                requested,
                 f"{name} is in requests only: Kubernetes refuses such a pod",
-                f"add {name}: {asked.text} to limits",
+                f"add {name}: {requested.text} to limits",
             )
 
 
 @rule("hugepages.node", "error", "facts/instances.yaml: what a node has as delivered")
-def too_many_hugepages(piece: Piece, known: Known) -> Iterator[Answer]:
+def too_many_hugepages(piece: Piece, context: Known) -> Iterator[Answer]:
     """More huge pages than a node has: no node fits."""
-    asked = piece.asked(HUGEPAGES)
-    if asked and known.fabric and (size := mebibytes(asked.text)) is not None:
-        most = known.tables.instances.nodes[known.fabric].hugepages
+    requested = piece.asked(HUGEPAGES)
+    if requested and context.fabric and (size := mebibytes(requested.text)) is not None:
+        most = context.tables.instances.nodes[context.fabric].hugepages
         if size > most:
-            what = f"{HUGEPAGES}: {_short(asked.text)}, and a node has {most} MiB as delivered"
-            yield asked, what, "ask for 5120Mi, or preallocate more pages on the nodes"
+            problem = f"{HUGEPAGES}: {_short(requested.text)}, and a node has {most} MiB as delivered"
+            yield requested, problem, "ask for 5120Mi, or preallocate more pages on the nodes"
 
 
 @rule("memory.node", "error", "EC2's DescribeInstanceTypes and Alibaba Cloud's ECS guide, as in facts/instances.yaml")
-def too_much_memory(piece: Piece, known: Known) -> Iterator[Answer]:
+def too_much_memory(piece: Piece, context: Known) -> Iterator[Answer]:
     """More memory than the node can give: no node fits."""
-    asked = piece.asked("memory")
-    if asked and known.node and (size := mebibytes(asked.text)) is not None and size > known.node.memory * 1024:
-        yield asked, f"memory: {_short(asked.text)}, and {node_name(piece)} has {known.node.memory} GiB", "ask for less"
+    requested = piece.asked("memory")
+    if (
+        requested
+        and context.node
+        and (size := mebibytes(requested.text)) is not None
+        and size > context.node.memory * 1024
+    ):
+        yield (
+            requested,
+            f"memory: {_short(requested.text)}, and {node_name(piece)} has {context.node.memory} GiB",
+            "ask for less",
+        )
 
 
 @rule("trainjob.resources", "error", "kubeflow/trainer pull request 3602, aicr issue 2275")
-def erased_efa(piece: Piece, known: Known) -> Iterator[Answer]:
+def erased_efa(piece: Piece, context: Known) -> Iterator[Answer]:
     """resourcesPerNode without the adapters: up to Trainer 2.2 it replaces the runtime's resources, EFA and all."""
-    wanted = known.node or known.runtime_adapters or known.uses_fabric  # else nothing shows that the job has a fabric
+    needs_fabric = (
+        context.node or context.runtime_adapters or context.uses_fabric
+    )  # else nothing shows that the job has a fabric
     word = piece.settings.get("replaces")
-    if word and wanted and piece.gpus and not (piece.asked(EFA) or piece.asked(ERDMA)):
-        what = "resourcesPerNode has GPUs and no adapters: up to Trainer 2.2 it replaces the runtime's, which are lost"
-        yield word, what, f"write {EFA} (or {ERDMA}) and the huge pages into resourcesPerNode as well"
+    if word and needs_fabric and piece.gpus and not (piece.asked(EFA) or piece.asked(ERDMA)):
+        problem = (
+            "resourcesPerNode has GPUs and no adapters: up to Trainer 2.2 it replaces the runtime's, which are lost"
+        )
+        yield word, problem, f"write {EFA} (or {ERDMA}) and the huge pages into resourcesPerNode as well"
 
 
 @rule("arena.rdma", "error", "kubeflow/arena, charts/pytorchjob; Alibaba Cloud ACK, eRDMA with Arena")
@@ -121,14 +136,18 @@ def arena_rdma(piece: Piece, _: Known) -> Iterator[Answer]:
 
 
 @rule("instance.unknown", "warning", "facts/instances.yaml")
-def unknown_instance(piece: Piece, known: Known) -> Iterator[Answer]:
+def unknown_instance(piece: Piece, context: Known) -> Iterator[Answer]:
     """An instance type without EFA or eRDMA, or one that is not known: its counts are not checked."""
-    if piece.instance and known.node is None and not is_open(piece.instance.text) and piece.gpus:
+    if piece.instance and context.node is None and not is_open(piece.instance.text) and piece.gpus:
         try:
-            known.tables.instances.find(piece.instance.text)
+            context.tables.instances.find(piece.instance.text)
         except RefusedError as error:
-            what, _, fix = str(error).partition("\n")
-            yield piece.instance, f"{what}: its counts were not checked", fix or "name an instance type with the fabric"
+            problem, _, fix = str(error).partition("\n")
+            yield (
+                piece.instance,
+                f"{problem}: its counts were not checked",
+                fix or "name an instance type with the fabric",
+            )
 
 
 @rule(
@@ -136,9 +155,9 @@ def unknown_instance(piece: Piece, known: Known) -> Iterator[Answer]:
 )
 def no_selector(piece: Piece, _: Known) -> Iterator[Answer]:
     """Adapters without a node selector: pods may land on unlike nodes, and no count could be checked."""
-    asked = piece.asked(EFA) or piece.asked(ERDMA)
+    requested = piece.asked(EFA) or piece.asked(ERDMA)
     if (
-        asked
+        requested
         and not piece.instance
         and "selector" not in piece.settings  # a label of the cluster's own may stand for a type
         and piece.kind in ("kubernetes", "arena")
@@ -146,7 +165,11 @@ def no_selector(piece: Piece, _: Known) -> Iterator[Answer]:
         and not is_service(piece)
     ):
         fix = "add nodeSelector node.kubernetes.io/instance-type"
-        yield asked, "no instance type is selected: pods may land on unlike nodes, and the counts were not checked", fix
+        yield (
+            requested,
+            "no instance type is selected: pods may land on unlike nodes, and the counts were not checked",
+            fix,
+        )
 
 
 def mebibytes(quantity: str) -> float | None:
@@ -166,11 +189,13 @@ def ranks_and_gpus(piece: Piece, _: Known) -> Iterator[Answer]:
     if not (piece.ranks and piece.gpus and ranks and gpus) or ranks == gpus:
         return
     if ranks > gpus:
-        what = f"{ranks} ranks on each node, and {gpus} GPU{'s' if gpus > 1 else ''}: NCCL refuses two ranks on one GPU"
-        yield piece.ranks, what, f"start {gpus}, or ask for {ranks} GPUs"
+        problem = (
+            f"{ranks} ranks on each node, and {gpus} GPU{'s' if gpus > 1 else ''}: NCCL refuses two ranks on one GPU"
+        )
+        yield piece.ranks, problem, f"start {gpus}, or ask for {ranks} GPUs"
     else:
-        what = f"{ranks} rank{'s' if ranks > 1 else ''} on each node, and {gpus} GPUs: {gpus - ranks} may lie idle"
-        yield piece.ranks, what, f"start {gpus}, or ask for {ranks}", "warning"
+        problem = f"{ranks} rank{'s' if ranks > 1 else ''} on each node, and {gpus} GPUs: {gpus - ranks} may lie idle"
+        yield piece.ranks, problem, f"start {gpus}, or ask for {ranks}", "warning"
 
 
 @rule("ranks.nodes", "error", "pytorch/pytorch, torch/distributed/run.py: --nnodes")
@@ -184,5 +209,5 @@ def ranks_and_nodes(piece: Piece, _: Known) -> Iterator[Answer]:
     if nodes < least:
         yield piece.rank_nodes, f"torchrun waits for {least} nodes, and the job has {nodes}", f"write --nnodes={nodes}"
     elif nodes > most:
-        what = f"torchrun takes {most} node{'s' if most > 1 else ''}, and the job has {nodes}"
-        yield piece.rank_nodes, what, f"write --nnodes={nodes}"
+        problem = f"torchrun takes {most} node{'s' if most > 1 else ''}, and the job has {nodes}"
+        yield piece.rank_nodes, problem, f"write --nnodes={nodes}"

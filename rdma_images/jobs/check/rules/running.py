@@ -14,32 +14,32 @@ FILE = re.compile(r"[./].*|.*\.sqsh")  # an image that enroot has imported
 
 
 @rule("image.tag", "warning", "kubernetes.io, Images: a tag can be moved while pods start")
-def image_by_tag(piece: Piece, known: Known) -> Iterator[Answer]:
+def image_by_tag(piece: Piece, context: Known) -> Iterator[Answer]:
     """An image by tag: nodes can run different bytes, and no evidence belongs to them."""
-    if is_service(piece) or not known.accelerated:
+    if is_service(piece) or not context.accelerated:
         return
     for image in (piece.image, *piece.more_images):
         if image and not is_open(image.text) and not FILE.fullmatch(image.text) and "@sha256:" not in image.text:
-            what = f"{image.text} has no digest: its tag can move while the job starts"
-            yield image, what, "name the image by its digest, @sha256:…"
+            problem = f"{image.text} has no digest: its tag can move while the job starts"
+            yield image, problem, "name the image by its digest, @sha256:…"
 
 
 @rule("shm.host-path", "warning", "kubernetes.io, Pod Security Standards (baseline): no hostPath")
 def host_shared_memory(piece: Piece, _: Known) -> Iterator[Answer]:
     """The host's /dev/shm: what one job leaves there fills it for the next, and Pod Security refuses it."""
     if word := piece.settings.get("host-shm"):
-        what = (
+        problem = (
             "/dev/shm is the node's own: jobs share it and leave files in it, and the baseline Pod Security refuses it"
         )
-        yield word, what, "make it an emptyDir with medium: Memory"
+        yield word, problem, "make it an emptyDir with medium: Memory"
 
 
 @rule("device-plugin.version", "error", "aws/sagemaker-hyperpod-cli pull request 282")
 def stale_device_plugin(piece: Piece, _: Known) -> Iterator[Answer]:
     """A device plugin that counts p6-b200's NVLink controllers as EFA: ten instead of eight."""
-    if piece.image and (found := PLUGIN.search(piece.image.text)) and not versions.at_least(found["version"], "0.5.10"):
-        what = f"version {found['version']} counts the NVLink controllers of p6-b200 as EFA: 10 in place of 8"
-        yield piece.image, what, "take 0.5.10 or later"
+    if piece.image and (match := PLUGIN.search(piece.image.text)) and not versions.at_least(match["version"], "0.5.10"):
+        problem = f"version {match['version']} counts the NVLink controllers of p6-b200 as EFA: 10 in place of 8"
+        yield piece.image, problem, "take 0.5.10 or later"
 
 
 @rule("measurement.retries", "warning", "mpi-operator's runPolicy; a failed run that is repeated hides the failure")
@@ -57,10 +57,10 @@ def silent_retries(piece: Piece, _: Known) -> Iterator[Answer]:
 
 
 @rule("sagemaker.vpc", "error", "AWS, SageMaker AI: EFA needs security groups that allow all traffic from themselves")
-def without_vpc(piece: Piece, known: Known) -> Iterator[Answer]:
+def without_vpc(piece: Piece, context: Known) -> Iterator[Answer]:
     """Several hosts with EFA and no VPC: their security group does not let the adapters speak."""
     several = piece.nodes if piece.nodes and (piece.nodes.number or 0) > 1 else None
-    if several and piece.kind == "sagemaker" and known.fabric == "efa" and "vpc" not in piece.settings:
+    if several and piece.kind == "sagemaker" and context.fabric == "efa" and "vpc" not in piece.settings:
         yield several, f"{several.text} hosts and no VpcConfig: EFA has no security group", "add VpcConfig"
 
 
@@ -69,20 +69,20 @@ def without_vpc(piece: Piece, known: Known) -> Iterator[Answer]:
     "error",
     "eksctl-io/eksctl, pkg/cfn/builder/network_interfaces.go and pkg/apis/eksctl.io/v1alpha5/validation.go",
 )
-def eksctl_efa(piece: Piece, known: Known) -> Iterator[Answer]:
+def eksctl_efa(piece: Piece, context: Known) -> Iterator[Answer]:
     """A node group whose nodes get no adapters, or that eksctl cannot make."""
-    if piece.kind != "eksctl" or not (piece.instance and known.node and known.node.fabric == "efa"):
+    if piece.kind != "eksctl" or not (piece.instance and context.node and context.node.fabric == "efa"):
         return
     enabled, template = piece.settings.get("efa-enabled"), piece.settings.get("launch-template")
     if not template and (not enabled or enabled.text != "true"):
         yield (
             piece.instance,
-            f"{node_name(piece)} has {known.node.interfaces} EFA, and efaEnabled is not set",
+            f"{node_name(piece)} has {context.node.interfaces} EFA, and efaEnabled is not set",
             "write efaEnabled: true",
         )
-    if enabled and enabled.text == "true" and known.node.first_card == "ena":
-        what = f"efaEnabled puts EFA on every card, and card 0 of {node_name(piece)} takes none"
-        yield enabled, what, "give the node group a launch template, as `invoke cluster` writes it"
+    if enabled and enabled.text == "true" and context.node.first_card == "ena":
+        problem = f"efaEnabled puts EFA on every card, and card 0 of {node_name(piece)} takes none"
+        yield enabled, problem, "give the node group a launch template, as `invoke cluster` writes it"
     zones = piece.settings.get("zones")
     if zones and (zones.number or 0) != 1:
         yield (
@@ -91,5 +91,5 @@ def eksctl_efa(piece: Piece, known: Known) -> Iterator[Answer]:
             "name one zone in availabilityZones",
         )
     if not piece.settings.get("private"):
-        what = "nodes with several network cards get no public address, and privateNetworking is not set"
-        yield piece.instance, what, "write privateNetworking: true"
+        problem = "nodes with several network cards get no public address, and privateNetworking is not set"
+        yield piece.instance, problem, "write privateNetworking: true"

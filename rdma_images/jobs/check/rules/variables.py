@@ -11,38 +11,43 @@ from rdma_images.validate.probes.tree import WANTED as LISTED
 
 
 @rule("environment.harmful", "error", "facts/environment.yaml")
-def harmful_variables(piece: Piece, known: Known) -> Iterator[Answer]:
+def harmful_variables(piece: Piece, context: Known) -> Iterator[Answer]:
     """A variable that takes the network away or breaks it."""
-    yield from _variables(piece, known, "harmful", "remove it")
+    yield from _variables(piece, context, "harmful", "remove it")
 
 
 @rule("environment.slow", "warning", "facts/environment.yaml")
-def slow_variables(piece: Piece, known: Known) -> Iterator[Answer]:
+def slow_variables(piece: Piece, context: Known) -> Iterator[Answer]:
     """A variable that leaves the network, and makes it slower."""
-    yield from _variables(piece, known, "slow", "remove it")
+    yield from _variables(piece, context, "slow", "remove it")
 
 
 @rule("environment.obsolete", "warning", "facts/environment.yaml")
-def obsolete_variables(piece: Piece, known: Known) -> Iterator[Answer]:
+def obsolete_variables(piece: Piece, context: Known) -> Iterator[Answer]:
     """A variable that the versions of today do not need, or do not read."""
-    yield from _variables(piece, known, "obsolete", "remove it")
+    yield from _variables(piece, context, "obsolete", "remove it")
 
 
-def _variables(piece: Piece, known: Known, effect: str, fix: str) -> Iterator[Answer]:
+def _variables(piece: Piece, context: Known, effect: str, fix: str) -> Iterator[Answer]:
     values = {name: word.text for name, word in piece.environment.items() if not is_open(word.text)}
-    table = known.tables.environment
+    table = context.tables.environment
     for row in table.variables.values():
-        if row.effect != effect or row.image_only or not row.speaks_of(values, known.fabric, known.versions):
+        if row.effect != effect or row.image_only or not row.speaks_of(values, context.fabric, context.versions):
             continue
         word = piece.environment[row.name]
-        conditions = _conditions(row, word.text, piece, known)
+        conditions = _conditions(row, word.text, piece, context)
         if conditions is not None:
             why = ": ".join([*conditions, f"{row.why} [{table.cite(row)}]"])
-            what = f"{row.name}={word.text}: {why}"
-            yield word, what, fix, "error" if effect == "harmful" and not conditions and not row.possible else "warning"
+            problem = f"{row.name}={word.text}: {why}"
+            yield (
+                word,
+                problem,
+                fix,
+                "error" if effect == "harmful" and not conditions and not row.possible else "warning",
+            )
 
 
-def _conditions(row: Variable, value: str, piece: Piece, known: Known) -> list[str] | None:
+def _conditions(row: Variable, value: str, piece: Piece, context: Known) -> list[str] | None:
     """Return what has to be so beside what the job shows, a phrase each; None where the row does not hold."""
     if row.on_hosts and piece.network == "host" and not re.fullmatch(row.on_hosts, value):
         return None
@@ -51,11 +56,11 @@ def _conditions(row: Variable, value: str, piece: Piece, known: Known) -> list[s
     conditions: list[str] = []
     if (row.on_hosts or row.in_pods) and piece.network is None:
         conditions.append("depending on the nodes' interfaces")
-    if row.gpus and known.node is None:
+    if row.gpus and context.node is None:
         conditions.append(f"on {row.gpus.replace('|', ', ')}")
-    elif row.gpus and known.node and not re.fullmatch(row.gpus, known.node.gpu or ""):
+    elif row.gpus and context.node and not re.fullmatch(row.gpus, context.node.gpu or ""):
         return None
-    if row.of and (row.since or row.before) and row.of not in known.versions:
+    if row.of and (row.since or row.before) and row.of not in context.versions:
         since, before = row.since and f"{row.since} or later", row.before and f"older than {row.before}"
         conditions.append(f"if {row.of} is {' and '.join(part for part in (since, before) if part)}")
     return conditions
@@ -66,10 +71,10 @@ def _conditions(row: Variable, value: str, piece: Piece, known: Known) -> list[s
     "warning",
     "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core",
 )
-def misspelt_variables(piece: Piece, known: Known) -> Iterator[Answer]:
+def misspelt_variables(piece: Piece, context: Known) -> Iterator[Answer]:
     """A name that nothing reads, and that is nearly one that is read."""
     for name, word in piece.environment.items():
-        if near := known.tables.variables.meant(name):
+        if near := context.tables.variables.meant(name):
             yield (
                 word,
                 f"{name} is read by none of NCCL, aws-ofi-nccl, libfabric and rdma-core",
@@ -96,46 +101,49 @@ def library_path(piece: Piece, _: Known) -> Iterator[Answer]:
 @rule(
     "plugin.missing", "error", "NVIDIA/nccl, src/plugin/plugin_open.cc; awsome-distributed-ai pull requests 878 and 936"
 )
-def missing_plugin(piece: Piece, known: Known) -> Iterator[Answer]:
+def missing_plugin(piece: Piece, context: Known) -> Iterator[Answer]:
     """A plugin that is not in the image, as its report has it: NCCL runs without that network, or without the tuner."""
     image = piece.image
     for name, prefix in (("NCCL_NET_PLUGIN", "libnccl-net"), ("NCCL_TUNER_PLUGIN", "libnccl-tuner")):
         word = piece.environment.get(name)
-        if not (image and word and not is_open(image.text) and (there := measured.libraries(image.text))):
+        if not (image and word and not is_open(image.text) and (libraries := measured.libraries(image.text))):
             continue
-        asked = [tried(one, prefix) for one in word.text.split(",") if one and one.lower() != "none"]
-        if not asked or any(_may_be_there(one, known.mounts, there) for names in asked for one in names):
+        file_names = [tried(value, prefix) for value in word.text.split(",") if value and value.lower() != "none"]
+        if not file_names or any(
+            _may_be_there(value, context.mounts, libraries) for names in file_names for value in names
+        ):
             continue
-        ends = {one.rpartition("/")[2] for names in asked for one in names}
-        near = sorted(path for path in there if path.rpartition("/")[2] in ends)
+        ends = {value.rpartition("/")[2] for names in file_names for value in names}
+        near = sorted(path for path in libraries if path.rpartition("/")[2] in ends)
         plugins = near or sorted(
-            path for path in there if path.rpartition("/")[2].startswith(("libnccl-", "libnccom-"))
+            path for path in libraries if path.rpartition("/")[2].startswith(("libnccl-", "libnccom-"))
         )
         has = f"it has {', '.join(plugins)}" if plugins else "it has no plugin"
-        what = f"{name}={word.text}: {' or '.join(one for names in asked for one in names)} is not in the image; {has}"
-        yield word, what, "remove it: NCCL finds the image's own plugin by itself"
+        tried_names = " or ".join(file_name for names in file_names for file_name in names)
+        problem = f"{name}={word.text}: {tried_names} is not in the image; {has}"
+        yield word, problem, "remove it: NCCL finds the image's own plugin by itself"
 
 
 def tried(word: str, prefix: str) -> list[str]:
     """Return the files that NCCL opens for a word of its variable: the word itself, and a name made of it."""
-    made = "/" not in word and not (word.startswith("lib") and word.endswith(".so"))
-    return [word, f"{prefix}-{word}.so"] if made else [word]
+    is_composed = "/" not in word and not (word.startswith("lib") and word.endswith(".so"))
+    return [word, f"{prefix}-{word}.so"] if is_composed else [word]
 
 
-def _may_be_there(name: str, mounts: Collection[str], there: Collection[str]) -> bool:
+def _may_be_there(name: str, mounts: Collection[str], libraries: Collection[str]) -> bool:
     """Return whether the image or a volume may have it.
 
     A name that reports do not list, or that a shell completes, may be.
     """
     if "/" not in name:
-        return any(path.rpartition("/")[2] == name for path in there)
+        return any(path.rpartition("/")[2] == name for path in libraries)
     if (
         "$" in name
         or not LISTED.fullmatch(name.rpartition("/")[2])
-        or name.startswith(tuple(f"{one}/" for one in mounts))
+        or name.startswith(tuple(f"{mount}/" for mount in mounts))
     ):
         return True
-    return name in there or f"/usr{name}" in there
+    return name in libraries or f"/usr{name}" in libraries
 
 
 @rule(
@@ -151,8 +159,8 @@ def lost_exports(piece: Piece, _: Known) -> Iterator[Answer]:
     for name, usual in (("NCCL_NET", ("Libfabric", "AWS Libfabric", "OFI", "IB")), ("FI_PROVIDER", ("efa",))):
         word = piece.environment.get(name)
         if word and word.text not in usual and name not in named:
-            what = f"{name}={word.text} is exported here, but where the image sets {name} too the image's value wins"
-            yield word, what, f"add {name} to srun's --container-env"
+            problem = f"{name}={word.text} is exported here, but where the image sets {name} too the image's value wins"
+            yield word, problem, f"add {name} to srun's --container-env"
 
 
 @rule("tcp.leg", "error", "NVIDIA/nccl, NCCL_NET; libfabric's fi_fabric(7), FI_PROVIDER")
@@ -160,5 +168,7 @@ def tcp_leg(piece: Piece, _: Known) -> Iterator[Answer]:
     """A TCP leg of a comparison that only unsets what the image sets: the image's network stays in force."""
     run = piece.settings.get("run")
     if piece.kind == "skypilot" and run and "USE_EFA" in piece.environment and "NCCL_NET=Socket" not in run.text:
-        what = "USE_EFA=false does not set NCCL_NET=Socket: the leg without EFA uses what the image insists on, or EFA"
-        yield run, what, "export NCCL_NET=Socket FI_PROVIDER=tcp in that case"
+        problem = (
+            "USE_EFA=false does not set NCCL_NET=Socket: the leg without EFA uses what the image insists on, or EFA"
+        )
+        yield run, problem, "export NCCL_NET=Socket FI_PROVIDER=tcp in that case"
