@@ -4,7 +4,7 @@ from hashlib import sha256
 
 from rdma_images.core.pipeline import Image
 from rdma_images.inputs import lock
-from rdma_images.inputs.wheels import Asked, Lock, Tool, Wheel
+from rdma_images.inputs.wheels import Lock, LockRequest, Tool, Wheel
 
 MB = 1_000_000
 TOOLS = {"uv": Tool(name="uv", version="0.9.1", hashes=("a" * 64,))}
@@ -31,10 +31,10 @@ def wheels(image: Image) -> Lock:
     found += [
         wheel(name, "1.0", MB, ".tar.gz" if name in image.source_packages else "-py3-none-any.whl") for name in packages
     ]
-    return Lock(asked=lock.asked(image), wheels=tuple(sorted(found, key=lambda one: one.name)))
+    return Lock(asked=lock.lock_request(image), wheels=tuple(sorted(found, key=lambda one: one.name)))
 
 
 def toolkit(image: Image) -> Lock:
     """Return what compiles for it."""
-    asked = Asked(requirements=image.toolkit, python="3.10", platform=image.platform)
+    asked = LockRequest(requirements=image.toolkit, python="3.10", platform=image.platform)
     return Lock(asked=asked, wheels=tuple(wheel(line.partition("==")[0], "13.0.88", MB) for line in image.toolkit))

@@ -55,7 +55,7 @@ def engine(tmp_path: Path) -> Callable[..., container_engine.Engine]:
 
 def order(image_id: str) -> BuildSpec:
     image = dataclasses.replace(planned(), id=image_id)
-    return BuildSpec(image, Lock(asked=lock.asked(image), wheels=()), facts.load(), "sha256:2")
+    return BuildSpec(image, Lock(asked=lock.lock_request(image), wheels=()), facts.load(), "sha256:2")
 
 
 def test_the_engines_own_buildkit_is_dockers(engine: Callable[..., container_engine.Engine]) -> None:
@@ -118,10 +118,10 @@ def test_the_first_build_of_a_machine_which_makes_the_base_is_up_to_date_after_i
     monkeypatch.setattr(labels, "revision", lambda: labels.Revision("", 0, None))
     first = dataclasses.replace(order("efa-1"), bases=frozenset({("debian13", "linux/amd64")}))
     base = bootstrap.Base("debian13", "trixie", "", 0, "", "", "debian13-1.tar")
-    monkeypatch.setattr(bootstrap, "known", lambda *_: base)
+    monkeypatch.setattr(bootstrap, "last_bootstrapped", lambda *_: base)
     made = built(first, "")
     assert build_images._up_to_date([first], engine(f"{made.digest} {made.ref}\n")) == {"efa-1": made}
-    monkeypatch.setattr(bootstrap, "known", lambda *_: dataclasses.replace(base, tar="debian13-2.tar"))
+    monkeypatch.setattr(bootstrap, "last_bootstrapped", lambda *_: dataclasses.replace(base, tar="debian13-2.tar"))
     assert not build_images._up_to_date([first], engine(f"{made.digest} {made.ref}\n"))
 
 

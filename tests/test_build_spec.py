@@ -9,7 +9,7 @@ from rdma_images.build import build_spec
 from rdma_images.core import paths
 from rdma_images.core.pipeline import Image, Platform
 from rdma_images.inputs import lock, resolve
-from rdma_images.inputs.wheels import Asked, Lock, Wheel
+from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.selection import project
 from tests.images import image
 
@@ -17,7 +17,7 @@ VERSIONS = {"numpy": "2.4.0", "nvidia-nccl-cu13": "2.30.7", "torch": "2.15.0"}
 
 
 @pytest.fixture
-def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
+def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[LockRequest]:
     """Return what the package index was asked, for a project that has locks of the builder's tools alone."""
     tools = {name: lock.tools_path(name).read_text() for name in get_args(Platform)}
     for name in ("LOCKS", "BUILD", "IMAGES"):
@@ -26,9 +26,9 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
         path = lock.tools_path(platform)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    questions: list[Asked] = []
+    questions: list[LockRequest] = []
 
-    def answer(question: Asked, *_: object) -> Lock:
+    def answer(question: LockRequest, *_: object) -> Lock:
         questions.append(question)
         wheels = (
             Wheel(
@@ -55,17 +55,17 @@ def new_locks(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("torch-*.json"))
 
 
-def test_a_rehearsal_changes_no_lock_of_the_user(tmp_path: Path, questions: list[Asked]) -> None:
+def test_a_rehearsal_changes_no_lock_of_the_user(tmp_path: Path, questions: list[LockRequest]) -> None:
     here = project.load()
     first = build_spec.build_spec(unlocked(), here, rehearse=True)
     assert new_locks(paths.LOCKS) == []
-    assert new_locks(tmp_path / "build" / "locks") == [f"{lock.asked(unlocked()).key}.json"]
+    assert new_locks(tmp_path / "build" / "locks") == [f"{lock.lock_request(unlocked()).key}.json"]
     again = build_spec.build_spec(unlocked(), here, rehearse=True)
     assert again.inputs == first.inputs
     assert len(questions) == 1
 
 
-def test_a_build_to_ship_locks_and_says_what_to_commit(questions: list[Asked]) -> None:
+def test_a_build_to_ship_locks_and_says_what_to_commit(questions: list[LockRequest]) -> None:
     lines: list[str] = []
     here = project.load()
     build_spec.build_spec(unlocked(), here, rehearse=True)

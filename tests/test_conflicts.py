@@ -11,7 +11,7 @@ from rdma_images import facts
 from rdma_images.core import paths
 from rdma_images.core.pipeline import Image
 from rdma_images.inputs import conflicts, lock, package_problems
-from rdma_images.inputs.wheels import Asked, Lock, Wheel
+from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.plan import matrix, planner
 
 ONE = (
@@ -34,8 +34,8 @@ def planned(target: str, torch: str) -> Image:
     return replace(image, python_packages=("vllm",))
 
 
-def asked(*requirements: str) -> Asked:
-    return Asked(requirements=requirements, python="3.13", platform="linux/amd64")
+def asked(*requirements: str) -> LockRequest:
+    return LockRequest(requirements=requirements, python="3.13", platform="linux/amd64")
 
 
 def explained(complaint: str, torch: str = "2.15.0", target: str = "efa-pytorch") -> str:
@@ -94,7 +94,7 @@ def note(image: Image) -> str | None:
 
 
 def remember(day: date = TODAY) -> None:
-    conflicts.remember(lock.asked(planned("efa-pytorch", "2.15.0")), conflicts.read(ONE, day))
+    conflicts.remember(lock.lock_request(planned("efa-pytorch", "2.15.0")), conflicts.read(ONE, day))
 
 
 def write_lock(image: Image, **versions: str) -> None:
@@ -103,9 +103,9 @@ def write_lock(image: Image, **versions: str) -> None:
         Wheel(name=name, version=version, file=f"{name}-{version}-py3-none-any.whl", sha256="0", size=9)
         for name, version in names.items()
     )
-    path = lock.path(lock.asked(image))
+    path = lock.path(lock.lock_request(image))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(Lock(asked=lock.asked(image), wheels=wheels).text())
+    path.write_text(Lock(asked=lock.lock_request(image), wheels=wheels).text())
 
 
 def test_a_plan_knows_what_the_index_answered_until_it_answers_otherwise() -> None:
@@ -115,7 +115,7 @@ def test_a_plan_knows_what_the_index_answered_until_it_answers_otherwise() -> No
         f"vllm 0.32.0 needs torch 2.13.0, and torch 2.15.0 is planned (asked of the package index on {TODAY})\n"
         "nearest that works: --set pytorch=2.13.0"
     )
-    conflicts.remember(lock.asked(planned("efa-pytorch", "2.15.0")), None)
+    conflicts.remember(lock.lock_request(planned("efa-pytorch", "2.15.0")), None)
     assert problem() is None
 
 

@@ -205,11 +205,11 @@ def test_a_base_made_by_another_recipe_is_not_taken(tmp_path: pathlib.Path, monk
     card = {"name": "debian13", "suite": "trixie", "archive": "a", "epoch": 1, "mmdebstrap": "1", "tar": "x.tar"}
     path = tmp_path / "bases" / "debian13.json"
     path.write_text(json.dumps(card | {"recipe": bootstrap._recipe("debian13")}))
-    known = bootstrap.known("debian13")
+    known = bootstrap.last_bootstrapped("debian13")
     assert known
     assert known.tar == "x.tar"
     path.write_text(json.dumps(card | {"recipe": "older"}))
-    assert bootstrap.known("debian13") is None
+    assert bootstrap.last_bootstrapped("debian13") is None
 
 
 def test_packages_that_came_whole_are_not_fetched_again(tmp_path: pathlib.Path) -> None:

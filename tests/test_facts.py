@@ -282,13 +282,13 @@ def test_what_a_variable_does(fabric: str, components: dict[str, str], setting: 
 def test_what_an_installer_lacks(known: facts.Facts, installer: str, plugin: str, on: str, told: list[str]) -> None:
     rows = [row for row in known.faults.faults if row.of == "efa-installer"]
     versions = {"nccl": "2.30.7", "aws-ofi-nccl": plugin}
-    assert [row.why[:8] for row in rows if row.said(versions | {"efa-installer": installer}, on)] == told
+    assert [row.why[:8] for row in rows if row.explanation(versions | {"efa-installer": installer}, on)] == told
 
 
 def test_a_variable_avoids_what_an_installer_lacks(known: facts.Facts) -> None:
     (row,) = [row for row in known.faults.faults if row.unless and row.of == "efa-installer"]
     versions = {"efa-installer": "1.28.0", "nccl": "2.19.3"}
-    said = [row.said(versions, "", {"FI_EFA_SET_CUDA_SYNC_MEMOPS": value}) for value in ("", "1", "0")]
+    said = [row.explanation(versions, "", {"FI_EFA_SET_CUDA_SYNC_MEMOPS": value}) for value in ("", "1", "0")]
     assert [bool(text) for text in said] == [True, True, False]
 
 
@@ -392,7 +392,7 @@ def test_what_release_notes_say_was_wrong(
     every = OF_THE_PLUGIN.split()
     rows = [row for row in known.faults.faults if row.of == "aws-ofi-nccl"]
     with_all = {"nccl": "2.23.4", **others}
-    said = {v: [row.said(with_all | {"aws-ofi-nccl": v}, "x86_64", environment) for row in rows] for v in every}
+    said = {v: [row.explanation(with_all | {"aws-ofi-nccl": v}, "x86_64", environment) for row in rows] for v in every}
     assert [v for v in every if any(words in text for text in said[v])] == plugin
 
 
@@ -410,7 +410,9 @@ def test_releases_of_the_plugin_that_have_a_fault(
     known: facts.Facts, words: str, bad: list[str], good: list[str]
 ) -> None:
     (row,) = [row for row in known.faults.faults if row.of == "aws-ofi-nccl" and words in row.why]
-    said = [bool(row.said({"aws-ofi-nccl": v, "nccl": "2.28.9"}, "aarch64", fabric="efa")) for v in (*bad, *good)]
+    said = [
+        bool(row.explanation({"aws-ofi-nccl": v, "nccl": "2.28.9"}, "aarch64", fabric="efa")) for v in (*bad, *good)
+    ]
     assert said == [True] * len(bad) + [False] * len(good)
 
 
@@ -432,7 +434,7 @@ def test_a_variable_that_a_fault_depends_on_may_hold_a_list(only_with: str, valu
 
 def test_a_fault_beside_an_nccl_is_none_beside_an_older_one(known: facts.Facts) -> None:
     (row,) = [row for row in known.faults.faults if "as without an EFA" in row.why]
-    said = [row.said({"aws-ofi-nccl": "1.17.1", "nccl": nccl}) for nccl in ("2.27.7", "2.28.3")]
+    said = [row.explanation({"aws-ofi-nccl": "1.17.1", "nccl": nccl}) for nccl in ("2.27.7", "2.28.3")]
     assert [bool(text) for text in said] == [False, True]
 
 
@@ -451,7 +453,7 @@ def test_what_libfabric_says_was_wrong(
     known: facts.Facts, words: str, bad: list[str], good: list[str], machine: str, environment: dict[str, str]
 ) -> None:
     (row,) = [row for row in known.faults.faults if row.of == "libfabric" and words in row.why]
-    said = [bool(row.said({"libfabric": v, "nccl": "2.27.7"}, machine, environment)) for v in (*bad, *good)]
+    said = [bool(row.explanation({"libfabric": v, "nccl": "2.27.7"}, machine, environment)) for v in (*bad, *good)]
     assert said == [True] * len(bad) + [False] * len(good)
 
 
@@ -561,7 +563,7 @@ def test_what_nccl_says_was_wrong(
     environment: dict[str, str],
 ) -> None:
     (row,) = [row for row in known.faults.faults if row.of == "nccl" and words in row.why]
-    said = [bool(row.said({"nccl": v}, machine, environment, fabric)) for v in (*bad, *good)]
+    said = [bool(row.explanation({"nccl": v}, machine, environment, fabric)) for v in (*bad, *good)]
     assert said == [True] * len(bad) + [False] * len(good)
 
 
@@ -585,7 +587,7 @@ def test_the_restarts_of_torch(
 def test_no_fault_is_known_of_the_newest(known: facts.Facts, fabric: str) -> None:
     newest = {"nccl": "2.32.3", "aws-ofi-nccl": "1.21.1", "libfabric": "2.6.0", "efa-installer": "1.50.0"}
     newest["torch"] = "2.15.0"
-    assert [row.why for row in known.faults.faults if row.said(newest, "aarch64", {}, fabric)] == []
+    assert [row.why for row in known.faults.faults if row.explanation(newest, "aarch64", {}, fabric)] == []
 
 
 @pytest.mark.parametrize(("plugin", "least"), [("1.7.4", []), ("1.8.0", ["1.18.0"]), ("1.21.1", ["1.22.0"])])

@@ -155,7 +155,7 @@ def test_a_kept_file_that_rotted_is_fetched_again(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY)
     wanted = source(f"{site.address}/tool")
     brought(wanted)
-    kept = store.kept(wanted)
+    kept = store.cached_file(wanted)
     assert kept
     kept.write_bytes(bytes(len(BODY)))
     assert brought(wanted) == BODY

@@ -1,6 +1,6 @@
 """Which wheels become which layers."""
 
-from rdma_images.inputs.wheels import Asked, Lock, Wheel
+from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.render import wheel_layers
 
 
@@ -10,7 +10,7 @@ def wheel(name: str, size: int, tags: str = "py3-none-manylinux_2_28_x86_64") ->
 
 
 def lock(*wheels: Wheel) -> Lock:
-    return Lock(asked=Asked(requirements=("torch==1.0",), python="3.13", platform="linux/amd64"), wheels=wheels)
+    return Lock(asked=LockRequest(requirements=("torch==1.0",), python="3.13", platform="linux/amd64"), wheels=wheels)
 
 
 def test_what_changes_most_lies_highest() -> None:

@@ -39,7 +39,7 @@ class Thing:
         """Return the same image with a wheel of other files, which is in its lock from now on."""
         folder = self.folder / str(len(list(self.folder.iterdir())))
         wheel = layer_wheels.make(folder, files=files)
-        asked = Lock(asked=wheel_lock.asked(self.image), wheels=(layer_wheels.locked(wheel),))
+        asked = Lock(asked=wheel_lock.lock_request(self.image), wheels=(layer_wheels.locked(wheel),))
         file = wheel_lock.path(asked.asked)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(asked.text())

@@ -102,12 +102,12 @@ def test_what_a_killed_build_left_is_no_layer(tmp_path: Path) -> None:
         fill(into)
         os._exit(9)
 
-    killed = multiprocessing.get_context("fork").Process(target=lambda: store.made(asked, interrupted))
+    killed = multiprocessing.get_context("fork").Process(target=lambda: store.get_or_build(asked, interrupted))
     killed.start()
     killed.join()
     assert list(store.root().iterdir())
     assert store.find(asked) is None
-    assert store.made(asked, fill).runtime == BLOB
+    assert store.get_or_build(asked, fill).runtime == BLOB
     assert [path.name for path in store.root().iterdir()] == [asked.key]
 
 
@@ -120,7 +120,7 @@ def test_two_builds_at_once_make_a_layer_once(tmp_path: Path) -> None:
         time.sleep(0.1)
         fill(into)
 
-    both = [threading.Thread(target=store.made, args=(asked, make)) for _ in range(2)]
+    both = [threading.Thread(target=store.get_or_build, args=(asked, make)) for _ in range(2)]
     for one in both:
         one.start()
     for one in both:
@@ -132,7 +132,7 @@ def test_the_layers_that_nobody_used_go_first(tmp_path: Path) -> None:
     asked = [recipe(layer_wheels.make(tmp_path / str(n), files={f"thing/{n}.py": b""})) for n in range(3)]
     now = time.time()
     for number, one in enumerate(asked):
-        store.made(one, fill)
+        store.get_or_build(one, fill)
         used = now - 1_000_000 * (1 + number)
         os.utime(store.folder(one.key) / work.CARD, (used, used))
     store.find(asked[2])  # used now
@@ -143,7 +143,7 @@ def test_the_layers_that_nobody_used_go_first(tmp_path: Path) -> None:
 
 def test_a_layer_that_the_engine_has_too_is_kept(tmp_path: Path) -> None:
     one = recipe(layer_wheels.make(tmp_path))
-    linked = store.made(one, fill).file("runtime")
+    linked = store.get_or_build(one, fill).file("runtime")
     os.utime(store.folder(one.key) / work.CARD, (0, 0))
     (tmp_path / "engine's").hardlink_to(linked)
     assert not store.trim(0)

@@ -13,7 +13,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import Component, Image, Platform
 from rdma_images.inputs import lock
 from rdma_images.inputs.resolve import accepted_tags
-from rdma_images.inputs.wheels import Asked, Lock, Wheel
+from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from tests.images import image
 
 DIGEST = "0" * 64
@@ -30,7 +30,7 @@ def wheel(name: str, version: str) -> Wheel:
     )
 
 
-def written(folder: Path, question: Asked, *wheels: Wheel) -> Path:
+def written(folder: Path, question: LockRequest, *wheels: Wheel) -> Path:
     file = lock.path(question, folder)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(Lock(asked=question, wheels=wheels).text())
@@ -38,27 +38,27 @@ def written(folder: Path, question: Asked, *wheels: Wheel) -> Path:
 
 
 def locked(folder: Path, of: Image | None = None, nccl: str = "2.30.7") -> Path:
-    question = lock.asked(of or image())
+    question = lock.lock_request(of or image())
     return written(folder, question, wheel("nvidia-nccl-cu13", nccl), wheel("torch", "2.15.0"))
 
 
 def test_torch_alone_decides_its_nccl() -> None:
-    question = lock.asked(image())
+    question = lock.lock_request(image())
     assert question.requirements == ("torch==2.15.0",)
     assert question.overrides == ()
     assert question.key == "torch-2.15.0-py3.13-linux-amd64"
 
 
 def test_a_chosen_nccl_is_stronger_than_torchs_pin() -> None:
-    question = lock.asked(image(components={"nccl": Component("nccl", "2.32.3", "--set")}))
+    question = lock.lock_request(image(components={"nccl": Component("nccl", "2.32.3", "--set")}))
     assert question.overrides == ("nvidia-nccl-cu13==2.32.3",)
     assert question.key == "torch-2.15.0-nccl-2.32.3-py3.13-linux-amd64"
 
 
 def test_without_torch_nccl_is_asked_for_itself() -> None:
     of = image(components={"pytorch": None, "nccl": Component("nccl", "2.30.7", "matrix")})
-    assert lock.asked(of).requirements == ("nvidia-nccl-cu13==2.30.7",)
-    assert lock.asked(of).overrides == ()
+    assert lock.lock_request(of).requirements == ("nvidia-nccl-cu13==2.30.7",)
+    assert lock.lock_request(of).overrides == ()
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_without_torch_nccl_is_asked_for_itself() -> None:
     ],
 )
 def test_the_name_of_a_lock_says_what_was_asked(packages: tuple[str, ...], key: str) -> None:
-    made = lock.asked(image(python_packages=packages)).key
+    made = lock.lock_request(image(python_packages=packages)).key
     assert re.fullmatch(key.replace("+", r"\+"), made)
 
 
@@ -85,7 +85,7 @@ def test_different_questions_have_different_names() -> None:
         image(python_packages=("numpy>=2",)),
         image(python_packages=("numpy<2",)),
     ]
-    assert len({lock.asked(one).key for one in several}) == len(several)
+    assert len({lock.lock_request(one).key for one in several}) == len(several)
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_a_missing_lock_names_the_fix(tmp_path: Path) -> None:
 
 
 def test_a_lock_of_another_question_is_refused(tmp_path: Path) -> None:
-    other = lock.asked(image(python_packages=("numpy",)))
-    written(tmp_path, other, wheel("torch", "2.15.0")).rename(lock.path(lock.asked(image()), tmp_path))
+    other = lock.lock_request(image(python_packages=("numpy",)))
+    written(tmp_path, other, wheel("torch", "2.15.0")).rename(lock.path(lock.lock_request(image()), tmp_path))
     with pytest.raises(
         RefusedError, match=r"locked torch==2\.15\.0, numpy .* but torch==2\.15\.0 for [^\n]*\nrun `invoke lock`"
     ):
@@ -118,7 +118,7 @@ def test_a_lock_of_another_question_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_lost_a_package_is_refused(tmp_path: Path) -> None:
-    written(tmp_path, lock.asked(image()), wheel("nvidia-nccl-cu13", "2.30.7"))
+    written(tmp_path, lock.lock_request(image()), wheel("nvidia-nccl-cu13", "2.30.7"))
     with pytest.raises(RefusedError, match=r"has no wheel of torch\nrun `invoke lock`"):
         lock.load(image(), tmp_path)
 
@@ -178,7 +178,7 @@ def test_the_builder_has_its_tools_on_every_platform() -> None:
 def test_tools_of_different_versions_are_refused(tmp_path: Path) -> None:
     every: tuple[tuple[Platform, str], ...] = (("linux/amd64", "1.0"), ("linux/arm64", "1.1"))
     for platform, version in every:
-        question = Asked(requirements=(f"uv=={version}",), python="3.10", platform=platform)
+        question = LockRequest(requirements=(f"uv=={version}",), python="3.10", platform=platform)
         file = lock.tools_path(platform, tmp_path)
         file.parent.mkdir(exist_ok=True)
         file.write_text(Lock(asked=question, wheels=(wheel("uv", version),)).text())

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rdma_images.engine import Engine, docker_command, prune
-from rdma_images.engine.prune import Found
+from rdma_images.engine.prune import EngineImage
 
 ENGINE = Engine("private", "private", "unix:///x", "28.2", "0.24", "containerd", "host")
 
@@ -20,4 +20,4 @@ def test_every_name_of_wheels_layers_goes(monkeypatch: pytest.MonkeyPatch) -> No
         return json.dumps(inspected) if "inspect" in arguments else "sha256:1\n" * labelled
 
     monkeypatch.setattr(docker_command, "output", docker)
-    assert prune.superfluous(ENGINE, ["efa-1"]) == tuple(Found("sha256:1", name, "") for name in names)
+    assert prune.superfluous(ENGINE, ["efa-1"]) == tuple(EngineImage("sha256:1", name, "") for name in names)

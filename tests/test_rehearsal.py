@@ -127,7 +127,7 @@ def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(project: Pro
     """A plain Debian in its place would have neither what NVIDIA's sets, nor its toolkit, nor its entry point."""
     (image,) = rehearsal.with_stand_in_bases(planned("efa-pytorch", base=CUDA), project)
     kept = contexts(tmp_path)
-    base = kept.of(image, supplies(image, project))["base"].removeprefix("target:")
+    base = kept.for_image(image, supplies(image, project))["base"].removeprefix("target:")
     helper = kept.helpers[base]
     assert helper.contexts == {"stand-in": "dockerfiles/stand-ins/cuda-base"}
     assert (helper.folder, helper.arguments["TAR"]) == (tmp_path, "debian13.tar")
@@ -141,12 +141,12 @@ def test_what_is_laid_over_a_base_is_laid_over_a_stand_in_alone(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (plain,) = rehearsal.with_stand_in_bases(planned("erdma-pytorch"), project)
-    assert contexts(tmp_path).of(plain, supplies(plain, project))["base"] == "target:base-debian13"
+    assert contexts(tmp_path).for_image(plain, supplies(plain, project))["base"] == "target:base-debian13"
     digest = f"sha256:{'a' * 64}"
     monkeypatch.setattr(reachable, "image", lambda *_: (True, "sha256:1"))
     monkeypatch.setattr(pins, "bases", lambda: {KNOWN.bases.bases[CUDA].image: digest})
     (pulled,) = rehearsal.with_stand_in_bases(planned("efa-pytorch", base=CUDA), project)
-    assert contexts(tmp_path).of(pulled, supplies(pulled, project))["base"].endswith(f"@{digest}")
+    assert contexts(tmp_path).for_image(pulled, supplies(pulled, project))["base"].endswith(f"@{digest}")
 
 
 def test_the_stand_in_of_a_cuda_base_sets_what_facts_know_of_any() -> None:

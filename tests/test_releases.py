@@ -8,7 +8,7 @@ import pytest
 from rdma_images.core.errors import RefusedError
 from rdma_images.inputs import mirrors
 from rdma_images.inputs.releases import locked_releases
-from rdma_images.inputs.wheels import Asked, Lock, Wheel
+from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from tests.publish_doubles import Handler, served
 
 FILES = {
@@ -56,7 +56,7 @@ def locked(**versions: str) -> Lock:
     wheels = tuple(
         Wheel(name=n, version=v, file=f"{n}-{v}-py3-none-any.whl", sha256="0", size=9) for n, v in versions.items()
     )
-    return Lock(asked=Asked(requirements=tuple(versions), python="3.13", platform="linux/amd64"), wheels=wheels)
+    return Lock(asked=LockRequest(requirements=tuple(versions), python="3.13", platform="linux/amd64"), wheels=wheels)
 
 
 @pytest.mark.parametrize(

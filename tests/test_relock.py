@@ -13,7 +13,7 @@ from rdma_images.core.pipeline import Component, Image
 from rdma_images.debian import bootstrap
 from rdma_images.inputs import download, lock, pins, reachable, relock, resolve
 from rdma_images.inputs.mirrors import Mirrors, plain
-from rdma_images.inputs.wheels import Asked, Lock, Wheel
+from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.registry import reference
 from tests.images import image
 from tests.loopback import Answer, Site, serve
@@ -31,7 +31,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "locks"
 
 
-def answer(question: Asked, *_: object, numpy: str = "2.4.0") -> Lock:
+def answer(question: LockRequest, *_: object, numpy: str = "2.4.0") -> Lock:
     """Return what a package index says, without asking one: tests/test_resolve.py asks a real one."""
     torch = {"numpy": numpy, "torch": "2.15.0", "nvidia-nccl-cu13": "2.30.7"}
     names = torch if "torch" in question.requirements[0] else {"uv": "1"}

@@ -47,7 +47,7 @@ def test_it_has_the_packages(image: Image) -> None:
     text = dockerfiles.render(image, locks.wheels(image), locks.toolkit(image), locks.TOOLS)
     assert re.search(r"^apt-get install .* jq$", text, re.MULTILINE)
     assert "einops==1.0 --hash=sha256:" in text
-    assert "einops" in lock.asked(image).requirements
+    assert "einops" in lock.lock_request(image).requirements
 
 
 def test_it_is_efa_pytorch_otherwise(image: Image) -> None:

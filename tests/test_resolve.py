@@ -14,11 +14,11 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Component
 from rdma_images.inputs import lock, package_index, resolve
 from rdma_images.inputs.mirrors import Login, Mirrors
-from rdma_images.inputs.wheels import Asked
+from rdma_images.inputs.wheels import LockRequest
 from tests.images import image
 from tests.loopback import Answer, Site, serve
 
-ASKED = Asked(requirements=(), python="3.13", platform="linux/amd64")
+ASKED = LockRequest(requirements=(), python="3.13", platform="linux/amd64")
 TAG = "manylinux_2_28_x86_64"
 
 

@@ -36,7 +36,7 @@ def versioned(folder: Path, versions: str) -> Path:
 def computed(path: Path, **found: Path) -> list[str]:
     """Return the faults of a library, computed from files."""
     names = {name.replace("_", "."): str(file) for name, file in found.items()}
-    every = {str(file): linking.of(str(file), file.stat().st_size) for file in (path, *found.values())}
+    every = {str(file): linking.linking_of(str(file), file.stat().st_size) for file in (path, *found.values())}
     return linking.faults(str(path), names, every)
 
 
@@ -91,7 +91,9 @@ def test_of_a_large_library_the_symbols_of_nccl_are_looked_for(tmp_path: Path, m
     assert computed(torch, libnccl_so_2=nccl) == told
     monkeypatch.setattr(linking, "MOST_SIZE", 1)
     assert computed(torch, libnccl_so_2=nccl) == told[1:]
-    assert linking.faults(str(torch), {"libnccl.so.2": str(nccl)}, {str(torch): linking.of(str(torch), 2)}) == []
+    assert (
+        linking.faults(str(torch), {"libnccl.so.2": str(nccl)}, {str(torch): linking.linking_of(str(torch), 2)}) == []
+    )
 
 
 def test_what_is_preloaded_is_taken_for_its_soname(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

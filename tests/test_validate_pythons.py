@@ -11,7 +11,7 @@ from rdma_images.validate.probes import libraries, pythons, tree
 
 def test_this_python_is_found_with_its_packages() -> None:
     own = Path(sys.prefix)
-    (found,) = pythons.here(str(own / "bin"))
+    (found,) = pythons.on_path_of_system(str(own / "bin"))
     assert found["path"] == str(own / "bin")
     assert set(found["names"]) <= {"python", "python3"}
     assert set(found["folders"]) & {str(Path(folder).resolve()) for folder in sys.path}
@@ -32,12 +32,12 @@ def test_a_python_has_the_packages_of_its_own_version(tmp_path: Path) -> None:
     programs = made(tmp_path, "own", "3.11", "3.12")
     own = str(tmp_path / "own/lib/python3.11/site-packages")
     found = {"path": str(programs), "names": ["python3"], "folders": [own]}
-    assert pythons.here(f"relative:{programs}:{programs}/:{tmp_path}/none") == [found]
+    assert pythons.on_path_of_system(f"relative:{programs}:{programs}/:{tmp_path}/none") == [found]
     (programs / "python3").unlink()
-    assert pythons.here(str(programs)) == []
+    assert pythons.on_path_of_system(str(programs)) == []
     (programs / "python").touch()
     every = [str(tmp_path / f"own/lib/python{version}/site-packages") for version in ("3.11", "3.12")]
-    assert pythons.here(str(programs)) == [{"path": str(programs), "names": ["python"], "folders": every}]
+    assert pythons.on_path_of_system(str(programs)) == [{"path": str(programs), "names": ["python"], "folders": every}]
 
 
 @pytest.mark.parametrize(("says", "both"), [("= true", True), (" = True  ", True), ("= false", False), ("", False)])
@@ -50,7 +50,7 @@ def test_a_virtual_environment_says_whether_it_has_the_packages_of_its_base(
     (programs / "python3").symlink_to(base / "python3")
     (tmp_path / "own/pyvenv.cfg").write_text(f"home = {base}\ninclude-system-site-packages {says}\n")
     folders = [str(tmp_path / place / "lib/python3.11/site-packages") for place in ("own", "base")]
-    assert pythons.here(str(programs))[0]["folders"] == folders[: 1 + both]
+    assert pythons.on_path_of_system(str(programs))[0]["folders"] == folders[: 1 + both]
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_this_process_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (str(tmp_path / "site.pth"), "NCCL_PROTO") in mine
     assert (str(script), "NCCL_IB_DISABLE") in mine
     assert (settings.ENTRY, "FI_PROVIDER") in mine
-    assert set(found["without_path"]) == set(settings.asked({})) - {"libcuda.so.1"}
+    assert set(found["without_path"]) == set(settings.loader_names({})) - {"libcuda.so.1"}
     assert found["without_path"]["libibverbs.so.1"] == loader.resolved("libibverbs.so.1")["file"]
     assert found["absent"] == []
 

@@ -39,7 +39,7 @@ def broken(case: Inspection, path: str) -> Broken | None:
     """Return what is wrong with the file or link at `path`; None if it is a library, or was not examined."""
     tree = case.measured.tree
     about = tree.files.libraries.get(path) if tree else None
-    return _said(case, path, about) if about and about.condition else None
+    return _describe(case, path, about) if about and about.condition else None
 
 
 def broken_named(case: Inspection, name: str) -> dict[str, Broken]:
@@ -49,7 +49,7 @@ def broken_named(case: Inspection, name: str) -> dict[str, Broken]:
     return {path: fault for path in sorted(paths) if (fault := broken(case, path))}
 
 
-def _said(case: Inspection, path: str, about: LibraryFile) -> Broken:
+def _describe(case: Inspection, path: str, about: LibraryFile) -> Broken:
     description, fix = SAID[kind(about.condition)]
     words = {
         "path": path,

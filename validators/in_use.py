@@ -106,10 +106,10 @@ def culprits(case: Inspection, libraries: Libraries, name: str) -> dict[str, Bro
         taken = nccl[0] if nccl else ""
     else:
         taken = answer.file if answer else ""
-    return {} if taken and not broken(case, taken) else broken_named(case, name) | _of(case, taken)
+    return {} if taken and not broken(case, taken) else broken_named(case, name) | _fault_of(case, taken)
 
 
-def _of(case: Inspection, path: str) -> dict[str, Broken]:
+def _fault_of(case: Inspection, path: str) -> dict[str, Broken]:
     fault = broken(case, path) if path else None
     return {path: fault} if fault else {}
 

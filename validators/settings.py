@@ -38,7 +38,7 @@ def variables() -> Variables:
     return facts_table.read(Variables)
 
 
-class Told(NamedTuple):
+class VariableFinding(NamedTuple):
     """A variable that should not be set, where, and why not; `where` is a place of `environments`, or file and line."""
 
     where: str
@@ -52,14 +52,14 @@ class Told(NamedTuple):
         return f"{self.where}{': ' if self.where else ''}{self.name}={self.value}: {self.why}"
 
 
-def told(case: Inspection, effect: Effect, where: Mapping[str, Mapping[str, str]]) -> list[Told]:
+def find_variables(case: Inspection, effect: Effect, where: Mapping[str, Mapping[str, str]]) -> list[VariableFinding]:
     """Return what the table says with this effect of the variables set in each place of `where`."""
     if case.expected.fabric is None and not (case.measured.tree and case.measured.tree.libraries.nccl):
         pytest.skip("the image has no NCCL, and is for neither fabric")
     environment, versions = table(), versions_of(case)
     rows = [row for row in environment.variables.values() if row.effect == effect]
     return [
-        Told(
+        VariableFinding(
             origin,
             row.name,
             values[row.name],

@@ -18,13 +18,13 @@ from rdma_images.validate.probes.settings import FILE_OF
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.settings import (
     ENTRY,
-    Told,
+    VariableFinding,
     avoiding,
     environments,
+    find_variables,
     in_files,
     started,
     table,
-    told,
     variables,
     versions_of,
 )
@@ -68,18 +68,18 @@ def insisted(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
     return [row.network] if row.network else names, row.provider
 
 
-def names(findings: list[Told]) -> str:
+def names(findings: list[VariableFinding]) -> str:
     """Return the names of the variables, each once."""
     return ", ".join(dict.fromkeys(finding.name for finding in findings))
 
 
-def said(case: Inspection, findings: list[Told]) -> str:
+def variables_text(case: Inspection, findings: list[VariableFinding]) -> str:
     """Return the variables as a finding says them; without any, also that those of the entry point are not known."""
     why = case.measured.missing.get("entry", "")
     return "; ".join(map(str, findings)) or f"none{f' ({why})' if why else ''}"
 
 
-def left_out(findings: list[Told]) -> str:
+def left_out(findings: list[VariableFinding]) -> str:
     """Return what to change, by where the variables are set."""
     places = {"": "out of the image", ENTRY: "out of what its entry point sets (seen where there is no device or GPU)"}
     by_place = {origin: [finding for finding in findings if finding.where == origin] for origin in places}
@@ -99,11 +99,11 @@ def left_out(findings: list[Told]) -> str:
 @pytest.mark.validator("environment.harmful", source=FACTS)
 def test_harmful(case: Inspection, require: Requirement) -> None:
     """No variable takes the fabric, its tuner, NVLink or the GPUs away."""
-    findings = told(case, "harmful", environments(case))
+    findings = find_variables(case, "harmful", environments(case))
     require(
         not findings,
         expected="none of the variables that take the fabric, its tuner, NVLink or the GPUs away",
-        found=said(case, findings),
+        found=variables_text(case, findings),
         fix=f"{left_out(findings)}: a job can set what it needs",
     )
 
@@ -111,11 +111,11 @@ def test_harmful(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("environment.slow", source=FACTS, severity="warning")
 def test_slow(case: Inspection, require: Requirement) -> None:
     """No variable makes the fabric slower for every job, or is right on one node alone."""
-    findings = told(case, "slow", environments(case))
+    findings = find_variables(case, "slow", environments(case))
     require(
         not findings,
         expected="none of the variables that make the fabric slower, or are right on one node alone",
-        found=said(case, findings),
+        found=variables_text(case, findings),
         fix=f"{left_out(findings)}: a job can set what it needs",
     )
 
@@ -126,13 +126,13 @@ def test_obsolete(case: Inspection, require: Requirement) -> None:
     needed = avoiding(case)
     findings = [
         finding
-        for finding in told(case, "obsolete", environments(case))
+        for finding in find_variables(case, "obsolete", environments(case))
         if f"{finding.name}={finding.value}" not in needed
     ]
     require(
         not findings,
         expected="no variable that these versions do not need any more",
-        found=said(case, findings),
+        found=variables_text(case, findings),
         fix=left_out(findings),
     )
 

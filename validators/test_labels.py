@@ -26,7 +26,7 @@ CUDNN = re.compile(r"nvidia-cudnn-cu\d+")
 OFI = re.compile(r"libnccl-ofi(?:-ngc-v\d+)?")
 
 
-def said(case: Inspection, component: str, brought_by: str = "") -> str:
+def labelled_version(case: Inspection, component: str, brought_by: str = "") -> str:
     """Return the version that the labels give a component.
 
     Skips where they give none, or a stand-in brought another.
@@ -63,13 +63,13 @@ def test_complete(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("label.python", source=DECLARED)
 def test_python(case: Inspection, system: System, require: Requirement) -> None:
     """The label names the Python that is there."""
-    same(require, said(case, "python"), system.python, "python")
+    same(require, labelled_version(case, "python"), system.python, "python")
 
 
 @pytest.mark.validator("label.pytorch", source=DECLARED)
 def test_pytorch(case: Inspection, require: Requirement) -> None:
     """The label names the torch that is there."""
-    label = said(case, "pytorch")
+    label = labelled_version(case, "pytorch")
     torch, why = case.measured.torch, case.measured.missing.get("torch", "")
     if not torch and why != ABSENT:
         pytest.skip(why)
@@ -80,14 +80,14 @@ def test_pytorch(case: Inspection, require: Requirement) -> None:
 def test_cuda(case: Inspection, require: Requirement) -> None:
     """The label names the CUDA that torch was built for."""
     torch = case.measured.torch
-    label = said(case, "cuda")
+    label = labelled_version(case, "cuda")
     same(require, label, (torch.cuda or "") if torch else pytest.skip(case.measured.missing["torch"]), "cuda")
 
 
 @pytest.mark.validator("label.base", source=DECLARED)
 def test_base(case: Inspection, system: System, require: Requirement) -> None:
     """The label names the distribution that the image is made from."""
-    label = said(case, "base", brought_by="base")
+    label = labelled_version(case, "base", brought_by="base")
     distribution = f"{system.os.get('ID', '')}{system.os.get('VERSION_ID', '')}"
     same(require, re.split(r"[-@:]", label)[0], distribution, "base")
 
@@ -95,7 +95,7 @@ def test_base(case: Inspection, system: System, require: Requirement) -> None:
 @pytest.mark.validator("label.libfabric", source=DECLARED)
 def test_libfabric(case: Inspection, require: Requirement) -> None:
     """The label names the libfabric that is there."""
-    label = said(case, "libfabric", brought_by="efa-installer")
+    label = labelled_version(case, "libfabric", brought_by="efa-installer")
     runs: dict[str, ToolRun] = case.measured.tools or {}
     run = runs.get("fi_info --version")
     match = re.search(r"^libfabric: (\S+)", run.out, re.MULTILINE) if run else None
@@ -105,7 +105,7 @@ def test_libfabric(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("label.rdma-core", source=DECLARED)
 def test_rdma_core(case: Inspection, packages: Packages, require: Requirement) -> None:
     """The label names the rdma-core that is there."""
-    label = said(case, "rdma-core", brought_by="efa-installer")
+    label = labelled_version(case, "rdma-core", brought_by="efa-installer")
     version = packaged(packages, re.compile("libibverbs1?")) or pytest.skip("no package manager knows of libibverbs")
     # AWS's versions end in words of its own, such as amzn0, which its changelog does not always have.
     same(require, label, version, "rdma-core", goes_on=r"\D")
@@ -114,13 +114,13 @@ def test_rdma_core(case: Inspection, packages: Packages, require: Requirement) -
 @pytest.mark.validator("label.efa-installer", source="the installer lists itself in /opt/amazon/efa_installed_packages")
 def test_efa_installer(case: Inspection, packages: Packages, require: Requirement) -> None:
     """The label names the EFA installer that ran."""
-    same(require, said(case, "efa-installer"), packages.efa_installer, "efa-installer")
+    same(require, labelled_version(case, "efa-installer"), packages.efa_installer, "efa-installer")
 
 
 @pytest.mark.validator("label.aws-ofi-nccl", source="the plugin's own first line of log, else the installer's package")
 def test_aws_ofi_nccl(case: Inspection, libraries: Libraries, packages: Packages, require: Requirement) -> None:
     """The label names the aws-ofi-nccl that NCCL finds."""
-    label = said(case, "aws-ofi-nccl")
+    label = labelled_version(case, "aws-ofi-nccl")
     path = libraries.resolved["libnccl-net.so"].file
     stated = libraries.plugins[path].version if path in libraries.plugins else ""
     version = stated or (packaged(packages, OFI) if path.startswith("/opt/amazon/") else "")
@@ -147,7 +147,7 @@ def test_architectures(case: Inspection, system: System, libraries: Libraries, r
 @pytest.mark.validator("label.cudnn", source=DECLARED)
 def test_cudnn(case: Inspection, packages: Packages, require: Requirement) -> None:
     """The label names the cuDNN that is there."""
-    label = said(case, "cudnn")
+    label = labelled_version(case, "cudnn")
     installed = next((version for name, version in packages.installed if CUDNN.fullmatch(name)), "")
     if not installed and case.libraries_named("libcudnn.so"):
         pytest.skip("no wheel brought the cuDNN that is there")

@@ -32,7 +32,7 @@ FIXES = (
 )
 
 
-def wanted(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
+def requested_names(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
     """Return the names by which the image's job asks for libraries, and the missing ones that those need."""
     fabric = case.expected.fabric
     names = [NCCL, *([VERBS] if fabric else [])]
@@ -45,7 +45,7 @@ def wanted(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
 def test_intact(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What a job asks for by name is a library of this machine, and no pointer, page, dangling link or pipe."""
     broken_files: dict[str, Broken] = {}
-    for name in wanted(case, files, libraries):
+    for name in requested_names(case, files, libraries):
         broken_files |= culprits(case, libraries, name)
     mine = [path for path, driver in opened_providers(files, libraries).items() if driver == case.expected.fabric]
     providers = {path: broken(case, path) for path in mine}
@@ -83,7 +83,7 @@ def test_readable(case: Inspection, files: Files, libraries: Libraries, require:
 @pytest.mark.validator("libraries.load", source=NOW)
 def test_load(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The loader takes every library of the job, with each symbol and version that it asks for."""
-    if any(culprits(case, libraries, name) for name in wanted(case, files, libraries)):
+    if any(culprits(case, libraries, name) for name in requested_names(case, files, libraries)):
         pytest.skip("a file is no library: see libraries.intact")
     used = [path for path in roots(case, files, libraries) if not broken(case, path)]
     if not used:

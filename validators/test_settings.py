@@ -7,7 +7,7 @@ import pytest
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Setting, Settings
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.settings import Told, in_files, started, told, variables
+from validators.settings import VariableFinding, find_variables, in_files, started, variables
 
 READ = "facts/environment.yaml; NVIDIA/nccl src/misc/param.cc and ofiwg/libfabric src/var.c read these files"
 FORM = "NVIDIA/nccl src/misc/param.cc: all before the first = is the name, all after it the value, # only at the start"
@@ -18,7 +18,7 @@ INTERACTIVE = re.compile(r"/etc/bash\.bashrc|/etc/bashrc|.*/\.(?:bash|zsh)rc")  
 VERBATIM = ("nccl", "libfabric")  # who takes a line of its file as it stands
 
 
-def lines(findings: list[Told]) -> str:
+def lines(findings: list[VariableFinding]) -> str:
     """Return the lines of files to change."""
     return ", ".join(dict.fromkeys(finding.where for finding in findings))
 
@@ -26,7 +26,7 @@ def lines(findings: list[Told]) -> str:
 @pytest.mark.validator("settings.harmful", source=READ)
 def test_harmful(case: Inspection, settings: Settings, require: Requirement) -> None:
     """No file sets a variable that takes the fabric, its tuner, NVLink or the GPUs away."""
-    findings = told(case, "harmful", in_files(case))
+    findings = find_variables(case, "harmful", in_files(case))
     require(
         not findings,
         expected="none of the variables that take the fabric, its tuner, NVLink or the GPUs away",
@@ -38,7 +38,7 @@ def test_harmful(case: Inspection, settings: Settings, require: Requirement) -> 
 @pytest.mark.validator("settings.slow", source=READ, severity="warning")
 def test_slow(case: Inspection, settings: Settings, require: Requirement) -> None:
     """No file sets a variable that makes the fabric slower, or that these versions do not need."""
-    findings = [*told(case, "slow", in_files(case)), *told(case, "obsolete", in_files(case))]
+    findings = [*find_variables(case, "slow", in_files(case)), *find_variables(case, "obsolete", in_files(case))]
     require(
         not findings,
         expected="none of the variables that make the fabric slower, or that are not needed any more",
@@ -50,7 +50,9 @@ def test_slow(case: Inspection, settings: Settings, require: Requirement) -> Non
 @pytest.mark.validator("settings.launchers", source=HANDED, severity="warning")
 def test_launchers(case: Inspection, settings: Settings, require: Requirement) -> None:
     """No script that may start a job hands it another network than the fabric's."""
-    findings = [item for item in told(case, "harmful", in_files(case, launchers=True)) if item.name in CHOOSING]
+    findings = [
+        item for item in find_variables(case, "harmful", in_files(case, launchers=True)) if item.name in CHOOSING
+    ]
     read = {item.file for item in settings.assigned if item.reader == "launcher"}
     require(
         not findings,

@@ -96,7 +96,7 @@ def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
     return [name for name in missing if name not in bundled and not OF_FRAMEWORK.match(name)]
 
 
-def _brought(names: Iterable[str]) -> str:
+def _bundled_by(names: Iterable[str]) -> str:
     """Return who brings those of the libraries that are known."""
     packages = [f"{who} {name}" for name in names for start, who in BRINGS.items() if name.startswith(start)]
     return f" ({', '.join(packages)})" if packages else ""
@@ -142,7 +142,7 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
         found="; ".join(list(faults.values())[:SHOWN]) or ", ".join([*mine, *of_cuda][:SHOWN]),
         fix=f"{say_cuda}, or what it lacks into a folder of the loader"
         if any(of_cuda.values()) and not lacking
-        else f"install what brings {', '.join(lacking)}{_brought(lacking)}"
+        else f"install what brings {', '.join(lacking)}{_bundled_by(lacking)}"
         if lacking
         else "install it from the release that its libraries are of",
     )

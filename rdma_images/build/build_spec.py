@@ -38,7 +38,7 @@ class BuildSpec:
     @property
     def inputs(self) -> str:
         """The digest of all inputs; with equal ones an image need not be built again. A build may make a base first."""
-        bases = {bootstrap.key(*base_key): bootstrap.known(*base_key) for base_key in self.bases}
+        bases = {bootstrap.key(*base_key): bootstrap.last_bootstrapped(*base_key) for base_key in self.bases}
         return input_digest({"others": self.others, "bases": {name: base.tar for name, base in bases.items() if base}})
 
     @cached_property
@@ -122,10 +122,10 @@ def _read_or_lock(
         with suppress(RdmaImagesError):  # what does not fit any more is resolved again
             return read(folder)
     progress(f"locking {what}")
-    made = make(folder)
+    locked = make(folder)
     if not rehearse:
-        progress(f"wrote {paths.shown(lock.path(made.asked))}: commit it, so that every build has these wheels")
-    return made
+        progress(f"wrote {paths.shown(lock.path(locked.asked))}: commit it, so that every build has these wheels")
+    return locked
 
 
 def _replaceable(pinned: Sequence[Source]) -> set[str]:

@@ -21,7 +21,7 @@ class Contexts:
     # Helper target -> id of the image whose secrets it gets: the first image that uses it.
     users: dict[str, str] = field(default_factory=dict)
 
-    def of(self, image: Image, supplies: Sequence[Supply]) -> dict[str, str]:
+    def for_image(self, image: Image, supplies: Sequence[Supply]) -> dict[str, str]:
         """Return the contexts of an image's Dockerfile by name, in BuildKit's notation."""
         before = set(self.helpers)
         named = [supply for supply in supplies if supply.source.context]

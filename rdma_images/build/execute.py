@@ -75,11 +75,11 @@ def bake_file(orders: Sequence[BuildSpec], project: Project, rehearse: bool) -> 
     """Write build/bake.json for `orders`, to read or to build by hand; downloads nothing."""
 
     def made(base: str, platform: str) -> Path:
-        base_record = bootstrap.known(base, platform)
+        base_record = bootstrap.last_bootstrapped(base, platform)
         return paths.state_folder() / "bases" / (base_record.tar if base_record else f"{base}.tar")
 
     def kept(source: Source) -> Path:
-        file = store.kept(source)
+        file = store.cached_file(source)
         return file.parent if file else store.root() / source.id
 
     supplies = {o.image.id: preflight.supply(o.sources, project.mirrors, rehearse) for o in orders}
@@ -128,7 +128,7 @@ def _targets(
                 image=o.image,
                 dockerfile=o.dockerfile,
                 ref=ref(o.image, stood_in),
-                contexts=contexts.of(o.image, supplies[o.image.id]),
+                contexts=contexts.for_image(o.image, supplies[o.image.id]),
                 labels=labels.labels(o.image, project.matrix.target(o.image.target).summary, made_from, stood_in),
                 created=made_from.time,
             )

@@ -38,7 +38,7 @@ def require_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> No
 def _wheel_lock_readers(image: Image) -> dict[str, Callable[[], object]]:
     """Return what reads each lock of wheels that an image needs, by its name."""
     readers: dict[str, Callable[[], object]] = {
-        lock.asked(image).key: lambda: lock.load(image),
+        lock.lock_request(image).key: lambda: lock.load(image),
         "tools": lock.tools,
     }
     if image.toolkit:

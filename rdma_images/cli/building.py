@@ -72,7 +72,11 @@ def build(
     orders = [build_spec.build_spec(image, loaded, rehearse, options.compression, progress) for image in images]
     running = engine.ensure(progress)
     built = build_images.build(orders, loaded, running, options, progress)
-    reports = [] if no_validate else list(validation.validate_all(validation.ours(images), running, progress=progress))
+    reports = (
+        []
+        if no_validate
+        else list(validation.validate_all(validation.planned_candidates(images), running, progress=progress))
+    )
     for report in reports:
         if not report.passed:
             show(reporting.report_table(report), file=sys.stderr)
@@ -121,7 +125,7 @@ def validate(
     if image or (host and not target and not all):
         candidates = validation.foreign(image or [""])
     else:
-        candidates = validation.ours(target_options.chosen_images(project.load(), target, all, set))
+        candidates = validation.planned_candidates(target_options.chosen_images(project.load(), target, all, set))
     running = None if host else engine.ensure(progress)
     reports = []
     for report in validation.validate_all(candidates, running, tiers, host or None, progress):

@@ -79,7 +79,9 @@ def job(
         changes=target_options.parse_changes(set),
     )
     job, folder = create.make(request, project.load(), out)
-    show((folder / "job.json").read_text(encoding="utf-8").rstrip() if json else job_tables.made(job.values, folder))
+    show(
+        (folder / "job.json").read_text(encoding="utf-8").rstrip() if json else job_tables.job_table(job.values, folder)
+    )
 
 
 @verb(
@@ -120,7 +122,9 @@ def cluster(
     )
     cluster, folder = clusters.make(request, project.load(), out)
     show(
-        (folder / "job.json").read_text(encoding="utf-8").rstrip() if json else job_tables.made(cluster.values, folder)
+        (folder / "job.json").read_text(encoding="utf-8").rstrip()
+        if json
+        else job_tables.job_table(cluster.values, folder)
     )
 
 

@@ -35,7 +35,7 @@ class BaseDetails(Details):
         return self.bin or ()
 
 
-def _known(facts: Facts) -> list[str]:
+def _known_bases(facts: Facts) -> list[str]:
     """Return near bases side by side: the releases of a distribution, the plain one before the one with CUDA."""
     bases = facts.bases.bases
     return sorted(bases, key=lambda b: (bases[b].distribution, versions.key(bases[b].release), bases[b].cuda or "", b))
@@ -60,7 +60,7 @@ def _details(combination: Combination, facts: Facts) -> BaseDetails:
 
 BASE = ComponentDefinition(
     name=NAME,
-    axis=Axis(NAME, _known),
+    axis=Axis(NAME, _known_bases),
     role="foundation",
     tag="",
     details=_details,

@@ -67,7 +67,7 @@ class Guest:
     disk: int
     link: int
     _answers: dict[int, Answer] = field(default_factory=dict)
-    _asked: int = 0
+    _last_task: int = 0
 
     def __enter__(self) -> Self:
         self._console = tempfile.TemporaryFile()
@@ -113,14 +113,14 @@ class Guest:
 
     def start(self, script: str, seconds: float) -> int:
         """Begin a shell script in the guest, for at most `seconds`; returns the number to `answer` it by."""
-        self._asked += 1
+        self._last_task += 1
         task = base64.b64encode(script.encode()).decode()
         self._wire.settimeout(GRACE_SECONDS)
         try:
-            self._wire.sendall(f"{self._asked} {seconds:.0f} {task}\n".encode())
+            self._wire.sendall(f"{self._last_task} {seconds:.0f} {task}\n".encode())
         except OSError:
             raise GuestError(f"guest {self.address} no longer answers; {self._last_words()}") from None
-        return self._asked
+        return self._last_task
 
     def answer(self, number: int, seconds: float) -> Answer:
         """Wait at most `seconds` (and some grace) for a task begun. Raises GuestError when the guest is gone."""

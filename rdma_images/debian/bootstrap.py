@@ -140,7 +140,7 @@ def base(name: str, progress: Progress = silent, refresh: bool = False, platform
         raise RefusedError(f"no base {name!r} can be bootstrapped\n{near(name, SUITES)}")
     called = key(name, platform)
     with locking.hold(f"base-{called}", f"bootstrapping {called}", progress):
-        existing = known(name, platform)
+        existing = last_bootstrapped(name, platform)
         if existing and not refresh:
             return folder() / existing.tar
         if why := obstacle(name, platform):
@@ -163,7 +163,7 @@ def folder() -> Path:
     return state_folder() / "bases"
 
 
-def known(name: str, platform: str = "") -> Base | None:
+def last_bootstrapped(name: str, platform: str = "") -> Base | None:
     """Return the last bootstrapped base `name` for a platform; None where its tar is gone or its recipe has changed."""
     try:
         record = Base(**json.loads((folder() / f"{key(name, platform)}.json").read_text(encoding="utf-8")))

@@ -97,7 +97,7 @@ def ensure(image_platform: str, progress: Progress = silent) -> None:
 
 def drop() -> bool:
     """Remove what `ensure` of this state folder registered and mounted; answers whether there was anything."""
-    our_formats = _ours()
+    our_formats = _own_formats()
     for format in our_formats:
         (REGISTRY / format.name).write_text("-1", encoding="ascii")
     if _mounted_by_us() and not formats():
@@ -108,10 +108,10 @@ def drop() -> bool:
 
 def registered() -> tuple[str, ...]:
     """Return the platforms that `ensure` of this state folder made this host run."""
-    return tuple(name for name, machine in MACHINES.items() if any(format.takes(machine) for format in _ours()))
+    return tuple(name for name, machine in MACHINES.items() if any(format.takes(machine) for format in _own_formats()))
 
 
-def _ours() -> list[Format]:
+def _own_formats() -> list[Format]:
     folder = _folder()
     return [
         format

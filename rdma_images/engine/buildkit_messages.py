@@ -57,6 +57,6 @@ def _classes() -> dict[str, type[Message]]:
     }
 
 
-_made = _classes()
-HistoryRequest, HistoryEvent = _made["HistoryRequest"], _made["HistoryEvent"]
-ContentRequest, ContentResponse = _made["ContentRequest"], _made["ContentResponse"]
+_MESSAGE_CLASSES = _classes()
+HistoryRequest, HistoryEvent = _MESSAGE_CLASSES["HistoryRequest"], _MESSAGE_CLASSES["HistoryEvent"]
+ContentRequest, ContentResponse = _MESSAGE_CLASSES["ContentRequest"], _MESSAGE_CLASSES["ContentResponse"]

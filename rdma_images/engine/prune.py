@@ -12,7 +12,7 @@ LAYERS = "io.rdma-images.layers"
 
 
 @dataclass(frozen=True)
-class Found:
+class EngineImage:
     """One of our images in the engine."""
 
     digest: str
@@ -20,7 +20,7 @@ class Found:
     image_id: str  # empty for wheels' layers
 
 
-def superfluous(engine: Engine, image_ids: Collection[str]) -> tuple[Found, ...]:
+def superfluous(engine: Engine, image_ids: Collection[str]) -> tuple[EngineImage, ...]:
     """Our images in the engine that have lost their name, or whose id is not among `wanted`.
 
     With them the images of wheels' layers that a failed build left for the next one.
@@ -30,14 +30,14 @@ def superfluous(engine: Engine, image_ids: Collection[str]) -> tuple[Found, ...]
         return ()
     inspected = json.loads(docker_command.output(engine, "image", "inspect", *dict.fromkeys(digests)))
     images = [
-        Found(image["Id"], name, image["Config"]["Labels"].get(LABEL, ""))
+        EngineImage(image["Id"], name, image["Config"]["Labels"].get(LABEL, ""))
         for image in inspected
         for name in image["RepoTags"] or [""]
     ]
     return tuple(candidate for candidate in images if not candidate.ref or candidate.image_id not in image_ids)
 
 
-def remove(engine: Engine, images: Collection[Found], cache: bool = False) -> None:
+def remove(engine: Engine, images: Collection[EngineImage], cache: bool = False) -> None:
     """Remove images, and with `cache` all that the builder keeps. Raises RdmaImagesError for an image in use."""
     for image in images:
         docker_command.output(engine, "image", "rm", image.ref or image.digest)

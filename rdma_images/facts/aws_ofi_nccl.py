@@ -65,7 +65,7 @@ class Topology(Span):
     why: str
 
 
-class Asked(Span):
+class RequiredLibfabric(Span):
     """The oldest libfabric with which some versions of the plugin take the provider efa."""
 
     libfabric: Version
@@ -76,7 +76,7 @@ class Plugin(FactsFile):
 
     FILE = f"{NAME}.yaml"
 
-    asks: tuple[Asked, ...]
+    asks: tuple[RequiredLibfabric, ...]
     topologies: tuple[Topology, ...]
     releases: dict[Version, PluginRelease]
     net_names: tuple[NetName, ...]

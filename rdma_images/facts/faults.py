@@ -31,7 +31,7 @@ class KnownFault(Fault):
     without: str | None = None  # a library, by its name: it is so where the loader finds none
     refuses: bool = True  # whether a plan is refused for it
 
-    def said(
+    def explanation(
         self,
         versions: Mapping[str, str],
         machine: str = "",

@@ -28,7 +28,7 @@ class Parameter(Strict):
     several: bool = False  # only where a node has several interfaces
     kinds: tuple[Kind, ...] | None = None  # of the launchers that it means something to; None for all
 
-    def asked(self, fabric: Fabric, interfaces: int, kind: Kind) -> bool:
+    def applies(self, fabric: Fabric, interfaces: int, kind: Kind) -> bool:
         """Return whether a job of this fabric, with `interfaces` a node, has this parameter on such a launcher."""
         several = interfaces > 1 or not self.several
         return self.only in (None, fabric) and several and (self.kinds is None or kind in self.kinds)

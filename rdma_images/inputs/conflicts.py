@@ -10,7 +10,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import state_folder
 from rdma_images.core.pipeline import Image
 from rdma_images.facts import Facts
-from rdma_images.inputs.wheels import Asked
+from rdma_images.inputs.wheels import LockRequest
 
 # "vllm>=0.27.0,<=0.32.0 depends on torch==2.13.0 and vllm>=0.33.0 depends on torch==2.14.0"
 NEED = re.compile(
@@ -44,7 +44,7 @@ class Conflict(yaml_file.Strict):
 class ConflictError(RdmaImagesError):
     """The package index has no wheels that go together. Carries the conflict, to be explained for an image."""
 
-    def __init__(self, question: Asked, conflict: Conflict) -> None:
+    def __init__(self, question: LockRequest, conflict: Conflict) -> None:
         self.conflict = conflict
         super().__init__(f"locking {question.key}: {_unread(conflict)}")
 
@@ -75,7 +75,7 @@ def explain(conflict: Conflict, image: Image, facts: Facts) -> str:
     )
 
 
-def remember(question: Asked, conflict: Conflict | None) -> None:
+def remember(question: LockRequest, conflict: Conflict | None) -> None:
     """Write why the index had no answer to a question; None for a question that it answered."""
     path = _path(question)
     if conflict is None:
@@ -85,7 +85,7 @@ def remember(question: Asked, conflict: Conflict | None) -> None:
         atomic.write(path, conflict.model_dump_json())
 
 
-def recall(question: Asked) -> Conflict | None:
+def recall(question: LockRequest) -> Conflict | None:
     """Return why the index had no answer; None where it was not asked this week, or had one."""
     try:
         conflict = Conflict.model_validate_json(_path(question).read_bytes())
@@ -106,5 +106,5 @@ def _unread(conflict: Conflict) -> str:
     return f"uv finds no wheels: {conflict.words}\nchange the versions, or the index that uv uses"
 
 
-def _path(question: Asked) -> Path:
+def _path(question: LockRequest) -> Path:
     return state_folder() / "conflicts" / f"{question.key}.json"

@@ -33,7 +33,8 @@ def fetch(supplies: Iterable[Supply], replaced: Mirrors, progress: Progress = si
     stop = threading.Event()
     with ThreadPoolExecutor(PARALLEL) as pool:
         jobs = [
-            (s.source, pool.submit(_one, s, Job(s.source.id, replaced, progress, stop))) for s in downloads.values()
+            (s.source, pool.submit(_fetch_supply, s, Job(s.source.id, replaced, progress, stop)))
+            for s in downloads.values()
         ]
         try:
             return {source.id: job.result().parent for source, job in jobs}
@@ -59,12 +60,12 @@ def digest(source: Source, replaced: Mirrors, progress: Progress = silent) -> st
         shutil.rmtree(folder)
 
 
-def _one(supply: Supply, job: Job) -> Path:
+def _fetch_supply(supply: Supply, job: Job) -> Path:
     """Return the verified file of one supply."""
     source = supply.source
     with locking.hold(f"download-{source.id}", f"downloading {source.id}", job.progress):
         # Asked again under the lock: another run may have downloaded it while this one waited.
-        if (file := store.kept(source)) and store.intact(file):
+        if (file := store.cached_file(source)) and store.intact(file):
             return file
         if source.pin == UNPINNED:
             raise RdmaImagesError(

@@ -17,7 +17,7 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Image, Platform
 from rdma_images.inputs import mirrors, sources
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.wheels import Asked, Lock, Tool
+from rdma_images.inputs.wheels import Lock, LockRequest, Tool
 
 if TYPE_CHECKING:
     from rdma_images.inputs.releases import PackageRelease
@@ -29,7 +29,7 @@ class NotLockedError(RefusedError):
     """There is no lock yet for what an image asks."""
 
 
-def asked(image: Image) -> Asked:
+def lock_request(image: Image) -> LockRequest:
     """Return what an image asks of the package index.
 
     Torch, an NCCL that is not torch's own, the target's own packages.
@@ -43,7 +43,7 @@ def asked(image: Image) -> Asked:
     if nccl and not (torch and nccl.decided_by == "pytorch"):
         (overrides if torch else requirements).append(f"{nccl_package(image)}=={nccl.version}")
     requirements += sorted(set(image.python_packages))
-    return Asked(
+    return LockRequest(
         requirements=tuple(requirements),
         overrides=tuple(overrides),
         sources=image.source_packages,
@@ -57,19 +57,19 @@ def nccl_package(image: Image) -> str:
     return f"nvidia-nccl-cu{Version(image.version('cuda')).major}"
 
 
-def path(question: Asked, folder: Path | None = None) -> Path:
+def path(question: LockRequest, folder: Path | None = None) -> Path:
     """Return where the lock of a question is written."""
     return (folder or paths.LOCKS) / "python" / f"{question.key}.json"
 
 
-def _found(file: Path) -> Path:
+def _readable_lock(file: Path) -> Path:
     """Return the file to read: what the project brings serves where the user's own locks/ has none."""
     return paths.find(str(file.relative_to(paths.PROJECT))) if file.is_relative_to(paths.PROJECT / "locks") else file
 
 
-def exists(question: Asked) -> bool:
+def exists(question: LockRequest) -> bool:
     """Return whether there is a lock of a question, which may be of another one."""
-    return files.is_there(_found(path(question)))
+    return files.is_there(_readable_lock(path(question)))
 
 
 def load(image: Image, folder: Path | None = None) -> Lock:
@@ -78,16 +78,16 @@ def load(image: Image, folder: Path | None = None) -> Lock:
     Raises NotLockedError when there is none, and RefusedError when the file does not answer what the image asks; the
     fix of both is `invoke lock`.
     """
-    lock = read(asked(image), folder)
+    lock = read(lock_request(image), folder)
     _agrees(lock, image, folder)
     return lock
 
 
-def read(question: Asked, folder: Path | None = None) -> Lock:
+def read(question: LockRequest, folder: Path | None = None) -> Lock:
     """Return the lock of a question, see `load`."""
     if not question.requirements:
         return Lock(asked=question, wheels=())
-    file = _found(path(question, folder))
+    file = _readable_lock(path(question, folder))
     if not files.is_there(file):
         raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
     lock = yaml_file.load(file, Lock)
@@ -103,7 +103,7 @@ def read(question: Asked, folder: Path | None = None) -> Lock:
 
 def lock(image: Image, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
     """Resolve what the image asks, write its lock and return it. Raises RdmaImagesError, see resolve.resolve."""
-    question = asked(image)
+    question = lock_request(image)
     if not question.requirements:
         return Lock(asked=question, wheels=())
     resolved = _resolve_for(image, question, replaced)
@@ -135,10 +135,10 @@ def lock_toolkit(image: Image, replaced: Mirrors | None = None, folder: Path | N
     return resolved
 
 
-def toolkit_asked(image: Image) -> Asked:
+def toolkit_asked(image: Image) -> LockRequest:
     """Return what an image asks of the package index to be compiled with."""
     # NVIDIA's wheels are for every python 3: one lock then serves all bases.
-    return Asked(requirements=image.toolkit, python=OLDEST_PYTHON, platform=image.platform)
+    return LockRequest(requirements=image.toolkit, python=OLDEST_PYTHON, platform=image.platform)
 
 
 def tools(folder: Path | None = None) -> dict[str, Tool]:
@@ -165,7 +165,7 @@ def tools(folder: Path | None = None) -> dict[str, Tool]:
 
 def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
     """Return the builder's tools for one platform. Raises NotLockedError and RefusedError like `load`."""
-    file = _found(tools_path(platform, folder))
+    file = _readable_lock(tools_path(platform, folder))
     if not files.is_there(file):
         raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
     return yaml_file.load(file, Lock)
@@ -174,7 +174,7 @@ def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
 def lock_tools(platform: Platform, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
     """Lock for the builder the uv that is installed here, so that what resolved is what installs."""
     # uv's wheel is for every python 3, too.
-    question = Asked(requirements=(f"uv=={installed_version('uv')}",), python=OLDEST_PYTHON, platform=platform)
+    question = LockRequest(requirements=(f"uv=={installed_version('uv')}",), python=OLDEST_PYTHON, platform=platform)
     resolved = _resolve(question, replaced)
     atomic.write(tools_path(platform, folder), resolved.text())
     return resolved
@@ -185,7 +185,7 @@ def tools_path(platform: Platform, folder: Path | None = None) -> Path:
     return (folder or paths.LOCKS) / "python" / f"tools-{platform.replace('/', '-')}.json"
 
 
-def _resolve(question: Asked, replaced: Mirrors | None) -> Lock:
+def _resolve(question: LockRequest, replaced: Mirrors | None) -> Lock:
     """Return the answer of the package index that builds use too: the one in mirrors.yaml, else this machine's own."""
     # Here, because its imports take as long as having nothing to do.
     from rdma_images.inputs import resolve
@@ -193,7 +193,7 @@ def _resolve(question: Asked, replaced: Mirrors | None) -> Lock:
     return resolve.resolve(question, *sources.index_for(replaced or mirrors.load()))
 
 
-def _resolve_for(image: Image, question: Asked, replaced: Mirrors | None) -> Lock:
+def _resolve_for(image: Image, question: LockRequest, replaced: Mirrors | None) -> Lock:
     """Resolve; where the wheels do not go together, raise with the nearest torch that works in the image."""
     from rdma_images.inputs import conflicts
 
@@ -234,7 +234,7 @@ def _pins(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) or "no NCCL"
 
 
-def _words(question: Asked) -> str:
+def _words(question: LockRequest) -> str:
     stronger = f" over which {', '.join(question.overrides)}" if question.overrides else ""
     built = f" with {', '.join(question.sources)} from source" if question.sources else ""
     requirements = ", ".join(question.requirements)

@@ -11,7 +11,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Image
 from rdma_images.facts import Facts
 from rdma_images.inputs import conflicts, lock
-from rdma_images.inputs.wheels import Asked, Lock
+from rdma_images.inputs.wheels import Lock, LockRequest
 
 
 def problem(image: Image, facts: Facts) -> str | None:
@@ -19,7 +19,7 @@ def problem(image: Image, facts: Facts) -> str | None:
 
     That is a lock that does not fit, or, where there is none, what the index answered within the last week.
     """
-    question = lock.asked(image)
+    question = lock.lock_request(image)
     try:
         lock.load(image)
     except lock.NotLockedError:
@@ -35,7 +35,7 @@ def problem(image: Image, facts: Facts) -> str | None:
 def note(image: Image, facts: Facts) -> str | None:
     """Return with which other torch the packages of an image without a lock are locked, None for nothing to say."""
     torch = image.components.get("pytorch")
-    question = lock.asked(image)
+    question = lock.lock_request(image)
     if not torch or not image.python_packages or lock.exists(question):
         return None
     locks = [read for version in facts.torch.releases if (read := _read(_with_torch(question, version)))]
@@ -49,12 +49,12 @@ def note(image: Image, facts: Facts) -> str | None:
     )
 
 
-def _with_torch(question: Asked, version: str) -> Asked:
+def _with_torch(question: LockRequest, version: str) -> LockRequest:
     _, *others = question.requirements  # torch is the first
     return question.model_copy(update={"requirements": (f"torch=={version}", *others)})
 
 
-def _read(question: Asked) -> Lock | None:
+def _read(question: LockRequest) -> Lock | None:
     """Return the lock of a question, None where there is none that fits."""
     with suppress(RdmaImagesError):
         return lock.read(question)

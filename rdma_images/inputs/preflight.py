@@ -134,8 +134,8 @@ def _way(source: Source, replaced: Mirrors) -> Way:
     mirror = replaced.address(source)
     if source.kind == "base":
         return _way_of_base(source, mirror)
-    if store.kept(source):
-        return "cache", str(store.kept(source))
+    if store.cached_file(source):
+        return "cache", str(store.cached_file(source))
     return ("mirror", mirror) if mirror else ("upstream", source.upstream)
 
 
@@ -208,7 +208,7 @@ def _asker(way: Way, source: Source, replaced: Mirrors) -> "Callable[[], Answer]
     """Return the request that shows whether a source is reachable."""
     via, address = way
     if via == "cache":
-        size = store.kept(source)
+        size = store.cached_file(source)
         return lambda: (True, f"verified before, {readable(size.stat().st_size) if size else ''}")
     if not _has_pin(way, source):
         return lambda: (False, UNPINNED)
@@ -233,7 +233,7 @@ def _bootstrapped(name: str, image_platform: str) -> "Answer":
 
     There already, or to be made from the archive, which is asked about as itself.
     """
-    base = bootstrap.known(name, image_platform)
+    base = bootstrap.last_bootstrapped(name, image_platform)
     return True, f"made before, {base.tar}" if base else "made from Debian's archive on this host"
 
 

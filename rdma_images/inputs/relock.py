@@ -42,7 +42,7 @@ def relock(
     jobs: dict[str, Callable[[], Locked]] = {}
     for image in images:
         read, make = partial(lock.load, image), partial(lock.lock, image, replaced)
-        name = lock.asked(image).key
+        name = lock.lock_request(image).key
         jobs.setdefault(name, _job(name, read, make, upgrade, progress))
         if image.toolkit:
             read, make = partial(lock.toolkit, image), partial(lock.lock_toolkit, image, replaced)

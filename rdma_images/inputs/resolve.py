@@ -19,7 +19,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.http import FAILING, Patience
 from rdma_images.inputs import conflicts, package_index, web
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.wheels import Asked, Lock, Wheel
+from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 
 MACHINE = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 SECONDS = 300  # a cold resolution of torch takes 10 s here; a slow link may take its time
@@ -28,7 +28,7 @@ PATIENCE = Patience(statuses=FAILING, absent=True)  # of hundreds of questions o
 PARALLEL = 8
 
 
-def resolve(request: Asked, index: str, mirrors: Mirrors) -> Lock:
+def resolve(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
     """Return the wheels that satisfy `asked`, one file a package, from the package index at `index`.
 
     Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
@@ -51,7 +51,7 @@ def resolve(request: Asked, index: str, mirrors: Mirrors) -> Lock:
     return Lock(asked=request, wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name)))
 
 
-def accepted_tags(request: Asked) -> list[Tag]:
+def accepted_tags(request: LockRequest) -> list[Tag]:
     """Return the wheel tags that the base's python and C library accept, best first."""
     machine = MACHINE[request.platform]
     major, minor = (int(part) for part in request.glibc.split("."))
@@ -75,7 +75,7 @@ def file_name(wheel: dict[str, Any]) -> str:
     return unquote(urlsplit(wheel.get("url") or wheel["path"]).path).rsplit("/", 1)[-1]
 
 
-def _pylock(request: Asked, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
+def _pylock(request: LockRequest, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
     """uv's resolution of `asked`: the packages of a pylock.toml, each with the wheels that fit the platform."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -107,7 +107,7 @@ def _pylock(request: Asked, index: str, mirrors: Mirrors) -> list[dict[str, Any]
         return packages
 
 
-def _only_source(package: dict[str, Any], request: Asked) -> bool:
+def _only_source(package: dict[str, Any], request: LockRequest) -> bool:
     """Return whether a package has no wheel, and may be without one."""
     return canonicalize_name(package["name"]) in request.sources and not package.get("wheels")
 

@@ -22,7 +22,7 @@ def root() -> Path:
     return paths.state_folder() / "downloads"
 
 
-def kept(source: Source) -> Path | None:
+def cached_file(source: Source) -> Path | None:
     """Return the file of a source that was verified against the pin it has now; None where it is to be downloaded.
 
     Looks at names and size only, see `intact`.

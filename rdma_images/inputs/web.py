@@ -50,7 +50,7 @@ def request(
     login = mirrors.login(address)
     with (
         http.session(patience) as session,
-        _asked(
+        _send(
             session,
             method,
             address,
@@ -68,7 +68,7 @@ def request(
         yield answer
 
 
-def _asked(session: requests.Session, method: str, address: str, **options: Any) -> requests.Response:
+def _send(session: requests.Session, method: str, address: str, **options: Any) -> requests.Response:
     """Return what requests answers.
 
     What it lets through of urllib3's errors, a host's name that cannot be, as its own.

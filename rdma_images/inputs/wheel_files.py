@@ -65,7 +65,7 @@ def address_of(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
         page = (folder / "index.html").resolve().as_uri()
         links = _in_html((folder / "index.html").read_text(encoding="utf-8")) if folder.is_dir() else []
     else:
-        links = _asked(page, mirrors)
+        links = _file_addresses(page, mirrors)
     for link in links:
         if unquote(urlsplit(link).path).rpartition("/")[2] == wheel.file:
             return urljoin(page, link).partition("#")[0]
@@ -75,7 +75,7 @@ def address_of(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
     )
 
 
-def _asked(page: str, mirrors: Mirrors) -> list[str]:
+def _file_addresses(page: str, mirrors: Mirrors) -> list[str]:
     """Return the addresses of all files of a project."""
     try:
         with web.request("GET", page, mirrors, TIMEOUT, ACCEPTED, PATIENCE) as answer:

@@ -57,7 +57,7 @@ class Tool(yaml_file.Strict):
         return " ".join([f"{self.name}=={self.version}", *(f"--hash=sha256:{value}" for value in self.hashes)])
 
 
-class Asked(yaml_file.Strict):
+class LockRequest(yaml_file.Strict):
     """What was resolved; the same question has the same lock."""
 
     requirements: tuple[str, ...]
@@ -86,7 +86,7 @@ class Asked(yaml_file.Strict):
 class Lock(yaml_file.Strict):
     """Every wheel of an image, by name; one file a package."""
 
-    asked: Asked
+    asked: LockRequest
     wheels: tuple[Wheel, ...]
 
     @property

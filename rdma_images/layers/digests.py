@@ -70,7 +70,7 @@ class Digests:
             if expected and expected != actual:
                 raise RdmaImagesError(
                     f"{recipe.name} ({part}): this machine made {actual.digest} of the wheels of which "
-                    f"{paths.shown(_own())} has {expected.digest}\n"
+                    f"{paths.shown(_users_file())} has {expected.digest}\n"
                     f"remove {store.folder(layer.key)} and build again; where that makes the same, find out with "
                     f"another machine which is right, and remove {recipe.key} from the file if this one is"
                 )
@@ -98,7 +98,7 @@ def keep(layers: Mapping[Recipe, Layer], needed: Collection[str]) -> None:
 
     `needed` are the keys of the recipes of all locks.
     """
-    entries = _read(_own())
+    entries = _read(_users_file())
     compressions = {recipe.compression for recipe in layers}
     stays = {
         key: entry
@@ -107,7 +107,7 @@ def keep(layers: Mapping[Recipe, Layer], needed: Collection[str]) -> None:
     }
     after = stays | {recipe.key: _entry(recipe, layer) for recipe, layer in layers.items()}
     if after != entries:
-        atomic.write(_own(), text(after))
+        atomic.write(_users_file(), text(after))
 
 
 def text(entries: Mapping[str, Entry]) -> str:
@@ -123,7 +123,7 @@ def _entry(recipe: Recipe, layer: Layer) -> Entry:
     return Entry(wheels=wheels, coder=coder(recipe.compression), runtime=parts[0], devel=parts[1])
 
 
-def _own() -> Path:
+def _users_file() -> Path:
     return paths.LOCKS / NAME
 
 

@@ -93,7 +93,7 @@ class Maker:
         highest, *rest = missing[::-1]
         for recipe in [highest, *rest[::-1]]:
             files_of = [downloads.submit(self._bring, wheel) for wheel in recipe.wheels]
-            self._ready[recipe.key] = waiters.submit(self._made, recipe, files_of, makers)
+            self._ready[recipe.key] = waiters.submit(self._make_when_ready, recipe, files_of, makers)
 
     def _bring(self, wheel: Wheel) -> Path:
         if self.stop.is_set():
@@ -101,7 +101,7 @@ class Maker:
         job = Job(wheel.file, self._mirrors, self._progress, self.stop)
         return wheel_files.bring(wheel, self._index, job)
 
-    def _made(self, recipe: Recipe, futures: Sequence[Future[Path]], makers: ProcessPoolExecutor) -> Layer:
+    def _make_when_ready(self, recipe: Recipe, futures: Sequence[Future[Path]], makers: ProcessPoolExecutor) -> Layer:
         try:
             paths = [file.result() for file in futures]
             sizes = [wheel.size for wheel in recipe.wheels]
@@ -114,7 +114,7 @@ class Maker:
                 else:
                     makers.submit(work, task).result()
 
-            layer = store.made(recipe, make, self._progress)
+            layer = store.get_or_build(recipe, make, self._progress)
         except BrokenProcessPool:
             raise RdmaImagesError(
                 f"{recipe.name}: the process that made this layer was ended from outside; nothing of it is kept\n"

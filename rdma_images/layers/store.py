@@ -68,7 +68,7 @@ def find(recipe: Recipe) -> Layer | None:
         return None
 
 
-def made(recipe: Recipe, make: Callable[[Path], None], progress: Progress = silent) -> Layer:
+def get_or_build(recipe: Recipe, make: Callable[[Path], None], progress: Progress = silent) -> Layer:
     """Return the layer of a recipe; where it was not made here, `make` fills a folder with its files first.
 
     One process makes it, and others wait for it. What a killed one left is gone.
@@ -101,7 +101,7 @@ def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
     limit = disk_space.layers_limit(root()) if limit is None else limit
     now = time.time() if now is None else now
     with locking.hold("layers-trim", "removing layers that are not used"):
-        rows = sorted(_there(), key=lambda row: row[1])
+        rows = sorted(_stored_layers(), key=lambda row: row[1])
         total = sum(size for _, _, size, _ in rows)
         removed = []
         for path, used, size, whole in rows:
@@ -115,7 +115,7 @@ def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
     return tuple(removed)
 
 
-def _there() -> Iterator[tuple[Path, float, int, int]]:
+def _stored_layers() -> Iterator[tuple[Path, float, int, int]]:
     """Yield each layer's folder, the time of its last use, the bytes that its removal frees, and those of its blobs."""
     for card in root().glob(f"[0-9a-f]*/{CARD}"):
         blobs = [file.stat() for file in card.parent.iterdir() if file.name in ("runtime", "devel")]

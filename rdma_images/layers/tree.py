@@ -136,7 +136,7 @@ class _Destination(WheelDestination):
         """Return a program that an entry point asks for."""
         kind: Literal["gui", "console"] = "gui" if section == "gui" else "console"
         name, content = Script(name, module, attr, kind).generate(PYTHON, "posix")
-        return self._add(Scheme("scripts"), name, self._made(content, executable=True))
+        return self._add(Scheme("scripts"), name, self._new_entry(content, executable=True))
 
     def write_file(
         self, scheme: Scheme, path: str | PathLike[str], stream: BinaryIO, is_executable: bool
@@ -144,14 +144,14 @@ class _Destination(WheelDestination):
         """Return a file of the wheel, or one of METADATA."""
         path, member = str(path), getattr(stream, "name", "")
         if not member:
-            return self._add(scheme, path, self._made(stream.read(), is_executable))
+            return self._add(scheme, path, self._new_entry(stream.read(), is_executable))
         algorithm, digest = self.records[member]
         size = self.archive.getinfo(member).file_size
         entry = Entry("", is_executable or scheme == "scripts", size, algorithm, digest, self.wheel, member)
         if scheme == "scripts" and stream.read(len(SHEBANG)) == SHEBANG:
             text = b"".join(chunks(entry, self.archive, size + 1))
             with fix_shebang(io.BytesIO(text), PYTHON) as fixed:
-                entry = self._made(fixed.read(), executable=True)
+                entry = self._new_entry(fixed.read(), executable=True)
         return self._add(scheme, path, entry)
 
     def finalize_installation(
@@ -160,16 +160,16 @@ class _Destination(WheelDestination):
         """RECORD itself, which is made once it is known what it lists; see `listing`."""
         self.rows = [row for _, row in records]
         self.record = record_file_path
-        self._add(scheme, record_file_path, self._made(b"", executable=False))
+        self._add(scheme, record_file_path, self._new_entry(b"", executable=False))
 
     def listing(self, left_out: Collection[str]) -> Entry:
         """RECORD without the rows of these names."""
         rows = [(Scheme(""), row) for row in self.rows if row.path not in left_out]
         with construct_record_file(rows) as stream:
-            return replace(self._made(stream.read(), executable=False), path=self.entries[self.record].path)
+            return replace(self._new_entry(stream.read(), executable=False), path=self.entries[self.record].path)
 
     def _add(self, scheme: Scheme, path: str, entry: Entry) -> RecordEntry:
-        where = self._place(scheme, path)
+        where = self._path_below_root(scheme, path)
         inside = where.removeprefix(f"{SITE}/")
         name = inside if inside != where else f"{ABOVE_SITE}/{where.removeprefix(f'{PREFIX}/')}"
         if name in self.entries:
@@ -178,7 +178,7 @@ class _Destination(WheelDestination):
         value = base64.urlsafe_b64encode(bytes.fromhex(entry.digest)).decode().rstrip("=")
         return RecordEntry(name, Hash(entry.algorithm, value), entry.size)
 
-    def _place(self, scheme: Scheme, path: str) -> str:
+    def _path_below_root(self, scheme: Scheme, path: str) -> str:
         """Return where a file lies below the root. Raises WheelError for one that would lie elsewhere."""
         _check_path(path, self.wheel)
         folder = FOLDERS[scheme]
@@ -186,7 +186,7 @@ class _Destination(WheelDestination):
             folder += f"/{self.wheel.name.partition('-')[0]}"
         return f"{folder}/{path}"
 
-    def _made(self, content: bytes, executable: bool) -> Entry:
+    def _new_entry(self, content: bytes, executable: bool) -> Entry:
         digest = hashlib.sha256(content).hexdigest()
         return Entry("", executable, len(content), "sha256", digest, self.wheel, content=content)
 

@@ -59,19 +59,19 @@ class Shapes(dict[bytes, Shape]):
         self._rows = tuple((_without_numbers(_literal_prefix(row.says)), row) for row in rows)
         self._marks = tuple(_without_numbers(mark) for mark in marks)
 
-    def of(self, text: str) -> list[Shape]:
+    def of_lines(self, text: str) -> list[Shape]:
         """Return the shape of each line of the text."""
         return list(map(self.__getitem__, _without_numbers(text).split(b"\n")))
 
     def __missing__(self, bare: bytes) -> Shape:
-        shape = self._made(bare)
+        shape = self._new_shape(bare)
         if len(bare) <= LONGEST:
             if len(self) >= MOST:
                 self.clear()
             self[bare] = shape
         return shape
 
-    def _made(self, bare: bytes) -> Shape:
+    def _new_shape(self, bare: bytes) -> Shape:
         rows = tuple(row for mark, row in self._rows if mark in bare)
         is_nccl = NCCL in bare
         if bare.startswith(b"{") or CONTROL_BYTES.search(bare):

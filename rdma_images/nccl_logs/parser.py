@@ -81,7 +81,7 @@ class LogParser:
         text = COLOUR.sub("", "\n".join(lines))
         channels = Channels()
         matching: list[MatchingLine] = []
-        shapes = self._shapes.of(text)
+        shapes = self._shapes.of_lines(text)
         for line, shape in zip(text.split("\n"), shapes, strict=True):
             if shape.matters and not (shape is USUAL and channels.take(0, line)):
                 matching.append((line, shape))

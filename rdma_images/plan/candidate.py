@@ -61,7 +61,7 @@ def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str
         foreign=tuple(axis for axis in chosen if axis not in default_axes),
         undecided=undecided,
         versions=_chosen(chosen, undecided, facts)
-        | dict(_brought(chosen, target.fabric, facts))
+        | dict(_bundled_version(chosen, target.fabric, facts))
         | {axis: chosen[axis] for axis in PROPERTIES if axis in chosen}
         | {"fabric": target.fabric},
     )
@@ -81,7 +81,7 @@ def _chosen(chosen: Mapping[str, str], undecided: tuple[str, ...], facts: Facts)
     return versions
 
 
-def _brought(chosen: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
+def _bundled_version(chosen: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield the versions of the components that are no axis: what another one brings, where the facts know it."""
     for name, bundled in BROUGHT.items():
         if version := bundled.version(chosen, fabric, facts):

@@ -208,7 +208,7 @@ def _package_problems(target: Target) -> Iterator[tuple[Path_, str]]:
             yield ("source-packages", number), f"{text!r} is no package's name: write {canonicalize_name(text)}"
 
 
-class Wanted(NamedTuple):
+class PackageRequirement(NamedTuple):
     """One of a target's python-packages: its name in the normal form, the machines it is for, and its address."""
 
     name: str
@@ -216,10 +216,10 @@ class Wanted(NamedTuple):
     url: str = ""
 
 
-def _wanted(text: str) -> Wanted | None:
+def _parsed_requirement(text: str) -> PackageRequirement | None:
     """Return what a requirement asks for; None for what is no requirement."""
     if NORMAL_NAME.fullmatch(text):
-        return Wanted(text)
+        return PackageRequirement(text)
     # Here, because the imports take 0.02 s and most lists have names alone.
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
@@ -228,12 +228,12 @@ def _wanted(text: str) -> Wanted | None:
         read = Requirement(text)
     except InvalidRequirement:
         return None
-    return Wanted(canonicalize_name(read.name), str(read.marker or ""), read.url or "")
+    return PackageRequirement(canonicalize_name(read.name), str(read.marker or ""), read.url or "")
 
 
 def _requirement_problem(text: str, target: Target) -> str | None:
     """Return what is wrong with one of a target's python-packages."""
-    requirement = _wanted(text)
+    requirement = _parsed_requirement(text)
     if requirement is None:
         return f"{text!r} is no Python package: write name, name==1.2 or the like"
     if requirement.url:
@@ -246,7 +246,7 @@ def _requirement_problem(text: str, target: Target) -> str | None:
 
 def _required(text: str) -> object:
     """Return what a requirement is about: a package, and when."""
-    requirement = _wanted(text)
+    requirement = _parsed_requirement(text)
     return requirement[:2] if requirement else text
 
 

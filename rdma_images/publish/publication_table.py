@@ -21,14 +21,14 @@ def publish_text(results: Sequence[PublishResult]) -> Text:
     for result in results:
         shown.append(f"{result.registry}  {result.image_id}\n", "bold")
         if result.place is not None:
-            shown.append(_place(result.place))
+            shown.append(_copy_text(result.place))
         if result.error:
             shown.append("  failed    ", "bold red").append(f"{_indented(result.error)}\n")
     shown.rstrip()
     return shown
 
 
-def _place(copy: PublishedCopy) -> Text:
+def _copy_text(copy: PublishedCopy) -> Text:
     traffic = copy.traffic
     shown = Text("  result    ")
     shown.append("pushed" if copy.result == "pushed" else "there already", "green")

@@ -262,16 +262,16 @@ class Repository:
             return True
         with suppress(faults.PublishError):  # it waits for the bytes now, until it forgets it by itself
             self.connection.request(
-                "DELETE", self._place(response), self._scope(write=True), f"{self.ref}@{digest}", ok=(204,)
+                "DELETE", self._location(response), self._scope(write=True), f"{self.ref}@{digest}", ok=(204,)
             )
         return False
 
     def begin_upload(self, digest: str) -> str:
         """Return the address to which to send the blob `digest`, whether or not the registry has it."""
         response = self._ask("POST", "blobs/uploads/", subject=digest, ok=(202,), write=True)
-        return self._place(response)
+        return self._location(response)
 
-    def _place(self, response: requests.Response) -> str:
+    def _location(self, response: requests.Response) -> str:
         return str(requests.compat.urljoin(f"{self.connection.base}/v2/", response.headers.get("Location", "")))
 
     def upload(self, address: str, digest: str, content: bytes | IO[bytes]) -> None:

@@ -21,7 +21,7 @@ def report_table(report: Report) -> RenderableType:
         rows.add_column(column, overflow="fold")
     for check in report.checks:
         shown = shown_outcome(check)
-        rows.add_row(Text(MARKS[shown], STYLES[shown]), check.id, _said(check))
+        rows.add_row(Text(MARKS[shown], STYLES[shown]), check.id, _check_text(check))
     parts: list[RenderableType] = [rows, Text()]
     parts += [_failure(check) for check in report.checks if check.outcome == "failed"]
     if sentence := verdict(report.checks):
@@ -55,7 +55,7 @@ def summary_line(report: Report) -> str:
     return f"{report.ref}: {counts}, in {report.seconds:.1f} s{source}{fabric_note}"
 
 
-def _said(check: Check) -> Text:
+def _check_text(check: Check) -> Text:
     text = Text(check.title)
     if check.outcome == "passed" and check.found:
         text.append(f": {_short(check.found)}", "dim")

@@ -38,7 +38,7 @@ Open = Callable[[str], IO[bytes]]
 
 
 @dataclass
-class Found:
+class LayerContent:
     """What is gathered while a layer's files stream by."""
 
     left: dict[str, dict[str, str]] = field(default_factory=lambda: {"secret": {}, "cache": {}, "temporary": {}})
@@ -71,7 +71,7 @@ def layers(client: DockerClient, engine: Engine, subject: ImageConfig) -> tuple[
     The private engine's are read where they lie; of any other engine the image is saved first, which takes a while.
     Raises RdmaImagesError where the image has a form that is not known.
     """
-    cached_layers = [_kept(digest) for digest in subject.layers]
+    cached_layers = [_cached_layer(digest) for digest in subject.layers]
     if all(cached_layers):
         return tuple(layer for layer in cached_layers if layer)
     with _blobs(client, engine, subject) as (manifest, open_blob):
@@ -155,7 +155,7 @@ def _read(digest: str, blob: IO[bytes]) -> Layer:
         blob.seek(0, io.SEEK_END)
         size = blob.tell()
         blob.seek(0)
-        content = Found()
+        content = LayerContent()
         # A name that is no UTF-8 is one all the same.
         with tarfile.open(
             fileobj=_plain(blob), mode="r|", bufsize=CHUNK, encoding="utf-8", errors="replace"
@@ -171,7 +171,7 @@ def _read(digest: str, blob: IO[bytes]) -> Layer:
         mostly=mostly,
         leftovers=Leftovers(**content.left),
     )
-    atomic.write(_place(digest), layer.model_dump_json())
+    atomic.write(_cache_file(digest), layer.model_dump_json())
     return layer
 
 
@@ -194,7 +194,7 @@ def _plain(blob: IO[bytes]) -> IO[bytes]:
     return cast(IO[bytes], gzip.GzipFile(fileobj=blob)) if kind == "gzip" else blob
 
 
-def _place(digest: str) -> Path:
+def _cache_file(digest: str) -> Path:
     """Return where the content of a layer is kept: what was looked for is part of the name."""
     probes = [PROBES / name for name in ("leftovers.py", "tree.py")]
     readers = [*probes, Path(stream.__file__), Path(__file__)]
@@ -202,8 +202,8 @@ def _place(digest: str) -> Path:
     return state_folder() / "layers" / looked_for / f"{digest.removeprefix('sha256:')}.json"
 
 
-def _kept(digest: str) -> Layer | None:
+def _cached_layer(digest: str) -> Layer | None:
     try:
-        return Layer.model_validate_json(_place(digest).read_bytes())
+        return Layer.model_validate_json(_cache_file(digest).read_bytes())
     except (OSError, ValidationError):
         return None

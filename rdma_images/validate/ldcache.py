@@ -63,11 +63,11 @@ class ReadOut:
 
         What is for another machine is not taken, and what is no library at all is: see refused.
         """
-        return self._there(self.path(name, asked_by))
+        return self._existing(self.path(name, asked_by))
 
     def path(self, name: str, asked_by: str = "") -> str:
         """Return the path under which the loader takes `name`, "" for none; see find."""
-        return next((path for path in self._candidates(name, asked_by) if self._there(path)), "")
+        return next((path for path in self._candidates(name, asked_by) if self._existing(path)), "")
 
     def refused(self, file: str) -> str:
         """Return why the loader cannot map a real file that it takes, as conditions.of_content has it.
@@ -112,7 +112,7 @@ class ReadOut:
                 missing.append(name)
         return paths, missing
 
-    def _there(self, path: str) -> str:
+    def _existing(self, path: str) -> str:
         real = self.real(path) if path else ""
         if kind(self.conditions.get(real, "")) in SKIPPED:
             return ""

@@ -31,12 +31,12 @@ class Linking:
     whole: bool = True
 
 
-def of(path: str, size: int) -> Linking:
+def linking_of(path: str, size: int) -> Linking:
     """Return what the library at `path`, of `size` bytes, asks and offers. Raises as elf.library does."""
     with elf.opened(path) as data:
         sections = elf.sections_of(data, path)
         wants: dict[str, list[str]] = {}
-        for library, version in _wanted(data, sections):
+        for library, version in _needed_versions(data, sections):
             wants.setdefault(library, []).append(version)
         defines = frozenset(_defined_versions(data, sections))
         symbols = list(_symbols(data, sections, b"" if size <= MOST_SIZE else OF_NCCL))
@@ -76,7 +76,7 @@ def _undefined(path: str, mapped: list[str], linkings: Mapping[str, Linking]) ->
     return [f"undefined symbol: {name} ({path})" for name in sorted(missing) if name.startswith(symbol_prefix)]
 
 
-def _wanted(data: Any, sections: list[elf.Section]) -> Iterator[tuple[str, str]]:
+def _needed_versions(data: Any, sections: list[elf.Section]) -> Iterator[tuple[str, str]]:
     for section in (section_ for section_ in sections if section_.kind == VERNEED):
         strings = sections[section.link].offset
         for position, (_, count, file, first, _) in _chain(data, section.offset, "<HHIII", 4):

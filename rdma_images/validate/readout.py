@@ -63,7 +63,7 @@ METHOD = "the image's ld.so.cache, read out"
 
 
 @dataclass
-class Taken:
+class ExportScan:
     """What is gathered while an image's files stream by."""
 
     root: Path  # where small files are kept, at their place in the image
@@ -130,7 +130,7 @@ def main(folder: Path, memory: int) -> None:
 def answers(export: IO[bytes], folder: Path, subject: ImageConfig) -> bytes:
     """Return what the probes would print in the image whose tar is `export`; its small files are kept in `folder`."""
     named = [*(subject.environment.get(name, "") for name in settings.NAMING), *settings.scripts(subject.entrypoint)]
-    taken = Taken(folder / "files", frozenset(named))
+    taken = ExportScan(folder / "files", frozenset(named))
     taken.root.mkdir()
     with tarfile.open(fileobj=export, mode="r|", bufsize=CHUNK) as archive:
         entries = _entries(archive, taken, subject.machine)
@@ -147,7 +147,7 @@ def answers(export: IO[bytes], folder: Path, subject: ImageConfig) -> bytes:
     )
 
 
-def _entries(archive: tarfile.TarFile, taken: Taken, machine: str) -> Iterator[tree.Entry]:
+def _entries(archive: tarfile.TarFile, taken: ExportScan, machine: str) -> Iterator[tree.Entry]:
     """Yield every file of the archive as the tree's summary wants it; libraries are read as they come by."""
     for number, member in enumerate(stream.members(archive)):
         path = "/" + member.name.removeprefix("./").strip("/")
@@ -165,7 +165,7 @@ def _entries(archive: tarfile.TarFile, taken: Taken, machine: str) -> Iterator[t
         yield tree.Entry(path, mode, member.size, str(number), target, member.uid, member.gid)
 
 
-def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, taken: Taken, machine: str) -> None:
+def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, taken: ExportScan, machine: str) -> None:
     if (KEPT.fullmatch(path) or path in taken.named) and member.size <= KEPT_LIMIT:
         taken.kept += member.size
         if taken.kept > KEPT_IN_ALL:
@@ -182,11 +182,11 @@ def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, taken: T
         taken.last = path, content.read()
 
 
-def _read_library(path: str, file: str, taken: Taken) -> None:
+def _read_library(path: str, file: str, taken: ExportScan) -> None:
     name = base_name(path)
     with contextlib.suppress(OSError, elf.NotElf):
         taken.shared[path] = elf.library(file)
-        taken.linkings[path] = linking.of(file, Path(file).stat().st_size)
+        taken.linkings[path] = linking.linking_of(file, Path(file).stat().st_size)
     if libraries.NCCL.fullmatch(name):
         taken.nccl[path] = libraries.about_nccl(file)
     elif libraries.TORCH_CUDA.fullmatch(name) and not libraries.needs_nccl(file):
@@ -217,12 +217,12 @@ def _save(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None
             file.write(data)
 
 
-def _small(taken: Taken, path: str) -> bytes:
+def _small(taken: ExportScan, path: str) -> bytes:
     """Return the content of the small file that has just come by."""
-    return taken.last[1] if taken.last[0] == path else _kept(taken, path)[: leftovers.TEXT_LIMIT]
+    return taken.last[1] if taken.last[0] == path else _file_content(taken, path)[: leftovers.TEXT_LIMIT]
 
 
-def _libraries(taken: Taken, files: dict[str, Any], subject: ImageConfig) -> dict[str, Any]:
+def _libraries(taken: ExportScan, files: dict[str, Any], subject: ImageConfig) -> dict[str, Any]:
     """Return the same as the probe of that name, with the loader's part worked out here."""
     found = files["libraries"]
     taken.nccl = taken.nccl or {path: about for path, about in taken.in_torch.items() if about.get("banner")}
@@ -264,7 +264,7 @@ def _libraries(taken: Taken, files: dict[str, Any], subject: ImageConfig) -> dic
     }
 
 
-def _read_out(taken: Taken, subject: ImageConfig, library_path: str | None = None) -> ReadOut:
+def _read_out(taken: ExportScan, subject: ImageConfig, library_path: str | None = None) -> ReadOut:
     """Return what decides what the loader finds; `library_path` takes the place of the image's LD_LIBRARY_PATH."""
     folders = subject.environment.get("LD_LIBRARY_PATH", "") if library_path is None else library_path
     image_files = ReadOut(
@@ -274,7 +274,7 @@ def _read_out(taken: Taken, subject: ImageConfig, library_path: str | None = Non
         },
         links=taken.links,
         conditions=taken.conditions,
-        cache=cache(_kept(taken, "/etc/ld.so.cache")),
+        cache=cache(_file_content(taken, "/etc/ld.so.cache")),
         library_path=tuple(filter(None, folders.split(":"))),
     )
     files = [file for word in _preloads(taken, subject) if (file := image_files.find(word)) in taken.shared]
@@ -283,26 +283,28 @@ def _read_out(taken: Taken, subject: ImageConfig, library_path: str | None = Non
     )
 
 
-def _preloads(taken: Taken, subject: ImageConfig) -> list[str]:
+def _preloads(taken: ExportScan, subject: ImageConfig) -> list[str]:
     """Return what the loader maps before all else, by path or name: LD_PRELOAD, then /etc/ld.so.preload.
 
     See ld.so(8).
     """
-    lines = _kept(taken, settings.OF_LOADER).decode("utf-8", "replace").splitlines()
+    lines = _file_content(taken, settings.OF_LOADER).decode("utf-8", "replace").splitlines()
     words = re.split(r"[:\s]+", subject.environment.get("LD_PRELOAD", ""))
     words += [word for line in lines for word in re.split(r"[:\s]+", line.partition("#")[0])]
     return list(dict.fromkeys(filter(None, words)))
 
 
-def _settings(taken: Taken, subject: ImageConfig) -> dict[str, Any]:
+def _settings(taken: ExportScan, subject: ImageConfig) -> dict[str, Any]:
     """Return the same as the probe of that name."""
     environment, without = subject.environment, _read_out(taken, subject, "")
     paths = sorted(path for path in taken.files if settings.PLACES.fullmatch(path) or path in taken.named)
-    texts = [(path, _kept(taken, path).decode("utf-8", "replace")) for path in paths]
+    texts = [(path, _file_content(taken, path).decode("utf-8", "replace")) for path in paths]
     texts += [(settings.ENTRY, line) for line in settings.shell_lines(subject.entrypoint)]
     assignments = settings.assigned([text for text in texts if not text[1].startswith(settings.PROGRAM)], environment)
     starting = sorted(path for path in taken.files if settings.LAUNCHERS.fullmatch(path) and path not in paths)
-    started = [(path, _kept(taken, path).decode("utf-8", "replace")) for path in starting[: settings.MOST_SCRIPTS]]
+    started = [
+        (path, _file_content(taken, path).decode("utf-8", "replace")) for path in starting[: settings.MOST_SCRIPTS]
+    ]
 
     def there(path: str) -> bool:
         real = without.real(path)
@@ -314,26 +316,28 @@ def _settings(taken: Taken, subject: ImageConfig) -> dict[str, Any]:
         "pythons": []
         if pythons.activated(settings.of_shells(texts), subject.entrypoint)
         else _pythons(environment.get("PATH", ""), taken, without),
-        "without_path": {name: without.find(name) for name in settings.asked(environment) if name != "libcuda.so.1"}
+        "without_path": {
+            name: without.find(name) for name in settings.loader_names(environment) if name != "libcuda.so.1"
+        }
         if environment.get("LD_LIBRARY_PATH")
         else {},
     }
 
 
-def _pythons(path: str, taken: Taken, tree_of: ReadOut) -> list[dict[str, Any]]:
+def _pythons(path: str, taken: ExportScan, tree_of: ReadOut) -> list[dict[str, Any]]:
     """Return the Pythons on PATH, see pythons.on_path."""
     cut = (file.partition("-packages/") for file in taken.files)
     folders = sorted({f"{before}-packages" for before, inside, _ in cut if inside})
     of_tree = pythons.Tree(
         tree_of.real,
         lambda file: tree_of.real(file) in taken.files,
-        lambda file: _kept(taken, file).decode("utf-8", "replace"),
+        lambda file: _file_content(taken, file).decode("utf-8", "replace"),
         lambda prefix: [folder for folder in folders if folder.startswith(f"{prefix}/lib")],
     )
     return pythons.on_path(path, of_tree)
 
 
-def _condition(tree_of: ReadOut, taken: Taken, path: str) -> str:
+def _condition(tree_of: ReadOut, taken: ExportScan, path: str) -> str:
     real = tree_of.real(path)
     if real in taken.files or real in taken.conditions:
         return taken.conditions.get(real, "")
@@ -358,20 +362,20 @@ def _closure(tree_of: ReadOut, path: str, linkings: dict[str, linking.Linking]) 
     return {"libraries": paths, "missing": missing, "faults": faults, "error": ""}
 
 
-def _text(tree_of: ReadOut, taken: Taken, path: str) -> str | None:
+def _text(tree_of: ReadOut, taken: ExportScan, path: str) -> str | None:
     """Return what is in a small file, with links followed; None where there is none."""
     real = tree_of.real(path)
-    return _kept(taken, real).decode("utf-8", "replace") if real in taken.files else None
+    return _file_content(taken, real).decode("utf-8", "replace") if real in taken.files else None
 
 
-def _kept(taken: Taken, path: str) -> bytes:
+def _file_content(taken: ExportScan, path: str) -> bytes:
     try:
         return (taken.root / path.lstrip("/")).read_bytes()
     except OSError:
         return b""
 
 
-def _system(taken: Taken, subject: ImageConfig) -> dict[str, Any]:
+def _system(taken: ExportScan, subject: ImageConfig) -> dict[str, Any]:
     return {
         "os": system.os_release(str(taken.root)),
         "machine": subject.platform.partition("/")[2],

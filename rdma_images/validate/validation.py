@@ -28,9 +28,9 @@ def foreign(refs: Sequence[str]) -> tuple[Candidate, ...]:
     return tuple(Candidate(ref) for ref in refs)
 
 
-def ours(images: Sequence[Image]) -> tuple[Candidate, ...]:
+def planned_candidates(images: Sequence[Image]) -> tuple[Candidate, ...]:
     """Images that were built here. Raises RefusedError for one that was not."""
-    return tuple(_ours(image) for image in images)
+    return tuple(_planned_candidate(image) for image in images)
 
 
 def tiers(named: Sequence[str] | None) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def _at_once() -> int:
     return datapath.parallel_capacity()
 
 
-def _ours(image: Image) -> Candidate:
+def _planned_candidate(image: Image) -> Candidate:
     build = BUILD.usable(image.id)
     if build is None:
         raise RefusedError(f"{image.id} was not built here\nrun `{COMMAND} build --target {image.target}` first")

@@ -268,7 +268,7 @@ def test_a_base_holds_nothing_of_this_host() -> None:
     assert not [n for n in names if n.startswith(("./var/lib/apt/lists/", "./var/cache/apt/", "./usr/share/man/"))]
     assert "./etc/ssl/certs/ca-certificates.crt" in names
     assert [a.suite for a in host_apt.deb822(sources)] == ["trixie", "trixie-updates", "trixie-security"]
-    known = bootstrap.known("debian13")
+    known = bootstrap.last_bootstrapped("debian13")
     assert known
     assert max(times) == known.epoch
 

@@ -54,7 +54,7 @@ class Piece:
         word = self.settings.get("job-nodes") or self.nodes
         return word.number if word else None
 
-    def asked(self, resource: str) -> Word | None:
+    def amount(self, resource: str) -> Word | None:
         """Return how much of a resource a pod gets: Kubernetes takes the limit where there is no request."""
         return self.requests.get(resource) or self.limits.get(resource)
 

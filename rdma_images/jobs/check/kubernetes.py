@@ -66,7 +66,7 @@ def _pod(document: Written, data: dict[str, Any], path: Path_, spec: dict[str, A
     if spec.get("resourceClaims"):  # of DRA, which may give adapters
         settings["claims"] = Word("given", document.line(*path, "resourceClaims"))
     limits = _words(document, (*steps, "resources", "limits"), resources.get("limits"))
-    requests = _words(document, (*steps, "resources", "requests"), resources.get("requests"))
+    requested = _words(document, (*steps, "resources", "requests"), resources.get("requests"))
     labels = [label for label in _mapping(spec.get("nodeSelector")) if not OF_MANY_NODES.fullmatch(label)]
     if labels:
         settings["selector"] = Word(labels[0], document.line(*path, "nodeSelector", labels[0]))
@@ -81,9 +81,9 @@ def _pod(document: Written, data: dict[str, Any], path: Path_, spec: dict[str, A
         " ".join(word for word in (str(data.get("kind")), role) if word),
         instance=_instance(document, path, spec),
         nodes=_replicas(document, data, path),
-        gpus=requests.get("nvidia.com/gpu") or limits.get("nvidia.com/gpu"),
+        gpus=requested.get("nvidia.com/gpu") or limits.get("nvidia.com/gpu"),
         image=_word(document, (*steps, "image"), container.get("image")),
-        requests=requests,
+        requests=requested,
         limits=limits,
         environment={
             **_environment(document, (*steps, "env"), container.get("env")),
@@ -108,7 +108,7 @@ def _train_job(document: Written, data: dict[str, Any]) -> Piece:
     steps: Path_ = ("spec", "trainer")
     trainer = _mapping(_mapping(data.get("spec")).get("trainer"))
     resources = _mapping(trainer.get("resourcesPerNode"))
-    requests = _words(document, (*steps, "resourcesPerNode", "requests"), resources.get("requests"))
+    requested = _words(document, (*steps, "resourcesPerNode", "requests"), resources.get("requests"))
     limits = _words(document, (*steps, "resourcesPerNode", "limits"), resources.get("limits"))
     command = _command(document, steps, trainer)
     settings = {"replaces": Word("resourcesPerNode", document.line(*steps, "resourcesPerNode"))} if resources else {}
@@ -122,9 +122,9 @@ def _train_job(document: Written, data: dict[str, Any]) -> Piece:
         "TrainJob",
         instance=_selected_anywhere(document, data),
         nodes=_word(document, (*steps, "numNodes"), trainer.get("numNodes")),
-        gpus=requests.get("nvidia.com/gpu") or limits.get("nvidia.com/gpu"),
+        gpus=requested.get("nvidia.com/gpu") or limits.get("nvidia.com/gpu"),
         image=_word(document, (*steps, "image"), trainer.get("image")),
-        requests=requests,
+        requests=requested,
         limits=limits,
         environment={**_environment(document, (*steps, "env"), trainer.get("env")), **command.variables},
         settings=settings,

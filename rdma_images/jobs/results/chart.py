@@ -64,8 +64,8 @@ def chart(
     sizes = [size for size, _ in points] + [size for size, _, _ in band]
     highest = max(LEAST * 10, *(value for _, value in points), *(high for _, _, high in band), rate or 0)
     axes = _Axes(min(sizes), max(max(sizes), 2 * min(sizes)), 10 ** math.ceil(math.log10(highest) - 1e-9))
-    low = [axes.at(size, value) for size, value, _ in band]
-    high = [axes.at(size, value) for size, _, value in reversed(band)]
+    low = [axes.point(size, value) for size, value, _ in band]
+    high = [axes.point(size, value) for size, _, value in reversed(band)]
     return Chart(
         lines=tuple(_draw(line, axes) for line in lines),
         band=_path([*low, *high]) if len(band) > 1 else "",
@@ -89,7 +89,7 @@ class _Axes:
         share = math.log(max(value, LEAST) / LEAST) / math.log(self.highest / LEAST)
         return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 1)
 
-    def at(self, size: int, value: float) -> tuple[float, float]:
+    def point(self, size: int, value: float) -> tuple[float, float]:
         return self.x(size), self.y(value)
 
     def x_ticks(self) -> list[Tick]:
@@ -104,7 +104,7 @@ class _Axes:
 
 def _draw(line: ChartLine, axes: _Axes) -> DrawnLine:
     dots = [
-        (*axes.at(size, value), f"{line.name}: {short_size(size)}, {value:.4g} GB/s")
+        (*axes.point(size, value), f"{line.name}: {short_size(size)}, {value:.4g} GB/s")
         for size, value in line.points
         if size > 0
     ]

@@ -54,7 +54,7 @@ class _Log:
         text = COLOUR.sub("", text).replace("\r\n", "\n")
         channels = Channels()
         matching: list[MatchingLine] = []
-        shapes = self.shapes.of(text)
+        shapes = self.shapes.of_lines(text)
         for line, shape in zip(text.split("\n"), shapes, strict=True):
             if shape is USUAL and channels.take(number, line):
                 if self.table.open:
@@ -78,7 +78,7 @@ class _Log:
         """Count the channels over a network of lines that say nothing else."""
         for (sender, _), channel in channels.network.items():
             key = (channel.match["network"], channel.match["device"], channel.match["gdr"] is not None)
-            if process := self.processes.of(sender):
+            if process := self.processes.named_by(sender):
                 process.channel(key, f"{self.name}:{channel.number}", channel.times)
 
     def _line(self, line: str, where: str) -> None:
@@ -90,6 +90,6 @@ class _Log:
             else:
                 self.table.line(part[-parser.LONGEST :], where)
             for message in messages:
-                process = self.processes.of(before[-parser.LONGEST :])
+                process = self.processes.named_by(before[-parser.LONGEST :])
                 self.processes.message(process, message[: parser.LONGEST], where)
                 before = message

@@ -69,7 +69,7 @@ class Processes:
         self.evidence: dict[str, list[str]] = {}  # a meaning -> the first lines that have it
         self._prefixes: dict[str, Process | None] = {}
 
-    def of(self, prefix: str) -> Process | None:
+    def named_by(self, prefix: str) -> Process | None:
         """Return the process that wrote the line beginning with `prefix`; None where the prefix names none."""
         if prefix in self._prefixes:
             return self._prefixes[prefix]

@@ -122,7 +122,7 @@ def compose(request: Request, project: Project) -> Cluster:
 def make(request: Request, project: Project, out: str = "") -> tuple[Cluster, Path]:
     """Write the cluster's files, all or none; returns it with its folder."""
     cluster = compose(request, project)
-    path = folder.place(cluster.name, out)
+    path = folder.job_folder(cluster.name, out)
     texts = render.files(cluster.launcher, {"cluster": cluster})
     note = json.dumps({"schema": 1, **asdict(cluster), "files": sorted(texts)}, indent=2) + "\n"
     folder.write(path, {**texts, folder.NOTE: note})

@@ -41,7 +41,7 @@ def compose(request: Request, project: Project) -> Job:
     known_parameters = {
         name: row
         for name, row in {**facts.launchers.parameters, **parts.launcher.parameters}.items()
-        if row.asked(parts.node.fabric, parts.node.interfaces, parts.launcher.kind)
+        if row.applies(parts.node.fabric, parts.node.interfaces, parts.launcher.kind)
     }
     given = parameters.read(known_parameters, request.parameters, f"launcher {request.launcher}")
     command = image.command(parts.image, parts.starter, request.command, facts)

@@ -20,6 +20,6 @@ def make(request: Request, project: Project, out: str = "") -> tuple[Job, Path]:
     Raises RefusedError for what cannot work or is not known.
     """
     job = compose.compose(request, project)
-    path = folder.place(job.name, out)
+    path = folder.job_folder(job.name, out)
     folder.write(path, files(job, project))
     return job, path

@@ -18,7 +18,7 @@ NOTE = JOB.name
 Form = TypeVar("Form")  # of job.json: all of it, or the part that somebody reads
 
 
-def place(name: str, out: str) -> Path:
+def job_folder(name: str, out: str) -> Path:
     """Return where the files of a job go. Raises RefusedError for a folder with files that no job left there."""
     folder = Path(out) if out else paths.BUILD / "jobs" / name
     if folder.exists() and not folder.is_dir():

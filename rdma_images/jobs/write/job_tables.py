@@ -13,7 +13,7 @@ from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
 
 
-def made(values: Sequence[Value], folder: Path) -> RenderableType:
+def job_table(values: Sequence[Value], folder: Path) -> RenderableType:
     """Return a job or cluster for people: each value, why, and where the files are; job.json also has the sources."""
     table = Table("value", "", "why", box=None, pad_edge=False, header_style="bold")
     for value in values:
@@ -44,7 +44,7 @@ def launchers(project: Project) -> list[dict[str, object]]:
             "parameters": {
                 key: {"what": row_.what, "default": row_.default, "required": row_.required, "when": row_.when}
                 for key, row_ in {**row.parameters, **project.facts.launchers.parameters}.items()
-                if any(row_.asked(fabric, 2, row.kind) for fabric in row.fabrics)
+                if any(row_.applies(fabric, 2, row.kind) for fabric in row.fabrics)
             },
             "source": project.facts.launchers.cite(row),
         }

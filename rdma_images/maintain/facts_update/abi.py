@@ -32,7 +32,7 @@ class RemoteFile(io.RawIOBase):
     def __init__(self, address: str, mirrors: Mirrors) -> None:
         """Ask for the size. Raises what web.request raises."""
         super().__init__()
-        self._address, self._mirrors, self._place = address, mirrors, 0
+        self._address, self._mirrors, self._position = address, mirrors, 0
         self.fetched = 0  # bytes so far
         with web.request("HEAD", address, mirrors, TIMEOUT) as answer:
             self._size = int(answer.headers["Content-Length"])
@@ -47,20 +47,20 @@ class RemoteFile(io.RawIOBase):
 
     def tell(self) -> int:
         """Return the position of the next byte."""
-        return self._place
+        return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Set and return the position of the next byte."""
-        self._place = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence] + offset
-        return self._place
+        self._position = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence] + offset
+        return self._position
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Fill `buffer` from the position on, and return the number of bytes; 0 at the end."""
         view = memoryview(buffer).cast("B")
-        end = min(self._place + len(view), self._size)
-        if end <= self._place:
+        end = min(self._position + len(view), self._size)
+        if end <= self._position:
             return 0
-        headers = {"Range": f"bytes={self._place}-{end - 1}"}
+        headers = {"Range": f"bytes={self._position}-{end - 1}"}
         with web.request("GET", self._address, self._mirrors, TIMEOUT, headers) as answer:
             if answer.status_code != requests.codes.partial_content:
                 raise RdmaImagesError(
@@ -68,7 +68,7 @@ class RemoteFile(io.RawIOBase):
                 )
             content = answer.content
         view[: len(content)] = content
-        self._place += len(content)
+        self._position += len(content)
         self.fetched += len(content)
         return len(content)
 

@@ -78,5 +78,5 @@ def known_fault(component: str, candidate: Candidate, facts: Facts, beside: str 
     versions = {name: candidate[name] for name in (component, beside)}
     rows = [row for row in facts.faults.faults if row.of == component and row.refuses]
     rows = [row for row in rows if beside in row.beside or (beside == "nccl" and not row.beside)]
-    sentences = ((row, row.said(versions)) for row in rows)
+    sentences = ((row, row.explanation(versions)) for row in rows)
     return next((Reason(text, facts.faults.cite(row)) for row, text in sentences if text), None)

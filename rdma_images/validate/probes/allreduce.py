@@ -56,7 +56,7 @@ def program() -> str:
 
     "" for neither.
     """
-    return "torch" if importlib.util.find_spec("torch") else _found("all_reduce_perf")
+    return "torch" if importlib.util.find_spec("torch") else _tool_path("all_reduce_perf")
 
 
 def all_reduce(world: int, settings: Settings, sizes: tuple[int, ...], nodes: int = 1) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _torch(world: int, environment: dict[str, str], sizes: tuple[int, ...], host
 def _nccl_tests(world: int, environment: dict[str, str], sizes: tuple[int, ...], hosts: list[str], folder: str) -> Done:
     factor = sizes[1] // sizes[0] if len(sizes) > 1 else 2
     test = [program(), "-b", str(sizes[0]), "-e", str(sizes[-1]), "-f", str(factor), "-g", "1", "-n", "10", "-w", "2"]
-    command = [_found("mpirun") or "mpirun", *MPI]
+    command = [_tool_path("mpirun") or "mpirun", *MPI]
     if hosts:
         for host in hosts:
             command += ["-np", "1", "-x", "NCCL_HOSTID=" + host, *test, ":"]
@@ -157,5 +157,5 @@ def _read(path: str) -> str:
         return file.read()
 
 
-def _found(tool: str) -> str:
+def _tool_path(tool: str) -> str:
     return shutil.which(tool) or shutil.which(tool, path=PLACES) or ""

@@ -91,7 +91,7 @@ def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     opening = {name: path for path, about in plugins.items() for name in about.get("opens", ())}
     resolved.update({name: loaders.resolved(name, path) for name, path in opening.items()})
     topologies = [path for about in plugins.values() for path in about.get("topologies", ())]
-    tools_found = [path for path in map(tools.found, ("fi_info", "ibv_devinfo")) if path]
+    tools_found = [path for path in map(tools.tool_path, ("fi_info", "ibv_devinfo")) if path]
     opened = real_files(files, PROVIDER) + transports(files)
     closed = files_of_fabric + real_files(files, FABRIC) + nccls + list(plugins) + opened + tools_found
     closures = {path: loaders.closure(path, binds(path)) for path in dict.fromkeys(closed)}

@@ -73,7 +73,7 @@ def activated(texts: Iterable[tuple[str, str]], entry: Sequence[str]) -> bool:
     return unread or any(ACTIVATES.search(text) for text in [*said, " ".join(entry)])
 
 
-def here(path: str) -> list[dict[str, Any]]:
+def on_path_of_system(path: str) -> list[dict[str, Any]]:
     """Return the same of this system."""
     return on_path(path, Tree(os.path.realpath, os.path.exists, _text, _packages))
 

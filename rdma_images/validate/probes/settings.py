@@ -92,7 +92,9 @@ def settings(entry: Sequence[str] = ()) -> dict[str, Any]:
     return {
         "assigned": assignments + assigned(started, environment, "launcher"),
         "absent": absent(environment, assignments, os.path.exists),
-        "pythons": [] if pythons.activated(of_shells(read), entry) else pythons.here(environment.get("PATH", "")),
+        "pythons": []
+        if pythons.activated(of_shells(read), entry)
+        else pythons.on_path_of_system(environment.get("PATH", "")),
         "without_path": _without_path() if environment.get("LD_LIBRARY_PATH") else {},
     }
 
@@ -183,7 +185,7 @@ def absent(
     return [path for path in dict.fromkeys(paths) if path.startswith("/") and "$" not in path and not exists(path)]
 
 
-def asked(environment: Mapping[str, str]) -> list[str]:
+def loader_names(environment: Mapping[str, str]) -> list[str]:
     """Return the names whose answer LD_LIBRARY_PATH could change."""
     return [*libraries.ASKED, *libraries.plugin_names([], environment)]
 
@@ -194,7 +196,7 @@ def _without_path() -> dict[str, str]:
     This probe's process and those that it starts go without it.
     """
     del os.environ["LD_LIBRARY_PATH"]
-    return {name: loader.resolved(name)["file"] for name in asked(os.environ) if name != "libcuda.so.1"}
+    return {name: loader.resolved(name)["file"] for name in loader_names(os.environ) if name != "libcuda.so.1"}
 
 
 def _reader(path: str, environment: Mapping[str, str]) -> str:

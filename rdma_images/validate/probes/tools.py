@@ -37,13 +37,13 @@ def train() -> dict[str, Any]:
 
     Another `train` than ours is not started: it may train.
     """
-    path = found("train")
+    path = tool_path("train")
     if path and not os.path.realpath(path).startswith(TRAIN_PLACE):
         return {**not_run(path), "err": "not started: it is not in %s" % TRAIN_PLACE}
     return run(["train", "--help"])
 
 
-def found(tool: str) -> str:
+def tool_path(tool: str) -> str:
     """Return where the tool is: on the PATH, else in a usual place; "" where it is not."""
     return shutil.which(tool) or shutil.which(tool, path=PLACES) or ""
 
@@ -55,7 +55,7 @@ def not_run(path: str) -> dict[str, Any]:
 
 def run(command: list[str]) -> dict[str, Any]:
     """Return one command. `path` is "" where there is no such tool; `timed_out` where it had to be stopped."""
-    path = found(command[0])
+    path = tool_path(command[0])
     answer = not_run(path)
     if not path:
         return answer

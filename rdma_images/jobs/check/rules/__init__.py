@@ -12,7 +12,7 @@ from rdma_images.facts.instances import InstanceType
 from rdma_images.jobs.check import measured
 from rdma_images.jobs.check.foreign_job import Finding, Piece
 from rdma_images.jobs.check.rules import counts, running, variables
-from rdma_images.jobs.check.rules.rule import EFA, ERDMA, Known, Rule, Tables
+from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, Rule, Tables
 
 __all__ = ["RULES", "Rule", "Tables", "check"]
 
@@ -51,11 +51,11 @@ def check(pieces: Sequence[Piece], tables: Tables) -> Iterator[Finding]:
                     yield Finding(rule.id, severity[0] if severity else rule.severity, where, problem, fix, rule.source)
 
 
-def _shared(pieces: Sequence[Piece], tables: Tables) -> Known:
+def _shared(pieces: Sequence[Piece], tables: Tables) -> CheckContext:
     """Return what the pieces of a file tell of each other: one that does not show its fabric has that of the others."""
     fabrics = [_fabric(piece, tables) for piece in pieces]
     mounts = (piece.settings["mounts"].text.split(":") for piece in pieces if "mounts" in piece.settings)
-    return Known(
+    return CheckContext(
         tables,
         node=None,
         fabric=next((fabric for fabric in fabrics if fabric), None),

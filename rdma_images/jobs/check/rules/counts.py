@@ -11,7 +11,7 @@ from rdma_images.jobs.check.rules.rule import (
     GPU,
     HUGEPAGES,
     Answer,
-    Known,
+    CheckContext,
     is_open,
     is_service,
     node_name,
@@ -26,7 +26,7 @@ QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([KMGT]i|[kMGT])?")
 
 
 @rule("gpus.node", "error", "EC2's DescribeInstanceTypes and Alibaba Cloud's ECS guide, as in facts/instances.yaml")
-def too_many_gpus(piece: Piece, context: Known) -> Iterator[Answer]:
+def too_many_gpus(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """More GPUs than the node has: no node fits, and the job waits for ever."""
     if context.node and piece.gpus and (requested := piece.gpus.number) and requested > context.node.gpus:
         yield (
@@ -41,13 +41,13 @@ def too_many_gpus(piece: Piece, context: Known) -> Iterator[Answer]:
     "error",
     "EC2's DescribeInstanceTypes, as in facts/instances.yaml; skypilot issue 8391, aicr issue 2275",
 )
-def wrong_efa_count(piece: Piece, context: Known) -> Iterator[Answer]:
+def wrong_efa_count(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """Fewer EFA than the GPUs' share of the node, which lie idle; or more than it has, so that no node fits."""
     if piece.kind not in ("kubernetes", "skypilot") or not (
         context.node and context.node.fabric == "efa" and piece.gpus
     ):
         return
-    gpus, requested = piece.gpus.number, piece.asked(EFA)
+    gpus, requested = piece.gpus.number, piece.amount(EFA)
     if not gpus or gpus > context.node.gpus:
         return
     share = max(1, context.node.interfaces * gpus // context.node.gpus)
@@ -66,7 +66,7 @@ def wrong_efa_count(piece: Piece, context: Known) -> Iterator[Answer]:
 
 
 @rule("resources.equal", "error", "kubernetes.io, Device Plugins and Manage HugePages: limits have to equal requests")
-def unequal_resources(piece: Piece, _: Known) -> Iterator[Answer]:
+def unequal_resources(piece: Piece, _: CheckContext) -> Iterator[Answer]:
     """GPUs, adapters or huge pages that requests and limits do not have alike: the API server refuses the pod."""
     for name in (GPU, EFA, ERDMA, HUGEPAGES):
         requested, limit = piece.requests.get(name), piece.limits.get(name)
@@ -85,9 +85,9 @@ def unequal_resources(piece: Piece, _: Known) -> Iterator[Answer]:
 
 
 @rule("hugepages.node", "error", "facts/instances.yaml: what a node has as delivered")
-def too_many_hugepages(piece: Piece, context: Known) -> Iterator[Answer]:
+def too_many_hugepages(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """More huge pages than a node has: no node fits."""
-    requested = piece.asked(HUGEPAGES)
+    requested = piece.amount(HUGEPAGES)
     if requested and context.fabric and (size := mebibytes(requested.text)) is not None:
         most = context.tables.instances.nodes[context.fabric].hugepages
         if size > most:
@@ -96,9 +96,9 @@ def too_many_hugepages(piece: Piece, context: Known) -> Iterator[Answer]:
 
 
 @rule("memory.node", "error", "EC2's DescribeInstanceTypes and Alibaba Cloud's ECS guide, as in facts/instances.yaml")
-def too_much_memory(piece: Piece, context: Known) -> Iterator[Answer]:
+def too_much_memory(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """More memory than the node can give: no node fits."""
-    requested = piece.asked("memory")
+    requested = piece.amount("memory")
     if (
         requested
         and context.node
@@ -113,13 +113,13 @@ def too_much_memory(piece: Piece, context: Known) -> Iterator[Answer]:
 
 
 @rule("trainjob.resources", "error", "kubeflow/trainer pull request 3602, aicr issue 2275")
-def erased_efa(piece: Piece, context: Known) -> Iterator[Answer]:
+def erased_efa(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """resourcesPerNode without the adapters: up to Trainer 2.2 it replaces the runtime's resources, EFA and all."""
     needs_fabric = (
         context.node or context.runtime_adapters or context.uses_fabric
     )  # else nothing shows that the job has a fabric
     word = piece.settings.get("replaces")
-    if word and needs_fabric and piece.gpus and not (piece.asked(EFA) or piece.asked(ERDMA)):
+    if word and needs_fabric and piece.gpus and not (piece.amount(EFA) or piece.amount(ERDMA)):
         problem = (
             "resourcesPerNode has GPUs and no adapters: up to Trainer 2.2 it replaces the runtime's, which are lost"
         )
@@ -127,7 +127,7 @@ def erased_efa(piece: Piece, context: Known) -> Iterator[Answer]:
 
 
 @rule("arena.rdma", "error", "kubeflow/arena, charts/pytorchjob; Alibaba Cloud ACK, eRDMA with Arena")
-def arena_rdma(piece: Piece, _: Known) -> Iterator[Answer]:
+def arena_rdma(piece: Piece, _: CheckContext) -> Iterator[Answer]:
     """--rdma asks for rdma/hca, which is Lingjun's device and not eRDMA's."""
     if piece.kind == "arena" and (word := piece.settings.get("rdma")):
         yield word, "--rdma asks for rdma/hca, which no eRDMA node has", "write --device=aliyun/erdma=1 in its place"
@@ -136,7 +136,7 @@ def arena_rdma(piece: Piece, _: Known) -> Iterator[Answer]:
 
 
 @rule("instance.unknown", "warning", "facts/instances.yaml")
-def unknown_instance(piece: Piece, context: Known) -> Iterator[Answer]:
+def unknown_instance(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """An instance type without EFA or eRDMA, or one that is not known: its counts are not checked."""
     if piece.instance and context.node is None and not is_open(piece.instance.text) and piece.gpus:
         try:
@@ -153,9 +153,9 @@ def unknown_instance(piece: Piece, context: Known) -> Iterator[Answer]:
 @rule(
     "node.selector", "warning", "awslabs/awsome-distributed-ai, micro-benchmarks/nccl-tests/kubernetes/nccl-tests.yaml"
 )
-def no_selector(piece: Piece, _: Known) -> Iterator[Answer]:
+def no_selector(piece: Piece, _: CheckContext) -> Iterator[Answer]:
     """Adapters without a node selector: pods may land on unlike nodes, and no count could be checked."""
-    requested = piece.asked(EFA) or piece.asked(ERDMA)
+    requested = piece.amount(EFA) or piece.amount(ERDMA)
     if (
         requested
         and not piece.instance
@@ -183,7 +183,7 @@ def _short(text: str) -> str:
 
 
 @rule("ranks.gpus", "error", "NVIDIA/nccl, src/init.cc: two ranks of a communicator on one GPU are an error")
-def ranks_and_gpus(piece: Piece, _: Known) -> Iterator[Answer]:
+def ranks_and_gpus(piece: Piece, _: CheckContext) -> Iterator[Answer]:
     """More ranks than GPUs on a node: NCCL refuses two on one. Fewer leave GPUs idle."""
     ranks, gpus = piece.ranks and piece.ranks.number, piece.gpus and piece.gpus.number
     if not (piece.ranks and piece.gpus and ranks and gpus) or ranks == gpus:
@@ -199,7 +199,7 @@ def ranks_and_gpus(piece: Piece, _: Known) -> Iterator[Answer]:
 
 
 @rule("ranks.nodes", "error", "pytorch/pytorch, torch/distributed/run.py: --nnodes")
-def ranks_and_nodes(piece: Piece, _: Known) -> Iterator[Answer]:
+def ranks_and_nodes(piece: Piece, _: CheckContext) -> Iterator[Answer]:
     """Another number of nodes in torchrun than in the job: the ranks wait for nodes, or nodes are refused."""
     match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", piece.rank_nodes.text) if piece.rank_nodes else None
     nodes = piece.job_nodes

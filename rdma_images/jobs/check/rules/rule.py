@@ -17,7 +17,7 @@ OPEN = re.compile(r"[$<{]|\b[A-Z]+_[A-Z_]+\b")
 
 # Where, what is wrong, what to do; and a severity where it is not the rule's.
 Answer = tuple[Word, str, str] | tuple[Word, str, str, Severity]
-Check = Callable[[Piece, "Known"], Iterator[Answer]]
+Check = Callable[[Piece, "CheckContext"], Iterator[Answer]]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Tables:
 
 
 @dataclass(frozen=True)
-class Known:
+class CheckContext:
     """What the facts say of a piece: its instance type, where that is known, and its fabric."""
 
     tables: Tables

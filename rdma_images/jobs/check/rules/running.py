@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from rdma_images.core import versions
 from rdma_images.jobs.check.foreign_job import Piece
-from rdma_images.jobs.check.rules.rule import Answer, Known, is_open, is_service, node_name, rule
+from rdma_images.jobs.check.rules.rule import Answer, CheckContext, is_open, is_service, node_name, rule
 
 PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v(?P<version>[0-9.]+)")
 MEASUREMENT = re.compile(r"nccl-tests|[a-z_]+_perf\b")
@@ -14,7 +14,7 @@ FILE = re.compile(r"[./].*|.*\.sqsh")  # an image that enroot has imported
 
 
 @rule("image.tag", "warning", "kubernetes.io, Images: a tag can be moved while pods start")
-def image_by_tag(piece: Piece, context: Known) -> Iterator[Answer]:
+def image_by_tag(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """An image by tag: nodes can run different bytes, and no evidence belongs to them."""
     if is_service(piece) or not context.accelerated:
         return
@@ -25,7 +25,7 @@ def image_by_tag(piece: Piece, context: Known) -> Iterator[Answer]:
 
 
 @rule("shm.host-path", "warning", "kubernetes.io, Pod Security Standards (baseline): no hostPath")
-def host_shared_memory(piece: Piece, _: Known) -> Iterator[Answer]:
+def host_shared_memory(piece: Piece, _: CheckContext) -> Iterator[Answer]:
     """The host's /dev/shm: what one job leaves there fills it for the next, and Pod Security refuses it."""
     if word := piece.settings.get("host-shm"):
         problem = (
@@ -35,7 +35,7 @@ def host_shared_memory(piece: Piece, _: Known) -> Iterator[Answer]:
 
 
 @rule("device-plugin.version", "error", "aws/sagemaker-hyperpod-cli pull request 282")
-def stale_device_plugin(piece: Piece, _: Known) -> Iterator[Answer]:
+def stale_device_plugin(piece: Piece, _: CheckContext) -> Iterator[Answer]:
     """A device plugin that counts p6-b200's NVLink controllers as EFA: ten instead of eight."""
     if piece.image and (match := PLUGIN.search(piece.image.text)) and not versions.at_least(match["version"], "0.5.10"):
         problem = f"version {match['version']} counts the NVLink controllers of p6-b200 as EFA: 10 in place of 8"
@@ -43,7 +43,7 @@ def stale_device_plugin(piece: Piece, _: Known) -> Iterator[Answer]:
 
 
 @rule("measurement.retries", "warning", "mpi-operator's runPolicy; a failed run that is repeated hides the failure")
-def silent_retries(piece: Piece, _: Known) -> Iterator[Answer]:
+def silent_retries(piece: Piece, _: CheckContext) -> Iterator[Answer]:
     """A measurement that is tried again in silence."""
     if not MEASUREMENT.search(
         f"{piece.settings['name'].text if 'name' in piece.settings else ''} {piece.image.text if piece.image else ''}"
@@ -57,7 +57,7 @@ def silent_retries(piece: Piece, _: Known) -> Iterator[Answer]:
 
 
 @rule("sagemaker.vpc", "error", "AWS, SageMaker AI: EFA needs security groups that allow all traffic from themselves")
-def without_vpc(piece: Piece, context: Known) -> Iterator[Answer]:
+def without_vpc(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """Several hosts with EFA and no VPC: their security group does not let the adapters speak."""
     several = piece.nodes if piece.nodes and (piece.nodes.number or 0) > 1 else None
     if several and piece.kind == "sagemaker" and context.fabric == "efa" and "vpc" not in piece.settings:
@@ -69,7 +69,7 @@ def without_vpc(piece: Piece, context: Known) -> Iterator[Answer]:
     "error",
     "eksctl-io/eksctl, pkg/cfn/builder/network_interfaces.go and pkg/apis/eksctl.io/v1alpha5/validation.go",
 )
-def eksctl_efa(piece: Piece, context: Known) -> Iterator[Answer]:
+def eksctl_efa(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """A node group whose nodes get no adapters, or that eksctl cannot make."""
     if piece.kind != "eksctl" or not (piece.instance and context.node and context.node.fabric == "efa"):
         return

@@ -6,29 +6,29 @@ from collections.abc import Collection, Iterator
 from rdma_images.facts.environment import Variable
 from rdma_images.jobs.check import measured
 from rdma_images.jobs.check.foreign_job import Piece
-from rdma_images.jobs.check.rules.rule import Answer, Known, is_open, rule
+from rdma_images.jobs.check.rules.rule import Answer, CheckContext, is_open, rule
 from rdma_images.validate.probes.tree import WANTED as LISTED
 
 
 @rule("environment.harmful", "error", "facts/environment.yaml")
-def harmful_variables(piece: Piece, context: Known) -> Iterator[Answer]:
+def harmful_variables(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """A variable that takes the network away or breaks it."""
     yield from _variables(piece, context, "harmful", "remove it")
 
 
 @rule("environment.slow", "warning", "facts/environment.yaml")
-def slow_variables(piece: Piece, context: Known) -> Iterator[Answer]:
+def slow_variables(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """A variable that leaves the network, and makes it slower."""
     yield from _variables(piece, context, "slow", "remove it")
 
 
 @rule("environment.obsolete", "warning", "facts/environment.yaml")
-def obsolete_variables(piece: Piece, context: Known) -> Iterator[Answer]:
+def obsolete_variables(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """A variable that the versions of today do not need, or do not read."""
     yield from _variables(piece, context, "obsolete", "remove it")
 
 
-def _variables(piece: Piece, context: Known, effect: str, fix: str) -> Iterator[Answer]:
+def _variables(piece: Piece, context: CheckContext, effect: str, fix: str) -> Iterator[Answer]:
     values = {name: word.text for name, word in piece.environment.items() if not is_open(word.text)}
     table = context.tables.environment
     for row in table.variables.values():
@@ -47,7 +47,7 @@ def _variables(piece: Piece, context: Known, effect: str, fix: str) -> Iterator[
             )
 
 
-def _conditions(row: Variable, value: str, piece: Piece, context: Known) -> list[str] | None:
+def _conditions(row: Variable, value: str, piece: Piece, context: CheckContext) -> list[str] | None:
     """Return what has to be so beside what the job shows, a phrase each; None where the row does not hold."""
     if row.on_hosts and piece.network == "host" and not re.fullmatch(row.on_hosts, value):
         return None
@@ -71,7 +71,7 @@ def _conditions(row: Variable, value: str, piece: Piece, context: Known) -> list
     "warning",
     "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core",
 )
-def misspelt_variables(piece: Piece, context: Known) -> Iterator[Answer]:
+def misspelt_variables(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """A name that nothing reads, and that is nearly one that is read."""
     for name, word in piece.environment.items():
         if near := context.tables.variables.meant(name):
@@ -87,7 +87,7 @@ def misspelt_variables(piece: Piece, context: Known) -> Iterator[Answer]:
     "warning",
     "aws/aws-ofi-nccl, INSTALL.md; measured by environment.library-path of the validators",
 )
-def library_path(piece: Piece, _: Known) -> Iterator[Answer]:
+def library_path(piece: Piece, _: CheckContext) -> Iterator[Answer]:
     """LD_LIBRARY_PATH of the job wins over the image's own order of libraries."""
     word = piece.environment.get("LD_LIBRARY_PATH")
     if word and word.text and piece.image:
@@ -101,7 +101,7 @@ def library_path(piece: Piece, _: Known) -> Iterator[Answer]:
 @rule(
     "plugin.missing", "error", "NVIDIA/nccl, src/plugin/plugin_open.cc; awsome-distributed-ai pull requests 878 and 936"
 )
-def missing_plugin(piece: Piece, context: Known) -> Iterator[Answer]:
+def missing_plugin(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """A plugin that is not in the image, as its report has it: NCCL runs without that network, or without the tuner."""
     image = piece.image
     for name, prefix in (("NCCL_NET_PLUGIN", "libnccl-net"), ("NCCL_TUNER_PLUGIN", "libnccl-tuner")):
@@ -151,7 +151,7 @@ def _may_be_there(name: str, mounts: Collection[str], libraries: Collection[str]
     "error",
     "NVIDIA/pyxis, README: what the image sets wins over what is exported, unless --container-env names it",
 )
-def lost_exports(piece: Piece, _: Known) -> Iterator[Answer]:
+def lost_exports(piece: Piece, _: CheckContext) -> Iterator[Answer]:
     """Exports that the image's own values win over: a leg over TCP then measures the fabric twice."""
     if piece.kind != "slurm" or not piece.image:
         return
@@ -164,7 +164,7 @@ def lost_exports(piece: Piece, _: Known) -> Iterator[Answer]:
 
 
 @rule("tcp.leg", "error", "NVIDIA/nccl, NCCL_NET; libfabric's fi_fabric(7), FI_PROVIDER")
-def tcp_leg(piece: Piece, _: Known) -> Iterator[Answer]:
+def tcp_leg(piece: Piece, _: CheckContext) -> Iterator[Answer]:
     """A TCP leg of a comparison that only unsets what the image sets: the image's network stays in force."""
     run = piece.settings.get("run")
     if piece.kind == "skypilot" and run and "USE_EFA" in piece.environment and "NCCL_NET=Socket" not in run.text:
