@@ -139,7 +139,7 @@ def test_a_short_option_is_a_letter_and_h_asks_for_help() -> None:
         f"{name}: -{one}" for name, task in all_tasks() for a in task.get_arguments() for one in a.names if len(one) < 2
     }
     assert {one for one in short if not one[-1].isalpha() or one.endswith("-h")} == set()
-    for words in (["build", "-h"], ["validate", "-h"]):
+    for words in (["build", "-h"], ["verdict", "-h"], ["job", "--help"], ["job.check", "--json", "--help"]):
         assert "Example: invoke" in said(*words).stdout
 
 

@@ -72,8 +72,13 @@ class SuggestingParser(Parser):
 
     def parse_argv(self, argv: Sequence[str]) -> ParseResult:
         """Parse what was typed. Raises Exit for what is no task, no option, or lacks its value."""
+        words = list(argv)
+        options = words[1 : words.index("--") if "--" in words else None]
+        if words and words[0] in self.contexts and not {"--help", "-h"}.isdisjoint(options):
+            # After a value for each positional argument: before these, invoke takes the option for such a value.
+            words = [words[0], *("0" for _ in self.contexts[words[0]].positional_args), "--help"]
         try:
-            result: ParseResult = super().parse_argv(list(argv))
+            result: ParseResult = super().parse_argv(words)
         except ParseError as error:
             raise Exit(self._message(error), code=exit_codes.USAGE) from None
         return result
