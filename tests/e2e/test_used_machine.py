@@ -3,17 +3,19 @@
 One engine and one state folder live through all sequences: what one sequence leaves is there for the next.
 """
 
+import io
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
@@ -43,7 +45,7 @@ DEVEL = "include/header.h"  # what a devel image has beside the runtime; "two" a
 # Everything but the wheels lies above them, as in the product's Dockerfile.
 DOCKERFILE = """
 FROM scratch AS system
-COPY --from=base / /
+ADD base.tar /
 FROM wheels
 LABEL {label}='{coder}'
 COPY --from=none / /
@@ -93,8 +95,15 @@ class World:
                 layer_wheels.make(wheels, name, content)
             layer_wheels.index(folder / checkout / "index", *sorted(wheels.glob("*.whl")))
         for base in BASES:
-            (folder / base / "etc").mkdir(parents=True)
-            (folder / base / "etc/os-release").write_text(f"ID={base}\n")
+            (folder / base).mkdir()
+            with tarfile.open(folder / base / "base.tar", "w") as tree:  # as bases are bootstrapped: with fixed times
+                folder_entry = tarfile.TarInfo("etc")
+                folder_entry.type, folder_entry.mode = tarfile.DIRTYPE, 0o755
+                tree.addfile(folder_entry)
+                release = f"ID={base}\n".encode()
+                file_entry = tarfile.TarInfo("etc/os-release")
+                file_entry.size = len(release)
+                tree.addfile(file_entry, io.BytesIO(release))
         (folder / "none").mkdir()
         return cls(engine, folder)
 
@@ -105,18 +114,19 @@ class World:
 
     def build(self, variant: Variant) -> None:
         """Build a variant; it has the layers that were made for it, and those that it had when it was first built."""
+        print("build", variant)
         checkout, target, base, part, compression = variant
         recipes = tuple(self.recipe(checkout, name, compression) for name in TARGETS[target])
         layer_set = LayerSet(recipes, part, "linux/amd64")
         with Maker(recipes, (self.folder / checkout / "index").as_uri() + "/", MIRRORS) as maker:
             loaded = load.load(layer_set, maker, self.engine, engine_layers(self.engine, compression))
-        contexts = {"wheels": f"docker-image://{loaded.ref}", "base": self.folder / base, "none": self.folder / "none"}
+        contexts = {"wheels": f"docker-image://{loaded.ref}", "none": self.folder / "none"}
         command = ["docker", "buildx", "build", "--quiet", "--provenance=false", "--file=-"]
         command += [f"--output={bake.bake_output(variant.ref, 'containerd', None, compression)}"]
         command += [f"--build-context={name}={address}" for name, address in contexts.items()]
         text = DOCKERFILE.format(label=LAYERS, coder=coder(compression)).encode()
         environ = {**self.engine.environ(), "SOURCE_DATE_EPOCH": "0"}
-        subprocess.run([*command, str(self.folder / "none")], env=environ, input=text, check=True, capture_output=True)
+        subprocess.run([*command, str(self.folder / base)], env=environ, input=text, check=True, capture_output=True)
         load.remove_names(self.engine, loaded.ref)
         layers = Small(self.engine).layers(variant.ref)
         assert layers[: len(recipes)] == [blob.digest for blob in loaded.blobs]
@@ -124,6 +134,7 @@ class World:
 
     def kill_build(self, variant: Variant, seconds: float) -> None:
         """End a build of another process after that time."""
+        print("kill after", seconds, variant)
         command = [sys.executable, "-c", KILLED, str(self.folder), *variant]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(seconds)
@@ -137,6 +148,7 @@ class World:
 
     def remove(self, images: list[str]) -> None:
         """Remove images from the engine."""
+        print("remove", images)
         if images:
             subprocess.run(
                 ["docker", "image", "rm", *images], env=self.engine.environ(), check=True, capture_output=True
@@ -144,6 +156,7 @@ class World:
 
     def prune(self, cache: bool) -> None:
         """Remove what `engine.prune` removes, with `cache` also what the builder keeps."""
+        print("prune", cache)
         prune.remove(self.engine, prune.superfluous(self.engine, ()), cache)
 
 
@@ -164,7 +177,10 @@ VARIANTS = st.builds(
 
 
 def machine_of(world: World) -> type[RuleBasedStateMachine]:
-    """Return the sequences on this world; each build checks its own layers."""
+    """Return the sequences on this world; each build checks its own layers.
+
+    What a sequence does depends on what those before it left: none is tried again to find a shorter one.
+    """
 
     class UsedMachine(RuleBasedStateMachine):
         @rule(variant=VARIANTS)
@@ -194,10 +210,12 @@ def machine_of(world: World) -> type[RuleBasedStateMachine]:
             compression=st.sampled_from(COMPRESSIONS),
         )
         def lose_a_layer_of_the_store(self, checkout: str, name: str, compression: Compression) -> None:
+            print("lose", checkout, name, compression)
             shutil.rmtree(store.folder(world.recipe(checkout, name, compression).key), ignore_errors=True)
 
         @rule()
         def empty_the_store_of_layers(self) -> None:
+            print("empty the store")
             shutil.rmtree(store.root(), ignore_errors=True)
 
     return UsedMachine
@@ -228,6 +246,7 @@ def test_whatever_came_before(world: World) -> None:
             stateful_step_count=20,
             deadline=None,
             database=None,
+            phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         ),
     )
