@@ -10,6 +10,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Supply
 from rdma_images.inputs import sources
 from rdma_images.inputs.mirrors import Login, Mirrors, host
+from rdma_images.registry.credentials import resolve_secret
 
 MOUNTED = "/run/secrets"  # where BuildKit mounts a secret that names no other place
 LARGEST = 500 * 1024  # bytes of a secret. Tried with buildx 0.13: it refuses one byte more
@@ -17,7 +18,9 @@ BASE = "base"  # the secrets of this role have no ending
 
 
 @contextmanager
-def secrets(supplies: Iterable[Supply], mirrors: Mirrors) -> Iterator[dict[str, Path]]:
+def secrets(
+    supplies: Iterable[Supply], mirrors: Mirrors, references: Mapping[str, str] | None = None
+) -> Iterator[dict[str, Path]]:
     """Provide the secrets of a build by id, as files that only this user can read and that end with the block.
 
     Always: `ca-bundle`; `uv-config`, `pip-config` and `netrc` for the package index; `apt-config`, `apt-sources` and
@@ -25,13 +28,26 @@ def secrets(supplies: Iterable[Supply], mirrors: Mirrors) -> Iterator[dict[str, 
     Where the addresses of a base's archives are all known, `apt-config` makes apt read `apt-sources` and not the base's
     own sources. An archive that comes over a base's ("over") has both in its `apt-sources`, or where the base's own
     sources stay, itself alone: the stage mounts it among them, too.
+    `references` are the target's own secrets by id, "env:NAME" or "file:PATH".
+
+    Raises RefusedError for one of `references` that is not there, and for a secret that BuildKit does not take.
     """
     with tempfile.TemporaryDirectory(prefix="rdma-images-secrets-") as name:
         folder = Path(name)
         folder.chmod(0o700)
         _check_size(mirrors.ca_bundle)
         files = {"ca-bundle": mirrors.ca_bundle}
-        for secret, text in texts(list(supplies), mirrors).items():
+        own_texts = {
+            name: resolve_secret(reference, named_in=f"matrix.yaml, secret {name}")
+            for name, reference in (references or {}).items()
+        }
+        for name, text in own_texts.items():
+            if len(text.encode()) > LARGEST:
+                raise RefusedError(
+                    f"matrix.yaml, secret {name}: more than {LARGEST} bytes, which BuildKit does not take\n"
+                    "keep only what the stage needs"
+                )
+        for secret, text in {**texts(list(supplies), mirrors), **own_texts}.items():
             files[secret] = folder / secret
             files[secret].touch(mode=0o600)
             files[secret].write_text(text, encoding="utf-8")

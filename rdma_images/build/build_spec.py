@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 
-from rdma_images.build import stand_ins
+from rdma_images.build import added_files, stand_ins
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Image, Source
@@ -68,7 +68,7 @@ def build_spec(
         image, wheels, _toolkit_lock(image, project.mirrors, rehearse, progress), lock.tools()
     )
     pinned = sources.pinned(image, project.facts)
-    made_of = {
+    made_of: dict[str, object] = {
         "dockerfile": dockerfile,
         "pins": {source.id: source.pin for source in pinned},
         "platform": image.platform,
@@ -77,6 +77,10 @@ def build_spec(
         "layers": [recipe(layer, compression).key for layer in wheel_layers.wheel_layers(wheels)],
         "stand-ins": stand_ins.digest(_replaceable(pinned)) if rehearse else None,
     }
+    if added := added_files.pack(image):
+        made_of["files"] = added
+    if folder := added_files.context_digest(dockerfile):
+        made_of["folder"] = folder
     planner.write(image)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)
     bases = frozenset(

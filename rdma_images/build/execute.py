@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rdma_images.build import run_bake, space_needed, wheel_contexts
+from rdma_images.build import added_files, run_bake, space_needed, wheel_contexts
 from rdma_images.build.build_images import digests_of, ref
 from rdma_images.build.build_secrets import secrets
 from rdma_images.build.build_spec import BuildSpec
@@ -55,7 +55,10 @@ def build(
     targets = _targets(orders, supplies, contexts, project, made_from)
     file = bake.bake_file(targets, list(contexts.helpers.values()))
     with ExitStack() as stack:
-        files = {i: stack.enter_context(secrets(several, project.mirrors)) for i, several in supplies.items()}
+        files = {
+            o.image.id: stack.enter_context(secrets(supplies[o.image.id], project.mirrors, o.image.secrets))
+            for o in orders
+        }
         of_target = {bake.image_name(i): files[i] for i in files} | {h: files[i] for h, i in contexts.users.items()}
 
         def systems(ids: Sequence[str]) -> int:
@@ -128,7 +131,8 @@ def _targets(
                 image=o.image,
                 dockerfile=o.dockerfile,
                 ref=ref(o.image, stood_in),
-                contexts=contexts.for_image(o.image, supplies[o.image.id]),
+                contexts=contexts.for_image(o.image, supplies[o.image.id])
+                | added_files.contexts(o.dockerfile.read_text(encoding="utf-8")),
                 labels=labels.labels(o.image, project.matrix.target(o.image.target).summary, made_from, stood_in),
                 created=made_from.time,
             )

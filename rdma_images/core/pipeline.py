@@ -99,6 +99,38 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class AddedFile:
+    """A file or folder of the user's in an image."""
+
+    path: str  # from the folder of matrix.yaml
+    destination: str  # in the image
+    owner: tuple[int, int]  # numbers of the user and the group
+    mode: str = ""  # octal digits, of every file; empty: 0644, or 0755 for what its owner may run
+
+
+@dataclass(frozen=True)
+class AddedUser:
+    """A user that an image's processes run as."""
+
+    name: str
+    uid: int
+    home: str
+
+
+@dataclass(frozen=True)
+class Additions:
+    """What a target adds to an image above its components."""
+
+    files: tuple[AddedFile, ...]
+    environment: dict[str, str]
+    user: AddedUser | None
+    workdir: str
+    entrypoint: tuple[str, ...] | None
+    command: tuple[str, ...] | None
+    labels: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Image:
     """A target with every component picked. Everything a later step needs to know of it is here or follows from it."""
 
@@ -119,6 +151,8 @@ class Image:
     limits: tuple[Limit, ...] = ()
     toolkit: tuple[str, ...] = ()  # requirements of the wheels that compile a stage, and are not in the image
     template: str = ""  # the file under dockerfiles/targets/, without its ending
+    additions: Additions | None = None  # the user's own work; None for a target that has none
+    secrets: dict[str, str] = field(default_factory=dict)  # of stages, by id: where each is, "env:NAME"
 
     def version(self, component: str) -> str:
         """Return the version of a component by name; KeyError when the image does not have it."""

@@ -17,6 +17,7 @@ from rdma_images.core.pipeline import Fabric
 from rdma_images.core.yaml_file import Document, Path_, Strict
 from rdma_images.facts import Facts
 from rdma_images.plan import axes
+from rdma_images.plan.additions import TargetAdditions
 
 # What a target is called is part of an image's reference and of a folder's name. Source: the reference grammar of
 # github.com/distribution/reference, a path component.
@@ -57,7 +58,7 @@ class Exclude(Strict):
         return all(row.get(axis) in values for axis, values in self.when.items())
 
 
-class Target(Strict):
+class Target(TargetAdditions):
     """What a user asks for by name."""
 
     summary: str = Field(description="What the image is for, in a line.")
@@ -160,6 +161,7 @@ def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
         if axis not in axes.BY_NAME:
             yield steps, f"no axis {axis!r}: {near(axis, axes.BY_NAME)}"
     yield from _package_problems(target)
+    yield from target.addition_problems()
     of_target = axes.complete(target.default)
     for component in components.ALL:
         if target.fabric in component.required_for and component.name not in of_target:

@@ -110,7 +110,7 @@ def _refusal(refusal: Refusal) -> RenderableType:
         text.append("  leave out: ").append(_typed(refusal.leave_out), "green")
     elif refusal.nearest:
         text.append("  nearest that works: ").append(_typed(refusal.nearest), "green")
-    else:
+    elif any(broken.versions for broken in refusal.broken):
         text.append("  no change of two axes makes it work")
     return text
 

@@ -11,7 +11,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image, Plan, Refusal
 from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts
-from rdma_images.plan import axes, rules, runtime
+from rdma_images.plan import additions, axes, rules, runtime
 from rdma_images.plan.candidate import Candidate, candidate
 from rdma_images.plan.matrix import Matrix, Row, Target
 from rdma_images.plan.nearest import nearest
@@ -43,17 +43,18 @@ def plan(
             row_id = (name, *planned.axes.values())
             if row_id in refusals:
                 continue
-            if broken := rules.check(planned, facts):
+            broken = rules.check(planned, facts)
+            image = None if broken else _image(planned, target, facts)
+            if image and not (broken := additions.broken_rules(image, facts)):
+                images.setdefault(image.id, image)
+            else:
                 refusals[row_id] = Refusal(
                     target=name,
                     axes=planned.axes,
                     broken=broken,
-                    nearest=nearest(planned, target, facts, changes, broken),
+                    nearest=None if image else nearest(planned, target, facts, changes, broken),
                     leave_out={axis: changes[axis] for axis in planned.foreign if axis in changes},
                 )
-            else:
-                image = _image(planned, target, facts)
-                images.setdefault(image.id, image)
     return Plan(images=tuple(images.values()), refusals=tuple(refusals.values()))
 
 
@@ -111,5 +112,7 @@ def _image(planned: Candidate, target: Target, facts: Facts) -> Image:
         if any(component.is_compiled(planned, facts) for component in present)
         else (),
         template=target.template or planned.target,
+        additions=additions.additions(target),
+        secrets=dict(target.secrets),
     )
     return replace(image, limits=tuple(runtime.limits(image, facts)))

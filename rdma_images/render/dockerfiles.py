@@ -63,10 +63,13 @@ class _Stages:
             "tools": tools,
             "uv_platform": UV_PLATFORM[image.platform],
             "text": _text,
+            "additions": image.additions,
         }
 
     def __call__(self, *names: str) -> str:
         """Return the stages, each FROM the one before; the last is named `image`. Empty stages are left out."""
+        if self.context["additions"]:
+            names = (*names, "additions")
         texts = [_environment().get_template("stages/builder.j2").render(self.context).strip("\n")]
         previous = "base"
         for name in names:

@@ -61,7 +61,7 @@ def labels(image: Image, summary: str, revision: Revision, rehearsed: Sequence[s
         image_labels["rehearsal"] = ",".join(sorted(rehearsed))
     prefixed = {f"org.opencontainers.image.{key}": value for key, value in oci.items()}
     prefixed |= {f"{LABEL_PREFIX}.{key}": value for key, value in image_labels.items()}
-    return dict(sorted(prefixed.items()))
+    return dict(sorted((prefixed | (image.additions.labels if image.additions else {})).items()))
 
 
 def _git(*arguments: str) -> str:

@@ -1,0 +1,130 @@
+"""The user's own files in an image: those of a target as one tar, and the folder as a build context of own stages.
+
+The same files make the same tar, whatever their times and wherever they are.
+"""
+
+import hashlib
+import re
+import stat
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from rdma_images.core import atomic, files, paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import AddedFile, Image
+from rdma_images.core.sizes import megabytes
+
+NAME = "files.tar"  # beside the image's Dockerfile, which adds it
+IGNORE = ".dockerignore"
+ALWAYS_IGNORED = [".git", "build"]  # of a whole folder: its history, and what this tool writes
+LARGEST = 1 << 30  # bytes of all files; data belongs on a volume
+CONTEXT = "project"  # the name by which a stage of the user's own takes files of the folder
+USES_CONTEXT = re.compile(rf"\bfrom={CONTEXT}\b")
+
+
+def pack(image: Image) -> str | None:
+    """Write the tar of an image's files beside its Dockerfile.
+
+    Returns:
+        the digest of the tar; None for an image to which no files are added.
+
+    Raises:
+        RefusedError: a file is not there, is no file, folder or link, or all are larger than `LARGEST`.
+    """
+    if image.additions is None or not image.additions.files:
+        return None
+    path = paths.image_folder(image.id) / NAME
+    with atomic.replacing(path) as new, files.as_file_error():
+        with tarfile.open(new, "w", format=tarfile.PAX_FORMAT) as archive:
+            total = 0
+            for entry in image.additions.files:
+                for source, destination in _members(entry):
+                    total += _add(archive, source, destination, entry)
+                    if total > LARGEST:
+                        raise RefusedError(
+                            f"files of {image.target}: {megabytes(total)} up to {entry.path}, and an image takes "
+                            f"{megabytes(LARGEST)}\nleave data out with {IGNORE}, and mount it when the image runs"
+                        )
+        with new.open("rb") as written:
+            return f"sha256:{hashlib.file_digest(written, 'sha256').hexdigest()}"
+
+
+def context_digest(dockerfile: str) -> str | None:
+    """Return the digest of the folder's files; None for a Dockerfile that takes none of them by `CONTEXT`.
+
+    Raises:
+        RefusedError: the files are larger than `LARGEST`.
+    """
+    if not USES_CONTEXT.search(dockerfile):
+        return None
+    digest, total = hashlib.sha256(), 0
+    with files.as_file_error():
+        for path, name in _members(AddedFile(".", "/", (0, 0))):
+            status = path.lstat()
+            digest.update(f"{name}\0{stat.filemode(status.st_mode)}\0".encode())
+            if stat.S_ISLNK(status.st_mode):
+                digest.update(str(path.readlink()).encode())
+            elif stat.S_ISREG(status.st_mode):
+                total += status.st_size
+                if total > LARGEST:
+                    raise RefusedError(
+                        f"{paths.PROJECT}: more than {megabytes(LARGEST)} of files, and a stage takes the folder as "
+                        f"its context\nleave out what no image needs, with {IGNORE}"
+                    )
+                with path.open("rb") as content:
+                    digest.update(hashlib.file_digest(content, "sha256").digest())
+    return f"sha256:{digest.hexdigest()}"
+
+
+def contexts(dockerfile: str) -> dict[str, str]:
+    """Return the folder as a build context by name, where a Dockerfile takes files of it."""
+    return {CONTEXT: str(paths.PROJECT)} if USES_CONTEXT.search(dockerfile) else {}
+
+
+def _members(entry: AddedFile) -> Iterator[tuple[Path, str]]:
+    """Yield the files below `entry` with their paths in the image, in a fixed order; a folder before its content."""
+    root = paths.PROJECT / entry.path
+    if not root.is_symlink() and not root.exists():
+        raise RefusedError(f"{root}: no such file or folder\ncorrect `files` of matrix.yaml, or write it")
+    if root.is_symlink() or not root.is_dir():
+        yield root, entry.destination
+        return
+    from docker.utils.build import exclude_paths  # here, because it imports docker's whole client
+
+    prefix = "" if entry.path == "." else f"{entry.path}/"
+    for name in sorted(exclude_paths(str(paths.PROJECT), _ignored())):
+        if name and (name + "/").startswith(prefix):
+            below = PurePosixPath(name).relative_to(entry.path)
+            yield paths.PROJECT / name, str(PurePosixPath(entry.destination) / below)
+
+
+def _ignored() -> list[str]:
+    """Return the patterns of files that are left out, in the order in which docker reads them."""
+    path = paths.PROJECT / IGNORE
+    lines = files.read(path).splitlines() if files.is_there(path) else []
+    return [*ALWAYS_IGNORED, *(line.strip() for line in lines if line.strip() and not line.startswith("#"))]
+
+
+def _add(archive: tarfile.TarFile, source: Path, destination: str, entry: AddedFile) -> int:
+    """Add a file, folder or link, and return its size in bytes."""
+    status = source.lstat()
+    member = tarfile.TarInfo(destination.lstrip("/"))
+    member.uid, member.gid = entry.owner
+    is_executable = stat.S_ISDIR(status.st_mode) or bool(status.st_mode & stat.S_IXUSR)
+    member.mode = 0o755 if is_executable else 0o644
+    if stat.S_ISDIR(status.st_mode):
+        member.type = tarfile.DIRTYPE
+        archive.addfile(member)
+        return 0
+    if stat.S_ISLNK(status.st_mode):
+        member.type, member.linkname, member.mode = tarfile.SYMTYPE, str(source.readlink()), 0o777
+        archive.addfile(member)
+        return 0
+    if not stat.S_ISREG(status.st_mode):
+        raise RefusedError(f"{source}: neither a file nor a folder\nleave it out, with a line in {IGNORE}")
+    member.mode = int(entry.mode, 8) if entry.mode else member.mode
+    with source.open("rb") as content:
+        member.size = status.st_size
+        archive.addfile(member, content)
+    return member.size

@@ -1,0 +1,205 @@
+"""What a target adds to an image above its components: files of the user, variables, a user, a command."""
+
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from rdma_images.core.pipeline import LABEL_PREFIX, AddedFile, AddedUser, Additions, Broken, Image
+from rdma_images.core.yaml_file import Path_, Strict
+from rdma_images.facts import Facts, table
+from rdma_images.facts.environment import Environment
+
+WORKDIR = "/workspace"  # of an image whose target names none
+# useradd(8), the default of NAME_REGEX.
+USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+# IEEE Std 1003.1-2017, Base Definitions, 8.1: names that all shells take.
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+OWNER = re.compile(r"[a-z_][a-z0-9_-]{0,31}|\d{1,9}(?::\d{1,9})?")
+MODE = re.compile(r"[0-7]{3,4}")
+SECRET_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
+# Secrets that every build has. Source: build/build_secrets.py.
+OUR_SECRETS = re.compile(r"ca-bundle|uv-config|pip-config|netrc|apt-(?:config|sources|auth)(?:-.*)?")
+REFERENCE = re.compile(r"(?:env|file):.+")
+# Labels that this tool writes. Source: render/labels.py.
+OUR_LABELS = (f"{LABEL_PREFIX}.", "org.opencontainers.image.")
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/") or ".." in path.split("/"):
+        raise ValueError(f"{path!r}: write an absolute path, without ..")
+    return path
+
+
+AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+# A list of words, or one text that is split as a shell does it.
+Command = Annotated[
+    tuple[str, ...],
+    BeforeValidator(
+        lambda written: shlex.split(written) if isinstance(written, str) else written,
+        json_schema_input_type=str | tuple[str, ...],
+    ),
+]
+
+
+class FileEntry(Strict):
+    """A file or folder of the user's that goes into the image."""
+
+    path: str = Field(description="A file or folder, from the folder of matrix.yaml. .dockerignore holds for folders.")
+    to: AbsolutePath | None = Field(
+        default=None,
+        description="Its path in the image; with / at the end, the folder that it goes into. By default `path` below "
+        "the working directory.",
+    )
+    owner: str | None = Field(default=None, description="root, the target's user, UID or UID:GID; by default the user.")
+    mode: str | None = Field(default=None, description='Of every file, as in "0755"; by default 0644, or 0755.')
+
+
+class UserEntry(Strict):
+    """The user that the image's processes run as."""
+
+    name: str = Field(description="The user's name; it is made with a group of the same name.")
+    uid: Annotated[int, Field(ge=1, le=2_000_000_000)] = Field(default=1000, description="Of the user and its group.")
+    home: AbsolutePath | None = Field(default=None, description="By default /home/NAME.")
+
+
+FileEntries = tuple[
+    Annotated[
+        FileEntry,
+        BeforeValidator(
+            lambda written: {"path": written} if isinstance(written, str) else written,
+            json_schema_input_type=str | FileEntry,
+        ),
+    ],
+    ...,
+]
+User = Annotated[
+    UserEntry,
+    BeforeValidator(
+        lambda written: {"name": written} if isinstance(written, str) else written,
+        json_schema_input_type=str | UserEntry,
+    ),
+]
+
+
+class TargetAdditions(Strict):
+    """The fields of a target that add the user's own work to an image."""
+
+    files: FileEntries = Field(default=(), description="Files and folders beside matrix.yaml that go into the image.")
+    env: dict[str, str] = Field(default_factory=dict, description="Environment variables of the image.")
+    user: User | None = Field(default=None, description="A user that is made, and that processes run as.")
+    workdir: AbsolutePath | None = Field(default=None, description=f"The working directory; by default {WORKDIR}.")
+    entrypoint: Command | None = Field(default=None, description="The entry point, as a list or a line of shell words.")
+    command: Command | None = Field(default=None, description="The default command, as a list or a line.")
+    labels: dict[str, str] = Field(default_factory=dict, description="Labels of the image.")
+    secrets: dict[str, str] = Field(
+        default_factory=dict,
+        description="Secrets of stages, by id: env:NAME or file:PATH. A RUN mounts one; no layer has it.",
+    )
+
+    def addition_problems(self) -> Iterator[tuple[Path_, str]]:
+        """Yield what cannot be, as (place, sentence)."""
+        for number, entry in enumerate(self.files):
+            yield from ((("files", number, *steps), sentence) for steps, sentence in _file_problems(entry, self.user))
+        for name, value in self.env.items():
+            if not VARIABLE_NAME.fullmatch(name):
+                yield ("env", name), f"{name!r} is no name of a variable: write letters, digits and _"
+            elif name == "PATH":
+                yield ("env", name), "PATH leads to the image's Python: name programs of your own by their paths"
+            if "\n" in value:
+                yield ("env", name), "the value has more than one line: write it into a file of `files`"
+        if self.user and (not USER_NAME.fullmatch(self.user.name) or self.user.name == "root"):
+            yield ("user",), f"{self.user.name!r} cannot be made: write small letters, digits, _ and -, and not root"
+        for name in self.labels:
+            if name.startswith(OUR_LABELS):
+                yield ("labels", name), f"{name} is written by this tool: choose another name"
+        for name, reference in self.secrets.items():
+            if not SECRET_NAME.fullmatch(name) or OUR_SECRETS.fullmatch(name):
+                yield (
+                    ("secrets", name),
+                    f"{name!r} cannot name a secret: write small letters, digits and -, and not ours",
+                )
+            if not REFERENCE.fullmatch(reference):
+                yield ("secrets", name), "a secret is never written here, only where it is: env:NAME or file:PATH"
+
+
+def additions(target: TargetAdditions) -> Additions | None:
+    """Return what a target adds; None for a target that adds nothing."""
+    written = (target.files, target.env, target.user, target.workdir, target.entrypoint, target.command, target.labels)
+    if not any(written):
+        return None
+    workdir = target.workdir or WORKDIR
+    user = None
+    if entry := target.user:
+        user = AddedUser(entry.name, entry.uid, entry.home or f"/home/{entry.name}")
+    return Additions(
+        files=tuple(_added_file(entry, workdir, user) for entry in target.files),
+        environment=dict(target.env),
+        user=user,
+        workdir=workdir,
+        entrypoint=target.entrypoint,
+        command=target.command,
+        labels=dict(target.labels),
+    )
+
+
+def broken_rules(image: Image, facts: Facts) -> tuple[Broken, ...]:
+    """Return why an image's own variables would take its fabric away; empty where they do not."""
+    if image.additions is None:
+        return ()
+    return (*_overrides(image, image.additions.environment, facts), *_harmful(image, image.additions.environment))
+
+
+def _overrides(image: Image, variables: Mapping[str, str], facts: Facts) -> Iterator[Broken]:
+    for name, value in variables.items():
+        insisted = image.environment.get(name)
+        if insisted is not None and value != insisted:
+            reason = (
+                f"env sets {name}={value}, and the image sets {name}={insisted}, so that NCCL ends with an error where "
+                "the fabric is not there\n    leave it out, or --set fallback=allow for an image that may use TCP"
+            )
+            yield Broken("own-environment", {}, reason, facts.running.cite(facts.running.insist[image.fabric]))
+
+
+def _harmful(image: Image, variables: Mapping[str, str]) -> Iterator[Broken]:
+    """Yield the rows of facts/environment.yaml by which validators report the same image as an error."""
+    known = table.read(Environment)
+    versions = {name: component.version for name, component in image.components.items()}
+    for row in known.variables.values():
+        is_certain = row.effect == "harmful" and not row.possible and not row.gpus
+        overrides = image.environment.get(row.name, variables.get(row.name)) != variables.get(row.name)
+        if is_certain and not overrides and row.speaks_of(variables, image.fabric, versions):
+            reason = f"env sets {row.name}={variables[row.name]}: {row.why}\n    leave it out"
+            yield Broken("own-environment", {}, reason, known.cite(row))
+
+
+def _file_problems(entry: FileEntry, user: UserEntry | None) -> Iterator[tuple[Path_, str]]:
+    if entry.path.startswith("/") or ".." in entry.path.split("/"):
+        yield ("path",), f"{entry.path!r} is outside of the folder: copy it here, or mount it when the image runs"
+    if entry.owner is not None and not OWNER.fullmatch(entry.owner):
+        yield ("owner",), f"{entry.owner!r} is no owner: write root, UID or UID:GID"
+    elif entry.owner and entry.owner[0] not in "0123456789" and entry.owner not in ("root", user and user.name):
+        fix = f"write root, {user.name}, UID or UID:GID" if user else "write root, UID or UID:GID, or add `user:`"
+        yield ("owner",), f"{entry.owner!r} is no user of the image: {fix}"
+    if entry.mode is not None and not MODE.fullmatch(entry.mode):
+        yield ("mode",), f'{entry.mode!r} is no mode: write octal digits, as in "0755"'
+
+
+def _added_file(entry: FileEntry, workdir: str, user: AddedUser | None) -> AddedFile:
+    path = posixpath.normpath(entry.path)
+    to = entry.to or posixpath.join(workdir, path)
+    destination = posixpath.join(to, posixpath.basename(path)) if to.endswith("/") else to
+    return AddedFile(path, posixpath.normpath(destination), _ids(entry.owner, user), entry.mode or "")
+
+
+def _ids(owner: str | None, user: AddedUser | None) -> tuple[int, int]:
+    """Return the numbers of an owner and its group."""
+    if owner is None:
+        return (user.uid, user.uid) if user else (0, 0)
+    if owner[0] in "0123456789":
+        uid, _, gid = owner.partition(":")
+        return int(uid), int(gid or uid)
+    return (user.uid, user.uid) if user and owner == user.name else (0, 0)
