@@ -14,6 +14,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image, Plan
 from rdma_images.inputs import mirrors
 from rdma_images.plan import planner
+from rdma_images.plan.additions import TargetAdditions
 from rdma_images.plan.matrix import Matrix
 from rdma_images.render import dockerfiles, labels
 from tests import locks
@@ -226,3 +227,16 @@ def test_a_secret_reaches_the_build_and_no_record(
 def test_a_secret_that_is_not_there_is_named(secret_texts: Callable[[Image], dict[str, str]]) -> None:
     with pytest.raises(RefusedError, match=r"matrix\.yaml, secret t: the environment has no ABSENT\nset it"):
         secret_texts(replace(image_with(""), secrets={"t": "env:ABSENT"}))
+
+
+def test_the_example_of_the_guide_is_planned_and_its_fields_are_all_documented() -> None:
+    page = (paths.PROJECT / "docs" / "guides" / "own-image.md").read_text(encoding="utf-8")
+    example = page.partition("```yaml\n")[2].partition("```")[0]
+    (image,) = planner.plan(yaml_file.loads(example, Matrix, "own-image.md"), FACTS).images
+    assert image.additions is not None
+    assert [file.destination for file in image.additions.files] == [
+        "/workspace/train.py",
+        "/opt/app/src",
+        "/usr/local/bin/start.sh",
+    ]
+    assert all(f"`{name}`" in page for name in TargetAdditions.model_fields)

@@ -1,0 +1,94 @@
+"""The stage of a user's own work, built by BuildKit on a small base with a user of the same number."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdma_images import engine as engines
+from rdma_images import facts
+from rdma_images.build import added_files
+from rdma_images.core import paths, templates, yaml_file
+from rdma_images.debian import bootstrap
+from rdma_images.engine import Engine
+from rdma_images.plan import planner
+from rdma_images.plan.matrix import Matrix
+from tests.e2e import validated
+
+pytestmark = pytest.mark.e2e
+BASE = "rdma-images-test/additions:base"
+MATRIX = """
+targets:
+  mine:
+    summary: mine
+    fabric: efa
+    template: efa-pytorch
+    files: [train.sh, {path: src, to: /opt/src, owner: root}]
+    env: {WORDS: 'a "quoted" $HOME \\ and ${PATH}'}
+    user: {name: trainer, uid: 1000}
+    command: ./train.sh 'two words'
+    default: {base: debian13, pytorch: 2.15.0, efa-installer: 1.50.0}
+"""
+SCRIPT = """#!/bin/sh
+id
+printf '%s\\n' "$WORDS" "$1" "$HOME" "$PWD"
+touch ./mine "$HOME/mine"
+stat -c '%n %u:%g %a %Y' train.sh /opt/src /opt/src/module.py
+getent passwd 1000
+"""
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    running = engines.ensure()
+    command = ["docker", "import", str(bootstrap.base("debian13")), BASE]
+    subprocess.run(command, env=running.environ(), check=True, capture_output=True)
+    yield running
+    subprocess.run(["docker", "image", "rm", BASE], env=running.environ(), check=True, capture_output=True)
+
+
+def test_the_stage_makes_files_user_and_command(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "build" / "images")
+    (image,) = planner.plan(yaml_file.loads(MATRIX, Matrix, "matrix.yaml"), facts.load()).images
+    stage = templates.environment(paths.places("dockerfiles")).get_template("stages/additions.j2")
+    # As Ubuntu 24.04's base has it.
+    taken = (
+        "RUN echo 'ubuntu:x:1000:1000::/home/ubuntu:/bin/bash' >> /etc/passwd && echo 'ubuntu:x:1000:' >> /etc/group"
+    )
+    dockerfile = f"FROM {BASE} AS with-user\n{taken}\n" + stage.render(
+        previous="with-user", stage="image", additions=image.additions
+    )
+    monkeypatch.setattr(paths, "PROJECT", tmp_path)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "module.py").write_text("x = 1\n")
+    (tmp_path / "train.sh").write_text(SCRIPT)
+    (tmp_path / "train.sh").chmod(0o755)
+    added_files.pack(image)
+    with validated.derived(dockerfile, "additions", paths.image_folder(image.id)) as ref:
+        run = ["docker", "run", "--rm", "--network=none", ref]
+        lines = subprocess.run(
+            run, env=engine.environ(), capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        inspected = ["docker", "image", "inspect", ref, "--format", "{{json .RootFS.Layers}}"]
+        first = json.loads(subprocess.run(inspected, env=engine.environ(), capture_output=True, check=True).stdout)
+        (tmp_path / "train.sh").write_text(SCRIPT + "\n")
+        added_files.pack(image)
+        with validated.derived(dockerfile, "additions", paths.image_folder(image.id)):
+            second = json.loads(subprocess.run(inspected, env=engine.environ(), capture_output=True, check=True).stdout)
+    assert lines == [
+        "uid=1000(trainer) gid=1000(trainer) groups=1000(trainer)",
+        'a "quoted" $HOME \\ and ${PATH}',
+        "two words",
+        "/home/trainer",
+        "/workspace",
+        "train.sh 1000:1000 755 0",
+        "/opt/src 0:0 755 0",
+        "/opt/src/module.py 0:0 644 0",
+        "trainer:x:1000:1000::/home/trainer:/bin/bash",
+    ]
+    assert first[:-1] == second[:-1]
+    assert first[-1] != second[-1]
