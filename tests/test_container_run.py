@@ -21,7 +21,7 @@ REF = "rdma-images/efa-pytorch:1"
 KNOWN = facts.load()
 SETTINGS = images.planned().settings
 BARE = Host(network="host", missing={"gpus": "no GPU", "devices": "none", "ulimits": "no right"})
-NEEDS = ["--device=/dev/infiniband", "--ulimit=memlock=-1:-1", "--cap-add=IPC_LOCK", "--ipc=host"]
+NEEDS = ["--device=/dev/infiniband", "--ulimit=memlock=-1:-1", "--cap-add=IPC_LOCK", "--shm-size=64g"]
 ALWAYS = ["docker", "run", "--rm", "--interactive", "--pull=never", f"--label=io.rdma-images.run={REF}"]
 
 
@@ -43,7 +43,7 @@ def test_what_is_described_is_what_is_run() -> None:
 
 
 def test_what_the_machine_lacks_is_left_out_and_named() -> None:
-    assert line(host=BARE) == [*ALWAYS, "--init", "--cap-add=IPC_LOCK", "--ipc=host", "--network=host", REF]
+    assert line(host=BARE) == [*ALWAYS, "--init", "--cap-add=IPC_LOCK", "--shm-size=64g", "--network=host", REF]
     missing = container_run.left_out(SETTINGS, BARE, RunOptions())
     assert missing == "--gpus=all (no GPU), --device=/dev/infiniband (none), --ulimit=memlock=-1:-1 (no right)"
 

@@ -31,7 +31,11 @@ BUILDX = {
 GRANTS = (0, 17)
 
 IMAGE = "{image}"  # in the address of a cache: replaced by the image's id
-_DONE = re.compile(rb"^#(\d+) DONE")  # in plain progress, a step that ran
+_DONE = re.compile(r"^#(\d+) DONE")  # in plain progress, a step that ran
+# What a step says of its own end, in plain progress: apt's "E: …", uv's and dpkg's "error: …", git's "fatal: …".
+_COMPLAINT = re.compile(r"^#\d+ [\d.]+ +((?:E|error|dpkg: error|fatal): .+)$")
+# ENOSPC, errno(3): a step says it, or BuildKit itself.
+_FULL = re.compile(r"^(?:#\d+ )?(?:[\d.]+ +|ERROR: )?(.*no space left on device.*)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -81,9 +85,13 @@ def run(
         for image_id in ids:  # an image's cache has the steps of its helper targets, too
             caches = [cache.replace(IMAGE, image_id) for cache in options.cache_to]
             command += [f"--set={bake.image_name(image_id)}.cache-to={cache}" for cache in caches]
-        done = docker_command.run(engine, *command, stdout=sys.stderr, stderr=None, cwd=paths.PROJECT, more=more)
-    if done.returncode:
-        raise _failed(ids)
+        if sys.stderr.isatty():
+            done = docker_command.run(engine, *command, stdout=sys.stderr, stderr=None, cwd=paths.PROJECT, more=more)
+            code, lines = done.returncode, list[str]()
+        else:
+            code, lines = _show_lines(engine, command, more)
+    if code:
+        raise _failed(ids, lines)
 
 
 def run_systems(
@@ -104,17 +112,22 @@ def run_systems(
     outputs = dict.fromkeys(targets["group"]["default"]["targets"], early)
     with _command(targets, secret_files, outputs, engine, options) as (command, more):
         command += ["--progress", "plain", *_cache_from(ids, options)]
-        started = docker_command.start(
-            engine, *command, stdout=None, stderr=subprocess.PIPE, cwd=paths.PROJECT, more=more
-        )
-        ran = set()
-        with started as running:
-            for line in running.stderr or ():
-                sys.stderr.write(line.decode(errors="replace"))
-                ran |= set(_DONE.findall(line))
-    if running.returncode:
-        raise _failed(ids)
-    return len(ran)
+        code, lines = _show_lines(engine, command, more)
+    if code:
+        raise _failed(ids, lines)
+    return len({match[1] for line in lines if (match := _DONE.match(line))})
+
+
+def _show_lines(engine: Engine, command: Sequence[str], more: Mapping[str, str]) -> tuple[int, list[str]]:
+    """Run a command in plain progress, write its lines to standard error, and return its exit code and the lines."""
+    started = docker_command.start(engine, *command, stdout=None, stderr=subprocess.PIPE, cwd=paths.PROJECT, more=more)
+    lines = []
+    with started as running:
+        for raw in running.stderr or ():
+            line = raw.decode(errors="replace")
+            sys.stderr.write(line)
+            lines.append(line.rstrip("\n"))
+    return running.returncode, lines
 
 
 @contextmanager
@@ -146,8 +159,14 @@ def _cache_from(ids: Sequence[str], options: Options) -> list[str]:
     return [f"--set=*.cache-from={cache}" for cache in caches]
 
 
-def _failed(ids: Sequence[str]) -> RdmaImagesError:
-    return RdmaImagesError(f"BuildKit could not build {', '.join(ids)}\nits last lines above name the step that failed")
+def _failed(ids: Sequence[str], lines: Sequence[str]) -> RdmaImagesError:
+    """Return the error of a build, with what the failed step said itself: its first complaint is the cause."""
+    failure = f"BuildKit could not build {', '.join(ids)}"
+    if full := next((match[1] for line in lines if (match := _FULL.match(line))), ""):
+        fix = f"free disk space; {paths.COMMAND} engine.status shows what can be removed, and how"
+        return RdmaImagesError(f"{failure}: {full}\n{fix}")
+    complaint = next((f": {match[1]}" for line in lines if (match := _COMPLAINT.match(line))), "")
+    return RdmaImagesError(f"{failure}{complaint}\nits last lines above name the step that failed")
 
 
 def _granted(engine: Engine, builder: str | None) -> list[str]:

@@ -246,9 +246,9 @@ def _mmdebstrap(
         complaints = [line for line in done.stderr.splitlines() if line.startswith("E:")] or done.stderr.splitlines()[
             -3:
         ]
-        raise RdmaImagesError(
-            f"bootstrapping Debian {apt.suite} failed: {' '.join(complaints)}\nmake this host's apt reach the archive"
-        )
+        is_full = any(unpacked.FULL_DISK in line for line in done.stderr.splitlines())
+        fix = f"free disk space at {work}" if is_full else "make this host's apt reach the archive"
+        raise RdmaImagesError(f"bootstrapping Debian {apt.suite} failed: {' '.join(complaints)}\n{fix}")
 
 
 def _perl_library(progress: Progress) -> str:

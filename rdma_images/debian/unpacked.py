@@ -18,6 +18,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import host_apt
 
 MANIFEST = ".packages.json"
+FULL_DISK = "No space left on device"  # in apt's and tar's words; ENOSPC, errno(3)
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,11 @@ class Apt:
         if running.returncode:
             # The first error is the cause, the others follow from it.
             complaints = [line[3:] for line in errors.splitlines() if line.startswith("E: ")] or [errors.strip()]
+            full = next((line for line in complaints if FULL_DISK in line), "")
+            fix = "free disk space there" if full else "correct this host's apt sources or network settings"
             raise RdmaImagesError(
-                f"{' '.join(arguments[:2])} for Debian {self.suite} failed: {complaints[0]}\n"
-                f"correct this host's apt sources or network settings; apt's files are in {self.folder}"
+                f"{' '.join(arguments[:2])} for Debian {self.suite} failed: {full or complaints[0]}\n"
+                f"{fix}; apt's files are in {self.folder}"
             )
         return output
 

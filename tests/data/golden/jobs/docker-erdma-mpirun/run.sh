@@ -38,7 +38,7 @@ ssh-keygen -A
 exec /usr/sbin/sshd -D -e -p 2222
 '
 for host in "${hosts[@]}"; do
-  remote "$host" docker run --name="$name" --gpus=all --device=/dev/infiniband --ulimit=memlock=-1:-1 --cap-add=IPC_LOCK --ipc=host --network=host --detach \
+  remote "$host" docker run --name="$name" --gpus=all --device=/dev/infiniband --ulimit=memlock=-1:-1 --cap-add=IPC_LOCK --shm-size=64g --network=host --detach \
     --env=NCCL_DEBUG=INFO \
     --env=NCCL_DEBUG_FILE=/tmp/nccl/%h.%p.log \
     --env=NCCL_SOCKET_IFNAME=eth0 \

@@ -36,7 +36,7 @@ exit "$status"
 '
 running=()
 for rank in "${!hosts[@]}"; do
-  remote "${hosts[$rank]}" docker run --name="$name" --gpus=all --device=/dev/infiniband --ulimit=memlock=-1:-1 --cap-add=IPC_LOCK --ipc=host --network=host \
+  remote "${hosts[$rank]}" docker run --name="$name" --gpus=all --device=/dev/infiniband --ulimit=memlock=-1:-1 --cap-add=IPC_LOCK --shm-size=64g --network=host \
     --env=NCCL_DEBUG=INFO \
     --env=NCCL_DEBUG_FILE=/tmp/nccl/%h.%p.log \
     --env=NCCL_SOCKET_IFNAME=eth0 \
