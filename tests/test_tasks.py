@@ -93,6 +93,14 @@ def test_the_list_begins_with_the_tasks_of_users_and_has_every_task_once() -> No
     assert listed.index("job") < listed.index("engine.up") < listed.index("ci.matrix")
 
 
+def test_a_list_that_cannot_be_written_is_a_sentence() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "invoke", "--list"]
+        done = subprocess.run(command, cwd=paths.PROJECT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("the output cannot be written: No space left on device\n")
+
+
 def test_the_list_of_one_group_has_its_tasks_alone() -> None:
     assert said("--list", "engine").stdout.startswith("Available 'engine' tasks:\n")
 

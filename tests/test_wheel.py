@@ -136,6 +136,15 @@ def test_the_workflow_installs_what_is_installed_here(
     assert ("the workflow cannot install" in shown) == bool(note)
 
 
+def test_a_home_that_is_no_folder_is_a_sentence(command: Path, folder: Path) -> None:
+    environment = {**os.environ, "HOME": "/dev/null"}
+    done = subprocess.run([command, "--list"], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("/dev/null/.invoke.")
+    assert "set HOME to a folder" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_own_templates_facts_and_subfolders_extend_what_the_wheel_brings(command: Path, folder: Path) -> None:
     said(command, folder, "init")
     stages = '"base", "python", "efa-installer", "aws-ofi-nccl", "wheels", "hello", "environment"'

@@ -17,6 +17,7 @@ def main() -> None:
     from rdma_images.cli import start_quickly
     from rdma_images.cli.base import whole_answer
     from rdma_images.cli.namespace import namespace
+    from rdma_images.core import exit_codes
 
     class QuickProgram(Program):
         """invoke's program, which lets the tasks' own imports be kept compiled."""
@@ -26,7 +27,16 @@ def main() -> None:
             super().parse_core(argv)
             start_quickly()
 
-    with whole_answer():
-        QuickProgram(
-            name="rdma-images", binary="rdma-images", version=version("rdma-images"), namespace=namespace()
-        ).run()
+    try:
+        with whole_answer():
+            QuickProgram(
+                name="rdma-images", binary="rdma-images", version=version("rdma-images"), namespace=namespace()
+            ).run()
+    except OSError as error:
+        if not Path(error.filename or "").name.startswith(".invoke."):
+            raise
+        print(
+            f"{error.filename}: {error.strerror}\nset HOME to a folder: invoke reads its settings there",
+            file=sys.stderr,
+        )
+        sys.exit(exit_codes.USAGE)
