@@ -1,6 +1,9 @@
 """What all tests share."""
 
+import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Generator
 from pathlib import Path, PurePath
 
@@ -51,9 +54,18 @@ class ByPart(LoadScopeScheduling):
         return part(nodeid)
 
 
-def pytest_configure() -> None:
-    """Restore SIGINT, which a shell's background job ignores, so that the tests of Ctrl-C press it with effect."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Restore SIGINT, and give the programs that tests start a folder of their own for temporary files.
+
+    A shell's background job ignores SIGINT: the tests of Ctrl-C would press it in vain. buildx 0.13 leaves a folder
+    behind for each Dockerfile that it reads from its standard input.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not hasattr(config, "workerinput"):  # workers have the environment of the process that starts them
+        folder = Path(tempfile.mkdtemp(prefix="rdma-images-tests-"))
+        folder.chmod(0o1777)  # some tests are another user
+        os.environ["TMPDIR"] = str(folder)
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 @pytest.hookimpl(wrapper=True)
