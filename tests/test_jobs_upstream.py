@@ -12,6 +12,7 @@ from typing import Any
 import botocore.session
 import jsonschema
 import pytest
+import yaml
 from botocore.model import StringShape
 from botocore.validate import ParamValidator
 
@@ -94,6 +95,21 @@ def test_eksctl_takes_the_cluster(instance: str, parameters: dict[str, str]) -> 
     jsonschema.Draft7Validator(schema).validate(document)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft7Validator(schema).validate({**document, "nodeGroupz": []})
+
+
+@upstream.there
+def test_a_node_group_in_a_capacity_block_is_as_in_the_example_of_aws() -> None:
+    path = "1.architectures/4.amazon-eks/eks-p5-capacity-block.yaml"
+    (example,) = yaml.safe_load(upstream.text("awslabs/awsome-distributed-ai", "HEAD", path))["managedNodeGroups"]
+    (document,) = jobs.documents(jobs.cluster_files("p5.48xlarge", **{"capacity-block": "cr-0a"})["cluster.yaml"])
+    (group,) = document["managedNodeGroups"]
+    reservation = example["capacityReservation"]["capacityReservationTarget"]
+    reservation["capacityReservationID"] = "cr-0a"
+    # Its name and size, and what pods may do with AWS's storage and logs, are another user's.
+    others = {"name", "desiredCapacity", "maxSize", "iam"}
+    assert {key: group.get(key) for key in example.keys() - others} == {
+        key: value for key, value in example.items() if key not in others
+    }
 
 
 @upstream.there
