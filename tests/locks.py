@@ -7,7 +7,7 @@ from rdma_images.inputs import lock
 from rdma_images.inputs.wheels import Lock, LockRequest, Tool, Wheel
 
 MB = 1_000_000
-TOOLS = {"uv": Tool(name="uv", version="0.9.1", hashes=("a" * 64,))}
+TOOLS = {name: Tool(name=name, version="0.9.1", hashes=("a" * 64,)) for name in ("uv", *lock.BUILD_TOOLS)}
 
 
 def wheel(name: str, version: str, size: int, ending: str = "-py3-none-any.whl") -> Wheel:

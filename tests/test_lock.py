@@ -170,18 +170,34 @@ def test_committed_locks(file: Path) -> None:
 def test_the_builder_has_its_tools_on_every_platform() -> None:
     found = lock.tools()
     files = [one for platform in ("linux/amd64", "linux/arm64") for one in lock.read_tools(platform).wheels]
-    assert list(found) == ["uv"]
-    assert found["uv"].hashes == tuple(one.sha256 for one in files)
-    assert found["uv"].requirement.startswith(f"uv=={files[0].version} --hash=sha256:{files[0].sha256} --hash=")
+    assert {"uv", *lock.BUILD_TOOLS} <= set(found)
+    uv = [one for one in files if one.name == "uv"]
+    assert found["uv"].hashes == tuple(one.sha256 for one in uv)
+    assert found["uv"].requirement.startswith(f"uv=={uv[0].version} --hash=sha256:{uv[0].sha256} --hash=")
+
+
+def test_build_tools_are_for_every_python() -> None:
+    for one in lock.read_tools("linux/amd64").wheels:
+        assert {tag.interpreter for tag in one.tags} <= {"py3", "py2", "cp36"}, one.file
+
+
+def test_tools_that_were_locked_before_the_build_tools_are_locked_again(tmp_path: Path) -> None:
+    question = LockRequest(requirements=("uv==1.0",), python="3.10", platform="linux/amd64")
+    file = lock.tools_path("linux/amd64", tmp_path)
+    file.parent.mkdir()
+    file.write_text(Lock(asked=question, wheels=(wheel("uv", "1.0"),)).text())
+    with pytest.raises(lock.NotLockedError, match=r"has no cmake, .*, wheel\nrun `invoke lock`"):
+        lock.tools(tmp_path)
 
 
 def test_tools_of_different_versions_are_refused(tmp_path: Path) -> None:
     every: tuple[tuple[Platform, str], ...] = (("linux/amd64", "1.0"), ("linux/arm64", "1.1"))
     for platform, version in every:
-        question = LockRequest(requirements=(f"uv=={version}",), python="3.10", platform=platform)
+        names = ("uv", *lock.BUILD_TOOLS)
+        question = LockRequest(requirements=names, python="3.10", platform=platform)
         file = lock.tools_path(platform, tmp_path)
         file.parent.mkdir(exist_ok=True)
-        file.write_text(Lock(asked=question, wheels=(wheel("uv", version),)).text())
+        file.write_text(Lock(asked=question, wheels=tuple(wheel(name, version) for name in names)).text())
     with pytest.raises(RefusedError, match=r"not the same versions\nrun `invoke lock`"):
         lock.tools(tmp_path)
 

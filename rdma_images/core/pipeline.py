@@ -131,6 +131,14 @@ class Additions:
 
 
 @dataclass(frozen=True)
+class SourceBuild:
+    """How a Python package without a wheel is compiled."""
+
+    variables: dict[str, str] = field(default_factory=dict)  # of its build
+    memory: int = 4  # GiB of one compiler
+
+
+@dataclass(frozen=True)
 class Image:
     """A target with every component picked. Everything a later step needs to know of it is here or follows from it."""
 
@@ -143,6 +151,8 @@ class Image:
     components: dict[str, Component]  # by name, with what the choices imply
     python_packages: tuple[str, ...] = ()  # requirements of the target beside torch
     source_packages: tuple[str, ...] = ()  # python packages that have no wheel, and are built on the base
+    source_architectures: tuple[str, ...] = ()  # of the CUDA code that they compile: ("sm_80", "sm_90")
+    source_builds: dict[str, SourceBuild] = field(default_factory=dict)  # those that are built in a way of their own
     debian_packages: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()
     unknown: tuple[str, ...] = ()  # what no fact says of this combination, and only its use can show

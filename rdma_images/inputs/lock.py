@@ -22,6 +22,21 @@ from rdma_images.inputs.wheels import Lock, LockRequest, Tool
 if TYPE_CHECKING:
     from rdma_images.inputs.releases import PackageRelease
 
+# What builds a Python package from its source, beside torch and a compiler; each has a wheel for every python 3.
+BUILD_TOOLS = (
+    "cmake",
+    "flit-core",
+    "hatchling",
+    "ninja",
+    "packaging",
+    "poetry-core",
+    "psutil",
+    "pybind11",
+    "scikit-build-core",
+    "setuptools",
+    "setuptools-scm",
+    "wheel",
+)
 OLDEST_PYTHON = "3.10"  # of the bases; stands for all where a wheel is for every python 3
 
 
@@ -142,7 +157,7 @@ def toolkit_asked(image: Image) -> LockRequest:
 
 
 def tools(folder: Path | None = None) -> dict[str, Tool]:
-    """Return the builder's own tools by name: uv, which installs the wheels.
+    """Return the builder's own tools by name: uv, which installs the wheels, and BUILD_TOOLS.
 
     For every platform at once, because the builder's need not be the image's. Raises NotLockedError like `load`, and
     RefusedError where the platforms have different versions.
@@ -168,13 +183,17 @@ def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
     file = _readable_lock(tools_path(platform, folder))
     if not files.is_there(file):
         raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
-    return yaml_file.load(file, Lock)
+    found = yaml_file.load(file, Lock)
+    if missing := sorted({"uv", *BUILD_TOOLS} - {wheel.name for wheel in found.wheels}):
+        raise NotLockedError(f"{file}: has no {', '.join(missing)}\nrun `{COMMAND} lock`")
+    return found
 
 
 def lock_tools(platform: Platform, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
-    """Lock for the builder the uv that is installed here, so that what resolved is what installs."""
+    """Lock for the builder BUILD_TOOLS, and the uv that is installed here: what resolved is what installs."""
     # uv's wheel is for every python 3, too.
-    question = LockRequest(requirements=(f"uv=={installed_version('uv')}",), python=OLDEST_PYTHON, platform=platform)
+    requirements = (f"uv=={installed_version('uv')}", *BUILD_TOOLS)
+    question = LockRequest(requirements=requirements, python=OLDEST_PYTHON, platform=platform)
     resolved = _resolve(question, replaced)
     atomic.write(tools_path(platform, folder), resolved.text())
     return resolved

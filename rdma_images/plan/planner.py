@@ -11,7 +11,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image, Plan, Refusal
 from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts
-from rdma_images.plan import additions, axes, rules, runtime
+from rdma_images.plan import additions, axes, rules, runtime, source_builds
 from rdma_images.plan.candidate import Candidate, candidate
 from rdma_images.plan.matrix import Matrix, Row, Target
 from rdma_images.plan.nearest import nearest
@@ -103,13 +103,15 @@ def _image(planned: Candidate, target: Target, facts: Facts) -> Image:
         components={name: detailed[name] for name in parts},
         python_packages=target.python_packages + efa_installer.python_packages(planned, facts) + devel,
         source_packages=target.source_packages,
+        source_architectures=source_builds.architectures(planned, target.source_packages, facts),
+        source_builds=source_builds.source_builds(planned, target.source_packages, facts),
         debian_packages=target.debian_packages,
         requirements=tuple(need for component in present for need in component.requirements(planned, facts)),
         unknown=rules.unknown(planned, facts),
         environment=runtime.environment(planned.axes, planned.fabric, detailed, facts),
         settings=tuple(runtime.settings(planned.fabric, facts)),
         toolkit=toolkit_requirements(planned["cuda"], facts)
-        if any(component.is_compiled(planned, facts) for component in present)
+        if target.source_packages or any(component.is_compiled(planned, facts) for component in present)
         else (),
         template=target.template or planned.target,
         additions=additions.additions(target),

@@ -1,14 +1,16 @@
 """Render the Dockerfile of an image."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import jinja2
 
+from rdma_images.components import gpus
 from rdma_images.core import paths, templates
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.pipeline import Component, Details, Image
+from rdma_images.core.pipeline import Component, Details, Image, SourceBuild
 from rdma_images.inputs.wheels import GLIBC, Lock, Tool
 from rdma_images.render import wheel_layers
 
@@ -59,6 +61,8 @@ class _Stages:
             "debian_packages": image.debian_packages,
             "wheel_layers": wheel_layers.wheel_layers(lock),
             "sources": [wheel for wheel in lock.wheels if wheel.is_source],
+            "source_builds": defaultdict(SourceBuild, image.source_builds),
+            "source_architectures": [gpus.capability_of(name) for name in image.source_architectures],
             "toolkit": toolkit,
             "tools": tools,
             "uv_platform": UV_PLATFORM[image.platform],

@@ -1,0 +1,21 @@
+"""What is known about compiling Python packages that have no wheel."""
+
+from pydantic import Field, PositiveInt
+
+from rdma_images.facts.origin import FactsFile, Row
+
+
+class SourcePackage(Row):
+    """What the build of a package wants: variables, "{architectures}" in them being "80;90", and GiB a compiler."""
+
+    variables: dict[str, str] = Field(default_factory=dict)
+    memory: PositiveInt | None = None
+    why: str
+
+
+class SourcePackages(FactsFile):
+    """facts/source-packages.yaml; packages by their names in the normal form."""
+
+    FILE = "source-packages.yaml"
+
+    packages: dict[str, SourcePackage]

@@ -1,0 +1,73 @@
+"""A package of CUDA code that has no wheel, compiled for an image by the toolkit in NVIDIA's wheels."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdma_images import engine as engines
+from rdma_images.engine import private
+from tests import checkout, source_index
+
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
+
+TARGET = "with-cuda-code"
+ROWS = f"""
+  {TARGET}:
+    summary: PyTorch with a package of CUDA code
+    fabric: efa
+    template: efa-pytorch
+    python-packages: [numpy, {source_index.NAME}]
+    source-packages: [{source_index.NAME}]
+    default:
+      base: debian13
+      pytorch: 2.15.0
+      efa-installer: 1.50.0
+"""
+
+
+def invoke(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(project)}
+    command = [sys.executable, "-m", "invoke", *words]
+    return subprocess.run(command, cwd=project, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Yield a copy of the checkout with the target, built with the package's own index."""
+    folder = checkout.copied(tmp_path_factory.mktemp("source") / "project")
+    with (folder / "matrix.yaml").open("a") as matrix:
+        matrix.write(ROWS)
+    with source_index.source_index() as address:
+        (folder / "mirrors.yaml").write_text(f"sources:\n  index: {address}/\n")
+        built = invoke(folder, "build", "--target", TARGET, "--rehearse")
+        assert built.returncode == 0, built.stderr[-4000:]
+        yield folder
+    engine = engines.ensure()
+    remove = ["docker", "image", "ls", "--quiet", f"rdma-images/{TARGET}"]
+    ids = subprocess.run(remove, env=engine.environ(), capture_output=True, text=True, check=True).stdout.split()
+    subprocess.run(["docker", "image", "rm", "--force", *ids], env=engine.environ(), capture_output=True, check=True)
+
+
+def test_what_was_compiled_loads_beside_torch_and_has_code_for_the_gpus(project: Path) -> None:
+    """cuobjdump is in no wheel: the names of the architectures are in the code."""
+    program = (
+        "import torch, cuda_doubled, _cuda_doubled; print(cuda_doubled.launches());"
+        "code = open(_cuda_doubled.__file__, 'rb').read(); print(all(name in code for name in (b'sm_80', b'sm_90')))"
+    )
+    done = invoke(project, "run", "--target", TARGET, "--", "python", "-c", program)
+    assert (done.returncode, done.stdout) == (0, "0\nTrue\n"), done.stderr
+
+
+def test_the_image_has_no_compiler_and_the_package_is_installed_as_a_wheel(project: Path) -> None:
+    script = (
+        "! command -v g++ nvcc ninja && test ! -e /opt/build-tools && test ! -e /usr/local/cuda;"
+        "ls /opt/venv/site-packages/cuda_doubled-1.0.dist-info"
+    )
+    done = invoke(project, "run", "--target", TARGET, "--", "sh", "-c", script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "RECORD" in done.stdout
+    assert "direct_url.json" not in done.stdout

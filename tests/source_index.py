@@ -1,0 +1,113 @@
+"""A package index with a small package of CUDA code that has no wheel; every other project is the real index's."""
+
+import hashlib
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from rdma_images.inputs import mirrors, sources
+
+NAME, VERSION = "cuda-doubled", "1.0"
+FILE = f"cuda_doubled-{VERSION}.tar.gz"
+
+SETUP = """
+import os
+import torch  # as many such packages do: nothing but the image has it
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CUDAExtension
+
+assert os.environ["MAX_JOBS"] and os.environ["TORCH_CUDA_ARCH_LIST"] and os.environ["FORCE_CUDA"] == "1"
+setup(
+    name="cuda-doubled",
+    version="1.0",
+    py_modules=["cuda_doubled"],
+    ext_modules=[CUDAExtension("_cuda_doubled", ["doubled.cpp", "kernel.cu"], libraries=["cublas"])],
+    cmdclass={"build_ext": BuildExtension},
+)
+"""
+BINDING = """
+#include <torch/extension.h>
+long launches();
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) { module.def("launches", &launches); }
+"""
+KERNEL = """
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+__global__ void doubled(float *values) { values[threadIdx.x] *= 2; }
+long launches() {
+    int count = 0;
+    cublasHandle_t handle = nullptr;
+    if (cudaGetDeviceCount(&count) == cudaSuccess && count > 0) {
+        cublasCreate(&handle);
+        doubled<<<1, 1>>>(nullptr);
+    }
+    return count;
+}
+"""
+PYPROJECT = """
+[build-system]
+requires = ["setuptools", "torch"]
+build-backend = "setuptools.build_meta"
+"""
+METADATA = f"Metadata-Version: 2.2\nName: {NAME}\nVersion: {VERSION}\nRequires-Dist: torch\n"
+
+
+def sdist() -> bytes:
+    """Return the source of the package, the same bytes each time."""
+    files = {
+        "PKG-INFO": METADATA,
+        "setup.py": SETUP,
+        "cuda_doubled.py": "from _cuda_doubled import launches\n",
+        "doubled.cpp": BINDING,
+        "kernel.cu": KERNEL,
+        "pyproject.toml": PYPROJECT,
+    }
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, text in files.items():
+            member = tarfile.TarInfo(f"{FILE.removesuffix('.tar.gz')}/{name}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return content.getvalue()
+
+
+@contextmanager
+def source_index() -> Iterator[str]:
+    """Yield the address of the index."""
+    source = sdist()
+    real = sources.index_for(mirrors.load())[0].rstrip("/")
+    page = f'<a href="/files/{FILE}#sha256={hashlib.sha256(source).hexdigest()}">{FILE}</a>'.encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def do_GET(self) -> None:
+            own = {f"/simple/{NAME}/": (page, "text/html"), f"/files/{FILE}": (source, "application/gzip")}
+            if self.path not in own:
+                self.send_response(302)
+                self.send_header("Location", real + self.path.removeprefix("/simple"))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            content, kind = own[self.path]
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing: a test's output is the product's."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/simple"
+    finally:
+        server.shutdown()
+        server.server_close()
