@@ -20,6 +20,7 @@ from rdma_images.render import dockerfiles, labels
 from tests import locks
 
 FACTS = facts.load()
+REPOSITORY = paths.PROJECT
 TARGET = """
 targets:
   mine:
@@ -229,8 +230,9 @@ def test_a_secret_that_is_not_there_is_named(secret_texts: Callable[[Image], dic
         secret_texts(replace(image_with(""), secrets={"t": "env:ABSENT"}))
 
 
-def test_the_example_of_the_guide_is_planned_and_its_fields_are_all_documented() -> None:
-    page = (paths.PROJECT / "docs" / "guides" / "own-image.md").read_text(encoding="utf-8")
+def test_the_example_of_the_guide_is_planned_and_its_fields_are_all_documented(folder: Path) -> None:
+    (folder / "requirements.txt").write_text("transformers\n")
+    page = (REPOSITORY / "docs" / "guides" / "own-image.md").read_text(encoding="utf-8")
     example = page.partition("```yaml\n")[2].partition("```")[0]
     (image,) = planner.plan(yaml_file.loads(example, Matrix, "own-image.md"), FACTS).images
     assert image.additions is not None

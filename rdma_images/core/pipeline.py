@@ -150,6 +150,7 @@ class Image:
     axes: dict[str, str]  # as chosen: {"base": "debian13", "pytorch": "2.15.0", "nccl": "pytorch", ...}
     components: dict[str, Component]  # by name, with what the choices imply
     python_packages: tuple[str, ...] = ()  # requirements of the target beside torch
+    constraints: tuple[str, ...] = ()  # limits for the packages that these bring
     source_packages: tuple[str, ...] = ()  # python packages that have no wheel, and are built on the base
     source_architectures: tuple[str, ...] = ()  # of the CUDA code that they compile: ("sm_80", "sm_90")
     source_builds: dict[str, SourceBuild] = field(default_factory=dict)  # those that are built in a way of their own

@@ -61,6 +61,7 @@ def lock_request(image: Image) -> LockRequest:
     return LockRequest(
         requirements=tuple(requirements),
         overrides=tuple(overrides),
+        constraints=tuple(sorted(set(image.constraints))),
         sources=image.source_packages,
         python=image.version("python"),
         platform=image.platform,

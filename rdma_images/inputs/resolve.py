@@ -81,7 +81,9 @@ def _pylock(request: LockRequest, index: str, mirrors: Mirrors) -> list[dict[str
         folder = Path(name)
         (folder / "requirements.in").write_text("\n".join(request.requirements) + "\n")
         (folder / "overrides.in").write_text("\n".join(request.overrides) + "\n")
+        (folder / "constraints.in").write_text("\n".join(request.constraints) + "\n")
         command = [find_uv_bin(), "pip", "compile", "requirements.in", "--overrides", "overrides.in"]
+        command += ["--constraints", "constraints.in"]
         command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet", "--no-config"]
         command += [] if request.sources else ["--only-binary", ":all:"]
         command += ["--python", sys.executable, "--python-version", request.python]

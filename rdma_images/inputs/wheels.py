@@ -62,6 +62,7 @@ class LockRequest(yaml_file.Strict):
 
     requirements: tuple[str, ...]
     overrides: tuple[str, ...] = ()  # stronger than what a package pins
+    constraints: tuple[str, ...] = ()  # limits for what other packages bring
     sources: tuple[str, ...] = ()  # packages that may come without a wheel
     python: str  # "3.13"
     platform: Platform
@@ -76,6 +77,7 @@ class LockRequest(yaml_file.Strict):
         if compiler and not versions:
             return f"toolkit-{compiler[0]}-{self.platform.replace('/', '-')}"
         rest = [line for line in self.requirements if not _KNOWN.fullmatch(line)]
+        rest += [f"{line} at most" for line in self.constraints]
         rest += [f"{name} from source" for name in self.sources]
         if len(rest) > 3 or not all(re.fullmatch(r"[a-z0-9-]+", line) for line in rest):
             rest = [hashlib.sha256("\n".join(rest).encode()).hexdigest()[:8]]
@@ -96,7 +98,7 @@ class Lock(yaml_file.Strict):
 
     def text(self) -> str:
         """Return the lock file: the same lock has the same text, one wheel a line so that a change reads well."""
-        unsaid = None if self.asked.sources else {"sources"}
+        unsaid = {name for name in ("constraints", "sources") if not getattr(self.asked, name)}
         request = json.dumps(self.asked.model_dump(mode="json", exclude=unsaid), indent=2).replace("\n", "\n  ")
         wheels = ",\n".join(f"    {json.dumps(wheel.model_dump(mode='json'))}" for wheel in self.wheels)
         return f'{{\n  "asked": {request},\n  "wheels": [\n{wheels}\n  ]\n}}\n'

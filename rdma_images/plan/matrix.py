@@ -69,6 +69,12 @@ class Target(TargetAdditions):
     python_packages: tuple[str, ...] = Field(
         default=(), description="Python packages beside torch: name, or a requirement such as name>=1.2."
     )
+    requirements: str | None = Field(
+        default=None, description="A requirements file of pip's form, beside matrix.yaml: more Python packages."
+    )
+    constraints: str | None = Field(
+        default=None, description="A constraints file: limits for versions of packages that others bring."
+    )
     source_packages: tuple[str, ...] = Field(
         default=(), description="Names of Python packages that may come without a wheel, and are then built."
     )

@@ -11,7 +11,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image, Plan, Refusal
 from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts
-from rdma_images.plan import additions, axes, rules, runtime, source_builds
+from rdma_images.plan import additions, axes, requirements_file, rules, runtime, source_builds
 from rdma_images.plan.candidate import Candidate, candidate
 from rdma_images.plan.matrix import Matrix, Row, Target
 from rdma_images.plan.nearest import nearest
@@ -93,6 +93,7 @@ def _image(planned: Candidate, target: Target, facts: Facts) -> Image:
         for component in present
     }
     devel = toolkit_requirements(planned["cuda"], facts) if planned["variant"] == "devel" else ()
+    listed = requirements_file.read(target.requirements, target.constraints, planned.versions)
     image = Image(
         id=f"{planned.target}-{label}",
         target=planned.target,
@@ -101,7 +102,13 @@ def _image(planned: Candidate, target: Target, facts: Facts) -> Image:
         platform="linux/arm64" if planned["platform"] == "linux/arm64" else "linux/amd64",
         axes=planned.axes,
         components={name: detailed[name] for name in parts},
-        python_packages=target.python_packages + efa_installer.python_packages(planned, facts) + devel,
+        python_packages=(
+            *target.python_packages,
+            *listed.packages,
+            *efa_installer.python_packages(planned, facts),
+            *devel,
+        ),
+        constraints=tuple(listed.constraints),
         source_packages=target.source_packages,
         source_architectures=source_builds.architectures(planned, target.source_packages, facts),
         source_builds=source_builds.source_builds(planned, target.source_packages, facts),

@@ -1,0 +1,124 @@
+"""Requirements files as pip has them (pip.pypa.io, "Requirements File Format"), for a target's Python packages."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rdma_images.components import ALL
+from rdma_images.core import files, paths
+from rdma_images.core.errors import RefusedError
+
+# The components that are wheels: an axis decides their versions.
+WHEELS = {component.name: component.wheel for component in ALL if component.wheel}
+OPTION = re.compile(r"(?P<name>-[a-z]|--[a-z-]+)(?:[ =]\s*|(?<=-[a-z]))(?P<value>.*)")
+HASH = re.compile(r"\s--hash[ =]\S+")
+COMMENT = re.compile(r"(^|\s)#.*$")
+DEEPEST = 10  # files that include one another
+
+
+@dataclass
+class Requirements:
+    """What requirements files ask for: packages to install, and limits for packages that others bring."""
+
+    packages: list[str] = field(default_factory=list)
+    constraints: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of a file, joined with those that continue it."""
+
+    file: Path
+    number: int
+    text: str
+
+    def refused(self, sentence: str, fix: str) -> RefusedError:
+        return RefusedError(f"{paths.shown(self.file)}:{self.number}: {sentence}\n{fix}")
+
+
+def read(requirements: str | None, constraints: str | None, versions: Mapping[str, str]) -> Requirements:
+    """Return what a target's requirements files ask for.
+
+    Args:
+        requirements: the file of packages, from the folder of matrix.yaml; None for none.
+        constraints: likewise, the file of limits.
+        versions: the image's components; a line about one of them must take its version, and is left out then.
+
+    Raises:
+        RefusedError: a file cannot be read, or a line is no requirement of the package index; with file and line.
+    """
+    result = Requirements()
+    for name, is_constraint in ((requirements, False), (constraints, True)):
+        if name:
+            _add(paths.PROJECT / name, is_constraint, versions, result, ())
+    return result
+
+
+def _add(
+    file: Path, is_constraint: bool, versions: Mapping[str, str], result: Requirements, above: Sequence[Path]
+) -> None:
+    if file in above or len(above) >= DEEPEST:
+        raise RefusedError(f"{paths.shown(file)}: includes itself\nremove its line -r or -c")
+    for line in _lines(file):
+        option = OPTION.fullmatch(line.text)
+        if option is None:
+            _add_requirement(line, is_constraint, versions, result)
+        elif option["name"] in ("-r", "--requirement", "-c", "--constraint"):
+            nested = is_constraint or option["name"] in ("-c", "--constraint")
+            _add(file.parent / option["value"].strip(), nested, versions, result, (*above, file))
+        elif option["name"] in ("-e", "--editable"):
+            raise line.refused("an editable install", "put the folder into the image with `files`, or publish a wheel")
+        elif option["name"] in ("-i", "--index-url", "--extra-index-url", "-f", "--find-links"):
+            raise line.refused(
+                f"{option['name']}: packages come from one index, which mirrors.yaml may replace",
+                "remove the line, and name the index under sources in mirrors.yaml",
+            )
+        else:
+            raise line.refused(f"{option['name']}: not supported", "remove the line")
+
+
+def _lines(file: Path) -> Iterator[_Line]:
+    try:
+        if not files.is_there(file):
+            raise RefusedError(f"{paths.shown(file)}: no such file\ncorrect its name, or write it")
+        text = files.read(file)
+    except files.FileError as error:
+        raise RefusedError(str(error)) from None
+    joined, first = "", 0
+    for number, written in enumerate(text.splitlines(), 1):
+        first = first if joined else number
+        if written.endswith("\\"):
+            joined += written[:-1] + " "
+            continue
+        line = HASH.sub("", COMMENT.sub("", joined + written)).strip()
+        joined = ""
+        if line:
+            yield _Line(file, first, line)
+
+
+def _add_requirement(line: _Line, is_constraint: bool, versions: Mapping[str, str], result: Requirements) -> None:
+    from packaging.requirements import InvalidRequirement, Requirement  # here, because most targets have no such file
+    from packaging.utils import canonicalize_name
+
+    try:
+        requirement = Requirement(line.text)
+    except InvalidRequirement:
+        raise line.refused(
+            f"{line.text!r} is no package of the package index", "write name, name==1.2 or the like, one a line"
+        ) from None
+    name = canonicalize_name(requirement.name)
+    if requirement.url:
+        raise line.refused(
+            f"{name} is an address, and packages come from the package index",
+            "write name==version, or put a wheel's files into the image with `files`",
+        )
+    component = next((known for known, wheel in WHEELS.items() if wheel.fullmatch(name)), None)
+    if component and component in versions:
+        if not requirement.specifier.contains(versions[component], prereleases=True):
+            raise line.refused(
+                f"{line.text}, and the image has {name} {versions[component]}",
+                f"choose another with --set {component}=VERSION or in matrix.yaml, or change the line",
+            )
+        return
+    (result.constraints if is_constraint else result.packages).append(str(requirement))
