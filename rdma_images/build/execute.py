@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rdma_images.build import added_files, run_bake, space_needed, wheel_contexts
+from rdma_images.build import added_files, run_bake, source_wheels, space_needed, wheel_contexts
 from rdma_images.build.build_images import digests_of, ref
 from rdma_images.build.build_secrets import secrets
 from rdma_images.build.build_spec import BuildSpec
@@ -65,7 +65,14 @@ def build(
             return run_bake.run_systems(file, ids, of_target, engine, options)
 
         wheels = wheel_contexts.provide_contexts(orders, project, engine, options, systems, progress)
-        run_bake.run(bake.with_contexts(file, wheels.contexts), targets, of_target, engine, options)
+        with_wheels = bake.with_contexts(file, wheels.contexts)
+
+        def compile_stage(image_id: str, stage: str, folder: Path) -> None:
+            run_bake.run_stage(with_wheels, image_id, stage, folder, of_target, engine, options)
+
+        rehearsed = {image_id: preflight.rehearsed(supplied) for image_id, supplied in supplies.items()}
+        compiled = source_wheels.provide_contexts(orders, rehearsed, compile_stage, progress)
+        run_bake.run(bake.with_contexts(with_wheels, compiled), targets, of_target, engine, options)
     seconds = round(time.monotonic() - begun, 1)
     made_by = _programs(engine, options.builder)
     builds = {o.image.id: _record(o, supplies[o.image.id], engine, seconds, made_from, made_by, wheels) for o in orders}

@@ -118,6 +118,25 @@ def run_systems(
     return len({match[1] for line in lines if (match := _DONE.match(line))})
 
 
+def run_stage(
+    file: Mapping[str, Any],
+    image_id: str,
+    stage: str,
+    folder: Path,
+    secret_files: Mapping[str, Mapping[str, Path]],
+    engine: Engine,
+    options: Options,
+) -> None:
+    """Build one stage of an image, and write its files to `folder`. Raises RdmaImagesError where it fails."""
+    target = bake.single_stage(file, image_id, stage)
+    outputs = {bake.image_name(image_id): f"type=local,dest={folder}"}
+    with _command(target, secret_files, outputs, engine, options) as (command, more):
+        command += ["--progress", "plain", *_cache_from([image_id], options)]
+        code, lines = _show_lines(engine, command, more)
+    if code:
+        raise _failed([image_id], lines)
+
+
 def _show_lines(engine: Engine, command: Sequence[str], more: Mapping[str, str]) -> tuple[int, list[str]]:
     """Run a command in plain progress, write its lines to standard error, and return its exit code and the lines."""
     started = docker_command.start(engine, *command, stdout=None, stderr=subprocess.PIPE, cwd=paths.PROJECT, more=more)

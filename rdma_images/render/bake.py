@@ -102,6 +102,18 @@ def systems(bake: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
     return {"group": {"default": {"targets": names}}, "target": {**_helpers(bake), **system_targets}}
 
 
+def source_stage(package: str) -> str:
+    """Return the stage that has the wheel of a package from source; a context of that name replaces it."""
+    return f"source-{package}"
+
+
+def single_stage(bake: Mapping[str, Any], image_id: str, stage: str) -> dict[str, Any]:
+    """Return the same file, with one stage of one image as its only target."""
+    name = image_name(image_id)
+    target = {**bake["target"][name], "target": stage, "tags": []}
+    return {"group": {"default": {"targets": [name]}}, "target": {**_helpers(bake), name: target}}
+
+
 def with_contexts(bake: Mapping[str, Any], contexts: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """Return the same file, with more contexts of the images whose ids are the keys of `contexts`."""
     by_target = {image_name(image_id): added for image_id, added in contexts.items()}

@@ -29,6 +29,9 @@ ROWS = f"""
 """
 
 
+SECOND = ROWS.replace(TARGET, f"{TARGET}-too").replace("[numpy, ", "[numpy, einops, ")
+
+
 def invoke(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "PYTHONPATH": str(project)}
     command = [sys.executable, "-m", "invoke", *words]
@@ -40,16 +43,16 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Yield a copy of the checkout with the target, built with the package's own index."""
     folder = checkout.copied(tmp_path_factory.mktemp("source") / "project")
     with (folder / "matrix.yaml").open("a") as matrix:
-        matrix.write(ROWS)
+        matrix.write(ROWS + SECOND)
     with source_index.source_index() as address:
         (folder / "mirrors.yaml").write_text(f"sources:\n  index: {address}/\n")
         built = invoke(folder, "build", "--target", TARGET, "--rehearse")
         assert built.returncode == 0, built.stderr[-4000:]
         yield folder
     engine = engines.ensure()
-    remove = ["docker", "image", "ls", "--quiet", f"rdma-images/{TARGET}"]
-    ids = subprocess.run(remove, env=engine.environ(), capture_output=True, text=True, check=True).stdout.split()
-    subprocess.run(["docker", "image", "rm", "--force", *ids], env=engine.environ(), capture_output=True, check=True)
+    listing = ["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", f"rdma-images/{TARGET}*"]
+    names = subprocess.run(listing, env=engine.environ(), capture_output=True, text=True, check=True).stdout.split()
+    subprocess.run(["docker", "image", "rm", *names], env=engine.environ(), capture_output=True, check=True)
 
 
 def test_what_was_compiled_loads_beside_torch_and_has_code_for_the_gpus(project: Path) -> None:
@@ -71,3 +74,14 @@ def test_the_image_has_no_compiler_and_the_package_is_installed_as_a_wheel(proje
     assert done.returncode == 0, done.stdout + done.stderr
     assert "RECORD" in done.stdout
     assert "direct_url.json" not in done.stdout
+
+
+def test_another_target_takes_the_wheel_that_is_there(project: Path) -> None:
+    """Also where BuildKit has nothing of it in its cache: the stages that compile are not even asked for."""
+    built = invoke(project, "build", "--target", f"{TARGET}-too", "--rehearse", "--no-validate")
+    assert built.returncode == 0, built.stderr[-4000:]
+    assert f"{source_index.NAME} {source_index.VERSION}: compiled before, taken from" in built.stderr
+    assert "source-builder" not in built.stderr
+    program = "import einops, torch, cuda_doubled"
+    done = invoke(project, "run", "--target", f"{TARGET}-too", "--", "python", "-c", program)
+    assert done.returncode == 0, done.stderr

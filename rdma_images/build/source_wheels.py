@@ -1,0 +1,125 @@
+"""Wheels that were compiled from source, kept in the state folder: what is compiled once is compiled for all images."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from rdma_images.build.build_spec import BuildSpec
+from rdma_images.components.base import BaseDetails
+from rdma_images.core import files, paths
+from rdma_images.core.disk_space import GB
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.progress import Progress, silent
+from rdma_images.inputs.wheels import Wheel
+from rdma_images.render.bake import source_stage
+
+LIMIT = 8 * GB  # of all wheels; the least recently used go first
+STAGES = ("cuda-toolkit", "source-builder")  # of a Dockerfile, on which every compiled wheel depends
+
+Compile = Callable[[str, str, Path], None]
+"""Builds a stage of an image, by the image's id and the stage's name, into a folder."""
+
+
+def provide_contexts(
+    specs: Sequence[BuildSpec],
+    rehearsed: Mapping[str, Sequence[str]],
+    compile_stage: Compile,
+    progress: Progress = silent,
+) -> dict[str, dict[str, str]]:
+    """Return the folders of the wheels from source, by the image's id and the stage that each stands for.
+
+    Args:
+        specs: The images.
+        rehearsed: The sources that stand-ins replace, by the image's id: a package may be compiled against them.
+        compile_stage: Compiles what is not kept, one package after the other.
+        progress: Gets a line for each package.
+
+    Raises:
+        RdmaImagesError: A package cannot be compiled.
+    """
+    contexts = {
+        spec.image.id: {
+            source_stage(wheel.name): str(_compiled(spec, wheel, rehearsed[spec.image.id], compile_stage, progress))
+            for wheel in spec.lock.wheels
+            if wheel.is_source
+        }
+        for spec in specs
+    }
+    _trim()
+    return contexts
+
+
+def key(spec: BuildSpec, source: Wheel, rehearsed: Sequence[str]) -> str:
+    """Return the digest of what decides a wheel from source.
+
+    The source, how the Dockerfile compiles it (toolkit, tools, architectures, variables), torch, Python and the base.
+    """
+    dockerfile = spec.dockerfile.read_text(encoding="utf-8")
+    decides = {
+        "stages": [_stage(dockerfile, name) for name in (*STAGES, f"build-{source.name}")],
+        "torch": [wheel.sha256 for wheel in spec.lock.wheels if wheel.name == "torch"],
+        "python": spec.image.version("python"),
+        "platform": spec.image.platform,
+        "base": spec.image.details(BaseDetails).stand_in or spec.image.axes["base"],
+        "rehearsed": sorted(rehearsed),
+    }
+    return sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+
+def root() -> Path:
+    """Return the folder of all wheels from source."""
+    return paths.state_folder() / "source-wheels"
+
+
+def _compiled(
+    spec: BuildSpec, source: Wheel, rehearsed: Sequence[str], compile_stage: Compile, progress: Progress
+) -> Path:
+    """Return the folder with the wheel of a source, compiled where there is none."""
+    folder = root() / key(spec, source, rehearsed)
+    if _has_wheel(folder):
+        os.utime(folder)
+        progress(f"{source.name} {source.version}: compiled before, taken from {folder}")
+        return folder
+    unfinished = folder.with_name(f".{folder.name}")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    progress(f"compiling {source.name} {source.version}")
+    try:
+        with files.as_file_error(unfinished):
+            unfinished.mkdir(parents=True)
+        compile_stage(spec.image.id, source_stage(source.name), unfinished)
+        if not _has_wheel(unfinished):
+            raise RdmaImagesError(
+                f"{source.name} {source.version}: its build ended without a wheel\n"
+                f"see that its source builds one: pip wheel {source.name}=={source.version}"
+            )
+        shutil.rmtree(folder, ignore_errors=True)
+        unfinished.rename(folder)
+        os.utime(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
+
+
+def _has_wheel(folder: Path) -> bool:
+    return any(folder.glob("*.whl"))
+
+
+def _stage(dockerfile: str, name: str) -> str:
+    """Return the instructions of one stage of a Dockerfile; "" where it has no such stage."""
+    found = re.search(rf"^FROM \S+ AS {re.escape(name)}\n.*?(?=\n\n(?:# .*\n)*FROM |\Z)", dockerfile, re.M | re.S)
+    return found[0] if found else ""
+
+
+def _trim() -> None:
+    """Remove the wheels whose last use is longest ago, while all take more than LIMIT."""
+    folders = sorted((folder for folder in files.entries(root())), key=lambda folder: folder.stat().st_mtime)
+    sizes = {folder: sum(file.stat().st_size for file in folder.iterdir()) for folder in folders}
+    for folder in folders[:-1]:
+        if sum(sizes.values()) <= LIMIT:
+            break
+        shutil.rmtree(folder, ignore_errors=True)
+        del sizes[folder]

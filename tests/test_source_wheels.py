@@ -1,0 +1,113 @@
+"""Wheels from source that are kept: compiled once for equal inputs, and again for others."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.build import source_wheels
+from rdma_images.build.build_spec import BuildSpec
+from rdma_images.core import atomic, paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.pipeline import Image
+from rdma_images.render import dockerfiles
+from tests import locks
+from tests.test_source_packages import planned
+
+WHEEL = "some_extension-1.0-cp313-cp313-linux_x86_64.whl"
+
+
+@pytest.fixture(autouse=True)
+def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+
+
+class Compiler:
+    """Stands for BuildKit: notes which stages it was asked for, and leaves a wheel."""
+
+    def __init__(self, file: str = WHEEL) -> None:
+        self.file = file
+        self.stages: list[str] = []
+
+    def __call__(self, _image_id: str, stage: str, folder: Path) -> None:
+        self.stages.append(stage)
+        if self.file:
+            (folder / self.file).write_bytes(b"x" * 1000)
+
+
+def spec(image: Image | None = None) -> BuildSpec:
+    image = image or planned("some-extension")
+    wheels = locks.wheels(image)
+    text = dockerfiles.render(image, wheels, locks.toolkit(image), locks.TOOLS)
+    atomic.write(paths.image_folder(image.id) / "Dockerfile", text)
+    return BuildSpec(image, wheels, facts.load(), "sha256:0")
+
+
+def provided(compiler: Compiler, order: BuildSpec, rehearsed: tuple[str, ...] = ()) -> dict[str, str]:
+    return source_wheels.provide_contexts([order], {order.image.id: rehearsed}, compiler)[order.image.id]
+
+
+def test_a_package_is_compiled_once_and_handed_over_as_its_stage() -> None:
+    compiler = Compiler()
+    first, second = provided(compiler, spec()), provided(compiler, spec())
+    assert first == second
+    assert list(first) == compiler.stages == ["source-some-extension"]
+    assert [file.name for file in Path(first["source-some-extension"]).iterdir()] == [WHEEL]
+
+
+def test_other_packages_beside_it_change_nothing() -> None:
+    compiler = Compiler()
+    provided(compiler, spec())
+    both = planned("some-extension")
+    provided(compiler, spec(replace(both, python_packages=(*both.python_packages, "einops"))))
+    assert compiler.stages == ["source-some-extension"]
+
+
+@pytest.mark.parametrize("changes", [{"pytorch": "2.14.1"}, {"base": "ubuntu24.04"}, {"variant": "devel"}])
+def test_another_torch_python_or_base_is_compiled_for(changes: dict[str, str]) -> None:
+    compiler = Compiler()
+    provided(compiler, spec())
+    provided(compiler, spec(planned("some-extension", **changes)))
+    assert len(compiler.stages) == (1 if "variant" in changes else 2)
+
+
+def test_other_architectures_platforms_and_stand_ins_are_compiled_for() -> None:
+    compiler = Compiler()
+    provided(compiler, spec())
+    provided(compiler, spec(replace(planned("some-extension"), source_architectures=("sm_90",))))
+    provided(compiler, spec(replace(planned("some-extension"), platform="linux/arm64")))
+    provided(compiler, spec(), ("efa-installer-1.50.0",))
+    assert len(compiler.stages) == 4
+
+
+def test_a_build_without_a_wheel_is_an_error_and_nothing_of_it_is_kept() -> None:
+    with pytest.raises(RdmaImagesError, match=r"some-extension 1.0: its build ended without a wheel\n"):
+        provided(Compiler(""), spec())
+    assert list(source_wheels.root().iterdir()) == []
+
+
+def test_what_a_killed_build_left_is_not_taken() -> None:
+    order = spec()
+    (source,) = (wheel for wheel in order.lock.wheels if wheel.is_source)
+    unfinished = source_wheels.root() / f".{source_wheels.key(order, source, ())}"
+    unfinished.mkdir(parents=True)
+    (unfinished / WHEEL).write_bytes(b"half")
+    compiler = Compiler()
+    folder = Path(provided(compiler, order)["source-some-extension"])
+    assert compiler.stages
+    assert (folder / WHEEL).stat().st_size == 1000
+    assert not unfinished.exists()
+
+
+def test_the_least_recently_used_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler()
+    folders = []
+    for number, rehearsed in enumerate([("a",), ("b",), ("c",)]):
+        folders.append(Path(provided(compiler, spec(), rehearsed)["source-some-extension"]))
+        os.utime(folders[-1], (number, number))
+    monkeypatch.setattr(source_wheels, "LIMIT", 2000)
+    provided(compiler, spec(), ("a",))  # used again
+    assert [folder.exists() for folder in folders] == [True, False, True]
