@@ -43,6 +43,20 @@ def test_code_is_compiled_for_the_gpus_of_the_fabric_by_the_toolkit_of_its_cuda(
     assert "nvcc" not in stage(image, "with-source-packages")
 
 
+def test_one_gpu_is_compiled_for_alone_and_named_in_the_tag() -> None:
+    image = planned("flash-attn", gpu="sm_90")
+    assert image.source_architectures == ("sm_90",)
+    assert image.tag.endswith("-sm_90")
+    assert 'TORCH_CUDA_ARCH_LIST="9.0+PTX" CUDAARCHS="90"' in stage(image, "source-builder")
+    assert "export FLASH_ATTN_CUDA_ARCHS='90'\n" in stage(image, "build-flash-attn")
+
+
+def test_a_gpu_that_the_fabric_does_not_have_is_refused() -> None:
+    ours = matrix.load().target("efa-pytorch").model_copy(update={"source_packages": ("flash-attn",)})
+    (refusal,) = planner.plan(Matrix(targets={"own": ours}), KNOWN, changes={"gpu": "sm_110"}).refusals
+    assert [broken.rule for broken in refusal.broken] == ["gpu-of-fabric"]
+
+
 def test_a_package_gets_the_variables_that_its_build_wants() -> None:
     image = planned("flash-attn", "some-extension")
     build = stage(image, "build-flash-attn")

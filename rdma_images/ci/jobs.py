@@ -11,7 +11,6 @@ from typing import Any
 from rdma_images import components
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.pipeline import Image
-from rdma_images.plan import axes
 from rdma_images.plan.matrix import Matrix
 
 # GitHub's names for its hosted machines; --runner gives others.
@@ -77,7 +76,7 @@ def timeout_minutes(uncached: float | None) -> int:
 
 def arguments(image: Image, matrix: Matrix) -> str:
     """Return the options of `invoke build` that select exactly this image."""
-    default = axes.complete(matrix.target(image.target).default)
+    default = matrix.target(image.target).complete()
     changed = [f"{name}={value}" for name, value in image.axes.items() if default.get(name) != value]
     words = ["--target", image.target, *(word for change in changed for word in ("--set", change))]
     return shlex.join(words)

@@ -51,7 +51,7 @@ class Candidate:
 def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str] | None = None) -> Candidate:
     """Return the default row of `target` with `changes`; every value must be known (axes.check)."""
     changes = dict(changes or {})
-    default_axes, chosen = axes.complete(target.default), axes.complete(target.default | changes)
+    default_axes, chosen = target.complete(), target.complete(changes)
     undecided = tuple(axis for axis, decider in DECIDERS.items() if chosen.get(axis) == decider not in chosen)
     return Candidate(
         target=name,

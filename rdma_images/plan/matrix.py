@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 from pydantic.config import JsonDict
 
 from rdma_images import components
+from rdma_images.components import gpus, nccl_tests
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.pipeline import Fabric
@@ -92,6 +93,11 @@ class Target(TargetAdditions):
     )
     exclude: tuple[Exclude, ...] = Field(default=(), description="Combinations of `values` that are not built.")
 
+    def complete(self, changes: Mapping[str, str] | None = None) -> Row:
+        """Return the default row with `changes`, and every axis that follows from it or from the packages."""
+        compiled = {nccl_tests.GPU: gpus.ALL} if self.source_packages else {}
+        return axes.complete(compiled | self.default | dict(changes or {}))
+
     def rows(self) -> list[Row]:
         """Return the whole matrix: the default row with every combination of `values`, the default row first."""
         names = list(self.values)
@@ -168,7 +174,7 @@ def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
             yield steps, f"no axis {axis!r}: {near(axis, axes.BY_NAME)}"
     yield from _package_problems(target)
     yield from target.addition_problems()
-    of_target = axes.complete(target.default)
+    of_target = target.complete()
     for component in components.ALL:
         if target.fabric in component.required_for and component.name not in of_target:
             yield ("default",), f"the default row of a target for {target.fabric} has no {component.name}: add one"
@@ -247,7 +253,7 @@ def _requirement_problem(text: str, target: Target) -> str | None:
     if requirement.url:
         return f"{text!r} is an address, and packages come from the package index: write name==version"
     axis = next((axis for axis, wheel in WHEELS.items() if wheel.fullmatch(requirement.name)), None)
-    if axis in axes.complete(target.default):
+    if axis in target.complete():
         return f"the axis {axis} decides the version of {requirement.name}: remove it here"
     return None
 

@@ -75,7 +75,7 @@ def written(image: Image) -> dict[str, object]:
 
 def _with_axes(matrix: Matrix, changes: Row) -> list[str]:
     """Return the targets that have every axis of `changes`. Raises RefusedError where no target has them all."""
-    able = [name for name, target in matrix.targets.items() if changes.keys() <= axes.complete(target.default).keys()]
+    able = [name for name, target in matrix.targets.items() if changes.keys() <= target.complete().keys()]
     if not able:
         raise RefusedError(
             f"no target has every axis of --set: {', '.join(changes)}\nname a target to see which axes it has"

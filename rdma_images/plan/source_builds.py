@@ -13,7 +13,7 @@ def architectures(candidate: Candidate, packages: Iterable[str], facts: Facts) -
     """Return what CUDA code is compiled for, as ("sm_80", "sm_90"); empty where no compiler of this CUDA can be had."""
     if not packages or not cuda.toolkit_requirements(candidate[cuda.NAME], facts):
         return ()
-    choice = candidate.versions.get(nccl_tests.GPU, gpus.ALL)
+    choice = candidate[nccl_tests.GPU]
     return gpus.architectures(choice, candidate.fabric, candidate[cuda.NAME], facts)
 
 

@@ -14,7 +14,6 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Image
 from rdma_images.core.versions import key
 from rdma_images.inspection.report import Report
-from rdma_images.plan import axes
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish.from_report import platform, versions
 
@@ -91,7 +90,7 @@ def _short(image: Image, images: Sequence[Image], matrix: Matrix) -> list[str]:
     """Return the short tags of this image; none for a row that is far from the default one."""
     if image.target not in matrix.targets:
         return []
-    default = axes.complete(matrix.targets[image.target].default)
+    default = matrix.targets[image.target].complete()
     lead = _lead_component(image)
     if any(image.axes.get(name) != value for name, value in default.items() if name not in ("platform", lead)):
         return []
