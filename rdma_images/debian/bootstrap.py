@@ -40,7 +40,8 @@ DISK_SPACE = disk_space.GB  # the tree while it is made, and its tar: 0.25 GB to
 # What mmdebstrap uses of perl's modules, by the packages that bring them.
 PERL_MODULES = ("-MPod::Usage", "-MDigest::SHA")
 
-OPTIONS = ("--variant=apt", "--include=ca-certificates", "--format=tar", "--skip=cleanup/apt")
+# Without the devices of /dev: every engine mounts its own there, and one without root, rootless Docker, can make none.
+OPTIONS = ("--variant=apt", "--include=ca-certificates", "--format=tar", "--skip=cleanup/apt", "--skip=output/dev")
 
 # Documentation is most of what an image never opens; licences stay, as the licences ask for.
 DPKG_OPTIONS = (
