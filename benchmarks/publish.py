@@ -31,7 +31,9 @@ from rdma_images.publish.item import ApprovedImage
 from rdma_images.publish.progress import Lines
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.registries import Oci
-from tests.case_parts import report_of  # the checkout is installed with `pip install -e .`, so its root is on the path
+from tests.support.case_parts import (
+    report_of,  # the checkout is installed with `pip install -e .`, so its root is on the path
+)
 
 # Shares of torch 2.15's wheels: torch, cuDNN, cuBLAS, NCCL, cuSPARSE, cuSOLVER, cuFFT, and the small ones together.
 SHARES = (0.29, 0.22, 0.15, 0.11, 0.08, 0.06, 0.05, 0.04)

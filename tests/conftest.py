@@ -41,7 +41,7 @@ APART = {  # modules with another real part than the shared engine's builds, or 
 def part(nodeid: str) -> str:
     """Return what a test shares with others: the engine that builds, another real part, or its module's fixtures."""
     path = PurePath(nodeid.partition("::")[0])
-    return APART.get(path.stem, ENGINE) if "e2e" in path.parts else path.stem
+    return APART.get(path.stem, ENGINE) if "e2e" in path.parts else str(path)
 
 
 class ByPart(LoadScopeScheduling):

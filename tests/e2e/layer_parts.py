@@ -31,8 +31,8 @@ from rdma_images.render import dockerfiles
 from rdma_images.render.bake import Compression
 from rdma_images.selection import project, target_options
 from rdma_images.selection.project import Project
-from tests import real_parts
-from tests.changed_facts import facts_with
+from tests.support import real_parts
+from tests.support.changed_facts import facts_with
 
 numbers = count()
 

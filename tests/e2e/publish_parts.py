@@ -33,7 +33,7 @@ from rdma_images.publish import cosign
 from rdma_images.publish.publication import PublishedCopy
 from rdma_images.publish.publish_images import PublishResult
 from rdma_images.registry.registries import Credentials, Oci
-from tests.case_parts import report_of
+from tests.support.case_parts import report_of
 
 SUITE = "sha256:" + "2" * 64
 USER, PASSWORD = "ci", "correct horse battery staple"

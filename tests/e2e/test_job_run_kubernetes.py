@@ -11,9 +11,9 @@ import pytest
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.jobs.run import follow, job_run, record
 from rdma_images.jobs.write import create
-from tests import job_parts as jobs
-from tests import kube_api
 from tests.e2e import unpacked
+from tests.support import job_parts as jobs
+from tests.support import kube_api
 
 pytestmark = [pytest.mark.e2e, unpacked.needs]
 

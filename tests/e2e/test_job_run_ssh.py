@@ -9,8 +9,8 @@ import pytest
 
 from rdma_images.core.paths import PROJECT
 from rdma_images.jobs.write import create
-from tests import job_parts as jobs
 from tests.e2e import unpacked
+from tests.support import job_parts as jobs
 
 pytestmark = [pytest.mark.e2e, unpacked.needs]
 

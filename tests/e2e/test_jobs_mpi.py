@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import job_parts as jobs
 from tests.e2e import unpacked
+from tests.support import job_parts as jobs
 
 pytestmark = [pytest.mark.e2e, unpacked.needs]
 

@@ -13,9 +13,9 @@ import pytest
 
 from rdma_images.core.paths import PROJECT
 from rdma_images.jobs.write import create
-from tests import job_parts as jobs
-from tests import nccl_tests_text as text
 from tests.e2e import slurm_parts, test_job_run_slurm, test_jobs_slurm, unpacked
+from tests.support import job_parts as jobs
+from tests.support import nccl_tests_text as text
 
 pytestmark = [pytest.mark.e2e, pytest.mark.exhaustive, unpacked.needs]
 

@@ -12,9 +12,9 @@ from rdma_images.facts.launchers import Run
 from rdma_images.jobs.run import job_run, record
 from rdma_images.jobs.write import create
 from rdma_images.jobs.write.job import Job
-from tests import job_parts as jobs
 from tests.e2e import kube_parts, operator_parts, unpacked
 from tests.e2e.kube_parts import Cluster
+from tests.support import job_parts as jobs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.exhaustive, kube_parts.needs]
 

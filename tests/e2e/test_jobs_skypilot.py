@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
-from tests import job_parts as jobs
+from tests.support import job_parts as jobs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.exhaustive]
 

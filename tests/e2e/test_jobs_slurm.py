@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rdma_images.jobs.write import create
-from tests import job_parts as jobs
-from tests import upstream
 from tests.e2e import slurm_parts, unpacked
+from tests.support import job_parts as jobs
+from tests.support import upstream
 
 pytestmark = [pytest.mark.e2e, unpacked.needs]
 

@@ -27,10 +27,10 @@ from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe, coder, recipe
 from rdma_images.publish.destination import layers_repository
 from rdma_images.render import bake, wheel_layers
-from tests import layer_wheels, real_parts
 from tests.e2e.layer_parts import Small, ran, remote_builder, standing, wheel
 from tests.e2e.publish_parts import Registry, registry_program, second_engine
-from tests.test_layers_store import MIRRORS
+from tests.support import layer_wheels, real_parts
+from tests.unit.layers.test_store import MIRRORS
 
 obstacle = private.obstacle()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]

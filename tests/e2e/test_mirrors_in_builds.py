@@ -23,7 +23,7 @@ from rdma_images.core.pipeline import Supply
 from rdma_images.debian import bootstrap
 from rdma_images.inputs import lock, mirrors, preflight, sources
 from rdma_images.render import bake, dockerfiles
-from tests.images import planned
+from tests.support.images import planned
 
 pytestmark = pytest.mark.e2e
 

@@ -39,7 +39,7 @@ from tests.e2e.publish_parts import (
     registry_program,
     write_steps,
 )
-from tests.test_tags import another
+from tests.unit.plan.test_tags import another
 
 pytestmark = pytest.mark.e2e
 

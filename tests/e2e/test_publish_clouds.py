@@ -21,7 +21,7 @@ from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.registries import AcrAliyun, Ecr
 from tests.e2e.publish_parts import SUITE, Registry, build_small, green, placed, planned, registry_program, write_steps
-from tests.publish_doubles import Alibaba, served
+from tests.support.publish_doubles import Alibaba, served
 
 if TYPE_CHECKING:
     from mypy_boto3_ecr import ECRClient

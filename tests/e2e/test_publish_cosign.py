@@ -19,8 +19,8 @@ from rdma_images.publish.kinds import open_kind
 from rdma_images.registry import faults, registries
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
 from rdma_images.registry.http import Connection
-from tests import test_job_evidence
 from tests.e2e.publish_parts import PASSWORD, USER, Registry, cosign_key, registry_program
+from tests.unit.publish import test_job_evidence
 
 pytestmark = pytest.mark.e2e
 

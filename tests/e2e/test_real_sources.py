@@ -14,7 +14,7 @@ from rdma_images import facts
 from rdma_images.core import versions
 from rdma_images.inputs import pins
 from rdma_images.plan import matrix
-from tests import checkout, real_parts
+from tests.support import checkout, real_parts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real]
 

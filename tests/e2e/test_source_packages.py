@@ -10,7 +10,7 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.engine import private
-from tests import checkout, source_index
+from tests.support import checkout, source_index
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
 

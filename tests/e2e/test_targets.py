@@ -12,7 +12,7 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core import paths
-from tests import checkout, own_target
+from tests.support import checkout, own_target
 
 pytestmark = pytest.mark.e2e
 

@@ -28,10 +28,10 @@ from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe, coder
 from rdma_images.render import bake
 from rdma_images.render.bake import Compression
-from tests import layer_wheels
 from tests.e2e.layer_parts import Small
 from tests.e2e.publish_parts import second_engine
-from tests.test_layers_store import MIRRORS
+from tests.support import layer_wheels
+from tests.unit.layers.test_store import MIRRORS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
 

@@ -18,9 +18,9 @@ import pytest
 
 from rdma_images.core.paths import PROJECT, VALIDATORS
 from rdma_images.inspection.inspection import Inspection
-from tests import validators_called
 from tests.incidents import run
 from tests.incidents.case import incidents
+from tests.support import validators_called
 
 REAL = PROJECT / "tests" / "data" / "cases" / "efa-pytorch.json"
 OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -37,8 +37,8 @@ OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 Failed = frozenset[tuple[str, str, str]]  # the case, the check that fails for it, and what it says
 MESSAGES = ("expected", "found", "fix")  # arguments of `require`: they decide nothing
-NAMED = ("test_validators*.py", "test_validate_entry.py")
-TESTS = sorted(str(path) for name in NAMED for path in (PROJECT / "tests").glob(name))
+NAMED = ("validators/test_*.py", "validate/test_entry.py")
+TESTS = sorted(str(path) for name in NAMED for path in (PROJECT / "tests" / "unit").glob(name))
 
 
 class Mutation(NamedTuple):
@@ -124,7 +124,7 @@ def failed(cases: Mapping[str, Inspection], modules: Collection[str]) -> Failed:
 @contextmanager
 def mutated(mutation: Mutation) -> Iterator[None]:
     """Provide the modules of validators/, one of them changed; they are as they were afterwards."""
-    before = {name: module for name, module in sys.modules.items() if name.startswith(("validators", "tests.test_"))}
+    before = {name: module for name, module in sys.modules.items() if name.startswith(("validators", "tests.unit."))}
     for name in before:
         del sys.modules[name]
     try:
@@ -135,7 +135,7 @@ def mutated(mutation: Mutation) -> Iterator[None]:
         exec(compile(ast.fix_missing_locations(mutation.tree), changed.__file__, "exec"), vars(changed))
         yield
     finally:
-        for name in [name for name in sys.modules if name.startswith(("validators", "tests.test_"))]:
+        for name in [name for name in sys.modules if name.startswith(("validators", "tests.unit."))]:
             del sys.modules[name]
         sys.modules.update(before)
 

@@ -15,9 +15,9 @@ from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Entry
 from rdma_images.validate import entry, fabric, readout
 from rdma_images.validate.answers import measured
-from tests import validators_called
 from tests.incidents.case import Incident, Report
 from tests.incidents.image import Image
+from tests.support import validators_called
 
 NEEDS_A_PROCESS = "torch.imports"  # nothing of an image is started here
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # to delete folders on a disk takes longer than to read them

@@ -1,0 +1,48 @@
+"""What the validators say of the case that was measured in a real image, changed in places."""
+
+import json
+from typing import Any
+
+from rdma_images.inspection.inspection import Inspection
+from tests.support import case_parts, validators_called
+
+Changes = dict[str, Any]  # by name: a dictionary changes the known one, None takes the name away
+
+
+def changed(**changes: Changes) -> Inspection:
+    """Return the case of efa-pytorch with changes in its places, see `_places`."""
+    data = json.loads(case_parts.RECORDED.read_text())
+    for place, values in changes.items():
+        known = _places(data)[place]
+        for name, value in values.items():
+            both = isinstance(known.get(name), dict) and isinstance(value, dict)
+            known[name] = {**known[name], **value} if both else value
+            if value is None:
+                del known[name]
+    return Inspection.model_validate(data)
+
+
+def said(check: str, **changes: Changes) -> str:
+    """Return what becomes of a check for the changed case: "passed", or the outcome with its words."""
+    (found,) = validators_called.checks(changed(**changes), {check})
+    return found.outcome if found.outcome == "passed" else f"{found.outcome}: {found.reason or found.found}"
+
+
+def _places(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    subject, measured = data["subject"], data["measured"]
+    tree = measured.get("tree") or {"files": {}, "libraries": {}}
+    return {
+        "subject": subject,
+        "environment": subject["environment"],
+        "labels": subject["labels"],
+        "planned": data["expected"]["components"],
+        "measured": measured,
+        "torch": measured.get("torch") or {},
+        "tools": measured["tools"],
+        "wheels": measured["packages"]["wheels"]["/opt/venv/site-packages"],
+        "dpkg": measured["packages"]["dpkg"],
+        "tree": tree["files"],
+        "files": tree["files"].get("libraries", {}),
+        "leftovers": tree["files"].get("leftovers", {}),
+        **{name: tree["libraries"].get(name, {}) for name in ("nccl", "closures", "resolved", "plugins", "headers")},
+    }

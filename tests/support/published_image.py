@@ -1,0 +1,58 @@
+"""What the tests of publishing share: an image as it would be published, and the same in a registry of a test."""
+
+from collections.abc import Sequence
+
+from rdma_images.core.pipeline import Build, Check, Image
+from rdma_images.inspection.measurements import Packages
+from rdma_images.inspection.report import Report
+from rdma_images.publish.attach import Artifact
+from rdma_images.publish.gate import Approval
+from rdma_images.publish.item import ApprovedImage, artifacts
+from rdma_images.publish.tags import Tags
+from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
+from tests.support.case_parts import case_of, report_of
+
+RED = Check("plugin.found", "the plugin is found", "static", "error", "failed")
+PACKAGES = Packages(
+    wheels={
+        "/opt/venv": {"torch": "2.15.0"},
+        "/usr/lib/python3/dist-packages": {"torch": "2.15.0", "pip": "26.0"},
+    },
+    dpkg={"libc6": "2.41-12+deb13u1"},
+    rpm={},
+)
+
+
+def validated(image: Image, digest: str, *checks: Check) -> Report:
+    return report_of(image, *checks, facts=case_of(image, PACKAGES), digest=digest)
+
+
+def item_of(image: Image, digest: str, *checks: Check, allowed: Sequence[str] = ()) -> ApprovedImage:
+    by = {"buildx": "0.13", "docker": "26.1"}
+    build = Build(image.id, "r", digest, "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0, builder=by)
+    return ApprovedImage(image, build, validated(image, digest, *checks), Tags(image.tag), Approval(tuple(allowed)), {})
+
+
+def made(item: ApprovedImage, revision: str = "a" * 40) -> tuple[Artifact, ...]:
+    return artifacts(item, {"org.opencontainers.image.revision": revision})
+
+
+def put_image(there: Repository, image: Image, platform: str = "linux/amd64", **more: str) -> Manifest:
+    """Return an image without layers that says what `image` is; its manifest, which the registry has by digest."""
+    system, _, architecture = platform.partition("/")
+    labels = {"org.opencontainers.image.version": image.tag}
+    config = {"os": system, "architecture": architecture, "config": {"Labels": labels}, **more}
+    digest = there.put_blob(canonical(config))
+    body = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": {"digest": digest}, "layers": []}
+    manifest = Manifest(OCI_MANIFEST, canonical(body))
+    there.put_manifest(manifest.digest, manifest)
+    return manifest
+
+
+def index_of(*members: tuple[Manifest, str]) -> Manifest:
+    """Return an index over manifests, each with the platform that it is said to be for."""
+    entries = [
+        Descriptor(OCI_MANIFEST, one.digest, len(one.raw), platform={"os": "linux", "architecture": name}).as_json()
+        for one, name in members
+    ]
+    return Manifest(OCI_INDEX, canonical({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}))

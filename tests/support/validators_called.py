@@ -1,0 +1,106 @@
+"""The static validators called one by one: in a session of pytest they take twenty times as long.
+
+tests/unit/validators/test_called.py compares what they say here with what they say in a session.
+"""
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Collection, Iterator
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+from _pytest.fixtures import FixtureFunctionDefinition
+
+from rdma_images.core.paths import VALIDATORS
+from rdma_images.core.pipeline import Check, Outcome
+from rdma_images.inspection.inspection import Inspection
+from rdma_images.validate import pytest_plugin
+from rdma_images.validate.pytest_plugin import Requirement, UnmetError
+
+MODULES = sorted(path.stem for path in VALIDATORS.glob("test_*.py"))
+
+
+class Validator(NamedTuple):
+    """A validator: what its mark says of it, and the fixtures that it uses without their values."""
+
+    module: ModuleType
+    function: Callable[..., None]
+    id: str
+    about: dict[str, Any]
+    uses: tuple[str, ...]
+
+
+def checks(case: Inspection, only: Collection[str] | None = None, modules: Collection[str] = MODULES) -> list[Check]:
+    """Return what the static validators for the fabric of a case say of it.
+
+    Where `only` is given, those of these ids.
+    """
+    return [
+        _check(validator, case)
+        for name in modules
+        for validator in _validators(importlib.import_module(f"validators.{name}"))
+        if (only is None or validator.id in only) and _is_for(validator.about.get("fabric"), case.expected.fabric)
+    ]
+
+
+def _validators(module: ModuleType) -> Iterator[Validator]:
+    for name, function in vars(module).items():
+        marks = getattr(function, "pytestmark", []) if name.startswith("test_") else []
+        uses = tuple(fixture for mark in marks if mark.name == "usefixtures" for fixture in mark.args)
+        for mark in marks:
+            if mark.name == "validator" and mark.kwargs.get("tier", "static") in ("static", "any"):
+                yield Validator(module, function, mark.args[0], mark.kwargs, uses)
+
+
+def _is_for(wanted: str | None, meant: str | None) -> bool:
+    return wanted in (None, meant) or (wanted == "any" and meant is not None)
+
+
+def _check(validator: Validator, case: Inspection) -> Check:
+    require, reason = Requirement(), ""
+    outcome: Outcome = "passed"
+    try:
+        _call(validator, {"case": case, "require": require})
+    except pytest.skip.Exception as skipped:
+        outcome, reason = "skipped", str(skipped)
+    except UnmetError:
+        outcome = "failed"
+    except Exception as error:
+        outcome, require.found = "failed", f"the validator itself failed: {type(error).__name__}: {error}"
+        require.fix = "report this as a defect, with report.json"
+    return Check(
+        id=validator.id,
+        title=str(validator.function.__doc__).splitlines()[0].rstrip("."),
+        tier="static",
+        severity=validator.about.get("severity", "error"),
+        outcome=outcome,
+        expected=require.expected,
+        found=require.found,
+        fix=require.fix if outcome == "failed" else "",
+        reason=reason,
+        source=validator.about["source"],
+    )
+
+
+def _call(validator: Validator, given: dict[str, object]) -> None:
+    """Call a validator; `given` are values of fixtures by name."""
+    for name in validator.uses:
+        _value(validator.module, name, given)
+    validator.function(**{name: _value(validator.module, name, given) for name in _parameters(validator.function)})
+
+
+def _value(module: ModuleType, name: str, given: dict[str, object]) -> object:
+    """Return the value of a fixture, of the module or of the validators' own plugin; it is made once."""
+    if name not in given:
+        fixture = getattr(module, name, None) or getattr(pytest_plugin, name)
+        assert isinstance(fixture, FixtureFunctionDefinition), name
+        function = fixture._get_wrapped_function()
+        given[name] = function(**{other: _value(module, other, given) for other in _parameters(function)})
+    return given[name]
+
+
+@functools.cache
+def _parameters(function: Callable[..., object]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)

@@ -1,0 +1,76 @@
+"""What a build locks by itself: a build to ship in locks/, to be committed; a rehearsal below build/."""
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from rdma_images.build import build_spec
+from rdma_images.core import paths
+from rdma_images.core.pipeline import Image, Platform
+from rdma_images.inputs import lock, resolve
+from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
+from rdma_images.selection import project
+from tests.support.images import image
+
+VERSIONS = {"numpy": "2.4.0", "nvidia-nccl-cu13": "2.30.7", "torch": "2.15.0"}
+
+
+@pytest.fixture
+def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[LockRequest]:
+    """Return what the package index was asked, for a project that has locks of the builder's tools alone."""
+    tools = {name: lock.tools_path(name).read_text() for name in get_args(Platform)}
+    for name in ("LOCKS", "BUILD", "IMAGES"):
+        monkeypatch.setattr(paths, name, tmp_path / name.lower())
+    for platform, text in tools.items():
+        path = lock.tools_path(platform)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    questions: list[LockRequest] = []
+
+    def answer(question: LockRequest, *_: object) -> Lock:
+        questions.append(question)
+        wheels = (
+            Wheel(
+                name=name,
+                version=version,
+                file=f"{name.replace('-', '_')}-{version}-py3-none-any.whl",
+                sha256="0" * 64,
+                size=1,
+            )
+            for name, version in VERSIONS.items()
+        )
+        return Lock(asked=question, wheels=tuple(wheels))
+
+    monkeypatch.setattr(resolve, "resolve", answer)
+    monkeypatch.setattr(lock, "releases", lambda *_: ())  # which would ask the package index
+    return questions
+
+
+def unlocked() -> Image:
+    return image(python_packages=("numpy==2.4.0",))
+
+
+def new_locks(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("torch-*.json"))
+
+
+def test_a_rehearsal_changes_no_lock_of_the_user(tmp_path: Path, questions: list[LockRequest]) -> None:
+    here = project.load()
+    first = build_spec.build_spec(unlocked(), here, rehearse=True)
+    assert new_locks(paths.LOCKS) == []
+    assert new_locks(tmp_path / "build" / "locks") == [f"{lock.lock_request(unlocked()).key}.json"]
+    again = build_spec.build_spec(unlocked(), here, rehearse=True)
+    assert again.inputs == first.inputs
+    assert len(questions) == 1
+
+
+def test_a_build_to_ship_locks_and_says_what_to_commit(questions: list[LockRequest]) -> None:
+    lines: list[str] = []
+    here = project.load()
+    build_spec.build_spec(unlocked(), here, rehearse=True)
+    build_spec.build_spec(unlocked(), here, progress=lines.append)
+    (name,) = new_locks(paths.LOCKS)
+    assert lines[-1] == f"wrote {paths.LOCKS}/python/{name}: commit it, so that every build has these wheels"
+    build_spec.build_spec(unlocked(), here, rehearse=True)
+    assert len(questions) == 2

@@ -1,0 +1,219 @@
+"""What a user has who installs the wheel: the command, in any folder, as any user, with no checkout around it."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rdma_images.core import paths
+from tests.support import wheel
+
+LOG = paths.PROJECT / "tests" / "data" / "nccl-logs" / "net-socket.log"
+NOBODY = 65534  # the user "nobody"
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return wheel.installed(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def user(command: Path) -> int | None:
+    """Nobody, where the tests run as root and nobody may run their Python; otherwise the user of the tests."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        subprocess.run([str(command), "--version"], user=NOBODY, capture_output=True, check=True, cwd="/")
+    except (PermissionError, subprocess.CalledProcessError):
+        return None
+    return NOBODY
+
+
+@pytest.fixture
+def folder(tmp_path: Path, user: int | None) -> Path:
+    """Return an empty folder of the user that `typed` runs as."""
+    if user is not None:
+        for path in (tmp_path, *tmp_path.parents):
+            if path == Path("/tmp"):
+                break
+            path.chmod(path.stat().st_mode | 0o055)
+        os.chown(tmp_path, user, user)
+    return tmp_path
+
+
+def typed(command: Path, folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Return what the command says in a folder, run as the folder's user."""
+    owner = folder.stat().st_uid
+    user = owner if owner != os.geteuid() else None
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "RDMA_IMAGES_STATE": str(folder / "state")}
+    return subprocess.run(
+        [str(command), *words], cwd=folder, env=environ, user=user, capture_output=True, text=True, check=False
+    )
+
+
+def said(command: Path, folder: Path, *words: str) -> str:
+    done = typed(command, folder, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def own(folder: Path, name: str, text: str) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
+
+
+def files(folder: Path) -> Sequence[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_folder_of_ones_own_is_planned_and_rendered(command: Path, folder: Path) -> None:
+    assert "next: rdma-images build" in said(command, folder, "init")
+    wheel = "rdma_images-0.1.0-py3-none-any.whl"  # which is what is installed here
+    schemas = [f"schemas/{name}.json" for name in ("matrix", "mirrors", "registries")]
+    assert files(folder) == [".github/workflows/images.yml", ".gitignore", "matrix.yaml", wheel, *schemas]
+    workflow = yaml.safe_load((folder / ".github/workflows/images.yml").read_text(encoding="utf-8"))
+    runs = [step["run"] for step in workflow["jobs"]["build"]["steps"] if "run" in step]
+    assert runs == [f"pip install ./{wheel}", "rdma-images plan", "rdma-images build"]
+    assert "my-training" in said(command, folder, "plan")
+    shown = said(command, folder, "render").splitlines()
+    assert all(Path(line).is_relative_to(folder / "build") for line in shown)
+    again = typed(command, folder, "init")
+    assert again.returncode == 2
+    assert "already has matrix.yaml" in again.stderr
+
+
+@pytest.fixture
+def origin(command: Path) -> Iterator[Path]:
+    """Yield the file in which pip wrote where the tool was installed from (PEP 610); its content comes back."""
+    (path,) = command.parent.parent.glob("lib/python*/site-packages/rdma_images-*.dist-info/direct_url.json")
+    before = path.read_text(encoding="utf-8")
+    yield path
+    path.write_text(before, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("written", "line", "note"),
+    [
+        (
+            {"url": "https://git.example/x/rdma-images.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}},
+            f"'rdma-images @ git+https://git.example/x/rdma-images.git@{'0' * 40}'",
+            "",
+        ),
+        (
+            {"url": "https://files.example/rdma_images-0.1.0-py3-none-any.whl", "archive_info": {}},
+            "'rdma-images @ https://files.example/rdma_images-0.1.0-py3-none-any.whl'",
+            "",
+        ),
+        (
+            {"url": "file:///home/me/rdma-images", "dir_info": {}},
+            "./rdma_images-0.1.0-py3-none-any.whl",
+            "pip wheel --no-deps --wheel-dir {folder} /home/me/rdma-images",
+        ),
+        (
+            {"url": "file:///home/me/x.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}},
+            "./rdma_images-0.1.0-py3-none-any.whl",
+            "pip wheel --no-deps --wheel-dir {folder} git+file:///home/me/x.git",
+        ),
+        (
+            {"url": "file:///gone/rdma_images-0.1.0-py3-none-any.whl", "archive_info": {}},
+            "./rdma_images-0.1.0-py3-none-any.whl",
+            "copy /gone/rdma_images-0.1.0-py3-none-any.whl into {folder}",
+        ),
+    ],
+)
+def test_the_workflow_installs_what_is_installed_here(
+    command: Path, folder: Path, origin: Path, written: dict[str, object], line: str, note: str
+) -> None:
+    origin.write_text(json.dumps(written), encoding="utf-8")
+    shown = said(command, folder, "init")
+    assert f"- run: pip install {line}\n" in (folder / ".github/workflows/images.yml").read_text(encoding="utf-8")
+    assert note.format(folder=folder) in shown
+    assert ("the workflow cannot install" in shown) == bool(note)
+
+
+def test_a_home_that_is_no_folder_is_a_sentence(command: Path, folder: Path) -> None:
+    environment = {**os.environ, "HOME": "/dev/null"}
+    done = subprocess.run([command, "--list"], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("/dev/null/.invoke.")
+    assert "set HOME to a folder" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_own_templates_facts_and_subfolders_extend_what_the_wheel_brings(command: Path, folder: Path) -> None:
+    said(command, folder, "init")
+    stages = '"base", "python", "efa-installer", "aws-ofi-nccl", "wheels", "hello", "environment"'
+    own(folder, "dockerfiles/targets/my-training.j2", f"{{{{ stages({stages}) }}}}\n")
+    own(folder, "dockerfiles/stages/hello.j2", "FROM {{ previous }} AS {{ stage }}\nRUN echo hello > /hello\n")
+    own(folder, "facts/gpus.yaml", "sources: {mine: {what: my desk, confidence: third-party, read: 2026-01-01}}\n")
+    matrix = (folder / "matrix.yaml").read_text(encoding="utf-8")
+    own(folder, "matrix.yaml", matrix.replace("template: efa-pytorch ", "# "))
+    (folder / "notes").mkdir()
+    os.chown(folder / "notes", folder.stat().st_uid, -1)
+    refused = typed(command, folder / "notes", "plan")
+    # A mistake in an own file is told with that file and line; the wheel's rows are not repeated in it.
+    assert f"{folder}/facts/gpus.yaml:1: no row names the source 'mine'" in refused.stderr
+    (folder / "facts/gpus.yaml").unlink()
+    dockerfile = said(command, folder / "notes", "render").splitlines()[0]
+    assert "RUN echo hello > /hello" in Path(dockerfile).read_text(encoding="utf-8")
+    assert Path(dockerfile).is_relative_to(folder / "build")
+
+
+def test_a_plan_for_programs_has_the_users_own_templates_and_every_problem(command: Path, folder: Path) -> None:
+    said(command, folder, "init")
+    template = "jobs/slurm/job.sbatch.j2"
+    own(folder, template, "#!/bin/bash\n")
+    assert f"own, in place of the tool's: {template}" in said(command, folder, "plan")
+    planned = json.loads(said(command, folder, "plan", "--json"))
+    assert (planned["overrides"], planned["problems"]) == ([template], [])
+    matrix = (folder / "matrix.yaml").read_text(encoding="utf-8")
+    own(folder, "matrix.yaml", matrix.replace("template: efa-pytorch ", "template: efa-pytorhc "))
+    done = typed(command, folder, "plan", "--json")
+    (problem,) = json.loads(done.stdout)["problems"]
+    assert "targets/efa-pytorhc.j2: no such template, for target my-training" in problem
+    assert (done.returncode, done.stderr) == (2, "")
+
+
+def test_a_release_of_ones_own_facts_is_known(command: Path, folder: Path) -> None:
+    said(command, folder, "init")
+    known = yaml.safe_load((paths.FACTS / "efa-installer.yaml").read_text(encoding="utf-8"))["releases"]
+    newest = str(next(iter(known)))
+    row = {**known[next(iter(known))]}
+    own(folder, "facts/efa-installer.yaml", yaml.safe_dump({"releases": {"99.0.0": row}}))
+    assert newest in said(command, folder, "plan", "--set", f"efa-installer={newest}")
+    assert "99.0.0" in typed(command, folder, "plan", "--set", "efa-installer=99.0.0").stdout
+
+
+def test_a_log_needs_no_folder(command: Path, folder: Path) -> None:
+    log = str(shutil.copy(LOG, folder))
+    done = typed(command, folder, "verdict", log)
+    assert "Socket" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert files(folder) == [LOG.name]
+
+
+def test_without_a_matrix_the_message_says_how_to_get_one(command: Path, folder: Path) -> None:
+    done = typed(command, folder, "plan")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("start one with `rdma-images init`")
+
+
+def test_help_and_completion_name_the_command(command: Path, folder: Path) -> None:
+    assert "Example: rdma-images build --target" in said(command, folder, "--help", "build")
+    assert "invoke build" not in said(command, folder, "--help", "build")
+    assert "Example: rdma-images validate --image" in said(command, folder, "--help", "validate")
+    assert "complete" in said(command, folder, "--print-completion-script", "bash")
+    listed = said(command, folder, "--complete", "--", "rdma-images plan").split()
+    assert {"init", "build", "engine.up"} <= set(listed)
+
+
+def test_the_tasks_are_those_of_a_checkout(command: Path, folder: Path) -> None:
+    import tasks
+
+    listed = said(command, folder, "--complete", "--", "rdma-images plan").split()
+    assert {name for name in listed if not name.startswith("-")} ^ set(tasks.ns.task_names) <= {"init", "test", "job"}

@@ -1,0 +1,127 @@
+"""Components: each is known in one place, and another one is added with a few files."""
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rdma_images import components, facts
+from rdma_images.core.paths import PROJECT
+
+RECIPE = PROJECT / "tests" / "data" / "adding-a-component"
+# What is added to files that there are already: after which text, and what.
+EDITS = {
+    "rdma_images/components/__init__.py": (
+        (
+            "from rdma_images.components.erdma_apt import ERDMA_APT\n",
+            "from rdma_images.components.gdrcopy import GDRCOPY\n",
+        ),
+        ("    AWS_OFI_NCCL,\n", "    GDRCOPY,\n"),
+    ),
+    "dockerfiles/targets/efa-pytorch.j2": (('"aws-ofi-nccl", ', '"gdrcopy", '),),
+    "matrix.yaml": (("    default:\n", "      gdrcopy: 2.5\n"),),
+}
+# Where the name of a component may be beside its own module: the loaders of the facts, which are files of that name;
+# the rules, which relate components; the probes, which travel into images and import nothing; the reader of source
+# trees, each with its own way to read variables.
+NAMED = ("components/", "facts/", "plan/rules/", "validate/probes/", "maintain/variables.py")
+# Words that mean more than the component: the role and kind of a base, python's folder of the locks, torch's probe, the
+# library that a log and a probe name.
+AMBIGUOUS = frozenset({"base", "python", "pytorch", "cuda", "nccl", "cudnn", "libfabric"})
+
+SCRIPT = """
+import json, sys
+from rdma_images import facts
+from rdma_images.inputs import sources
+from rdma_images.plan import matrix, planner
+from rdma_images.render import dockerfiles
+from rdma_images.render.labels import Revision, labels
+from tests.support import locks
+known = facts.load()
+(image,) = planner.plan(matrix.load(), known, ["efa-pytorch"]).images
+print(json.dumps({
+    "tag": image.tag,
+    "details": planner.written(image)["components"]["gdrcopy"]["details"],
+    "label": labels(image, "", Revision("", 0, None), [])["io.rdma-images.component.gdrcopy"],
+    "sources": [one.upstream for one in sources.pinned(image, known) if one.component == "gdrcopy"],
+    "dockerfile": dockerfiles.render(image, locks.wheels(image), locks.toolkit(image), locks.TOOLS),
+}))
+"""
+
+
+def literals(path: Path) -> set[str]:
+    """Return the string literals of a module that are no docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+@pytest.mark.parametrize("name", sorted(components.BY_NAME.keys() - AMBIGUOUS))
+def test_the_name_of_a_component_is_written_where_it_is_defined_and_nowhere_else(name: str) -> None:
+    modules = {str(path.relative_to(PROJECT / "rdma_images")): path for path in PROJECT.glob("rdma_images/**/*.py")}
+    found = {module for module, path in modules.items() if name in literals(path)}
+    defining = {module for module in found if module.startswith(("components/", "facts/"))}
+    assert len(defining - {"facts/nccl_logs.py"}) == 1
+    assert not [module for module in found if not module.startswith(NAMED)]
+
+
+def test_faults_in_the_facts_are_of_what_has_a_version() -> None:
+    """Of components, for which a plan can be refused, and of what is only measured in an image."""
+    rows = facts.load().faults.faults
+    measured = {"torch", "gdrcopy", "deep-ep"}
+    assert {row.of for row in rows} <= components.BY_NAME.keys() | measured
+    assert not [row for row in rows if row.of in measured and row.refuses]
+
+
+def test_what_decides_a_component_comes_before_it() -> None:
+    order = [one.name for one in components.ALL]
+    for place, one in enumerate(components.ALL):
+        decider = one.bundled.by if one.bundled else one.axis.decided_by if one.axis else None
+        assert decider is None or decider in order[:place]
+
+
+def test_every_component_has_one_way_to_its_version() -> None:
+    assert all((one.axis is None) != (one.bundled is None) for one in components.ALL)
+
+
+@pytest.fixture
+def added(tmp_path: Path) -> Path:
+    """Return a copy of the checkout, with one more component."""
+    for name in ("dockerfiles", "facts", "locks", "rdma_images", "tests", "validators"):
+        shutil.copytree(PROJECT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "golden"))
+    for name in ("matrix.yaml", "pyproject.toml"):
+        shutil.copy(PROJECT / name, tmp_path)
+    shutil.copytree(RECIPE, tmp_path, dirs_exist_ok=True)
+    for name, edits in EDITS.items():
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        for after, new in edits:
+            assert after in text
+            text = text.replace(after, after + new, 1)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_component_is_added_with_the_files_that_the_recipe_names(added: Path) -> None:
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(added)}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=added, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert "-gdr2.5-" in found["tag"]
+    assert found["details"] == {"prefix": "/opt/gdrcopy"}
+    assert found["label"] == "2.5"
+    assert found["sources"] == ["https://github.com/NVIDIA/gdrcopy/archive/refs/tags/v2.5.tar.gz"]
+    assert "COPY --from=build-gdrcopy /opt/gdrcopy /opt/gdrcopy" in found["dockerfile"]
+    assert "#   gdrcopy 2.5\n" in found["dockerfile"]
+
+
+def test_the_recipe_names_every_file_that_it_takes() -> None:
+    text = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    _, _, section = text.partition("## Adding a component\n")
+    section, _, _ = section.partition("\n## ")
+    rows = re.findall(r"^\| \d+ \| `([^`]+)` \|", section, re.MULTILINE)
+    new = {str(path.relative_to(RECIPE)) for path in RECIPE.rglob("*") if path.is_file()}
+    assert sorted(rows) == sorted(new | EDITS.keys())

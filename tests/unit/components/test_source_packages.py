@@ -1,0 +1,101 @@
+"""Python packages without a wheel: what compiles them, for which GPUs, and how the Dockerfile says it."""
+
+import re
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.core.pipeline import Image
+from rdma_images.plan import matrix, planner
+from rdma_images.plan.matrix import Matrix
+from rdma_images.render import dockerfiles
+from tests.support import locks
+
+KNOWN = facts.load()
+TWELVE = max(version for version, release in KNOWN.torch.releases.items() if release.cuda.startswith("12."))
+
+
+def planned(*packages: str, target: str = "efa-pytorch", **changes: str) -> Image:
+    """Return a target's default image with these packages, which have no wheel."""
+    lists = {"python_packages": packages, "source_packages": packages}
+    extended = matrix.load().target(target).model_copy(update=lists)
+    (image,) = planner.plan(Matrix(targets={target: extended}), KNOWN, [target], changes=changes).images
+    return image
+
+
+def stage(image: Image, name: str) -> str:
+    """Return one stage of the image's Dockerfile, with its comment."""
+    text = dockerfiles.render(image, locks.wheels(image), locks.toolkit(image), locks.TOOLS)
+    (found,) = [part for part in re.split(r"\n\n(?=# |FROM )", text) if f" AS {name}\n" in part]
+    return found
+
+
+def test_code_is_compiled_for_the_gpus_of_the_fabric_by_the_toolkit_of_its_cuda() -> None:
+    image = planned("some-extension")
+    assert {"sm_80", "sm_90", "sm_100"} <= set(image.source_architectures)
+    assert f"nvidia-cuda-nvcc=={image.version('cuda')}.*" in image.toolkit
+    builder = stage(image, "source-builder")
+    capabilities = re.search(r'TORCH_CUDA_ARCH_LIST="(.*)\+PTX" CUDAARCHS="(.*)"', builder)
+    assert capabilities
+    assert [f"sm_{one.replace('.', '')}" for one in capabilities[1].split(";")] == list(image.source_architectures)
+    assert capabilities[2].split(";") == [name.removeprefix("sm_") for name in image.source_architectures]
+    assert "--mount=type=bind,from=cuda-toolkit" in stage(image, "build-some-extension")
+    assert "nvcc" not in stage(image, "with-source-packages")
+
+
+def test_one_gpu_is_compiled_for_alone_and_named_in_the_tag() -> None:
+    image = planned("flash-attn", gpu="sm_90")
+    assert image.source_architectures == ("sm_90",)
+    assert image.tag.endswith("-sm_90")
+    assert 'TORCH_CUDA_ARCH_LIST="9.0+PTX" CUDAARCHS="90"' in stage(image, "source-builder")
+    assert "export FLASH_ATTN_CUDA_ARCHS='90'\n" in stage(image, "build-flash-attn")
+
+
+def test_a_gpu_that_the_fabric_does_not_have_is_refused() -> None:
+    ours = matrix.load().target("efa-pytorch").model_copy(update={"source_packages": ("flash-attn",)})
+    (refusal,) = planner.plan(Matrix(targets={"own": ours}), KNOWN, changes={"gpu": "sm_110"}).refusals
+    assert [broken.rule for broken in refusal.broken] == ["gpu-of-fabric"]
+
+
+def test_a_package_gets_the_variables_that_its_build_wants() -> None:
+    image = planned("flash-attn", "some-extension")
+    build = stage(image, "build-flash-attn")
+    numbers = ";".join(name.removeprefix("sm_") for name in image.source_architectures)
+    assert f"export FLASH_ATTN_CUDA_ARCHS='{numbers}'\n" in build
+    assert "export FLASH_ATTENTION_FORCE_BUILD='TRUE'\n" in build
+    assert "FLASH" not in stage(image, "build-some-extension")
+
+
+def test_the_compilers_that_run_at_once_fit_into_the_memory() -> None:
+    image = planned("flash-attn", "some-extension")
+    memory = image.source_builds["flash-attn"].memory
+    assert f"int($2 / 1048576 / {memory})" in stage(image, "build-flash-attn")
+    assert "int($2 / 1048576 / 4)" in stage(image, "build-some-extension")
+
+
+def test_each_package_is_compiled_by_itself_and_installed_without_a_network() -> None:
+    image = planned("flash-attn", "some-extension")
+    assert "COPY --link --from=build-flash-attn /wheels/ /" in stage(image, "source-flash-attn")
+    install = stage(image, "wheels-from-source")
+    assert "RUN --network=none" in install
+    for name in ("flash-attn", "some-extension"):
+        assert f"--mount=type=bind,from=source-{name},target=/mnt/{name}" in install
+
+
+@pytest.mark.parametrize("target", ["efa-pytorch", "erdma-pytorch"])
+def test_an_image_without_such_packages_has_nothing_of_it(target: str) -> None:
+    image = planned(target=target)
+    assert (image.source_architectures, image.source_builds, image.toolkit) == ((), {}, ())
+
+
+def test_of_a_cuda_without_a_compiler_in_wheels_packages_are_built_without_one() -> None:
+    image = planned("flash-attn", pytorch=TWELVE)
+    assert (image.source_architectures, image.source_builds, image.toolkit) == ((), {}, ())
+    assert "CUDA_HOME" not in stage(image, "source-builder")
+    assert "cuda-toolkit" not in stage(image, "build-flash-attn")
+
+
+def test_nothing_of_the_compilers_reaches_the_image() -> None:
+    assert re.findall(r"--from=(\S+)", stage(planned("flash-attn"), "with-source-packages")) == ["wheels-from-source"]
+    devel = stage(planned("flash-attn", variant="devel"), "with-source-packages")
+    assert "COPY --link --from=wheels-from-source /devel/ /" in devel

@@ -1,0 +1,173 @@
+"""The one HTTP session: what it asks for again, how long it waits, and what it never asks for twice."""
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import requests
+import trustme
+
+from rdma_images.core import http
+from tests.support.loopback import Answer, Site, serve
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with serve() as running:
+        yield running
+
+
+class Waits(list[float]):
+    """The pauses that a session makes, which take no time here, and what it says of them."""
+
+    def __init__(self, patience: http.Patience | None = None) -> None:
+        super().__init__()
+        self.said: list[str] = []
+        self.patience = replace(patience or http.Patience(), wait=self.append, say=self.said.append)
+
+    def ask(self, method: str, address: str, timeout: float = 5.0, data: bytes | None = None) -> requests.Response:
+        with http.session(self.patience) as session:
+            return session.request(method, address, timeout=timeout, data=data)
+
+
+def test_a_busy_server_is_asked_again_after_longer_and_longer(site: Site) -> None:
+    site.answers["/x"] = [Answer(status=503), Answer(status=429), Answer(b"content")]
+    waits = Waits()
+    assert waits.ask("GET", f"{site.address}/x").content == b"content"
+    assert 0.5 <= waits[0] <= 0.625
+    assert 1 <= waits[1] <= 1.25
+    assert waits.said[0].startswith("answered 503 Service Unavailable: again in ")
+
+
+def test_a_server_that_stays_busy_has_the_last_word(site: Site) -> None:
+    site.answers["/x"] = Answer(status=503)
+    waits = Waits()
+    assert waits.ask("HEAD", f"{site.address}/x").status_code == 503
+    assert (len(waits), len(site.asked)) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("asked", "least", "most"),
+    [("3", 3.0, 3.0), ("99999999", 4.0, 4.0), ("soon", 0.5, 0.625), ("-5", 0.5, 0.625), ("", 0.5, 0.625)],
+)
+def test_a_server_says_how_long_to_wait_within_limits(site: Site, asked: str, least: float, most: float) -> None:
+    site.answers["/x"] = [Answer(status=503, headers={"Retry-After": asked}), Answer(b"content")]
+    waits = Waits(http.Patience(longest_wait=4.0))
+    assert waits.ask("GET", f"{site.address}/x").ok
+    assert least <= waits[0] <= most
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST"])
+def test_what_changes_something_is_sent_once(site: Site, method: str) -> None:
+    site.answers["/x"] = Answer(status=503)
+    waits = Waits(http.Patience(absent=True))
+    assert waits.ask(method, f"{site.address}/x", data=b"body").status_code in (501, 503)
+    with pytest.raises(requests.ConnectionError):
+        waits.ask(method, closed(), data=b"body")
+    assert waits == []
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 500, 501])
+def test_other_answers_are_taken_as_they_are(site: Site, status: int) -> None:
+    site.answers["/x"] = Answer(status=status)
+    waits = Waits()
+    assert waits.ask("GET", f"{site.address}/x").status_code == status
+    assert len(site.asked) == 1
+
+
+def test_an_unknown_host_is_asked_for_once() -> None:
+    waits = Waits(http.Patience(absent=True))
+    with pytest.raises(requests.ConnectionError) as caught:
+        waits.ask("GET", "http://nobody.invalid/x")
+    assert http.why(caught.value) == "unknown host"
+    assert waits == []
+
+
+def test_a_certificate_that_is_not_trusted_is_seen_once() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("localhost").configure_cert(context)
+    waits = Waits(http.Patience(absent=True))
+    with serve(context) as site, pytest.raises(requests.exceptions.SSLError):
+        waits.ask("GET", f"{site.address}/x")
+    assert waits == []
+
+
+AUTHORITY = trustme.CA()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "name", "days", "trusted", "said"),
+    [
+        ("https", "localhost", 1, False, "its certificate is not trusted"),
+        ("https", "other.example", 1, True, "its certificate is for another name"),
+        ("https", "localhost", -1, True, "its certificate has expired"),
+        ("http", "localhost", 1, True, "it speaks plain HTTP, and no TLS"),
+    ],
+)
+def test_a_connection_that_is_not_secure_says_why(
+    tmp_path: Path, scheme: str, name: str, days: int, trusted: bool, said: str
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    end = datetime.now(UTC) + timedelta(days=days)
+    (AUTHORITY if trusted else trustme.CA()).issue_cert(name, not_after=end).configure_cert(context)
+    AUTHORITY.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    with serve(context if scheme == "https" else None) as site, http.session() as session:
+        address = site.address.replace("http://127.0.0.1", "https://localhost")
+        with pytest.raises(requests.exceptions.SSLError) as caught:
+            session.get(address, verify=str(tmp_path / "ca.pem"), timeout=5)
+    assert http.why(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [("407 Proxy Authentication Required", "the proxy wants a login"), ("403 Forbidden", "the proxy refuses it")],
+)
+def test_a_proxy_that_refuses_is_told_from_the_server(status: str, said: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            accepted, _ = listener.accept()
+            with accepted:
+                accepted.recv(4096)
+                accepted.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
+
+        proxy = threading.Thread(target=refuse)
+        proxy.start()
+        waits = Waits()
+        with http.session(waits.patience) as session, pytest.raises(requests.ConnectionError) as caught:
+            session.get(
+                "https://h.example/x", proxies={"https": f"http://127.0.0.1:{listener.getsockname()[1]}"}, timeout=5
+            )
+        proxy.join()
+    assert (http.why(caught.value), waits) == (said, [])
+
+
+@pytest.mark.parametrize(("absent", "times"), [(False, 0), (True, 2)])
+def test_who_does_not_answer_is_asked_again_only_where_that_is_wanted(site: Site, absent: bool, times: int) -> None:
+    site.answers["/x"] = Answer(silent_for=5)
+    waits = Waits(http.Patience(absent=absent))
+    with pytest.raises(requests.RequestException) as refused:
+        waits.ask("GET", closed())
+    assert (http.why(refused.value), len(waits)) == ("connection refused", times)
+    with pytest.raises(requests.RequestException) as stalled:
+        waits.ask("GET", f"{site.address}/x", timeout=0.05)
+    assert (http.why(stalled.value), len(waits)) == ("no answer in time", 2 * times)
+
+
+def test_a_connection_that_the_server_drops_is_opened_again(site: Site) -> None:
+    site.answers["/x"] = [Answer(drop=True), Answer(b"content")]
+    waits = Waits()
+    assert waits.ask("GET", f"{site.address}/x").content == b"content"
+    assert waits.said[0].startswith("the server closed the connection without an answer: again in ")
+
+
+def closed() -> str:
+    """Return an address of this machine where nobody listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{listener.getsockname()[1]}/x"

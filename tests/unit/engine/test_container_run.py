@@ -1,0 +1,184 @@
+"""The `docker run` of an image: what it needs, what the machine has, what the user asks for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.build import built_image
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import Build, Setting
+from rdma_images.core.step_files import BUILD
+from rdma_images.engine import container_run
+from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.container_run import Host, RunOptions
+from rdma_images.selection import project, target_options
+from tests.support import images
+
+REF = "rdma-images/efa-pytorch:1"
+KNOWN = facts.load()
+SETTINGS = images.planned().settings
+BARE = Host(network="host", missing={"gpus": "no GPU", "devices": "none", "ulimits": "no right"})
+NEEDS = ["--device=/dev/infiniband", "--ulimit=memlock=-1:-1", "--cap-add=IPC_LOCK", "--shm-size=64g"]
+ALWAYS = ["docker", "run", "--rm", "--interactive", "--pull=never", f"--label=io.rdma-images.run={REF}"]
+
+
+def line(options: RunOptions | None = None, words: Sequence[str] = (), host: Host | None = None) -> list[str]:
+    return container_run.command_here(REF, SETTINGS, host or Host(), options or RunOptions(), words)
+
+
+def test_a_machine_that_has_everything_gives_it() -> None:
+    assert line(words=["python", "-c", "import torch"]) == [
+        *ALWAYS, "--init", "--gpus=all", *NEEDS, REF, "python", "-c", "import torch",
+    ]  # fmt: skip
+    assert container_run.left_out(SETTINGS, Host(), RunOptions()) == ""
+
+
+def test_what_is_described_is_what_is_run() -> None:
+    described = container_run.command(REF, SETTINGS)
+    assert described == ["docker", "run", "--gpus=all", *NEEDS, REF]
+    assert set(described) <= set(line())
+
+
+def test_what_the_machine_lacks_is_left_out_and_named() -> None:
+    assert line(host=BARE) == [*ALWAYS, "--init", "--cap-add=IPC_LOCK", "--shm-size=64g", "--network=host", REF]
+    missing = container_run.left_out(SETTINGS, BARE, RunOptions())
+    assert missing == "--gpus=all (no GPU), --device=/dev/infiniband (none), --ulimit=memlock=-1:-1 (no right)"
+
+
+def test_gpus_that_are_asked_for_are_not_second_guessed() -> None:
+    for asked, argument in (("2", "--gpus=2"), ("all", "--gpus=all"), ("device=0,1", '--gpus="device=0,1"')):
+        arguments = line(RunOptions(gpus=asked), host=BARE)
+        assert [word for word in arguments if word.startswith("--gpus")] == [argument]
+    assert "gpus" not in " ".join(line(RunOptions(gpus="none")))
+    assert "--gpus" not in container_run.left_out(SETTINGS, BARE, RunOptions(gpus="none"))
+
+
+def test_mounts_variables_and_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOKEN", "secret")
+    (tmp_path / "a,b").mkdir()
+    options = RunOptions(("./a,b:/data:ro", f"{tmp_path}:/all"), ("TOKEN", "A=b=c", "EMPTY="), devices=("/dev/fuse",))
+    arguments = line(options)
+    assert f'--mount=type=bind,"source={tmp_path}/a,b",target=/data,readonly' in arguments
+    assert f"--mount=type=bind,source={tmp_path},target=/all" in arguments
+    assert [word for word in arguments if word.startswith("--env")] == ["--env=TOKEN", "--env=A=b=c", "--env=EMPTY="]
+    assert "--device=/dev/fuse" in arguments
+    assert "secret" not in " ".join(arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (RunOptions(mounts=["/nowhere/x:/x"]), "--mount /nowhere/x:/x: there is no /nowhere/x\nmake it"),
+        (RunOptions(mounts=["/tmp"]), "--mount /tmp: not of the form HOST:CONTAINER[:ro]\nwrite --mount"),
+        (RunOptions(mounts=["/tmp:x"]), "not of the form HOST:CONTAINER[:ro]"),
+        (RunOptions(mounts=["/tmp:/x:rx"]), "not of the form HOST:CONTAINER[:ro]"),
+        (RunOptions(variables=["NOT_SET_HERE"]), "--env NOT_SET_HERE: it is not set here\nwrite --env NAME=VALUE"),
+        (RunOptions(variables=["=x"]), "--env =x: it has no name"),
+        (RunOptions(gpus="0"), "--gpus 0: not a choice of GPUs\nwrite all, none, how many, or device=0,1"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused(options: RunOptions, sentence: str) -> None:
+    with pytest.raises(RefusedError, match=r"^--") as refused:
+        line(options)
+    assert sentence in str(refused.value)
+
+
+def test_a_shell_comes_in_place_of_the_entry_point() -> None:
+    arguments = line(RunOptions(shell=True))
+    assert arguments[arguments.index(REF) - 1] == "--entrypoint=/bin/sh"
+    assert arguments[arguments.index(REF) + 1] == "-c"
+
+
+def test_a_terminal_and_an_engine_without_an_init_of_its_own() -> None:
+    arguments = container_run.command_here(REF, SETTINGS, Host(init=False), RunOptions(), (), terminal=True)
+    assert "--tty" in arguments
+    assert "--init" not in arguments
+
+
+def test_a_network_that_the_image_asks_for_is_named_once() -> None:
+    (planned,) = target_options.chosen_images(project.load(), ["erdma-pytorch"], False, None)
+    arguments = container_run.command_here(REF, planned.settings, BARE, RunOptions())
+    assert [word for word in arguments if word.startswith("--network")] == ["--network=host"]
+
+
+INFO = """{"Name": "other", "Runtimes": {"runc": {}%s}, "SecurityOptions": [%s], "InitCommit": {"ID": "%s"}}"""
+
+
+@pytest.mark.parametrize(
+    ("info", "missing", "init"),
+    [
+        (INFO % (', "nvidia": {}', "", "x"), {"devices"}, True),
+        (INFO % ("", "", "N/A"), {"devices", "gpus"}, False),
+        (INFO % (', "nvidia": {}', '"name=rootless"', ""), {"devices", "ulimits"}, True),
+    ],
+)
+def test_an_engine_elsewhere_is_asked_what_it_has(
+    info: str, missing: set[str], init: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "docker"
+    program.write_text(f"#!/bin/sh\ncat <<'E'\n{info}\nE\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    host = container_run.measure_host(Engine("x", "found", "tcp://x", "26", "0.13", "classic", "default"), SETTINGS)
+    assert (set(host.missing), host.init, host.network, host.is_local) == (missing, init, "", False)
+
+
+def written(image_id: str, ref: str) -> None:
+    BUILD.write(image_id, Build(image_id, ref, "sha256:0", "", (), "", 0.0))
+
+
+@pytest.fixture
+def none_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "IMAGES", tmp_path)
+
+
+@pytest.mark.usefixtures("none_built")
+def test_an_image_that_was_not_built_is_one_sentence_with_the_command() -> None:
+    with pytest.raises(RefusedError) as refused:
+        built_image.built_image(project.load(), "efa-pytorch", ["pytorch=2.14.1"])
+    what, fix = str(refused.value).splitlines()
+    assert what.endswith("was not built here")
+    assert fix == "run `invoke build --target efa-pytorch --set pytorch=2.14.1` first"
+
+
+@pytest.mark.usefixtures("none_built")
+def test_the_image_of_the_row_that_is_named_is_taken() -> None:
+    here = project.load()
+    (planned,) = target_options.chosen_images(here, ["efa-pytorch"], False, None)
+    written(planned.id, "rdma-images/efa-pytorch:1-rehearsal")
+    assert built_image.built_image(here, "efa-pytorch", None).ref == "rdma-images/efa-pytorch:1-rehearsal"
+    with pytest.raises(
+        RefusedError, match=r"(?s)or choose a built one:\n  --image rdma-images/efa-pytorch:1-rehearsal"
+    ):
+        built_image.built_image(here, "efa-pytorch", ["pytorch=2.14.1"])
+
+
+@pytest.mark.usefixtures("none_built")
+def test_several_targets_are_listed_the_built_ones_alone() -> None:
+    here = project.load()
+    with pytest.raises(RefusedError, match="which target") as refused:
+        built_image.built_image(here, "", None)
+    assert all(f"--target {target}" in str(refused.value) for target in here.matrix.targets)
+    written("erdma-pytorch-1", "rdma-images/erdma-pytorch:1")
+    with pytest.raises(RefusedError, match="which target") as refused:
+        built_image.built_image(here, "", None)
+    assert str(refused.value).splitlines()[1:] == ["  --target erdma-pytorch"]
+
+
+def options_of(settings: Sequence[Setting]) -> set[str]:
+    return set(container_run.command("", settings)[2:-1])
+
+
+def test_an_image_says_by_its_label_what_it_needs() -> None:
+    efa = built_image.settings_by_label({"io.rdma-images.fabric": "efa"}, KNOWN)
+    assert efa == list(SETTINGS)
+    assert "--network=host" in options_of(built_image.settings_by_label({"io.rdma-images.fabric": "erdma"}, KNOWN))
+    assert options_of(built_image.settings_by_label({"io.rdma-images.fabric": "none"}, KNOWN)) == {"--gpus=all"}
+
+
+def test_an_image_without_the_label_gets_what_both_fabrics_ask_for() -> None:
+    assert options_of(built_image.settings_by_label({}, KNOWN)) == {"--gpus=all", *NEEDS}

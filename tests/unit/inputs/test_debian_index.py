@@ -1,0 +1,64 @@
+"""A target's Debian packages are looked up in the archive's index before anything is built."""
+
+import lzma
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.core.errors import RefusedError
+from rdma_images.inputs import debian_index, mirrors
+from tests.support.images import planned
+from tests.support.publish_doubles import Handler, served
+
+PACKAGES = """Package: libc6-dev
+Version: 2.41-12
+Provides: libc-dev, libc6-dev-x (= 1)
+
+Package: gcc
+Version: 4:14.2.0-1
+"""
+
+
+class Archive(Handler):
+    def do_GET(self) -> None:
+        body = lzma.compress(PACKAGES.encode())
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[mirrors.Mirrors]:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+    with served(Archive) as host:
+        for name in ("DEBIAN", "DEBIAN_SECURITY"):
+            monkeypatch.setenv(f"RDMA_IMAGES_MIRROR_{name}", f"http://{host}/debian")
+        yield mirrors.load()
+
+
+@pytest.mark.parametrize("packages", [("gcc", "libc6-dev"), ("libc-dev",), ("gcc=4:14.2.0-1",), ()])
+def test_what_the_archive_has_is_no_problem(archive: mirrors.Mirrors, packages: tuple[str, ...]) -> None:
+    debian_index.require_packages([replace(planned(), debian_packages=packages)], facts.load(), archive)
+
+
+@pytest.mark.parametrize(
+    ("package", "sentence"),
+    [
+        ("libc6-devv", "libc6-devv, which the archive of debian13 does not have\ndid you mean libc6-dev"),
+        ("gcc=1", "has no gcc 1\nit has 4:14.2.0-1"),
+    ],
+)
+def test_what_it_does_not_have_is_refused(archive: mirrors.Mirrors, package: str, sentence: str) -> None:
+    with pytest.raises(RefusedError, match=sentence):
+        debian_index.require_packages([replace(planned(), debian_packages=(package,))], facts.load(), archive)
+
+
+def test_an_archive_that_does_not_answer_refuses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+    for name in ("DEBIAN", "DEBIAN_SECURITY"):
+        monkeypatch.setenv(f"RDMA_IMAGES_MIRROR_{name}", "http://127.0.0.1:1/debian")
+    debian_index.require_packages([replace(planned(), debian_packages=("nothing",))], facts.load(), mirrors.load())

@@ -1,0 +1,352 @@
+"""What comes over a bad line is asked for again; what is not the pinned file is not kept."""
+
+import hashlib
+import os
+import shutil
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import trustme
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.pipeline import Source, Supply
+from rdma_images.inputs import download, fetch, openpgp, store
+from rdma_images.inputs.mirrors import Login, Mirrors
+from tests.support.loopback import Answer, Site, serve
+
+BODY = os.urandom(300_000)
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(download, "PAUSE", 0.01)
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with serve() as running:
+        yield running
+
+
+def mirrors(ca_bundle: Path | None = None, logins: Mapping[str, Login] | None = None) -> Mirrors:
+    return Mirrors(ca_bundle or Path(ssl.get_default_verify_paths().openssl_cafile), logins=logins or {})
+
+
+def source(address: str, body: bytes = BODY, pin: str | None = None, **extra: str) -> Source:
+    pin = pin or f"sha256:{hashlib.sha256(body).hexdigest()}"
+    return Source("tool-1.0", "tool", "download", address, pin, context="tool", extra=extra)
+
+
+def supply(wanted: Source, address: str | None = None) -> Supply:
+    return Supply(wanted, "mirror" if address else "upstream", address or wanted.upstream, True, "", 0.0)
+
+
+def brought(wanted: Source, replaced: Mirrors | None = None, address: str | None = None) -> bytes:
+    folder = fetch.fetch([supply(wanted, address)], replaced or mirrors())["tool-1.0"]
+    (file,) = folder.iterdir()
+    return file.read_bytes()
+
+
+def left(state: Path) -> list[str]:
+    """Return every file of the downloads but the turns'."""
+    return sorted(str(p.relative_to(state)) for p in (state / "downloads").rglob("*") if p.is_file())
+
+
+def test_a_file_is_fetched_once_and_kept_by_its_content(site: Site, state: Path) -> None:
+    site.answers["/a/tool-1.0.tar.gz"] = Answer(BODY)
+    wanted = source(f"{site.address}/a/tool-1.0.tar.gz")
+    assert brought(wanted) == brought(wanted) == BODY
+    assert len(site.asked) == 1
+    digest = hashlib.sha256(BODY).hexdigest()
+    assert left(state) == [f"downloads/sha256/{digest}/tool-1.0.tar.gz", "downloads/sources/tool-1.0.json"]
+
+
+def test_sha512_is_compared_too(site: Site) -> None:
+    site.answers["/tool"] = Answer(BODY)
+    assert brought(source(f"{site.address}/tool", pin=f"sha512:{hashlib.sha512(BODY).hexdigest()}")) == BODY
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
+def test_another_checksum_says_expected_and_found_and_keeps_nothing(site: Site, state: Path, algorithm: str) -> None:
+    site.answers["/tool"] = Answer(BODY)
+    expected, found = (hashlib.new(algorithm, data).hexdigest() for data in (b"other", BODY))
+    with pytest.raises(fetch.ChecksumError) as error:
+        brought(source(f"{site.address}/tool", pin=f"{algorithm}:{expected}"))
+    assert f"expected {algorithm}:{expected}, found {algorithm}:{found}" in str(error.value)
+    assert left(state) == []
+
+
+def test_a_broken_connection_is_gone_on_with(site: Site) -> None:
+    etag = {"ETag": '"one"'}
+    site.answers["/tool"] = [Answer(BODY, headers=etag, cut=100_000), Answer(BODY, headers=etag)]
+    assert brought(source(f"{site.address}/tool")) == BODY
+    assert site.asked[1].headers["range"] == f"bytes={100_000 // download.CHUNK * download.CHUNK}-"
+    assert site.asked[1].headers["if-range"] == '"one"'
+
+
+def test_a_file_that_changed_meanwhile_is_fetched_from_its_start(site: Site) -> None:
+    site.answers["/tool"] = [
+        Answer(b"x" * 300_000, headers={"ETag": '"one"'}, cut=100_000),
+        Answer(BODY, headers={"ETag": '"two"'}),
+    ]
+    assert brought(source(f"{site.address}/tool")) == BODY
+
+
+def test_a_server_without_ranges_sends_it_all_again(site: Site) -> None:
+    site.answers["/tool"] = [Answer(BODY, cut=100_000), Answer(BODY, ranges=False)]
+    assert brought(source(f"{site.address}/tool")) == BODY
+
+
+def test_a_server_that_fails_for_a_moment_is_asked_again(site: Site) -> None:
+    site.answers["/tool"] = [Answer(status=500), Answer(status=503), Answer(BODY)]
+    assert brought(source(f"{site.address}/tool")) == BODY
+
+
+def test_a_server_that_keeps_failing_is_given_up(site: Site) -> None:
+    site.answers["/tool"] = Answer(status=500)
+    with pytest.raises(RdmaImagesError, match=r"answered 500 Internal Server Error \(4 tries\)"):
+        brought(source(f"{site.address}/tool"))
+    assert len(site.asked) == download.TRIES
+
+
+def test_what_is_not_there_is_not_asked_for_again(site: Site) -> None:
+    with pytest.raises(RdmaImagesError, match="answered 404 Not Found\ntry later, or name another address"):
+        brought(source(f"{site.address}/tool"))
+    assert len(site.asked) == 1
+
+
+def test_a_later_run_goes_on_where_an_earlier_one_was_cut_off(site: Site, state: Path) -> None:
+    site.answers["/tool"] = Answer(BODY, cut=70_000)
+    with pytest.raises(RdmaImagesError, match="the connection broke off"):
+        brought(source(f"{site.address}/tool"))
+    part = state / "downloads/partial/tool-1.0/tool"
+    have = part.stat().st_size
+    assert have == 4 * (70_000 // download.CHUNK * download.CHUNK)
+    site.answers["/tool"] = Answer(BODY)
+    assert brought(source(f"{site.address}/tool")) == BODY
+    assert site.asked[-1].headers["range"] == f"bytes={have}-"
+    assert not part.exists()
+
+
+def test_a_part_of_something_else_is_thrown_away(site: Site, state: Path) -> None:
+    part = state / "downloads/partial/tool-1.0/tool"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"of another day" * 10)
+    site.answers["/tool"] = Answer(BODY)
+    assert brought(source(f"{site.address}/tool")) == BODY
+
+
+def test_a_part_longer_than_the_file_is_thrown_away(site: Site, state: Path) -> None:
+    part = state / "downloads/partial/tool-1.0/tool"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(bytes(len(BODY) + 1))
+    site.answers["/tool"] = Answer(BODY)
+    assert brought(source(f"{site.address}/tool")) == BODY
+
+
+def test_a_kept_file_that_rotted_is_fetched_again(site: Site) -> None:
+    site.answers["/tool"] = Answer(BODY)
+    wanted = source(f"{site.address}/tool")
+    brought(wanted)
+    kept = store.cached_file(wanted)
+    assert kept
+    kept.write_bytes(bytes(len(BODY)))
+    assert brought(wanted) == BODY
+
+
+def test_another_pin_does_not_take_what_was_verified_against_the_old_one(site: Site) -> None:
+    site.answers["/tool"] = Answer(BODY)
+    brought(source(f"{site.address}/tool"))
+    with pytest.raises(fetch.ChecksumError):
+        brought(source(f"{site.address}/tool", pin="sha256:" + "0" * 64))
+
+
+def test_two_runs_at_once_fetch_it_once(site: Site) -> None:
+    site.answers["/tool"] = Answer(BODY, silent_for=0.2)
+    wanted = source(f"{site.address}/tool")
+    results: list[bytes] = []
+    threads = [threading.Thread(target=lambda: results.append(brought(wanted))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [BODY, BODY]
+    assert len(site.asked) == 1
+
+
+def test_a_failure_stops_the_downloads_beside_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "PAUSE", 30.0)
+    site.answers["/slow"] = Answer(status=503)
+    slow = Source("slow-1", "slow", "download", f"{site.address}/slow", "sha256:" + "0" * 64, context="slow")
+    begun = time.monotonic()
+    with pytest.raises(RdmaImagesError, match=r"tool-1\.0: .*404"):
+        fetch.fetch([supply(source(f"{site.address}/tool")), supply(slow)], mirrors())
+    assert time.monotonic() - begun < 5
+
+
+def test_a_login_goes_to_its_host_and_not_where_that_redirects(site: Site) -> None:
+    with serve() as elsewhere:
+        elsewhere.answers["/tool"] = Answer(BODY)
+        other = elsewhere.address.replace("127.0.0.1", "localhost")
+        site.answers["/tool"] = Answer(status=302, headers={"Location": f"{other}/tool"})
+        logins = {site.address.removeprefix("http://"): Login("me", "pass:word")}
+        assert brought(source(f"{site.address}/tool"), mirrors(logins=logins)) == BODY
+        assert site.asked[0].login == "me:pass:word"
+        assert elsewhere.asked[0].login is None
+
+
+def test_a_private_authority_is_trusted_only_when_named(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with serve(context) as site:
+        site.answers["/tool"] = Answer(BODY)
+        with pytest.raises(RdmaImagesError, match=r"certificate is not trusted by .*: name another ca-bundle"):
+            brought(source(f"{site.address}/tool"))
+        assert brought(source(f"{site.address}/tool"), mirrors(ca_bundle=tmp_path / "ca.pem")) == BODY
+
+
+def test_a_local_file_is_verified_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "tool.tar.gz").write_bytes(BODY)
+    assert brought(source("https://vendor.example/tool.tar.gz"), address=str(tmp_path / "tool.tar.gz")) == BODY
+    with pytest.raises(RdmaImagesError, match="No such file"):
+        brought(source("https://vendor.example/x", b"x"), address=f"file://{tmp_path}/none")
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """Return a folder with tool.tar.gz, signed by two keys that gpg makes on the spot.
+
+    (folder, fingerprint by name).
+    """
+    folder = tmp_path_factory.mktemp("keys")
+    home = tmp_path_factory.mktemp("gpg")
+    home.chmod(0o700)
+
+    def gpg(*arguments: str) -> str:
+        command = ["gpg", "--homedir", str(home), "--batch", "--quiet", "--passphrase", "", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder).stdout
+
+    try:
+        (folder / "tool.tar.gz").write_bytes(BODY)
+        fingerprints = {}
+        for name in ("vendor", "stranger", "old"):
+            weak = ["--allow-weak-digest-algos", "--cert-digest-algo", "SHA1"] if name == "old" else []
+            gpg(*weak, "--quick-generate-key", f"{name} <{name}@example.org>", "rsa2048", "sign", "never")
+            listing = gpg("--with-colons", "--fingerprint", name)
+            fingerprints[name] = next(line.split(":")[9] for line in listing.splitlines() if line.startswith("fpr"))
+            gpg("--armor", "--output", f"{name}.key", "--export", name)
+            gpg("--local-user", name, "--output", f"{name}.sig", "--detach-sign", "tool.tar.gz")
+        return folder, fingerprints
+    except FileNotFoundError:
+        pytest.skip("gpg is not installed")
+    finally:
+        subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
+
+
+def signed(
+    site: Site,
+    keys: tuple[Path, dict[str, str]],
+    by: str = "vendor",
+    key: str = "vendor",
+    body: bytes = BODY,
+    pin: str = "vendor",
+) -> Source:
+    folder, fingerprints = keys
+    site.answers["/tool.tar.gz"] = Answer(body)
+    site.answers["/tool.tar.gz.sig"] = Answer((folder / f"{by}.sig").read_bytes())
+    site.answers["/tool.key"] = Answer((folder / f"{key}.key").read_bytes())
+    url = f"{site.address}/tool.tar.gz"
+    return source(url, pin=f"openpgp:{fingerprints[pin]}", signature=f"{url}.sig", key=f"{site.address}/tool.key")
+
+
+@pytest.fixture(params=["gpgv", "sequoia"])
+def verifier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the two that may have to verify."""
+    if request.param == "sequoia":
+        monkeypatch.setattr("shutil.which", lambda _: None)
+    elif not shutil.which("gpgv"):
+        pytest.skip("gpgv is not installed")
+
+
+@pytest.mark.usefixtures("verifier")
+def test_a_signature_of_the_pinned_key_holds(site: Site, keys: tuple[Path, dict[str, str]], state: Path) -> None:
+    assert brought(signed(site, keys)) == BODY
+    digest = hashlib.sha256(BODY).hexdigest()
+    assert left(state) == [f"downloads/sha256/{digest}/tool.tar.gz", "downloads/sources/tool-1.0.json"]
+
+
+@pytest.mark.skipif(not shutil.which("gpgv"), reason="gpgv is not installed")
+def test_a_key_that_binds_its_name_with_sha1_is_good_enough_for_what_it_signs(
+    site: Site, keys: tuple[Path, dict[str, str]]
+) -> None:
+    assert brought(signed(site, keys, by="old", key="old", pin="old")) == BODY
+
+
+def test_without_gpgv_such_a_key_is_refused_in_a_sentence(
+    site: Site, keys: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    with pytest.raises(openpgp.SignatureError, match="is not valid for the pinned key") as error:
+        brought(signed(site, keys, by="old", key="old", pin="old"))
+    assert len(str(error.value).splitlines()) == 2
+
+
+def test_a_signature_is_looked_for_beside_a_mirror(site: Site, keys: tuple[Path, dict[str, str]]) -> None:
+    signed(site, keys)
+    upstream = "https://vendor.example/a/tool.tar.gz"
+    pin = f"openpgp:{keys[1]['vendor']}"
+    wanted = source(upstream, pin=pin, signature=f"{upstream}.sig", key="https://vendor.example/keys/tool.key")
+    assert brought(wanted, address=f"{site.address}/tool.tar.gz") == BODY
+
+
+@pytest.mark.usefixtures("verifier")
+def test_a_changed_file_does_not_pass(site: Site, keys: tuple[Path, dict[str, str]], state: Path) -> None:
+    changed = bytes([BODY[0] ^ 1]) + BODY[1:]
+    with pytest.raises(RdmaImagesError) as error:
+        brought(signed(site, keys, body=changed))
+    fingerprint = keys[1]["vendor"]
+    assert " ".join(fingerprint[n : n + 4] for n in range(0, 40, 4)) in str(error.value)
+    assert "Stack" not in str(error.value)
+    assert left(state) == []
+
+
+@pytest.mark.usefixtures("verifier")
+def test_a_strangers_signature_does_not_pass(site: Site, keys: tuple[Path, dict[str, str]], state: Path) -> None:
+    with pytest.raises(RdmaImagesError, match="is not valid for the pinned key"):
+        brought(signed(site, keys, by="stranger"))
+    assert left(state) == []
+
+
+@pytest.mark.usefixtures("verifier")
+def test_a_strangers_key_beside_its_own_signature_does_not_pass(
+    site: Site, keys: tuple[Path, dict[str, str]], state: Path
+) -> None:
+    with pytest.raises(RdmaImagesError) as error:
+        brought(signed(site, keys, by="stranger", key="stranger"))
+    for fingerprint in (keys[1]["vendor"], keys[1]["stranger"]):
+        assert " ".join(fingerprint[n : n + 4] for n in range(0, 40, 4)) in str(error.value)
+    assert left(state) == []
+
+
+@pytest.mark.parametrize("rubbish", ["sig", "key"])
+def test_an_error_page_is_no_signature_and_no_key(site: Site, keys: tuple[Path, dict[str, str]], rubbish: str) -> None:
+    wanted = signed(site, keys)
+    site.answers["/tool.tar.gz.sig" if rubbish == "sig" else "/tool.key"] = Answer(b"<html>sign in</html>")
+    with pytest.raises(RdmaImagesError, match="is no OpenPGP"):
+        brought(wanted)
+
+
+def test_a_missing_signature_is_named(site: Site, keys: tuple[Path, dict[str, str]]) -> None:
+    wanted = signed(site, keys)
+    site.answers["/tool.tar.gz.sig"] = Answer(status=404)
+    with pytest.raises(RdmaImagesError, match=r"the signature of tool-1\.0: .*404"):
+        brought(wanted)

@@ -1,0 +1,219 @@
+"""A lock answers one question, says nothing of where it was made, and is not believed when it no longer fits."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.pipeline import Component, Image, Platform
+from rdma_images.inputs import lock
+from rdma_images.inputs.resolve import accepted_tags
+from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
+from tests.support.images import image
+
+DIGEST = "0" * 64
+COMMITTED = sorted((paths.LOCKS / "python").glob("*.json"))
+
+
+def wheel(name: str, version: str) -> Wheel:
+    return Wheel(
+        name=name,
+        version=version,
+        file=f"{name.replace('-', '_')}-{version}-py3-none-manylinux_2_18_x86_64.whl",
+        sha256=DIGEST,
+        size=7,
+    )
+
+
+def written(folder: Path, question: LockRequest, *wheels: Wheel) -> Path:
+    file = lock.path(question, folder)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(Lock(asked=question, wheels=wheels).text())
+    return file
+
+
+def locked(folder: Path, of: Image | None = None, nccl: str = "2.30.7") -> Path:
+    question = lock.lock_request(of or image())
+    return written(folder, question, wheel("nvidia-nccl-cu13", nccl), wheel("torch", "2.15.0"))
+
+
+def test_torch_alone_decides_its_nccl() -> None:
+    question = lock.lock_request(image())
+    assert question.requirements == ("torch==2.15.0",)
+    assert question.overrides == ()
+    assert question.key == "torch-2.15.0-py3.13-linux-amd64"
+
+
+def test_a_chosen_nccl_is_stronger_than_torchs_pin() -> None:
+    question = lock.lock_request(image(components={"nccl": Component("nccl", "2.32.3", "--set")}))
+    assert question.overrides == ("nvidia-nccl-cu13==2.32.3",)
+    assert question.key == "torch-2.15.0-nccl-2.32.3-py3.13-linux-amd64"
+
+
+def test_without_torch_nccl_is_asked_for_itself() -> None:
+    of = image(components={"pytorch": None, "nccl": Component("nccl", "2.30.7", "matrix")})
+    assert lock.lock_request(of).requirements == ("nvidia-nccl-cu13==2.30.7",)
+    assert lock.lock_request(of).overrides == ()
+
+
+@pytest.mark.parametrize(
+    ("packages", "key"),
+    [
+        (("numpy",), "torch-2.15.0+numpy-py3.13-linux-amd64"),
+        (("numpy", "boto3"), "torch-2.15.0+boto3+numpy-py3.13-linux-amd64"),
+        (("numpy>=2",), r"torch-2.15.0+[0-9a-f]{8}-py3.13-linux-amd64"),
+    ],
+)
+def test_the_name_of_a_lock_says_what_was_asked(packages: tuple[str, ...], key: str) -> None:
+    made = lock.lock_request(image(python_packages=packages)).key
+    assert re.fullmatch(key.replace("+", r"\+"), made)
+
+
+def test_different_questions_have_different_names() -> None:
+    several = [
+        image(),
+        image(platform="linux/arm64"),
+        image(components={"python": Component("python", "3.12", "base")}),
+        image(components={"pytorch": Component("pytorch", "2.14.1", "matrix")}),
+        image(components={"nccl": Component("nccl", "2.32.3", "--set")}),
+        image(python_packages=("numpy",)),
+        image(python_packages=("numpy>=2",)),
+        image(python_packages=("numpy<2",)),
+    ]
+    assert len({lock.lock_request(one).key for one in several}) == len(several)
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    file = locked(tmp_path)
+    found = lock.load(image(), tmp_path)
+    assert found.text() == file.read_text()
+    assert [one.requirement for one in found.wheels] == [
+        f"nvidia-nccl-cu13==2.30.7 --hash=sha256:{DIGEST}",
+        f"torch==2.15.0 --hash=sha256:{DIGEST}",
+    ]
+    assert found.size == 14
+
+
+def test_an_image_without_wheels_needs_no_lock(tmp_path: Path) -> None:
+    assert lock.load(image(components={"pytorch": None, "nccl": None}), tmp_path).wheels == ()
+
+
+def test_a_missing_lock_names_the_fix(tmp_path: Path) -> None:
+    with pytest.raises(lock.NotLockedError, match=r"no such lock\nrun `invoke lock`"):
+        lock.load(image(), tmp_path)
+
+
+def test_a_lock_of_another_question_is_refused(tmp_path: Path) -> None:
+    other = lock.lock_request(image(python_packages=("numpy",)))
+    written(tmp_path, other, wheel("torch", "2.15.0")).rename(lock.path(lock.lock_request(image()), tmp_path))
+    with pytest.raises(
+        RefusedError, match=r"locked torch==2\.15\.0, numpy .* but torch==2\.15\.0 for [^\n]*\nrun `invoke lock`"
+    ):
+        lock.load(image(), tmp_path)
+
+
+def test_a_lock_that_lost_a_package_is_refused(tmp_path: Path) -> None:
+    written(tmp_path, lock.lock_request(image()), wheel("nvidia-nccl-cu13", "2.30.7"))
+    with pytest.raises(RefusedError, match=r"has no wheel of torch\nrun `invoke lock`"):
+        lock.load(image(), tmp_path)
+
+
+def test_wheels_with_another_nccl_than_planned_are_refused(tmp_path: Path) -> None:
+    locked(tmp_path, nccl="2.29.7")
+    with pytest.raises(RdmaImagesError, match=r"bring nvidia-nccl-cu13 2\.29\.7, but .* nvidia-nccl-cu13 2\.30\.7"):
+        lock.load(image(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda text: text.replace('"wheels"', '"weels"'), r":\d+: unknown key 'weels'"),
+        (lambda text: text.replace('"size": 7', '"size": "many"'), r":\d+: wheels.*size"),
+        (lambda text: text[:-20], r":\d+: not valid YAML"),
+    ],
+)
+def test_a_damaged_lock_is_named_with_its_line(tmp_path: Path, damage: Callable[[str], str], says: str) -> None:
+    file = locked(tmp_path)
+    file.write_text(damage(file.read_text()))
+    with pytest.raises(RefusedError, match=re.escape(str(file)) + says):
+        lock.load(image(), tmp_path)
+
+
+def test_there_are_committed_locks() -> None:
+    assert len(COMMITTED) > 8
+
+
+@pytest.mark.parametrize("file", COMMITTED, ids=lambda file: file.stem)
+def test_committed_locks(file: Path) -> None:
+    text = file.read_text()
+    assert "://" not in text
+    assert not re.search(r"20\d\d-\d\d-\d\d", text)
+    found = Lock.model_validate_json(text)
+    assert found.text() == text
+    accepted = set(accepted_tags(found.asked))
+    for one in found.wheels:
+        assert one.tags & accepted if not one.is_source else one.name in found.asked.sources, one.file
+        assert one.size > 0
+        assert re.fullmatch(r"[0-9a-f]{64}", one.sha256)
+    names = [one.name for one in found.wheels]
+    assert names == sorted(set(names))
+    if not file.stem.startswith("tools-"):
+        assert file.stem == found.asked.key
+        assert lock.read(found.asked) == found
+
+
+def test_the_builder_has_its_tools_on_every_platform() -> None:
+    found = lock.tools()
+    files = [one for platform in ("linux/amd64", "linux/arm64") for one in lock.read_tools(platform).wheels]
+    assert {"uv", *lock.BUILD_TOOLS} <= set(found)
+    uv = [one for one in files if one.name == "uv"]
+    assert found["uv"].hashes == tuple(one.sha256 for one in uv)
+    assert found["uv"].requirement.startswith(f"uv=={uv[0].version} --hash=sha256:{uv[0].sha256} --hash=")
+
+
+def test_build_tools_are_for_every_python() -> None:
+    for one in lock.read_tools("linux/amd64").wheels:
+        assert {tag.interpreter for tag in one.tags} <= {"py3", "py2", "cp36"}, one.file
+
+
+def test_tools_that_were_locked_before_the_build_tools_are_locked_again(tmp_path: Path) -> None:
+    question = LockRequest(requirements=("uv==1.0",), python="3.10", platform="linux/amd64")
+    file = lock.tools_path("linux/amd64", tmp_path)
+    file.parent.mkdir()
+    file.write_text(Lock(asked=question, wheels=(wheel("uv", "1.0"),)).text())
+    with pytest.raises(lock.NotLockedError, match=r"has no cmake, .*, wheel\nrun `invoke lock`"):
+        lock.tools(tmp_path)
+
+
+def test_tools_of_different_versions_are_refused(tmp_path: Path) -> None:
+    every: tuple[tuple[Platform, str], ...] = (("linux/amd64", "1.0"), ("linux/arm64", "1.1"))
+    for platform, version in every:
+        names = ("uv", *lock.BUILD_TOOLS)
+        question = LockRequest(requirements=names, python="3.10", platform=platform)
+        file = lock.tools_path(platform, tmp_path)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(Lock(asked=question, wheels=tuple(wheel(name, version) for name in names)).text())
+    with pytest.raises(RefusedError, match=r"not the same versions\nrun `invoke lock`"):
+        lock.tools(tmp_path)
+
+
+def test_lock_files_are_json() -> None:
+    for file in COMMITTED:
+        json.loads(file.read_text())
+
+
+def test_a_source_package_that_is_not_installed_is_refused(tmp_path: Path) -> None:
+    used, unused = (replace(image(), source_packages=(name,)) for name in ("torch", "inotify-simple"))
+    locked(tmp_path, used)
+    assert lock.load(used, tmp_path)
+    with pytest.raises(lock.NotLockedError):
+        lock.load(unused, tmp_path)
+    locked(tmp_path, unused)
+    said = r"source-packages names inotify-simple, which none of its packages needs\nremove it there"
+    with pytest.raises(RefusedError, match=said):
+        lock.load(unused, tmp_path)

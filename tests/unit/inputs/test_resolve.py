@@ -1,0 +1,165 @@
+"""uv resolves against a package index of our own; one wheel a package is chosen as an installer would."""
+
+import dataclasses
+import hashlib
+import io
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.pipeline import Component
+from rdma_images.inputs import lock, package_index, resolve
+from rdma_images.inputs.mirrors import Login, Mirrors
+from rdma_images.inputs.wheels import LockRequest
+from tests.support.images import image
+from tests.support.loopback import Answer, Site, serve
+
+ASKED = LockRequest(requirements=(), python="3.13", platform="linux/amd64")
+TAG = "manylinux_2_28_x86_64"
+
+
+def wheel(name: str, version: str, *requires: str, tag: str = "py3-none-any") -> tuple[str, bytes]:
+    """Return a wheel's file name and content, as small as it can be."""
+    distribution = name.replace("-", "_")
+    about = f"{distribution}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += "".join(f"Requires-Dist: {line}\n" for line in requires)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr(f"{about}/METADATA", metadata)
+        archive.writestr(f"{about}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
+        archive.writestr(f"{about}/RECORD", "")
+    return f"{distribution}-{version}-{tag}.whl", content.getvalue()
+
+
+@pytest.fixture
+def index() -> Iterator[Site]:
+    """Yield an index whose torch pins its NCCL, as the real one does."""
+    with serve() as site:
+        publish(site, "torch", wheel("torch", "2.15.0", "nvidia-nccl-cu13==2.30.7", "plain"))
+        publish(
+            site,
+            "nvidia-nccl-cu13",
+            wheel("nvidia-nccl-cu13", "2.30.7", tag=f"py3-none-{TAG}"),
+            wheel("nvidia-nccl-cu13", "2.32.3", tag=f"py3-none-{TAG}"),
+        )
+        publish(site, "plain", wheel("plain", "1.0"), wheel("plain", "1.1", tag="cp313-cp313-win_amd64"))
+        yield site
+
+
+def publish(site: Site, name: str, *wheels: tuple[str, bytes]) -> None:
+    links = "".join(
+        f'<a href="/files/{file}#sha256={hashlib.sha256(body).hexdigest()}">{file}</a>' for file, body in wheels
+    )
+    page = f"<!DOCTYPE html><html><body>{links}</body></html>".encode()
+    site.answers[f"/simple/{name}/"] = Answer(page, headers={"Content-Type": "text/html"})
+    site.answers |= {f"/files/{file}": Answer(body) for file, body in wheels}
+
+
+def mirrors(site: Site, logins: Mapping[str, Login] | None = None) -> Mirrors:
+    bundle = Path(__file__).parent / "none.pem"
+    addresses = {"INDEX": (f"{site.address}/simple", "mirrors.yaml")}
+    return Mirrors(bundle, addresses, logins or {})
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def test_a_lock_has_every_wheel_with_its_hash_and_size(index: Site, tmp_path: Path) -> None:
+    made = lock.lock(image(), mirrors(index), tmp_path)
+    assert [(one.name, one.version) for one in made.wheels] == [
+        ("nvidia-nccl-cu13", "2.30.7"),
+        ("plain", "1.0"),
+        ("torch", "2.15.0"),
+    ]
+    for one in made.wheels:
+        answer = index.answers[f"/files/{one.file}"]
+        assert isinstance(answer, Answer)
+        body = answer.body
+        assert (one.size, one.sha256) == (len(body), hashlib.sha256(body).hexdigest())
+    assert lock.load(image(), tmp_path) == made
+    assert lock.lock(image(), mirrors(index), tmp_path).text() == made.text()
+    assert "127.0.0.1" not in lock.path(made.asked, tmp_path).read_text()
+
+
+def test_a_chosen_nccl_replaces_torchs(index: Site, tmp_path: Path) -> None:
+    newer = image(components={"nccl": Component("nccl", "2.32.3", "--set")})
+    made = lock.lock(newer, mirrors(index), tmp_path)
+    assert {one.name: one.version for one in made.wheels}["nvidia-nccl-cu13"] == "2.32.3"
+
+
+def test_facts_that_are_wrong_about_the_pin_are_found_when_locking(index: Site, tmp_path: Path) -> None:
+    wrong = image(components={"nccl": Component("nccl", "2.29.7", "pytorch")})
+    with pytest.raises(RdmaImagesError, match=r"facts\.update"):
+        lock.lock(wrong, mirrors(index), tmp_path)
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_what_has_no_solution_says_why(index: Site, tmp_path: Path) -> None:
+    with pytest.raises(RdmaImagesError, match=r"uv finds no wheels: .*nothing-like-it"):
+        lock.lock(image(python_packages=("nothing-like-it",)), mirrors(index), tmp_path)
+
+
+def test_an_index_behind_a_login(index: Site, tmp_path: Path) -> None:
+    host = index.address.removeprefix("http://")
+    lock.lock(image(), mirrors(index, logins={host: Login("me", "p@ss/word")}), tmp_path)
+    assert {one.login for one in index.asked} == {"me:p@ss/word"}
+
+
+def test_a_size_that_gets_lost_is_asked_for_again(index: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve, "PATIENCE", dataclasses.replace(resolve.PATIENCE, first_wait=0.0))
+    index.answers["/files/x-1.0-py3-none-any.whl"] = [Answer(status=502), Answer(b"1234567")]
+    assert resolve._size({"url": f"{index.address}/files/x-1.0-py3-none-any.whl"}, mirrors(index)) == 7
+
+
+def test_a_size_that_nobody_tells_is_an_error(index: Site) -> None:
+    found = {"url": f"{index.address}/files/x-1.0-py3-none-any.whl"}
+    with pytest.raises(RdmaImagesError, match="answered 404"):
+        resolve._size(found, mirrors(index))
+
+
+@pytest.mark.parametrize(
+    ("files", "best"),
+    [
+        # torch 2.10.0 is on the index twice; installers take the one with the build number.
+        (["a-1-cp313-cp313-manylinux_2_28_x86_64", "a-1-3-cp313-cp313-manylinux_2_28_x86_64"], 1),
+        (["a-1-py3-none-any", "a-1-cp313-cp313-manylinux_2_28_x86_64"], 1),
+        (["a-1-cp313-cp313-manylinux_2_34_x86_64", "a-1-cp313-cp313-manylinux_2_17_x86_64"], 0),
+        (["a-1-cp313-cp313-manylinux_2_36_x86_64", "a-1-cp313-cp313-manylinux2014_x86_64"], 1),
+        (["a-1-cp310-abi3-manylinux2014_x86_64", "a-1-py3-none-any"], 0),
+        (["a-1-cp314-cp314-manylinux2014_x86_64", "a-1-py2.py3-none-any"], 1),
+    ],
+)
+def test_the_best_wheel_is_taken(files: list[str], best: int) -> None:
+    ranks = {tag: rank for rank, tag in enumerate(resolve.accepted_tags(ASKED))}
+    wheels = [{"name": f"{file}.whl"} for file in files]
+    assert resolve._best({"name": "a", "wheels": wheels}, ranks) is wheels[best]
+    assert resolve._best({"name": "a", "wheels": wheels[::-1]}, ranks) is wheels[best]
+
+
+@pytest.mark.parametrize(
+    "files", [[], ["a-1-cp313-cp313-win_amd64.whl"], ["a-1-cp313-cp313-manylinux2014_aarch64.whl"]]
+)
+def test_a_package_without_a_wheel_for_us(files: list[str]) -> None:
+    ranks = {tag: rank for rank, tag in enumerate(resolve.accepted_tags(ASKED))}
+    with pytest.raises(RdmaImagesError, match=r"a 1 has no wheel for this python and platform\nname another"):
+        resolve._best({"name": "a", "version": "1", "wheels": [{"name": file} for file in files]}, ranks)
+
+
+def test_the_index_is_the_one_that_the_clients_are_configured_with(tmp_path: Path) -> None:
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_"))}
+    bare |= {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    default = package_index.address(bare)
+    assert default.startswith("https://")
+    assert package_index.address(bare | {"PIP_INDEX_URL": "https://pip.example/simple"}) == "https://pip.example/simple"
+    both = bare | {"PIP_INDEX_URL": "https://pip.example/simple", "UV_DEFAULT_INDEX": "https://uv.example/simple"}
+    assert package_index.address(both) == "https://uv.example/simple"
+    (tmp_path / "config/uv").mkdir(parents=True)
+    (tmp_path / "config/uv/uv.toml").write_text('[[index]]\nurl = "https://toml.example/simple"\ndefault = true\n')
+    assert package_index.address(bare | {"UV_ASKED": "again"}) == "https://toml.example/simple"

@@ -1,0 +1,319 @@
+"""The preflight asks everything at once, says why something cannot be had, and replaces only that in a rehearsal."""
+
+import io
+import json
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rdma_images import facts
+from rdma_images.components.aws_ofi_nccl import PluginDetails
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.pipeline import UNPINNED, Component, Image, Source, Supply
+from rdma_images.debian import bootstrap, host_apt
+from rdma_images.inputs import preflight, reachable, sources, store
+from rdma_images.inputs.mirrors import Mirrors, plain
+from tests.support.images import image
+from tests.support.loopback import Answer, Site, serve
+
+CLOSED = "http://127.0.0.1:9"  # discard: nothing listens there
+
+
+@pytest.fixture(autouse=True)
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    # Patient, for a busy machine; a test of the patience itself shortens it.
+    monkeypatch.setattr(reachable, "TIMEOUT", (30, 30))
+    monkeypatch.setattr(preflight, "DEADLINE", 30.0)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with serve() as running:
+        yield running
+
+
+def mirrors(**addresses: str) -> Mirrors:
+    written = {plain(name): (address, "mirrors.yaml:1") for name, address in addresses.items()}
+    return Mirrors(Path(ssl.get_default_verify_paths().openssl_cafile), written)
+
+
+def download(address: str, name: str = "efa-installer", pin: str = "sha256:" + "0" * 64) -> Source:
+    return Source(f"{name}-1.0", name, "download", address, pin, context=name)
+
+
+def only(wanted: Source, rehearse: bool = False, **addresses: str) -> Supply:
+    return preflight.supply([wanted], mirrors(**addresses), rehearse)[0]
+
+
+def test_a_download_that_is_there_says_how_large_it_is(site: Site) -> None:
+    site.answers["/tool"] = Answer(bytes(2_500_000))
+    found = only(download(f"{site.address}/tool"))
+    assert (found.via, found.reachable, found.detail) == ("upstream", True, "200, 2.50 MB")
+    assert [one.method for one in site.asked] == ["HEAD"]
+
+
+def test_a_server_that_only_takes_get_is_asked_for_one_byte(site: Site) -> None:
+    site.answers["/tool"] = Answer(bytes(1000), heads=False)
+    assert only(download(f"{site.address}/tool")).reachable
+    assert [one.method for one in site.asked] == ["HEAD", "GET"]
+    assert site.asked[1].headers["range"] == "bytes=0-0"
+
+
+@pytest.mark.parametrize(
+    ("answer", "detail"),
+    [
+        (Answer(status=404), "answered 404 Not Found"),
+        (Answer(status=500), "answered 500 Internal Server Error"),
+    ],
+)
+def test_what_is_not_there_says_why(site: Site, answer: Answer, detail: str) -> None:
+    site.answers["/tool"] = answer
+    found = only(download(f"{site.address}/tool"))
+    assert (found.reachable, found.detail) == (False, detail)
+
+
+def test_a_host_that_says_nothing_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reachable, "TIMEOUT", (0.5, 0.5))
+    site.answers["/tool"] = Answer(silent_for=30)
+    assert only(download(f"{site.address}/tool")).detail == "no answer in time"
+
+
+def test_hosts_that_do_not_answer_say_why() -> None:
+    assert only(download(f"{CLOSED}/tool")).detail == "connection refused"
+    assert only(download("http://nobody.invalid/tool")).detail == "unknown host"
+    assert only(download("/none/tool")).detail == "no such file"
+
+
+def test_everything_is_asked_at_once(site: Site) -> None:
+    wanted = [download(f"{site.address}/{n}", f"tool-{n}") for n in range(20)]
+    site.answers |= {f"/{n}": Answer(silent_for=1) for n in range(20)}
+    begun = time.monotonic()
+    assert all(one.reachable for one in preflight.supply(wanted, mirrors()))
+    assert time.monotonic() - begun < 10  # one after the other, 20
+
+
+def test_who_is_late_is_out_of_reach(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "DEADLINE", 1.0)
+    site.answers["/tool"] = Answer(silent_for=30)
+    begun = time.monotonic()
+    assert only(download(f"{site.address}/tool")).detail == "no answer in 1 s"
+    assert time.monotonic() - begun < 15
+
+
+def test_the_same_question_is_asked_once(site: Site) -> None:
+    site.answers["/tool"] = Answer(b"x")
+    preflight.supply([download(f"{site.address}/tool")] * 5, mirrors())
+    assert len(site.asked) == 1
+
+
+def test_a_mirror_is_asked_in_place_of_upstream(site: Site) -> None:
+    site.answers["/files/tool"] = Answer(b"x")
+    found = only(download(f"{CLOSED}/tool"), rehearse=False, **{"efa-installer": f"{site.address}/files/"})
+    assert (found.via, found.address, found.reachable) == ("mirror", f"{site.address}/files/tool", True)
+
+
+def test_a_mirror_of_nothing_is_refused(site: Site) -> None:
+    with pytest.raises(RefusedError, match="efa-instaler is no source"):
+        only(download(f"{site.address}/tool"), rehearse=False, **{"efa-instaler": "https://x.example/"})
+
+
+def test_what_was_verified_before_needs_no_answer(tmp_path: Path) -> None:
+    wanted = download(f"{CLOSED}/tool")
+    (tmp_path / "tool").write_bytes(b"content")
+    kept = store.keep(wanted, tmp_path / "tool", "tool")
+    found = only(wanted)
+    assert (found.via, found.address, found.reachable) == ("cache", str(kept), True)
+
+
+def test_a_rehearsal_replaces_what_is_out_of_reach_and_only_that(site: Site) -> None:
+    missing, there = download(f"{CLOSED}/tool"), download(f"{site.address}/tool")
+    site.answers["/tool"] = Answer(b"x")
+    assert only(missing, rehearse=False).via == "upstream"
+    found = only(missing, rehearse=True)
+    assert (found.via, found.address, found.reachable) == ("stand-in", "dockerfiles/stand-ins/efa-installer", True)
+    assert "connection refused" in found.detail
+    assert preflight.rehearsed([found, only(there, rehearse=True)]) == ("efa-installer-1.0",)
+    assert only(there, rehearse=True).via == "upstream"
+
+
+def test_a_rehearsal_cannot_replace_what_has_no_stand_in() -> None:
+    found = only(download(f"{CLOSED}/tool", "no-such-thing"), rehearse=True)
+    assert (found.via, found.reachable) == ("upstream", False)
+
+
+def test_what_nobody_pinned_is_not_to_be_had(site: Site) -> None:
+    found = only(download(f"{site.address}/tool", pin=UNPINNED))
+    assert (found.reachable, found.detail) == (False, "not locked")
+    with pytest.raises(preflight.UnreachableError, match="`invoke lock`"):
+        preflight.require([found])
+
+
+def test_the_error_names_every_missing_source_and_the_ways_on(site: Site) -> None:
+    site.answers["/tool"] = Answer(b"x")
+    wanted = [download(f"{site.address}/tool", "tool"), download(f"{CLOSED}/efa")]
+    found = preflight.supply(wanted, mirrors())
+    with pytest.raises(preflight.UnreachableError) as error:
+        preflight.require(found)
+    assert error.value.exit_code == 2
+    assert error.value.supplies == found
+    text = str(error.value)
+    assert "1 of 2 sources are unreachable" in text
+    assert f"efa-installer-1.0: {CLOSED}/efa: connection refused" in text
+    assert "mirrors.yaml" in text
+    assert "--rehearse" in text
+    preflight.require(found[:1])
+
+
+def test_rehearse_is_not_offered_where_it_does_not_help() -> None:
+    found = preflight.supply([download(f"{CLOSED}/a"), download(f"{CLOSED}/b", "no-such-thing")], mirrors())
+    with pytest.raises(preflight.UnreachableError) as error:
+        preflight.require(found)
+    assert "--rehearse" not in str(error.value)
+
+
+def test_the_table_and_the_json_show_every_source() -> None:
+    found = preflight.supply([download(f"{CLOSED}/tool", "tool")] * 2, mirrors())
+    output = io.StringIO()
+    Console(file=output, width=200).print(preflight.table(found))
+    assert output.getvalue().count("tool-1.0") == 1
+    assert "connection refused" in output.getvalue()
+    first = json.loads(preflight.as_json(found))[0]
+    assert (first["source"]["id"], first["reachable"]) == ("tool-1.0", False)
+
+
+@pytest.fixture
+def debian_host(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Return a host whose apt uses the test's own archive."""
+    archives = [
+        host_apt.Archive(f"{site.address}/debian", "bookworm", ("main",), host_apt.KEYRING),
+        host_apt.Archive(f"{site.address}/security", "bookworm-security", ("main",), host_apt.KEYRING),
+    ]
+    monkeypatch.setattr(host_apt, "debian", lambda: host_apt.Debian("bookworm", *archives))
+    site.answers["/debian/dists/trixie/InRelease"] = Answer(b"signed")
+    site.answers["/security/dists/trixie-security/InRelease"] = Answer(b"signed")
+    site.answers["/simple/uv/"] = Answer(b"page")
+    return site
+
+
+def of_image(made: Image, **addresses: str) -> dict[tuple[str, str | None], Supply]:
+    found = preflight.supply(sources.sources(made, facts.load()), mirrors(**addresses))
+    return {(one.source.id, one.source.context or one.source.extra.get("role")): one for one in found}
+
+
+def test_an_efa_image_on_debian(debian_host: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "is_possible", lambda *_: True)
+    found = of_image(image(), index=f"{debian_host.address}/simple")
+    assert {key: one.via for key, one in found.items()} == {
+        ("base-debian13", "base"): "bootstrap",
+        ("base-debian13", "builder"): "bootstrap",
+        ("debian-trixie", "base"): "upstream",
+        ("debian-security-trixie", "base"): "upstream",
+        ("debian-trixie", "builder"): "upstream",
+        ("debian-security-trixie", "builder"): "upstream",
+        ("package-index", None): "mirror",
+        ("efa-installer-1.50.0", "efa-installer"): "upstream",
+    }
+    assert all(one.reachable for one in found.values() if one.source.kind != "download")
+    assert found["efa-installer-1.50.0", "efa-installer"].source.pin.startswith("openpgp:")
+
+
+@pytest.mark.usefixtures("debian_host")
+def test_a_base_that_cannot_be_bootstrapped_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "obstacle", lambda *_: "no user namespaces")
+    base = sources.base(image(), facts.load())
+    supplied = preflight.supply([base], mirrors())
+    assert (supplied[0].via, supplied[0].detail) == ("upstream", "not locked; not bootstrapped: no user namespaces")
+    with pytest.raises(RdmaImagesError, match="lock what is not locked"):
+        preflight.require(supplied)
+    lines = preflight.pull_reasons([image()], facts.load(), mirrors())
+    assert lines == ["base-debian13 is pulled from docker.io/library/debian:trixie-slim: no user namespaces"]
+    assert preflight.pull_reasons([image()], facts.load(), mirrors(base="registry.example/x")) == []
+
+
+def test_an_installer_whose_checksum_is_known_is_pinned_by_it() -> None:
+    older = image(components={"efa-installer": Component("efa-installer", "1.42.0", "matrix")})
+    found = {one.id: one for one in sources.sources(older, facts.load())}
+    assert found["efa-installer-1.42.0"].pin == f"sha256:{facts.load().efa.releases['1.42.0'].sha256}"
+
+
+def test_a_plugin_of_its_own_is_a_source_and_a_bundled_one_is_not() -> None:
+    details = PluginDetails(from_="source", net_name="", files=(), configure=(), platform="", platform_headings=())
+    own = image(components={"aws-ofi-nccl": Component("aws-ofi-nccl", "1.21.1", "matrix", details)})
+    found = {one.id: one for one in sources.sources(own, facts.load())}
+    assert found["aws-ofi-nccl-1.21.1"].pin.startswith("sha512:")
+    assert found["aws-ofi-nccl-1.21.1"].upstream.endswith("/v1.21.1/aws-ofi-nccl-1.21.1.tar.gz")
+    assert "aws-ofi-nccl-1.21.1" not in {one.id for one in sources.sources(image(), facts.load())}
+
+
+def test_an_erdma_image_takes_alibabas_repository_and_key() -> None:
+    made = image(
+        fabric="erdma",
+        axes={"base": "ubuntu22.04"},
+        components={
+            "efa-installer": None,
+            "aws-ofi-nccl": None,
+            "erdma-apt": Component("erdma-apt", "jammy", "matrix"),
+        },
+    )
+    found = {one.id: one for one in sources.sources(made, facts.load())}
+    assert found["erdma-apt-jammy/erdma"].extra["suites"] == "jammy/erdma"
+    assert found["erdma-apt-key"].context == "erdma-apt"
+
+
+def test_a_pulled_base_is_asked_for_by_its_locked_digest(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = "sha256:" + "a" * 64
+    monkeypatch.setattr("rdma_images.inputs.pins.bases", lambda: {"docker.io/library/ubuntu:24.04": digest})
+    host = site.address.removeprefix("http://")
+    site.answers[f"/v2/hub/library/ubuntu/manifests/{digest}"] = Answer(headers={"Docker-Content-Digest": digest})
+    found = of_image(image(axes={"base": "ubuntu24.04"}), base=f"{host}/hub/")
+    base = found["base-ubuntu24.04", "base"]
+    assert base.address == f"docker-image://{host}/hub/library/ubuntu:24.04@{digest}"
+    assert (base.via, base.reachable, base.source.pin) == ("mirror", True, digest)
+
+
+def test_a_base_that_nobody_locked_is_not_pulled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rdma_images.inputs.pins.bases", dict)
+    base = of_image(image(axes={"base": "ubuntu24.04"}))["base-ubuntu24.04", "base"]
+    assert (base.reachable, base.detail) == (False, "not locked")
+
+
+def test_a_registry_with_a_token_service(site: Site) -> None:
+    """The distribution specification's flow: 401 with a challenge, a token, the question again."""
+    host = site.address.removeprefix("http://")
+    path = "/v2/library/ubuntu/manifests/24.04"
+    challenge = {"WWW-Authenticate": f'Bearer realm="{site.address}/token",service="here"'}
+    found = {"Docker-Content-Digest": "sha256:" + "b" * 64}
+    site.answers[path] = [Answer(status=401, headers=challenge), Answer(headers=found)]
+    for query in (
+        "scope=repository%3Alibrary%2Fubuntu%3Apull&service=here",
+        "service=here&scope=repository%3Alibrary%2Fubuntu%3Apull",
+    ):
+        site.answers[f"/token?{query}"] = Answer(b'{"token": "abc"}')
+    assert reachable.registry_digest(f"{host}/library/ubuntu:24.04", mirrors()) == found["Docker-Content-Digest"]
+    assert site.asked[-1].headers["authorization"] == "Bearer abc"
+
+
+def test_a_registry_without_the_image_says_so(site: Site) -> None:
+    host = site.address.removeprefix("http://")
+    assert reachable.image(f"{host}/library/ubuntu:24.04", mirrors()) == (False, "the registry has no such image")
+    assert not reachable.image("127.0.0.1:9/library/ubuntu:24.04", mirrors())[0]
+
+
+def test_the_archive_of_a_host_that_is_not_debian_is_the_bases_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def elsewhere() -> None:
+        raise RdmaImagesError("this host is Fedora")
+
+    monkeypatch.setattr(host_apt, "debian", elsewhere)
+    archives = [one for one in sources.sources(image(), facts.load()) if one.kind == "apt"]
+    assert {one.upstream for one in archives} == {""}
+    assert all(preflight.supply([one], mirrors())[0].reachable for one in archives)
+
+
+def test_stand_ins_are_where_the_supply_looks_for_them() -> None:
+    assert (paths.DOCKERFILES / "stand-ins/efa-installer").is_dir()

@@ -1,0 +1,295 @@
+"""Jobs that somebody else wrote: what is wrong with them is found, and what is right is left alone."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rdma_images import report as reports
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.report import Report
+from rdma_images.jobs.check import check
+from rdma_images.jobs.check.foreign_job import Finding
+
+DATA = Path(__file__).parents[2] / "data"
+GOLDEN = DATA / "golden" / "jobs"
+CHECKED = sorted(GOLDEN.iterdir())
+WORKER = (GOLDEN / "mpijob-efa-mpirun" / "mpijob.yaml").read_text()
+TRAIN_JOB = """
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: train}
+spec:
+  runtimeRef: {name: torch-efa}
+  podTemplateOverrides:
+  - targetJobs: [{name: node}]
+    spec: {nodeSelector: {node.kubernetes.io/instance-type: p5.48xlarge}}
+  trainer:
+    numNodes: 2
+    resourcesPerNode:
+      limits: {nvidia.com/gpu: 8}
+      requests: {nvidia.com/gpu: 8}
+"""
+NODE_GROUP = """
+apiVersion: eksctl.io/v1alpha5
+kind: ClusterConfig
+metadata: {name: training, region: us-west-2}
+managedNodeGroups:
+- name: gpus
+  instanceType: p5.48xlarge
+  desiredCapacity: 2
+  availabilityZones: [us-west-2a]
+  privateNetworking: true
+  efaEnabled: true
+"""
+DEVICE_PLUGIN = """
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: aws-efa-k8s-device-plugin}
+spec:
+  template:
+    spec:
+      containers:
+      - name: aws-efa-k8s-device-plugin
+        image: 602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.20
+"""
+# As AWS's manifest for nccl-tests starts them.
+MPIRUN = f"""
+apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {{name: nccl-tests}}
+spec:
+  mpiReplicaSpecs:
+    Launcher:
+      template:
+        spec:
+          containers:
+          - image: registry.example/nccl-tests@sha256:{"5e" * 32}
+            command:
+            - mpirun
+            - /etc/mpi/hostfile
+"""
+SKYPILOT = (GOLDEN / "skypilot-efa-torchrun" / "job.yaml").read_text()
+SBATCH = (GOLDEN / "slurm-efa-torchrun" / "job.sbatch").read_text()
+ARENA = (GOLDEN / "arena-erdma-torchrun" / "submit.sh").read_text()
+SAGEMAKER = (GOLDEN / "sagemaker-efa-torchrun" / "request.json").read_text()
+
+
+def found(tmp_path: Path, text: str, name: str = "job.yaml") -> Sequence[Finding]:
+    path = tmp_path / name
+    path.write_text(text)
+    return check([path]).findings
+
+
+@pytest.mark.parametrize("folder", CHECKED, ids=lambda folder: folder.name)
+def test_nothing_is_wrong_with_a_generated_job(folder: Path) -> None:
+    checked = check([folder])
+    assert checked.pieces
+    assert checked.findings == ()
+
+
+@pytest.mark.parametrize("text", [NODE_GROUP, DEVICE_PLUGIN])
+def test_nothing_is_wrong_with_what_is_right(tmp_path: Path, text: str) -> None:
+    assert found(tmp_path, text) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "rule"),
+    [
+        (WORKER, "vpc.amazonaws.com/efa: 32", "vpc.amazonaws.com/efa: 4", "efa.count"),
+        (WORKER, "vpc.amazonaws.com/efa: 32", "vpc.amazonaws.com/efa: 64", "efa.count"),
+        (WORKER, "                  vpc.amazonaws.com/efa: 32\n", "", "efa.count"),
+        (WORKER, "nvidia.com/gpu: 8", "nvidia.com/gpu: 16", "gpus.node"),
+        (WORKER, "hugepages-2Mi: 5120Mi", "hugepages-2Mi: 20Gi", "hugepages.node"),
+        (WORKER, "memory: 32000Mi", "memory: 4Ti", "memory.node"),
+        (WORKER, "limits:\n                  nvidia.com/gpu: 8\n", "limits:\n", "resources.equal"),
+        (
+            WORKER,
+            "limits:\n                  nvidia.com/gpu: 8\n",
+            "limits:\n                  nvidia.com/gpu: 4\n",
+            "resources.equal",
+        ),
+        (WORKER, "            node.kubernetes.io/instance-type: p5.48xlarge\n", "", "node.selector"),
+        (WORKER, "instance-type: p5.48xlarge", "instance-type: p5.48xlrage", "instance.unknown"),
+        (
+            WORKER,
+            "emptyDir:\n                medium: Memory",
+            "hostPath:\n                path: /dev/shm",
+            "shm.host-path",
+        ),
+        (WORKER, "restartPolicy: Never", "restartPolicy: OnFailure", "measurement.retries"),
+        (WORKER, "backoffLimit: 0", "backoffLimit: 20", "measurement.retries"),
+        (WORKER, f"@sha256:{'5e' * 32}", ":latest", "image.tag"),
+        (WORKER, "- name: NCCL_DEBUG\n", "- name: NCCL_DEBUGG\n", "environment.misspelt"),
+        (WORKER, "- name: NCCL_DEBUG\n", "- name: NCCL_PROTO\n", "environment.slow"),
+        (WORKER, "- name: NCCL_DEBUG\n", "- name: NCCL_BUFFSIZE\n", "environment.obsolete"),
+        (WORKER, "- name: NCCL_DEBUG\n", "- name: LD_LIBRARY_PATH\n", "environment.library-path"),
+        (TRAIN_JOB, "", "", "trainjob.resources"),
+        (NODE_GROUP, "  efaEnabled: true\n", "", "eksctl.efa"),
+        (NODE_GROUP, "[us-west-2a]", "[us-west-2a, us-west-2b]", "eksctl.efa"),
+        (NODE_GROUP, "  privateNetworking: true\n", "", "eksctl.efa"),
+        (NODE_GROUP, "p5.48xlarge", "p6-b300.48xlarge", "eksctl.efa"),
+        (DEVICE_PLUGIN, "v0.5.20", "v0.5.7", "device-plugin.version"),
+        (SKYPILOT, "export NCCL_NET=Socket FI_PROVIDER=tcp", "unset NCCL_NET", "tcp.leg"),
+    ],
+)
+def test_a_planted_fault_is_found(tmp_path: Path, text: str, old: str, new: str, rule: str) -> None:
+    assert old in text
+    findings = found(tmp_path, text.replace(old, new))
+    assert rule in {one.rule for one in findings}
+    assert all(one.fix and one.source and one.where[0].startswith(str(tmp_path)) for one in findings)
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a report of the image that WORKER runs: what was measured in an efa-pytorch."""
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    found_out = Inspection.model_validate_json((DATA / "cases" / "efa-pytorch.json").read_bytes())
+    report = Report("x", f"sha256:{'5e' * 32}", "", "efa-nccl-tests", (), "", 1.0, (), found_out)
+    reports.write(report, paths.image_folder("efa-nccl-tests"))
+
+
+TUNER, NET = "NCCL_TUNER_PLUGIN", "NCCL_NET_PLUGIN"
+OLD = "/opt/aws-ofi-nccl/install/lib/libnccl-ofi-tuner.so"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        # The path that AWS's manifest for nccl-tests had, after the plugin had moved: pull requests 878 and 936.
+        (TUNER, OLD, "it has /opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so"),
+        (TUNER, "/opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so", ""),
+        (TUNER, "libnccl-ofi-tuner.so", ""),
+        (NET, "aws-ofi", "aws-ofi or libnccl-net-aws-ofi.so is not in the image"),
+        (NET, "ofi", ""),
+        (NET, "aws-ofi,ofi", ""),
+        (NET, "none", ""),
+        (NET, "/lib/x86_64-linux-gnu/libibverbs.so.1", ""),  # /lib is a link to /usr/lib in every distribution of today
+        (NET, "/dev/shm/libnccl-net.so", ""),  # of a volume, which no report has measured
+        (NET, "/opt/mine/network.so", ""),  # a name that reports do not list
+        (NET, "$HOME/libnccl-net.so", ""),
+    ],
+)
+@pytest.mark.usefixtures("measured")
+def test_a_plugin_is_looked_up_in_the_images_report(tmp_path: Path, variable: str, value: str, told: str) -> None:
+    debug, planted = (f"- name: {name}\n                  value: " for name in ("NCCL_DEBUG", variable))
+    debug, planted = f'{debug}"INFO"\n', f"{planted}{value}\n"
+    assert debug in WORKER
+    what = [one.what for one in found(tmp_path, WORKER.replace(debug, planted)) if one.rule == "plugin.missing"]
+    assert bool(what) == bool(told)
+    assert all(told in one for one in what)
+
+
+def test_what_old_releases_refuse_is_no_fault_of_a_job(tmp_path: Path) -> None:
+    """The image's versions are not known here."""
+    debug = '- name: NCCL_DEBUG\n                  value: "INFO"\n'
+    assert debug in WORKER
+    text = WORKER.replace(debug, debug.replace("NCCL_DEBUG", "OFI_NCCL_PROTOCOL").replace("INFO", "rdma"))
+    assert "environment.harmful" not in {one.rule for one in found(tmp_path, text)}
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize("old", ["-x NCCL_DEBUG \\\n", "- /etc/mpi/hostfile\n"])
+def test_what_mpirun_sets_is_read_as_well(tmp_path: Path, old: str) -> None:
+    new = f"-x {TUNER}={OLD} \\\n" if "-x" in old else f"- -x\n            - {TUNER}={OLD}\n"
+    text = (WORKER if "-x" in old else MPIRUN).replace(old, new)
+    assert OLD in text
+    (finding,) = [one for one in found(tmp_path, text) if one.rule == "plugin.missing"]
+    assert TUNER in text.splitlines()[int(finding.where[0].rpartition(":")[2]) - 1] or "-x" in old
+
+
+def test_a_plugin_of_an_image_without_a_report_is_not_checked(tmp_path: Path) -> None:
+    text = WORKER.replace("- name: NCCL_DEBUG\n", "- name: NCCL_NET_PLUGIN\n")
+    assert "plugin.missing" not in {one.rule for one in found(tmp_path, text)}
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "old", "new", "rule"),
+    [
+        (SBATCH, "job.sbatch", "export NCCL_DEBUG=INFO", "export NCCL_DEBUG=INFO NCCL_NET=Socket", "tcp.override"),
+        (ARENA, "submit.sh", "--device=aliyun/erdma=1", "--rdma", "arena.rdma"),
+        (SAGEMAKER, "request.json", '"VpcConfig"', '"NoVpcConfig"', "sagemaker.vpc"),
+        (SAGEMAKER, "request.json", '"NCCL_DEBUG":', '"NCCL_PROTO":', "environment.slow"),
+    ],
+)
+def test_a_fault_in_a_script_or_a_request(tmp_path: Path, text: str, name: str, old: str, new: str, rule: str) -> None:
+    assert old in text
+    assert rule in {one.rule for one in found(tmp_path, text.replace(old, new), name)}
+
+
+def test_the_line_is_that_of_the_fault(tmp_path: Path) -> None:
+    text = WORKER.replace("vpc.amazonaws.com/efa: 32", "vpc.amazonaws.com/efa: 4")
+    (finding,) = [one for one in found(tmp_path, text) if one.rule == "efa.count"]
+    line = int(finding.where[0].rpartition(":")[2])
+    assert "vpc.amazonaws.com/efa: 4" in text.splitlines()[line - 1]
+    assert "28 of 32 lie idle" in finding.what
+
+
+def test_the_manifest_of_a_document_on_eks() -> None:
+    """Its text asks for four EFA, its file for the 32 that p5.48xlarge has: the counts are right, the variables not."""
+    findings = check([DATA / "jobs" / "eks-nccl-tests.yaml"]).findings
+    assert {(one.rule, int(place.rpartition(":")[2])) for one in findings for place in one.where} == {
+        ("image.tag", 18),
+        ("image.tag", 38),
+        ("environment.library-path", 21),
+        ("environment.obsolete", 25),
+        ("environment.obsolete", 27),
+        ("environment.harmful", 29),
+        ("measurement.retries", 9),
+        ("measurement.retries", 16),
+        ("shm.host-path", 55),
+    }
+
+
+def test_the_command_line_of_a_document_on_ack() -> None:
+    findings = check([DATA / "jobs" / "ack-arena.sh"]).findings
+    named = {
+        word for one in findings for word in ("NCCL_ALGO", "NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL") if word in one.what
+    }
+    assert named == {"NCCL_ALGO", "NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL"}
+    assert {one.rule for one in findings} == {"environment.obsolete", "image.tag", "node.selector"}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("just: text\n", "no job in it"),
+        ("", "no job in it"),
+        ("kind: Pod\nspec: {containers: [1, null]}\n", "no job in it"),
+        ("kind: 7\nspec: {containers: {}}\n", "no job in it"),
+    ],
+)
+def test_what_is_no_job_gets_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(RdmaImagesError, match=sentence):
+        found(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a: [", "not valid YAML"),
+        ("{", "not valid JSON"),
+        ("kind: MPIJob\nkind: MPIJob\n", "is written twice"),
+        ("a: &a [*a]\n", "nested deeper"),
+    ],
+)
+def test_what_cannot_be_read_is_a_line_of_the_result(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    (row,) = check([path]).unreadable
+    assert row.file == str(path)
+    assert sentence in row.why
+
+
+def test_the_task_ends_with_one_where_it_finds_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(TRAIN_JOB)
+    words = [sys.executable, "-m", "invoke", "job.check", str(path), "--json"]
+    done = subprocess.run(words, cwd=paths.PROJECT, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["findings"][0]["rule"] == "trainjob.resources"

@@ -1,0 +1,469 @@
+"""Jobs in the shapes that public repositories have: no error where nothing is shown to be wrong, and no miss."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core import paths
+from rdma_images.jobs.check import check, findings_table
+from rdma_images.jobs.check.foreign_job import Checked, Finding
+from tests.support import job_parts
+from tests.unit.core.test_files import UNPRIVILEGED
+
+DIGEST = f"registry.example/trainer@sha256:{'7c' * 32}"
+EFA = "vpc.amazonaws.com/efa"
+
+
+def checked(folder: Path, **texts: str) -> Checked:
+    """Check files of these names, with `_` for the dot."""
+    for name, text in texts.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    return check([folder])
+
+
+def pods(
+    env: str = "",
+    instance: str = "p5.48xlarge",
+    efa: str | None = "32",
+    gpus: str = "8",
+    nodes: int = 2,
+    spec: str = "",
+    command: str = "[train]",
+    image: str = DIGEST,
+) -> str:
+    """Return a StatefulSet of pods; `env` is NAME=value."""
+    name, _, value = env.partition("=")
+    resources = f"nvidia.com/gpu: {gpus}" + (f", {EFA}: {efa}" if efa else "")
+    return f"""
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {{name: training}}
+spec:
+  replicas: {nodes}
+  template:
+    spec:
+      {spec or "dnsPolicy: ClusterFirst"}
+      {f"nodeSelector: {{node.kubernetes.io/instance-type: {instance}}}" if instance else ""}
+      containers:
+      - name: rank
+        image: {image}
+        command: {command}
+        env: [{{name: {name or "NCCL_DEBUG"}, value: "{value or "INFO"}"}}]
+        resources:
+          requests: {{{resources}}}
+          limits: {{{resources}}}
+"""
+
+
+def findings(folder: Path, rule: str, **texts: str) -> list[Finding]:
+    return [finding for finding in checked(folder, **texts).findings if finding.rule == rule]
+
+
+def severities(folder: Path, rule: str, **texts: str) -> list[str]:
+    return [finding.severity for finding in findings(folder, rule, **texts)]
+
+
+def sbatch(*lines: str, options: str = "--nodes=2") -> str:
+    return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options.split()), *lines, ""])
+
+
+# What is shown to be wrong, and what is not.
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "expected"),
+    [
+        ("^docker,lo,veth,eth", "", ["error"]),  # a pod has eth0 alone
+        ("^lo,docker,ens", "", []),
+        ("^docker,lo,veth,eth", "hostNetwork: true", []),  # EC2's hosts have ens and enp
+        ("^lo,docker,en", "hostNetwork: true", ["error"]),
+        ("eth0", "", []),
+        ("en", "hostNetwork: true", []),  # NCCL compares the beginning of the name
+        ("bond0", "hostNetwork: true", ["warning"]),
+    ],
+)
+def test_an_interface_is_judged_by_the_network_of_the_pods(
+    tmp_path: Path, value: str, spec: str, expected: list[str]
+) -> None:
+    text = pods(f"NCCL_SOCKET_IFNAME={value}", spec=spec)
+    assert severities(tmp_path, "environment.harmful", job_yaml=text) == expected
+
+
+def test_an_interface_of_hosts_under_slurm(tmp_path: Path) -> None:
+    text = sbatch("export FI_PROVIDER=efa", "export NCCL_SOCKET_IFNAME=^docker,lo,veth,eth", "srun train")
+    assert severities(tmp_path, "environment.harmful", job_sbatch=text) == []
+
+
+@pytest.mark.parametrize(
+    ("env", "instance", "expected"),
+    [
+        ("NCCL_P2P_DISABLE=1", "p5.48xlarge", ["error"]),
+        ("NCCL_P2P_DISABLE=1", "g5.12xlarge", []),  # PCIe alone
+        ("NCCL_P2P_DISABLE=1", "", ["warning"]),
+        ("FI_EFA_USE_DEVICE_RDMA=0", "p5.48xlarge", ["error"]),
+        ("FI_EFA_USE_DEVICE_RDMA=0", "g5.12xlarge", []),
+        ("RDMAV_FORK_SAFE=1", "p5.48xlarge", ["warning"]),
+        ("FI_PROVIDER=${FI_PROVIDER}", "p5.48xlarge", []),
+        ("FI_PROVIDER=$(FI_PROVIDER)", "p5.48xlarge", []),
+        ("FI_PROVIDER={{workflow.parameters.provider}}", "p5.48xlarge", []),
+        ("FI_PROVIDER=tcp", "p5.48xlarge", ["error"]),
+    ],
+)
+def test_a_variable_is_judged_by_the_nodes(tmp_path: Path, env: str, instance: str, expected: list[str]) -> None:
+    efa, gpus = ("1", "4") if instance.startswith("g5") else ("32", "8")
+    text = pods(env, instance, efa, gpus)
+    assert severities(tmp_path, "environment.harmful", job_yaml=text) == expected
+
+
+def test_a_tuners_path_is_a_condition_where_the_version_of_nccl_is_not_known(tmp_path: Path) -> None:
+    text = pods("NCCL_TUNER_PLUGIN=/opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so")
+    (finding,) = findings(tmp_path, "environment.harmful", job_yaml=text)
+    assert finding.severity == "warning"
+    assert "if nccl is 2.27.3 or later and older than 2.27.5" in finding.what
+
+
+@pytest.mark.parametrize(
+    ("efa", "env", "nodes", "spec", "expected"),
+    [
+        (None, "", 1, "", []),  # one node: an inference, or a try
+        (None, "", 2, "", ["warning"]),
+        (None, "FI_PROVIDER=efa", 2, "", ["error"]),  # it says that it wants EFA
+        (None, "FI_PROVIDER=efa", 2, "resourceClaims: [{name: efa, resourceClaimTemplateName: efa}]", []),
+        ("4", "", 2, "", ["error"]),
+    ],
+)
+def test_adapters_are_missed_where_there_are_several_nodes(
+    tmp_path: Path, efa: str | None, env: str, nodes: int, spec: str, expected: list[str]
+) -> None:
+    assert severities(tmp_path, "efa.count", job_yaml=pods(env, efa=efa, nodes=nodes, spec=spec)) == expected
+
+
+TRAIN_JOB = """
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: train}
+spec:
+  runtimeRef: {name: torch-rdma}
+  trainer:
+    numNodes: 2
+    resourcesPerNode: {limits: {nvidia.com/gpu: 8}}
+"""
+RUNTIME = f"""
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {{name: NAME}}
+spec:
+  template:
+    spec:
+      replicatedJobs:
+      - name: node
+        template:
+          spec:
+            template:
+              spec:
+                containers:
+                - name: node
+                  resources: {{limits: {{nvidia.com/gpu: 8, {EFA}: 32}}}}
+"""
+
+
+def test_a_trainjob_loses_only_adapters_that_its_runtime_has(tmp_path: Path) -> None:
+    rule = "trainjob.resources"
+    assert severities(tmp_path, rule, job_yaml=TRAIN_JOB) == []
+    assert severities(tmp_path, rule, runtime_yaml=RUNTIME.replace("NAME", "other")) == []
+    assert severities(tmp_path, rule, runtime_yaml=RUNTIME.replace("NAME", "torch-rdma")) == ["error"]
+
+
+@pytest.mark.parametrize("image", ["${REGISTRY}/trainer:1", "YOUR_REGISTRY/trainer:1", "<account>/trainer:1"])
+def test_an_image_that_is_filled_in_later_is_no_tag(tmp_path: Path, image: str) -> None:
+    text = pods(image=image, instance="PLACEHOLDER_INSTANCE_TYPE")
+    result = checked(tmp_path, job_yaml=text)
+    assert {finding.rule for finding in result.findings} == set()
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [("node-type: big", []), ("kubernetes.io/os: linux", ["warning"]), ("nvidia.com/gpu.present: 'true'", ["warning"])],
+)
+def test_a_label_of_the_clusters_own_may_stand_for_a_type(tmp_path: Path, label: str, expected: list[str]) -> None:
+    text = pods(instance="", spec=f"nodeSelector: {{{label}}}")
+    assert severities(tmp_path, "node.selector", job_yaml=text) == expected
+
+
+def test_the_image_of_a_job_without_gpus_is_no_concern(tmp_path: Path) -> None:
+    text = "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: x, image: 'python:3.11-slim'}]}\n"
+    assert checked(tmp_path, job_yaml=text).findings == ()
+
+
+# What was missed.
+
+
+def test_variables_of_a_batch_script_are_judged_as_those_of_a_pod(tmp_path: Path) -> None:
+    text = sbatch(
+        "export FI_PROVIDER=efa  # NCCL_ALGO=ring",
+        "export FI_EFA_FORK_SAFE=1",
+        "NCCL_PROTO=simple srun train.sh",
+        "srun --export=ALL,NCCL_NVLS_ENABLE=0 mpirun -x NCCL_BUFFSIZE=8388608 train",
+    )
+    named = {word for finding in checked(tmp_path, job_sbatch=text).findings for word in finding.what.split("=")[:1]}
+    assert named == {"FI_EFA_FORK_SAFE", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_BUFFSIZE"}
+
+
+SKYPILOT = """
+resources: {infra: k8s, accelerators: H100:8}
+num_nodes: 2
+run: |
+  if [ "$SKYPILOT_NODE_RANK" == 0 ]; then
+    export FI_PROVIDER=efa
+    export FI_EFA_FORK_SAFE=1
+    if [ "$FAST" == no ]; then
+      export NCCL_NET=Socket
+    fi
+  fi
+"""
+
+
+def test_a_skypilot_script_is_read_but_for_what_a_condition_leaves_open(tmp_path: Path) -> None:
+    result = checked(tmp_path, job_yaml=SKYPILOT)
+    (finding,) = [finding for finding in result.findings if "environment" in finding.rule]
+    assert finding.what.startswith("FI_EFA_FORK_SAFE=1")
+    line = int(finding.where[0].rpartition(":")[2])
+    assert "FI_EFA_FORK_SAFE" in SKYPILOT.splitlines()[line - 1]
+
+
+def test_what_a_condition_may_change_is_not_known(tmp_path: Path) -> None:
+    text = sbatch(
+        "export FI_PROVIDER=tcp OFI_NCCL_PROTOCOL=RDMA",
+        "GPUS=8",
+        'if [ "$MODE" = fast ]; then export FI_PROVIDER=efa; fi',
+        'if [ "$TYPE" = small ]; then',
+        "  GPUS=4",
+        "fi",
+        "srun torchrun --nproc_per_node=$GPUS train.py",
+        options="--nodes=2 --gpus-per-node=4",
+    )
+    assert checked(tmp_path, job_sbatch=text).findings == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#SBATCH -N 2\n" + "A='x' " * 60 + ";\n",
+        "#SBATCH -N 2\nA=" + "$B" * 1000 + "\nB=" + "$A" * 1000 + "\nsrun --container-image=$A\n",
+        "docker run --gpus all x\n" * 2000,
+        "arena submit pytorch --gpus=1\n" * 2000,
+        "\n" * 200_000,
+    ],
+    ids=["quotes", "references", "docker", "arena", "blank"],
+)
+def test_a_long_text_is_read_in_time(tmp_path: Path, text: str) -> None:
+    (tmp_path / "job.yaml").write_text(pods())
+    start = time.monotonic()
+    checked(tmp_path, long_sh=text)
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "expected"),
+    [
+        ("--nodes=2 --gres=gpu:4", "srun torchrun --nproc_per_node=8 train.py", ["error"]),
+        ("--nodes=2 --gres=gpu:h100:4", "srun torchrun --nproc-per-node 8 train.py", ["error"]),
+        ("--nodes=2 --gpus-per-node=h100:8", "GPUS=4\nsrun torchrun --nproc_per_node=$GPUS train.py", ["warning"]),
+        ("--nodes=2 --gpus-per-node=8", "srun torchrun --nproc_per_node=8 train.py", []),
+        ("--nodes=2 --gpus-per-node=8", "srun torchrun --nproc_per_node=$SLURM_GPUS_ON_NODE train.py", []),
+        ("--nodes=2 --gpus-per-node=4", "# torchrun --nproc_per_node=8 train.py", []),
+    ],
+)
+def test_ranks_and_gpus_of_a_node(tmp_path: Path, options: str, command: str, expected: list[str]) -> None:
+    text = sbatch(*command.split("\n"), options=options)
+    assert severities(tmp_path, "ranks.gpus", job_sbatch=text) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("srun torchrun --nnodes=2 train.py", ["error"]),
+        ("srun torchrun --nnodes=6 train.py", ["error"]),
+        ("srun torchrun --nnodes=4 train.py", []),
+        ("srun torchrun --nnodes=1:4 train.py", []),
+        ("srun torchrun --nnodes=$SLURM_NNODES train.py", []),
+        ("srun -N 2 torchrun --nnodes=2 train.py", []),  # two jobs in one allocation
+    ],
+)
+def test_nodes_of_torchrun_and_of_the_job(tmp_path: Path, command: str, expected: list[str]) -> None:
+    assert severities(tmp_path, "ranks.nodes", job_sbatch=sbatch(command, options="--nodes=4")) == expected
+
+
+PYTORCH_JOB = """
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: train}
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      template: &template
+        spec:
+          containers:
+          - name: pytorch
+            args: [torchrun, --nnodes=2, --nproc_per_node=8, train.py]
+            resources: {limits: {nvidia.com/gpu: 8}}
+    Worker:
+      replicas: 3
+      template: *template
+"""
+
+
+def test_a_pytorchjobs_master_is_one_of_its_nodes(tmp_path: Path) -> None:
+    (finding,) = findings(tmp_path, "ranks.nodes", job_yaml=PYTORCH_JOB)
+    assert finding.what == "torchrun takes 2 nodes, and the job has 4"
+    right = PYTORCH_JOB.replace("--nnodes=2", "--nnodes=4")
+    assert findings(tmp_path, "ranks.nodes", job_yaml=right) == []
+    elastic = PYTORCH_JOB.replace("spec:\n  pytorch", "spec:\n  elasticPolicy: {maxReplicas: 9}\n  pytorch")
+    assert findings(tmp_path, "ranks.nodes", job_yaml=elastic) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "image"),
+    [
+        ('srun --container-image="nvcr.io#nvidia/pytorch:25.01-py3" train', "nvcr.io#nvidia/pytorch:25.01-py3"),
+        ("IMAGE=docker://registry.example/a:1\nsrun --container-image $IMAGE train", "registry.example/a:1"),
+        (': "${IMAGE:=registry.example/a:1}"\nsrun --container-image ${IMAGE} train', "registry.example/a:1"),
+        ("srun --container-image ubuntu train", "ubuntu"),
+        ("srun --container-image ${IMAGE} train", None),
+        ("IMAGE=$(pwd)/a.sqsh\nsrun --container-image ${IMAGE} train", None),
+        ("srun --container-image /fsx/a.sqsh train", None),
+        (f"srun --container-image {DIGEST} train", None),
+    ],
+)
+def test_an_image_of_a_batch_script(tmp_path: Path, line: str, image: str | None) -> None:
+    tagged = findings(tmp_path, "image.tag", job_sbatch=sbatch(*line.split("\n")))
+    assert [finding.what.split(" ")[0] for finding in tagged] == ([image] if image else [])
+
+
+DOCKER = """#!/bin/bash
+docker build -t trainer .
+docker run --rm postgres:16 &
+docker run --rm -it --gpus 4 --network=host \\
+  -e NCCL_P2P_DISABLE=1 --env FI_PROVIDER=efa \\
+  registry.example/trainer:2 torchrun --nproc_per_node=8 train.py
+"""
+
+
+def test_a_docker_command_line_is_read(tmp_path: Path) -> None:
+    result = checked(tmp_path, run_sh=DOCKER)
+    (piece,) = result.pieces
+    assert (piece.what, piece.line) == ("docker run", 4)
+    assert {finding.rule for finding in result.findings} == {"image.tag", "ranks.gpus", "environment.harmful"}
+
+
+def test_our_own_docker_job_is_read(tmp_path: Path) -> None:
+    text = job_parts.files(job_parts.job("docker", "efa", "torchrun"))["run.sh"]
+    result = checked(tmp_path, run_sh=text)
+    assert [piece.what for piece in result.pieces] == ["docker run"]
+    assert result.findings == ()
+
+
+# Many files.
+
+HELM = 'apiVersion: v1\nkind: Pod\nmetadata:\n  {{- include "labels" . | nindent 2 }}\n'
+DEFINITION = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec:\n" + "".join(
+    f"{'  ' * depth}x:\n" for depth in range(1, 80)
+)
+
+
+def test_a_folder_is_walked_in_depth_and_one_broken_file_does_not_end_it(tmp_path: Path) -> None:
+    deep, hidden = tmp_path / "a" / "b" / "c", tmp_path / ".git"
+    for folder in (deep, hidden):
+        folder.mkdir(parents=True)
+        (folder / "job.yaml").write_text(pods("FI_EFA_FORK_SAFE=1"))
+    (deep / "twin.yaml-template").write_text(pods("FI_EFA_FORK_SAFE=1"))
+    (tmp_path / "broken.yaml").write_text("a: [")
+    (tmp_path / "chart.yaml").write_text(HELM)
+    (tmp_path / "jinja.yaml").write_text("{% if x %}\nkind: Pod\n{% endif %}\n")
+    (tmp_path / "definition.yaml").write_text(DEFINITION)
+    (tmp_path / "bundle.yaml").write_text(f"{DEFINITION}---\n{pods()}")
+    result = check([tmp_path])
+    assert [Path(piece.file).name for piece in result.pieces] == ["bundle.yaml", "job.yaml", "twin.yaml-template"]
+    assert [Path(row.file).name for row in result.unreadable] == ["broken.yaml"]
+    assert {Path(row.file).name: row.why.split(":")[0] for row in result.templates} == {
+        "chart.yaml": "a Helm template",
+        "jinja.yaml": "a Jinja template",
+        "definition.yaml": "definitions of Kubernetes resources, and no job",
+    }
+    (finding,) = result.findings
+    assert [Path(place).name.partition(":")[0] for place in finding.where] == ["job.yaml", "twin.yaml-template"]
+    shown = findings_table.text(result).plain
+    assert f"passed over  {tmp_path}/chart.yaml: a Helm template" in shown
+    assert f"not read  {tmp_path}/broken.yaml:1: not valid YAML" in shown
+    assert "0 errors, 1 warning in 3 parts of jobs in 7 files; 1 file not read" in shown
+
+
+def test_the_line_in_a_bundle_is_the_files(tmp_path: Path) -> None:
+    text = f"{DEFINITION}---\n{pods('FI_EFA_FORK_SAFE=1')}"
+    (finding,) = checked(tmp_path, bundle_yaml=text).findings
+    assert "FI_EFA_FORK_SAFE" in text.splitlines()[int(finding.where[0].rpartition(":")[2]) - 1]
+
+
+def test_open_values_in_flow_form_are_read(tmp_path: Path) -> None:
+    text = pods().replace("metadata: {name: training}", "metadata: { name: ${NAME}, namespace: ${SPACE} }")
+    assert checked(tmp_path, job_yaml=text).unreadable == ()
+
+
+def test_a_deep_affinity_is_read(tmp_path: Path) -> None:
+    affinity = (
+        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: "
+        "[{matchExpressions: [{key: node.kubernetes.io/instance-type, operator: In, values: [p5.48xlarge]}]}]}}}"
+    )
+    text = RUNTIME.replace("containers:", f"{affinity}\n                containers:").replace("NAME", "deep")
+    (piece,) = checked(tmp_path, runtime_yaml=text).pieces
+    assert piece.instance is not None
+    assert piece.instance.text == "p5.48xlarge"
+
+
+def test_nothing_is_wrong_says_what_was_looked_at(tmp_path: Path) -> None:
+    shown = findings_table.text(checked(tmp_path, job_yaml=pods())).plain
+    assert "nothing is wrong in 1 part of jobs in 1 file" in shown
+    assert "looked at 1 variable and 1 image, and at the counts of p5.48xlarge" in shown
+
+
+def task(*words: str, by: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    command = [*by, sys.executable, "-m", "invoke", "job.check", *words]
+    return subprocess.run(command, cwd=paths.PROJECT, capture_output=True, text=True)
+
+
+def test_a_named_file_that_cannot_be_read_ends_with_two_and_one_in_a_folder_does_not(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("a: [")
+    (tmp_path / "job.yaml").write_text(pods())
+    named = task(str(tmp_path / "job.yaml"), "--json", "--", str(tmp_path / "broken.yaml"))
+    assert named.returncode == 2
+    answer = json.loads(named.stdout)
+    assert [row["file"] for row in answer["unreadable"]] == [str(tmp_path / "broken.yaml")]
+    assert (len(answer["read"]), answer["passed-over"], answer["findings"]) == (1, [], [])
+    assert task(str(tmp_path)).returncode == 0
+
+
+def test_a_folder_that_may_not_be_read_is_a_line_of_the_result(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o000)
+    (tmp_path / "job.yaml").write_text(pods())
+    try:
+        done = task(str(tmp_path), by=UNPRIVILEGED)
+        named = task(str(closed), by=UNPRIVILEGED)
+    finally:
+        closed.chmod(0o700)
+    assert f"not read  {closed}: Permission denied" in done.stdout
+    assert "nothing is wrong in 1 part of jobs in 1 file; 1 file not read" in done.stdout
+    assert (done.returncode, named.returncode) == (0, 2)
+
+
+def test_a_memory_of_5000_digits_and_a_file_without_end(tmp_path: Path) -> None:
+    text = pods().replace(f"{EFA}: 32", f"{EFA}: 32, memory: {'9' * 5000}")
+    (finding,) = findings(tmp_path, "memory.node", job_yaml=text)
+    assert finding.what == f"memory: {'9' * 29}…, and p5.48xlarge has 2048 GiB"
+    (row,) = check([Path("/dev/zero")]).unreadable
+    assert "has more than 16 MiB" in row.why

@@ -1,0 +1,169 @@
+"""`invoke job.run` without a cluster: Docker, sky and SageMaker, each as far as it can be had, and what is refused."""
+
+import io
+import os
+import signal
+import tarfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.jobs.run import job_run, record, sagemaker
+from rdma_images.jobs.run.runner import Submission
+from rdma_images.jobs.write import create, folder
+from tests.support import job_parts as jobs
+
+# Says how it was called; what the job runs is the variable TEST_JOB.
+PROGRAM = """#!/bin/bash
+echo "$(basename "$0") $*" >> CALLS
+case $1 in
+  run | launch) echo "ran $(basename "$0")"; eval "$TEST_JOB" ;;
+esac
+"""
+
+
+@pytest.fixture(name="calls")
+def _calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return what docker and sky were called with, where they only say so."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("docker", "sky"):
+        (programs / name).write_text(PROGRAM.replace("CALLS", str(tmp_path / "calls")))
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("TEST_JOB", "true")
+    return tmp_path / "calls"
+
+
+def written(tmp_path: Path, launcher: str, **changes: Any) -> Path:
+    asked = jobs.request(launcher, "efa", "torchrun", name="j", **changes)
+    if launcher == "docker":
+        asked = replace(asked, nodes=1, parameters={})
+    return create.make(asked, jobs.here(), str(tmp_path / "j"))[1]
+
+
+def start(place: Path, **options: Any) -> record.Entry:
+    return record.load(job_run.run_job(place, jobs.here(), job_run.RunOptions(**options), lambda _: None))[-1]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "begins", "ends"), [("docker", "run", "rm --force"), ("skypilot", "launch", "down --yes")]
+)
+def test_what_runs_as_long_as_its_job(tmp_path: Path, calls: Path, launcher: str, begins: str, ends: str) -> None:
+    done = start(written(tmp_path, launcher))
+    assert (done.how, done.left) == ("succeeded", "removed")
+    begun, *_, last = calls.read_text().splitlines()
+    assert begins in begun
+    assert f"j-{done.tag}" in begun
+    assert last.endswith(f"{ends} j-{done.tag}")
+    (log,) = tmp_path.glob("j/runs/*/logs/*")
+    assert "ran " in log.read_text()
+
+
+def test_a_script_that_fails_is_told_by_its_last_line(
+    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_JOB", "echo no GPU; exit 3")
+    done = start(written(tmp_path, "docker"))
+    assert (done.how, done.why) == ("failed", "exit code 3: no GPU")
+    assert calls.read_text().splitlines()[-1].startswith("docker rm --force j-")
+
+
+def test_a_script_that_is_stopped_is_ended_and_its_container_removed(
+    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_JOB", "sleep 60")
+    threading.Timer(1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    with pytest.raises(job_run.JobEndedError, match="SIGTERM while it was running") as said:
+        start(written(tmp_path, "docker"))
+    assert said.value.exit_code == 128 + signal.SIGTERM
+    assert "docker rm --force j-" in calls.read_text()
+
+
+@mock_aws
+def test_sagemaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """moto's training jobs are completed at once; it has the logs and the output that the test puts there."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    place = written(tmp_path, "sagemaker")
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    launcher = jobs.here().facts.launchers.launchers["sagemaker"]
+    assert launcher.run
+    leg = Submission(folder.load(place), launcher.run, place, logs, "abc")
+    runner = sagemaker.SageMaker(leg)
+    runner.delete()  # before there is one
+    runner.submit()
+    assert runner.state().phase == "succeeded"
+    cloudwatch = boto3.client("logs", region_name="us-west-2")
+    cloudwatch.create_log_group(logGroupName=sagemaker.STREAMS)
+    name = {"logGroupName": sagemaker.STREAMS, "logStreamName": "j-abc/algo-1-17"}
+    cloudwatch.create_log_stream(**name)
+    now = int(time.time() * 1000)
+    cloudwatch.put_log_events(**name, logEvents=[{"timestamp": now, "message": f"line {n}"} for n in range(3)])
+    s3 = boto3.client("s3", region_name="us-west-2")
+    s3.create_bucket(Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+    s3.put_object(
+        Bucket="bucket", Key="jobs/j-abc/output/output.tar.gz", Body=_packed("data/../../host.1.log", "NCCL INFO")
+    )
+    runner.collect()
+    found = {path.name: path.read_text() for path in logs.iterdir()}
+    assert found == {"algo-1-17.log": "line 0\nline 1\nline 2\n", "host.1.log": "NCCL INFO"}
+
+
+def _packed(name: str, text: str) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as tar:
+        about = tarfile.TarInfo(name)
+        about.size = len(text)
+        tar.addfile(about, io.BytesIO(text.encode()))
+    return made.getvalue()
+
+
+def test_a_folder_that_is_no_jobs(tmp_path: Path) -> None:
+    with pytest.raises(RdmaImagesError, match=r"is not the folder of a job: it has no job.json\nname a folder"):
+        start(tmp_path)
+    (tmp_path / "job.json").write_text('{"name": "x"}')
+    with pytest.raises(RdmaImagesError, match=r"job.json: launcher: Field required"):
+        start(tmp_path)
+
+
+def test_a_program_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = written(tmp_path, "slurm")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RdmaImagesError, match=r"j was not submitted: sbatch is not on the PATH.*\ninstall it"):
+        start(place)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    place = written(tmp_path, "docker")
+    (place / record.RUNS).write_text("in the way")
+    with pytest.raises(RdmaImagesError, match="runs"):
+        start(place)
+
+
+def test_a_launcher_that_nobody_can_follow(tmp_path: Path) -> None:
+    place = written(tmp_path, "docker")
+    note = place / folder.NOTE
+    note.write_text(note.read_text().replace('"launcher": "docker"', '"launcher": "mine"'))
+    with pytest.raises(RdmaImagesError, match=r"job\.run cannot follow jobs of mine"):
+        start(place)
+
+
+@pytest.mark.usefixtures("calls")
+def test_a_job_that_was_edited_has_no_leg_over_tcp(tmp_path: Path) -> None:
+    place = written(tmp_path, "docker")
+    assert start(place, tcp=True).leg == "tcp"
+    script = place / "run.sh"
+    script.write_text(script.read_text() + "# edited\n")
+    with pytest.raises(RdmaImagesError, match=r"run\.sh was edited"):
+        start(place, tcp=True)
+    with pytest.raises(RdmaImagesError, match="is itself over TCP"):
+        start(written(tmp_path / "tcp", "docker", tcp=True), tcp=True)

@@ -1,0 +1,269 @@
+"""Jobs as they are written: what every one of them gets right, and golden files for each launcher and fabric."""
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from rdma_images.core import paths, yaml_file
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import Fabric
+from rdma_images.facts.environment import Environment
+from rdma_images.jobs.write import counts
+from tests.support import job_parts as jobs
+
+GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "jobs"
+KUBERNETES = "1.36"
+EVERY = list(jobs.combinations())
+ON_KUBERNETES = [
+    one for one in EVERY if jobs.here().facts.launchers.launchers[one[0]].kind == "kubernetes" and one[0] != "arena"
+]
+TYPES = jobs.here().facts.instances.types
+
+
+@pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
+def test_golden(launcher: str, fabric: str, starter: str, request: pytest.FixtureRequest) -> None:
+    """Read a change as a diff: pytest tests/unit/jobs/test_jobs.py --update-golden writes them anew."""
+    made = jobs.files(jobs.job(launcher, fabric, starter))
+    del made["job.json"]  # it quotes the facts, and has its own test
+    compare(GOLDEN / f"{launcher}-{fabric}-{starter}", made, request)
+
+
+@pytest.mark.parametrize(
+    ("name", "instance", "parameters"),
+    [
+        ("eksctl", "p5.48xlarge", {}),
+        ("eksctl-template", "p6-b300.48xlarge", {"security-groups": "sg-0a", "launch-template": "lt-0a"}),
+        ("eksctl-block", "p5.48xlarge", {"capacity-block": "cr-0a"}),
+        ("eksctl-dra", "p5en.48xlarge", {"devices": "dra", "capacity-reservation": "cr-0a"}),
+    ],
+)
+def test_golden_cluster(name: str, instance: str, parameters: dict[str, str], request: pytest.FixtureRequest) -> None:
+    compare(GOLDEN / name, jobs.cluster_files(instance, **parameters), request)
+
+
+def compare(folder: Path, made: Mapping[str, str], request: pytest.FixtureRequest) -> None:
+    """Hold the files against those of the folder, or write those anew."""
+    if request.config.getoption("--update-golden"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in made.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == made
+
+
+ASKED = [
+    (*one, changes)
+    for one in ON_KUBERNETES
+    for changes in ({}, {"tcp": True}, {"gpus": 2}, {"parameters": {"devices": "dra"}})
+    if one[1] == "efa" or "parameters" not in changes
+]
+
+
+@pytest.mark.parametrize(("launcher", "fabric", "starter", "changes"), ASKED)
+def test_kubernetes_takes_the_pods(launcher: str, fabric: str, starter: str, changes: dict[str, Any]) -> None:
+    """Its own schema, strict: no unknown key, no wrong type, no quantity that is none."""
+    made = jobs.job(launcher, fabric, starter, **changes)
+    for template in jobs.pods(made):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", **template.get("metadata", {})}}
+        kubernetes_validate.validate({**pod, "spec": template["spec"]}, KUBERNETES, strict=True)
+    for text in jobs.files(made).values():
+        for one in jobs.documents(text) if text.startswith("#") and "apiVersion" in text else ():
+            if one["kind"] == "ResourceClaimTemplate":
+                kubernetes_validate.validate(one, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("starter", ["mpirun", "torchrun"])
+def test_kubernetes_takes_what_skypilot_is_told_of_the_pod(starter: str) -> None:
+    """SkyPilot itself does not look into pod_config."""
+    task = yaml.safe_load(jobs.files(jobs.job("skypilot", "efa", starter))["job.yaml"])
+    spec = task["config"]["kubernetes"]["pod_config"]["spec"]
+    spec["containers"][0] |= {"name": "ray-node", "image": "x"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
+    kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+    asked = spec["containers"][0]["resources"]
+    assert asked["limits"] == asked["requests"]
+    assert asked["limits"]["vpc.amazonaws.com/efa"] == 32
+
+
+@pytest.mark.parametrize(("launcher", "fabric", "starter"), ON_KUBERNETES)
+def test_what_every_pod_with_gpus_has(launcher: str, fabric: Fabric, starter: str) -> None:
+    made = jobs.job(launcher, fabric, starter)
+    with_gpus = [one for one in jobs.pods(made) if "volumeMounts" in one["spec"]["containers"][0]]
+    assert with_gpus
+    for template in with_gpus:
+        spec = template["spec"]
+        (container,) = spec["containers"]
+        asked = container["resources"]
+        assert asked["limits"] == asked["requests"]
+        assert asked["limits"][counts.resource(fabric)] == made.counts.interfaces
+        assert container["image"].rpartition("@")[2].startswith("sha256:")
+        assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+        shm = next(volume for volume in spec["volumes"] if volume["name"] == "shm")
+        assert shm == {"name": "shm", "emptyDir": {"medium": "Memory"}}
+        assert spec["nodeSelector"]["node.kubernetes.io/instance-type"] == made.instance
+        assert spec["nodeSelector"]["kubernetes.io/arch"] == "amd64"
+        affinity = spec["affinity"]
+        (apart,) = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        (together,) = affinity["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert apart["topologyKey"] == "kubernetes.io/hostname"
+        assert together["topologyKey"] == "topology.kubernetes.io/zone"
+        assert apart["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        environment = {one["name"]: one["value"] for one in container["env"]}
+        assert environment["NCCL_DEBUG"] == "INFO"
+        assert "%p" in environment["NCCL_DEBUG_FILE"]
+
+
+@pytest.mark.parametrize(("launcher", "fabric", "starter"), ON_KUBERNETES)
+def test_nothing_is_tried_again_in_silence(launcher: str, fabric: str, starter: str) -> None:
+    text = next(
+        text for name, text in jobs.files(jobs.job(launcher, fabric, starter)).items() if name.endswith(".yaml")
+    )
+    assert "backoffLimit: 0" in text
+    assert "OnFailure" not in text
+    assert text.count("restartPolicy: Never") >= 1
+
+
+@pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
+def test_no_variable_is_obsolete_or_harmful(launcher: str, fabric: str, starter: str) -> None:
+    rows = yaml_file.load(paths.FACTS / "environment.yaml", Environment).variables.values()
+    for name, node in TYPES.items():
+        if node.fabric != fabric or not _can_have(launcher, name):
+            continue
+        made = jobs.job(launcher, fabric, starter, instance=name)
+        versions = {one.name: one.version for one in jobs.planned(made.target).components.values()}
+        assert [row.name for row in rows if row.speaks_of(made.variables, fabric, versions)] == []
+
+
+@pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
+def test_every_type_has_what_is_asked_of_it(launcher: str, fabric: Fabric, starter: str) -> None:
+    """All GPUs, one, and every number between; the sum of all parts is no more than the node."""
+    own = jobs.here().facts.instances.nodes[fabric]
+    for name, node in TYPES.items():
+        if node.fabric != fabric or not _can_have(launcher, name):
+            continue
+        for gpus in range(1, node.gpus + 1):
+            asked = jobs.job(launcher, fabric, starter, instance=name, gpus=gpus).counts
+            assert list(counts.misfits(asked, node, own)) == []
+            assert asked.interfaces >= 1
+            parts = node.gpus // gpus
+            assert parts * asked.hugepages <= own.hugepages
+            assert parts * asked.memory <= node.memory * 1024 - own.hugepages
+
+
+def _can_have(launcher: str, name: str) -> bool:
+    form = jobs.here().facts.launchers.launchers[launcher].instances
+    return form is None or bool(re.fullmatch(form, name))
+
+
+@pytest.mark.parametrize(
+    ("instance", "gpus", "interfaces", "hugepages"),
+    [
+        ("p5.48xlarge", 8, 32, 5120),
+        ("p5.48xlarge", 4, 16, 2560),
+        ("p5.48xlarge", 1, 4, 640),
+        ("p4d.24xlarge", 8, 4, 5120),
+        ("p4d.24xlarge", 1, 1, 640),
+        ("p5en.48xlarge", 8, 16, 5120),
+        ("p6-b300.48xlarge", 8, 16, 5120),
+        ("g5.12xlarge", 2, 1, 2560),
+        ("g6e.24xlarge", 4, 2, 5120),
+    ],
+)
+def test_interfaces_by_gpus(instance: str, gpus: int, interfaces: int, hugepages: int) -> None:
+    asked = jobs.job("mpijob", "efa", "mpirun", instance=instance, gpus=gpus).counts
+    assert (asked.gpus, asked.interfaces, asked.hugepages) == (gpus, interfaces, hugepages)
+
+
+@pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
+def test_scripts_are_good_shell(launcher: str, fabric: str, starter: str) -> None:
+    """Every script, and every script in a manifest, is parsed by the shell that will run it."""
+    made = jobs.job(launcher, fabric, starter)
+    scripts = [text for text in jobs.files(made).values() if text.startswith(("#!/bin/bash", "#!/usr/bin/env bash"))]
+    for script in scripts:
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    for template in jobs.pods(made) if launcher != "skypilot" else ():
+        command = template["spec"]["containers"][0]["command"]
+        assert command[:2] == ["/bin/sh", "-c"]
+        subprocess.run(["sh", "-n"], input=command[2], text=True, check=True)
+
+
+def test_a_command_keeps_its_words() -> None:
+    """What is typed after -- reaches a rank word by word, through YAML, JSON and two shells."""
+    for launcher, fabric, starter in EVERY:
+        if starter == "torchrun" and launcher not in ("sagemaker",):
+            text = "\n".join(t for n, t in jobs.files(jobs.job(launcher, fabric, starter)).items() if n != "job.json")
+            assert shlex.join(jobs.SCRIPT) in text or shlex.join(jobs.SCRIPT).replace("'", "'\"'\"'") in text
+
+
+def test_arena_gets_a_command_that_its_chart_can_write() -> None:
+    """The chart writes it without quotes into a YAML list."""
+    text = jobs.files(jobs.job("arena", "erdma", "torchrun", command=("train.py",)))["submit.sh"]
+    words = shlex.split(text.partition("exec ")[2].replace("\\\n", ""))
+    assert words[:3] == ["arena", "submit", "pytorch"]
+    assert "--device=aliyun/erdma=1" in words
+    assert not any(word.startswith("--rdma") for word in words)
+    assert yaml.safe_load(f"- {words[-1]}") == [words[-1]]
+
+
+def test_arena_refuses_a_command_that_yaml_would_cut() -> None:
+    with pytest.raises(RefusedError, match="script of the image"):
+        jobs.files(jobs.job("arena", "erdma", "torchrun", command=("train.py", "a: b")))
+
+
+def test_tcp_is_tcp_on_every_launcher() -> None:
+    """NCCL_NET=Socket is the only thing that makes an image that fails closed measure TCP."""
+    for launcher, fabric, starter in EVERY:
+        made = jobs.job(launcher, fabric, starter, tcp=True)
+        assert made.variables["NCCL_NET"] == "Socket"
+        assert "Socket" in "".join(text for name, text in jobs.files(made).items() if name != "job.json")
+
+
+def test_pyxis_is_told_what_wins_over_the_image() -> None:
+    text = jobs.files(jobs.job("slurm", "efa", "mpirun", tcp=True))["job.sbatch"]
+    named = text.partition("--container-env=")[2].split()[0].split(",")
+    assert set(jobs.job("slurm", "efa", "mpirun", tcp=True).environment) == set(named)
+
+
+def test_a_wrong_mtu_ends_the_start(tmp_path: Path) -> None:
+    """The lines that compare it, run over a tree in the shape of /sys."""
+    made = jobs.job("mpijob", "erdma", "mpirun")
+    worker = next(one for one in jobs.pods(made) if "volumeMounts" in one["spec"]["containers"][0])
+    script = worker["spec"]["containers"][0]["command"][2].partition("mkdir")[0]
+    (tmp_path / "class/infiniband/erdma_0/ports/1/gid_attrs/ndevs").mkdir(parents=True)
+    (tmp_path / "class/infiniband/erdma_0/ports/1/gid_attrs/ndevs/1").write_text("eth1\n")
+    (tmp_path / "class/net/eth1").mkdir(parents=True)
+    script = script.replace("/sys/class/infiniband", f"{tmp_path}/class/infiniband").replace("/host-sys", str(tmp_path))
+    for mtu, code in (("8500", 0), ("1500", 1)):
+        (tmp_path / "class/net/eth1/mtu").write_text(f"{mtu}\n")
+        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True)
+        assert done.returncode == code
+    assert "eth1 has an MTU of 1500" in done.stderr
+
+
+def test_job_json_says_why() -> None:
+    made = jobs.job("mpijob", "efa", "mpirun")
+    told = json.loads(jobs.files(made)["job.json"])
+    assert told["digest"] == made.image.partition("@")[2]
+    assert (told["ranks"], told["counts"]["interfaces"]) == (16, 32)
+    assert all(value["why"] and value["source"] for value in told["values"])
+    assert {"image", "nodes", "gpus", "vpc.amazonaws.com/efa", "NCCL_DEBUG"} <= {
+        value["name"] for value in told["values"]
+    }
+
+
+def test_variables_of_single_types() -> None:
+    assert "NCCL_SHM_USE_CUDA_MEMCPY" not in jobs.job("mpijob", "efa", "mpirun", instance="g5.48xlarge").environment
+    assert (
+        jobs.job("mpijob", "erdma", "mpirun", instance="ecs.ebmgn9gc.64xlarge").environment["NCCL_NET_GDR_LEVEL"]
+        == "SYS"
+    )
+    assert (
+        "NCCL_IB_GID_INDEX" not in jobs.job("mpijob", "erdma", "mpirun", instance="ecs.gn8is-4x.16xlarge").environment
+    )

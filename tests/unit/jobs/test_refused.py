@@ -1,0 +1,271 @@
+"""What cannot be a job: one clear message, exit code 2, and nothing half written."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.core import atomic, paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import Build
+from rdma_images.jobs.write import create, render
+from rdma_images.publish import publication
+from rdma_images.publish.push import Traffic
+from rdma_images.selection import project
+from tests.support import job_parts as jobs
+
+OTHER = "host.example/team/image@sha256:" + "0f" * 32
+
+
+def refused(match: str, launcher: str = "mpijob", fabric: str = "efa", starter: str = "mpirun", **changes: Any) -> str:
+    """Return the job is refused with these words, on two lines at most where the second says what to do."""
+    with pytest.raises(RefusedError, match=match) as caught:
+        jobs.files(jobs.job(launcher, fabric, starter, **changes))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("match", "changes"),
+    [
+        ("did you mean p5.48xlarge", {"instance": "p5.48xlarg"}),
+        ("2 or more nodes", {"nodes": 1}),
+        ("2 or more nodes", {"nodes": -3}),
+        ("has eRDMA, and efa-nccl-tests is for EFA", {"instance": "ecs.ebmgn8v.48xlarge"}),
+        ("is not settled", {"instance": "p6e-gb200.36xlarge"}),
+        ("a tag can be moved", {"image": "host.example/team/image:latest"}),
+        ("a tag can be moved", {"image": "image@sha256:short"}),
+        ("is a rehearsal", {"image": "host.example/team/image:1-rehearsal@sha256:" + "0f" * 32}),
+        ("1 to 8", {"gpus": 9}),
+        ("1 to 8", {"gpus": -1}),
+        ("lower-case letters", {"name": "Job_1"}),
+        ("up to 45", {"name": "j" * 46}),
+        ("did you mean all_reduce_perf", {"command": ("all_reduce_prf",)}),
+        ("did you mean all_reduce_perf", {"command": ("/opt/nccl-tests/bin/all_reduce_prf",)}),
+        ("starts the ranks itself", {"command": ("mpirun", "-np", "2", "x")}),
+        ("did you mean mpijob", {"launcher": "mpijobs"}),
+        ("the form", {"parameters": {"memory": "64Gi"}}),
+        ("ask for less", {"parameters": {"memory": "99999999"}}),
+        ("no such parameter", {"parameters": {"mtu": "8500"}}),
+        ("the form", {"parameters": {"namespace": "a b"}}),
+    ],
+)
+def test_a_job_that_cannot_be(match: str, changes: dict[str, Any]) -> None:
+    launcher = changes.pop("launcher", "mpijob")
+    if launcher == "mpijob":
+        refused(match, launcher, **changes)
+    else:
+        with pytest.raises(RefusedError, match=match):
+            create.make(replace(jobs.request("mpijob", "efa", "mpirun"), launcher=launcher), jobs.here())
+
+
+@pytest.mark.parametrize(
+    ("match", "launcher", "fabric", "starter", "changes"),
+    [
+        ("launchers for this target: mpijob", "pytorchjob", "efa", "mpirun", {}),
+        ("efa-pytorch has torchrun", "mpijob", "efa", "torchrun", {}),
+        ("is for eRDMA, and efa-pytorch is for EFA", "arena", "efa", "torchrun", {}),
+        ("after -- give what each rank runs", "trainjob", "efa", "torchrun", {"command": ()}),
+        ("starts the ranks itself", "trainjob", "efa", "torchrun", {"command": ("torchrun", "x.py")}),
+        ("only takes images that match", "sagemaker", "efa", "torchrun", {"image": OTHER}),
+        ("has no instance type g4dn.metal", "sagemaker", "efa", "torchrun", {"instance": "g4dn.metal"}),
+        ("256 characters", "sagemaker", "efa", "torchrun", {"command": ("a.py", "x" * 300)}),
+        ("up to 100 arguments", "sagemaker", "efa", "torchrun", {"command": ("a.py", *"x" * 100)}),
+        ("names of the 3 machines", "docker", "efa", "torchrun", {"nodes": 3}),
+        ("one process of a node", "slurm", "efa", "mpirun", {"parameters": {"runtime": "oci", "bundle": "/b"}}),
+        ("bundle=", "slurm", "efa", "torchrun", {"parameters": {"runtime": "oci"}}),
+        ("accelerator=", "skypilot", "efa", "torchrun", {"instance": "g7e.48xlarge"}),
+    ],
+)
+def test_a_launcher_that_cannot(match: str, launcher: str, fabric: str, starter: str, changes: dict[str, Any]) -> None:
+    refused(match, launcher, fabric, starter, **changes)
+
+
+def test_what_only_the_user_knows_is_asked_for_by_name_all_at_once() -> None:
+    asked = replace(jobs.request("sagemaker", "efa", "torchrun"), parameters={})
+    with pytest.raises(RefusedError) as caught:
+        create.make(asked, jobs.here())
+    for name in ("role", "subnets", "security-groups", "output", "region"):
+        assert f"--param {name}=" in str(caught.value)
+    asked = replace(jobs.request("mpijob", "erdma", "mpirun"), parameters={})
+    with pytest.raises(RefusedError, match=r"mtu=.*\n.*cidr="):
+        create.make(asked, jobs.here())
+
+
+def test_an_arm_node_wants_an_arm_image() -> None:
+    types = jobs.here().facts.instances.types
+    types["test.arm"] = types["p5.48xlarge"].model_copy(update={"architecture": "arm64"})
+    try:
+        refused("--set platform=linux/arm64", instance="test.arm")
+        arm = {"platform": "linux/arm64", "base": "ubuntu24.04", "aws-ofi-nccl": "1.21.1"}
+        made = jobs.job("trainjob", "efa", "torchrun", instance="test.arm", changes=arm)
+        assert "kubernetes.io/arch: arm64" in jobs.files(made)["trainjob.yaml"]
+    finally:
+        del types["test.arm"]
+
+
+@pytest.fixture(name="images")
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty build/images/, in which a test says what is published."""
+    monkeypatch.setattr(paths, "IMAGES", tmp_path)
+    return tmp_path
+
+
+def published(refs: Sequence[str], rehearsal: tuple[str, ...] = ()) -> None:
+    image = jobs.planned("efa-nccl-tests")
+    places = {
+        str(number): publication.PublishedCopy(
+            registry=str(number),
+            ref=ref,
+            tags=(),
+            result="pushed",
+            media_type="",
+            layers=1,
+            bytes=1,
+            traffic=Traffic(),
+        )
+        for number, ref in enumerate(refs)
+    }
+    publication.write(
+        publication.Publication(
+            image_id=image.id,
+            target=image.target,
+            fabric="efa",
+            digest="sha256:" + "0f" * 32,
+            platform="linux/amd64",
+            versions={},
+            measured={},
+            requires={},
+            suite="",
+            allowed_red=(),
+            rehearsal=rehearsal,
+            places=places,
+        )
+    )
+
+
+@pytest.mark.usefixtures("images")
+def test_the_published_image_is_taken_by_its_digest() -> None:
+    published([OTHER])
+    made = jobs.job("mpijob", "efa", "mpirun", image="")
+    assert made.image == OTHER
+    assert next(value for value in made.values if value.name == "image").source.startswith("publication.json")
+
+
+@pytest.mark.usefixtures("images")
+def test_an_image_that_is_not_published_or_not_to_be_had() -> None:
+    refused("is not published\ninvoke publish --target efa-nccl-tests", image="")
+    published([OTHER, jobs.IMAGE])
+    refused("in 2 registries\nname one of them: --image", image="")
+    published([OTHER], rehearsal=("efa-installer-1.50.0",))
+    refused("is a rehearsal", image="")
+
+
+def test_a_rehearsal_is_known_by_its_digest(images: Path) -> None:
+    image = jobs.planned("efa-nccl-tests")
+    made = Build(image.id, "rdma-images/x:y-rehearsal", "sha256:" + "0f" * 32, "", ("efa-installer-1.50.0",), "", 0)
+    atomic.write(images / image.id / "build.json", json.dumps(vars(made)))
+    refused("is a rehearsal", image=OTHER)
+
+
+def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    request = jobs.request("mpijob", "efa", "mpirun", name="first")
+    out = tmp_path / "out"
+    create.make(request, jobs.here(), str(out))
+    before = {path.name: path.read_text() for path in out.iterdir()}
+    assert set(before) == {"README.md", "job.json", "mpijob.yaml"}
+    with pytest.raises(RefusedError):
+        create.make(replace(request, nodes=1), jobs.here(), str(out))
+    assert {path.name: path.read_text() for path in out.iterdir()} == before
+    create.make(replace(request, nodes=4), jobs.here(), str(out))
+    assert "replicas: 4" in (out / "mpijob.yaml").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_job_that_is_written_again_keeps_its_runs_and_what_others_wrote(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    request = jobs.request("mpijob", "efa", "mpirun")
+    create.make(request, jobs.here(), str(out))
+    run = out / "runs" / "20261122T060000Z" / "logs"
+    run.mkdir(parents=True)
+    (run / "0.log").write_text("a log")
+    (out / "notes.txt").write_text("mine")
+    create.make(jobs.request("trainjob", "efa", "mpirun"), jobs.here(), str(out))
+    assert {path.name for path in out.iterdir()} == {"README.md", "job.json", "trainjob.yaml", "runs", "notes.txt"}
+    assert ((run / "0.log").read_text(), (out / "notes.txt").read_text()) == ("a log", "mine")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    create.make(jobs.request("mpijob", "efa", "mpirun"), jobs.here(), str(out))
+    (out / "trainjob.yaml").write_text("mine")
+    with pytest.raises(RefusedError, match=r"trainjob.yaml is not of the job .*\nrename it"):
+        create.make(jobs.request("trainjob", "efa", "mpirun"), jobs.here(), str(out))
+    assert {path.name for path in out.iterdir()} == {"README.md", "job.json", "mpijob.yaml", "trainjob.yaml"}
+    assert (out / "trainjob.yaml").read_text() == "mine"
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(RefusedError, match="that no job wrote"):
+        create.make(jobs.request("mpijob", "efa", "mpirun"), jobs.here(), str(tmp_path))
+    with pytest.raises(RefusedError, match="is a file"):
+        create.make(jobs.request("mpijob", "efa", "mpirun"), jobs.here(), str(tmp_path / "thesis.tex"))
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def said(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "invoke", *words], cwd=paths.PROJECT, capture_output=True, text=True)
+
+
+def test_the_task(tmp_path: Path) -> None:
+    asked = ["--target", "efa-pytorch", "--launcher", "slurm", "--instance", "p5en.48xlarge", "--nodes", "2"]
+    done = said(
+        "job", *asked, "--image", jobs.IMAGE, "--out", str(tmp_path / "o"), "--json", "--", "train.py", "two words"
+    )
+    assert done.returncode == 0
+    told = json.loads(done.stdout)
+    assert told["command"] == ["train.py", "two words"]
+    assert sorted(path.name for path in (tmp_path / "o").iterdir()) == ["README.md", "job.json", "job.sbatch"]
+    done = said("job", *asked)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_the_launchers_are_shown() -> None:
+    done = said("job.launchers", "--json")
+    rows = {row["launcher"]: row for row in json.loads(done.stdout)}
+    assert rows["arena"]["targets"] == ["erdma-pytorch"]
+    assert rows["sagemaker"]["parameters"]["role"]["required"]
+    assert "mpijob" in said("job.launchers").stdout
+
+
+def test_a_launcher_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row and a template, as docs/guides/jobs.md has them, in the folder of a user of the installed command."""
+    text = (paths.PROJECT / "docs" / "guides" / "jobs.md").read_text(encoding="utf-8")
+    row, template = [block.split("```")[0] for block in text.split("```yaml\n")[1:2] + text.split("```jinja\n")[1:2]]
+    folder = tmp_path / "facts"
+    folder.mkdir()
+    for path in paths.FACTS.iterdir():
+        known = path.read_text(encoding="utf-8")
+        if path.name == "launchers.yaml":
+            known = known.replace("\nlaunchers:\n", f"\nlaunchers:\n{row}", 1)
+        (folder / path.name).write_text(known)
+    (tmp_path / "jobs" / "my-batch").mkdir(parents=True)
+    (tmp_path / "jobs" / "my-batch" / "submit.sh.j2").write_text(template)
+    monkeypatch.setattr(paths, "INSTALLED", True)
+    monkeypatch.setattr(paths, "PROJECT", tmp_path)
+    monkeypatch.setattr(render, "_environment", render._environment.__wrapped__)
+    mine = project.Project(jobs.here().matrix, facts.load(folder))
+    asked = replace(jobs.request("slurm", "efa", "torchrun"), launcher="my-batch", parameters={"queue": "night"})
+    made, place = create.make(asked, mine, str(tmp_path / "o"))
+    script = (place / "submit.sh").read_text()
+    assert "--queue night" in script
+    assert jobs.IMAGE in script
+    assert made.nodes == 2

@@ -1,0 +1,46 @@
+"""What the logs of a job's ranks say together."""
+
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.jobs.results import collected, from_logs, job_spec, run_folder
+from rdma_images.jobs.write import folder
+from tests.support import job_parts
+
+LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
+
+
+def test_a_result_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    made = from_logs.result_of([LOGS / "gpu-two-nodes.log"], None)
+    run_folder.write(made, tmp_path)
+    assert run_folder.load(tmp_path) == made
+
+
+def test_what_is_no_result_is_told_with_what_makes_one(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text('{"schema": 2}')
+    with pytest.raises(RdmaImagesError, match=r"job\.result DIR` again"):
+        run_folder.load(tmp_path)
+
+
+def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> None:
+    job = job_parts.job("slurm", "efa", "mpirun")
+    (tmp_path / "job.json").write_text(folder.note(job, {}))
+    run = tmp_path / "runs" / "20261122T060000Z"
+    for leg, log in (("logs", "gpu-two-nodes.log"), ("tcp/logs", "net-socket.log")):
+        (run / leg).mkdir(parents=True)
+        (run / leg / "0.log").write_bytes((LOGS / log).read_bytes())
+    made = from_logs.result_of_run(run)
+    assert (made.job, made.digest, made.nodes) == (job.name, job.image.partition("@")[2], 2)
+    assert [leg.name for leg in made.legs] == ["fabric", "tcp"]
+    assert folder.read(job_spec.NOTE, tmp_path).ranks == 16
+
+
+def test_the_files_of_a_job_are_no_logs(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(folder.note(job_parts.job("slurm", "efa", "mpirun"), {"job.sbatch": ""}))
+    (tmp_path / "job.sbatch").write_text("#!/bin/bash\n")
+    with pytest.raises(RdmaImagesError, match="no logs in this folder\ngive the folder of a run"):
+        collected.logs_at(tmp_path)
+    (tmp_path / "0.log").write_text("x")
+    assert collected.logs_at(tmp_path) == (tmp_path / "0.log",)

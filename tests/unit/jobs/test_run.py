@@ -1,0 +1,160 @@
+"""What the generated scripts call, word by word: run with programs in the path that say how they were called."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rdma_images.jobs.write.job import Job
+from tests.support import job_parts as jobs
+
+# ssh runs the command on this machine; docker runs what it would run in the container, with the variables that it has.
+SSH = """#!/bin/bash
+if [ "$1" = -G ]; then echo "hostname $2.example"; exit; fi
+echo "ssh $3" >> CALLS
+exec sh -c "$4"
+"""
+DOCKER = """#!/bin/bash
+printf '%q ' docker "$@" >> CALLS; echo >> CALLS
+case $1 in
+  run)
+    shift
+    while [ "${1#-}" != "$1" ]; do
+      case $1 in --env=*) export "${1#--env=}" ;; --detach) exit 0 ;; esac
+      shift
+    done
+    shift
+    exec "$@"
+    ;;
+  exec)
+    while [ "$1" != sh ]; do shift; done
+    exec "$@"
+    ;;
+  container) exit 1 ;;
+esac
+"""
+PROGRAM = """#!/usr/bin/env python3
+import json, os, sys
+with open("CALLS.json", "a") as calls:
+    calls.write(json.dumps([os.path.basename(sys.argv[0]), sys.argv[1:], dict(os.environ)]) + "\\n")
+"""
+
+
+@pytest.fixture(name="path")
+def programs(tmp_path: Path) -> str:
+    """Return a PATH on which ssh, docker, torchrun and mpirun say how they were called."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    texts = {"ssh": SSH, "docker": DOCKER, "torchrun": PROGRAM, "mpirun": PROGRAM, "arena": PROGRAM}
+    for name, text in texts.items():
+        (folder / name).write_text(text.replace("CALLS", str(tmp_path / "calls")))
+        (folder / name).chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def run(tmp_path: Path, path: str, made: Job, name: str) -> tuple[list[Any], str, str]:
+    """Run a file of a job; returns the calls of torchrun, mpirun and arena, those of ssh and docker, and the output."""
+    script = jobs.files(made)[name]
+    script = script.replace("/root/.ssh", str(tmp_path / "ssh")).replace("/tmp/nccl", str(tmp_path / "nccl"))
+    if made.mpirun:
+        script = script.replace(made.mpirun, "mpirun")
+    (tmp_path / "ssh").mkdir()
+    (tmp_path / "nccl").mkdir()
+    (tmp_path / "nccl" / "host.1.log").write_text("a log of NCCL\n")
+    (tmp_path / name).write_text(script)
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(["bash", name], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    calls = [json.loads(line) for line in (tmp_path / "calls.json").read_text().splitlines()]
+    heard = tmp_path / "calls"
+    return calls, heard.read_text() if heard.exists() else "", done.stdout
+
+
+def test_torchrun_on_one_machine(tmp_path: Path, path: str) -> None:
+    made = jobs.job("docker", "efa", "torchrun", nodes=1, gpus=2, parameters={}, tcp=True)
+    ((_, words, environment),), heard, out = run(tmp_path, path, made, "run.sh")
+    assert words[:3] == ["--nnodes=1", "--nproc-per-node=2", "--node-rank=0"]
+    assert words[-3:] == list(jobs.SCRIPT)
+    assert environment["NCCL_NET"] == "Socket"
+    for asked in ("--gpus=2", "--device=/dev/infiniband", "--cap-add=IPC_LOCK", "memlock=-1:-1", jobs.IMAGE):
+        assert asked in heard
+    assert "a log of NCCL" in out
+
+
+def test_torchrun_on_two_machines(tmp_path: Path, path: str) -> None:
+    made = jobs.job("docker", "efa", "torchrun")
+    calls, heard, _ = run(tmp_path, path, made, "run.sh")
+    assert len(calls) == 2
+    assert {words[2] for _, words, _ in calls} == {"--node-rank=0", "--node-rank=1"}
+    for _, words, environment in calls:
+        assert words[3] == "--master-addr=one.example"
+        assert words[-3:] == list(jobs.SCRIPT)
+        assert environment["NCCL_SOCKET_IFNAME"].startswith("^lo,docker")
+    assert {"ssh one", "ssh two"} <= set(heard.splitlines())
+    assert heard.count("docker rm --force") == 2
+    assert "--network=host" in heard
+    assert "a log of NCCL" in (tmp_path / f"{made.name}-0.log").read_text()
+
+
+def test_mpirun_on_two_machines(tmp_path: Path, path: str) -> None:
+    command = ("/opt/nccl-tests/bin/all_reduce_perf", "-b", "it's 8")
+    made = jobs.job("docker", "efa", "mpirun", command=command)
+    ((_, ranks, _), (_, logs, _)), heard, _ = run(tmp_path, path, made, "run.sh")
+    assert ranks[ranks.index("-np") + 1] == "16"
+    assert ranks[ranks.index("--host") + 1] == "one.example:8,two.example:8"
+    assert ranks[ranks.index("plm_rsh_args") + 1].startswith("-p 2222 ")
+    assert ranks[-3:] == list(command)
+    handed = {ranks[place + 1] for place, word in enumerate(ranks) if word == "-x"}
+    assert handed == set(made.variables)
+    assert "NCCL_NET" in handed
+    assert logs[logs.index("-np") + 1] == "2"
+    assert heard.count("docker run") == heard.count("docker rm") == 2
+    assert "PRIVATE KEY" in (tmp_path / "ssh" / "id_ed25519").read_text()
+
+
+def test_arena_is_called_with_whole_words(tmp_path: Path, path: str) -> None:
+    made = jobs.job("arena", "erdma", "torchrun")
+    ((_, words, _),), _, _ = run(tmp_path, path, made, "submit.sh")
+    assert words[:2] == ["submit", "pytorch"]
+    assert "--env=NCCL_IB_ADDR_RANGE=10.0.0.0/8" in words
+    assert "--workers=2" in words
+    ((_, ranks, _),) = _started(tmp_path, path, words[-1], RANK="1", MASTER_ADDR="one")
+    assert ranks[2:4] == ["--node-rank=1", "--master-addr=one"]
+    assert ranks[-3:] == list(jobs.SCRIPT)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "variables"),
+    [
+        ("pytorchjob", {"RANK": "1", "MASTER_ADDR": "one"}),
+        ("trainjob", {"PET_NODE_RANK": "1", "PET_MASTER_ADDR": "one"}),
+    ],
+)
+def test_a_pod_starts_torchrun(tmp_path: Path, path: str, launcher: str, variables: dict[str, str]) -> None:
+    template = jobs.pods(jobs.job(launcher, "efa", "torchrun"))[-1]
+    *_, script = template["spec"]["containers"][0]["command"]
+    ((_, words, _),) = _started(tmp_path, path, script, **variables)
+    assert words[2:4] == ["--node-rank=1", "--master-addr=one"]
+    assert words[-3:] == list(jobs.SCRIPT)
+
+
+@pytest.mark.parametrize(("tcp", "network"), [(False, "Libfabric"), (True, "Socket")])
+def test_skypilot_starts_torchrun(tmp_path: Path, path: str, tcp: bool, network: str) -> None:
+    task = yaml.safe_load(jobs.files(jobs.job("skypilot", "efa", "torchrun", tcp=tcp))["job.yaml"])
+    given = {**task["envs"], "SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}
+    ((_, words, environment),) = _started(tmp_path, path, task["run"], **given)
+    assert words[2:4] == ["--node-rank=1", "--master-addr=10.0.0.1"]
+    assert words[-3:] == list(jobs.SCRIPT)
+    assert environment["NCCL_NET"] == network
+
+
+def _started(tmp_path: Path, path: str, script: str, **variables: str) -> list[Any]:
+    """Return the calls of a container's start."""
+    (tmp_path / "calls.json").unlink(missing_ok=True)
+    script = script.replace("/tmp/nccl", str(tmp_path / "nccl"))
+    subprocess.run(["sh", "-c", script], env={"PATH": path, **variables}, check=True, capture_output=True)
+    return [json.loads(line) for line in (tmp_path / "calls.json").read_text().splitlines()]

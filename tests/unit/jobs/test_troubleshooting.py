@@ -1,0 +1,64 @@
+"""What goes wrong with jobs: each entry is found by the words that it is for, and names checks that exist."""
+
+import re
+
+import pytest
+
+from rdma_images.core.paths import PROJECT
+from rdma_images.facts import Facts
+from rdma_images.jobs.check.rules import RULES
+from rdma_images.jobs.results import troubleshooting
+
+KNOWN = Facts().troubleshooting
+PAGE = PROJECT / "docs" / "guides" / "troubleshooting.md"
+
+
+def test_the_page_is_what_the_facts_say(request: pytest.FixtureRequest) -> None:
+    """Written anew by: pytest tests/unit/jobs/test_troubleshooting.py --update-golden."""
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(troubleshooting.troubleshooting_page(KNOWN), encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == troubleshooting.troubleshooting_page(KNOWN)
+
+
+@pytest.mark.parametrize("name", KNOWN.entries)
+def test_an_entry_is_found_by_its_words_and_by_no_other_s(name: str) -> None:
+    one = KNOWN.entries[name]
+    assert bool(one.says) == bool(one.example)
+    found = [other for other, _ in KNOWN.fitting([one.example], one.fabric)]
+    assert found == ([name] if one.says else [])
+
+
+@pytest.mark.parametrize("name", KNOWN.entries)
+def test_what_tells_it_exists(name: str) -> None:
+    validators = re.findall(
+        r"^\| `([a-z.-]+)`", (PROJECT / "docs" / "reference" / "validators.md").read_text(), re.MULTILINE
+    )
+    known = {*validators, *(rule.id for rule in RULES), "job.result"}
+    assert set(KNOWN.entries[name].checks) <= known
+
+
+@pytest.mark.parametrize(
+    ("said", "entry"),
+    [
+        (
+            "did not start in 20:00 minutes: j-0: 0/4 nodes are available: 4 Insufficient vpc.amazonaws.com/efa.",
+            "no-efa-resource",
+        ),
+        (
+            "0/2 nodes are available: 1 Insufficient hugepages-2Mi, 1 node(s) had taint {x: y}",
+            "hugepages few-resources",
+        ),
+        ("pod j-1 was deleted while it ran: Evicted: node n2 was drained", "node-drained"),
+        ("Slurm says OUT_OF_MEMORY on n[1-2], exit code 0:125", "rank-killed"),
+        ("the channels use TCP sockets (32 NET/Socket): no network plugin was found (libnccl-net.so)", "tcp-on-efa"),
+        ("all is well", ""),
+    ],
+)
+def test_what_is_said_in_the_field_leads_to_an_entry(said: str, entry: str) -> None:
+    assert {name for name, _ in KNOWN.fitting([said], "efa")} == set(entry.split())
+    for name in entry.split():
+        assert f"docs/guides/troubleshooting.md, {name}" in troubleshooting.fitting_entries([said], "efa", KNOWN)
+
+
+def test_an_entry_of_the_other_fabric_does_not_fit() -> None:
+    assert troubleshooting.fitting_entries(["Insufficient aliyun/erdma"], "efa", KNOWN) == ""

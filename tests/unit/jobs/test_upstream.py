@@ -1,0 +1,228 @@
+"""Jobs against the schemas of those that take them: the operators' own, eksctl's, and the AWS SDK's model."""
+
+import copy
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import jsonschema
+import pytest
+import yaml
+from botocore.model import StringShape
+from botocore.validate import ParamValidator
+
+from tests.support import job_parts as jobs
+from tests.support import upstream
+
+OPERATORS = {
+    "MPIJob": [("kubeflow/mpi-operator", "v0.8.0", "manifests/base/kubeflow.org_mpijobs.yaml", "v2beta1")],
+    "PyTorchJob": [
+        ("kubeflow/training-operator", "v1.9.0", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml", "v1"),
+    ],
+    "TrainJob": [
+        ("kubeflow/trainer", revision, "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml", "v1alpha1")
+        for revision in ("v2.2.1", "v2.3.0")
+    ],
+    "TrainingRuntime": [
+        ("kubeflow/trainer", revision, "manifests/base/crds/trainer.kubeflow.org_trainingruntimes.yaml", "v1alpha1")
+        for revision in ("v2.2.1", "v2.3.0")
+    ],
+}
+
+
+def objects(launcher: str, fabric: str, starter: str, **changes: Any) -> list[Any]:
+    made = jobs.files(jobs.job(launcher, fabric, starter, **changes))
+    return [one for name, text in made.items() if name.endswith(".yaml") for one in jobs.documents(text)]
+
+
+ON_OPERATORS = [one for one in jobs.combinations() if one[0] in ("mpijob", "trainjob", "pytorchjob")]
+
+
+@upstream.there
+@pytest.mark.parametrize(("launcher", "fabric", "starter"), ON_OPERATORS)
+@pytest.mark.parametrize("parameters", [{}, {"queue": "team"}, {"devices": "dra", "queue": "team"}])
+def test_the_operators_take_them(launcher: str, fabric: str, starter: str, parameters: dict[str, str]) -> None:
+    given = {key: value for key, value in parameters.items() if fabric == "efa" or key != "devices"}
+    for one in objects(launcher, fabric, starter, parameters=given):
+        for place in OPERATORS.get(one["kind"], ()):
+            assert upstream.problems(upstream.resource(*place), one) == []
+
+
+@upstream.there
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_the_schemas_refuse_what_is_wrong(kind: str) -> None:
+    """Shows that the schemas can refuse."""
+    launcher = {"MPIJob": "mpijob", "PyTorchJob": "pytorchjob"}.get(kind, "trainjob")
+    starter = "mpirun" if launcher == "mpijob" else "torchrun"
+    good = next(one for one in objects(launcher, "efa", starter) if one["kind"] == kind)
+    for place in OPERATORS[kind]:
+        wrong = copy.deepcopy(good)
+        wrong["spec"]["nodez"] = 2
+        assert upstream.problems(upstream.resource(*place), wrong)
+
+
+@upstream.there
+@pytest.mark.parametrize("revision", ["v2.2.1", "v2.3.0"])
+def test_a_training_asks_for_nothing_beside_its_runtime(revision: str) -> None:
+    """2.2 puts a TrainJob's resourcesPerNode in the place of the runtime's, 2.3 drops claims: it has none to put."""
+    source = upstream.text("kubeflow/trainer", revision, "pkg/runtime/core/trainingruntime.go")
+    assert ("MergeResourceRequirements" in source) == (revision == "v2.3.0")
+    for starter in ("mpirun", "torchrun"):
+        (made,) = [one for one in objects("trainjob", "efa", starter) if one["kind"] == "TrainJob"]
+        assert "resourcesPerNode" not in made["spec"]["trainer"]
+
+
+@upstream.there
+@pytest.mark.parametrize(
+    ("instance", "parameters"),
+    [
+        ("p5.48xlarge", {}),
+        ("p5.48xlarge", {"capacity-reservation": "cr-0a"}),
+        ("p5.48xlarge", {"capacity-block": "cr-0a"}),
+        ("p6-b300.48xlarge", {}),
+        ("p6-b300.48xlarge", {"security-groups": "sg-0a", "launch-template": "lt-0a"}),
+    ],
+)
+def test_eksctl_takes_the_cluster(instance: str, parameters: dict[str, str]) -> None:
+    schema = json.loads(upstream.text("eksctl-io/eksctl", "HEAD", "pkg/apis/eksctl.io/v1alpha5/assets/schema.json"))
+    made = jobs.cluster_files(instance, **parameters)
+    (document,) = jobs.documents(made["cluster.yaml"])
+    jsonschema.Draft7Validator(schema).validate(document)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft7Validator(schema).validate({**document, "nodeGroupz": []})
+
+
+@upstream.there
+def test_a_node_group_in_a_capacity_block_is_as_in_the_example_of_aws() -> None:
+    path = "1.architectures/4.amazon-eks/eks-p5-capacity-block.yaml"
+    (example,) = yaml.safe_load(upstream.text("awslabs/awsome-distributed-ai", "HEAD", path))["managedNodeGroups"]
+    (document,) = jobs.documents(jobs.cluster_files("p5.48xlarge", **{"capacity-block": "cr-0a"})["cluster.yaml"])
+    (group,) = document["managedNodeGroups"]
+    reservation = example["capacityReservation"]["capacityReservationTarget"]
+    reservation["capacityReservationID"] = "cr-0a"
+    # Its name and size, and what pods may do with AWS's storage and logs, are another user's.
+    others = {"name", "desiredCapacity", "maxSize", "iam"}
+    assert {key: group.get(key) for key in example.keys() - others} == {
+        key: value for key, value in example.items() if key not in others
+    }
+
+
+@upstream.there
+def test_arena_has_every_flag() -> None:
+    source = "".join(
+        upstream.text("kubeflow/arena", "HEAD", f"pkg/argsbuilder/{name}.go")
+        for name in ("submit", "submit_pytorchjob", "submit_sync_code")
+    )
+    script = jobs.files(jobs.job("arena", "erdma", "torchrun"))["submit.sh"]
+    for flag in re.findall(r"^  --([\w-]+)", script, re.MULTILINE):
+        assert flag == "namespace" or f'"{flag}"' in source
+
+
+def test_the_network_cards_of_a_launch_template() -> None:
+    made = json.loads(jobs.cluster_files("p6-b300.48xlarge", **{"security-groups": "sg-0a"})["launch-template.json"])
+    takes("ec2", "CreateLaunchTemplate", made)
+    found = made["LaunchTemplateData"]["NetworkInterfaces"]
+    assert found[0] == {"NetworkCardIndex": 0, "DeviceIndex": 0, "InterfaceType": "interface", "Groups": ["sg-0a"]}
+    assert {one["InterfaceType"] for one in found[1:]} == {"efa-only"}
+    assert [one["NetworkCardIndex"] for one in found[1:]] == list(range(1, 17))
+    p5 = json.loads(
+        jobs.cluster_files("p5.48xlarge", **{"security-groups": "sg-0a", "interfaces": "efa-only"})[
+            "launch-template.json"
+        ]
+    )
+    assert [one["InterfaceType"] for one in p5["LaunchTemplateData"]["NetworkInterfaces"]] == ["interface"] + [
+        "efa-only"
+    ] * 32
+
+
+def takes(service: str, operation: str, request: dict[str, Any]) -> None:
+    """Require that the SDK's model takes the request: keys and types by botocore, and enums, patterns and lengths."""
+    model = botocore.session.get_session().get_service_model(service)
+    shape = model.operation_model(operation).input_shape
+    assert shape
+    report = ParamValidator().validate(request, shape)
+    assert not report.has_errors(), report.generate_report()
+    assert list(against(shape, request, operation)) == []
+
+
+def against(shape: Any, value: Any, place: str) -> Iterator[str]:
+    """Yield what the shape's enum, pattern and bounds say against the value, with its place."""
+    if shape.type_name == "structure":
+        for key, inner in value.items():
+            yield from against(shape.members[key], inner, f"{place}.{key}")
+    elif shape.type_name == "list":
+        yield from bounds(shape, len(value), place)
+        for inner in value:
+            yield from against(shape.member, inner, f"{place}[]")
+    elif shape.type_name == "map":
+        yield from bounds(shape, len(value), place)
+        for key, inner in value.items():
+            yield from against(shape.key, key, f"{place}.{key}")
+            yield from against(shape.value, inner, f"{place}.{key}")
+    elif shape.type_name == "string":
+        yield from bounds(shape, len(value), place)
+        if shape.enum and value not in shape.enum:
+            yield f"{place}: {value} is none of {shape.enum}"
+        pattern = shape.metadata.get("pattern")
+        if pattern and not re.fullmatch(pattern, value):
+            yield f"{place}: {value} is not of the form {pattern}"
+    else:
+        yield from bounds(shape, value, place)
+
+
+def bounds(shape: Any, size: float, place: str) -> Iterator[str]:
+    if not shape.metadata.get("min", size) <= size <= shape.metadata.get("max", size):
+        yield f"{place}: {size} is out of {shape.metadata}"
+
+
+LONG = ("train.py", *(f"--option-{number}=it's {number}" for number in range(60)))
+
+
+@pytest.mark.parametrize("parameters", [{}, {"code": "s3://bucket/code"}])
+@pytest.mark.parametrize("command", [("train.py",), LONG])
+def test_sagemaker_takes_the_request(parameters: dict[str, str], command: tuple[str, ...]) -> None:
+    made = jobs.files(jobs.job("sagemaker", "efa", "torchrun", parameters=parameters, command=command))
+    takes("sagemaker", "CreateTrainingJob", json.loads(made["request.json"]))
+
+
+def test_sagemaker_has_the_types_that_the_facts_say() -> None:
+    shape = botocore.session.get_session().get_service_model("sagemaker").shape_for("TrainingInstanceType")
+    assert isinstance(shape, StringShape)
+    form = jobs.here().facts.launchers.launchers["sagemaker"].instances
+    assert form
+    for name, node in jobs.here().facts.instances.types.items():
+        if node.fabric == "efa":
+            assert bool(re.fullmatch(form, name)) == (f"ml.{name}" in shape.enum), name
+
+
+@pytest.mark.parametrize("fault", [("ResourceConfig", "InstanceType", "ml.p99"), ("Environment", "1X", "y")])
+def test_the_model_refuses_what_is_wrong(fault: tuple[str, str, str]) -> None:
+    made = json.loads(jobs.files(jobs.job("sagemaker", "efa", "torchrun"))["request.json"])
+    place, key, value = fault
+    made[place][key] = value
+    with pytest.raises(AssertionError):
+        takes("sagemaker", "CreateTrainingJob", made)
+
+
+def test_what_sagemaker_starts_is_the_command(tmp_path: Path) -> None:
+    """The entry point with its arguments, run as SageMaker runs it, with a torchrun that says how it was called."""
+    made = json.loads(jobs.files(jobs.job("sagemaker", "efa", "torchrun"))["request.json"])
+    ask = made["AlgorithmSpecification"]
+    config = tmp_path / "resourceconfig.json"
+    config.write_text('{"current_host": "algo-2", "hosts": ["algo-2", "algo-1"], "network_interface_name": "eth1"}')
+    (tmp_path / "torchrun").write_text('#!/bin/sh\necho "$NCCL_SOCKET_IFNAME"\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "torchrun").chmod(0o755)
+    words = [*ask["ContainerEntrypoint"], *ask["ContainerArguments"]]
+    words = [word.replace("/opt/ml/input/config/resourceconfig.json", str(config)) for word in words]
+    words = [word.replace("/opt/ml/output/data", str(tmp_path / "data")) for word in words]
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(words, env=path, capture_output=True, text=True, check=True)
+    interface, *called = done.stdout.splitlines()
+    assert interface == "eth1"
+    assert called[:4] == ["--nnodes=2", "--nproc-per-node=8", "--node-rank=1", "--master-addr=algo-1"]
+    assert called[-3:] == list(jobs.SCRIPT)

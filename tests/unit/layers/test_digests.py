@@ -1,0 +1,168 @@
+"""Digests in locks/layers.yaml: what is made is compared with them, and a registry is asked for them."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core import paths, yaml_file
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.pipeline import Image
+from rdma_images.inputs import lock as wheel_lock
+from rdma_images.inputs.mirrors import Mirrors, plain
+from rdma_images.inputs.relock import Locked
+from rdma_images.inputs.wheels import Lock
+from rdma_images.layers import digests, lock, remote_layers, store
+from rdma_images.layers.load import LayerSet
+from rdma_images.layers.make import Maker
+from rdma_images.layers.recipe import Recipe
+from rdma_images.publish.destination import layers_repository
+from rdma_images.render.bake import Compression
+from tests.support import layer_wheels
+from tests.support.images import image
+from tests.support.publish_doubles import Store, served
+from tests.unit.layers.test_store import MIRRORS
+
+COMMITTED = paths.LOCKS / digests.NAME
+
+
+@dataclass
+class Thing:
+    """An image of one wheel, and a package index that has the wheel."""
+
+    image: Image
+    folder: Path
+    recipe: Recipe
+    index: str
+
+    def other(self, files: dict[str, bytes]) -> "Thing":
+        """Return the same image with a wheel of other files, which is in its lock from now on."""
+        folder = self.folder / str(len(list(self.folder.iterdir())))
+        wheel = layer_wheels.make(folder, files=files)
+        asked = Lock(asked=wheel_lock.lock_request(self.image), wheels=(layer_wheels.locked(wheel),))
+        file = wheel_lock.path(asked.asked)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(asked.text())
+        recipe = Recipe("wheels-small", asked.wheels, "zstd")
+        return replace(self, recipe=recipe, index=layer_wheels.index(folder / "index", wheel))
+
+    def lock(self, compression: Compression = "zstd") -> Locked:
+        return lock.lock([self.image], Mirrors(MIRRORS.ca_bundle, {plain("index"): (self.index, "")}), compression)
+
+    def make(self) -> None:
+        with Maker([self.recipe], self.index, MIRRORS, locked=digests.read()) as maker:
+            maker.ready(self.recipe).result()
+
+
+@pytest.fixture
+def thing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Thing:
+    """Locked in a folder that is empty otherwise; no layer is made yet."""
+    monkeypatch.setattr(paths, "LOCKS", tmp_path / "locks")
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    asks = image({"pytorch": None, "nccl": None}, python_packages=("thing",))
+    empty = Thing(asks, folder, Recipe("", (), "zstd"), "")
+    return empty.other({"thing/x.py": b"1", "thing/lib.a": b"2"})
+
+
+def change(old: str, new: str) -> None:
+    file = paths.LOCKS / digests.NAME
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+def test_what_is_made_is_written_down_and_kept(thing: Thing) -> None:
+    assert thing.lock().outcome == "new"
+    there = store.find(thing.recipe)
+    assert there
+    assert digests.read().blob(thing.recipe, "runtime") == there.runtime
+    assert digests.read().blob(thing.recipe, "devel") == there.devel
+    text = (paths.LOCKS / digests.NAME).read_text()
+    assert "wheels: thing-1.0-py3-none-any.whl" in text
+    assert max(map(len, text.splitlines())) < 220
+    kept = replace(thing, index="file:///nothing").lock()
+    assert (kept.outcome, kept.detail) == ("kept", "1 known")
+    assert (paths.LOCKS / digests.NAME).read_text() == text
+
+
+def test_what_no_lock_needs_any_more_is_forgotten(thing: Thing) -> None:
+    thing.lock("gzip")
+    thing.lock()
+    after = thing.other({"thing/y.py": b"3"})
+    after.lock()
+    known = digests.read()
+    assert known.blob(thing.recipe, "runtime") is None
+    assert known.blob(replace(thing.recipe, compression="gzip"), "runtime"), "only zstd was locked again"
+    assert known.blob(after.recipe, "runtime")
+
+
+@pytest.mark.parametrize("here", [False, True], ids=["made now", "made before"])
+def test_a_layer_that_differs_from_the_lock_is_an_error(thing: Thing, tmp_path: Path, here: bool) -> None:
+    thing.lock()
+    made = store.find(thing.recipe)
+    assert made
+    change(made.runtime.digest, wrong := f"sha256:{'0' * 64}")
+    if not here:
+        (tmp_path / "state").rename(tmp_path / "elsewhere")
+    with pytest.raises(RdmaImagesError) as told:
+        thing.make()
+    first, fix = str(told.value).splitlines()
+    assert first == (
+        f"wheels-small (runtime): this machine made {made.runtime.digest} of the wheels of which "
+        f"{paths.LOCKS / digests.NAME} has {wrong}"
+    )
+    assert fix.startswith(f"remove {store.folder(made.key)} and build again; ")
+    assert f"remove {thing.recipe.key} from the file" in fix
+
+
+def test_a_registry_is_asked_for_locked_digests_alone(
+    thing: Thing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thing.lock()
+    made = store.find(thing.recipe)
+    assert made
+    registry = Store()
+    # As a published image leaves it there: a blob, and no tag of ours.
+    registry.blobs[made.runtime.digest] = made.file("runtime").read_bytes()
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
+    with served(registry.handler()) as host:
+        place = layers_repository(f"{host}/team/efa-pytorch")
+        found = remote_layers.query_registry(LayerSet((thing.recipe,), "runtime", "linux/amd64"), place, digests.read())
+        assert found.missing == ()
+        with Maker(found.missing, "file:///nothing", MIRRORS) as maker:
+            brought = remote_layers.complete_registry(found, maker, place)
+        assert brought.blobs == (made.runtime,)
+        (layer,) = place.manifest(brought.ref.rpartition("@")[2]).layers()
+    assert (layer.digest, layer.size) == (made.runtime.digest, made.runtime.size)
+    assert not store.root().exists()
+
+
+def test_a_registry_s_other_layer_is_not_taken_by_who_has_the_lock(
+    thing: Thing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thing.lock()
+    made = store.find(thing.recipe)
+    assert made
+    wanted = LayerSet((thing.recipe,), "runtime", "linux/amd64")
+    with served(Store().handler()) as host:
+        place = layers_repository(f"{host}/team/layers")
+        with Maker([thing.recipe], thing.index, MIRRORS) as maker:
+            remote_layers.complete_registry(remote_layers.query_registry(wanted, place), maker, place)
+        monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
+        change(made.runtime.digest, right := f"sha256:{'0' * 64}")
+        with pytest.raises(RdmaImagesError, match=rf"wheels-small is {made.runtime.digest} there, .*has {right}\n"):
+            remote_layers.query_registry(wanted, place, digests.read())
+
+
+def test_a_damaged_file_is_named_with_its_line(thing: Thing) -> None:
+    thing.lock()
+    change("digest: 'sha256:", "digest: 'sha255:")
+    with pytest.raises(RefusedError, match=r"layers\.yaml:\d+: .*no digest: write sha256:"):
+        digests.read()
+
+
+def test_the_committed_file_is_as_it_is_written() -> None:
+    found = yaml_file.load(COMMITTED, digests.File).layers
+    assert digests.text(found) == COMMITTED.read_text()

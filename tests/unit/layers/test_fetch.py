@@ -1,0 +1,210 @@
+"""Layers of a registry become files, checked, for the time in which an engine takes them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from rdma_images.core import disk_space, paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.progress import silent
+from rdma_images.layers import remote_layers, store
+from rdma_images.layers.blob import Blob
+from rdma_images.layers.engine_layers import EngineLayers
+from rdma_images.layers.fetch import DownloadedLayer, _fetch, fetching
+from rdma_images.layers.load import LayerSet, LoadedImage
+from rdma_images.layers.make import Maker
+from rdma_images.publish.destination import layers_repository
+from rdma_images.registry import faults
+from rdma_images.registry.client import CHUNK, Repository, digest_of
+from tests.support.publish_doubles import Handler, Store, served
+from tests.unit.layers.test_resident import recipes
+from tests.unit.layers.test_store import MIRRORS
+
+BODY = b"layer" * CHUNK
+CUT = CHUNK  # bytes after which the connection breaks
+
+
+@pytest.fixture
+def registry() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def repository(registry: Store) -> Iterator[Repository]:
+    with served(registry.handler()) as host:
+        yield layers_repository(f"{host}/team/layers")
+
+
+def another_sends(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Repository
+) -> tuple[LayerSet, LoadedImage]:
+    """Return an image of two layers that another machine made and sent."""
+    asked, index = recipes(tmp_path / "wheels")
+    wanted = LayerSet(asked, part, "linux/amd64")
+    with monkeypatch.context() as other:
+        other.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
+        with Maker(asked, index, MIRRORS) as maker:
+            brought = remote_layers.complete_registry(
+                remote_layers.query_registry(wanted, repository), maker, repository
+            )
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    return wanted, brought
+
+
+@pytest.fixture
+def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Repository) -> tuple[LayerSet, LoadedImage]:
+    return another_sends("runtime", tmp_path, monkeypatch, repository)
+
+
+def test_the_files_are_there_while_they_are_needed(
+    registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
+) -> None:
+    wanted, brought = sent
+    with fetching(wanted, brought, repository, EngineLayers(), Event()) as source:
+        for recipe, blob in zip(wanted.recipes, brought.blobs, strict=True):
+            layer = source.ready(recipe).result()
+            assert layer.blob("runtime") == blob
+            assert layer.file("runtime").read_bytes() == registry.blobs[blob.digest]
+    assert not list(paths.state_folder().iterdir())
+
+
+def test_what_the_engine_or_this_machine_has_is_not_downloaded(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    registry: Store,
+    repository: Repository,
+    sent: tuple[LayerSet, LoadedImage],
+) -> None:
+    wanted, brought = sent
+    registry.asked.clear()
+    with fetching(wanted, brought, repository, EngineLayers(sent={blob.digest for blob in brought.blobs}), Event()):
+        pass
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
+    with fetching(wanted, brought, repository, EngineLayers(), Event()) as source:
+        assert [source.ready(one).result() for one in wanted.recipes] == [store.find(one) for one in wanted.recipes]
+    assert not registry.asked
+
+
+def test_equal_layers_are_one_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository
+) -> None:
+    """What has a file's bytes in the engine's store is its second name: written again, both would be cut off."""
+    wanted, brought = another_sends("devel", tmp_path, monkeypatch, repository)
+    (digest,) = {blob.digest for blob in brought.blobs}
+    registry.asked.clear()
+    with fetching(wanted, brought, repository, EngineLayers(), Event()) as source:
+        one, two = (source.ready(recipe).result().file("devel") for recipe in wanted.recipes)
+        assert one == two
+    assert [path.rpartition("/")[2] for _, path in registry.asked] == [digest]
+
+
+def test_nothing_is_downloaded_after_a_stop(
+    registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
+) -> None:
+    registry.asked.clear()
+    with Maker((), "", MIRRORS) as maker:
+        pass
+    with (
+        fetching(*sent, repository, EngineLayers(), maker.stop) as source,
+        pytest.raises(faults.PublishError, match="stopped"),
+    ):
+        source.ready(sent[0].recipes[0]).result()
+    assert not registry.asked
+
+
+def test_an_error_ends_the_downloads(repository: Repository, sent: tuple[LayerSet, LoadedImage]) -> None:
+    stop = Event()
+    with pytest.raises(ZeroDivisionError), fetching(*sent, repository, EngineLayers(), stop):
+        raise ZeroDivisionError
+    assert stop.is_set()
+
+
+def test_a_disk_without_space_is_told_before_a_download(
+    monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
+) -> None:
+    registry.asked.clear()
+    monkeypatch.setattr(disk_space, "free", lambda _: 1)
+    with (
+        pytest.raises(RdmaImagesError, match=f"downloading wheels' layers from {repository.ref} needs"),
+        fetching(*sent, repository, EngineLayers(), Event()),
+    ):
+        pass
+    assert not registry.asked
+
+
+def test_other_bytes_than_the_digest_s_are_refused(
+    registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
+) -> None:
+    wanted, brought = sent
+    digest = brought.blobs[1].digest
+    registry.blobs[digest] = registry.blobs[digest][::-1]
+    with fetching(wanted, brought, repository, EngineLayers(), Event()) as source:
+        source.ready(wanted.recipes[0]).result()
+        with pytest.raises(faults.ConflictError, match=f"other bytes than {digest}"):
+            source.ready(wanted.recipes[1]).result()
+
+
+@pytest.mark.parametrize(("ranges", "sent_again"), [(True, 0), (False, CUT)])
+def test_a_download_that_breaks_off_goes_on_where_it_was(tmp_path: Path, ranges: bool, sent_again: int) -> None:
+    asked: list[str | None] = []
+    sent = 0
+
+    class Breaking(Handler):
+        def do_GET(self) -> None:
+            nonlocal sent
+            asked.append(self.headers["Range"])
+            start = CUT if ranges and asked[-1] else 0
+            body = BODY[start:]
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Length", str(len(body)))
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(BODY) - 1}/{len(BODY)}")
+            self.end_headers()
+            body = body[:CUT] if len(asked) == 1 else body
+            sent += len(body)
+            self.wfile.write(body)
+            self.close_connection = len(asked) == 1
+
+    layer = DownloadedLayer(Blob("", digest_of(BODY), "", len(BODY)), tmp_path / "layer")
+    with served(Breaking) as host:
+        _fetch(layer, layers_repository(f"{host}/team/layers"), Event(), silent)
+    assert layer.path.read_bytes() == BODY
+    assert asked == [None, f"bytes={CUT}-"]
+    assert sent == len(BODY) + sent_again
+
+
+@pytest.mark.parametrize("left", [BODY, BODY[::-1], b"other" * CUT], ids=["all", "other", "more"])
+def test_a_partial_file_that_cannot_be_resumed_is_downloaded_anew(tmp_path: Path, left: bytes) -> None:
+    asked: list[str | None] = []
+
+    class Ranges(Handler):
+        def do_GET(self) -> None:
+            asked.append(self.headers["Range"])
+            if asked[-1]:
+                return self.answer(416, headers={"Content-Range": f"bytes */{len(BODY)}"})
+            return self.answer(200, BODY)
+
+    layer = DownloadedLayer(Blob("", digest_of(BODY), "", len(BODY)), tmp_path / "layer")
+    layer.path.write_bytes(left)
+    with served(Ranges) as host:
+        _fetch(layer, layers_repository(f"{host}/team/layers"), Event(), silent)
+    assert layer.path.read_bytes() == BODY
+    assert asked == [f"bytes={len(left)}-", *([] if left == BODY else [None])]
+
+
+def test_what_a_killed_build_left_is_removed(repository: Repository, sent: tuple[LayerSet, LoadedImage]) -> None:
+    left = paths.state_folder() / "fetched" / "half"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"x")
+    with fetching(*sent, repository, EngineLayers(), Event()):
+        assert not left.exists()
+
+
+def test_a_file_that_has_changed_is_told_and_removed(tmp_path: Path, sent: tuple[LayerSet, LoadedImage]) -> None:
+    layer = DownloadedLayer(sent[1].blobs[0], tmp_path / "file")
+    layer.path.write_bytes(b"x")
+    assert not layer.content.is_in(layer.path)
+    assert "damaged since it was downloaded" in str(layer.discard("runtime"))
+    assert not layer.path.exists()

@@ -1,0 +1,122 @@
+"""Layers in a registry are neither downloaded as wheels, nor made, nor sent again."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.layers import remote_layers, store
+from rdma_images.layers.load import LayerSet
+from rdma_images.layers.make import Maker
+from rdma_images.layers.recipe import Recipe
+from rdma_images.publish.destination import layers_repository
+from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
+from tests.support import layer_wheels
+from tests.support.publish_doubles import Store, served
+from tests.unit.layers.test_store import MIRRORS
+
+
+@pytest.fixture
+def registry() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def repository(registry: Store) -> Iterator[Repository]:
+    with served(registry.handler()) as host:
+        yield layers_repository(f"{host}/team/layers")
+
+
+def recipes(folder: Path) -> tuple[tuple[Recipe, ...], str]:
+    """Return two layers, and the index that has their wheels."""
+    wheels = [layer_wheels.make(folder, name, {f"{name}/x.py": name.encode()}) for name in ("one", "two")]
+    asked = [Recipe(f"wheel-{wheel.name[:3]}", (layer_wheels.locked(wheel),), "zstd") for wheel in wheels]
+    return tuple(asked), layer_wheels.index(folder / "index", *wheels)
+
+
+def brought(asked: tuple[Recipe, ...], index: str, repository: Repository, said: list[str]) -> str:
+    found = remote_layers.query_registry(LayerSet(asked, "runtime", "linux/amd64"), repository)
+    with Maker(found.missing, index, MIRRORS) as maker:
+        return remote_layers.complete_registry(found, maker, repository, said.append).ref
+
+
+def test_another_machine_takes_the_layers_without_a_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository
+) -> None:
+    asked, index = recipes(tmp_path / "wheels")
+    said: list[str] = []
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "one"))
+    first = brought(asked, index, repository, said)
+    assert first.startswith(f"{repository.ref}@sha256:")
+    image = json.loads(registry.manifests[first.rpartition("@")[2]][1])
+    for layer, recipe in zip(image["layers"], asked, strict=True):
+        made = store.find(recipe)
+        assert made
+        assert (layer["digest"], layer["size"]) == (made.runtime.digest, made.runtime.size)
+        assert f"sha256:{hashlib.sha256(registry.blobs[layer['digest']]).hexdigest()}" == layer["digest"]
+    registry.asked.clear()
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "two"))
+    assert brought(asked, "file:///nothing", repository, said) == first
+    assert {method for method, _ in registry.asked} == {"GET"}
+    assert "0 MB were sent there" in said[-1]
+    assert not (tmp_path / "two").exists() or not list((tmp_path / "two").rglob("*.whl"))
+
+
+def test_only_what_a_registry_lacks_is_made_and_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository
+) -> None:
+    (one, two), index = recipes(tmp_path / "wheels")
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "one"))
+    brought((one,), index, repository, [])
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "two"))
+    registry.asked.clear()
+    brought((one, two), index, repository, [])
+    assert store.find(one) is None
+    made = store.find(two)
+    assert made is not None
+    sent = [path for method, path in registry.asked if method == "PUT" and "/blobs/" in path]
+    assert len(sent) == 3  # a layer, its config, and the config of both
+
+
+def test_an_image_of_layers_with_settings_of_its_own_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Repository
+) -> None:
+    """What is built on it would inherit them, from whoever may push there."""
+    asked, index = recipes(tmp_path / "wheels")
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "one"))
+    good = brought(asked, index, repository, [])
+    wanted = LayerSet(asked, "runtime", "linux/amd64")
+    there = repository.manifest(wanted.tag)
+    config = repository.config(there)
+    config["config"]["Env"] = ["LD_PRELOAD=/opt/venv/site-packages/one/x.so"]
+    digest = repository.put_blob(raw := canonical(config))
+    changed = there.body["config"] | {"digest": digest, "size": len(raw)}
+    repository.put_manifest(wanted.tag, Manifest(OCI_MANIFEST, canonical(there.body | {"config": changed})))
+    assert brought(asked, index, repository, []) == good
+    assert repository.manifest(wanted.tag).digest == there.digest
+
+
+def test_a_registry_with_other_bytes_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository
+) -> None:
+    asked, index = recipes(tmp_path / "wheels")
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "one"))
+    brought(asked, index, repository, [])
+    wanted = LayerSet(asked, "runtime", "linux/amd64")
+    one, two = (f"runtime-{recipe.key[:40]}" for recipe in asked)
+    whole = registry.manifests.pop(wanted.tag)
+    registry.manifests[one], registry.manifests[two] = registry.manifests[two], registry.manifests[one]
+    with pytest.raises(RdmaImagesError, match=r"wheel-one is sha256:\w+ there, .* this machine made sha256:\w+\nfind"):
+        remote_layers.query_registry(wanted, repository)
+    registry.manifests[one] = whole
+    with pytest.raises(RdmaImagesError, match=r"has 2 layers where 1 are expected\ndelete it there"):
+        remote_layers.query_registry(wanted, repository)
+
+
+@pytest.mark.parametrize("place", ["nowhere", "ghcr.io/", "https://host/name", "host/UPPER"])
+def test_a_place_that_is_none_is_refused(place: str) -> None:
+    with pytest.raises(RefusedError, match=r"not HOST/REPOSITORY\nwrite ghcr\.io"):
+        layers_repository(place)

@@ -1,0 +1,194 @@
+"""A layer is made once and is there whole or not at all; wheels come verified, and are not kept."""
+
+import json
+import multiprocessing
+import os
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.inputs import download, wheel_files
+from rdma_images.inputs import store as downloads
+from rdma_images.inputs.download import Job
+from rdma_images.inputs.fetch import ChecksumError
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.layers import make, store, work
+from rdma_images.layers.blob import Blob
+from rdma_images.layers.make import Maker
+from rdma_images.layers.recipe import Recipe
+from tests.support import layer_wheels
+from tests.support.loopback import Answer, Site, serve
+
+BLOB = Blob("application/vnd.oci.image.layer.v1.tar+zstd", "sha256:1", "sha256:2", 3)
+MIRRORS = Mirrors(Path(ssl.get_default_verify_paths().openssl_cafile))
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(download, "PAUSE", 0.01)
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with serve() as running:
+        yield running
+
+
+def recipe(*wheels: Path) -> Recipe:
+    return Recipe("wheel-thing", tuple(map(layer_wheels.locked, wheels)), "zstd")
+
+
+RUNTIME, DEVEL = b"abc", b"d"
+SIZE = len(RUNTIME + DEVEL)
+
+
+def fill(into: Path) -> None:
+    (into / "runtime").write_bytes(RUNTIME)
+    (into / "devel").write_bytes(DEVEL)
+    work.describe(into, BLOB, BLOB, {})
+
+
+def test_a_layer_is_made_once_from_the_index_and_the_wheel_is_not_kept(tmp_path: Path, state: Path) -> None:
+    wheel = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": b"1", "thing/lib.a": b"2"})
+    index = layer_wheels.index(tmp_path / "index", wheel)
+    asked = recipe(wheel)
+    with Maker([asked], index, MIRRORS) as maker:
+        made = maker.ready(asked).result()
+    assert made.runtime.size == made.file("runtime").stat().st_size
+    assert made.devel.size == made.file("devel").stat().st_size
+    assert set(made.paths()) >= {"opt/venv/site-packages/thing/x.py"}
+    assert not list((state / "downloads" / "wheels").glob("*"))
+    wheel.unlink()
+    with Maker([asked], index, MIRRORS) as maker:
+        assert maker.ready(asked).result() == made
+
+
+def test_equal_wheels_are_one_recipe_and_what_decides_the_bytes_another(tmp_path: Path) -> None:
+    wheel = layer_wheels.make(tmp_path)
+    asked = recipe(wheel)
+    assert recipe(wheel).key == asked.key
+    assert Recipe("wheel-thing", asked.wheels, "gzip").key != asked.key
+    assert recipe(layer_wheels.make(tmp_path / "other", files={"thing/y.py": b""})).key != asked.key
+
+
+def test_a_killed_maker_leaves_no_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make, "ALONE", 0)
+    wheel = layer_wheels.make(tmp_path / "wheels")
+    index = layer_wheels.index(tmp_path / "index", wheel)
+    asked = recipe(wheel)
+    with Maker([asked], index, MIRRORS) as maker:
+        while not (makers := multiprocessing.active_children()):
+            time.sleep(0.001)
+        for one in makers:
+            one.kill()
+        with pytest.raises(RdmaImagesError, match=r"wheel-thing: the process .* was ended from outside; nothing"):
+            maker.ready(asked).result()
+    assert store.find(asked) is None
+    with Maker([asked], index, MIRRORS) as maker:
+        assert maker.ready(asked).result() == store.find(asked)
+
+
+def test_what_a_killed_build_left_is_no_layer(tmp_path: Path) -> None:
+    asked = recipe(layer_wheels.make(tmp_path))
+
+    def interrupted(into: Path) -> None:
+        fill(into)
+        os._exit(9)
+
+    killed = multiprocessing.get_context("fork").Process(target=lambda: store.get_or_build(asked, interrupted))
+    killed.start()
+    killed.join()
+    assert list(store.root().iterdir())
+    assert store.find(asked) is None
+    assert store.get_or_build(asked, fill).runtime == BLOB
+    assert [path.name for path in store.root().iterdir()] == [asked.key]
+
+
+def test_two_builds_at_once_make_a_layer_once(tmp_path: Path) -> None:
+    asked = recipe(layer_wheels.make(tmp_path))
+    times = []
+
+    def make(into: Path) -> None:
+        times.append(into)
+        time.sleep(0.1)
+        fill(into)
+
+    both = [threading.Thread(target=store.get_or_build, args=(asked, make)) for _ in range(2)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert len(times) == 1
+
+
+def test_the_layers_that_nobody_used_go_first(tmp_path: Path) -> None:
+    asked = [recipe(layer_wheels.make(tmp_path / str(n), files={f"thing/{n}.py": b""})) for n in range(3)]
+    now = time.time()
+    for number, one in enumerate(asked):
+        store.get_or_build(one, fill)
+        used = now - 1_000_000 * (1 + number)
+        os.utime(store.folder(one.key) / work.CARD, (used, used))
+    store.find(asked[2])  # used now
+    assert store.trim(2 * SIZE, now) == (asked[1].key,)
+    assert store.trim(0, now) == (asked[0].key,)
+    assert store.find(asked[2]) is not None
+
+
+def test_a_layer_that_the_engine_has_too_is_kept(tmp_path: Path) -> None:
+    one = recipe(layer_wheels.make(tmp_path))
+    linked = store.get_or_build(one, fill).file("runtime")
+    os.utime(store.folder(one.key) / work.CARD, (0, 0))
+    (tmp_path / "engine's").hardlink_to(linked)
+    assert not store.trim(0)
+    (tmp_path / "engine's").unlink()
+    assert store.trim(0) == (one.key,)
+
+
+def test_a_truncated_wheel_is_not_taken(tmp_path: Path, state: Path) -> None:
+    wheel = layer_wheels.make(tmp_path / "wheels")
+    known = layer_wheels.locked(wheel)
+    index = layer_wheels.index(tmp_path / "index", wheel)
+    wheel.write_bytes(wheel.read_bytes()[:100])
+    with pytest.raises(ChecksumError, match=rf"is not the locked file: expected {known.size} bytes.*found 100 bytes"):
+        wheel_files.bring(known, index, Job(known.file, MIRRORS))
+    assert not list((state / "downloads" / "wheels").glob("*"))
+
+
+def test_a_wheel_is_resumed_and_a_wrong_part_is_given_up(tmp_path: Path, site: Site) -> None:
+    wheel = layer_wheels.make(tmp_path, files={"thing/x": os.urandom(200_000)})
+    known, body = layer_wheels.locked(wheel), wheel.read_bytes()
+    listed = json.dumps({"files": [{"filename": known.file, "url": f"../files/{known.file}"}]}).encode()
+    headers = {"Content-Type": "application/vnd.pypi.simple.v1+json"}
+    site.answers["/simple/thing/"] = Answer(listed, headers=headers)
+    site.answers[f"/simple/files/{known.file}"] = [Answer(body, cut=70_000), Answer(body)]
+    job = Job(known.file, MIRRORS)
+    assert wheel_files.bring(known, f"{site.address}/simple", job).read_bytes() == body
+    assert sum("range" in asked.headers for asked in site.asked) == 1
+    wheel_files.forget(known)
+    part = downloads.root() / "wheels" / known.sha256 / "partial" / known.file
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"nothing of it")
+    assert wheel_files.bring(known, f"{site.address}/simple", job).read_bytes() == body
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Answer(b'<a href="/other-1.0.whl">x</a>'), "has no such file on"),
+        (Answer(b"{}", headers={"Content-Type": "application/vnd.pypi.simple.v1+json"}), "not a list of files"),
+        (Answer(status=404), "answered 404 Not Found"),
+    ],
+)
+def test_an_index_without_the_wheel_is_told(tmp_path: Path, site: Site, answer: Answer, said: str) -> None:
+    known = layer_wheels.locked(layer_wheels.make(tmp_path))
+    site.answers["/thing/"] = answer
+    with pytest.raises(RdmaImagesError, match=said) as told:
+        wheel_files.address_of(known, site.address, MIRRORS)
+    assert "package-index in mirrors.yaml" in str(told.value).splitlines()[1]

@@ -1,0 +1,200 @@
+"""A layer has what an installer writes, the same bytes everywhere; what no installer should write is refused."""
+
+import gzip
+import io
+import os
+import random
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+from uv import find_uv_bin
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.layers import blob, tree, work
+from rdma_images.layers.recipe import devel_files
+from rdma_images.layers.tree import WheelError
+from rdma_images.layers.work import matcher
+from rdma_images.render.bake import Compression
+from tests.support.layer_wheels import make as wheel
+
+LONG = f"thing/{'a' * 60}/{'b' * 60}.py"
+LIBRARY = random.Random(1).randbytes(100_000)
+FILES = {
+    "thing/__init__.py": b"x = 1\n",
+    "thing/lib/one.so": LIBRARY,
+    "thing/lib/two.so": LIBRARY,
+    "thing/lib/static.a": b"static",
+    "thing/bin/run": b"#!/bin/sh\n",
+    "thing/\u00fcber.txt": b"\xc3\xbc",
+    LONG: b"",
+    "thing-1.0.data/scripts/tool": b"#!python\nprint(1)\n",
+    "thing-1.0.data/scripts/binary": b"\x7fELF",
+    "thing-1.0.data/data/share/man/man1/thing.1": b".TH\n",
+    "thing-1.0.dist-info/entry_points.txt": b"[console_scripts]\nthing = thing:main\n",
+}
+EXECUTABLE = ("thing/bin/run",)
+
+
+def runtime(made: Path) -> tuple[tree.Entry, ...]:
+    return tree.tree(made, made.stat().st_size, matcher(devel_files())).runtime
+
+
+def written(entries: tuple[tree.Entry, ...], compression: Compression = "zstd") -> tuple[blob.Blob, bytes]:
+    out = io.BytesIO()
+    return blob.write(entries, out, compression), out.getvalue()
+
+
+def members(raw: bytes) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(fileobj=io.BytesIO(zstandard.ZstdDecompressor().decompressobj().decompress(raw))) as archive:
+        return {one.name: one for one in archive}
+
+
+def test_the_same_wheel_is_the_same_bytes_on_every_machine_and_python(tmp_path: Path) -> None:
+    made, raw = written(runtime(wheel(tmp_path, files=FILES, executable=EXECUTABLE)))
+    assert made.size == len(raw)
+    assert made == blob.Blob(
+        "application/vnd.oci.image.layer.v1.tar+zstd",
+        "sha256:884a9071e93e9999b27555b620d664e0cabec00efdc84fed2e17cb2f0a18185c",
+        "sha256:bbe253371fc40fe98992504c4fde54fcae620f445779b8f96af58d2afede7854",
+        102309,
+    )
+
+
+def test_gzip_has_the_same_files_and_a_diff_id_of_its_own(tmp_path: Path) -> None:
+    """Of two blobs with one diff id, BuildKit takes the first that it saw for both images."""
+    entries = runtime(wheel(tmp_path, files=FILES, executable=EXECUTABLE))
+    made, raw = written(entries, "gzip")
+    zstd, other = written(entries)
+    assert made.diff_id != zstd.diff_id
+    tar = zstandard.ZstdDecompressor().decompressobj().decompress(other)
+    assert gzip.decompress(raw) == tar + bytes(tarfile.BLOCKSIZE)
+
+
+def test_equal_files_are_links_and_all_is_of_one_time_and_owner(tmp_path: Path) -> None:
+    _, raw = written(runtime(wheel(tmp_path, files=FILES, executable=EXECUTABLE)))
+    found = members(raw)
+    site = "opt/venv/site-packages/thing"
+    listed = [name for name, one in found.items() if not one.isdir()]
+    assert listed == sorted(listed)
+    assert found[f"{site}/lib/two.so"].linkname == f"{site}/lib/one.so"
+    assert {(one.uid, one.gid, one.uname, one.gname, one.mtime) for one in found.values()} == {
+        (0, 0, "", "", 315532800)
+    }
+    assert found["opt/venv/bin"].isdir()
+
+
+def test_a_layer_has_the_files_that_uv_installs(tmp_path: Path) -> None:
+    made = wheel(tmp_path / "index", files=FILES, executable=EXECUTABLE)
+    layer = tmp_path / "layer" / "opt" / "venv"
+    command = [find_uv_bin(), "pip", "install", "--quiet", "--no-config", "--no-index", "--no-deps"]
+    command += ["--python", sys.executable, "--prefix", str(layer), str(made)]
+    subprocess.run(command, check=True, env={**os.environ, "UV_CACHE_DIR": str(tmp_path / "cache")})
+    (site,) = layer.glob("lib/python3.*/site-packages")
+    site.rename(layer / "site-packages")
+    theirs = {str(path.relative_to(tmp_path / "layer")): path for path in layer.rglob("*") if path.is_file()}
+    whole = tree.tree(made, made.stat().st_size, lambda _: None).runtime
+    ours = {entry.path: entry for entry in whole}
+    # uv notes where a wheel came from that is no package index's, and locks what it installs into.
+    own = {"opt/venv/.lock", *(name for name in theirs if name.endswith(("uv_cache.json", "direct_url.json")))}
+    assert ours.keys() == theirs.keys() - own
+    assert {name for name, entry in ours.items() if entry.executable} == {
+        name for name, path in theirs.items() if os.access(path, os.X_OK) and path.stat().st_mode & 0o100
+    }
+    assert {name for name, entry in ours.items() if entry.size != theirs[name].stat().st_size} <= {
+        # Who installed it, the same program in other words, and their digests; the interpreter is the image's.
+        "opt/venv/site-packages/thing-1.0.dist-info/INSTALLER",
+        "opt/venv/site-packages/thing-1.0.dist-info/RECORD",
+        "opt/venv/bin/thing",
+        "opt/venv/bin/tool",
+    }
+
+
+def test_what_only_builds_need_is_apart_and_both_records_tell_the_truth(tmp_path: Path) -> None:
+    made = wheel(tmp_path, files=FILES)
+    split = tree.tree(made, made.stat().st_size, matcher(devel_files()))
+    record = "opt/venv/site-packages/thing-1.0.dist-info/RECORD"
+    assert {entry.path for entry in split.devel} == {"opt/venv/site-packages/thing/lib/static.a", record}
+    for entries, everything in ((split.runtime, split.runtime), (split.devel, (*split.runtime, *split.devel))):
+        (listing,) = (entry.content for entry in entries if entry.path == record)
+        listed = {line.split(",")[0] for line in (listing or b"").decode().splitlines()}
+        there = {entry.path.removeprefix("opt/venv/site-packages/") for entry in everything}
+        assert listed == {name.replace("opt/venv/", "../../../") for name in there}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda to: wheel(to, files={"../thing.py": b""}), "brings '../thing.py', which leads out of"),
+        (lambda to: wheel(to, files={"/etc/passwd": b""}), "brings '/etc/passwd', which leads out of"),
+        (lambda to: wheel(to, files={"thing-1.0.data/scripts/../../x": b""}), "/../../x', which leads out of"),
+        (
+            lambda to: wheel(to, files={"thing-1.0.dist-info/entry_points.txt": b"[console_scripts]\n../a = a:b\n"}),
+            "brings '../a', which leads out of",
+        ),
+        (lambda to: wheel(to, files={"thing-1.0.data/other/x": b""}), "not contained in a valid .data subdirectory"),
+        (lambda to: wheel(to, twice="thing/__init__.py"), "brings thing/__init__.py twice"),
+        (
+            lambda to: wheel(to, files={"thing/x": b"", "thing-1.0.data/purelib/thing/x": b"other"}),
+            "brings opt/venv/site-packages/thing/x twice",
+        ),
+        (lambda to: wheel(to, record={"thing/__init__.py": ""}), "thing/__init__.py is not mentioned in RECORD"),
+        (
+            lambda to: wheel(to, record={"thing/__init__.py": "thing/__init__.py,sha256=AAAA,6"}),
+            "thing/__init__.py is not what its RECORD says",
+        ),
+        (lambda to: wheel(to, record={"thing/__init__.py": "thing/__init__.py,md5=AAAA,6"}), "has md5 of thing"),
+        (lambda to: wheel(to, files={"thing/zeros": bytes(10_000_000)}), "would unpack to 10.0 MB, more than 100"),
+    ],
+)
+def test_a_bad_wheel_is_one_sentence_and_what_to_do(tmp_path: Path, wrong: Callable[[Path], Path], said: str) -> None:
+    made = wrong(tmp_path)
+    with pytest.raises(WheelError) as told:
+        written(runtime(made))
+    first, fix = str(told.value).splitlines()
+    assert first.startswith("thing-1.0-py3-none-any.whl: ")
+    assert said in first
+    assert fix == "choose another version of the package, and tell its publishers"
+
+
+@pytest.mark.parametrize("keep", [0, 10, 700, -10])
+def test_half_a_wheel_is_no_wheel(tmp_path: Path, keep: int) -> None:
+    made = wheel(tmp_path, files=FILES)
+    made.write_bytes(made.read_bytes()[:keep])
+    with pytest.raises(WheelError, match=r"^thing-1.0-py3-none-any.whl: .+\nchoose another version"):
+        written(runtime(made))
+
+
+def test_a_damaged_file_in_a_wheel_is_found(tmp_path: Path) -> None:
+    made = wheel(tmp_path, files=FILES)
+    whole = bytearray(made.read_bytes())
+    at = whole.index(b"thing/lib/one.so") + 5_000
+    whole[at : at + 8] = bytes(8)
+    made.write_bytes(whole)
+    with pytest.raises(WheelError, match=r"thing/lib/one.so (cannot be read|is not what its RECORD says)"):
+        written(runtime(made))
+
+
+def test_two_wheels_with_one_file_are_both_named(tmp_path: Path) -> None:
+    one = wheel(tmp_path, "one", {"shared/x.py": b"1"})
+    two = wheel(tmp_path, "two", {"shared/x.py": b"2"})
+    with pytest.raises(WheelError, match=r"^one-1.0-py3-none-any.whl and two-1.0-\S+ both bring \S+/shared/x.py, with"):
+        work.merged([runtime(one), runtime(two)])
+    same = wheel(tmp_path, "same", {"shared/x.py": b"1"})
+    paths = [entry.path for entry in work.merged([runtime(one), runtime(same)])]
+    assert paths.count("opt/venv/site-packages/shared/x.py") == 1
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    made = wheel(tmp_path, files=FILES)
+    into = tmp_path / "into"
+    into.mkdir()
+    (into / "runtime").symlink_to("/dev/full")
+    asked = work.Work(((made, made.stat().st_size),), devel_files(), "zstd", into)
+    with pytest.raises(RdmaImagesError, match=r"No space left on device\nfree disk space$"):
+        work.work(asked)

@@ -1,0 +1,255 @@
+"""Reading facts again: a real uv and a real index on the loopback interface, with wheels made here."""
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rdma_images import facts
+from rdma_images.core import paths, yaml_file
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.facts.torch import Torch
+from rdma_images.inputs import mirrors
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.maintain.facts_update import Update, abi, nccl, pages, rows, torch, update_table
+from rdma_images.maintain.facts_update import index as asking
+from rdma_images.maintain.facts_update.index import Index
+from rdma_images.maintain.facts_update.pages import News
+from rdma_images.maintain.facts_update.reading import Reading
+from tests.support.loopback import Answer, Site, serve
+
+KNOWN = facts.load()
+NEW = Reading("torch.yaml", "2.16.0", {"cuda": "13.4", "python": ("3.12", "3.13")}, None)
+
+
+def library(*symbols: str, tail: bytes = b"") -> bytes:
+    """Return the shape of a libnccl.so.2: code, strings, device code."""
+    strings = b"\0".join(symbol.encode() for symbol in symbols)
+    return b"\x7fELF" + b"\x90" * 5000 + strings + b"\0" * 5000 + abi.DEVICE_CODE + tail
+
+
+STRINGS = ("ncclNetPlugin_v11", "ncclCollNetPlugin_v10", "ncclNetPlugin_v12", "ncclTunerPlugin_v6", "ncclProfiler_v6")
+
+
+def test_interfaces_of_a_library() -> None:
+    found = abi.library_interfaces(io.BytesIO(library(*STRINGS)))
+    assert found == {"net": (11, 12), "tuner": (6,), "profiler": (6,)}
+
+
+def test_a_symbol_between_two_chunks_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(abi, "CHUNK", 100)
+    assert abi.library_interfaces(io.BytesIO(library(*STRINGS)))["net"] == (11, 12)
+
+
+def test_device_code_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(abi, "CHUNK", 100)
+    stream = io.BytesIO(library(*STRINGS, tail=b"ncclNetPlugin_v99" + b"x" * 100_000))
+    abi.library_interfaces(stream)
+    assert stream.tell() < 20_000
+
+
+def test_a_library_without_the_interface() -> None:
+    with pytest.raises(RdmaImagesError, match="names no net plugin interface"):
+        abi.library_interfaces(io.BytesIO(library("ncclTunerPlugin_v6")))
+
+
+class Packages:
+    """A package index of wheels that are made here."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.files: dict[str, dict[str, bytes]] = {}
+
+    def add(
+        self,
+        name: str,
+        version: str,
+        tag: str = "py3-none-any",
+        requires: tuple[str, ...] = (),
+        content: dict[str, bytes] | None = None,
+    ) -> None:
+        stem = f"{name.replace('-', '_')}-{version}"
+        dist = f"{stem}.dist-info"
+        lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+        lines += [f"Requires-Dist: {requirement}" for requirement in requires]
+        made = (content or {}) | {
+            f"{dist}/METADATA": "\n".join(lines).encode() + b"\n",
+            f"{dist}/WHEEL": f"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
+            f"{dist}/RECORD": b"",
+        }
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as wheel:
+            for path, data in made.items():
+                wheel.writestr(path, data)
+        self.files.setdefault(name, {})[f"{stem}-{tag}.whl"] = buffer.getvalue()
+        self._publish(name)
+
+    def _publish(self, name: str) -> None:
+        links = ""
+        for file, data in self.files[name].items():
+            self.site.answers[f"/files/{file}"] = Answer(data)
+            links += f'<a href="/files/{file}#sha256={hashlib.sha256(data).hexdigest()}">{file}</a>\n'
+        page = f"<!DOCTYPE html><html><body>{links}</body></html>".encode()
+        self.site.answers[f"/simple/{name}/"] = Answer(page, headers={"Content-Type": "text/html"})
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Packages]:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(asking, "PYTHONS", ("3.11", "3.12"))  # the wheels made here are for no older one
+    with serve() as site:
+        yield Packages(site)
+
+
+@pytest.fixture(scope="module")
+def here() -> Mirrors:
+    return mirrors.load(environ={})
+
+
+@pytest.fixture
+def index(packages: Packages, here: Mirrors) -> Index:
+    return Index(f"{packages.site.address}/simple/", here.ca_bundle)
+
+
+def release_torch(packages: Packages, version: str = "2.16.0") -> None:
+    """Serve a torch that pins CUDA and NCCL on both architectures but cuDNN on one, for two pythons."""
+    packages.add("cuda-toolkit", "13.4.1")
+    packages.add("nvidia-cudnn-cu13", "9.30.0.1")
+    packages.add("nvidia-nccl-cu13", "2.33.1")
+    pins = (
+        "cuda-toolkit==13.4.1",
+        "nvidia-nccl-cu13==2.33.1",
+        'nvidia-cudnn-cu13==9.30.0.1; platform_machine=="x86_64"',
+    )
+    for tag in ("cp312-cp312", "cp313-cp313", "cp313-cp313t"):
+        for machine in ("x86_64", "aarch64"):
+            packages.add("torch", version, f"{tag}-manylinux_2_28_{machine}", pins)
+
+
+def test_a_new_torch_is_read_from_its_metadata(packages: Packages, index: Index) -> None:
+    release_torch(packages)
+    (reading,) = torch.readings(index, KNOWN, ())
+    assert (reading.version, reading.known) == ("2.16.0", None)
+    assert reading.found == {
+        "cuda": "13.4",
+        "cudnn": "9.30.0.1",
+        "nccl": "2.33.1",
+        "python": ("3.12", "3.13"),
+        "nccl-on": ("linux/amd64", "linux/arm64"),
+    }
+
+
+def test_a_torch_that_is_not_what_the_facts_say(packages: Packages, index: Index) -> None:
+    release_torch(packages, "2.15.0")
+    (reading,) = torch.readings(index, KNOWN, ["2.15.0"])
+    assert reading.changes["nccl"] == ("2.30.7", "2.33.1")
+    assert reading.changes["python"][1] == ("3.12", "3.13")
+
+
+def test_a_new_nccl_is_read_from_a_part_of_its_wheel(packages: Packages, index: Index, here: Mirrors) -> None:
+    inside = library(*STRINGS, tail=hashlib.sha256(b"").digest() * 2_000)
+    for major in (12, 13):
+        tag = "py3-none-manylinux_2_18_x86_64"
+        packages.add(f"nvidia-nccl-cu{major}", "2.33.1", tag, content={"nvidia/nccl/lib/libnccl.so.2": inside})
+    (reading,) = nccl.readings(index, KNOWN, here, ())
+    assert reading.found == {"cuda": ("12", "13"), "net": ("11", "12"), "tuner": ("6",), "profiler": ("6",)}
+
+
+def test_a_server_that_sends_whole_files_only(packages: Packages, here: Mirrors) -> None:
+    packages.add("some", "1.0")
+    path = "/files/some-1.0-py3-none-any.whl"
+    packages.site.answers[path] = Answer(packages.files["some"]["some-1.0-py3-none-any.whl"], ranges=False)
+    with pytest.raises(RdmaImagesError, match="does not support range requests"):
+        abi.wheel_interfaces(packages.site.address + path, here)
+
+
+def test_no_index(here: Mirrors) -> None:
+    nobody = Index("file:///nowhere/simple/", here.ca_bundle)
+    with pytest.raises(RdmaImagesError, match="the package index has no torch"):
+        nobody.unknown("torch", "2.2.0", (), ["3.13"])
+
+
+def test_a_new_row_leaves_the_rest_as_it_was(tmp_path: Path) -> None:
+    before = (paths.FACTS / "torch.yaml").read_text()
+    (tmp_path / "torch.yaml").write_text(before)
+    found = Reading("torch.yaml", "2.14.2", {**_values("2.14.1"), "cudnn": "9.24.0.44"}, None)
+    rows.add_rows(tmp_path, [found], date(2026, 12, 24))
+    after = (tmp_path / "torch.yaml").read_text()
+    read = yaml_file.loads(after, Torch, "torch.yaml")
+    assert list(read.releases)[:3] == ["2.15.0", "2.14.2", "2.14.1"]
+    assert read.releases["2.14.2"].cudnn == "9.24.0.44"
+    assert read.sources["wheel"].read == date(2026, 12, 24)
+    added = set(after.splitlines()) - set(before.splitlines())
+    assert len(added) == 3, "the version, its values, and the date"
+
+
+def test_rows_are_written_as_they_stand_in_our_files() -> None:
+    for name in ("torch.yaml", "nccl.yaml"):
+        text = (paths.FACTS / name).read_text()
+        written = (
+            {version: torch._row(release) for version, release in KNOWN.torch.releases.items()}
+            if name == "torch.yaml"
+            else {version: nccl._row(release) for version, release in KNOWN.nccl.releases.items()}
+        )
+        for version, values in written.items():
+            assert rows.yaml_row(version, dict(values)) in text
+
+
+def _values(version: str) -> dict[str, str | tuple[str, ...]]:
+    return dict(torch._row(KNOWN.torch.releases[version]))
+
+
+def test_versions_on_the_makers_pages() -> None:
+    html = "<table><tr><th>Version</th></tr><tr><td>\n<p>1.52.0</p></td><td>to 2.8.0</td></tr><tr><td>1.51.0</td></tr>"
+    assert pages.first_cells(html) == ["1.52.0", "1.51.0"]
+    answer = json.dumps([{"tag_name": "v1.23.0"}, {"tag_name": "v1.13.2-aws"}, {"name": "v1.24.0rc1"}])
+    assert pages.tag_names(answer) == ["1.23.0", "1.13.2"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "newer", "trouble"),
+    [
+        (Answer(b"<tr><td>1.52.0</td></tr><tr><td>1.51.0</td></tr>"), ("1.52.0",), ""),
+        (Answer(b"<tr><td>1.51.0</td></tr>"), (), ""),
+        (Answer(b"<p>moved</p>"), (), "lists no version"),
+        (Answer(status=404), (), "not read: answered 404 Not Found"),
+    ],
+)
+def test_what_a_page_says(
+    monkeypatch: pytest.MonkeyPatch, here: Mirrors, answer: Answer, newer: tuple[str, ...], trouble: str
+) -> None:
+    with serve() as site:
+        site.answers["/page"] = answer
+        page = pages.Page(
+            "efa-installer", f"{site.address}/page", pages.first_cells, lambda known: list(known.efa.releases)
+        )
+        monkeypatch.setattr(pages, "PAGES", (page,))
+        (news,) = pages.news(KNOWN, here)
+    assert news.newer == newer
+    assert trouble in news.trouble
+
+
+def test_shown_for_people_and_programs() -> None:
+    differs = Reading("torch.yaml", "2.15.0", {"nccl": "2.31.2"}, {"nccl": "2.30.7"})
+    same = Reading("nccl.yaml", "2.30.7", {"net": ("6",)}, {"net": ("6",)})
+    found = Update(
+        (NEW, differs, same), (News("efa-installer", "https://a", ("1.52.0",)), News("x", "https://b", (), "no"))
+    )
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(update_table.update_table(found, written=(NEW,)))
+    text = console.export_text()
+    for words in (
+        "2.16.0 added to facts/torch.yaml: cuda 13.4, python 3.12 3.13",
+        "2.15.0: nccl is 2.31.2, facts/torch.yaml has 2.30.7",
+        "efa-installer: https://a names 1.52.0",
+        "1 of 3 releases read are as the facts say",
+    ):
+        assert words in text
+    assert json.loads(update_table.as_json(found))["readings"][1]["changes"] == {"nccl": ["2.30.7", "2.31.2"]}

@@ -1,0 +1,375 @@
+"""The verdict on NCCL's logs: real ones, and lines as each version writes them."""
+
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.nccl_logs import log_blocks
+from rdma_images.nccl_logs.verdict import Verdict, load_wordings, verdict, verdict_of_blocks, verdict_of_lines
+
+LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
+HEAD = "node:1:1 [0] NCCL INFO "
+
+
+def log(*lines: str, nccl: str = "2.28.3") -> list[str]:
+    return [f"{HEAD}NCCL version {nccl}+cuda13.0", *(line if "NCCL" in line else HEAD + line for line in lines)]
+
+
+def verdict_on(*lines: str, nccl: str = "2.28.3") -> Verdict:
+    return verdict_of_lines(log(*lines, nccl=nccl), load_wordings())
+
+
+@pytest.mark.parametrize(
+    ("name", "network", "good", "said"),
+    [
+        ("p2p-default", "one node", True, "48 P2P/CUMEM"),
+        ("net-socket", "fallback", False, "no network plugin was found by the name libnccl-net.so"),
+        ("plugin-name-missing", "fallback", False, "ofi libnccl-net-ofi.so"),
+        ("plugin-none", "fallback", False, "NCCL_NET_PLUGIN=none"),
+        ("tuner-missing", "fallback", False, "8 NET/Socket"),
+        ("plugin-real-no-efa-tcp-provider", "fallback", False, "libfabric over tcp, not EFA"),
+        ("plugin-real-no-efa-provider-forced", "refused", False, "NCCL did not start"),
+        ("net-forced-unknown", "refused", False, "NCCL_NET names a network that is not there"),
+        ("gpu-two-nodes", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
+        ("gpu-two-nodes-plugin-1.20.0", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
+        ("gpu-two-nodes-nccl-tests", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
+        ("gpu-two-nodes-one-gpu", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
+        ("gpu-refusal", "refused", False, "NCCL_NET names a network that is not there"),
+        ("gpu-refusal-missing", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
+    ],
+)
+def test_real_logs(name: str, network: str, good: bool, said: str) -> None:
+    found = verdict(LOGS / f"{name}.log")
+    assert (found.network, found.good, found.nccl) == (network, good, "2.28.9")
+    assert said in found.sentence
+    assert "\n" not in found.sentence
+
+
+def test_a_healthy_node_announces_sockets_and_is_not_a_fallback() -> None:
+    assert "Using network Socket" in (LOGS / "p2p-default.log").read_text()
+    assert verdict(LOGS / "p2p-default.log").network == "one node"
+
+
+def test_a_tuner_that_is_missing_is_a_note_and_no_cause() -> None:
+    found = verdict(LOGS / "tuner-missing.log")
+    assert found.notes == ("the tuner libnccl-ofi-tuner.so was asked for and not found",)
+    assert "tuner" not in found.sentence
+
+
+EFA = "NET/OFI Selected provider is efa, fabric is efa-direct (found 32 nics)"
+LIBFABRIC = "Channel 00/0 : 3[3] -> 14[6] [send] via NET/Libfabric/3/GDRDMA"
+IB = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA"
+ERDMA = "NET/IB : Using [0]erdma_0:1/RoCE [1]erdma_1:1/RoCE [RO]; OOB eth0:192.0.2.1<0>"
+PEER = "Channel 00/0 : 1[1] -> 2[2] via P2P/CUMEM"
+OF_TWO_NODES = "comm 0x1 rank 1 nRanks 16 nNodes 2 localRanks 8 localRank 1 MNNVL 0"
+
+
+@pytest.mark.parametrize(
+    ("lines", "network"),
+    [
+        ((EFA, "Using network Libfabric", LIBFABRIC), "efa"),
+        ((EFA, "Channel 00/0 : 3[3] -> 14[6] [send] via NET/Libfabric/3(2)/GDRDMA/Shared"), "efa"),
+        (
+            (
+                "NET/OFI Selected Provider is efa (found 1 nics)",
+                "Channel 00 : 0[1a0] -> 1[1b0] [send] via NET/AWS Libfabric/0",
+            ),
+            "efa",
+        ),
+        ((EFA, "Using network OFI", "Channel 00/0 : 3[3] -> 14[6] [send] via NET/OFI/3(2)/GDRDMA"), "efa"),
+        ((ERDMA, IB), "eRDMA"),
+        (("NET/IB : Using [0]={[0] erdma_0:1/RoCE, [1] erdma_1:1/RoCE} [RO]; OOB eth0:192.0.2.1<0>", IB), "eRDMA"),
+        ((ERDMA, IB.replace("NET/IB/", "NET/IBext_v10/")), "eRDMA"),
+        (
+            (
+                "NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:192.0.2.1<0>",
+                "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0",
+            ),
+            "InfiniBand",
+        ),
+        (("Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct", "Channel 00 : 1[1] -> 0[0] via SHM/CE/CE"), "one node"),
+        (("comm 0x1 rank 0 nRanks 8 nNodes 1 localRanks 8 localRank 0 MNNVL 0", PEER), "one node"),
+        (("comm 0x1 rank 0 nRanks 1 nNodes 1 localRanks 1 localRank 0", "Using network Socket"), "one node"),
+    ],
+)
+def test_networks_that_are_good(lines: tuple[str, ...], network: str) -> None:
+    found = verdict_on(*lines)
+    assert (found.network, found.good, found.exit_code) == (network, True, 0)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (
+            "NET/OFI Selected provider is tcp, fabric is 192.0.2.0/24 (found 1 nics)",
+            "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libfabric/0",
+        ),
+        (LIBFABRIC, "Channel 01/0 : 0[0] -> 1[0] [send] via NET/Socket/0"),
+        ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/FastSocket/0",),
+        # A rank in the middle of its node: its own channels are no network's.
+        ("Using network Socket", OF_TWO_NODES, PEER),
+        # The channels of ranks without the fabric are in another log, or never came to be.
+        (EFA, LIBFABRIC, "Using network Socket"),
+        # A host that chose another provider than the rest, whichever came last.
+        ("NET/OFI Selected provider is tcp, fabric is 192.0.2.0/24 (found 1 nics)", EFA, LIBFABRIC),
+        # Two ranks wrote one line.
+        (EFA, f"{LIBFABRIC}{HEAD}Channel 01/0 : 0[0] -> 1[0] [send] via NET/Socket/0"),
+    ],
+)
+def test_whatever_shows_tcp_is_a_fallback(lines: tuple[str, ...]) -> None:
+    found = verdict_on(*lines)
+    assert (found.network, found.good, found.exit_code) == ("fallback", False, 1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (("Bootstrap : Using eth0:192.0.2.1<0>",), "ends before NCCL had one"),
+        ((EFA, "Using network Libfabric"), "no channel is in the log"),
+        (("Using network Soc",), "NCCL announced Soc"),
+        ((LIBFABRIC,), "no line says over what"),
+        ((IB,), "no line says on what"),
+        ((ERDMA, ERDMA.replace("erdma_1", "mlx5_1"), IB), "of more than one kind"),
+        ((EFA, LIBFABRIC, ERDMA, IB), "more than one network"),
+        (("Channel 00/0 : 0[0] -> 1[0] [send] via NET/FasTrak/0",), "FasTrak"),
+        # Cut in the middle of a name.
+        (("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Soc",), "Soc…"),
+        ((EFA, LIBFABRIC, "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Soc"), "Soc…"),
+        # Not the log of all ranks, and perhaps not of one node.
+        ((OF_TWO_NODES, PEER), "not of all ranks"),
+        (("Using network Libfabric", OF_TWO_NODES, PEER), "not of all ranks"),
+        ((PEER,), "not of all ranks"),
+        (("Init START comm 0x1 rank 0 nranks 4", PEER, "Channel 00/0 : 2[2] -> 1[1] via P2P/IPC"), "not of all ranks"),
+        (("comm 0x2 rank 0 nRanks 8 nNodes 1", "comm 0x1 rank 0 nranks 16 cudaDev 0 - Init START", PEER), "all ranks"),
+    ],
+)
+def test_what_a_log_does_not_say_is_unknown(lines: tuple[str, ...], said: str) -> None:
+    found = verdict_on(*lines)
+    assert (found.network, found.good, found.exit_code) == ("unknown", False, 3)
+    assert said in found.sentence
+
+
+def test_a_line_that_was_cut_says_nothing_new_where_the_name_is_known() -> None:
+    assert verdict_on(EFA, LIBFABRIC, "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libf").network == "efa"
+
+
+def coloured(line: str) -> str:
+    return f"\x1b[32m{line.replace('NCCL INFO', 'NCCL' + chr(27) + '[0m ' + chr(27) + '[32mINFO')}\x1b[0m\x9b0m"
+
+
+def in_json(line: str) -> str:
+    return json.dumps({"log": f"{line}\n", "stream": "stdout", "time": "2026-11-21T00:00:00Z"})
+
+
+@pytest.mark.parametrize("wrap", [coloured, in_json, lambda line: in_json(coloured(line))])
+@pytest.mark.parametrize(("name", "network"), [("net-socket", "fallback"), ("p2p-default", "one node")])
+def test_a_log_is_read_as_job_runners_leave_it(wrap: Callable[[str], str], name: str, network: str) -> None:
+    lines = (LOGS / f"{name}.log").read_text().splitlines()
+    wanted = verdict_of_lines(lines, load_wordings())
+    assert wanted.network == network
+    assert verdict_of_lines(map(wrap, lines), load_wordings()) == wanted
+    assert verdict_on(*(wrap(HEAD + line) for line in ("Using network Socket",))).network == "fallback"
+
+
+def test_nothing_of_a_log_moves_the_cursor_of_who_reads_the_verdict() -> None:
+    found = verdict_on("NET/Plugin: Could not find: \x1b]0;title\x07\x1b[2Jlib\x9b1mx.so\x00", SOCKET)
+    assert "by the name libx.so" in found.sentence
+    assert found.sentence.isprintable()
+
+
+@pytest.mark.parametrize("line", ['{"a":' * 100_000, "{", '{"log": 5}', "[" * 100_000])
+def test_json_that_is_none_is_a_line_like_others(line: str) -> None:
+    assert verdict_of_lines([line], load_wordings()).network == "unknown"
+
+
+@pytest.mark.parametrize("said", ["Error 15 (Unreachable remote)", "RC: 103. Error: 15 (Unreachable remote)."])
+def test_a_fabric_over_which_nothing_arrives_is_not_good(said: str) -> None:
+    found = verdict_on(EFA, LIBFABRIC, f"node:1:1 [0] NCCL WARN NET/OFI Request 0x1 completed with error. {said}")
+    assert (found.network, found.good, found.exit_code) == ("efa", False, 1)
+    assert "the security group must let all of its own traffic in and out" in found.sentence
+
+
+SOCKET = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"
+
+
+@pytest.mark.parametrize(
+    ("nccl", "line", "said"),
+    [
+        ("2.18.3", "NET/Plugin : No plugin found, using internal implementation", "no network plugin was found"),
+        (
+            "2.20.5",
+            "NET/Plugin : Plugin load (libnccl-net.so) returned 2 : libefa.so.1: cannot open shared object file",
+            "libefa.so.1",
+        ),
+        ("2.21.5", "NET/Plugin: No plugin found (libnccl-net.so)", "no network plugin was found"),
+        (
+            "2.25.1",
+            "NET/Plugin: Could not find: libnccl-net.so. Using internal net plugin.",
+            "by the name libnccl-net.so",
+        ),
+        ("2.28.3", "NET/Plugin: Could not find: libnccl-net.so", "by the name libnccl-net.so"),
+        (
+            "2.22.3",
+            "NET/Plugin: Failed to find ncclNetPlugin symbol (>= v5). ncclNetPlugin symbols v4 and lower are not "
+            "supported.",
+            "too old",
+        ),
+        ("2.27.3", "NET/Plugin: Failed to find ncclNetPlugin_v6 symbol.", "v6 or later"),
+        ("2.30.7", "External network plugin libnccl-net.so is unsupported", "no interface that this NCCL knows"),
+        ("2.28.3", "Failed to initialize NET plugin Libfabric", "failed to start"),
+        (
+            "2.28.3",
+            "node:1:1 [0] nccl_net_ofi_create_plugin:1 NCCL WARN NET/OFI Unable to find a protocol that worked.",
+            "no way to use",
+        ),
+        ("2.28.3", "NET/OFI No eligible providers were found", "no EFA device in the container"),
+        ("2.28.3", "NET/IB : No device found.", "no RDMA device is in the container"),
+        ("2.28.3", "node:1:1 [0] NCCL WARN Call to ibv_create_qp failed with error Unknown error -12", "memlock"),
+    ],
+)
+def test_why_it_fell_back(nccl: str, line: str, said: str) -> None:
+    found = verdict_on(line, SOCKET, nccl=nccl)
+    assert found.network == "fallback"
+    assert said in found.sentence
+
+
+def test_a_wording_of_another_version_means_nothing() -> None:
+    assert (
+        "does not say why" in verdict_on("NET/Plugin: No plugin found (libnccl-net.so)", SOCKET, nccl="2.30.7").sentence
+    )
+
+
+def test_a_line_that_is_normal_is_no_cause() -> None:
+    found = verdict_on("NET/Plugin: Failed to find ncclNetPlugin_v10 symbol.", SOCKET, nccl="2.26.2")
+    assert found.causes == ()
+
+
+CRASH = "Caught signal 11 (Segmentation fault: address not mapped)"
+
+
+def test_a_crash_is_erdmas_only_in_versions_that_crash_and_where_an_erdma_device_is() -> None:
+    assert "2.29.7 or later" in verdict_of_lines([*log(ERDMA, nccl="2.28.9"), CRASH], load_wordings()).sentence
+    for lines, nccl in (((ERDMA,), "2.30.7"), ((EFA,), "2.28.9"), ((), "2.28.9")):
+        found = verdict_of_lines([*log(*lines, nccl=nccl), CRASH], load_wordings())
+        assert (found.network, found.good) == ("refused", False)
+        assert found.sentence == "the job ended before NCCL had a channel: it ended with a segmentation fault"
+
+
+def test_a_log_without_a_line_of_nccls_is_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    for data in (b"", b"\xff binary \x00", b"epoch 1\n"):
+        path.write_bytes(data)
+        found = verdict(path)
+        assert (found.network, found.exit_code) == ("unknown", 3)
+        assert "NCCL_DEBUG=INFO" in found.sentence
+    path.write_text("".join(f"{HEAD}{line}\n" for line in ("Bootstrap : Using eth0", "NET/IB : No device found.")))
+    assert "ends before NCCL had one" in verdict(path).sentence
+
+
+def test_a_log_in_utf_16_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text((LOGS / "net-socket.log").read_text(), encoding="utf-16")
+    assert verdict(path) == verdict(LOGS / "net-socket.log")
+
+
+def test_a_log_through_a_pipe_is_read() -> None:
+    with (
+        (LOGS / "net-socket.log").open("rb") as file,
+        subprocess.Popen(["cat"], stdin=file, stdout=subprocess.PIPE) as writer,
+    ):
+        assert writer.stdout
+        assert verdict(Path(f"/dev/fd/{writer.stdout.fileno()}")) == verdict(LOGS / "net-socket.log")
+
+
+def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with pytest.raises(RdmaImagesError, match="No such file"):
+        verdict(path)
+    for none in (tmp_path, Path("/dev/zero")):
+        with pytest.raises(RdmaImagesError, match="neither a file nor a pipe"):
+            verdict(none)
+    path.write_bytes(gzip.compress(b"NCCL INFO"))
+    with pytest.raises(RdmaImagesError, match="compressed"):
+        verdict(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"NCCL version {'9' * 5000}.1",
+        f"{HEAD}comm 0x1 rank 1 nRanks {'9' * 5000} nNodes {'9' * 5000}",
+        f"{HEAD}Channel 00/0 : {'9' * 5000}[0] -> 1[1] via P2P/IPC",
+        json.dumps({"log": f"{HEAD}Channel 00/0 : 0[0] -> 1[1] via NET/\ud800/0"}),
+    ],
+)
+def test_what_no_nccl_writes_is_a_sentence_like_others(line: str) -> None:
+    found = verdict_of_lines([line], load_wordings())
+    assert found.network == "unknown"
+    assert found.sentence.isprintable()
+
+
+def test_the_logs_of_many_ranks_give_one_verdict_wherever_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = verdict(LOGS / "net-socket.log")
+    monkeypatch.setattr("rdma_images.nccl_logs.log_blocks.BLOCK", 7)
+    assert verdict(LOGS / "net-socket.log") == wanted
+    twice = (block for _ in range(2) for block in log_blocks.blocks(LOGS / "net-socket.log"))
+    found = verdict_of_blocks(twice, load_wordings())
+    assert (found.network, found.causes) == (wanted.network, wanted.causes)
+    assert found.channels == {name: 2 * count for name, count in wanted.channels.items()}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_end_as_terminals_and_other_systems_end_them(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(end.join(log(EFA, LIBFABRIC)).encode())
+    assert verdict(path).network == "efa"
+
+
+HUGE = 200_000_000  # bytes
+# The peak is read from /proc: a process's ru_maxrss begins with that of the one that started it.
+READ = """
+import resource, sys
+from pathlib import Path
+from rdma_images.nccl_logs.verdict import verdict
+verdict(Path(sys.argv[1]))
+used = resource.getrusage(resource.RUSAGE_SELF)
+peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:"))
+print(used.ru_utime + used.ru_stime, peak)
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("\n" * 1000, id="newlines"),
+        pytest.param("x" * 1000, id="one-line"),
+        pytest.param(
+            f"{HEAD}AllReduce: opCount {{}} recvbuff 0x7f{{}} count 1024 datatype 7 op 0 root 0\n", id="calls"
+        ),
+    ],
+)
+def test_a_long_log_takes_little_memory_and_time(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "log"
+    with path.open("w") as file:
+        block = "".join(line.format(n, n) for n in range(1000))
+        for _ in range(HUGE // len(block)):
+            file.write(block)
+    done = subprocess.run([sys.executable, "-c", READ, str(path)], cwd=paths.PROJECT, capture_output=True, text=True)
+    seconds, kilobytes = map(float, done.stdout.split())
+    assert kilobytes < 200_000
+    assert seconds < 20  # of processor time, twice what a busy machine needed
+
+
+@pytest.mark.parametrize(("log", "code"), [("p2p-default.log", 0), ("net-socket.log", 1), ("README.md", 3)])
+def test_the_exit_code_says_whether_it_is_known(log: str, code: int) -> None:
+    words = [sys.executable, "-m", "invoke", "verdict", str(LOGS / log)]
+    done = subprocess.run(words, cwd=paths.PROJECT, capture_output=True, text=True)
+    assert done.returncode == code
+    assert len(done.stdout.splitlines()) == 1

@@ -1,0 +1,246 @@
+"""Rules: each refuses what it is about, and nothing else."""
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.core.pipeline import Broken
+from rdma_images.plan import matrix, rules
+from rdma_images.plan.candidate import candidate
+from rdma_images.plan.matrix import Target
+from tests.support.changed_facts import facts_with
+
+KNOWN = facts.load()
+OURS = matrix.load()
+EFA = OURS.target("efa-pytorch")
+ERDMA = OURS.target("erdma-pytorch")
+TESTS = OURS.target("erdma-nccl-tests")
+BOTH = Target(
+    summary="Both fabrics",
+    fabric="erdma",
+    default={"base": "ubuntu22.04", "pytorch": "2.14.1", "efa-installer": "1.50.0"},
+)
+BARE = Target(summary="No CUDA", fabric="efa", default={"base": "debian13", "efa-installer": "1.50.0"})
+
+
+def broken(target: Target, known: facts.Facts = KNOWN, **changes: str) -> dict[str, Broken]:
+    changes = {axis.replace("_", "-"): value for axis, value in changes.items()}
+    return {found.rule: found for found in rules.check(candidate("mine", target, known, changes), known)}
+
+
+@pytest.mark.parametrize("target", [EFA, ERDMA])
+def test_default_rows_break_nothing(target: Target) -> None:
+    assert broken(target) == {}
+
+
+REFUSED = [
+    (EFA, {"nccl": "2.29.7"}, "nccl-pin", {"nccl": "2.29.7", "pytorch": "2.15.0"}, "pins NCCL 2.30.7"),
+    (EFA, {"pytorch": "2.10.0", "nccl": "2.27.3"}, "nccl-pin", {"nccl": "2.27.3", "pytorch": "2.10.0"}, "2.27.5"),
+    (EFA, {"pytorch": "2.15.0", "nccl": "2.27.5"}, "nccl-cuda", {"nccl": "2.27.5", "cuda": "13.2"}, "none for CUDA 13"),
+    (
+        EFA,
+        {"platform": "linux/arm64", "pytorch": "2.10.0"},
+        "nccl-on-arm64",
+        {"pytorch": "2.10.0", "platform": "linux/arm64"},
+        "for the CPU only",
+    ),
+    (EFA, {"python": "3.12"}, "python-of-base", {"python": "3.12", "base": "debian13"}, "has python 3.13"),
+    (EFA, {"base": "ubuntu22.04"}, "wheel-python", {"pytorch": "2.15.0", "python": "3.10"}, "3.11 to 3.15"),
+    (EFA, {"cuda": "12.8"}, "cuda-of-torch", {"cuda": "12.8", "pytorch": "2.15.0"}, "bring CUDA 13.2"),
+    (
+        EFA,
+        {"aws_ofi_nccl": "1.12.0"},
+        "plugin-broken",
+        {"aws-ofi-nccl": "1.12.0", "efa-installer": "1.50.0"},
+        "aws-ofi-nccl 1.12.0 with efa-installer 1.50.0: it sorts EFA's virtual functions",
+    ),
+    (EFA, {"aws_ofi_nccl": "1.20.0"}, None, {}, ""),
+    (
+        EFA,
+        {"base": "ubuntu24.04", "efa_installer": "1.30.0"},
+        "installer-base",
+        {"efa-installer": "1.30.0", "base": "ubuntu24.04"},
+        "from 1.33.0 on",
+    ),
+    (
+        EFA,
+        {"base": "ubuntu24.04", "efa_installer": "1.37.0"},
+        "installer-plugin",
+        {"efa-installer": "1.37.0", "base": "ubuntu24.04", "platform": "linux/amd64"},
+        "from 1.38.0 on",
+    ),
+    (
+        EFA,
+        {"efa_installer": "1.49.0"},
+        "installer-plugin",
+        {"efa-installer": "1.49.0", "base": "debian13", "platform": "linux/amd64"},
+        "is not known",
+    ),
+    (
+        EFA,
+        {"base": "ubuntu24.04", "efa_installer": "1.36.0", "aws_ofi_nccl": "1.21.1", "pytorch": "2.8.0"},
+        "plugin-compiler",
+        {
+            "aws-ofi-nccl": "1.21.1",
+            "efa-installer": "1.36.0",
+            "cuda": "12.8",
+            "base": "ubuntu24.04",
+            "platform": "linux/amd64",
+        },
+        "for CUDA 13 alone",
+    ),
+    (
+        EFA,
+        {"base": "ubuntu24.04", "efa_installer": "1.47.0"},
+        "plugin-fault",
+        {"aws-ofi-nccl": "1.18.0", "nccl": "2.30.7"},
+        "aws-ofi-nccl 1.18.0 with NCCL 2.30.7: a large broadcast between nodes hangs",
+    ),
+    (
+        EFA,
+        {"base": "ubuntu22.04", "efa_installer": "1.43.1", "pytorch": "2.3.1"},
+        "plugin-fault",
+        {"aws-ofi-nccl": "1.16.2", "nccl": "2.20.5"},
+        "aws-ofi-nccl 1.16.2 with NCCL 2.20.5: on p4d NCCL ends",
+    ),
+    (EFA, {"base": "ubuntu22.04", "efa_installer": "1.43.1", "pytorch": "2.8.0"}, None, {}, ""),
+    (
+        EFA,
+        {"base": "ubuntu22.04", "efa_installer": "1.28.0", "aws_ofi_nccl": "1.9.1", "pytorch": "2.3.1"},
+        "installer-fault",
+        {"efa-installer": "1.28.0", "nccl": "2.20.5"},
+        "efa-installer 1.28.0 with NCCL 2.20.5: libfabric cannot register the GPUs' memory",
+    ),
+    (EFA, {"variant": "devel"}, None, {}, ""),
+    (EFA, {"variant": "devel", "pytorch": "2.10.0"}, "devel-compiler", {"variant": "devel", "cuda": "12.8"}, "CUDA 13"),
+    (TESTS, {}, None, {}, ""),
+    (TESTS, {"gpu": "sm_70"}, "gpu-compiler", {"gpu": "sm_70", "cuda": "13.0"}, "not for sm_70"),
+    (TESTS, {"gpu": "sm_87"}, "gpu-of-fabric", {"gpu": "sm_87", "fabric": "erdma"}, "theirs are sm_80, sm_86"),
+    (TESTS, {"gpu": "sm_90"}, None, {}, ""),
+    (TESTS, {"cuda": "12.8"}, "nccl-tests-compiler", {"nccl-tests": "2.20.0", "cuda": "12.8"}, "for CUDA 13 alone"),
+    (
+        EFA,
+        {"base": "ubuntu22.04", "efa_installer": "1.32.0", "aws_ofi_nccl": "1.21.1", "pytorch": "2.8.0"},
+        "plugin-libfabric",
+        {"aws-ofi-nccl": "1.21.1", "efa-installer": "1.32.0"},
+        "brings libfabric 1.21.0amzn1.0; aws-ofi-nccl 1.21.1 needs 1.22.0",
+    ),
+    (ERDMA, {"pytorch": "2.11.0"}, "nccl-on-erdma", {"erdma-apt": "jammy", "nccl": "2.28.9"}, "segmentation fault"),
+    (ERDMA, {"pytorch": "2.11.0", "nccl": "2.29.7"}, None, {}, ""),
+    (ERDMA, {"pytorch": "2.11.0", "nccl": "2.30.7"}, None, {}, ""),
+    (ERDMA, {"base": "ubuntu24.04"}, "erdma-codename", {"erdma-apt": "noble", "base": "ubuntu24.04"}, "not noble"),
+    (
+        ERDMA,
+        {"platform": "linux/arm64"},
+        "erdma-platform",
+        {"erdma-apt": "jammy", "platform": "linux/arm64"},
+        "known for linux/amd64",
+    ),
+    (
+        BOTH,
+        {},
+        "one-fabric",
+        {"fabric": "erdma", "efa-installer": "1.50.0", "erdma-apt": "jammy"},
+        "ABI suffixes",
+    ),
+    (ERDMA, {"efa_installer": "1.50.0"}, "axis-of-target", {}, "has no efa-installer"),
+    (
+        TESTS,
+        {"nccl": "pytorch"},
+        "axis-undecided",
+        {},
+        "has no pytorch that could decide its nccl",
+    ),
+    (BARE, {"variant": "devel"}, "incomplete", {}, "a devel image needs cuda"),
+]
+
+
+@pytest.mark.parametrize(("target", "changes", "rule", "versions", "words"), REFUSED)
+def test_refused_with_rule_versions_reason_and_source(
+    target: Target, changes: dict[str, str], rule: str | None, versions: dict[str, str], words: str
+) -> None:
+    found = broken(target, KNOWN, **changes)
+    if rule is None:
+        assert found == {}
+        return
+    assert found[rule].versions == versions
+    assert words in found[rule].reason
+    assert found[rule].source
+
+
+def altered(table: str, version: str, **values: str | tuple[int, int]) -> facts.Facts:
+    """Return the facts with one row changed: for what no release of today does."""
+    known = getattr(KNOWN, table)
+    row = known.releases[version].model_copy(update=values)
+    releases = known.releases | {version: row}
+    return facts_with(**{table: known.model_copy(update={"releases": releases})})
+
+
+@pytest.mark.parametrize(
+    ("changes", "gaps"),
+    [
+        ({}, []),
+        (
+            {"aws-ofi-nccl": "1.7.4"},
+            ["which net ABI versions aws-ofi-nccl 1.7.4 exports", "works with CUDA 13; 1.17.1"],
+        ),
+        ({"aws-ofi-nccl": "1.17.1"}, []),
+        ({"aws-ofi-nccl": "1.9.2", "pytorch": "2.8.0"}, []),
+        ({"efa-installer": "1.48.0", "aws-ofi-nccl": "1.21.1"}, ["which libfabric EFA installer 1.48.0 brings"]),
+    ],
+)
+def test_what_is_not_known_is_said(changes: dict[str, str], gaps: list[str]) -> None:
+    found = rules.unknown(candidate("efa-pytorch", EFA, KNOWN, changes), KNOWN)
+    assert len(found) == len(gaps)
+    for gap, words in zip(found, gaps, strict=True):
+        assert words in gap
+
+
+def test_plugin_older_than_nccl_accepts() -> None:
+    known = altered("nccl", "2.30.7", net=(13, 14))
+    assert "speaks net ABI v12 at most, NCCL 2.30.7 accepts v13 to v14" in broken(EFA, known)["plugin-abi"].reason
+
+
+def test_nccl_older_than_plugin_needs() -> None:
+    known = altered("plugin", "1.21.1", min_nccl="2.31.0")
+    assert set(broken(EFA, known)) == {"plugin-nccl"}
+
+
+def test_nccl_older_than_erdma_needs() -> None:
+    known = altered("torch", "2.14.1", nccl="2.18.3", cuda="12.1")
+    assert "needs NCCL 2.19" in broken(ERDMA, known)["erdma-nccl"].reason
+
+
+def test_cuda_without_a_known_driver() -> None:
+    known = altered("torch", "2.15.0", cuda="14.0")
+    assert "no minimum driver is known for CUDA 14" in broken(EFA, known)["cuda-driver"].reason
+
+
+def test_cuda_base_of_another_major() -> None:
+    bases = KNOWN.bases.bases | {"debian13": KNOWN.bases.bases["debian13"].model_copy(update={"cuda": "12.8.1"})}
+    known = facts_with(bases=KNOWN.bases.model_copy(update={"bases": bases}))
+    assert set(broken(EFA, known)) == {"cuda-of-base"}
+
+
+def test_ngc_mode_is_switched_off_where_the_base_would_switch_it_on() -> None:
+    nvidia = {"base": "cuda13.1.2-devel-ubuntu22.04", "pytorch": "2.14.1"}
+    flags = tuple(flag for flag in KNOWN.efa.flags if flag.flag != "--disable-ngc")
+    known = facts_with(efa=KNOWN.efa.model_copy(update={"flags": flags}))
+    assert broken(EFA, KNOWN, **nvidia) == {}
+    assert "with --disable-ngc, and NCCL then uses TCP" in broken(EFA, known, **nvidia)["ngc-trap"].reason
+    assert broken(EFA, known, **nvidia, efa_installer="1.46.0") == {}
+    assert broken(EFA, known) == {}
+
+
+def test_every_rule_is_refused_somewhere_above() -> None:
+    tested = (
+        {case[2] for case in REFUSED}
+        | {"plugin-abi", "plugin-nccl", "erdma-nccl", "cuda-driver", "cuda-of-base"}
+        | {"ngc-trap"}
+    )
+    only_unknown = {"plugin-cuda"}
+    assert {rule.id for rule in rules.RULES} == (tested | only_unknown) - {None}
+
+
+def test_ids_are_unique_and_each_rule_says_what_holds() -> None:
+    assert len({rule.id for rule in rules.RULES}) == len(rules.RULES)
+    assert all(rule.summary.endswith(".") for rule in rules.RULES)

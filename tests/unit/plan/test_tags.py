@@ -1,0 +1,189 @@
+"""Tags say what was measured; short ones belong to one image each."""
+
+import dataclasses
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import Image, Platform
+from rdma_images.inspection.measurements import Measured, NcclFile, Packages
+from rdma_images.inspection.report import Report
+from rdma_images.plan import matrix, planner
+from rdma_images.publish.tags import Tags, image_tags, measured_versions, tag_matches, unique_tag
+from tests.support.case_parts import PACKAGES, case_of, recorded, report_of
+
+
+@pytest.fixture(scope="module")
+def whole() -> tuple[Image, ...]:
+    return planner.plan(matrix.load(), facts.load(), everything=True).images
+
+
+@pytest.fixture(scope="module")
+def default() -> Image:
+    (image,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
+    return image
+
+
+def another(image: Image, **axes: str) -> Image:
+    """Return the same image with other values of some axes, as the plan would have it."""
+    versions = {name: value for name, value in axes.items() if name in image.components}
+    components = image.components | {
+        name: dataclasses.replace(image.components[name], version=value) for name, value in versions.items()
+    }
+    tag = image.tag
+    for name, value in versions.items():
+        tag = tag.replace(image.version(name), value)
+    platform: Platform = "linux/arm64" if axes.get("platform") == "linux/arm64" else image.platform
+    tag += "-arm64" if platform == "linux/arm64" else ""
+    return dataclasses.replace(
+        image, id=f"{image.target}-{tag}", tag=tag, platform=platform, axes=image.axes | axes, components=components
+    )
+
+
+def test_the_default_row_gets_the_short_tags(default: Image, whole: tuple[Image, ...]) -> None:
+    line = ".".join(default.version("pytorch").split(".")[:2])
+    assert image_tags(default, whole, matrix.load(), rehearsal=False) == Tags(default.tag, (line, "latest"))
+
+
+def test_no_short_tag_belongs_to_two_images(whole: tuple[Image, ...]) -> None:
+    read = matrix.load()
+    taken = [(image.target, tag) for image in whole for tag in image_tags(image, whole, read, False).short]
+    assert len(taken) == len(set(taken))
+    assert {target for target, tag in taken if tag == "latest"} == set(read.targets)
+
+
+def test_a_rehearsal_says_so_in_every_tag(default: Image, whole: tuple[Image, ...]) -> None:
+    made = image_tags(default, whole, matrix.load(), rehearsal=True)
+    assert all(tag.endswith("-rehearsal") for tag in (made.full, *made.short))
+
+
+def test_an_older_line_has_its_own_short_tag_and_is_not_the_latest(default: Image) -> None:
+    older = another(default, pytorch="2.13.1")
+    assert image_tags(older, [default, older], matrix.load(), False).short == ("2.13",)
+
+
+def test_of_one_line_the_newest_has_the_short_tag(default: Image) -> None:
+    old, new = another(default, pytorch="2.13.1"), another(default, pytorch="2.13.10")
+    images = [default, old, new]
+    assert image_tags(old, images, matrix.load(), False).short == ()
+    assert image_tags(new, images, matrix.load(), False).short == ("2.13",)
+
+
+def test_another_base_has_no_short_tag(default: Image) -> None:
+    other = another(default, base="ubuntu24.04")
+    assert image_tags(other, [default, other], matrix.load(), False).short == ()
+
+
+def test_platforms_have_their_own_tags_and_the_index_the_plain_one(default: Image) -> None:
+    arm = another(default, platform="linux/arm64")
+    images = [default, arm]
+    amd_tags, arm_tags = (image_tags(image, images, matrix.load(), False) for image in images)
+    assert amd_tags.full == f"{default.tag}-amd64"
+    assert arm_tags.full == f"{default.tag}-arm64"
+    assert amd_tags.joint == arm_tags.joint == default.tag
+
+
+def test_what_was_measured_confirms_the_tag(default: Image) -> None:
+    measured = measured_versions(default, report_of(default))
+    assert measured["pytorch"] == default.version("pytorch")
+    assert measured["python"] == f"{default.version('python')}.7"
+
+
+LIES = {"pytorch": "1.0", "cuda": "1.0", "nccl": "1.0", "python": "1.0", "base": "ubuntu1.0"}
+
+
+@pytest.mark.parametrize("component", LIES)
+def test_a_tag_that_would_lie_is_refused(default: Image, component: str) -> None:
+    with pytest.raises(RefusedError, match=f"the tag would say {component}"):
+        measured_versions(default, report_of(default, facts=case_of(default, versions={component: LIES[component]})))
+
+
+def test_what_was_not_measured_is_not_tagged(default: Image) -> None:
+    facts = case_of(default)
+    empty = facts.model_copy(update={"measured": Measured()})
+    with pytest.raises(RefusedError, match="not measured"):
+        measured_versions(default, report_of(default, facts=empty))
+
+
+def with_plugin(version: str) -> Packages:
+    return PACKAGES.model_copy(update={"dpkg": {"libnccl-ofi": version}})
+
+
+def test_the_plugin_is_measured_where_the_installer_brought_it(default: Image) -> None:
+    version = default.version("aws-ofi-nccl")
+    found = report_of(default, facts=case_of(default, with_plugin(f"{version}-1")))
+    assert measured_versions(default, found)["aws-ofi-nccl"] == version
+    with pytest.raises(RefusedError, match="the tag would say aws-ofi-nccl"):
+        measured_versions(default, report_of(default, facts=case_of(default, with_plugin("1.0.0-1"))))
+
+
+def test_another_platform_than_was_measured_is_not_tagged(default: Image) -> None:
+    arm = another(default, platform="linux/arm64")
+    with pytest.raises(RefusedError, match="is for linux/amd64, but linux/arm64 was measured"):
+        measured_versions(default, report_of(arm))
+    facts = case_of(arm)
+    variant = facts.subject.model_copy(update={"platform": "linux/arm64/v8"})
+    assert measured_versions(arm, report_of(arm, facts=facts.model_copy(update={"subject": variant})))
+
+
+FULL = "2.15.0-cu13.2-nccl2.30.7-py3.13-debian13"
+
+
+@pytest.mark.parametrize(
+    ("tag", "version", "expected"),
+    [
+        (FULL, FULL, True),
+        (f"{FULL}-rehearsal", FULL, True),
+        (f"{FULL}-0123456789ab", FULL, True),
+        (f"{FULL}-arm64", f"{FULL}-arm64", True),
+        (FULL, f"{FULL}-arm64", True),
+        (f"{FULL}-amd64", f"{FULL}-arm64", False),
+        (f"{FULL}-amd64-0123456789ab-rehearsal", FULL, False),
+        (f"{FULL}-devel", FULL, False),
+        (FULL, FULL.replace("2.30.7", "2.28.9"), False),
+        (FULL, "", False),
+        ("2.15", FULL, True),
+        ("2.1", FULL, False),
+        ("latest", FULL, True),
+        ("latest", "", None),
+        ("v1", FULL, None),
+        ("sha256:00", FULL, None),
+    ],
+)
+def test_a_tag_is_held_against_what_the_image_says_of_itself(tag: str, version: str, expected: bool | None) -> None:
+    assert tag_matches(tag, version, "linux/arm64") is expected
+
+
+def test_the_tag_of_one_build_has_its_digest() -> None:
+    digest = "sha256:0123456789abcdef"
+    assert unique_tag(FULL, digest) == f"{FULL}-0123456789ab"
+    assert unique_tag(f"{FULL}-rehearsal", digest) == f"{FULL}-0123456789ab-rehearsal"
+
+
+@pytest.fixture(scope="module")
+def measurements() -> Image:
+    (image,) = planner.plan(matrix.load(), facts.load(), targets=["efa-nccl-tests"]).images
+    return image
+
+
+def without_torch(image: Image, *banners: str) -> Report:
+    """Return a report of an image that has libraries of NCCL, and no torch that would say which."""
+    facts = case_of(image)
+    tree = recorded().measured.tree
+    assert tree
+    found = {f"/{number}/libnccl.so.2": NcclFile(banner=text) for number, text in enumerate(banners)}
+    libraries = tree.libraries.model_copy(update={"nccl": found})
+    measured = facts.measured.model_copy(update={"tree": tree.model_copy(update={"libraries": libraries})})
+    return report_of(image, facts=facts.model_copy(update={"measured": measured}))
+
+
+def test_without_torch_nccl_tells_its_version_and_cudas_major(measurements: Image) -> None:
+    measured = measured_versions(measurements, without_torch(measurements, "2.31.2+cuda13.3"))
+    assert (measured["nccl"], measured["cuda"]) == ("2.31.2", "13")
+
+
+@pytest.mark.parametrize("banners", [("2.30.7+cuda13.3",), ("2.31.2+cuda12.9",), ("2.31.2+cuda13.3",) * 2, ()])
+def test_without_torch_a_tag_that_would_lie_is_refused(measurements: Image, banners: tuple[str, ...]) -> None:
+    with pytest.raises(RefusedError):
+        measured_versions(measurements, without_torch(measurements, *banners))

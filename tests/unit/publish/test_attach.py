@@ -1,0 +1,85 @@
+"""Attaching: once, found again, with and without the referrers API."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdma_images.publish.attach import FORM, Artifact, attach, attachments, content_of, fallback_tag
+from rdma_images.registry import faults
+from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
+from rdma_images.registry.http import Connection
+from tests.support.publish_doubles import Store, served
+
+IMAGE = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "layers": []}))
+BILL = Artifact("application/vnd.cyclonedx+json", "sbom.cdx.json", b'{"a":1}', "2026-11-21T08:00:00+00:00")
+PROOF = Artifact("application/vnd.in-toto+json", "report.json", b'{"b":2}', "2026-11-21T08:00:00+00:00", "proof", "1")
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+
+
+@pytest.mark.parametrize("referrers", [True, False])
+def test_what_is_attached_is_found_once_however_often_it_is_attached(referrers: bool) -> None:
+    store = Store(referrers=referrers)
+    with served(store.handler()) as host:
+        there = Repository(Connection(host, lambda: None), "r")
+        there.put_manifest(IMAGE.digest, IMAGE)
+        first = attach([BILL, PROOF], IMAGE.descriptor, there)
+        second = attach([BILL, PROOF], IMAGE.descriptor, there)
+        found = attachments(there, IMAGE.digest)
+        assert [one.new for one in first] == [True, True]
+        assert [one.new for one in second] == [False, False]
+        assert sorted(one.artifact_type for one in found) == sorted([BILL.type, PROOF.type])
+        assert {content_of(there, one.digest) for one in found} == {BILL.content, PROOF.content}
+    assert (fallback_tag(IMAGE.digest) in store.manifests) is not referrers
+
+
+def test_a_list_at_which_the_registry_fails_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    store = Store(referrers=False)
+    with served(store.handler()) as host:
+        there = Repository(Connection(host, lambda: None), "r")
+        there.put_manifest(IMAGE.digest, IMAGE)
+        attach([BILL], IMAGE.descriptor, there)
+        store.failing[fallback_tag(IMAGE.digest)] = 9
+        with pytest.raises(faults.InternalError, match="look into the registry's log"):
+            attachments(there, IMAGE.digest)
+        attach([BILL, PROOF], IMAGE.descriptor, there)
+        assert len(attachments(there, IMAGE.digest)) == 2
+
+
+def test_what_others_attached_stays() -> None:
+    store = Store(referrers=False)
+    with served(store.handler()) as host:
+        there = Repository(Connection(host, lambda: None), "r")
+        attach([BILL], IMAGE.descriptor, there)
+        attach([PROOF], IMAGE.descriptor, there)
+        assert len(attachments(there, IMAGE.digest)) == 2
+
+
+def test_the_manifest_says_what_it_belongs_to() -> None:
+    store = Store()
+    with served(store.handler()) as host:
+        there = Repository(Connection(host, lambda: None), "r")
+        (done,) = attach([PROOF], IMAGE.descriptor, there)
+        body = json.loads(store.manifests[done.digest][1])
+    assert body["subject"]["digest"] == IMAGE.digest
+    assert body["artifactType"] == PROOF.type
+    assert body["annotations"][FORM] == "proof"
+
+
+@pytest.mark.parametrize("referrers", [True, False])
+def test_one_that_says_the_same_in_other_bytes_is_not_attached_beside_it(referrers: bool) -> None:
+    store = Store(referrers=referrers)
+    later = replace(PROOF, content=b'{"b":3}', created="2026-11-22T08:00:00+00:00")
+    with served(store.handler()) as host:
+        there = Repository(Connection(host, lambda: None), "r")
+        (first,) = attach([PROOF], IMAGE.descriptor, there)
+        (again, other) = attach([later, replace(later, edition="2")], IMAGE.descriptor, there)
+        assert (again.new, again.digest) == (False, first.digest)
+        assert other.new
+        assert len(attachments(there, IMAGE.digest)) == 2

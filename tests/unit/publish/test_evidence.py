@@ -1,0 +1,112 @@
+"""What is attached to an image, and what anybody can read back of it."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.ci import job_summary
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.pipeline import Image
+from rdma_images.inspection.report import decode_report, encode_report
+from rdma_images.plan import matrix, planner
+from rdma_images.publish import attachment_checks, sbom, statement
+from rdma_images.publish.item import artifacts
+from tests.support.case_parts import GREEN, report_of
+from tests.support.published_image import RED, item_of, made, validated
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+
+
+@pytest.fixture
+def image() -> Image:
+    (made,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
+    return made
+
+
+class TestBill:
+    def test_every_package_is_in_it_once_with_its_address(self, image: Image) -> None:
+        body = json.loads(sbom.sbom("efa-pytorch", validated(image, "sha256:1")))
+        assert body["bomFormat"] == "CycloneDX"
+        assert {one["purl"] for one in body["components"]} == {
+            "pkg:pypi/torch@2.15.0",
+            "pkg:pypi/pip@26.0",
+            "pkg:deb/debian/libc6@2.41-12%2Bdeb13u1?distro=debian-13",
+        }
+
+    def test_the_same_image_has_the_same_bytes(self, image: Image) -> None:
+        assert sbom.sbom("t", validated(image, "sha256:1")) == sbom.sbom("t", validated(image, "sha256:1"))
+        assert sbom.sbom("t", validated(image, "sha256:1")) != sbom.sbom("t", validated(image, "sha256:2"))
+
+    def test_nothing_measured_is_no_empty_bill(self, image: Image) -> None:
+        with pytest.raises(RdmaImagesError, match="has measured no packages"):
+            sbom.sbom("t", dataclasses.replace(report_of(image), facts=None))
+
+
+def test_statements_name_their_subject_and_forms(image: Image) -> None:
+    provenance, _, proof = (json.loads(one.content) for one in made(item_of(image, "sha256:ab")))
+    assert provenance["subject"] == [{"name": "efa-pytorch", "digest": {"sha256": "ab"}}]
+    assert provenance["predicateType"] == "https://slsa.dev/provenance/v1"
+    assert provenance["predicate"]["runDetails"]["builder"]["version"] == {"docker": "26.1", "buildx": "0.13"}
+    assert proof["predicate"]["report"]["digest"] == "sha256:ab"
+
+
+def test_the_builders_own_record_goes_along_when_it_is_of_this_image(image: Image) -> None:
+    item = item_of(image, "sha256:ab")
+    kept = paths.image_folder(image.id) / "buildkit.json"
+    record = {
+        "digest": "sha256:ab",
+        "predicate_type": "https://slsa.dev/provenance/v0.2",
+        "predicate": {"buildType": "b"},
+    }
+    kept.parent.mkdir(parents=True)
+    kept.write_text(json.dumps(record))
+    _, told, *_ = made(item)
+    assert told.title == "buildkit.json"
+    assert json.loads(told.content)["predicate"] == {"buildType": "b"}
+    assert told.form != statement.PROVENANCE, "cosign keeps one statement of a type"
+    kept.write_text(json.dumps(record | {"digest": "sha256:cd"}))
+    assert "buildkit.json" not in [one.title for one in made(item)]
+
+
+def test_artifacts_are_made_once_an_image(image: Image) -> None:
+    item = item_of(image, "sha256:ab")
+    first = made(item)
+    assert artifacts(item, {}) == first, "it is written down"
+
+
+def test_the_summary_has_a_row_for_each_image(image: Image) -> None:
+    folder = paths.image_folder(image.id)
+    folder.mkdir(parents=True)
+    item = item_of(image, "sha256:" + "a" * 64, GREEN, RED)
+    (folder / "build.json").write_text(json.dumps(dataclasses.asdict(item.build)))
+    (folder / "report.json").write_text(json.dumps(encode_report(item.report)))
+    text = job_summary.summary()
+    assert text.startswith("| image | build | checks | published |")
+    assert f"| {image.id} | 1 s<br>`sha256:{'a' * 12}` | **failed**: 1 passed, 1 failed | no |" in text
+
+
+def test_an_attached_report_counts_its_warnings_apart(image: Image) -> None:
+    found = validated(image, "sha256:" + "a" * 64)
+    warned = dataclasses.replace(found, checks=(GREEN, dataclasses.replace(RED, severity="warning")))
+    predicate = statement.report_predicate(warned, ())
+    content = statement.statement("t", warned.digest, statement.REPORT, predicate)
+    (finding,) = attachment_checks.check_attachment(statement.REPORT, content, warned.digest, ())
+    assert finding.holds
+    assert finding.detail.startswith("1 passed, 1 warned; measured ")
+    assert finding.detail.endswith(f"; warned: {RED.id}")
+
+
+def test_a_report_is_what_it_was_after_the_round_trip(image: Image) -> None:
+    found = validated(image, "sha256:ab")
+    back = statement.predicate(
+        statement.statement("t", "sha256:ab", statement.REPORT, statement.report_predicate(found, ()))
+    )
+    assert decode_report(back["report"]) == found

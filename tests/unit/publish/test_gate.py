@@ -1,0 +1,95 @@
+"""Nothing passes that was not validated, for exactly this digest and today's suite."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import Build, Check
+from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.report import Report
+from rdma_images.publish import gate
+from tests.support.case_parts import GREEN, REVISION, recorded
+
+
+def made_from(revision: str) -> Inspection:
+    """Return what was measured of an image that says that it was made from `revision`."""
+    found = recorded()
+    return found.model_copy(update={"subject": found.subject.model_copy(update={"labels": {REVISION: revision}})})
+
+
+SUITE = "sha256:5"
+BUILD = Build("efa-1", "rdma-images/efa:1", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0)
+RED = Check("plugin.found", "the plugin is found", "static", "error", "failed", found="nothing")
+WARNING = Check("size.budget", "the image is small", "static", "warning", "failed")
+MADE = made_from("a" * 40)
+SKIPPED = Check("gpu.seen", "torch sees the GPUs", "gpu", "error", "skipped", reason="no GPU")
+
+
+def report(*checks: Check, digest: str = "sha256:1", suite: str = SUITE, facts: Inspection | None = MADE) -> Report:
+    return Report("r", digest, suite, "efa-1", (), "2026-11-21T08:01:00+00:00", 1.0, checks or (GREEN,), facts)
+
+
+def refusal(build: Build = BUILD, found: Report | None = None, allow: Sequence[str] = ()) -> str:
+    with pytest.raises(RefusedError) as caught:
+        gate.approve(build, found, SUITE, allow)
+    return str(caught.value)
+
+
+def test_an_image_without_failed_checks_passes() -> None:
+    assert gate.approve(BUILD, report(GREEN, WARNING, SKIPPED), SUITE).allowed_red == ()
+
+
+def test_never_validated() -> None:
+    assert "never validated" in refusal()
+
+
+def test_another_digest() -> None:
+    assert "sha256:9" in refusal(found=report(digest="sha256:9"))
+
+
+def test_another_suite() -> None:
+    assert "another suite" in refusal(found=report(suite="sha256:6"))
+
+
+def test_a_report_in_which_nothing_passed_is_refused() -> None:
+    assert "no check passed" in refusal(found=report(SKIPPED))
+
+
+def test_red_names_the_check_and_the_way() -> None:
+    said = refusal(found=report(GREEN, RED))
+    assert "plugin.found: the plugin is found (found nothing)" in said
+    assert "--allow-red plugin.found" in said
+
+
+def test_an_exception_is_for_one_check() -> None:
+    other = dataclasses.replace(RED, id="verbs.abi")
+    assert gate.approve(BUILD, report(GREEN, RED), SUITE, ["plugin.found"]).allowed_red == ("plugin.found",)
+    assert "verbs.abi" in refusal(found=report(GREEN, RED, other), allow=["plugin.found"])
+
+
+@pytest.mark.parametrize("facts", [made_from("a" * 40 + "-dirty"), made_from("unknown"), made_from(""), None])
+def test_what_no_commit_has_does_not_pass_unless_it_is_allowed(facts: Inspection | None) -> None:
+    found = report(facts=facts)
+    said = refusal(found=found)
+    assert "made from committed sources alone" in said
+    assert "\ncommit the sources and build again; or allow each by name: --allow-red source.committed" in said
+    gate.check_exceptions([found], [gate.COMMITTED])
+    assert gate.approve(BUILD, found, SUITE, [gate.COMMITTED]).allowed_red == (gate.COMMITTED,)
+
+
+def test_an_exception_nobody_needs_is_a_mistake() -> None:
+    with pytest.raises(RefusedError, match=r"did you mean plugin\.found"):
+        gate.check_exceptions([report(GREEN, RED)], ["plugin.fuond"])
+    with pytest.raises(RefusedError, match="no check failed"):
+        gate.check_exceptions([report()], ["plugin.found"])
+
+
+def test_a_rehearsal_stays_on_this_machine() -> None:
+    rehearsal = dataclasses.replace(BUILD, rehearsal=("efa-installer-1.50.0",))
+    gate.check_place(rehearsal, "127.0.0.1:5000")
+    with pytest.raises(RefusedError, match="is a rehearsal"):
+        gate.check_place(rehearsal, "registry.example.com")
+    gate.check_place(BUILD, "registry.example.com")
+    assert "differ" in refusal(rehearsal, report())

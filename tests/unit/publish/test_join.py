@@ -1,0 +1,175 @@
+"""Platforms become one index, when all of them are there and somebody answers for each."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.core import paths
+from rdma_images.core.pipeline import Image
+from rdma_images.plan import matrix, planner
+from rdma_images.publish import join, publication
+from rdma_images.publish.keys import Signer
+from rdma_images.publish.progress import Lines
+from rdma_images.publish.publication import Publication, PublishedCopy
+from rdma_images.publish.push import PushPolicy, Traffic
+from rdma_images.publish.send import Publisher
+from rdma_images.registry.client import Manifest, Repository
+from rdma_images.registry.http import Connection
+from rdma_images.registry.registries import Oci
+from tests.support.publish_doubles import Store, served
+from tests.support.published_image import put_image
+from tests.unit.plan.test_tags import another
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+
+
+@pytest.fixture
+def images() -> list[Image]:
+    (amd,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
+    return [amd, another(amd, platform="linux/arm64")]
+
+
+@pytest.fixture
+def place() -> Iterator[tuple[Repository, Oci]]:
+    store = Store()
+    with served(store.handler()) as host:
+        yield Repository(Connection(host, lambda: None), "efa-pytorch"), Oci(kind="oci", host=host, credentials="none")
+
+
+def tag_of(image: Image) -> str:
+    plain = image.tag.removesuffix("-arm64")
+    return f"{plain}-{image.platform.removeprefix('linux/')}"
+
+
+def put(there: Repository, image: Image, created: str = "2026-11-21T08:00:00Z") -> Manifest:
+    """Return the image in the registry under its tag, as whoever may push could have put it there."""
+    manifest = put_image(there, image, image.platform, created=created)
+    there.put_manifest(tag_of(image), manifest)
+    return manifest
+
+
+def publish(there: Repository, image: Image, rehearsal: tuple[str, ...] = (), **more: str) -> Manifest:
+    """Return the same, and the publication of this machine that says so."""
+    manifest = put(there, image, **more)
+    ref = f"{there.ref}@{manifest.digest}"
+    made = PublishedCopy("local", ref, (tag_of(image),), "pushed", manifest.media_type, 0, 0, Traffic())
+    publication.write(
+        Publication(
+            image_id=image.id,
+            target=image.target,
+            fabric=image.fabric,
+            digest=manifest.digest,
+            platform=image.platform,
+            versions={},
+            measured={},
+            requires={},
+            suite="sha256:2",
+            allowed_red=(),
+            rehearsal=rehearsal,
+            places={"local": made},
+        )
+    )
+    return manifest
+
+
+def joined(images: list[Image], entry: Oci, signer: Signer | None = None) -> join.JoinResult:
+    publisher = Publisher(lambda: pytest.fail("nothing is sent"), Lines(lambda _: None), signer, PushPolicy(1))
+    (outcome,) = join.join(images, matrix.load(), {"local": entry}, publisher)
+    return outcome
+
+
+def test_the_index_of_a_rehearsal_says_so_in_its_tags(images: list[Image], place: tuple[Repository, Oci]) -> None:
+    there, entry = place
+    for image in images:
+        publish(there, image, ("efa-installer-1.50.0",) if image is images[1] else ())
+    outcome = joined(images, entry)
+    assert outcome.error == ""
+    assert outcome.tags == (f"{images[0].tag}-rehearsal", "2.15-rehearsal", "latest-rehearsal")
+    assert [there.head(tag) is None for tag in (images[0].tag, "2.15", "latest")] == [True] * 3
+
+
+def test_both_platforms_are_found_under_the_plain_tag_and_the_short_ones(
+    images: list[Image], place: tuple[Repository, Oci]
+) -> None:
+    there, entry = place
+    for image in images:
+        publish(there, image)
+    outcome = joined(images, entry)
+    tag = images[0].tag
+    assert outcome.error == ""
+    assert outcome.tags == (tag, "2.15", "latest")
+    found = there.manifest("latest").body["manifests"]
+    assert [one["platform"]["architecture"] for one in found] == ["amd64", "arm64"]
+    assert there.head(tag) == there.head("latest")
+    assert joined(images, entry) == outcome
+
+
+def test_a_platform_that_is_not_there_yet_leaves_no_tag(images: list[Image], place: tuple[Repository, Oci]) -> None:
+    there, entry = place
+    publish(there, images[0])
+    assert "publish linux/arm64 first" in joined(images, entry).error
+    assert there.head(images[0].tag) is None
+
+
+def test_what_nobody_here_published_is_not_joined(images: list[Image], place: tuple[Repository, Oci]) -> None:
+    there, entry = place
+    publish(there, images[0])
+    put(there, images[1])
+    assert "was not published here" in joined(images, entry).error
+    assert there.head(images[0].tag) is None
+
+
+def test_what_somebody_put_in_the_place_of_ours_is_not_joined(
+    images: list[Image], place: tuple[Repository, Oci]
+) -> None:
+    there, entry = place
+    for image in images:
+        publish(there, image)
+    other = put(there, images[1], created="2026-11-22T08:00:00Z")
+    assert f"is {other.digest}, but" in joined(images, entry).error
+    assert there.head(images[0].tag) is None
+
+
+def test_an_index_is_not_signed_over_what_is_not(images: list[Image], place: tuple[Repository, Oci]) -> None:
+    there, entry = place
+    for image in images:
+        publish(there, image)
+    assert "is not signed, but its index would be" in joined(images, entry, Signer("k")).error
+
+
+def test_where_tags_do_not_change_a_rebuilt_platform_makes_an_index_with_a_tag_of_its_own(
+    images: list[Image], place: tuple[Repository, Oci]
+) -> None:
+    there, entry = place
+    entry = entry.model_copy(update={"immutable": True})
+    for image in images:
+        publish(there, image)
+    first = joined(images, entry)
+    publish(there, images[1], created="2026-11-22T08:00:00Z")
+    second = joined(images, entry)
+    tag, digest = images[0].tag, second.ref.partition("@")[2]
+    assert second.tags == (f"{tag}-{digest[7:19]}", "2.15", "latest")
+    assert there.head(tag) == first.ref.partition("@")[2] != digest
+    assert there.head("latest") == there.head(second.tags[0]) == digest
+
+
+def test_short_tags_do_not_go_back_to_an_older_index(images: list[Image], place: tuple[Repository, Oci]) -> None:
+    there, entry = place
+    for image in images:
+        publish(there, image, created="2026-11-22T08:00:00Z")
+    newer = joined(images, entry)
+    for image in images:
+        publish(there, image)
+    older = joined(images, entry)
+    assert older.tags == (images[0].tag,)
+    assert there.head("latest") == newer.ref.partition("@")[2]
+
+
+def test_one_platform_needs_no_index(images: list[Image], place: tuple[Repository, Oci]) -> None:
+    publisher = Publisher(engine=lambda: pytest.fail("nothing is sent"), watcher=Lines(lambda _: None))
+    assert join.join(images[:1], matrix.load(), {"local": place[1]}, publisher) == ()

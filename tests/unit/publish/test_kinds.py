@@ -1,0 +1,308 @@
+"""Every kind of registry against its control plane: moto's server, AWS's own response shapes, recorded doubles."""
+
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+from alibabacloud_credentials.utils import auth_util
+from botocore.stub import Stubber
+from moto.server import ThreadedMotoServer
+
+from rdma_images.core.errors import RefusedError
+from rdma_images.publish.kinds import open_kind
+from rdma_images.publish.kinds.acr_azure import AcrAzureKind
+from rdma_images.publish.kinds.base import Kind
+from rdma_images.registry import faults
+from rdma_images.registry.credentials import Login
+from rdma_images.registry.registries import AcrAliyun, AcrAzure, Credentials, Ecr, EcrPublic, Oci
+from tests.support.publish_doubles import Alibaba, Handler, served
+
+if TYPE_CHECKING:
+    from mypy_boto3_ecr import ECRClient
+    from mypy_boto3_ecr.type_defs import ImageTagMutabilityExclusionFilterTypeDef
+
+ECR = {"kind": "ecr", "account": "123456789012", "region": "us-east-1", "prefix": "training"}
+ACR = {"kind": "acr-aliyun", "region": "cn-shanghai", "namespace": "ai", "instance": "cri-1", "host": "x.example"}
+
+
+def ecr(**more: object) -> Ecr:
+    return Ecr.model_validate({**ECR, **more})
+
+
+def acr(**more: object) -> AcrAliyun:
+    return AcrAliyun.model_validate({**ACR, **more})
+
+
+def login_of(kind: Kind) -> Login:
+    found = kind.login()
+    assert found
+    return found
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def aws(moto: str, monkeypatch: pytest.MonkeyPatch) -> Iterator["ECRClient"]:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", moto)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    client = boto3.client("ecr", region_name="us-east-1")
+    yield client
+    for repository in client.describe_repositories()["repositories"]:
+        client.delete_repository(repositoryName=repository["repositoryName"], force=True)
+
+
+class TestEcr:
+    def test_a_repository_is_made_as_configured_and_left_alone_afterwards(self, aws: "ECRClient") -> None:
+        kind = open_kind(ecr(immutable=True))
+        name = kind.repository("efa-pytorch")
+        made = kind.prepare(name, ("2.15", "latest")).made
+        assert name == "training/efa-pytorch"
+        assert made[0] == "repository training/efa-pytorch"
+        (found,) = aws.describe_repositories(repositoryNames=[name])["repositories"]
+        assert found["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
+        filters = [one["filter"] for one in found["imageTagMutabilityExclusionFilters"]]
+        assert filters == ["sha256-*", "2.15", "latest"]
+        assert found["imageScanningConfiguration"] == {"scanOnPush": True}
+        policy = json.loads(aws.get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"])
+        assert policy["rules"][0]["selection"]["countNumber"] == 14
+        assert kind.prepare(name, ("2.15", "latest")).made == ()
+
+    def test_a_new_short_tag_may_move_too(self, aws: "ECRClient") -> None:
+        kind = open_kind(ecr(immutable=True))
+        kind.prepare("training/x", ("2.15", "latest"))
+        assert kind.prepare("training/x", ("2.16", "latest")).made == ("2.16 may move",)
+        (found,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
+        filters = [one["filter"] for one in found["imageTagMutabilityExclusionFilters"]]
+        assert filters == ["sha256-*", "2.15", "latest", "2.16"]
+
+    def test_a_filter_of_somebody_else_stays_and_a_full_list_is_told(self, aws: "ECRClient") -> None:
+        theirs = ["sha256-*", "latest", "2.1*", "nightly-*", "team-*"]
+        filters: list[ImageTagMutabilityExclusionFilterTypeDef] = [
+            {"filterType": "WILDCARD", "filter": pattern} for pattern in theirs
+        ]
+        aws.create_repository(
+            repositoryName="training/x",
+            imageTagMutability="IMMUTABLE_WITH_EXCLUSION",
+            imageTagMutabilityExclusionFilters=filters,
+        )
+        kind = open_kind(ecr(immutable=True))
+        assert kind.prepare("training/x", ("2.16", "latest")).made == (), "2.1* has it"
+        with pytest.raises(
+            faults.ConflictError, match=r"nightly-\*, team-\* out of its immutability.*3\.0 has to move too"
+        ):
+            kind.prepare("training/x", ("3.0", "latest"))
+        (found,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
+        assert found["imageTagMutabilityExclusionFilters"] == filters
+
+    def test_somebody_elses_repository_keeps_its_settings(self, aws: "ECRClient") -> None:
+        aws.create_repository(repositoryName="training/x", imageTagMutability="IMMUTABLE")
+        assert open_kind(ecr(immutable=True)).prepare("training/x", ("latest",)).made == ()
+        (found,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
+        assert found["imageTagMutability"] == "IMMUTABLE"
+
+    @pytest.mark.usefixtures("aws")
+    def test_the_login_is_a_fresh_token_and_the_host_is_told_by_aws(self) -> None:
+        kind = open_kind(ecr())
+        assert login_of(kind).username == "AWS"
+        assert kind.host == "123456789012.dkr.ecr.us-east-1.amazonaws.com"
+        assert open_kind(ecr(host="vpce.example")).host == "vpce.example"
+
+    def test_no_credentials_and_no_network_are_sentences(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+        monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+        with pytest.raises(faults.UnauthorizedError, match="no AWS credentials"):
+            open_kind(ecr()).login()
+        with pytest.raises(faults.PublishError, match="profile"):
+            open_kind(ecr(profile="nobody")).login()
+
+    def test_denied_creation_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        kind = open_kind(ecr())
+        client = boto3.client("ecr", "us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
+        monkeypatch.setattr(kind, "_client", client)
+        with Stubber(client) as stub:
+            stub.add_client_error("describe_repositories", "RepositoryNotFoundException")
+            stub.add_client_error(
+                "create_repository", "AccessDeniedException", "not authorized to ecr:CreateRepository"
+            )
+            with pytest.raises(faults.DeniedError, match="denies CreateRepository training/x"):
+                kind.prepare("training/x")
+
+
+def test_ecr_public_by_its_own_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = open_kind(EcrPublic(kind="ecr-public", prefix="training"))
+    client = boto3.client("ecr-public", "us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
+    monkeypatch.setattr(kind, "_client", client)
+    arn = "arn:aws:ecr-public::123456789012:registry/123456789012"
+    registry = {
+        "registryId": "123456789012",
+        "registryArn": arn,
+        "registryUri": "public.ecr.aws/a1b2",
+        "verified": False,
+        "aliases": [],
+    }
+    token = base64.b64encode(b"AWS:pw").decode()
+    with Stubber(client) as stub:
+        stub.add_response("describe_registries", {"registries": [registry]})
+        stub.add_response("get_authorization_token", {"authorizationData": {"authorizationToken": token}})
+        stub.add_client_error("describe_repositories", "RepositoryNotFoundException")
+        stub.add_response("create_repository", {}, {"repositoryName": "training/x"})
+        assert kind.repository("x") == "a1b2/training/x"
+        assert login_of(kind).password == "pw"
+        assert kind.prepare("a1b2/training/x").made == ("public repository training/x",)
+
+
+class TestAlibaba:
+    @pytest.fixture(autouse=True)
+    def chain(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # The SDK reads the environment once, when it is imported.
+        monkeypatch.setattr(auth_util, "environment_access_key_id", "id")
+        monkeypatch.setattr(auth_util, "environment_access_key_secret", "key")
+
+    def test_namespace_and_repository_are_made_where_they_are_missing(self) -> None:
+        api = Alibaba()
+        with served(api.handler()) as host:
+            kind = open_kind(acr(create_namespace=True, endpoint=f"http://{host}"))
+            assert kind.prepare("ai/efa-pytorch").made == ("namespace ai", "repository ai/efa-pytorch")
+            assert kind.prepare("ai/efa-pytorch").made == ()
+        actions = [action for action, _ in api.asked]
+        assert actions == [
+            "GetNamespace",
+            "CreateNamespace",
+            "GetRepository",
+            "CreateRepository",
+            "GetNamespace",
+            "GetRepository",
+        ]
+        wanted = {"InstanceId": "cri-1", "RepoNamespaceName": "ai", "RepoName": "efa-pytorch", "RepoType": "PRIVATE"}
+        assert wanted.items() <= api.asked[3][1].items()
+
+    def test_the_login_is_for_an_hour_and_its_password_may_have_a_colon(self) -> None:
+        api = Alibaba()
+        with served(api.handler()) as host:
+            login = login_of(open_kind(acr(endpoint=f"http://{host}")))
+        assert (login.username, login.password) == ("cr_temp_user", "pass:word")
+        assert api.asked == [("GetAuthorizationToken", {"InstanceId": "cri-1", "ExpiresInHours": "1"})]
+
+    def test_a_missing_namespace_is_told_where_it_may_not_be_made(self) -> None:
+        with served(Alibaba().handler()) as host:
+            kind = open_kind(acr(endpoint=f"http://{host}"))
+            with pytest.raises(faults.MissingError, match=r"no namespace ai\ncreate it, or set create-namespace"):
+                kind.prepare("ai/efa-pytorch")
+
+    def test_denied_is_told(self) -> None:
+        api = Alibaba(namespaces=["ai"], denied=["CreateRepository"])
+        with served(api.handler()) as host:
+            kind = open_kind(acr(endpoint=f"http://{host}"))
+            with pytest.raises(faults.DeniedError, match="denies CreateRepository"):
+                kind.prepare("ai/efa-pytorch")
+
+    def test_a_control_plane_that_is_down(self) -> None:
+        with served(Alibaba().handler()) as host:
+            pass
+        kind = open_kind(acr(endpoint=f"http://{host}"))
+        with pytest.raises(faults.PublishError) as caught:
+            kind.login()
+        assert caught.value.temporary
+
+    def test_no_credentials_are_told_and_not_tried_again(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr(auth_util, "environment_access_key_id", None)
+        monkeypatch.setattr(auth_util, "environment_ecs_metadata_disabled", "true")
+        monkeypatch.setenv("HOME", str(tmp_path))
+        kind = open_kind(acr(endpoint="http://127.0.0.1:9"))
+        with pytest.raises(faults.UnauthorizedError, match="no Alibaba Cloud credentials") as caught:
+            kind.login()
+        assert not caught.value.temporary
+
+    def test_personal_needs_no_api(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("U", "me")
+        monkeypatch.setenv("P", "secret")
+        credentials = Credentials(username="env:U", password="env:P")
+        kind = open_kind(AcrAliyun(kind="acr-aliyun", region="cn-hangzhou", namespace="me", credentials=credentials))
+        assert kind.host == "registry.cn-hangzhou.aliyuncs.com"
+        assert login_of(kind).password == "secret"
+        assert kind.repository("efa-pytorch") == "me/efa-pytorch"
+
+
+def test_azure_exchanges_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Exchange(Handler):
+        def do_POST(self) -> None:
+            asked.append((self.path, self.body().decode()))
+            self.answer(200, {"refresh_token": "refresh"})
+
+    with served(Exchange) as host:
+        kind = AcrAzureKind(AcrAzure(kind="acr-azure", host=host))
+        token = type("Token", (), {"token": "aad"})
+        monkeypatch.setattr(kind._credential, "get_token", lambda _scope: token)
+        login = login_of(kind)
+    assert (login.username, login.password) == ("00000000-0000-0000-0000-000000000000", "refresh")
+    assert asked == [
+        ("/oauth2/exchange", f"grant_type=access_token&service={host.replace(':', '%3A')}&access_token=aad")
+    ]
+
+
+def test_azure_that_answers_with_a_page_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Page(Handler):
+        def do_POST(self) -> None:
+            self.body()
+            self.answer(200, b"<html>Sign in</html>")
+
+    with served(Page) as host:
+        kind = AcrAzureKind(AcrAzure(kind="acr-azure", host=host))
+        monkeypatch.setattr(kind._credential, "get_token", lambda _scope: type("Token", (), {"token": "aad"}))
+        with pytest.raises(faults.MalformedError, match="the refresh token of"):
+            kind.login()
+
+
+class TestDockerConfig:
+    @pytest.fixture
+    def config(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        return tmp_path
+
+    def test_a_credential_helper_is_asked(self, config: Path) -> None:
+        helper = config / "docker-credential-vault"
+        answer = json.dumps({"ServerURL": "h.example", "Username": "ci", "Secret": "from the helper"})
+        helper.write_text(f"#!/bin/sh\ncat >/dev/null\necho '{answer}'\n")
+        helper.chmod(0o755)
+        (config / "config.json").write_text(json.dumps({"credHelpers": {"h.example": "vault"}}))
+        assert login_of(open_kind(Oci(kind="oci", host="h.example"))).password == "from the helper"
+
+    def test_a_plain_login_and_none(self, config: Path) -> None:
+        pair = base64.b64encode(b"ci:pw").decode()
+        (config / "config.json").write_text(json.dumps({"auths": {"h.example": {"auth": pair}}}))
+        assert login_of(open_kind(Oci(kind="oci", host="h.example"))).password == "pw"
+        assert open_kind(Oci(kind="oci", host="other.example")).login() is None
+        assert open_kind(Oci(kind="oci", host="h.example", credentials="none")).login() is None
+
+    @pytest.mark.filterwarnings("ignore:docker-credential-nowhere")
+    def test_a_helper_that_is_not_there_is_told(self, config: Path) -> None:
+        (config / "config.json").write_text(json.dumps({"credHelpers": {"h.example": "nowhere"}}))
+        with pytest.raises(RefusedError, match=r"no usable credentials for h\.example"):
+            open_kind(Oci(kind="oci", host="h.example")).login()
+
+
+def test_a_missing_sdk_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    monkeypatch.delitem(sys.modules, "rdma_images.publish.kinds.ecr", raising=False)
+    with pytest.raises(RefusedError, match=r"pip install 'rdma-images\[ecr\]'"):
+        open_kind(ecr())

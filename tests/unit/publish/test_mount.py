@@ -1,0 +1,99 @@
+"""Wheels' layers that lie in another repository of a registry are mounted from there, and not sent."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from rdma_images.publish.destination import Destination, open_destination
+from rdma_images.publish.item import ApprovedImage
+from rdma_images.publish.mount import mount
+from rdma_images.registry.client import Repository, digest_of
+from rdma_images.registry.credentials import Login
+from rdma_images.registry.http import Connection
+from rdma_images.registry.registries import Oci
+from tests.support.images import image
+from tests.support.publish_doubles import Store, served
+from tests.support.published_image import item_of
+
+BLOBS = {digest_of(content): content for content in (b"torch", b"triton", b"nccl")}
+ALL = frozenset(BLOBS)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def place(store: Store) -> Iterator[Destination]:
+    with served(store.handler()) as host:
+        yield open_destination("team", Oci(kind="oci", host=host, prefix="training", credentials="none"))
+
+
+def item(layers_at: str = "") -> ApprovedImage:
+    found = item_of(image(), f"sha256:{'1' * 64}")
+    layers = {digest: len(content) for digest, content in BLOBS.items()}
+    build = replace(found.build, layers=layers, layers_at=layers_at)
+    return replace(found, build=build, beside=("erdma-pytorch", "efa-nccl-tests"))
+
+
+def run(wanted: ApprovedImage, place: Destination, said: list[str] | None = None) -> frozenset[str]:
+    lines: list[str] = said if said is not None else []
+    return mount(wanted, place, place.repository(wanted.image.target), lines.append)
+
+
+@pytest.mark.parametrize("where", ["cache/layers", "training/wheel-layers", "training/erdma-pytorch"])
+def test_layers_are_mounted_from_where_they_are(store: Store, place: Destination, where: str) -> None:
+    store.blobs |= BLOBS
+    store.only_in |= dict.fromkeys(BLOBS, where)
+    said: list[str] = []
+    assert run(item(f"{place.connection.host}/cache/layers"), place, said) == ALL
+    assert store.only_in == {}
+    assert said == ["team: 0 MB of wheels' layers were in the registry"]
+    assert not [asked for asked in store.asked if asked[0] in ("PUT", "PATCH")]
+
+
+def test_what_the_repository_has_is_asked_for_once(store: Store, place: Destination) -> None:
+    store.blobs |= BLOBS
+    assert run(item(), place) == frozenset()
+    assert [method for method, _ in store.asked] == ["HEAD"] * 3
+
+
+def test_layers_of_several_places_come_from_each(store: Store, place: Destination) -> None:
+    store.blobs |= BLOBS
+    store.only_in |= dict(zip(BLOBS, ("training/wheel-layers", "training/efa-nccl-tests", "else/where"), strict=True))
+    assert run(item("another-host/cache/layers"), place) == set(list(BLOBS)[:2])
+
+
+def test_a_registry_that_does_not_mount_is_asked_once(store: Store, place: Destination) -> None:
+    store.blobs |= BLOBS
+    store.only_in |= dict.fromkeys(BLOBS, "training/wheel-layers")
+    store.mounts = False
+    said: list[str] = []
+    assert run(item(), place, said) == frozenset()
+    assert [method for method, _ in store.asked if method != "HEAD"] == ["POST", "DELETE"]
+    assert "mounts nothing from" in said[0]
+
+
+def test_a_registry_that_fails_is_left_to_docker(store: Store, place: Destination) -> None:
+    store.auth = "basic"
+    assert run(item(), place) == frozenset()
+
+
+def test_an_image_without_such_layers_asks_nothing(store: Store, place: Destination) -> None:
+    assert run(replace(item(), build=replace(item().build, layers={})), place) == frozenset()
+    assert store.asked == []
+
+
+@pytest.mark.parametrize("login", [Login("ci", "secret"), Login(identity_token="secret")], ids=["GET", "POST"])
+def test_a_token_for_both_repositories_is_asked_for(login: Login) -> None:
+    store = Store("bearer")
+    (digest, content), *_ = BLOBS.items()
+    store.blobs[digest] = content
+    store.only_in[digest] = "b"
+    with served(store.handler()) as host:
+        connection = Connection(host, lambda: login)
+        assert Repository(connection, "a").mount(digest, Repository(connection, "b"))
+    asked = [" ".join(token["scope"]) for token in store.tokens]
+    assert asked == ["repository:a:pull,push repository:b:pull"]

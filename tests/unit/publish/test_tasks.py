@@ -1,0 +1,67 @@
+"""What is typed, and what is answered when it makes no sense: one sentence, exit code 2, nothing asked of a network."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core.paths import PROJECT
+from tests.support.publish_doubles import served
+from tests.unit.registry.test_http import Page
+
+REGISTRIES = "registries:\n  team-ecr:\n    kind: ecr\n    account: '123456789012'\n    region: us-east-1\n"
+
+
+@pytest.fixture
+def invoke(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    (tmp_path / "registries.yaml").write_text(REGISTRIES)
+
+    def run(*words: str, registries: Path = tmp_path / "registries.yaml") -> subprocess.CompletedProcess[str]:
+        environ = os.environ | {"RDMA_IMAGES_REGISTRIES": str(registries)}
+        command = [sys.executable, "-m", "invoke", *words]
+        return subprocess.run(command, cwd=PROJECT, env=environ, capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("publish", "--target", "efa-pytorch"), "say where to: --to NAME"),
+        (("publish", "--target", "efa-pytorch", "--to", "team-erc"), "did you mean team-ecr?"),
+        (("publish", "--target", "efa-pytroch", "--to", "team-ecr"), "did you mean efa-pytorch"),
+        (("verify", "--image", "efa-pytorch:latest"), "names no registry"),
+        (("verify", "--image", "h.example/a:b", "--identity", "ci"), "belong together"),
+        (("verify", "--image", "h.example/a:b", "--key", "none.pub"), "none.pub: no such file"),
+        (("verify", "--image", "127.0.0.1:1@h.example/a:b"), "names no registry"),
+        (("ci.matrix", "--shard", "9/2"), "write i/n"),
+        (("ci.matrix", "--changed-since", "0" * 40), "fetch the commit"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    invoke: Callable[..., subprocess.CompletedProcess[str]], words: tuple[str, ...], answer: str
+) -> None:
+    done = invoke(*words)
+    said = done.stdout + done.stderr
+    assert done.returncode == 2, said
+    assert answer in said
+    assert "Traceback" not in said
+
+
+def test_a_web_server_is_no_registry(invoke: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    with served(Page) as host:
+        done = invoke("verify", "--image", f"{host}/a/b")
+    assert done.returncode == 1
+    assert "see that a registry is at this address" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_registries_the_example_is_named(
+    invoke: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    done = invoke("publish", "--to", "x", registries=tmp_path / "none.yaml")
+    assert done.returncode == 2
+    assert "copy registries.example.yaml" in done.stderr

@@ -1,0 +1,234 @@
+"""Asking a registry: who we are, again when it forgot, and every refusal as a sentence."""
+
+import pytest
+import requests
+
+from rdma_images.registry import faults
+from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical, digest_of
+from rdma_images.registry.credentials import Login
+from rdma_images.registry.http import Connection
+from tests.support.publish_doubles import Handler, Store, served
+
+GOOD = Login("ci", "secret")
+
+
+def repository(host: str, login: Login | None = GOOD) -> Repository:
+    return Repository(Connection(host, lambda: login), "training/efa-pytorch")
+
+
+@pytest.mark.parametrize("auth", ["none", "basic", "bearer"])
+def test_blobs_and_manifests_go_and_come_back(auth: str) -> None:
+    store = Store(auth)
+    with served(store.handler()) as host:
+        there = repository(host)
+        digest = there.put_blob(b"content")
+        assert there.blob(digest) == b"content"
+        manifest = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2}))
+        there.put_manifest("v1", manifest)
+        assert there.head("v1") == there.manifest("v1").digest == manifest.digest
+        assert there.head("v2") is None
+
+
+def test_a_blob_that_is_there_is_not_sent_again() -> None:
+    store = Store()
+    with served(store.handler()) as host:
+        there = repository(host)
+        there.put_blob(b"content")
+        before = len(store.asked)
+        there.put_blob(b"content")
+        assert [method for method, _ in store.asked[before:]] == ["HEAD"]
+
+
+def test_a_blob_at_which_the_registry_fails_is_sent() -> None:
+    store = Store()
+    with served(store.handler()) as host:
+        there = repository(host)
+        store.failing[digest_of(b"content")] = 9
+        assert there.blob(there.put_blob(b"content")) == b"content"
+
+
+def test_a_blob_that_the_registry_holds_in_part_is_told() -> None:
+    store = Store()
+    store.blobs[digest_of(b"content")] = b""
+    with (
+        served(store.handler()) as host,
+        pytest.raises(faults.ConflictError, match="has 7 bytes, the registry holds 0"),
+    ):
+        repository(host).put_blob(b"content")
+
+
+def test_an_identity_token_is_exchanged() -> None:
+    store = Store("bearer")
+    with served(store.handler()) as host:
+        repository(host, Login(identity_token="secret")).head("v1")
+    assert store.tokens[0]["grant_type"] == ["refresh_token"]
+
+
+def test_a_token_that_expired_is_fetched_again() -> None:
+    store = Store("bearer")
+    with served(store.handler()) as host:
+        there = repository(host)
+        there.put_blob(b"one")
+        store.token = "token-2"
+        there.put_blob(b"two")
+    assert digest_of(b"two") in store.blobs
+
+
+def test_a_login_that_expired_is_asked_for_again() -> None:
+    store = Store("basic")
+    logins = iter([GOOD, Login("ci", "fresh")])
+    with served(store.handler()) as host:
+        there = Repository(Connection(host, lambda: next(logins)), "r")
+        there.put_blob(b"one")
+        store.password = "fresh"
+        there.put_blob(b"two")
+    assert digest_of(b"two") in store.blobs
+
+
+@pytest.mark.parametrize("auth", ["basic", "bearer"])
+def test_a_wrong_password_is_a_sentence_without_it(auth: str) -> None:
+    with served(Store(auth).handler()) as host:
+        there = repository(host, Login("ci", "hunter2"))
+        with pytest.raises(faults.UnauthorizedError, match="does not take the credentials") as caught:
+            there.put_blob(b"content")
+        assert "hunter2" not in str(caught.value)
+
+
+def page(handler: Handler) -> None:
+    handler.answer(200, b"<html>Welcome!</html>", {"Content-Type": "text/html"})
+
+
+class Page(Handler):
+    """A web server that knows nothing of registries."""
+
+    do_GET = do_HEAD = page
+
+
+@pytest.mark.parametrize("asked", ["head", "manifest"])
+def test_a_web_server_is_no_registry(asked: str) -> None:
+    with served(Page) as host, pytest.raises(faults.MalformedError, match="is no JSON object\nsee that a registry"):
+        getattr(repository(host), asked)("v1")
+
+
+class PagesForTokens(Store):
+    """A registry whose token endpoint is a web page."""
+
+    def give_token(self, request: Handler, *_: object) -> None:
+        page(request)
+
+
+def test_a_token_endpoint_that_answers_with_a_page() -> None:
+    store = PagesForTokens("bearer")
+    with served(store.handler()) as host, pytest.raises(faults.MalformedError, match="is no JSON object"):
+        repository(host).head("v1")
+
+
+def test_no_login_where_one_is_wanted() -> None:
+    with served(Store("basic").handler()) as host, pytest.raises(faults.UnauthorizedError, match="there are none"):
+        repository(host, None).head("v1")
+
+
+def test_other_bytes_than_asked_for_are_noticed() -> None:
+    store = Store()
+    with served(store.handler()) as host:
+        there = repository(host)
+        digest = there.put_blob(b"content")
+        store.blobs[digest] = b"tampered"
+        with pytest.raises(faults.ConflictError, match="other bytes"):
+            there.blob(digest)
+
+
+def test_a_host_that_is_down() -> None:
+    with served(Store().handler()) as host:
+        pass
+    with pytest.raises(faults.UnreachableError, match=f"{host} is unreachable: the connection is refused"):
+        repository(host).head("v1")
+
+
+def test_an_unknown_host() -> None:
+    with pytest.raises(faults.UnreachableError, match=r"registry\.invalid is an unknown host"):
+        repository("registry.invalid").head("v1")
+
+
+@pytest.mark.parametrize(
+    ("words", "temporary"),
+    [
+        ("[Errno -2] Name or service not known", False),
+        ("[Errno -5] No address associated with hostname", False),
+        ("[Errno -3] Temporary failure in name resolution", True),
+    ],
+)
+def test_a_name_is_asked_for_once_unless_nobody_could_be_asked(words: str, temporary: bool) -> None:
+    error = requests.ConnectionError(f"Failed to resolve 'h' ({words})")
+    assert faults.transport_error("h", error).temporary is temporary
+
+
+def test_credentials_do_not_follow_an_address_on_another_host() -> None:
+    store = Store("basic")
+    other = Store()
+    with served(store.handler()) as host, served(other.handler()) as elsewhere:
+        there = repository(host)
+        there.put_blob(b"content")
+        answer = there.connection.request("GET", f"http://{elsewhere}/v2/", "repository:r:pull", "r")
+    assert "Authorization" not in answer.request.headers
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "temporary"),
+    [
+        (401, faults.UnauthorizedError, False),
+        (403, faults.DeniedError, False),
+        (404, faults.MissingError, False),
+        (429, faults.BusyError, True),
+        (503, faults.BusyError, True),
+        (400, faults.PublishError, False),
+    ],
+)
+def test_every_status_has_its_fault(status: int, kind: type[object], temporary: bool) -> None:
+    fault = faults.status_error("h", "r:v1", status, '{"errors": [{"code": "X", "message": "because"}]}')
+    assert type(fault) is kind
+    assert fault.temporary is temporary
+    assert "because" in str(fault)
+
+
+def test_what_must_not_be_shown_is_masked() -> None:
+    said = faults.mask_secrets(
+        "PUT https://h/v2/r/blobs/uploads/1?_state=SECRET&x=y failed, Basic Y2k6c2VjcmV0 pw", ("pw",)
+    )
+    assert "SECRET" not in said
+    assert "Y2k6c2VjcmV0" not in said
+    assert said.endswith("***")
+
+
+class TestRetry:
+    def test_faults_that_heal_are_tried_again(self) -> None:
+        waits: list[float] = []
+        said: list[str] = []
+        left: list[faults.BusyError | faults.UnreachableError] = [faults.BusyError("a"), faults.UnreachableError("b")]
+
+        def action() -> str:
+            if left:
+                raise left.pop(0)
+            return "done"
+
+        assert faults.retry(action, first_wait=1, say=said.append, sleep=waits.append) == "done"
+        assert 1 <= waits[0] <= 1.25
+        assert 2 <= waits[1] <= 2.5
+        assert "trying again" in said[0]
+
+    def test_the_last_fault_is_raised(self) -> None:
+        waits: list[float] = []
+
+        def action() -> None:
+            raise faults.BusyError("still")
+
+        with pytest.raises(faults.BusyError, match="still"):
+            faults.retry(action, attempts=3, sleep=waits.append)
+        assert len(waits) == 2
+
+    def test_what_does_not_heal_is_raised_at_once(self) -> None:
+        def action() -> None:
+            raise faults.DeniedError("no")
+
+        with pytest.raises(faults.DeniedError):
+            faults.retry(action, sleep=lambda _: pytest.fail("waited"))

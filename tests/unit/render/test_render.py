@@ -1,0 +1,246 @@
+"""Dockerfiles: what they say word by word, what must be in them, and what must not."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import Image
+from rdma_images.plan import matrix, planner
+from rdma_images.render import dockerfiles
+from tests.support import locks
+
+KNOWN = facts.load()
+OURS = matrix.load()
+GOLDEN = paths.PROJECT / "tests" / "data" / "golden"
+
+# Rows that stay what they are when matrix.yaml goes on to newer versions.
+EFA = {"efa-installer": "1.50.0"}
+TORCH = {"pytorch": "2.15.0"}
+TESTS = {"nccl-tests": "2.20.0", "cuda": "13.0", "nccl": "2.30.7"}
+DEBIAN, JAMMY = {"base": "debian13"}, {"base": "ubuntu22.04"}
+CUDA = {"base": "cuda13.1.2-runtime-ubuntu22.04", "pytorch": "2.14.1"}
+OWN_PLUGIN = {"aws-ofi-nccl": "1.20.0"}
+CASES = {
+    "efa-pytorch": ("efa-pytorch", DEBIAN | TORCH | EFA),
+    "efa-pytorch-arm64": ("efa-pytorch", DEBIAN | TORCH | EFA | OWN_PLUGIN | {"platform": "linux/arm64"}),
+    "efa-pytorch-cuda": ("efa-pytorch", CUDA | EFA),
+    "efa-pytorch-cuda-devel": ("efa-pytorch", CUDA | EFA | {"variant": "devel"}),
+    "efa-pytorch-devel": ("efa-pytorch", DEBIAN | TORCH | EFA | {"variant": "devel", "fallback": "allow"}),
+    "efa-pytorch-own-plugin": ("efa-pytorch", DEBIAN | TORCH | EFA | OWN_PLUGIN),
+    "efa-nccl-tests": ("efa-nccl-tests", DEBIAN | TESTS | EFA),
+    "erdma-nccl-tests": ("erdma-nccl-tests", JAMMY | TESTS),
+    "erdma-pytorch": ("erdma-pytorch", JAMMY | {"pytorch": "2.14.1"}),
+    "sagemaker-efa-pytorch": ("sagemaker-efa-pytorch", DEBIAN | TORCH | EFA),
+}
+
+
+def image(target: str, changes: dict[str, str]) -> Image:
+    (made,) = planner.plan(OURS, KNOWN, [target], changes=changes).images
+    return made
+
+
+def dockerfile(case: str) -> str:
+    made = image(*CASES[case])
+    return dockerfiles.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS)
+
+
+def matched(pattern: str, text: str) -> re.Match[str]:
+    found = re.search(pattern, text, re.MULTILINE | re.DOTALL)
+    assert found, pattern
+    return found
+
+
+def stage(text: str, name: str) -> str:
+    """Return one stage of a Dockerfile, from its FROM to the next."""
+    return matched(rf"^FROM [^\n]* AS {name}\n.*?(?=^FROM |\Z)", text)[0]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden(case: str, request: pytest.FixtureRequest) -> None:
+    file, text = GOLDEN / f"{case}.Dockerfile", dockerfile(case)
+    if request.config.getoption("--update-golden"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8"), "read the change with: pytest --update-golden && git diff"
+
+
+def test_no_golden_file_is_left_over() -> None:
+    assert {file.stem for file in GOLDEN.glob("*.Dockerfile")} == set(CASES)
+
+
+def test_every_target_has_a_golden_file() -> None:
+    assert {target for target, _ in CASES.values()} == set(OURS.targets)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_address_and_no_loader_path(case: str) -> None:
+    text = dockerfile(case)
+    assert "://" not in text
+    assert not re.search(r"^ENV.*LD_(LIBRARY_PATH|PRELOAD)=(?!\"\"(?: |$))", text, re.MULTILINE)
+    assert "apt-key" not in text
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_stage_is_made_before_it_is_used(case: str) -> None:
+    text = dockerfile(case)
+    made = {"base", "builder", "scratch", "efa-installer", "aws-ofi-nccl", "erdma-apt", "nccl-tests"}
+    for line in text.splitlines():
+        if found := re.match(r"FROM (?:--platform=\S+ )?(\S+) AS (\S+)", line):
+            assert found[1] in made, line
+            made.add(found[2])
+        for used in re.findall(r"[-,]-?from=([^\s,]+)", line):
+            assert used in made, line
+    assert "image" in made
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_installed_is_checked_by_its_hash(case: str) -> None:
+    text = dockerfile(case)
+    for line in re.findall(r"^[a-z0-9-]+==\S+.*$", text, re.MULTILINE):
+        assert re.search(r" --hash=sha256:[0-9a-f]{64}", line), line
+
+
+def test_the_fabric_is_insisted_on() -> None:
+    assert 'ENV NCCL_NET="Libfabric" FI_PROVIDER="efa"\n' in dockerfile("efa-pytorch")
+    assert 'ENV NCCL_NET="IB"\n' in dockerfile("erdma-pytorch")
+    assert not re.search("NCCL_NET=|FI_PROVIDER=", dockerfile("efa-pytorch-devel"))
+
+
+def test_one_plugin() -> None:
+    bundled, own = dockerfile("efa-pytorch"), dockerfile("efa-pytorch-own-plugin")
+    assert "dpkg --purge" not in bundled
+    assert "configure" not in bundled
+    assert "dpkg --purge libnccl-ofi\n" in own
+    assert "--disable-tests" in stage(own, "build-aws-ofi-nccl")
+
+
+@pytest.mark.parametrize("version", ["1.22.0", "1.20.0", "1.17.1"])
+def test_a_plugin_from_source_has_the_aws_platform(version: str) -> None:
+    """In every version; configure finds out by itself only where the build runs on an EC2 instance."""
+    made = image("efa-pytorch", DEBIAN | TORCH | {"efa-installer": "1.50.0", "aws-ofi-nccl": version})
+    text = dockerfiles.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS)
+    assert "--enable-platform-aws" in stage(text, "build-aws-ofi-nccl")
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [  # the last lines of the real configure, with the switch and without
+        ("* Enabled Platforms: Default, AWS", None),
+        ("* Enabled Platforms: Default", 'configure says "* Enabled Platforms: Default"'),
+        ("* Platform-specific optimizations: AWS", None),
+        ("* Platform-specific optimizations: none", 'configure says "* Platform-specific optimizations: none"'),
+        ("*", 'configure says "nothing of platforms"'),
+    ],
+)
+def test_a_plugin_without_the_aws_platform_is_not_built(tmp_path: Path, said: str, refused: str | None) -> None:
+    text = stage(dockerfile("efa-pytorch-own-plugin"), "build-aws-ofi-nccl")
+    check = text[text.index("platforms=$(") : text.index("make --jobs")]
+    (tmp_path / "configure.out").write_text(f"*\n{said}\n*\n")
+    done = subprocess.run(["sh", "-euc", check], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == (1 if refused else 0)
+    assert (refused or "") in done.stderr
+    assert ("fix: " in done.stderr) is bool(refused)
+
+
+def test_nothing_of_the_compiler_is_in_a_runtime_image() -> None:
+    for case in ("efa-pytorch-own-plugin", "efa-nccl-tests"):
+        text = dockerfile(case)
+        copied = re.findall(r"^COPY .*--from=(\S+)", text, re.MULTILINE)
+        assert "cuda-toolkit" not in copied
+        assert "uv" not in copied
+
+
+def test_a_devel_image_has_what_a_runtime_image_leaves_out() -> None:
+    assert "COPY --link --from=wheel-torch /devel/ /" in dockerfile("efa-pytorch-devel")
+    assert "/devel/ /" not in dockerfile("efa-pytorch")
+
+
+def test_what_a_cuda_base_brings_itself_is_removed() -> None:
+    assert "libnccl2" in stage(dockerfile("efa-pytorch-cuda"), "with-base")
+    assert "AS with-base" not in dockerfile("efa-pytorch")
+
+
+@pytest.mark.parametrize("base", [name for name, base in KNOWN.bases.bases.items() if base.cuda])
+def test_what_a_cuda_base_sets_is_emptied(base: str) -> None:
+    """What NVIDIA sets leads the loader to other libraries."""
+    fitting = {"3.10": "2.14.1", "3.12": "2.15.0"}[KNOWN.bases.bases[base].python]
+    made = image("efa-pytorch", {"base": base, "pytorch": "2.10.0" if base.startswith("cuda12") else fitting})
+    text = dockerfiles.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS)
+    emptied = matched(r"^ENV ([^\n]*)$", stage(text, "with-base"))[1].split()
+    assert set(emptied) == {f'{name}=""' for name in KNOWN.bases.bases[base].environment}
+    assert 'LD_LIBRARY_PATH=""' in emptied
+    assert "ENV" not in stage(dockerfile("efa-pytorch"), "with-python")
+
+
+def programs(case: str) -> list[str]:
+    """Return the folders that the image itself puts on the PATH."""
+    folders = matched(r"^ENV PATH=(\S+)", stage(dockerfile(case), "image"))[1].split(":")
+    return folders[: folders.index("/usr/local/sbin")]
+
+
+def test_a_cuda_bases_toolkit_stays_on_the_path() -> None:
+    assert "/usr/local/cuda/bin" in programs("efa-pytorch-cuda")
+    assert "/usr/local/cuda/bin" not in programs("efa-pytorch")
+    for case in ("efa-pytorch-devel", "efa-pytorch-cuda-devel"):
+        assert programs(case).count("/usr/local/cuda/bin") == 1
+
+
+def test_the_toolkit_of_a_devel_image_takes_the_place_of_the_bases(tmp_path: Path) -> None:
+    """There /usr/local/cuda is a link to a folder already: a link made "there" would lie inside it."""
+    (command,) = re.findall(
+        r'^ln .* "\$cuda" \S+$', stage(dockerfile("efa-pytorch-cuda-devel"), "with-devel"), re.MULTILINE
+    )
+    place, base, ours = tmp_path / "cuda", tmp_path / "cuda-13.1", tmp_path / "cu13"
+    for folder in (base, ours):
+        folder.mkdir()
+    for there in (True, False):
+        if there:
+            place.symlink_to(base)
+        subprocess.run(["sh", "-euc", f"cuda={ours}; {command.replace('/usr/local/cuda', str(place))}"], check=True)
+        assert place.resolve() == ours
+        assert list(base.iterdir()) == []
+        place.unlink()
+
+
+@pytest.mark.parametrize("name", ["with-devel", "cuda-toolkit"])
+def test_what_compiles_finds_cudas_runtime(tmp_path: Path, name: str) -> None:
+    """The linker looks for a name without a version, which the wheel does not have."""
+    home = tmp_path / "cuda"
+    (home / "lib").mkdir(parents=True)
+    (home / "lib" / "libcudart.so.13").touch()
+    text = stage(dockerfile("efa-pytorch-devel" if name == "with-devel" else "efa-nccl-tests"), name)
+    (command,) = re.findall(r"^.*libcudart\.so\.\*.*$", text, re.MULTILINE)
+    subprocess.run(["sh", "-euc", f"cuda={home}; {command.replace('/cuda/lib', f'{home}/lib')}"], cwd="/", check=True)
+    assert (home / "lib" / "libcudart.so").resolve() == home / "lib" / "libcudart.so.13"
+
+
+def test_the_command_of_sagemaker_is_ours() -> None:
+    text = dockerfile("sagemaker-efa-pytorch")
+    assert "boto3==1.0 --hash" in text
+    assert "sagemaker-training==" not in text
+    assert "#!/opt/venv/bin/python" in stage(text, "image")
+
+
+def test_the_same_image_has_the_same_text() -> None:
+    assert dockerfile("efa-pytorch") == dockerfile("efa-pytorch")
+
+
+def test_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OURS.targets, "mine", OURS.target("efa-pytorch").model_copy(update={"template": "nothing"}))
+    made = image("mine", {})
+    with pytest.raises(RefusedError, match=r"targets/nothing\.j2: no such template, for target mine"):
+        dockerfiles.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS)
+
+
+def test_a_version_chosen_on_the_command_line_is_the_same_image() -> None:
+    default = image("efa-pytorch", {})
+    chosen = image("efa-pytorch", {"pytorch": default.version("pytorch")})
+    texts = {
+        dockerfiles.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS) for made in (default, chosen)
+    }
+    assert len(texts) == 1

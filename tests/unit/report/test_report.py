@@ -1,0 +1,207 @@
+"""The report: read back as it was written, a page that fetches nothing, a table that shows what failed."""
+
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rdma_images import report as reports
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import PROJECT
+from rdma_images.core.pipeline import Check
+from rdma_images.datapath.limits import hardware_checks
+from rdma_images.inspection.inspection import Expected
+from rdma_images.inspection.report import SCHEMA, Report, decode_report
+from rdma_images.report import page as page_of
+from rdma_images.report.table import summary_line
+from tests.support.case_parts import recorded
+
+CASE = recorded()
+PASSED = Check("nccl.single", "one libnccl is in the image", "static", "error", "passed", "one file", "/x/libnccl.so.2")
+FAILED = replace(PASSED, id="plugin.found", outcome="failed", found="<script>alert(1)</script>", fix="link it")
+WARNED = replace(FAILED, id="size.budget", severity="warning")
+SKIPPED = replace(PASSED, id="device.mtu", outcome="skipped", reason="no device", found="")
+
+
+def report(*checks: Check) -> Report:
+    return Report(
+        "a/b:c", "sha256:1", "sha256:2", None, ("efa-installer-1.50.0",), "2026-11-21T09:00:00+00:00", 3.2, checks, CASE
+    )
+
+
+def test_written_and_read_back(tmp_path: Path) -> None:
+    written = report(PASSED, SKIPPED)
+    path = reports.write(written, tmp_path)
+    assert reports.REPORT.load(path) == written
+    assert json.loads(path.read_text())["passed"] is True
+    assert {p.name for p in tmp_path.iterdir()} == {"report.json", "report.html"}
+
+
+def test_the_schema_in_docs_describes_what_is_written(tmp_path: Path) -> None:
+    schema = json.loads((PROJECT / "docs" / "reference" / "report-schema.json").read_text())
+    written = json.loads(reports.write(report(PASSED, FAILED), tmp_path).read_text())
+    assert set(schema["properties"]) == set(written) == set(schema["required"])
+    check = schema["properties"]["checks"]["items"]
+    assert set(check["properties"]) == set(written["checks"][0]) == set(check["required"])
+    assert schema["properties"]["schema"]["const"] == written["schema"] == SCHEMA
+
+
+def test_a_report_that_was_kept_says_so(tmp_path: Path) -> None:
+    junit, folder = tmp_path / "report.xml", tmp_path / "out"
+    folder.mkdir()
+    junit.write_text("<testsuites/>")
+    assert reports.publish_cached(report(PASSED), junit, folder).reused
+    read = reports.REPORT.load(folder / "report.json")
+    assert read
+    assert read.reused
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}', '{"schema": 1}'])
+def test_what_is_no_report(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "report.json"
+    assert reports.REPORT.load(path) is None
+    path.write_text(text)
+    with pytest.raises(RdmaImagesError, match="invoke validate"):
+        reports.REPORT.load(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("seconds", "x"), ("checks", [{"id": 1}]), ("checks", 5), ("rehearsal", "all"), ("schema", 3), ("facts", [])],
+)
+def test_a_damaged_report_is_a_sentence(tmp_path: Path, key: str, value: object) -> None:
+    path = reports.write(report(PASSED), tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(RdmaImagesError, match="invoke validate"):
+        reports.REPORT.load(path)
+
+
+def test_an_outcome_that_does_not_exist_is_a_sentence(tmp_path: Path) -> None:
+    path = reports.write(report(PASSED), tmp_path)
+    path.write_text(path.read_text().replace('"outcome": "passed"', '"outcome": "splendid"'))
+    with pytest.raises(RdmaImagesError, match=r"checks\.0\.outcome"):
+        reports.REPORT.load(path)
+    path.write_bytes(b"[" * 100_000)
+    with pytest.raises(RdmaImagesError, match="cannot be read"):
+        reports.REPORT.load(path)
+
+
+@pytest.mark.parametrize("odd", [5, "x", [], [5], [{"bytes": "x"}], {"bytes": 10**400}, {"a": 5}])
+@pytest.mark.parametrize("probe", ["layers", "torch", "tree", "tools", "system"])
+def test_a_measurement_of_another_form_is_left_out_and_named(tmp_path: Path, probe: str, odd: object) -> None:
+    text = json.loads(reports.write(report(PASSED), tmp_path).read_text())
+    text["facts"]["measured"][probe] = odd
+    found = decode_report(text)
+    assert found.checks == (PASSED,)
+    assert found.facts
+    assert getattr(found.facts.measured, probe) in (None, {}, ())
+    if odd not in ([], {}):
+        assert "another form" in found.facts.measured.missing[probe]
+    assert "nccl.single" in page_of.report_page((found,))
+
+
+HOSTILE = "\x1b[2J\x1b]0;mine\x07\x9b31m\x00\u202egnp\nok  nccl.found  fine"
+
+
+def test_nothing_reaches_a_terminal_that_does_more_than_stand_there() -> None:
+    odd = [
+        replace(FAILED, found=HOSTILE, expected=HOSTILE, fix=HOSTILE),
+        replace(SKIPPED, reason=HOSTILE),
+        replace(PASSED, found=HOSTILE),
+    ]
+    written = io.StringIO()
+    console = Console(width=100, file=written)
+    console.print(reports.report_table(report(*odd)))
+    text = written.getvalue()
+    assert all(c.isprintable() or c == "\n" for c in text)
+    assert r"\x1b[2J" in text
+    assert "\nok  nccl.found  fine" not in text
+
+
+class Links(HTMLParser):
+    """Collects what a page would fetch or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.ids: list[str] = []
+        self.targets: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        self.found += [tag] if tag in ("script", "link", "img", "iframe", "object") else []
+        self.found += [name for name in named if name in ("src", "href", "onclick", "onload")]
+        self.ids += [named["id"]] if "id" in named else []  # type: ignore[list-item]
+        self.targets += [named["popovertarget"]] if "popovertarget" in named else []  # type: ignore[list-item]
+
+
+def test_the_page_fetches_and_runs_nothing() -> None:
+    page = page_of.report_page((report(PASSED, FAILED, WARNED, SKIPPED), report(PASSED)))
+    links = Links()
+    links.feed(page)
+    assert links.found == []
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "&lt;script&gt;" in page
+    assert len(links.ids) == len(set(links.ids))
+    assert set(links.targets) <= set(links.ids)
+    assert len(links.targets) == 5
+
+
+def test_the_page_shows_what_matters() -> None:
+    page = page_of.report_page((report(PASSED, FAILED),))
+    assert '<span class="chip failed">failed</span>' in page
+    assert "A rehearsal, not an image to ship" in page
+    assert "2.30.7 at /opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2" in page
+    assert len(re.findall("<rect ", page)) == len(CASE.measured.layers or ())
+
+
+def shown(width: int = 100) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(reports.report_table(report(PASSED, FAILED, WARNED, SKIPPED)))
+    return console.export_text()
+
+
+def test_the_table() -> None:
+    text = shown()
+    assert "plugin.found" in text
+    assert "link it" in text
+    assert "stand-ins took the place of efa-installer-1.50.0" in text
+    assert "a/b:c: 1 passed, 1 failed, 1 warned (size.budget), 1 skipped, in 3.2 s" in text
+
+
+def test_the_table_says_that_a_report_was_kept() -> None:
+    assert "kept from" not in summary_line(report(PASSED))
+    assert "kept from 2026-11-21T09:00:00+00:00" in summary_line(replace(report(PASSED), reused=True))
+
+
+def test_the_sum_says_that_an_image_is_for_neither_fabric() -> None:
+    said = replace(report(PASSED), facts=CASE.model_copy(update={"expected": Expected(fabric=None, because="no sign")}))
+    assert summary_line(said).endswith("; not checked for EFA or eRDMA: no sign")
+    assert "EFA" not in summary_line(report(PASSED))
+    assert "EFA" not in summary_line(replace(report(PASSED), facts=None))
+
+
+def test_a_warning_alone_passes() -> None:
+    assert report(PASSED, WARNED).passed
+    assert not report(PASSED, FAILED).passed
+
+
+def test_every_subject_of_the_page_has_a_title_and_a_place() -> None:
+    sources = [path.read_text() for path in sorted((PROJECT / "validators").glob("test_*.py"))]
+    validators = {id_ for source in sources for id_ in re.findall(r'\bvalidator\(\s*"([a-z.-]+)"', source)}
+    assert len(validators) > 90
+    subjects = {id_.partition(".")[0] for id_ in validators | {check.id for check in hardware_checks(None)}}
+    assert subjects == set(page_of.SUBJECTS)
+
+
+def test_the_page_says_what_does_not_work() -> None:
+    case = CASE.model_dump()
+    case["subject"]["labels"]["io.rdma-images.limit.torch-compile"] = "torch.compile: no compiler"
+    page = page_of.report_page([replace(report(PASSED), facts=type(CASE).model_validate(case))])
+    assert '<dt>does not work</dt><dd class="mono">torch.compile: no compiler</dd>' in page

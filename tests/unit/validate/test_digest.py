@@ -1,0 +1,101 @@
+"""A report proves the image that was measured, and no other."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdma_images import engine as engines
+from rdma_images import report, validate
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import Build, Check
+from rdma_images.engine import Engine
+from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.measurements import Measured
+from rdma_images.inspection.report import Report
+from rdma_images.validate import elsewhere, measuring, report_cache, suite
+
+CASE = Inspection.model_validate(
+    json.loads((Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json").read_text())
+)
+A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+REF = "rdma-images/efa-pytorch:1"
+BUILT = Build("efa-pytorch-1", REF, A, "sha256:0", ("efa-installer-1.50.0",), "2026-11-21T09:00:00+00:00", 1.0)
+GREEN = Check("nccl.single", "one libnccl is in the image", "static", "error", "passed", "one file", "one")
+ENGINE = Engine("docker", "found", "unix:///nowhere", "28.0", "0.21", "containerd", "default", {})
+
+
+class Named:
+    """An engine in which REF is the name of the images of `digests`, one after the other."""
+
+    def __init__(self, *digests: str) -> None:
+        self.digests, self.api = list(digests), self
+        self.asked: list[str] = []
+
+    def inspect_image(self, name: str) -> dict[str, object]:
+        self.asked.append(name)
+        digest = name if name.startswith("sha256:") else self.digests[min(len(self.asked), len(self.digests)) - 1]
+        return {"Id": digest, "Os": "linux", "Architecture": "amd64", "Config": {"Labels": {}}}
+
+    def history(self, _digest: str) -> list[dict[str, object]]:
+        return []
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture(autouse=True)
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use reports of the test's own, and a suite whose answer is known."""
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    monkeypatch.setattr(report_cache, "state_folder", lambda: tmp_path / "state")
+
+    def green(_case: Inspection, _tiers: tuple[str, ...], junit: Path) -> tuple[Check, ...]:
+        junit.write_text("<testsuites/>")
+        return (GREEN,)
+
+    monkeypatch.setattr(suite, "run", green)
+    monkeypatch.setattr(measuring, "measure", lambda *_: CASE.measured)
+
+
+def validated(monkeypatch: pytest.MonkeyPatch, *digests: str, build: Build | None = BUILT) -> Report:
+    monkeypatch.setattr(engines, "client", lambda _engine: Named(*digests))
+    return validate.validate(REF, ENGINE, build=build)
+
+
+def test_the_digest_is_of_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert validated(monkeypatch, A).digest == A
+    assert validated(monkeypatch, A).reused
+
+
+def test_another_image_of_the_name_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RefusedError, match=f"{REF} is {B} in this engine, but {A} was built"):
+        validated(monkeypatch, B)
+    assert not list(paths.IMAGES.glob("*/report.json"))
+    assert validated(monkeypatch, B, build=None).digest == B
+    with pytest.raises(RefusedError, match="another image"):  # also where it is known to be green
+        validated(monkeypatch, B)
+
+
+def test_a_name_that_moves_meanwhile_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert validated(monkeypatch, A, B).digest == A
+
+
+def test_a_kept_report_of_another_image_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = validated(monkeypatch, A)
+    (path,) = (tmp_path / "state").glob("reports/*/report.json")
+    report.REPORT.save(path, replace(first, digest=B))
+    again = validated(monkeypatch, A)
+    assert (again.digest, again.reused) == (A, False)
+
+
+def test_stand_ins_are_told_by_the_build_and_by_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert validated(monkeypatch, A).rehearsal == BUILT.rehearsal
+
+
+def test_a_host_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elsewhere, "measure", lambda _host, _tiers: Measured())
+    found = validate.validate(REF, None, build=BUILT, tiers=("device",), host="local://")
+    assert found.digest == ""

@@ -1,0 +1,158 @@
+"""What an entry point sets for the process that it starts: what is asked, what is read, what is unknown."""
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from docker.errors import APIError, NotFound
+from docker.models.containers import Container
+
+from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.measurements import Entry, Measured, Settings, readable
+from rdma_images.validate import entry, transport
+from rdma_images.validate.probes import settings
+from tests.support import suite_here
+
+CASE = Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json"
+OWN = {"PATH": os.environ["PATH"], "NCCL_DEBUG": "INFO", "FI_PROVIDER": "efa", "LD_LIBRARY_PATH": ""}
+
+
+def started(program: str) -> tuple[int, bytes, bytes]:
+    """Return what is printed where a Python `program` is the entry point."""
+    words = [sys.executable, "-c", program]
+    return transport.bounded([*words, *entry.PRINTS], 5.0, OWN)
+
+
+def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
+    program = (
+        "import os, sys; print('PATH=banner\\0FI_PROVIDER=tcp\\0'); sys.stdout.flush(); del os.environ['NCCL_DEBUG']; "
+        "os.environ.update(FI_PROVIDER='tcp;\\n', NCCL_NET='Socket', HOME='/none'); "
+        "os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    found = entry.printed(started(program)[1])
+    assert found
+    assert found["HOME"] == "/none"
+    assert entry.changed(found, OWN) == Entry(
+        given={"FI_PROVIDER": "tcp;\n", "NCCL_NET": "Socket"}, removed=["NCCL_DEBUG"]
+    )
+
+
+def test_an_entry_point_that_hands_over_what_it_got_changes_nothing() -> None:
+    found = entry.printed(started("import os, sys; os.execvp(sys.argv[1], sys.argv[1:])")[1])
+    assert found
+    assert entry.changed(found, OWN) == Entry()
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("import sys; sys.exit('unrecognized arguments:\\x1b ' + sys.argv[1])", r"arguments:\x1b cat"),
+        ("print('ready')", "the entry point ended with 0 and started no other command"),
+        ("import os; os.write(1, b'/proc/self/cmdline\\0/proc/self/environ\\0/proc/self/cmdline\\0')", "ended with 0"),
+    ],
+)
+def test_an_entry_point_that_starts_nothing_else_is_a_reason(program: str, why: str) -> None:
+    rc, out, err = started(program)
+    assert entry.printed(out) is None
+    assert why in entry.not_started(rc, err)
+
+
+def test_an_entry_point_that_sleeps_is_a_reason() -> None:
+    assert "did not start another command in 10 s" in entry.not_started(transport.TIMED_OUT, b"")
+
+
+@pytest.mark.parametrize("words", [["/bin/sh", "-c"], ["bash", "-lc"], ["/usr/bin/env", "A=b"], ["env"]])
+def test_a_shell_is_given_one_line(words: list[str]) -> None:
+    out = subprocess.run([*words, *entry.command(words)], capture_output=True, check=True, env=OWN).stdout
+    assert entry.printed(out)
+
+
+def test_what_is_not_known_of_an_entry_point_is_no_fault() -> None:
+    case = Inspection.model_validate_json(CASE.read_bytes())
+    subject = case.subject.model_copy(update={"entrypoint": ["/start"]})
+    missing = {**case.measured.missing, "entry": "the entry point ended with 2"}
+    measured = case.measured.model_copy(update={"missing": missing})
+    checks = suite_here.checks(case.model_copy(update={"subject": subject, "measured": measured}))
+    assert checks["environment.harmful"].outcome == "passed"
+    assert checks["environment.harmful"].found == "none (the entry point ended with 2)"
+    assert checks["measured.complete"].outcome == "passed"
+
+
+def test_the_process_that_is_started_is_judged() -> None:
+    case = Inspection.model_validate_json(CASE.read_bytes())
+    given = {"NCCL_PXN_DISABLE": "1", "FI_EFA_FORK_SAFE": "1", "NCCL_IB_DISABLED": "1", "NCCL_P2P_DISABLE": "1"}
+    started = Entry(given={**given, "LD_PRELOAD": "/opt/libefa.so.1"}, removed=["FI_PROVIDER"])
+    also = {"entry": started, "settings": Settings(assigned=[], absent=[])}
+    case = case.model_copy(update={"measured": case.measured.model_copy(update=also)})
+    checks = suite_here.checks(case)
+    for check, name in (
+        ("harmful", "NCCL_P2P_DISABLE"),
+        ("slow", "NCCL_PXN_DISABLE"),
+        ("obsolete", "FI_EFA_FORK_SAFE"),
+    ):
+        assert checks[f"environment.{check}"].found.startswith(f"set by the entry point: {name}=")
+        assert f"leave {name} out of what its entry point sets" in checks[f"environment.{check}"].fix
+    assert "NCCL_IB_DISABLED" in checks["environment.misspelt"].found
+    assert checks["environment.loader"].found == "LD_PRELOAD=/opt/libefa.so.1"
+    assert checks["environment.refusal"].outcome == "failed"
+    assert checks["environment.refusal"].found == "NCCL_NET=Libfabric"
+
+
+class Files:
+    """An engine's answers about the files of a container: the text at a path, or the path that a link leads to."""
+
+    def __init__(self, texts: dict[str, bytes], links: dict[str, str]) -> None:
+        self.texts, self.links = texts, links
+
+    def get_archive(self, path: str) -> tuple[Iterator[bytes], dict[str, Any]]:
+        if path.endswith("/refused"):
+            raise APIError("500 Server Error")
+        if path not in self.texts and path not in self.links:
+            raise NotFound("404 Client Error")
+        written, content = io.BytesIO(), self.texts.get(path)
+        with tarfile.open(fileobj=written, mode="w") as archive:
+            member = tarfile.TarInfo(path.rpartition("/")[2])
+            member.type, member.size = (tarfile.REGTYPE, len(content)) if content else (tarfile.DIRTYPE, 0)
+            archive.addfile(member, io.BytesIO(content or b""))
+        return iter([written.getvalue()]), {"linkTarget": self.links.get(path, "")}
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/opt/a.conf", "NCCL_NET=Socket\n"),
+        ("/opt/link.conf", "NCCL_NET=Socket\n"),
+        ("/opt/dangling.conf", None),
+        ("/opt/absent.conf", None),
+        ("/opt", ""),
+        ("/opt/refused", ""),
+    ],
+)
+def test_a_file_of_the_image_is_read_through_the_engine(path: str, text: str | None) -> None:
+    links = {"/opt/link.conf": "/opt/a.conf", "/opt/dangling.conf": "/opt/gone.conf"}
+    files = Files({"/opt/a.conf": b"NCCL_NET=Socket\n", "/opt": b""}, links)
+    assert entry.text_in(cast(Container, files), path) == text
+
+
+def test_what_files_of_the_entry_points_choice_set_is_added_once() -> None:
+    files = {"/opt/nccl.settings": "NCCL_IB_DISABLE=1\n", "/opt/lib": "", "/opt/program": "\x7fELF NCCL_NET=IB\n"}
+    given = {"NCCL_CONF_FILE": "/opt/nccl.settings", "NCCL_TOPO_FILE": "/no/topo.xml", "BASH_ENV": "/opt/program"}
+    given |= {"LD_LIBRARY_PATH": "/opt/lib:/no/lib", "LD_PRELOAD": ("/no/lib.so:" * 40)[: settings.LONGEST]}
+    known = entry.with_files(Settings(assigned=[], absent=["/no/lib"]), given, files.get)
+    assert [(one.file, one.line, one.name, one.reader) for one in known.assigned] == [
+        ("/opt/nccl.settings", 1, "NCCL_IB_DISABLE", "nccl")
+    ]
+    assert known.absent == ["/no/lib", "/no/topo.xml"]
+    assert entry.with_files(known, given, files.get) == known
+
+
+def test_what_another_version_says_of_an_entry_point_is_left_out() -> None:
+    found = Measured.model_validate(readable({"entry": ["NCCL_NET=Socket"]}))
+    assert found.entry is None
+    assert "another form" in found.missing["entry"]

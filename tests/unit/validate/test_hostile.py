@@ -1,0 +1,348 @@
+"""What an image could do to whoever validates it: nothing of it crashes, fills the memory or looks green."""
+
+import io
+import json
+import re
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from rdma_images.core import progress, stream
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.measurements import Measured
+from rdma_images.validate import image_layers, probing, readout, suite, transport
+from rdma_images.validate.answers import lost, measured
+from rdma_images.validate.probes import elf, libraries, loader, measure, packages, tools, tree
+from rdma_images.validate.pytest_plugin import Requirement, UnmetError
+from tests.support import suite_here
+from validators import test_measured as complete
+
+CASE = Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json"
+LATIN = "/opt/caf\udce9"  # a path with a byte that is no UTF-8, as Python has it
+
+
+def case(**changes: object) -> Inspection:
+    data = json.loads(CASE.read_text())
+    data["measured"].update(changes)
+    return Inspection.model_validate(data)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[" * 200_000,
+        b"5",
+        b'{"tree": 5}',
+        b'{"tree": {"seconds": "x"}}',
+        b'{"tree": {"value": {}, "seconds": 1e999}}',
+        b'{"tree": {"value": "\\udce9"}}',
+        b'{"tree": {"value": {"files": {"count": -1}}}}',
+        b"\xff\xfe",
+    ],
+)
+def test_any_answer_is_taken(text: bytes) -> None:
+    assert measured(text, ("tree",)).lost == ("tree",)
+
+
+def test_answers_that_nobody_asked_for_are_left_out() -> None:
+    text = b'{"evil": {"value": 1}, "missing": {"value": {"tree": "none"}}, "lost": {"value": []}}'
+    found = measured(text, ())
+    assert (found.missing, found.lost) == ({}, ())
+
+
+def test_numbers_that_no_report_could_show_are_lost() -> None:
+    data = json.loads(CASE.read_text())["measured"]
+    for key, value in (("bytes", 10**400), ("count", -1)):
+        files = {**data["tree"]["files"], key: value}
+        text = json.dumps({"tree": {"value": {**data["tree"], "files": files}}}).encode()
+        assert measured(text, ("tree",)).lost == ("tree",)
+
+
+def python(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, *, limit: float = 10, first: float | None = None
+) -> Measured | str:
+    """Return what is measured where the only Python is the shell script `text`."""
+    program = folder / "python3"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(probing, "PYTHONS", (str(program),))
+    return probing.probe(transport.host("local://", limit, first=first), ("tree", "torch"))
+
+
+def test_a_python_that_does_not_start_costs_no_more_than_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = time.monotonic()
+    found = python(tmp_path, monkeypatch, "sleep 30", first=0.3)
+    assert isinstance(found, Measured)
+    assert "did not start in time" in found.missing["tree"]
+    late = python(tmp_path, monkeypatch, "echo started; sleep 30", limit=2.5, first=2.0)
+    assert isinstance(late, Measured)
+    assert "did not answer in time" in late.missing["tree"]
+    assert time.monotonic() - started < 10
+
+
+def test_who_measures_says_how_long_a_probe_may_take() -> None:
+    found = probing.probe(transport.host("local://", 60), ("torch",), limit=0.001)
+    assert isinstance(found, Measured)
+    assert "took more than 0.001 s and was stopped" in found.missing["torch"]
+
+
+def test_a_variable_that_steers_python_is_named() -> None:
+    said = {"lost": ["tree"], "missing": {"tree": "python3 ended with 1"}}
+    given = case(**said)
+    subject = given.subject.model_copy(update={"environment": {"PYTHONHOME": "/opt/gone"}})
+    with pytest.raises(UnmetError, match=r"PYTHONHOME=/opt/gone is set") as failed:
+        complete.test_complete(given.model_copy(update={"subject": subject}), Requirement())
+    assert "fix: leave PYTHONHOME out of the image" in str(failed.value)
+    complete.test_complete(case().model_copy(update={"subject": subject}), Requirement())
+
+
+def test_who_waits_is_told_for_what() -> None:
+    said: list[str] = []
+    until = time.monotonic() + 20
+    with progress.waiting(said.append, lambda: "the layers", every=0.05):
+        while len(said) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+    assert len(said) >= 2
+    assert said[0].startswith("waiting for the layers, ")
+    told = len(said)
+    time.sleep(0.1)
+    assert len(said) == told
+
+
+@pytest.mark.parametrize("said", ["", "[[[", '{"tree": 5}', '{"tree": null}\\n{}'])
+def test_a_python_that_lies_has_measured_nothing(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = python(tmp_path, monkeypatch, f"printf '{measure.MARK}{said}'")
+    assert isinstance(found, Measured)
+    assert set(found.lost) == {"tree", "torch"}
+
+
+def test_a_python_that_fails_is_not_an_image_without_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = python(tmp_path, monkeypatch, "echo broken >&2; exit 7")
+    assert isinstance(found, Measured)
+    assert "ended with 7: broken" in found.missing["tree"]
+    assert python(tmp_path, monkeypatch, "exit 127") == "the image has no Python to run the probes"
+
+
+def test_names_that_are_no_text_reach_the_validators(tmp_path: Path) -> None:
+    data = json.loads(CASE.read_text())["measured"]["tree"]
+    files = {**data["files"], "world_writable": [LATIN, "/\x1b[2J"]}
+    found = measured(measure.as_json({"tree": {"value": {**data, "files": files}}}), ("tree",))
+    assert found.tree
+    assert found.tree.files.world_writable == ["/opt/caf?", "/\x1b[2J"]
+    checks = suite.run(case(tree=found.tree.model_dump()), ("static",), tmp_path / "report.xml")
+    assert [c.found for c in checks if c.outcome == "failed"] == [r"/opt/caf?, /\x1b[2J"]
+    ElementTree.parse(tmp_path / "report.xml")
+
+
+def test_what_was_lost_is_told_once() -> None:
+    gone = ("tree", "packages", "tools", "system", "layers")
+    why = "took more than 90 s and was stopped"
+    found = case(**dict.fromkeys(gone), missing=dict.fromkeys(gone, why), lost=gone)
+    checks = suite_here.checks(found).values()
+    (failed,) = [c for c in checks if c.outcome == "failed"]
+    assert (failed.id, failed.severity) == ("measured.complete", "error")
+    assert failed.found == "; ".join(f"{probe}: {why}" for probe in gone)
+    reasons = {c.id: c.reason for c in checks if c.outcome == "skipped"}
+    assert reasons["layers.secrets"] == "layers could not be measured: see measured.complete"
+    assert reasons["nccl.wheels"] == "packages could not be measured: see measured.complete"
+    assert reasons["nccl.found"] == "tree could not be measured: see measured.complete"
+
+
+def test_devices_that_were_lost_are_told_in_their_tier() -> None:
+    found = case(devices=None, missing={"devices": "OSError"}, lost=["devices"])
+    checks = suite_here.checks(found, "device").values()
+    assert [(c.id, c.tier) for c in checks if c.outcome == "failed"] == [("measured.complete", "device")]
+
+
+def test_a_torch_that_cannot_be_imported_is_told_by_its_own_check() -> None:
+    said = {"torch": None, "missing": {"torch": "ImportError: no"}, "lost": ["torch"]}
+    complete.test_complete(case(**said), Requirement())
+    with pytest.raises(UnmetError, match="torch: ImportError: no"):
+        complete.test_complete(case(**said, packages=None), Requirement())
+
+
+def crafted(names: int, length: int) -> bytes:
+    """Return a library whose `names` symbols all lead into one text of `length` bytes."""
+    strings = b"\0" + b"n" * length + b"\0"
+    symbols = b"".join(struct.pack("<IBBHQQ", 1 + i, 0, 0, 1, 0, 0) for i in range(names))
+    dynamic = struct.pack("<QQQQ", 14, 1, 0, 0)
+    sections = b".dynstr\0.dynsym\0.dynamic\0"
+    parts, at = [strings, symbols, dynamic, sections], [64]
+    for part in parts:
+        at.append(at[-1] + len(part))
+    rows = [(0, 0, 0, 0, 0), (0, 3, at[0], len(strings), 0), (8, elf.SHT_DYNSYM, at[1], len(symbols), 1)]
+    rows += [(16, elf.SHT_DYNAMIC, at[2], len(dynamic), 1), (0, 3, at[3], len(sections), 0)]
+    table = b"".join(struct.pack("<IIQQQQIIQQ", n, k, 0, 0, o, s, link, 0, 0, 0) for n, k, o, s, link in rows)
+    head = b"\x7fELF\x02\x01" + b"\0" * 12 + struct.pack("<H", 62) + b"\0" * 20 + struct.pack("<Q", at[4])
+    return head + b"\0" * 10 + struct.pack("<HHH", 64, len(rows), 4) + b"".join(parts) + table
+
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, (200 << 20, 200 << 20))
+sys.path.insert(0, sys.argv[2])
+from rdma_images.validate.probes import libraries
+print(libraries.about_nccl(sys.argv[1]), libraries.about_plugin(sys.argv[1]))
+"""
+
+
+def test_a_small_library_does_not_take_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "libnccl.so.2"
+    path.write_bytes(crafted(4000, 1 << 20))
+    root = str(Path(libraries.__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", LIMITED, path, root], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    path.write_bytes(crafted(4, 8))
+    assert elf.library(str(path))["soname"] == "n" * 8
+
+
+def test_symbols_and_words_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elf, "MOST_SYMBOLS", 3)
+    path = tmp_path / "lib.so"
+    path.write_bytes(crafted(4, 8))
+    with pytest.raises(elf.NotElf):
+        elf.exported(str(path), libraries.EXPORTED)
+    monkeypatch.setattr(elf, "MOST_WORDS", 3)
+    with pytest.raises(elf.NotElf):
+        elf.words(loader.resolved("libc.so.6")["file"], re.compile(rb"[a-z]{3}"))
+
+
+def test_a_tool_that_prints_without_end_takes_no_memory() -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print_much = "import sys\nfor _ in range(300): sys.stdout.write('x' * (1 << 20)); sys.stderr.write('y' * 1000)"
+    rc, out, err = tools.bounded([sys.executable, "-c", print_much], 60, 20000)
+    assert (rc, len(out), len(err)) == (0, 20000, 20000)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
+
+
+def test_a_tool_whose_child_keeps_its_output_open_is_stopped() -> None:
+    rc, out, _ = tools.bounded(["sh", "-c", "echo here; setsid sleep 30 & exit 0"], 3, 100)
+    assert (rc, out) == (None, b"here\n")
+
+
+def test_a_wheel_without_a_version_leaves_the_others(tmp_path: Path) -> None:
+    site = tmp_path / "opt/venv/lib/python3.13/site-packages"
+    for folder, record in (
+        ("nvidia_nccl_cu13-2.30.7.dist-info", b"Metadata-Version: 2.1\nName: nvidia-nccl-cu13\n\nVersion: 9\n"),
+        ("torch-2.15.0.dist-info", b"Metadata-Version: 2.1\nName: Torch\nVersion: 2.15.0+cu132\nAuthor: Ren\xe9\n"),
+        ("odd-1.dist-info", b""),
+    ):
+        (site / folder).mkdir(parents=True)
+        (site / folder / "METADATA").write_bytes(record)
+    (found,) = packages.wheels(str(tmp_path)).values()
+    assert found == {"nvidia-nccl-cu13": "2.30.7", "torch": "2.15.0+cu132", "odd": "1"}
+
+
+def archive(*files: tuple[str, bytes]) -> bytes:
+    """Return a tar, as an engine exports it."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.GNU_FORMAT) as into:
+        for name, content in files:
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(content), 0o666
+            into.addfile(member, io.BytesIO(content))
+    return made.getvalue()
+
+
+def pieces(data: bytes) -> Iterator[bytes]:
+    return (data[at : at + 4096] for at in range(0, len(data), 4096))
+
+
+def test_files_are_read_out_whatever_their_names() -> None:
+    status = b"Package: libc6\nVersion: 2.41\nStatus: install ok installed\n"
+    files = [("var/lib/dpkg/status", status), (LATIN[1:], b"x"), ("lib/libnccl.so.2", crafted(9, 1 << 20))]
+    files += [("lib/libbroken.so", b"\x7fELF\x02\x01" + b"\xff" * 99), ("opt/" + "\udce9" * 255, b"BEGIN")]
+    found = readout.read_out(pieces(archive(*files)), case().subject)
+    assert found.lost == ()
+    assert found.tree
+    assert found.packages
+    assert "/opt/caf?" in found.tree.files.world_writable
+    assert found.packages.dpkg == {"libc6": "2.41"}
+
+
+def test_a_name_does_not_lead_out_of_the_image(tmp_path: Path) -> None:
+    beside = tmp_path / "x.dist-info" / "METADATA"
+    found = readout.read_out(pieces(archive((f"{'../' * 20}{beside}".replace("//", "/"), b"x"))), case().subject)
+    assert set(found.lost) == {"packages", "settings", "system", "tree"}
+    assert "leads out of the tree" in found.missing["tree"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("cut", [0, 700, 5000])
+def test_an_export_that_is_cut_is_lost(cut: int) -> None:
+    data = archive(("a", b"x" * 3000), ("b", b"y" * 3000))[:cut]
+    found = readout.read_out(pieces(data), case().subject)
+    assert set(found.lost) == {"packages", "settings", "system", "tree"}
+    assert "the image's files could not be read" in found.missing["tree"]
+
+
+def test_reading_out_has_a_limit_of_memory() -> None:
+    links = archive(*((f"{'n' * 200}/{number}/{'m' * 200}.so", b"") for number in range(100)))
+    whole = readout.read_out(pieces(links), case().subject)
+    assert whole.tree
+    assert whole.tree.files.count == 100
+    found = readout.read_out(pieces(links), case().subject, memory=1 << 20)
+    assert set(found.lost) == {"packages", "settings", "system", "tree"}
+
+
+def test_an_engine_that_stops_is_no_fault_of_the_image() -> None:
+    def broken() -> Iterator[bytes]:
+        yield archive(("a", b"x"))[:512]
+        raise ConnectionError("gone")
+
+    with pytest.raises(RdmaImagesError, match="stopped handing out"):
+        readout.read_out(broken(), case().subject)
+
+
+def test_a_tar_that_hides_its_rest_is_damaged() -> None:
+    data = archive(("a", b"x"))
+    hidden = data + archive(("root/.netrc", b"machine x login y password z"))
+    for blob, fine in ((data, True), (hidden, False)):
+        with tarfile.open(fileobj=io.BytesIO(blob), mode="r|") as opened:
+            if fine:
+                assert [m.name for m in stream.members(opened)] == ["a"]
+                continue
+            with pytest.raises(tarfile.ReadError, match="more follows its end"):
+                list(stream.members(opened))
+
+
+def test_a_layer_is_read_whatever_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_layers, "state_folder", lambda: tmp_path)
+    secret = ("root/.netrc", b"machine x login y password z")
+    monkeypatch.setattr(image_layers, "MOST_PLACES", 2)
+    blob = io.BytesIO(archive(secret, (LATIN[1:] + "/large", b"x" * 100_000), ("srv/a/b", b"12345")))
+    layer = image_layers._read("sha256:1", blob)
+    assert layer.mostly == "/opt/caf\N{REPLACEMENT CHARACTER}"
+    assert (layer.count, layer.unpacked) == (3, 100_028 + 5)
+    assert set(layer.leftovers.secret) == {"/root/.netrc"}
+
+
+def test_volumes_belong_to_the_tree(tmp_path: Path) -> None:
+    shared = Path("/dev/shm")
+    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system to walk")
+    place = shared / f"rdma-images-{tmp_path.name}"
+    place.mkdir()
+    try:
+        (place / "libnccl.so.2").touch()
+        found = {entry.path for entry in tree.entries(str(shared.parent), (str(shared),))}
+        assert str(place / "libnccl.so.2") not in {entry.path for entry in tree.entries(str(shared.parent))}
+        assert str(place / "libnccl.so.2") in found
+    finally:
+        shutil.rmtree(place)
+
+
+def test_a_lost_measurement_says_why() -> None:
+    found = lost(("tree",), "why", lost(("torch",), "before"))
+    assert (found.missing, found.lost) == ({"torch": "before", "tree": "why"}, ("torch", "tree"))

@@ -1,0 +1,182 @@
+"""The parts around the probes: untrusted answers, limits, the loader worked out from files, fabrics guessed."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import PROJECT
+from rdma_images.core.pipeline import Component, Image
+from rdma_images.inspection.inspection import Inspection, Step
+from rdma_images.inspection.measurements import Measured
+from rdma_images.validate import fabric, ldcache, suite, transport
+from rdma_images.validate.answers import measured
+from rdma_images.validate.ldcache import About, ReadOut
+from rdma_images.validate.subject import masked
+
+CASE = Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json"
+
+
+def case() -> Inspection:
+    return Inspection.model_validate_json(CASE.read_bytes())
+
+
+def test_answers_of_another_form_are_lost_with_a_reason() -> None:
+    answers = {"torch": {"value": {"version": 3}}, "system": {"value": None, "error": "it crashed"}, "tools": {}}
+    found = measured(json.dumps(answers).encode(), ("torch", "system", "tools", "tree"))
+    assert "expected form" in found.missing["torch"]
+    assert found.missing["system"] == "it crashed"
+    assert found.missing["tools"] == "tools has no value"
+    assert found.missing["tree"] == "the image's answer leaves it out"
+    assert set(found.lost) == set(found.missing)
+
+
+def test_what_is_not_there_is_not_lost() -> None:
+    found = measured(b'{"torch": {"value": null, "error": "", "seconds": 0.1}}', ("torch",))
+    assert (found.missing, found.lost) == ({"torch": "the image has no torch"}, ())
+
+
+def test_a_command_ends_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rc, _, _ = transport.bounded([sys.executable, "-c", "import time; time.sleep(60)"], 0.3, None)
+    assert rc == transport.TIMED_OUT
+    monkeypatch.setattr(transport, "MOST_BYTES", 1 << 16)
+    rc, out, _ = transport.bounded([sys.executable, "-c", "while True: print('y' * 4096)"], 30, None)
+    assert rc == transport.TIMED_OUT
+    assert len(out) < 1 << 18
+    assert transport.bounded([sys.executable, "-c", "raise SystemExit(3)"], 30, None)[0] == 3
+
+
+def test_a_way_in_that_is_not_there() -> None:
+    with pytest.raises(RdmaImagesError, match="is not on the PATH"):
+        transport.bounded(["no-such-program"], 1, None)
+    with pytest.raises(RdmaImagesError, match="kubectl://"):
+        transport.host("carrier-pigeon://x", 1)
+    assert transport.host("local://", 10).run("echo %s", "a b").stdout == "a b\n"
+
+
+TREE = ReadOut(
+    libraries={
+        "/opt/a/libx.so.1.2": About(needed=("liby.so.1", "libgone.so.1")),
+        "/usr/lib/liby.so.1": About(),
+        "/opt/b/libx.so.1": About(),
+        "/opt/old/lib.so": About(needed=("libx.so.1",), rpath=("$ORIGIN/../b",)),
+        "/opt/new/lib.so": About(needed=("libx.so.1",), runpath=("$ORIGIN/../a",), rpath=("$ORIGIN/../b",)),
+    },
+    links={"/opt/a/libx.so.1": "libx.so.1.2", "/lib": "usr/lib", "/loop": "/loop"},
+    cache={"libx.so.1": ("/opt/a/libx.so.1",)},
+)
+
+
+def test_the_loader_worked_out() -> None:
+    assert TREE.find("libx.so.1") == "/opt/a/libx.so.1.2"
+    assert TREE.find("liby.so.1") == "/usr/lib/liby.so.1"
+    assert TREE.find("libx.so.1", "/opt/old/lib.so") == "/opt/b/libx.so.1"
+    assert TREE.find("libx.so.1", "/opt/new/lib.so") == "/opt/a/libx.so.1.2"
+    assert TREE.find("/opt/b/libx.so.1") == "/opt/b/libx.so.1"
+    assert TREE.closure("/opt/a/libx.so.1.2") == ({"liby.so.1": "/usr/lib/liby.so.1"}, ["libgone.so.1"])
+    assert TREE.real("/loop/x").startswith("/loop")
+
+
+@pytest.mark.parametrize(
+    ("loader_in", "found"), [("/usr/lib/x86_64-linux-gnu", "/opt/x/libx.so.1"), ("/usr/lib64", "")]
+)
+def test_the_loader_knows_the_folder_that_it_lies_in(loader_in: str, found: str) -> None:
+    # The link led nowhere when ldconfig ran, as it does where its file is in another layer.
+    links = {
+        "/lib64": "usr/lib64",
+        "/usr/lib64/ld-linux-x86-64.so.2": f"{loader_in}/ld-linux-x86-64.so.2",
+        "/usr/lib/x86_64-linux-gnu/libx.so": "/opt/x/libx.so.1",
+    }
+    if loader_in == "/usr/lib64":
+        del links["/usr/lib64/ld-linux-x86-64.so.2"]
+    assert ReadOut({"/opt/x/libx.so.1": About()}, links).find("libx.so") == found
+
+
+def test_a_library_path_comes_before_a_runpath_and_after_an_rpath() -> None:
+    tree = ReadOut(TREE.libraries, TREE.links, cache=TREE.cache, library_path=("/opt/b",))
+    assert tree.find("libx.so.1", "/opt/new/lib.so") == "/opt/b/libx.so.1"
+    assert tree.find("libx.so.1") == "/opt/b/libx.so.1"
+
+
+def test_a_cache_that_is_real_and_ones_that_are_not() -> None:
+    path = Path("/etc/ld.so.cache")
+    if path.exists():
+        assert any(name.startswith("libc.so") for name in ldcache.cache(path.read_bytes()))
+    assert ldcache.cache(b"") == {}
+    assert ldcache.cache(ldcache.MAGIC + b"\xff" * 60) == {}
+
+
+def test_the_fabric_is_known_said_or_guessed() -> None:
+    known = case()
+    image = Image(
+        "i", "erdma-pytorch", "t", "erdma", "linux/amd64", {}, {"nccl": Component("nccl", "2.30.7", "matrix")}
+    )
+    assert fabric.expected(known.subject, known.measured, image).because == "as planned"
+    assert fabric.expected(known.subject, known.measured, None).because == "its label says efa"
+    bare = known.subject.model_copy(update={"labels": {}})
+    guessed = fabric.expected(bare, known.measured, None)
+    assert guessed.fabric == "efa"
+    assert "/opt/amazon/efa" in guessed.because
+    nothing = Measured()
+    assert fabric.expected(bare, nothing, None).fabric is None
+    hca = bare.model_copy(update={"environment": {"NCCL_IB_HCA": "erdma_0"}})
+    assert fabric.expected(hca, nothing, None).fabric == "erdma"
+
+
+def test_a_case_survives_its_json() -> None:
+    assert Inspection.model_validate_json(case().model_dump_json()) == case()
+    assert json.loads(CASE.read_text())["measured"]["torch"]["nccl"]
+
+
+def test_a_report_does_not_repeat_a_secret() -> None:
+    token = "ghp_" + "a" * 36
+    about = case().subject.model_copy(
+        update={
+            "environment": {"PATH": "/bin", "REGISTRY_TOKEN": "x1", "PIP_CONFIG_FILE": "/etc/pip.conf"},
+            "labels": {"note": token},
+            "history": [Step(made_by=f"RUN curl -H {token}", bytes=1), Step(made_by="RUN true", bytes=2)],
+        }
+    )
+    shown = masked(about).model_dump_json()
+    assert "x1" not in shown
+    assert token not in shown
+    assert "/etc/pip.conf" in shown
+    assert "RUN true" in shown
+
+
+LOADED = """
+import importlib, pathlib, sys
+for path in pathlib.Path("validators").glob("test_*.py"):
+    importlib.import_module("validators." + path.stem)
+print(*(m.__file__ for n, m in sys.modules.items() if n.startswith(("rdma_images", "validators")) and m.__file__))
+"""
+# What brings an image to be measured and its checks to people, and decides none of them.
+AROUND = {
+    "__init__.py",
+    "atomic.py",
+    "disk_space.py",
+    "errors.py",
+    "locking.py",
+    "paths.py",
+    "progress.py",
+    "repeating.py",
+    "report.py",
+    "step_files.py",
+    "templates.py",
+}
+
+
+def test_the_suites_digest_covers_all_that_decides() -> None:
+    covered = {path for pattern in suite.INPUTS for path in PROJECT.glob(pattern)}
+    done = subprocess.run([sys.executable, "-c", LOADED], cwd=PROJECT, capture_output=True, text=True, check=True)
+    loaded = {Path(name) for name in done.stdout.split()}
+    around = {p for p in loaded if p.parent.name in ("debian", "engine", "report") or (p.name in AROUND)}
+    assert loaded - around - covered == set()
+    read = [
+        re.findall(r'\bfacts_table\.read\("([\w.-]+)"', path.read_text()) for path in covered if path.suffix == ".py"
+    ]
+    assert {name for names in read for name in names} <= {path.name for path in covered}

@@ -1,0 +1,200 @@
+"""Single checks of the real case, changed in one place: what decides them, and what does not."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.changed_case import Changes, said
+
+S = "/opt/venv/site-packages"
+LIB, TOOLKIT = "/usr/lib/x86_64-linux-gnu", "/usr/local/cuda-13.2/lib64"
+NCCL, TORCH = f"{S}/nvidia/nccl/lib/libnccl.so.2", "/opt/venv/lib/python3.13/site-packages/torch/lib/libtorch_cuda.so"
+FILE, LACKS = {"size": 1, "target": ""}, {"missing": ["libgone.so.9"]}
+LARGE = {"size": 2 << 20, "target": ""}
+NO_TORCH = {"torch": None, "missing": {"torch": "it crashed"}}
+NOT_STARTED = {"torch": None, "missing": dict.fromkeys(("torch", "tools"), "nothing can be started")}
+ELSEWHERE = {"platform": "linux/riscv64"}
+TOOL = {"path": "/usr/bin/ibv_devinfo", "rc": 0, "out": "", "err": "", "timed_out": False, "seconds": 0.0}
+THE_SAME = {"libibverbs.so.1": f"{LIB}/libibverbs.so.1.14.56.1"}
+DEVICES: dict[str, Any] = {
+    "instance": "", "vendor": "", "nodes": [], "rdma": {}, "efa_domains": [], "memlock": None, "compat_mode": "",
+    "huge_pages": {"total": 0, "free": 0, "bytes": 2097152}, "modules": [], "nvidia_module": "",
+    "tools": {"fi_info -p efa": TOOL, "ibv_devinfo": TOOL},
+}  # fmt: skip
+NONE = "Failed to get IB devices list: Function not implemented"
+REHEARSAL, CUDA = "io.rdma-images.rehearsal", "io.rdma-images.component.cuda"
+
+
+def settings(*assigned: tuple[str, str, str], absent: Any = (), without_path: Any = ()) -> Changes:
+    """Return what files set: (name, value, reader)."""
+    lines = [
+        {"file": "/etc/a", "line": 1, "name": name, "value": value, "reader": reader}
+        for name, value, reader in assigned
+    ]
+    return {"settings": {"assigned": lines, "absent": list(absent), "without_path": dict(without_path)}}
+
+
+def programs(*paths: str) -> dict[str, Changes]:
+    """Programs of the image, of which no file sets a variable."""
+    return {"measured": settings(), "files": dict.fromkeys(paths, FILE)}
+
+
+def loads(name: str, target: str) -> Changes:
+    return {name: {"libraries": {"libcudart.so.13": target}}}
+
+
+def nvcc(release: str) -> Changes:
+    """Return what a compiler on the PATH says, where no label says which CUDA the image has."""
+    return {"nvcc --version": {**TOOL, "path": "/usr/bin/nvcc", "out": f"Cuda compilation tools, release {release}, V"}}
+
+
+CASES: list[tuple[str, dict[str, Changes], str]] = [
+    ("cuda.driver", {"files": {f"{LIB}/libnvidia-ml.so.580.65": LARGE}}, "failed"),
+    (
+        "cuda.driver",
+        {"files": {f"{LIB}/libnvidia-ml.so.580.65": LARGE}, "measured": {"devices": DEVICES}},
+        "passed",
+    ),  # mounted by a runtime
+    (
+        "layers.secrets",
+        {"measured": {"layers": None}, "leftovers": {"secret": {"/a": "a key"}}},
+        "failed: /a (a key)",
+    ),
+    ("layers.secrets", {"leftovers": {"secret": {"/a": "a key"}}}, "passed"),
+    ("layers.secrets", {"measured": {"layers": None, "lost": ["layers"]}}, "skipped"),
+    ("cuda.stub", {"resolved": {"libcuda.so.1": {"file": "/usr/local/cuda/stubs/libcuda.so.1"}}}, "failed"),
+    ("cuda.stub", {"resolved": {"libcuda.so.1": {"file": f"{LIB}/libcuda.so.1"}}}, "passed"),
+    (
+        "cuda.stub",
+        {"resolved": {"libcuda.so.1": {"file": f"{LIB}/libcuda.so.1"}}, "files": {f"{LIB}/libcuda.so.1": FILE}},
+        "failed",
+    ),
+    ("cuda.single", {"files": {f"{TOOLKIT}/libcudart.so.13.2": FILE}}, "passed"),
+    ("cuda.single", {"files": {"/opt/stubs/libcudart.so.13.2": FILE}}, "passed"),
+    ("cuda.single", {"files": {"/opt/libcudart.so.13.2": {"size": 1, "target": "/opt/libcudart.so.13"}}}, "passed"),
+    ("cuda.single", {"files": {f"{TOOLKIT}/libcudart.so.12": FILE, "/opt/libcudart.so.12": FILE}}, "failed"),
+    (
+        "cuda.single",
+        {"files": {f"{TOOLKIT}/libcudart.so.13.2": FILE}, "closures": loads(TORCH, f"{TOOLKIT}/libcudart.so.13.2")},
+        "failed",
+    ),
+    (
+        "cuda.single",
+        {"files": {f"{TOOLKIT}/libcudart.so.13.2": FILE}, "closures": loads("/opt/a", f"{TOOLKIT}/libcudart.so.13.2")},
+        "passed",
+    ),
+    ("label.pytorch", {"measured": NO_TORCH}, "skipped: it crashed"),
+    ("label.pytorch", {"measured": {"torch": None, "missing": {"torch": "the image has no torch"}}}, "failed"),
+    ("label.libfabric", {"labels": {REHEARSAL: None}}, "failed: 2.1.0"),
+    ("label.libfabric", {"labels": {REHEARSAL: None}, "measured": {"tools": None}}, "skipped: fi_info did not"),
+    ("label.rdma-core", {"labels": {REHEARSAL: None}, "dpkg": {"libibverbs1": "64.0-1"}}, "passed"),
+    ("label.rdma-core", {"labels": {REHEARSAL: None}, "dpkg": {"libibverbs1": None}}, "skipped: no package manager"),
+    ("label.cudnn", {"files": {"/opt/libcudnn.so.9": FILE}}, "passed"),
+    ("label.cudnn", {"files": {"/opt/libcudnn.so.9": FILE}, "wheels": {"nvidia-cudnn-cu13": None}}, "skipped: no"),
+    ("label.cudnn", {"wheels": {"nvidia-cudnn-cu13": None}}, "failed: nothing"),
+    ("measured.complete", {"measured": {"lost": ["packages"]}}, "failed: packages: no reason is known"),
+    (
+        "measured.complete",
+        {"measured": {"lost": ["packages"]}, "environment": {"PYTHONHOME": "/x", "PYTHONPATH": "", "HOME": "/y"}},
+        "failed: packages: no reason is known (PYTHONHOME=/x is set)",
+    ),
+    ("measured.complete", {"measured": {**NO_TORCH, "lost": ["torch"]}}, "passed"),
+    ("measured.complete", {"measured": {**NO_TORCH, "lost": ["torch"]}, "wheels": {"torch": None}}, "failed: torch:"),
+    ("measured.complete", {"measured": {**NO_TORCH, "lost": ["torch"], "packages": None}}, "failed: torch: it crashed"),
+    ("nccl.loaded", {"torch": {"nccl": []}}, "failed: no libnccl is mapped"),
+    ("nccl.version", {"torch": {"nccl": [{"path": NCCL, "version": "2.29.7"}]}}, f"failed: {NCCL} is 2.29.7"),
+    ("nccl.version", {"torch": {"nccl": [{"path": "/opt/libnccl.so.2", "version": "2.29.7"}]}}, "passed"),
+    ("nccl.compiled", {"torch": {"compiled_nccl": "1.9.0"}}, "failed: 2.30.7"),
+    ("nccl.cuda", {"nccl": {NCCL: {"banner": "2.30.7"}}}, f"skipped: {NCCL} does not say its CUDA"),
+    ("nccl.matrix", {"planned": {"nccl": "2.30.7"}}, "passed"),
+    ("nccl.matrix", {"planned": {"nccl": "2.31.2"}}, "failed: 2.30.7"),
+    ("nccl.packages", {"dpkg": {"libnccl2": "2.30.7-1+cuda13.2"}}, "failed: libnccl2"),
+    ("nccl.packages", {"dpkg": {"libnccl2": "2.30.7-1+cuda13.2"}, "wheels": {"nvidia-nccl-cu13": None}}, "passed"),
+    ("nccl.packages", {"dpkg": {"libnccl2": "2.29.7-1+cuda13.2"}, "wheels": {"nvidia-nccl-cu13": None}}, "failed"),
+    ("plugin.found", {"environment": {"NCCL_NET_PLUGIN": "libgone.so"}}, "failed: no libgone.so;"),
+    ("plugin.found", {"environment": {"NCCL_NET_PLUGIN": "gone"}}, "failed: no gone and no libnccl-net-gone.so;"),
+    ("torch.imports", {"measured": NO_TORCH}, "failed: it crashed"),
+    ("torch.imports", {"measured": NO_TORCH, "wheels": {"torch": None}}, "skipped: the image has no torch"),
+    ("torch.imports", {"measured": NOT_STARTED}, "failed: nothing can be started"),
+    (
+        "torch.imports",
+        {"subject": ELSEWHERE, "measured": NOT_STARTED},
+        "skipped: nothing can be started, on a machine of another architecture",
+    ),
+    ("torch.imports", {"subject": ELSEWHERE, "measured": NO_TORCH}, "failed: it crashed"),  # in an emulator
+    ("torch.imports", {"measured": NO_TORCH, "closures": {TORCH: LACKS}}, "skipped: libraries that torch needs"),
+    ("torch.imports", {"measured": NO_TORCH, "closures": {NCCL: LACKS}}, "skipped: NCCL is missing or lacks"),
+    ("torch.imports", {"closures": {TORCH: LACKS}}, "passed"),
+    ("torch.imports", {"closures": {NCCL: LACKS}}, "passed"),
+    ("torch.cuda", {"wheels": {"nvidia-nccl-cu12": "2.30.7"}}, "passed"),
+    ("torch.cuda", {"wheels": {"nvidia-cublas-cu12": "12.9"}}, "failed: of another: nvidia-cublas-cu12"),
+    ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"rc": 0, "err": ""}}}, "passed"),
+    ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"rc": 1, "err": NONE}}}, "failed"),
+    ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"rc": 255, "err": "Bad address"}}}, "failed"),
+    (
+        "verbs.single",
+        {"files": {"/opt/libibverbs.so.1": FILE}, "resolved": {"libibverbs.so.1": {"file": "/opt/libibverbs.so.1"}}},
+        "passed",
+    ),  # verbs.loader reports it
+    (
+        "verbs.others",
+        {"files": {"/etc/libibverbs.d/x.driver": FILE, f"{LIB}/libibverbs/libx-rdmav34.so": FILE}},
+        "passed",
+    ),
+    (
+        "verbs.others",
+        {
+            "files": {"/etc/libibverbs.d/x.driver": FILE, f"{LIB}/libibverbs/libx-rdmav34.so": FILE},
+            "closures": {f"{LIB}/libibverbs/libx-rdmav34.so": LACKS},
+        },
+        f"failed: {LIB}/libibverbs/libx-rdmav34.so lacks libgone.so.9",
+    ),
+    (
+        "verbs.others",
+        {
+            "files": {"/etc/libibverbs.d/x.driver": FILE, f"{LIB}/libibverbs/libx-rdmav34.so": FILE},
+            "closures": {f"{LIB}/libibverbs/libefa-rdmav34.so": LACKS},
+        },
+        "passed",
+    ),  # verbs.closure reports it
+    ("cuda.toolkit", {"tools": nvcc("13.2"), "labels": {CUDA: None}}, "passed"),
+    ("cuda.toolkit", {"tools": nvcc("12.8"), "labels": {CUDA: None}}, "failed: /usr/bin/nvcc, 12.8"),
+    ("cuda.toolkit", {"tools": nvcc("12.8"), "labels": {CUDA: None}, "measured": NO_TORCH}, "passed"),
+    ("label.tag", {"subject": {"ref": "x/efa-pytorch:cu12.8"}}, "failed: cuda 12.8"),
+    ("environment.loader", {"measured": settings(("LD_PRELOAD", "/opt/libjemalloc.so.2", "loader"))}, "passed"),
+    ("environment.loader", {"measured": settings(("FI_X", "/opt/libefa.so.1", "shell"))}, "passed"),
+    ("environment.loader", {"measured": settings(("LD_PRELOAD", "/opt/libefa.so.1", "loader"))}, "failed: /etc/a"),
+    (
+        "environment.loader",
+        {"measured": settings(without_path=THE_SAME), "tree": {"set_user_id": ["/a"]}},
+        "passed",
+    ),
+    (
+        "environment.loader",
+        {"measured": settings(without_path={"libibverbs.so.1": ""}), "tree": {"set_user_id": ["/a"]}},
+        "failed: /a has a set-user-ID bit",
+    ),
+    (
+        "environment.files",
+        {"measured": settings(("NCCL_TOPO_FILE", "/opt/there.xml", "shell"), absent=["/opt/gone"])},
+        "passed",
+    ),
+    (
+        "environment.files",
+        {"measured": settings(("NCCL_TOPO_FILE", "/opt/gone.xml", "shell"), absent=["/opt/gone.xml"])},
+        "failed: /etc/a:1: NCCL_TOPO_FILE=/opt/gone.xml is not there",
+    ),
+    ("environment.path", programs("/opt/amazon/openmpi/bin/mpirun"), "passed"),  # of the EFA installer
+    ("environment.path", programs("/usr/bin/mpirun"), "failed: /usr/bin/mpirun is there, and neither ssh nor rsh"),
+    ("environment.path", programs("/usr/bin/mpirun", "/usr/bin/ssh"), "passed"),
+    (
+        "environment.path",
+        {**programs("/usr/bin/mpirun"), "environment": {"OMPI_MCA_plm_rsh_agent": "/etc/mpi/kubexec.sh"}},
+        "passed",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("check", "changes", "outcome"), CASES, ids=[check for check, _, _ in CASES])
+def test_what_decides_a_check(check: str, changes: dict[str, Changes], outcome: str) -> None:
+    assert said(check, **changes).startswith(outcome)

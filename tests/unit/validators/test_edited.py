@@ -1,0 +1,443 @@
+"""What single validators make of the good case with other labels, libraries or packages."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdma_images.inspection.inspection import Expected, Inspection
+from rdma_images.inspection.measurements import Libraries, Packages, Tree
+from rdma_images.validate.pytest_plugin import Requirement, UnmetError
+from validators import test_labels as labels_suite
+from validators import test_libfabric as libfabric_suite
+from validators import test_nccl as nccl_suite
+from validators import test_plugin as plugin_suite
+from validators import test_verbs as verbs_suite
+
+GOOD = (Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json").read_text()
+NCCL = "/opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2"
+PLUGIN = "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so"
+FABRIC = "/opt/amazon/efa/lib/libfabric.so.1.27.0"
+LIB = "/usr/lib/x86_64-linux-gnu"
+PROVIDER = "libibverbs/libefa-rdmav34.so"
+FILE = {"size": 1, "target": ""}
+
+Change = tuple[tuple[str, ...], Any]  # the steps to a value, and another one: None takes it away
+
+
+def edited(*changes: Change) -> Inspection:
+    data = json.loads(GOOD)
+    for (*steps, last), value in changes:
+        place = data
+        for step in steps:
+            place = place[step]
+        place[last] = value
+        if value is None:
+            del place[last]
+    return Inspection.model_validate(data)
+
+
+def labels(**values: str) -> list[Change]:
+    """Return `rehearsal` is the label of that name, any other one a component's."""
+    names = {n: n if n == "rehearsal" else f"component.{n.replace('_', '-')}" for n in values}
+    return [(("subject", "labels", f"io.rdma-images.{names[n]}"), value) for n, value in values.items()]
+
+
+def file(path: str, about: dict[str, Any] | None) -> Change:
+    return ("measured", "tree", "files", "libraries", path), about
+
+
+def variable(name: str, value: str) -> Change:
+    return ("subject", "environment", name), value
+
+
+def library(*steps: str, value: Any) -> Change:
+    return ("measured", "tree", "libraries", *steps), value
+
+
+def parts(of: Inspection) -> tuple[Tree, Libraries, Packages]:
+    tree, packages = of.measured.tree, of.measured.packages
+    assert tree
+    assert packages
+    return tree, tree.libraries, packages
+
+
+XML = "/opt/amazon/ofi-nccl/share/aws-ofi-nccl/xml"
+P5, G5 = f"{XML}/p5.48xl-topo.xml", f"{XML}/g5.48xl-topo.xml"
+NO_PLUGIN = library("plugins", value={})
+ERDMA = (("measured", "tree", "files", "libraries", f"{LIB}/libibverbs/liberdma-rdmav34.so"), FILE)
+
+
+def for_neither(of: Inspection) -> Inspection:
+    """Return the same without a sign of a fabric."""
+    return of.model_copy(update={"expected": Expected(fabric=None, because="no sign")})
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ([library("topologies", value={})], ""),
+        ([library("topologies", value={G5: "no arch"})], ""),  # the plugin's own, and nobody's report names it
+        ([library("topologies", value={P5: "no arch"})], f"{P5} has processors without arch"),
+        ([library("topologies", value={P5: "absent", G5: "absent"})], f"{P5}, {G5} not there"),
+        ([library("topologies", value={P5: "absent", G5: "no arch"})], f"{P5} not there, which {PLUGIN}"),
+    ],
+)
+def test_the_plugins_topology_files(changes: list[Change], found: str) -> None:
+    case = edited(library("plugins", PLUGIN, "topologies", value=[P5, G5]), *changes)
+    libraries = parts(case)[1]
+    said = broken(plugin_suite.test_topology, case, libraries, (PLUGIN, libraries.plugins[PLUGIN]))
+    assert said.startswith(found)
+    assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ({"path": PLUGIN, "file": PLUGIN, "error": ""}, ""),
+        ({"path": PLUGIN, "file": PLUGIN, "error": "libcuda.so.1: cannot open shared object file"}, ""),
+        ({"path": FABRIC, "file": FABRIC, "error": ""}, f"the next takes {FABRIC}"),
+        ({"path": "", "file": "", "error": ""}, "finds no libnccl-net.so, and takes TCP"),
+    ],
+)
+def test_the_plugin_of_an_nccl_that_forgets_its_name(answer: dict[str, str], found: str) -> None:
+    """Where there is no GPU the loader refuses a plugin for its libcuda, by whatever name."""
+    case = edited(variable("NCCL_NET_PLUGIN", "ofi"), library("resolved", "libnccl-net.so", value=answer))
+    libraries = parts(case)[1]
+    of = (PLUGIN, libraries.plugins[PLUGIN])
+    said = broken(plugin_suite.test_reopened, case, libraries, of, (NCCL, "2.28.9"))
+    assert found in said
+    assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ([], "names no topology file"),
+        (
+            [
+                library("plugins", PLUGIN, "topologies", value=[P5]),
+                library("topologies", value={P5: "absent"}),
+                (("subject", "environment", "NCCL_TOPO_FILE"), "/opt/mine.xml"),
+            ],
+            "NCCL_TOPO_FILE is set",
+        ),
+    ],
+)
+def test_topology_files_that_nobody_takes(changes: list[Change], reason: str) -> None:
+    case = edited(*changes)
+    libraries = parts(case)[1]
+    with pytest.raises(pytest.skip.Exception, match=reason):
+        plugin_suite.test_topology(case, libraries, (PLUGIN, libraries.plugins[PLUGIN]), Requirement())
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        (
+            [NO_PLUGIN],
+            "no libnccl-net.so for EFA and no liberdma for eRDMA: on instances with EFA or eRDMA NCCL",
+        ),
+        (
+            [NO_PLUGIN, ERDMA],
+            "no libnccl-net.so for EFA: on instances with EFA NCCL",
+        ),
+        ([library("plugins", PLUGIN, "project", value="nccl-rdma-sharp-plugins")], "no libnccl-net.so for EFA"),
+        ([library("plugins", PLUGIN, "project", value="uccl-efa")], ""),
+    ],
+)
+def test_an_image_that_is_for_neither_fabric(changes: list[Change], found: str) -> None:
+    case = for_neither(edited(*changes))
+    tree, libraries, _ = parts(case)
+    said = broken(plugin_suite.test_fabric, case, tree.files, libraries)
+    assert said.startswith(found)
+    assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "found"),
+    [
+        ([NO_PLUGIN], "or rdma-core with eRDMA's provider", "no libnccl-net.so"),
+        ([NO_PLUGIN, ERDMA], "or the label of an image for eRDMA", "no libnccl-net.so"),  # it has the provider
+        ([library("plugins", PLUGIN, "project", value="uccl-efa")], "or rdma-core with", PLUGIN),
+    ],
+)
+def test_what_an_image_for_neither_fabric_should_have(changes: list[Change], expected: str, found: str) -> None:
+    case, require = for_neither(edited(*changes)), Requirement()
+    tree, libraries, _ = parts(case)
+    with suppress(UnmetError):
+        plugin_suite.test_fabric(case, tree.files, libraries, require)
+    assert expected in require.expected
+    assert require.found.startswith(found)
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (edited(), "see plugin.found"),
+        (for_neither(edited((("subject", "labels", "io.rdma-images.fabric"), "none"))), "it is for neither"),
+        (
+            for_neither(
+                edited(
+                    library("nccl", value={}),
+                    library("gpu_code", value={}),
+                    (("measured", "tree", "files", "libraries"), {}),
+                )
+            ),
+            "nothing in the image uses NCCL",
+        ),
+    ],
+)
+def test_an_image_that_needs_no_fabric(case: Inspection, reason: str) -> None:
+    tree, libraries, _ = parts(case)
+    with pytest.raises(pytest.skip.Exception, match=reason):
+        plugin_suite.test_fabric(case, tree.files, libraries, Requirement())
+
+
+def broken(validator: Any, *given: Any) -> str:
+    """Return what a validator finds at fault; "" where it passes."""
+    require = Requirement()
+    try:
+        validator(*given, require)
+    except UnmetError:
+        assert require.expected
+        assert require.fix
+        return require.found
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"rehearsal": "efa-installer-1.50.0"}, ""),
+        ({"rehearsal": "efa-installer-1.50.0,base-debian13"}, ""),
+        ({"rehearsal": "erdma-apt-jammy/erdma,erdma-apt-key", "erdma_apt": "jammy"}, ""),
+        ({"rehearsal": ""}, "that is not named: libfabric1-aws 2.1.0-1.1+standin, libnccl-ofi 1.21.1+standin"),
+        ({"rehearsal": "base-debian13"}, "that is not named"),
+        ({"rehearsal": "efa-installer-1.50.0,base-ubuntu24.04"}, "no stand-in is known for base-ubuntu24.04"),
+        ({"rehearsal": "efa-installer-1.50.0,base"}, "no stand-in is known for base"),
+        ({"rehearsal": "efa-installer-1.50.0,pytorch-2.15.0"}, "no stand-in is known for pytorch-2.15.0"),
+        (
+            {"rehearsal": "erdma-apt-jammy/erdma,efa-installer-1.50.0"},
+            "stand-in is known for erdma-apt-jammy/erdma",
+        ),
+    ],
+)
+def test_a_rehearsal_says_what_stood_in(given: dict[str, str], found: str) -> None:
+    case = edited(*labels(**given))
+    said = broken(labels_suite.test_rehearsal, case, parts(case)[2])
+    assert found in said
+    assert bool(found) == bool(said)
+
+
+def test_a_rehearsal_without_packages_of_a_stand_in_is_told() -> None:
+    case = edited((("measured", "packages", "dpkg"), {"libfabric1-aws": "2.6.0amzn1.0"}))
+    assert "no package is of a stand-in for efa-installer-1.50.0" in broken(
+        labels_suite.test_rehearsal, case, parts(case)[2]
+    )
+    unknown = edited((("measured", "packages", "dpkg"), {}))
+    assert not broken(labels_suite.test_rehearsal, unknown, parts(unknown)[2])
+
+
+def test_a_rehearsal_silences_only_what_its_source_brings() -> None:
+    everything = "efa-installer,python,pytorch,cuda,base,libfabric,rdma-core,cudnn,nccl,aws-ofi-nccl"
+    false = labels(rehearsal=everything, python="3.9", pytorch="2.4.0", cuda="12.8", base="ubuntu24.04", cudnn="9.1")
+    case = edited(*false)
+    system, packages = case.measured.system, parts(case)[2]
+    assert broken(labels_suite.test_python, case, system).startswith("3.13")
+    assert broken(labels_suite.test_pytorch, case) == "2.15.0+cu132"
+    assert broken(labels_suite.test_cuda, case) == "13.2"
+    assert broken(labels_suite.test_base, case, system) == "debian13"
+    assert broken(labels_suite.test_libfabric, case) == "2.1.0"
+    assert broken(labels_suite.test_rdma_core, case, packages) == "56.1"
+    assert broken(labels_suite.test_cudnn, case, packages) == "9.26.0.51"
+    with pytest.raises(pytest.skip.Exception, match=r"took the place of efa-installer-1\.50\.0"):
+        labels_suite.test_libfabric(edited(), Requirement())
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ([], ""),
+        (labels(aws_ofi_nccl="1.18.0"), "1.21.1+standin"),
+        ([(("measured", "packages", "dpkg", "libnccl-ofi"), "1.18.0-1")], "1.18.0"),
+        ([library("plugins", PLUGIN, "version", value="1.20.0")], "1.20.0"),  # its own word goes before the package's
+    ],
+)
+def test_the_label_of_the_plugin(changes: list[Change], found: str) -> None:
+    case = edited(*changes)
+    assert broken(labels_suite.test_aws_ofi_nccl, case, *parts(case)[1:]) == found
+
+
+def test_the_label_of_an_installer_that_did_not_run() -> None:
+    case = edited((("measured", "packages", "efa_installer"), ""))
+    assert broken(labels_suite.test_efa_installer, case, parts(case)[2]) == "nothing"
+    assert not broken(labels_suite.test_efa_installer, edited(), parts(edited())[2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ([], ""),
+        ([(("measured", "torch"), None)], ""),
+        ([library("nccl", NCCL, "banner", value="2.30.7+cuda12.9")], "for CUDA 12.9"),
+        ([(("measured", "torch"), None), *labels(cuda="12.8")], "for CUDA 13.3"),
+    ],
+)
+def test_nccl_is_for_the_images_cuda(changes: list[Change], found: str) -> None:
+    case = edited(*changes)
+    said = broken(nccl_suite.test_cuda, case, parts(case)[1], (NCCL, "2.30.7"))
+    assert said.endswith(found)
+    assert bool(found) == bool(said)
+
+
+GONE = file(f"{LIB}/{PROVIDER}", None)
+OF_LIB64 = library("verbs_looks_for", value={"x": ["-rdmav34.so", "/lib64/libibverbs/lib%s-rdmav34.so"]})
+SILENT = library("verbs_looks_for", value={})
+UNSAID = file("/etc/libibverbs.d/efa.driver", None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "holds"),
+    [
+        ([], True),
+        ([file("/etc/libibverbs.d/efa.driver", None), file("/root/libibverbs.d/efa.driver", FILE)], False),
+        ([GONE, file("/root/libefa-rdmav34.so", FILE)], False),
+        ([GONE, file(f"{LIB}/libefa-rdmav34.so", FILE)], True),  # where the loader finds libibverbs itself
+        ([GONE, OF_LIB64, file(f"/usr/lib64/{PROVIDER}", FILE)], True),  # /lib64 is a link
+        ([GONE, OF_LIB64, file(f"/opt/{PROVIDER}", FILE)], False),
+        ([GONE, SILENT, file(f"/opt/{PROVIDER}", FILE)], True),  # nothing says where libibverbs looks
+        ([UNSAID, variable("IBV_DRIVERS", "mlx5;efa")], True),
+        ([UNSAID, variable("RDMAV_DRIVERS", "/usr/lib/libibverbs/libefa")], True),
+        ([UNSAID, variable("IBV_DRIVERS", "mlx5")], False),
+        ([UNSAID, variable("IBV_DRIVERS", "efa"), variable("RDMAV_DRIVERS", "")], False),  # the other is not read
+        ([GONE, variable("IBV_DRIVERS", "efa")], False),
+    ],
+)
+def test_the_provider_lies_where_libibverbs_looks(changes: list[Change], holds: bool) -> None:
+    case = edited(*changes)
+    tree, libraries, _ = parts(case)
+    assert bool(broken(verbs_suite.test_provider, case, tree.files, libraries, "efa")) != holds
+
+
+OPENS = library("opens", value={FABRIC: ["libcudart.so"]})
+NOT_THERE = library("resolved", "libcudart.so", value={"path": "", "file": "", "error": "it is not there"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ([], ""),
+        ([OPENS, NOT_THERE], f"{FABRIC} opens libcudart.so"),
+        ([OPENS, NOT_THERE, library("nccl", value={})], ""),  # nothing uses GPUs over it
+        ([OPENS, NOT_THERE, library("plugins", PLUGIN, "opens", value=["libcudart.so"])], ""),  # told by plugin.closure
+        ([library("opens", value={"/opt/other/libfabric.so.1.9.0": ["libcudart.so"]}), NOT_THERE], ""),
+        (
+            [OPENS, NOT_THERE, library("closures", FABRIC, "missing", value=["libpsm2.so.2"])],
+            "missing: libpsm2.so.2; /opt/amazon",
+        ),
+    ],
+)
+def test_libfabric_finds_what_it_opens_for_the_gpus(changes: list[Change], found: str) -> None:
+    case = edited(*changes)
+    said = broken(libfabric_suite.test_libfabric_closure, case, parts(case)[1])
+    assert said.startswith(found)
+    assert bool(said) == bool(found)
+
+
+def efa(installer: str, rdma_core: int, libfabric: str = "") -> list[Change]:
+    """Return an image that this EFA installer made, with files of this rdma-core, and with this `libfabric`, if any."""
+    named = {"libefa.so.1": f"libefa.so.1.3.{rdma_core}.0", "libibverbs.so.1": f"libibverbs.so.1.14.{rdma_core}.0"}
+    files = [library("resolved", name, "file", value=f"{LIB}/{file}") for name, file in named.items()]
+    says = library("libfabric", value={FABRIC: libfabric})
+    return [*labels(rehearsal=""), (("measured", "packages", "efa_installer"), installer), *files, says]
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        (efa("1.46.0", 60), ""),
+        (efa("1.46.0", 61), ""),
+        (efa("1.46.0", 59), f"{LIB}/libefa.so.1.3.59.0 is of rdma-core 59, older than the installer's; {LIB}/libibv"),
+        (efa("1.46.0", 60, libfabric="2.3.1amzn4.0"), ""),
+        (efa("1.46.0", 60, libfabric="2.3.1"), f"{FABRIC} is libfabric 2.3.1"),
+        (efa("1.46.0", 59, libfabric="2.3.1"), f"{FABRIC} is libfabric 2.3.1; {LIB}/libefa"),
+        (efa("1.46.0", 59, libfabric="2.3.1amzn4.0"), f"{LIB}/libefa"),
+        (efa("1.22.1", 43, libfabric="1.17.1amzn1.0"), ""),  # the changelog leaves AWS's word out
+        (efa("1.22.1", 43, libfabric="1.18.0"), f"{FABRIC} is libfabric 1.18.0"),
+        (efa("1.48.0", 59, libfabric="2.4.0amzn1.0"), ""),  # of which it is not known what it brought
+        (efa("1.48.0", 59, libfabric="2.4.0"), f"{FABRIC} is libfabric 2.4.0"),
+    ],
+)
+def test_libfabric_and_rdma_core_are_the_installers(changes: list[Change], found: str) -> None:
+    case = edited(*changes)
+    _, libraries, packages = parts(case)
+    said = broken(libfabric_suite.test_libfabric_version, case, libraries, packages)
+    assert said.startswith(found)
+    assert bool(said) == bool(found)
+
+
+@pytest.mark.parametrize("changes", [efa("1.48.0", 59), efa("1.19.0", 30, libfabric="1.16.0")])
+def test_an_installer_of_which_nothing_is_known_is_compared_with_nothing(changes: list[Change]) -> None:
+    case = edited(*changes)
+    with pytest.raises(pytest.skip.Exception, match="it is not known which"):
+        libfabric_suite.test_libfabric_version(case, *parts(case)[1:], Requirement())
+
+
+@pytest.mark.parametrize(
+    ("plugin", "libfabric", "told"),
+    [
+        ("1.8.1", "1.17.1amzn1.0", True),
+        ("1.8.1", "1.18.0", False),
+        ("1.7.4", "1.17.1", False),
+        ("1.13.0", "1.21.0amzn1.0", True),
+        ("1.13.0", "1.22.0amzn1.0", False),
+        ("1.21.1", "", False),
+        ("", "1.17.1", False),
+    ],
+)
+def test_libfabric_is_as_new_as_the_plugin_asks(plugin: str, libfabric: str, told: bool) -> None:
+    says = library("libfabric", value={FABRIC: libfabric})
+    case = edited(says, library("plugins", PLUGIN, "version", value=plugin))
+    libraries = parts(case)[1]
+    said = broken(plugin_suite.test_libfabric, case, libraries, (PLUGIN, libraries.plugins[PLUGIN]))
+    assert said.startswith(f"libfabric {libfabric} at {FABRIC}: aws-ofi-nccl {plugin} asks for") == told
+    assert bool(said) == told
+
+
+RENAMED, FULL = file(NCCL, None), f"{LIB}/libnccl.so.2.23.4"
+ELSEWHERE = library("nccl", value={FULL: {"banner": "2.23.4+cuda12.2"}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ([], ""),
+        ([RENAMED, ELSEWHERE, file(FULL, FILE)], f"{FULL}, and no link libnccl.so.2"),
+        ([RENAMED, ELSEWHERE, file(FULL, FILE), file(f"{LIB}/libnccl.so.2", FILE)], ""),
+        ([RENAMED, ELSEWHERE, file(FULL, FILE), file(f"{LIB}/libnccl.so", FILE)], ""),
+        ([RENAMED, ELSEWHERE, file(FULL, FILE), variable("VLLM_NCCL_SO_PATH", FULL)], ""),
+        ([RENAMED, ELSEWHERE, file(FULL, FILE), variable("LD_PRELOAD", f"/a:{FULL}")], ""),
+        ([RENAMED, library("nccl", value={"/opt/libtorch_cuda.so": {"banner": "2.10.3"}})], ""),
+        ([RENAMED, library("nccl", value={})], "no libnccl.so.2 in the whole file system"),
+    ],
+)
+def test_nccl_has_the_name_by_which_it_is_asked_for(changes: list[Change], found: str) -> None:
+    case = edited(*changes)
+    tree, libraries, _ = parts(case)
+    said = broken(nccl_suite.test_found, case, tree.files, libraries)
+    assert said.startswith(found)
+    assert bool(said) == bool(found)
+
+
+@pytest.mark.parametrize(
+    "steps", [("closures", FABRIC, "libraries", "libefa.so.1"), ("resolved", "libefa.so.1", "file")], ids=["own", "all"]
+)
+def test_whoever_asks_for_libefa_gets_the_providers_own(steps: tuple[str, ...]) -> None:
+    good, bad = edited(), edited(library(*steps, value="/opt/planted/libefa.so.1"))
+    for case, found in ((good, ""), (bad, "/opt/planted/libefa.so.1")):
+        tree, libraries, _ = parts(case)
+        assert broken(verbs_suite.test_verbs_loader, case, tree.files, libraries, "efa") == found
+        assert not broken(verbs_suite.test_verbs_single, case, tree.files, libraries, "efa")

@@ -1,0 +1,170 @@
+"""What the validators of libraries make of the real loader's answers, where an incident's files could not show them."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from rdma_images.inspection.inspection import NCCL_WHEEL_PATH, Inspection, nccl_in_use
+from rdma_images.inspection.measurements import Closure, Libraries, Settings
+from rdma_images.validate.pytest_plugin import Requirement, UnmetError
+from validators import in_use, test_environment, test_libraries, test_nccl, test_transports
+
+CASE = Inspection.model_validate_json((Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json").read_bytes())
+LIBFABRIC = "libfabric.so.1"
+
+
+def answered(faults: Sequence[str] = (), errors: Mapping[str, str] | None = None) -> Inspection:
+    """Return the real case, whose libfabric the loader finds faults with; `errors` are of what it opens, by name."""
+    data = CASE.model_dump()
+    libraries = data["measured"]["tree"]["libraries"]
+    file = libraries["resolved"][LIBFABRIC]["file"]
+    libraries["closures"][file]["faults"] = list(faults)
+    for name, error in (errors or {}).items():
+        libraries["resolved"][name]["error"] = error
+    return Inspection.model_validate(data)
+
+
+def loaded(case: Inspection) -> str:
+    """Return what libraries.load says of the case; "" where it passes."""
+    tree = case.measured.tree
+    assert tree
+    try:
+        test_libraries.test_load(case, tree.files, tree.libraries, Requirement())
+    except UnmetError as unmet:
+        return str(unmet)
+    return ""
+
+
+def test_a_real_image_is_taken_by_the_loader() -> None:
+    assert loaded(CASE) == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [
+        (
+            "/opt/libfabric.so.1: cannot enable executable stack as shared object requires: Invalid argument",
+            "noexecstack",
+        ),
+        ("libefa.so.1: cannot open shared object file: No such file or directory", ""),
+        ("/opt/libfabric.so.1: undefined symbol: efadv_query_device", "one release"),
+        ("/lib/libc.so.6: version `GLIBC_2.41' not found (required by /opt/libfabric.so.1)", "base with a newer glibc"),
+        ("/opt/conda/lib/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by x)", "LD_LIBRARY_PATH"),
+        ("/lib/libefa.so.1: version `EFA_1.4' not found (required by /opt/libfabric.so.1)", "EFA installer"),
+        ("/opt/libfabric.so.1: a fault that nobody knows", "from its source"),
+    ],
+)
+def test_what_opening_a_library_says_is_told_with_its_fix(error: str, fix: str) -> None:
+    said = loaded(answered(errors={LIBFABRIC: error}))
+    assert (error in said) == bool(fix)
+    assert fix in said.rpartition("fix: ")[2]
+
+
+def test_what_is_opened_by_nobody_is_not_told() -> None:
+    assert loaded(answered(errors={"libmlx5.so.1": "/lib/libmlx5.so.1: undefined symbol: gone"})) == ""
+
+
+def test_a_version_is_told_once_and_before_what_lacks_for_want_of_it() -> None:
+    version = "/lib/libefa.so.1: version `EFA_1.4' not found (required by /opt/libfabric.so.1)"
+    symbol = "undefined symbol: a (/opt/libfabric.so.1)"
+    assert f"found: {version}\n" in loaded(answered([symbol, f"/opt/libfabric.so.1: {version}", version]))
+    assert f"found: {symbol}\n" in loaded(answered([symbol, "undefined symbol: a"]))
+
+
+def test_the_plugin_is_the_first_that_opens() -> None:
+    def plugin(errors: Mapping[str, str]) -> str | None:
+        resolved = {
+            name: {"path": f"/opt/{name}", "file": f"/opt/{name}", "error": said} for name, said in errors.items()
+        }
+        tree = CASE.measured.tree
+        assert tree
+        libraries = Libraries.model_validate({**tree.libraries.model_dump(), "resolved": resolved})
+        subject = CASE.subject.model_copy(update={"environment": {"NCCL_NET_PLUGIN": "a.so,b.so"}})
+        nccl = next(iter(libraries.nccl))
+        return in_use.plugin_of(CASE.model_copy(update={"subject": subject}), libraries, nccl)
+
+    assert plugin({"a.so": "", "b.so": ""}) == "/opt/a.so"
+    assert plugin({"a.so": "undefined symbol", "b.so": ""}) == "/opt/b.so"
+    assert plugin({"a.so": "undefined symbol", "b.so": "cut"}) == "/opt/a.so"
+    assert plugin({}) is None
+
+
+def test_a_symbol_of_what_a_process_loads_first_is_no_fault_of_a_module() -> None:
+    needed = {"libefa.so.1": "/opt/libefa.so.1", "libc.so.6": "/lib/libc.so.6"}
+    faults = ["undefined symbol: ucs_log (/opt/a.so)", "undefined symbol: efadv_wc (/opt/a.so)", "/opt/a.so: cut"]
+    assert test_transports.refused(Closure(libraries=needed, faults=faults)) == faults[1:]
+
+
+@pytest.mark.parametrize(("fabric", "counts"), [("efa", True), ("erdma", False), (None, False)])
+def test_the_transport_of_nvshmem_counts_where_it_has_libfabric(fabric: str | None, counts: bool) -> None:
+    path = "/opt/venv/site-packages/nvidia/nvshmem/lib/nvshmem_transport_libfabric.so.6"
+    data = CASE.model_dump()
+    data["expected"]["fabric"] = fabric
+    data["measured"]["tree"]["files"]["libraries"][path] = {"size": 1, "target": ""}
+    case = Inspection.model_validate(data)
+    assert case.measured.tree
+    assert test_transports.transports(case, case.measured.tree.files) == [path] * counts
+
+
+@pytest.mark.parametrize(("folder", "told"), [("", True), ("/opt/planted/", False), ("/usr/lib:/opt/planted", True)])
+def test_a_preloaded_library_is_told_where_nothing_else_leads_to_it(folder: str, told: bool) -> None:
+    path = "/opt/planted/libefa.so.1"
+    data = CASE.model_dump()
+    data["subject"]["environment"] |= {"LD_PRELOAD": path, "LD_LIBRARY_PATH": folder}
+    tree = data["measured"]["tree"]
+    tree["files"]["libraries"] |= {name: {"size": 1, "target": ""} for name in (path, "/usr/lib/libefa.so.1")}
+    tree["libraries"]["resolved"]["libefa.so.1"] |= {"path": path, "file": path}
+    case = Inspection.model_validate(data)
+    assert case.measured.tree
+    unset = Settings(assigned=[], absent=[], without_path={})
+    with pytest.raises(UnmetError, match=f"LD_PRELOAD={path}") if told else nullcontext():
+        test_environment.test_loader(case, case.measured.tree.libraries, unset, Requirement())
+
+
+@pytest.mark.parametrize("preload", ["/opt/nccl/libnccl.so.2", "/opt/nccl/libnccl.so", ""])
+def test_an_nccl_that_the_image_preloads_is_the_one_in_use(preload: str) -> None:
+    data = CASE.model_dump()
+    libraries, files = data["measured"]["tree"]["libraries"], data["measured"]["tree"]["files"]["libraries"]
+    other, (wheel,) = "/opt/nccl/libnccl.so.2", [path for path in libraries["nccl"] if path.endswith(NCCL_WHEEL_PATH)]
+    libraries["nccl"][other] = {**libraries["nccl"][wheel], "banner": "2.99.1+cuda13.0"}
+    files[other], files["/opt/nccl/libnccl.so"] = files[wheel], {"size": 1, "target": "libnccl.so.2"}
+    data["subject"]["environment"]["LD_PRELOAD"] = preload
+    data["measured"]["torch"]["nccl"] = [{"path": other, "version": "2.99.1"}]
+    case = Inspection.model_validate(data)
+    tree = case.measured.tree
+    assert tree
+    asked = partial(test_nccl.test_loaded, case, tree.libraries, Requirement())
+    if preload:
+        asked()
+    else:
+        with pytest.raises(UnmetError, match=other):
+            asked()
+    without_torch = case.model_copy(update={"measured": case.measured.model_copy(update={"torch": None})})
+    assert nccl_in_use(without_torch) == ((other, "2.99.1") if preload else (wheel, tree.libraries.nccl[wheel].version))
+
+
+def test_an_nccl_that_only_conda_has_is_in_use_and_of_several_none() -> None:
+    data = CASE.model_dump()
+    libraries = data["measured"]["tree"]["libraries"]
+    about = next(iter(libraries["nccl"].values()))
+    data["measured"]["torch"], libraries["nccl"] = None, {"/opt/conda/lib/libnccl.so.2": about}
+    libraries["resolved"]["libnccl.so.2"] = {}
+    version = about["banner"].partition("+")[0]
+    assert nccl_in_use(Inspection.model_validate(data)) == ("/opt/conda/lib/libnccl.so.2", version)
+    libraries["nccl"]["/opt/nccl/lib/libnccl.so.2"] = about
+    assert nccl_in_use(Inspection.model_validate(data)) is None
+
+
+def test_a_module_of_python_lacks_nothing_that_python_has_loaded_before() -> None:
+    tree = CASE.measured.tree
+    assert tree
+    missing = ["libtorch.so", "libnccl.so.2", "libcurl.so.4"]
+    modules = [f"/opt/venv/site-packages/mooncake/{name}" for name in ("engine.so", "mooncake_client")]
+    closures = dict.fromkeys((*modules, "/opt/libuct_ib.so.0"), Closure(missing=missing))
+    libraries = tree.libraries.model_copy(update={"closures": closures})
+    for path in modules:
+        assert test_transports.lacking_in(tree.files, libraries, path) == ["libcurl.so.4"]
+    assert test_transports.lacking_in(tree.files, libraries, "/opt/libuct_ib.so.0") == missing

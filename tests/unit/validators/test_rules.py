@@ -1,0 +1,481 @@
+"""What the validators make of cases: a real one through the whole suite, devices and GPUs by themselves."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.machine import Devices, Gpus
+from rdma_images.inspection.values import ToolRun
+from rdma_images.validate import suite
+from rdma_images.validate.probes import tools
+from rdma_images.validate.pytest_plugin import Requirement, UnmetError
+from tests.support import suite_here
+from validators import test_devices as devices_suite
+from validators import test_gpus as gpus_suite
+from validators import test_labels as labels_suite
+from validators import test_sagemaker as sagemaker_suite
+from validators import test_toolkit as toolkit_suite
+
+CASES = Path(__file__).parents[2] / "data" / "cases"
+REFUSES = {"NCCL_NET": "Libfabric", "FI_PROVIDER": "efa", "NVIDIA_VISIBLE_DEVICES": "all"}
+LOGS = CASES.parent / "nccl-logs"
+MACHINE = json.loads((CASES / "h200-x2.json").read_text())
+for one in MACHINE["gpus"]["runs"].values():
+    one["log"] = (LOGS / one["log"]).read_text()
+
+
+def case(**changes: Any) -> Inspection:
+    data = json.loads((CASES / "efa-pytorch.json").read_text())
+    data["subject"].update(changes)
+    return Inspection.model_validate(data)
+
+
+def test_a_good_case_and_its_junit(tmp_path: Path) -> None:
+    checks = suite.run(case(), ("static",), tmp_path / "report.xml")
+    assert [c for c in checks if c.outcome == "failed"] == []
+    assert all(c.reason for c in checks if c.outcome == "skipped")
+    assert all(c.expected and c.found for c in checks if c.outcome == "passed")
+    assert len({c.id for c in checks}) == len(checks) > 40
+    root = ElementTree.parse(tmp_path / "report.xml").getroot()
+    assert {p.get("value") for p in root.iter("property") if p.get("name") == "id"} == {c.id for c in checks}
+
+
+def test_what_the_good_case_has_nothing_of_is_skipped_and_all_else_passes() -> None:
+    """It was measured before files of settings were, and on no other driver, toolkit or user than root."""
+    skipped = {check.id: check.reason for check in suite_here.checks(case()).values() if check.outcome != "passed"}
+    unmeasured = {name for name, reason in skipped.items() if reason == "settings was not measured"}
+    assert skipped.keys() - unmeasured == {
+        "cuda.compat", "cuda.toolkit", "erdma.nccl", "label.architectures", "label.libfabric", "label.rdma-core",
+        "libfabric.providers", "libfabric.version", "nccl.environment", "nccl.fabric", "nccl.matrix", "plugin.newest",
+        "plugin.project", "plugin.reopened", "plugin.topology", "sagemaker.train", "transports.backends",
+        "transports.load", "transports.own", "user.account", "verbs.others", "verbs.usable",
+    }  # fmt: skip
+    assert {name.partition(".")[0] for name in unmeasured} == {"environment", "settings"}
+
+
+def test_a_broken_case_has_expected_found_and_fix(tmp_path: Path) -> None:
+    environment = REFUSES | {"NCCL_VERSION": "2.18.3-1", "NCCL_PROTO": "simple", "REGISTRY_TOKEN": "not-to-be-shown"}
+    checks = suite.run(case(environment=environment), ("static", "device"), tmp_path / "report.xml")
+    failed = {c.id: c for c in checks if c.outcome == "failed"}
+    assert set(failed) == {"nccl.environment", "environment.slow", "environment.secret"}
+    assert failed["nccl.environment"].found == "NCCL_VERSION=2.18.3-1"
+    assert all(c.expected and c.fix for c in failed.values())
+    assert "not-to-be-shown" not in (tmp_path / "report.xml").read_text()
+    assert {c.outcome for c in checks if c.tier == "device"} == {"skipped"}
+
+
+def test_what_is_empty_is_not_set() -> None:
+    """A Dockerfile cannot take away what its base sets: it can only empty it."""
+    emptied = REFUSES | dict.fromkeys(
+        ("LD_LIBRARY_PATH", "NCCL_VERSION", "NCCL_PROTO", "RDMAV_FORK_SAFE", "FI_EFA_FORK_SAFE"), ""
+    )
+    checks = suite_here.checks(case(environment=emptied))
+    assert [c for c in checks.values() if c.outcome == "failed"] == []
+
+
+def test_the_libraries_of_a_cuda_toolkit_stand_apart_from_the_wheels() -> None:
+    """A toolkit's copy is no fault, whatever the base; one in another folder is, and one that torch maps."""
+    plain = case()
+    files = plain.model_dump(mode="json")["measured"]["tree"]["files"]["libraries"]
+    wheels = next(path for path in files if path.endswith("/libcudart.so.13"))
+    toolkit = "/usr/local/cuda-13.2/targets/x86_64-linux/lib/libcudart.so.13.2.75"
+    for place, mapped, red in (
+        (toolkit, False, False),
+        ("/opt/lib/libcudart.so.13.2.75", False, True),
+        (toolkit, True, True),
+    ):
+        told = json.loads(plain.model_dump_json())
+        told["measured"]["tree"]["files"]["libraries"][place] = files[wheels]
+        told["measured"]["torch"]["mapped"] += [place] if mapped else []
+        checks = suite_here.checks(Inspection.model_validate(told))
+        assert (checks["cuda.single"].outcome == "failed") is red, checks["cuda.single"]
+
+
+@pytest.mark.parametrize(
+    ("path", "release", "wheel", "broken"),
+    [
+        ("/usr/local/cuda/bin/nvcc", "13.1", None, None),  # a base's, of the image's major
+        ("/usr/local/cuda/bin/nvcc", "13.2", "13.2.86", None),
+        (
+            "/usr/local/cuda/bin/nvcc",
+            "13.1",
+            "13.2.86",
+            "nvcc of CUDA 13.2",
+        ),  # a base's in the place of the image's own
+        ("/usr/local/cuda/bin/nvcc", "12.8", None, "nvcc of CUDA 13,"),
+        ("/opt/elsewhere/nvcc", "13.2", None, "on the PATH"),
+    ],
+)
+def test_the_toolkit_is_found_and_of_the_images_cuda(
+    path: str, release: str, wheel: str | None, broken: str | None
+) -> None:
+    told = json.loads(case(environment={"PATH": "/usr/local/cuda/bin:/usr/bin"}).model_dump_json())
+    folder = next(iter(told["measured"]["packages"]["wheels"].values()))
+    folder |= {"nvidia-cuda-nvcc": wheel} if wheel else {}
+    out = f"Cuda compilation tools, release {release}, V{release}.1"
+    nvcc = ToolRun(path=path, rc=0, out=out, err="", timed_out=False, seconds=0.0)
+    if broken is None:
+        toolkit_suite.test_toolkit(Inspection.model_validate(told), nvcc, Requirement())
+    else:
+        with pytest.raises(UnmetError, match=re.escape(broken)):
+            toolkit_suite.test_toolkit(Inspection.model_validate(told), nvcc, Requirement())
+
+
+@pytest.mark.parametrize(
+    ("plugin", "outcome", "words"),
+    [
+        ({"aws_platform": True, "version": "1.21.1"}, "passed", "with the AWS platform"),
+        ({"aws_platform": False, "version": "1.21.1"}, "failed", "libnccl-net-ofi.so without the AWS platform"),
+        ({"aws_platform": False, "version": ""}, "failed", "without the AWS platform"),  # of a git revision
+        ({"aws_platform": False, "version": "1.5.0"}, "skipped", "has no platforms"),
+        ({"aws_platform": None}, "skipped", "is no aws-ofi-nccl"),
+    ],
+)
+def test_a_plugin_has_the_aws_platform(plugin: dict[str, Any], outcome: str, words: str) -> None:
+    told = json.loads(case(labels={"io.rdma-images.fabric": "efa"}).model_dump_json())
+    told["measured"]["tree"]["libraries"]["plugins"]["/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so"] |= plugin
+    checks = suite_here.checks(Inspection.model_validate(told))
+    found = checks["plugin.platform"]
+    assert (found.outcome, words in (found.found or found.reason)) == (outcome, True), found
+    assert ("--enable-platform-aws" in found.fix) is (outcome == "failed")
+
+
+@pytest.mark.parametrize(
+    ("fabric", "label", "environment", "outcome", "words"),
+    [
+        ("efa", "refuse", REFUSES, "passed", "NCCL_NET=Libfabric and FI_PROVIDER=efa"),
+        ("efa", "refuse", {"NCCL_NET": "Libfabric"}, "failed", "NCCL_NET=Libfabric"),
+        ("efa", "refuse", {"FI_PROVIDER": "efa"}, "failed", "FI_PROVIDER=efa"),
+        ("efa", "refuse", REFUSES | {"FI_PROVIDER": "efa,tcp"}, "failed", "FI_PROVIDER=efa,tcp"),
+        ("efa", "refuse", {}, "failed", "neither"),
+        ("efa", "allow", {}, "passed", "neither"),
+        ("efa", "allow", {"FI_PROVIDER": "efa"}, "failed", "FI_PROVIDER=efa"),
+        ("efa", "refuse", REFUSES | {"NCCL_NET": "AWS Libfabric"}, "passed", "NCCL_NET=AWS Libfabric"),
+        ("efa", "", {"NCCL_NET": "AWS Libfabric"}, "skipped", "NCCL_NET alone does not"),  # somebody else's
+        ("efa", "", {"NCCL_NET": "OFI", "FI_PROVIDER": "tcp"}, "failed", "FI_PROVIDER=tcp"),
+        ("efa", "", {"FI_PROVIDER": "efa"}, "skipped", "neither a label nor NCCL_NET"),
+        ("erdma", "refuse", {"NCCL_NET": "IB"}, "passed", "NCCL_NET=IB"),
+        ("erdma", "refuse", {"NCCL_NET": "Socket"}, "failed", "NCCL_NET=Socket"),
+    ],
+)
+def test_an_image_that_refuses_has_what_makes_nccl_refuse(
+    fabric: str, label: str, environment: dict[str, str], outcome: str, words: str
+) -> None:
+    labels = {"io.rdma-images.fabric": fabric, "io.rdma-images.fallback": label}
+    told = json.loads(case(labels=labels, environment=environment).model_dump_json())
+    told["expected"]["fabric"] = fabric
+    checks = suite_here.checks(Inspection.model_validate(told))
+    found = checks["environment.refusal"]
+    assert (found.outcome, words in (found.found or found.reason)) == (outcome, True), found
+    assert bool(found.fix) is (outcome == "failed")
+
+
+@pytest.mark.parametrize(
+    ("provider", "red"),
+    [("efa", False), ("efa,tcp", False), ("^tcp", False), ("tcp", True), ("verbs;ofi_rxm", True), ("^efa", True)],
+)
+def test_a_provider_other_than_efa_is_harmful(provider: str, red: bool) -> None:
+    checks = suite_here.checks(case(environment={"FI_PROVIDER": provider}))
+    assert (checks["environment.harmful"].outcome == "failed") is red
+
+
+def for_sagemaker(run: dict[str, Any], **wheels: str) -> Inspection:
+    """Return the good case as an image for SageMaker, with what became of `train --help` and more wheels."""
+    told = case(labels={"io.rdma-images.target": "sagemaker-efa-pytorch"}).model_dump()
+    told["expected"]["target"] = "sagemaker-efa-pytorch"
+    told["measured"]["tools"]["train --help"] = tools.not_run("/usr/local/bin/train") | run
+    next(iter(told["measured"]["packages"]["wheels"].values())).update(wheels)
+    return Inspection.model_validate(told)
+
+
+@pytest.mark.parametrize(
+    ("run", "broken"),
+    [
+        ({"rc": 0}, None),
+        ({"rc": 1, "err": "No module named sagemaker_job"}, "ended with 1: No module named sagemaker_job"),
+        ({"path": ""}, "there is no such tool"),
+        ({"err": "not started: it is not in /opt/sagemaker/"}, "not started"),
+    ],
+)
+def test_sagemakers_command_can_be_started(run: dict[str, Any], broken: str | None) -> None:
+    if broken is None:
+        sagemaker_suite.test_train(for_sagemaker(run), Requirement())
+    else:
+        with pytest.raises(UnmetError, match=re.escape(broken)):
+            sagemaker_suite.test_train(for_sagemaker(run), Requirement())
+
+
+def test_sagemakers_toolkit_is_told_once() -> None:
+    with_toolkit = for_sagemaker({"rc": None}, **{"sagemaker-training": "5.1.4"})
+    with pytest.raises(UnmetError, match=r"found: sagemaker-training 5\.1\.4 in /opt/venv"):
+        sagemaker_suite.test_toolkit(with_toolkit, Requirement())
+    with pytest.raises(pytest.skip.Exception, match=r"see sagemaker\.toolkit"):
+        sagemaker_suite.test_train(with_toolkit, Requirement())
+    sagemaker_suite.test_toolkit(for_sagemaker({"rc": 0}), Requirement())
+
+
+def test_the_suite_has_one_digest() -> None:
+    assert suite.digest().startswith("sha256:")
+    assert suite.digest() == suite.digest()
+
+
+def machine(**changes: Any) -> Devices:
+    efa = {"driver": "efa", "state": "4: ACTIVE", "mtu": 0, "p2p": "NVIDIA"}
+    base = {
+        "instance": "p5en.48xlarge",
+        "nodes": [f"uverbs{i}" for i in range(16)],
+        "rdma": {f"rdmap{i}s0": efa for i in range(16)},
+        "efa_domains": [f"rdmap{i}s0-rdm" for i in range(16)],
+        "huge_pages": {"total": 10, "free": 5, "bytes": 2097152},
+    }
+    return Devices.model_validate({**MACHINE["devices"], **base, **changes})
+
+
+def erdma(**changes: Any) -> Devices:
+    device = {"driver": "erdma", "state": "4: ACTIVE", "mtu": 8500, "p2p": "", **changes.pop("device", {})}
+    tool = {"path": "ibv_devinfo", "rc": 0, "out": changes.pop("shown", "hca_id:\terdma_0\n\tstate: PORT_ACTIVE (4)\n")}
+    rest = {"err": "", "timed_out": False, "seconds": 0.0}
+    tools = {"ibv_devinfo": {**tool, **rest}, "fi_info -p efa": MACHINE["devices"]["tools"]["fi_info -p efa"]}
+    data = {"instance": "", "rdma": {"erdma_0": device}, "compat_mode": "Y", "tools": tools, **changes}
+    return Devices.model_validate({**MACHINE["devices"], **data})
+
+
+GOOD = [
+    (devices_suite.test_nodes, (machine(), "efa")),
+    (devices_suite.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(15)]), "efa")),
+    (devices_suite.test_nodes, (machine(rdma={}), "efa")),
+    (devices_suite.test_nodes, (erdma(instance="ebmgn7ex.32xlarge", nodes=["uverbs0", "uverbs1"]), "erdma")),
+    (devices_suite.test_efa_domains, (machine(),)),
+    (devices_suite.test_memlock, (machine(),)),
+    (devices_suite.test_huge_pages, (machine(),)),
+    (devices_suite.test_gpudirect, (machine(), "efa")),
+    (devices_suite.test_erdma_port, (erdma(),)),
+    (devices_suite.test_erdma_port, (erdma(device={"driver": ""}),)),
+    (devices_suite.test_compat_mode, (erdma(),)),
+    (devices_suite.test_mtu, (erdma(),)),
+    (devices_suite.test_mtu, (erdma(device={"mtu": 1400}),)),
+    (devices_suite.test_gpudirect, (erdma(modules=[]), "erdma")),
+    (devices_suite.test_gpudirect, (erdma(modules=["nvidia", "nvidia_peermem"], nvidia_module=""), "erdma")),
+    (devices_suite.test_gpudirect, (erdma(), "erdma")),
+]
+BAD = [
+    (devices_suite.test_nodes, (machine(nodes=["uverbs0"]), "efa"), "16 on p5en.48xlarge"),
+    (devices_suite.test_nodes, (machine(nodes=[]), "efa"), "16 on p5en.48xlarge"),
+    (devices_suite.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(17)]), "efa"), "16 on p5en.48xlarge"),
+    (devices_suite.test_efa_domains, (machine(efa_domains=["rdmap0s0-rdm"]),), "one for each"),
+    (devices_suite.test_memlock, (machine(memlock=65536),), "unlimited"),
+    (devices_suite.test_huge_pages, (machine(huge_pages={"total": 10, "free": 0, "bytes": 2097152}),), "at least one"),
+    (devices_suite.test_erdma_port, (erdma(device={"state": "1: DOWN"}),), "PORT_ACTIVE"),
+    (devices_suite.test_erdma_port, (erdma(shown="No IB devices found"),), "PORT_ACTIVE"),
+    (devices_suite.test_erdma_port, (erdma(shown="hca_id:\terdma_1\n\tstate: PORT_ACTIVE (4)\n"),), "PORT_ACTIVE"),
+    (devices_suite.test_erdma_port, (erdma(shown="hca_id:\terdma_0\n\tstate: PORT_DOWN (1)\n"),), "PORT_ACTIVE"),
+    (devices_suite.test_compat_mode, (erdma(compat_mode="N"),), "Y in"),
+    (devices_suite.test_mtu, (erdma(device={"mtu": 1500}),), "8500"),
+    (
+        devices_suite.test_gpudirect,
+        (erdma(nvidia_module="NVIDIA UNIX x86_64 Kernel Module"), "erdma"),
+        "nvidia_peermem",
+    ),
+    (devices_suite.test_gpudirect, (erdma(device={"p2p": "NA"}, nvidia_module=""), "erdma"), "nvidia_peermem"),
+]
+ABSENT = [
+    (devices_suite.test_nodes, (machine(rdma={}, nodes=[]), "efa")),
+    (devices_suite.test_nodes, (machine(instance="unheard-of"), "efa")),
+    (devices_suite.test_nodes, (machine(), "erdma")),
+    (devices_suite.test_efa_domains, (machine(rdma={}),)),
+    (devices_suite.test_efa_domains, (erdma(),)),
+    (devices_suite.test_compat_mode, (machine(),)),
+    (devices_suite.test_mtu, (erdma(device={"mtu": 0}),)),
+    (devices_suite.test_gpudirect, (machine(modules=[], nvidia_module=""), "efa")),
+]
+
+
+def name(value: Any) -> str:
+    return getattr(value, "__name__", "")
+
+
+def passed(validator: Any, *given: Any) -> str:
+    """Return what a validator finds where it passes."""
+    require = Requirement()
+    validator(*given, require)
+    return require.found
+
+
+@pytest.mark.parametrize(("validator", "given"), GOOD, ids=name)
+def test_devices_as_they_should_be(validator: Any, given: tuple[Any, ...]) -> None:
+    assert passed(validator, *given)
+
+
+@pytest.mark.parametrize(("validator", "given", "expected"), BAD, ids=name)
+def test_devices_at_fault(validator: Any, given: tuple[Any, ...], expected: str) -> None:
+    require = Requirement()
+    with pytest.raises(UnmetError):
+        validator(*given, require)
+    assert expected in require.expected
+    assert require.found
+    assert require.fix
+
+
+@pytest.mark.parametrize(("validator", "given"), ABSENT, ids=name)
+def test_devices_that_are_absent_are_skipped(validator: Any, given: tuple[Any, ...]) -> None:
+    with pytest.raises(pytest.skip.Exception):
+        validator(*given, Requirement())
+
+
+@pytest.mark.parametrize(
+    ("version", "true"), [("64.0", True), ("64.0-1", True), ("64.0amzn1", True), ("64.01", False), ("6.0", False)]
+)
+def test_rdma_cores_version_may_go_on_in_awss_words(version: str, true: bool) -> None:
+    told = json.loads(case().model_dump_json())
+    del told["subject"]["labels"]["io.rdma-images.rehearsal"]
+    told["measured"]["packages"]["dpkg"]["libibverbs1"] = version
+    real = Inspection.model_validate(told)
+    assert real.measured.packages
+    require = Requirement()
+    if true:
+        labels_suite.test_rdma_core(real, real.measured.packages, require)
+    else:
+        with pytest.raises(UnmetError):
+            labels_suite.test_rdma_core(real, real.measured.packages, require)
+
+
+def gpus(**changes: Any) -> Gpus:
+    return Gpus.model_validate({**MACHINE["gpus"], **changes})
+
+
+def changed(name: str, **changes: Any) -> Gpus:
+    """Return the real machine, of whose all-reduce `name` something else came."""
+    runs = MACHINE["gpus"]["runs"]
+    return gpus(runs={**runs, name: {**runs[name], **changes}})
+
+
+def elsewhere(**changes: Any) -> Gpus:
+    """Return the real GPUs, with another network."""
+    return gpus(network={**MACHINE["gpus"]["network"], **changes})
+
+
+def test_real_gpus() -> None:
+    assert passed(gpus_suite.test_visible, gpus()) == "2: NVIDIA H200, NVIDIA H200"
+    assert passed(gpus_suite.test_peers, gpus())
+    assert passed(gpus_suite.test_all_reduce, gpus()).startswith("0 wrong elements; 4 MiB at")
+    with pytest.raises(pytest.skip.Exception, match="no device of EFA"):
+        gpus_suite.test_network(gpus(), "efa", Requirement())
+
+
+def test_the_real_plugin_works_between_two_nodes_without_efa() -> None:
+    found = passed(gpus_suite.test_plugin, gpus())
+    assert found.startswith(
+        "loaded as v11, aws-ofi-nccl 1.21.1 with libfabric 2.6, provider tcp, 32 regions of memory registered "
+        "(73 MiB), 8 channels over libfabric between 2 nodes; 0 wrong elements; 4 MiB at"
+    )
+    assert found.endswith("in the place of EFA, for which the machine has no device")
+
+
+def test_the_real_image_refuses_where_there_is_no_efa() -> None:
+    found = passed(gpus_suite.test_refusal, gpus(), "efa")
+    assert found.startswith("exit codes [1, 1]; no data; NCCL did not start: NCCL_NET names a network")
+
+
+def test_gpus_at_fault() -> None:
+    run = MACHINE["gpus"]["runs"]["default"]
+    wrong = [[{**row, "wrong": 3} for row in rank] for rank in run["rows"]]
+    for broken in ({"rows": wrong}, {"rows": run["rows"][:1]}, {"codes": [0, None]}):
+        with pytest.raises(UnmetError):
+            gpus_suite.test_all_reduce(changed("default", **broken), Requirement())
+    with pytest.raises(UnmetError):
+        gpus_suite.test_peers(changed("default", log=(LOGS / "net-socket.log").read_text()), Requirement())
+    with pytest.raises(pytest.skip.Exception, match="no GPU is seen"):
+        gpus_suite.test_visible(gpus(count=0, names=[]), Requirement())
+    with pytest.raises(UnmetError):
+        gpus_suite.test_visible(gpus(names=["NVIDIA H200", "NVIDIA L40S"]), Requirement())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"log": (LOGS / "net-socket.log").read_text()}, "not loaded, not started, no provider.*channels over Socket"),
+        ({"log": (LOGS / "p2p-default.log").read_text()}, "0 channels over libfabric between 1 nodes"),
+        ({"log": (LOGS / "gpu-refusal.log").read_text(), "codes": [1, 1], "rows": []}, "no provider"),
+        ({"codes": [0, 1]}, r"exit codes \[0, 1\]"),
+    ],
+    ids=["sockets", "one node", "no provider", "a crash"],
+)
+def test_a_plugin_that_does_not_do_its_work_is_told_by_its_step(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UnmetError, match=said):
+        gpus_suite.test_plugin(changed("two-nodes", **changes), Requirement())
+
+
+def test_wrong_elements_over_the_plugin_are_told() -> None:
+    rows = MACHINE["gpus"]["runs"]["two-nodes"]["rows"]
+    with pytest.raises(UnmetError, match="; 7 wrong elements"):
+        gpus_suite.test_plugin(changed("two-nodes", rows=[[{**rows[0][0], "wrong": 7}], rows[1]]), Requirement())
+
+
+def test_an_image_that_goes_on_over_tcp_does_not_refuse() -> None:
+    """The real run with NCCL_NET=Libfabric alone: it ended with 0, over libfabric's tcp provider."""
+    log = (LOGS / "gpu-refusal-missing.log").read_text()
+    rows = MACHINE["gpus"]["runs"]["two-nodes"]["rows"]
+    with pytest.raises(UnmetError, match="libfabric over tcp, not EFA") as told:
+        gpus_suite.test_refusal(changed("refusal", codes=[0, 0], rows=rows, log=log), "efa", Requirement())
+    assert "set FI_PROVIDER=efa beside NCCL_NET" in str(told.value)
+    with pytest.raises(UnmetError):
+        gpus_suite.test_refusal(changed("refusal", codes=[1, None]), "efa", Requirement())
+
+
+def test_with_an_efa_the_network_is_checked_and_nothing_is_refused() -> None:
+    with_device = elsewhere(device=True)
+    with pytest.raises(UnmetError, match="libfabric over tcp, not EFA"):
+        gpus_suite.test_network(with_device, "efa", Requirement())
+    with pytest.raises(pytest.skip.Exception, match=r"see gpu\.network"):
+        gpus_suite.test_plugin(with_device, Requirement())
+    with pytest.raises(pytest.skip.Exception, match="nothing to refuse"):
+        gpus_suite.test_refusal(with_device, "efa", Requirement())
+    # The real log, as it would be where the plugin selects EFA.
+    log = (LOGS / "gpu-two-nodes.log").read_text().replace("Selected provider is tcp", "Selected provider is efa")
+    runs = changed("two-nodes", log=log).runs
+    over_efa = Gpus.model_validate({**with_device.model_dump(), "runs": {n: r.model_dump() for n, r in runs.items()}})
+    assert "EFA" in passed(gpus_suite.test_network, over_efa, "efa")
+    assert "in the place of" not in passed(gpus_suite.test_plugin, over_efa)
+
+
+def test_an_image_that_allows_a_fallback_is_held_to_no_refusal() -> None:
+    with pytest.raises(pytest.skip.Exception, match="allows a fallback"):
+        gpus_suite.test_refusal(elsewhere(insists=""), "efa", Requirement())
+
+
+def test_without_a_plugin_the_static_check_tells() -> None:
+    with pytest.raises(pytest.skip.Exception, match=r"see plugin\.found"):
+        gpus_suite.test_plugin(elsewhere(plugin=""), Requirement())
+
+
+@pytest.mark.parametrize(
+    ("check", "count", "least"),
+    [
+        (gpus_suite.test_all_reduce, 1, "2 GPUs: there are 1"),
+        (gpus_suite.test_peers, 1, "2 GPUs: there are 1"),
+        (gpus_suite.test_plugin, 0, "1 GPU: there are 0"),
+    ],
+)
+def test_too_few_gpus(check: Any, count: int, least: str) -> None:
+    with pytest.raises(pytest.skip.Exception, match=least):
+        check(gpus(count=count, runs={}), Requirement())
+
+
+def test_every_validator_is_in_the_docs() -> None:
+    text = "".join(path.read_text() for path in paths.VALIDATORS.glob("test_*.py"))
+    ids = re.findall(r'mark\.validator\(\s*"([\w.-]+)"', text)
+    table = (paths.PROJECT / "docs" / "reference" / "validators.md").read_text()
+    assert len(ids) == len(set(ids)) > 60
+    assert [name for name in ids if f"| `{name}` |" not in table] == []
+
+
+def test_a_tier_without_validators_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RdmaImagesError, match="no validator is of the tier multinode"):
+        suite.run(case(), ("multinode",), tmp_path / "report.xml")
