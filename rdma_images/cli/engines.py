@@ -52,5 +52,12 @@ def prune(_: Context, cache: bool = False) -> None:
     image_ids = [image.id for image in target_options.chosen_plan(project.load(), None, True, None).images]
     running = engine.ensure(progress)
     superfluous = prune.superfluous(running, image_ids)
-    prune.remove(running, superfluous, cache)
-    show(*(f"removed {superfluous_image.ref or superfluous_image.digest}" for superfluous_image in superfluous))
+    in_use = prune.remove(running, superfluous, cache)
+    show(
+        *(
+            f"kept {image.ref or image.digest}: container {in_use[image]} uses it"
+            if image in in_use
+            else f"removed {image.ref or image.digest}"
+            for image in superfluous
+        )
+    )

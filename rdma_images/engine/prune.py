@@ -1,14 +1,18 @@
 """Remove images that no target asks for any more: the engine's own garbage collection removes no image."""
 
 import json
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine, docker_command
 
 LABEL = "io.rdma-images.image-id"
 # Of an image of wheels' layers, which a build leaves behind where it fails or is ended, and of what is built on it.
 LAYERS = "io.rdma-images.layers"
+# Docker 26.1: "conflict: unable to delete REF (must be forced) - container ID is using its referenced image IMAGE".
+IN_USE = re.compile(r"unable to (?:delete|remove).*?container ([0-9a-f]{12,64})", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,24 @@ def superfluous(engine: Engine, image_ids: Collection[str]) -> tuple[EngineImage
     return tuple(candidate for candidate in images if not candidate.ref or candidate.image_id not in image_ids)
 
 
-def remove(engine: Engine, images: Collection[EngineImage], cache: bool = False) -> None:
-    """Remove images, and with `cache` all that the builder keeps. Raises RdmaImagesError for an image in use."""
+def remove(engine: Engine, images: Collection[EngineImage], cache: bool = False) -> dict[EngineImage, str]:
+    """Remove images, and with `cache` all that the builder keeps.
+
+    Returns:
+        the images that stay, since a container uses them: each with the container's id.
+
+    Raises:
+        RdmaImagesError: the engine does not remove an image for another reason, or the cache.
+    """
+    in_use = {}
     for image in images:
-        docker_command.output(engine, "image", "rm", image.ref or image.digest)
+        try:
+            docker_command.output(engine, "image", "rm", image.ref or image.digest)
+        except RdmaImagesError as error:
+            container = IN_USE.search(str(error))
+            if container is None:
+                raise
+            in_use[image] = container[1]
     if cache:
         docker_command.output(engine, "buildx", "prune", "--all", "--force")
+    return in_use

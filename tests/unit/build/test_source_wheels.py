@@ -13,8 +13,8 @@ from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Image
 from rdma_images.render import dockerfiles
-from tests import locks
-from tests.test_source_packages import planned
+from tests.support import locks
+from tests.unit.components.test_source_packages import planned
 
 WHEEL = "some_extension-1.0-cp313-cp313-linux_x86_64.whl"
 
