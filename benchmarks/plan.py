@@ -58,7 +58,7 @@ def thousand(known: Facts, ours: Matrix) -> Matrix:
 def rendered(planned: Plan, known: Facts, ours: Matrix) -> None:
     """Render every image's Dockerfile, all with the wheels of the default row: locking is no part of this."""
     default = planner.plan(ours, known, ["efa-pytorch"]).images[0]
-    wheels, toolkit, tools = lock.load(default), lock.toolkit(default), lock.tools()
+    wheels, toolkit, tools = lock.load(default), lock.load_toolkit(default), lock.tools()
     for image in planned.images:
         dockerfiles.render(image, wheels, toolkit, tools)
 

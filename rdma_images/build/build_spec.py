@@ -102,7 +102,7 @@ def _wheel_lock(image: Image, mirrors: Mirrors, rehearse: bool, progress: Progre
 
 
 def _toolkit_lock(image: Image, mirrors: Mirrors, rehearse: bool, progress: Progress) -> Lock:
-    read, make = partial(lock.toolkit, image), partial(lock.lock_toolkit, image, mirrors)
+    read, make = partial(lock.load_toolkit, image), partial(lock.lock_toolkit, image, mirrors)
     return _read_or_lock(f"the compilers of {image.id}", read, make, rehearse, progress)
 
 

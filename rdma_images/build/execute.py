@@ -70,7 +70,7 @@ def build(
         def compile_stage(image_id: str, stage: str, folder: Path) -> None:
             run_bake.run_stage(with_wheels, image_id, stage, folder, of_target, engine, options)
 
-        rehearsed = {image_id: preflight.rehearsed(supplied) for image_id, supplied in supplies.items()}
+        rehearsed = {image_id: preflight.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
         compiled = source_wheels.provide_contexts(orders, rehearsed, compile_stage, progress)
         run_bake.run(bake.with_contexts(with_wheels, compiled), targets, of_target, engine, options)
     seconds = round(time.monotonic() - begun, 1)
@@ -132,7 +132,7 @@ def _targets(
     """Return the images of the bake file."""
     targets = []
     for o in orders:
-        stood_in = preflight.rehearsed(supplies[o.image.id])
+        stood_in = preflight.rehearsed_ids(supplies[o.image.id])
         targets.append(
             bake.ImageTarget(
                 image=o.image,
@@ -167,7 +167,7 @@ def _record(
 ) -> Build:
     """Write build.json, and remove the image that the new one replaces from the engine."""
     before = BUILD.usable(order.image.id)
-    stood_in = preflight.rehearsed(supplies)
+    stood_in = preflight.rehearsed_ids(supplies)
     name = ref(order.image, stood_in)
     digest = digests_of([name], engine).get(name)
     if digest is None:

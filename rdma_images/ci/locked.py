@@ -42,5 +42,5 @@ def _wheel_lock_readers(image: Image) -> dict[str, Callable[[], object]]:
         "tools": lock.tools,
     }
     if image.toolkit:
-        readers[lock.toolkit_asked(image).key] = lambda: lock.toolkit(image)
+        readers[lock.toolkit_request(image).key] = lambda: lock.load_toolkit(image)
     return readers

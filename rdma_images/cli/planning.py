@@ -104,7 +104,7 @@ def sources(
     all_sources = [source for image in images for source in sources.sources(image, loaded.facts)]
     supplies = preflight.supply(all_sources, loaded.mirrors, rehearse)
     if json or builtins.all(source.reachable for source in supplies):
-        show(preflight.as_json(supplies) if json else preflight.table(supplies))
+        show(preflight.supplies_json(supplies) if json else preflight.supply_table(supplies))
     preflight.require(supplies)  # its error shows the table
 
 
@@ -143,11 +143,11 @@ def lock(
     loaded = project.load()
     images = target_options.chosen_images(loaded, target, all, set, rehearse)
     done = relock.relock(images, loaded.facts, loaded.mirrors, upgrade, progress)
-    show(relock.table(done))
+    show(relock.relock_table(done))
     if (packages := relock.release_table(images, loaded.mirrors)) is not None:
         show("", packages)
     if layers:
-        show(relock.table([layers_lock.lock(images, loaded.mirrors, chosen, progress)]))
+        show(relock.relock_table([layers_lock.lock(images, loaded.mirrors, chosen, progress)]))
     if any(locked.outcome == "failed" for locked in done):
         raise Exit(code=1)
 

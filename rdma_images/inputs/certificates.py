@@ -24,11 +24,11 @@ def bundle(chosen: Path | None, named_in: str, environ: Mapping[str, str] = os.e
         if value := environ.get(variable):
             return _checked(Path(value), f"${variable}")
     system = ssl.get_default_verify_paths().openssl_cafile
-    return next((p for p in (Path(system), *SYSTEMS) if p.is_file()), Path(certifi.where()))
+    return next((p for p in (Path(system), *SYSTEM_BUNDLES) if p.is_file()), Path(certifi.where()))
 
 
 # Where distributions keep the bundle that their certificate updates write. Python's default may be another file.
-SYSTEMS = (
+SYSTEM_BUNDLES = (
     Path("/etc/ssl/certs/ca-certificates.crt"),
     Path("/etc/pki/tls/certs/ca-bundle.crt"),
     Path("/etc/ssl/cert.pem"),

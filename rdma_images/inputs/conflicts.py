@@ -46,7 +46,7 @@ class ConflictError(RdmaImagesError):
 
     def __init__(self, question: LockRequest, conflict: Conflict) -> None:
         self.conflict = conflict
-        super().__init__(f"locking {question.key}: {_unread(conflict)}")
+        super().__init__(f"locking {question.key}: {_raw_explanation(conflict)}")
 
 
 def read(complaint: str, day: date | None = None) -> Conflict:
@@ -65,7 +65,7 @@ def explain(conflict: Conflict, image: Image, facts: Facts) -> str:
     torch = image.components.get("pytorch")
     needs = {need.torch: need for need in conflict.needs if torch and need.torch != torch.version}
     if not torch or not needs:
-        return _unread(conflict)
+        return _raw_explanation(conflict)
     if nearest := nearest_value(image, "pytorch", needs, facts):
         return f"{needs[nearest].sentence(torch.version)}\nnearest that works: --set pytorch={nearest}"
     *_, newest = needs.values()
@@ -102,7 +102,8 @@ def _needs(words: str) -> Iterator[TorchNeed]:
         yield TorchNeed(package=match["name"], versions=versions, torch=match["torch"])
 
 
-def _unread(conflict: Conflict) -> str:
+def _raw_explanation(conflict: Conflict) -> str:
+    """Return uv's own words in one line, with the way out."""
     return f"uv finds no wheels: {conflict.words}\nchange the versions, or the index that uv uses"
 
 

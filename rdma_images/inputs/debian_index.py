@@ -41,16 +41,16 @@ def require_packages(images: Iterable[Image], facts: Facts, mirrors: Mirrors, pr
             for name, version in listed:
                 versions.setdefault(name, set()).add(version)
         if versions:
-            _require(image, versions)
+            _require_packages_of(image, versions)
 
 
-def _require(image: Image, versions: dict[str, set[str]]) -> None:
+def _require_packages_of(image: Image, versions: dict[str, set[str]]) -> None:
     base = image.axes["base"]
     for package in image.debian_packages:
         name, _, version = package.partition("=")
         if name not in versions:
-            close = get_close_matches(name, versions, n=3, cutoff=0.7)
-            hint = f"did you mean {' or '.join(close)}? " if close else ""
+            suggestions = get_close_matches(name, versions, n=3, cutoff=0.7)
+            hint = f"did you mean {' or '.join(suggestions)}? " if suggestions else ""
             raise RefusedError(
                 f"target {image.target}: debian-packages names {name}, which the archive of {base} does not have\n"
                 f"{hint}correct the name in matrix.yaml"
@@ -70,10 +70,10 @@ def _packages(source: Source, architecture: str, mirrors: Mirrors, progress: Pro
     for suite in source.extra["suites"].split():
         for component in source.extra["components"].split():
             path = f"dists/{suite}/{component}/binary-{architecture}/Packages.xz"
-            yield from _listed(f"{address.rstrip('/')}/{path}", mirrors, progress)
+            yield from _index_packages(f"{address.rstrip('/')}/{path}", mirrors, progress)
 
 
-def _listed(address: str, mirrors: Mirrors, progress: Progress) -> list[tuple[str, str]]:
+def _index_packages(address: str, mirrors: Mirrors, progress: Progress) -> list[tuple[str, str]]:
     """Return the packages of one index, read from the archive once a day."""
     day = f"{datetime.now(UTC):%Y-%m-%d}"
     folder = state_folder() / "archives"
@@ -81,20 +81,20 @@ def _listed(address: str, mirrors: Mirrors, progress: Progress) -> list[tuple[st
     if not path.exists():
         progress(f"reading which packages {address.partition('/dists/')[0]} has")
         try:
-            with web.request("GET", address, mirrors, TIMEOUT) as answer:
-                text = lzma.decompress(answer.content).decode("utf-8", "replace")
+            with web.request("GET", address, mirrors, TIMEOUT) as response:
+                text = lzma.decompress(response.content).decode("utf-8", "replace")
         except (requests.RequestException, web.StatusError, lzma.LZMAError):
             return []
         for old in files.entries(folder):
             if not old.name.endswith(f"-{day}.txt"):
                 old.unlink(missing_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
-        atomic.write(path, "".join(f"{name} {version}\n" for name, version in _parsed(text)))
+        atomic.write(path, "".join(f"{name} {version}\n" for name, version in _parse_index(text)))
     lines = (line.partition(" ") for line in path.read_text(encoding="utf-8").splitlines())
     return [(name, version) for name, _, version in lines]
 
 
-def _parsed(text: str) -> Iterator[tuple[str, str]]:
+def _parse_index(text: str) -> Iterator[tuple[str, str]]:
     name = version = ""
     for field, value in FIELDS.findall(text):
         if field == "Package":

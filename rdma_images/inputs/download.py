@@ -25,13 +25,13 @@ CHUNK = 1 << 16  # bytes; a lost connection loses less than one chunk. 16 kB too
 REPORT_EVERY = 5.0  # seconds between two progress lines for one file
 
 
-class _CutError(Exception):
-    """The connection ended before the file did."""
+class _IncompleteError(Exception):
+    """A download that ended before the file did."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a download needs beside its address. Messages call it `name`; setting `stop` ends it."""
+    """A download's settings beside its address. Messages call it `name`; setting `stop` ends it."""
 
     name: str
     mirrors: Mirrors
@@ -45,38 +45,42 @@ def download(address: str, file: Path, job: Job) -> None:
     Raises RdmaImagesError for an answer that no retry changes, and after TRIES tries. The partial file stays, for the
     next run to resume.
     """
-    if source := web.local(address):
+    if source := web.local_path(address):
         _copy(source, file, job)
         return
-    waits = 0
+    retries = 0
 
     def wait(seconds: float) -> None:
-        nonlocal waits
-        waits += 1
+        """Wait before a retry; raise RdmaImagesError where another download has failed."""
+        nonlocal retries
+        retries += 1
         if job.stop.wait(seconds):
             raise RdmaImagesError(f"{job.name}: stopped, because another download failed")
 
-    def say(line: str) -> None:
+    def report(line: str) -> None:
+        """Report a line under the download's name."""
         job.progress(f"{job.name}: {line}")
 
-    patience = http.Patience(TRIES - 1, http.FAILING, absent=True, first_wait=PAUSE, say=say, wait=wait)
+    retry_policy = http.Patience(TRIES - 1, http.FAILING, absent=True, first_wait=PAUSE, say=report, wait=wait)
     while True:
         try:
-            _once(address, file, job, replace(patience, retries=TRIES - 1 - waits))
+            _attempt(address, file, job, replace(retry_policy, retries=TRIES - 1 - retries))
             return
         except (web.StatusError, requests.RequestException) as error:
-            raise _failed(address, job, web.reason(error, job.mirrors), waits + 1) from None
-        except _CutError as error:
-            if waits + 1 == TRIES:
-                raise _failed(address, job, str(error), TRIES) from None
-            pause = http.pause(waits + 1, PAUSE, patience.longest_wait)
-            say(f"{error}: retrying in {pause:.1f} s")
+            raise _download_error(address, job, web.describe_error(error, job.mirrors), retries + 1) from None
+        except _IncompleteError as error:
+            if retries + 1 == TRIES:
+                raise _download_error(address, job, str(error), TRIES) from None
+            pause = http.pause(retries + 1, PAUSE, retry_policy.longest_wait)
+            report(f"{error}: retrying in {pause:.1f} s")
             wait(pause)
 
 
-def _failed(address: str, job: Job, why: str, tries: int) -> RdmaImagesError:
-    counted = f" ({tries} tries)" if tries > 1 else ""
-    return RdmaImagesError(f"{job.name}: {address}: {why}{counted}\ntry later, or name another address in mirrors.yaml")
+def _download_error(address: str, job: Job, reason: str, tries: int) -> RdmaImagesError:
+    attempts = f" ({tries} tries)" if tries > 1 else ""
+    return RdmaImagesError(
+        f"{job.name}: {address}: {reason}{attempts}\ntry later, or name another address in mirrors.yaml"
+    )
 
 
 def _copy(source: Path, file: Path, job: Job) -> None:
@@ -86,52 +90,52 @@ def _copy(source: Path, file: Path, job: Job) -> None:
         raise RdmaImagesError(f"{job.name}: {source}: {error.strerror}\nname another address in mirrors.yaml") from None
 
 
-def _once(address: str, file: Path, job: Job, patience: http.Patience) -> None:
+def _attempt(address: str, file: Path, job: Job, retry_policy: http.Patience) -> None:
     """Try once, resuming at the end of the partial file. After an error the file keeps what was received."""
-    have = file.stat().st_size if file.exists() else 0
-    mark = file.with_name(file.name + ".etag")
-    headers = {"Range": f"bytes={have}-"} if have else {}
-    if have and mark.exists():
-        headers["If-Range"] = mark.read_text()
+    offset = file.stat().st_size if file.exists() else 0
+    etag_file = file.with_name(file.name + ".etag")
+    headers = {"Range": f"bytes={offset}-"} if offset else {}
+    if offset and etag_file.exists():
+        headers["If-Range"] = etag_file.read_text()
     try:
-        with web.request("GET", address, job.mirrors, TIMEOUT, headers, patience) as answer:
-            if not http.continues(answer, have):
-                have = 0
-            mark.unlink(missing_ok=True)
-            if etag := answer.headers.get("ETag"):
-                mark.write_text(etag)
-            _pour(answer, file, have, job)
+        with web.request("GET", address, job.mirrors, TIMEOUT, headers, retry_policy) as response:
+            if not http.continues(response, offset):
+                offset = 0
+            etag_file.unlink(missing_ok=True)
+            if etag := response.headers.get("ETag"):
+                etag_file.write_text(etag)
+            _write_body(response, file, offset, job)
     except web.StatusError as error:
-        if error.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and have:
+        if error.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and offset:
             file.unlink()
-            raise _CutError("the partial file does not belong to this download") from None
+            raise _IncompleteError("the partial file does not belong to this download") from None
         raise
 
 
-def _pour(answer: requests.Response, file: Path, have: int, job: Job) -> None:
-    """Write the body after the first `have` bytes. Raises _CutError where it is shorter than announced."""
-    length = answer.headers.get("Content-Length", "")
-    total = have + int(length) if length.isdigit() else None
+def _write_body(response: requests.Response, file: Path, offset: int, job: Job) -> None:
+    """Write the body after the first `offset` bytes. Raise _IncompleteError where it is shorter than announced."""
+    length = response.headers.get("Content-Length", "")
+    total = offset + int(length) if length.isdigit() else None
     total_part = f" of {megabytes(total)}" if total else ""
     reported = time.monotonic()
-    with file.open("r+b" if have else "wb") as stream:
-        stream.seek(have)
+    with file.open("r+b" if offset else "wb") as stream:
+        stream.seek(offset)
         stream.truncate()
-        for chunk in _chunks(answer):
+        for chunk in _chunks(response):
             stream.write(chunk)
-            have += len(chunk)
+            offset += len(chunk)
             if job.stop.is_set():
                 raise RdmaImagesError(f"{job.name}: stopped, because another download failed")
             if time.monotonic() - reported > REPORT_EVERY:
                 reported = time.monotonic()
-                job.progress(f"{job.name}: {megabytes(have)}{total_part}")
-    if total is not None and have < total:
-        raise _CutError(f"the connection ended after {have} of {total} bytes")
+                job.progress(f"{job.name}: {megabytes(offset)}{total_part}")
+    if total is not None and offset < total:
+        raise _IncompleteError(f"the connection ended after {offset} of {total} bytes")
 
 
-def _chunks(answer: requests.Response) -> Iterator[bytes]:
-    """Yield the body in chunks. Raises _CutError where the connection breaks or times out."""
+def _chunks(response: requests.Response) -> Iterator[bytes]:
+    """Yield the body in chunks. Raise _IncompleteError where the connection breaks or times out."""
     try:
-        yield from answer.iter_content(CHUNK)
+        yield from response.iter_content(CHUNK)
     except (requests.RequestException, HTTPError) as error:
-        raise _CutError(http.why(error)) from None
+        raise _IncompleteError(http.why(error)) from None

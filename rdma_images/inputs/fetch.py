@@ -49,7 +49,7 @@ def digest(source: Source, replaced: Mirrors, progress: Progress = silent) -> st
 
     Raises TarballError for a file that cannot be built: it must not be pinned.
     """
-    folder = _work(source)
+    folder = _partial_folder(source)
     file = folder / store.file_name(source.upstream)
     address = replaced.address(source) or source.upstream
     download(address, file, Job(source.id, replaced, progress))
@@ -72,12 +72,15 @@ def _fetch_supply(supply: Supply, job: Job) -> Path:
                 f"{source.id}: its checksum is not known\nrun `{COMMAND} lock`, which downloads it once and pins it"
             )
         address = supply.address if supply.via != "cache" else (job.mirrors.address(source) or source.upstream)
-        return _bring(source, address, job)
+        return _download_source(source, address, job)
 
 
-def _bring(source: Source, address: str, job: Job) -> Path:
-    """Download, verify, keep. Resumes an earlier run's partial file, and starts anew where that does not verify."""
-    folder = _work(source)
+def _download_source(source: Source, address: str, job: Job) -> Path:
+    """Download, verify and keep a source.
+
+    esume an earlier run's partial file, and start anew where that does not verify.
+    """
+    folder = _partial_folder(source)
     file = folder / store.file_name(source.upstream)
     resumed = file.exists()
     job.progress(f"{source.id}: {'resuming' if resumed else 'downloading'} {address}")
@@ -88,7 +91,7 @@ def _bring(source: Source, address: str, job: Job) -> Path:
     except (ChecksumError, openpgp.SignatureError, tarball.TarballError):
         shutil.rmtree(folder)
         if resumed:
-            return _bring(source, address, job)
+            return _download_source(source, address, job)
         raise
     path = store.keep(source, file, file.name)
     shutil.rmtree(folder)
@@ -96,7 +99,7 @@ def _bring(source: Source, address: str, job: Job) -> Path:
 
 
 def _verify(source: Source, address: str, file: Path, job: Job) -> None:
-    """Raise ChecksumError or openpgp.SignatureError, with what was expected and what was found."""
+    """Raise ChecksumError or openpgp.SignatureError, with the expected and the actual value."""
     kind, _, value = source.pin.partition(":")
     if kind in ("sha256", "sha512"):
         actual = store.digest(file, kind)
@@ -106,16 +109,16 @@ def _verify(source: Source, address: str, file: Path, job: Job) -> None:
                 "do not use the file: its server or mirror has another one; nothing was kept"
             )
         return
-    beside = {}
+    companions = {}
     for part in ("signature", "key"):
-        beside[part] = file.with_name(f"{file.name}.{part}")
-        beside[part].unlink(missing_ok=True)  # small, and never resumed
-        signature_address = mirrors.beside(address, source.upstream, source.extra[part])
-        download(signature_address, beside[part], replace(job, name=f"the {part} of {source.id}"))
-    openpgp.check(file, beside["signature"], beside["key"], value, f"{source.id} from {address}")
+        companions[part] = file.with_name(f"{file.name}.{part}")
+        companions[part].unlink(missing_ok=True)  # small, and never resumed
+        signature_address = mirrors.sibling_address(address, source.upstream, source.extra[part])
+        download(signature_address, companions[part], replace(job, name=f"the {part} of {source.id}"))
+    openpgp.check(file, companions["signature"], companions["key"], value, f"{source.id} from {address}")
 
 
-def _work(source: Source) -> Path:
+def _partial_folder(source: Source) -> Path:
     """Return the folder of a partial download. It stays where the connection is lost, for the next run to resume."""
     folder = store.root() / "partial" / source.id
     folder.mkdir(parents=True, exist_ok=True)

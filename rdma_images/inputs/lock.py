@@ -41,13 +41,13 @@ OLDEST_PYTHON = "3.10"  # of the bases; stands for all where a wheel is for ever
 
 
 class NotLockedError(RefusedError):
-    """There is no lock yet for what an image asks."""
+    """An image whose requirements have no lock yet."""
 
 
 def lock_request(image: Image) -> LockRequest:
-    """Return what an image asks of the package index.
+    """Return the requirements that an image puts to the package index.
 
-    Torch, an NCCL that is not torch's own, the target's own packages.
+    hey are torch, an NCCL that is not torch's own, and the target's own packages.
     """
     requirements: list[str] = []
     overrides: list[str] = []
@@ -84,7 +84,7 @@ def _readable_lock(file: Path) -> Path:
 
 
 def exists(question: LockRequest) -> bool:
-    """Return whether there is a lock of a question, which may be of another one."""
+    """Return whether the lock file of a question is there; it may answer another question."""
     return files.is_there(_readable_lock(path(question)))
 
 
@@ -95,12 +95,12 @@ def load(image: Image, folder: Path | None = None) -> Lock:
     fix of both is `invoke lock`.
     """
     lock = read(lock_request(image), folder)
-    _agrees(lock, image, folder)
+    _require_agreement(lock, image, folder)
     return lock
 
 
 def read(question: LockRequest, folder: Path | None = None) -> Lock:
-    """Return the lock of a question, see `load`."""
+    """Return the lock of a question. Raise like `load`."""
     if not question.requirements:
         return Lock(asked=question, wheels=())
     file = _readable_lock(path(question, folder))
@@ -109,21 +109,21 @@ def read(question: LockRequest, folder: Path | None = None) -> Lock:
     lock = yaml_file.load(file, Lock)
     if lock.asked != question:
         raise RefusedError(
-            f"{file}: locked {_words(lock.asked)}, but {_words(question)} is asked for\nrun `{COMMAND} lock`"
+            f"{file}: locked {_describe(lock.asked)}, but {_describe(question)} is asked for\nrun `{COMMAND} lock`"
         )
-    named = {canonicalize_name(Requirement(line).name) for line in question.requirements}
-    if missing := sorted(named - {canonicalize_name(wheel.name) for wheel in lock.wheels}):
+    required = {canonicalize_name(Requirement(line).name) for line in question.requirements}
+    if missing := sorted(required - {canonicalize_name(wheel.name) for wheel in lock.wheels}):
         raise RefusedError(f"{file}: has no wheel of {', '.join(missing)}\nrun `{COMMAND} lock`")
     return lock
 
 
 def lock(image: Image, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
-    """Resolve what the image asks, write its lock and return it. Raises RdmaImagesError, see resolve.resolve."""
+    """Resolve what the image requires, write its lock and return it. Raise RdmaImagesError, see resolve.resolve."""
     question = lock_request(image)
     if not question.requirements:
         return Lock(asked=question, wheels=())
     resolved = _resolve_for(image, question, replaced)
-    _agrees(resolved, image, folder)
+    _require_agreement(resolved, image, folder)
     releases(image, resolved, replaced)
     atomic.write(path(question, folder), resolved.text())
     return resolved
@@ -138,21 +138,21 @@ def releases(image: Image, lock: Lock, replaced: Mirrors | None = None) -> "tupl
     return index_releases.locked_releases(lock, image.python_packages, *sources.index_for(replaced or mirrors.load()))
 
 
-def toolkit(image: Image, folder: Path | None = None) -> Lock:
-    """Return what compiles for an image; no wheels where nothing is compiled. Raises like `load`."""
-    return read(toolkit_asked(image), folder)
+def load_toolkit(image: Image, folder: Path | None = None) -> Lock:
+    """Return the lock of the compiler for an image; no wheels where nothing is compiled. Raise like `load`."""
+    return read(toolkit_request(image), folder)
 
 
 def lock_toolkit(image: Image, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
-    """Resolve what compiles for an image, write its lock and return it. Raises RdmaImagesError, see resolve.resolve."""
-    question = toolkit_asked(image)
+    """Resolve the compiler for an image, write its lock and return it. Raise RdmaImagesError, see resolve.resolve."""
+    question = toolkit_request(image)
     resolved = _resolve(question, replaced)
     atomic.write(path(question, folder), resolved.text())
     return resolved
 
 
-def toolkit_asked(image: Image) -> LockRequest:
-    """Return what an image asks of the package index to be compiled with."""
+def toolkit_request(image: Image) -> LockRequest:
+    """Return the requirements for the compiler that builds parts of an image."""
     # NVIDIA's wheels are for every python 3: one lock then serves all bases.
     return LockRequest(requirements=image.toolkit, python=OLDEST_PYTHON, platform=image.platform)
 
@@ -224,7 +224,7 @@ def _resolve_for(image: Image, question: LockRequest, replaced: Mirrors | None) 
         raise RdmaImagesError(f"locking {question.key}: {reason}") from None
 
 
-def _agrees(lock: Lock, image: Image, folder: Path | None) -> None:
+def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
     """Raise unless every source package is installed, and the NCCL of the wheels is the planned one."""
     installed = {canonicalize_name(wheel.name) for wheel in lock.wheels}
     if unused := [name for name in image.source_packages if canonicalize_name(name) not in installed]:
@@ -254,7 +254,7 @@ def _pins(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) or "no NCCL"
 
 
-def _words(question: LockRequest) -> str:
+def _describe(question: LockRequest) -> str:
     stronger = f" over which {', '.join(question.overrides)}" if question.overrides else ""
     built = f" with {', '.join(question.sources)} from source" if question.sources else ""
     requirements = ", ".join(question.requirements)

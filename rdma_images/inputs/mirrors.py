@@ -65,15 +65,15 @@ class Mirrors:
     def address(self, source: Source) -> str | None:
         """Return the address that replaces the source's own: looked up by its id, its component, then its kind."""
         for name in (source.id, source.component, source.kind):
-            if entry := self.addresses.get(plain(name)):
-                return resolved(entry[0], source)
+            if entry := self.addresses.get(variable_suffix(name)):
+                return resolve_entry(entry[0], source)
         return None
 
     def login(self, address: str) -> Login | None:
         """Return the login for the host of an address."""
         return self.logins.get(host(address))
 
-    def knowing(self, address: str, login: Login) -> "Mirrors":
+    def with_login_for(self, address: str, login: Login) -> "Mirrors":
         """Return these mirrors with the login for one more host."""
         return replace(self, logins={**self.logins, host(address): login})
 
@@ -89,10 +89,12 @@ class Mirrors:
     def check(self, components: Iterable[str]) -> None:
         """Raise RefusedError for an entry that names no source; `components` are all component names."""
         names = list(dict.fromkeys([*KINDS, *components]))
-        for name, (_, written) in self.addresses.items():
-            if not any(name == plain(word) or re.match(rf"{plain(word)}_\d", name) for word in names):
+        for name, (_, where) in self.addresses.items():
+            if not any(
+                name == variable_suffix(word) or re.match(rf"{variable_suffix(word)}_\d", name) for word in names
+            ):
                 word = name.lower().replace("_", "-")
-                raise RefusedError(f"{written}: {word} is no source\n{near(word, names)}")
+                raise RefusedError(f"{where}: {word} is no source\n{near(word, names)}")
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Mirrors:
@@ -101,13 +103,15 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> M
     Its variables are RDMA_IMAGES_MIRROR_<SOURCE>=<address> and RDMA_IMAGES_CA_BUNDLE=<file>. Raises RefusedError with
     file and line, or the variable, for what cannot be read or used.
     """
-    named = path or (Path(environ["RDMA_IMAGES_MIRRORS"]) if environ.get("RDMA_IMAGES_MIRRORS") else None)
-    file = named or paths.PROJECT / "mirrors.yaml"
-    content = yaml_file.load(file, File) if named or files.is_there(file) else File()
-    written = {plain(name): (address, content.where("sources", name)) for name, address in content.sources.items()}
+    chosen = path or (Path(environ["RDMA_IMAGES_MIRRORS"]) if environ.get("RDMA_IMAGES_MIRRORS") else None)
+    file = chosen or paths.PROJECT / "mirrors.yaml"
+    content = yaml_file.load(file, File) if chosen or files.is_there(file) else File()
+    entries = {
+        variable_suffix(name): (address, content.where("sources", name)) for name, address in content.sources.items()
+    }
     for variable, value in environ.items():
         if variable.startswith(VARIABLE) and value:
-            written[variable.removeprefix(VARIABLE)] = (value, f"${variable}")
+            entries[variable.removeprefix(VARIABLE)] = (value, f"${variable}")
     logins = {
         key: Login(
             credential.username,
@@ -116,8 +120,8 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> M
         for key, credential in content.credentials.items()
     }
     addresses = {}
-    for name, (address, where) in written.items():
-        _check(address, where)
+    for name, (address, where) in entries.items():
+        _check_address(address, where)
         bare, login = split_login(address)
         if "://" in bare and (scheme := urlsplit(bare).scheme) not in SCHEMES:
             raise RefusedError(f"{where}: {scheme}:// is no supported scheme\n{near(scheme, SCHEMES)}")
@@ -129,12 +133,12 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> M
     return Mirrors(certificates.bundle(content.ca_bundle, content.where("ca-bundle"), environ), addresses, logins)
 
 
-def plain(name: str) -> str:
+def variable_suffix(name: str) -> str:
     """Return a source's name as the end of an environment variable: "efa-installer-1.50.0" is EFA_INSTALLER_1_50_0."""
     return re.sub(r"[^A-Z0-9]+", "_", name.upper())
 
 
-def resolved(address: str, source: Source) -> str:
+def resolve_entry(address: str, source: Source) -> str:
     """Return the address of one source by its entry. An entry that ends with "/" is a prefix of the upstream's name.
 
     That name is the file's for a download, and the repository with its tag for a base. For archives and indexes an
@@ -147,7 +151,7 @@ def resolved(address: str, source: Source) -> str:
     return urljoin(address, urlsplit(source.upstream).path.rsplit("/", 1)[-1])
 
 
-def beside(address: str, upstream: str, other: str) -> str:
+def sibling_address(address: str, upstream: str, other: str) -> str:
     """Return the mirror's address of `other`, which is beside `upstream`.
 
     A signature keeps its ending, a key its name.
@@ -163,7 +167,7 @@ def host(address: str) -> str:
     return parts.netloc.rpartition("@")[2]
 
 
-def _check(address: str, where: str) -> None:
+def _check_address(address: str, where: str) -> None:
     """Raise RefusedError for an invalid address. The error does not repeat it: a login may be in it."""
     try:
         parts = urlsplit(address if "://" in address or address.startswith((".", "/", "~")) else f"//{address}")

@@ -15,7 +15,7 @@ class SignatureError(RdmaImagesError):
     """A signature that is not valid, or a key that is not the pinned one."""
 
 
-_ANOTHER = "do not use the file: its server or mirror must have the vendor's key and signature beside it"
+_WRONG_COMPANION = "do not use the file: its server or mirror must have the vendor's key and signature beside it"
 
 
 def check(file: Path, signature: Path, key: Path, fingerprint: str, name: str) -> None:
@@ -24,65 +24,65 @@ def check(file: Path, signature: Path, key: Path, fingerprint: str, name: str) -
     `key` holds the certificate (armoured or not), `name` is what the error calls the file. A subkey of the pinned
     certificate may sign. GnuPG's gpgv verifies where it is installed, else Sequoia.
     """
-    pinned = normal(fingerprint)
+    pinned = normalize(fingerprint)
     certificates = _certificates(key, name)
-    trusted = next((candidate for candidate in certificates if normal(candidate.fingerprint) == pinned), None)
+    trusted = next((candidate for candidate in certificates if normalize(candidate.fingerprint) == pinned), None)
     if trusted is None:
-        fingerprints = ", ".join(spaced(certificate.fingerprint) for certificate in certificates)
+        fingerprints = ", ".join(group_digits(certificate.fingerprint) for certificate in certificates)
         raise SignatureError(
-            f"{name}: the key beside it is {fingerprints}, but {spaced(pinned)} is pinned\ndo not trust the file"
+            f"{name}: the key beside it is {fingerprints}, but {group_digits(pinned)} is pinned\ndo not trust the file"
         )
     try:
         parsed = Sig.from_bytes(signature.read_bytes())
     except RuntimeError as error:
         raise SignatureError(
-            f"{name}: {signature.name} is no OpenPGP signature: {_first_line(error)}\n{_ANOTHER}"
+            f"{name}: {signature.name} is no OpenPGP signature: {_first_line(error)}\n{_WRONG_COMPANION}"
         ) from None
     # Sequoia refuses a key whose user id is bound with SHA-1, as GnuPG made them for many years. Here the pinned
     # fingerprint identifies the key, and only the signature over the file counts: GnuPG, where there is one, checks it.
     verifies = _gpgv if shutil.which("gpgv") else _sequoia
     if reason := verifies(file, signature, trusted):
         raise SignatureError(
-            f"{name}: its signature, made by key {_issuer(parsed)}, is not valid for the pinned key {spaced(pinned)}: "
-            f"{reason}\ndo not use the file: it was changed, or signed with another key"
+            f"{name}: its signature, made by key {_issuer(parsed)}, is not valid for the pinned key "
+            f"{group_digits(pinned)}: {reason}\ndo not use the file: it was changed, or signed with another key"
         )
 
 
 def _gpgv(file: Path, signature: Path, trusted: Cert) -> str:
-    """Return why GnuPG does not accept a signature; nothing when it does. It knows no key but the trusted one."""
+    """Return why GnuPG does not accept a signature; "" when it does. It knows no key but the trusted one."""
     with tempfile.TemporaryDirectory() as home:
         ring = Path(home) / "trusted.gpg"
         ring.write_bytes(bytes(trusted))
         command = ["gpgv", "--homedir", home, "--status-fd", "1", "--keyring", str(ring), str(signature), str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
-    words = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("[GNUPG:] ")]
+        process = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
+    words = [line.split()[1:] for line in process.stdout.splitlines() if line.startswith("[GNUPG:] ")]
     # VALIDSIG ends with the fingerprint of the certificate; GOODSIG says that the key is neither expired nor revoked.
-    signers = {normal(word[-1]) for word in words if word[0] == "VALIDSIG"}
+    signers = {normalize(word[-1]) for word in words if word[0] == "VALIDSIG"}
     good = any(word[0] == "GOODSIG" for word in words)
-    if done.returncode == 0 and good and normal(trusted.fingerprint) in signers:
+    if process.returncode == 0 and good and normalize(trusted.fingerprint) in signers:
         return ""
-    complaints = done.stderr.strip().splitlines()
+    complaints = process.stderr.strip().splitlines()
     return complaints[-1].removeprefix("gpgv: ") if complaints else "no valid signature"
 
 
 def _sequoia(file: Path, signature: Path, trusted: Cert) -> str:
-    """Return why Sequoia does not accept a signature; nothing when it does."""
+    """Return why Sequoia does not accept a signature; "" when it does."""
     try:
         result = verify(file=str(file), store=lambda _: [trusted], signature=Sig.from_bytes(signature.read_bytes()))
     except RuntimeError as error:
         return f"{_first_line(error)} (by Sequoia; where gpgv is installed, GnuPG verifies)"
-    signers = {normal(valid.certificate) for valid in result.valid_sigs}
-    return "" if normal(trusted.fingerprint) in signers else "no valid signature"
+    signers = {normalize(valid.certificate) for valid in result.valid_sigs}
+    return "" if normalize(trusted.fingerprint) in signers else "no valid signature"
 
 
-def normal(fingerprint: str) -> str:
+def normalize(fingerprint: str) -> str:
     """Return a fingerprint without blanks, in upper case."""
     return "".join(fingerprint.split()).upper()
 
 
-def spaced(fingerprint: str) -> str:
+def group_digits(fingerprint: str) -> str:
     """Return a fingerprint as people read it, in groups of four."""
-    text = normal(fingerprint)
+    text = normalize(fingerprint)
     return " ".join(text[n : n + 4] for n in range(0, len(text), 4))
 
 
@@ -90,18 +90,20 @@ def _certificates(key: Path, name: str) -> list[Cert]:
     try:
         blocks = Cert.split_bytes(key.read_bytes())
     except RuntimeError as error:
-        raise SignatureError(f"{name}: {key.name} is no OpenPGP key: {_first_line(error)}\n{_ANOTHER}") from None
+        raise SignatureError(
+            f"{name}: {key.name} is no OpenPGP key: {_first_line(error)}\n{_WRONG_COMPANION}"
+        ) from None
     if not blocks:
-        raise SignatureError(f"{name}: {key.name} has no OpenPGP key\n{_ANOTHER}")
+        raise SignatureError(f"{name}: {key.name} has no OpenPGP key\n{_WRONG_COMPANION}")
     return blocks
 
 
 def _issuer(signature: Sig) -> str:
     """Return the key that a signature names: by its fingerprint, in old signatures by its id."""
     issuer = signature.issuer_fingerprint or signature.issuer_key_id
-    return spaced(str(issuer)) if issuer else "unknown"
+    return group_digits(str(issuer)) if issuer else "unknown"
 
 
 def _first_line(error: Exception) -> str:
-    """Sequoia's sentence without the stack of its own functions below it."""
+    """Return Sequoia's sentence without the stack of its own functions below it."""
     return str(error).splitlines()[0].rstrip(".")

@@ -1,4 +1,4 @@
-"""Which package index this machine uses, asked of the clients it is configured in; no address is written down here."""
+"""Find the package index that this machine's clients are configured for; no address is written down here."""
 
 import os
 import subprocess
@@ -17,16 +17,16 @@ RELEVANT = ("UV_", "PIP_", "XDG_", "HOME", "PATH", "VIRTUAL_ENV")  # variables t
 Environ = tuple[tuple[str, str], ...]
 
 
-def address(environ: Mapping[str, str] | None = None) -> str:
+def index_address(environ: Mapping[str, str] | None = None) -> str:
     """Return the index that uv would use here: its environment, its configuration, then pip's, then uv's default.
 
     pip is asked too, since a mirror is more often set in pip.conf than in uv.toml; pip's extra indexes are not used.
     """
     environ = os.environ if environ is None else environ
     relevant = {name: value for name, value in environ.items() if name.startswith(RELEVANT)}
-    configured = _of_uv(_key(relevant))
-    default = _of_uv(_key(without_uv(relevant)), "--no-config")
-    return configured if configured != default else (_of_pip(_key(relevant)) or default)
+    configured = _uv_index(_cache_key(relevant))
+    default = _uv_index(_cache_key(without_uv(relevant)), "--no-config")
+    return configured if configured != default else (_pip_index(_cache_key(relevant)) or default)
 
 
 def without_uv(environ: Mapping[str, str]) -> dict[str, str]:
@@ -34,14 +34,14 @@ def without_uv(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith("UV_") or name == "UV_CACHE_DIR"}
 
 
-def _key(environ: Mapping[str, str]) -> Environ:
+def _cache_key(environ: Mapping[str, str]) -> Environ:
     """Return an environment that a cache can remember."""
     return tuple(sorted(environ.items()))
 
 
 @cache
-def _of_uv(environ: Environ, *options: str) -> str:
-    """Return what uv says it would write as --index-url; an empty input needs no network. Raises RdmaImagesError."""
+def _uv_index(environ: Environ, *options: str) -> str:
+    """Return the index that uv would write as --index-url; an empty input needs no network. Raise RdmaImagesError."""
     command = [
         find_uv_bin(),
         "pip",
@@ -54,22 +54,22 @@ def _of_uv(environ: Environ, *options: str) -> str:
         *options,
     ]
     with tempfile.TemporaryDirectory() as folder:  # away from any project's own uv.toml
-        done = subprocess.run(
+        process = subprocess.run(
             command, input="", env=dict(environ), cwd=folder, capture_output=True, text=True, timeout=SECONDS
         )
-    for line in done.stdout.splitlines():
+    for line in process.stdout.splitlines():
         if line.startswith("--index-url "):
             return line.removeprefix("--index-url ").strip()
     raise RdmaImagesError(
-        f"uv does not name its package index: {done.stderr.strip() or done.stdout.strip()}\nset UV_DEFAULT_INDEX"
+        f"uv does not name its package index: {process.stderr.strip() or process.stdout.strip()}\nset UV_DEFAULT_INDEX"
     )
 
 
 @cache
-def _of_pip(environ: Environ) -> str | None:
+def _pip_index(environ: Environ) -> str | None:
     """Return the index in pip's environment or configuration; None where there is none, or no pip."""
     if chosen := dict(environ).get("PIP_INDEX_URL"):
         return chosen
     command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
-    done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, timeout=SECONDS)
-    return done.stdout.strip() or None if done.returncode == 0 else None
+    process = subprocess.run(command, env=dict(environ), capture_output=True, text=True, timeout=SECONDS)
+    return process.stdout.strip() or None if process.returncode == 0 else None

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 DEADLINE = 6.0  # seconds for all answers together: to connect, to answer, and a slow name server
 Via = Literal["upstream", "mirror", "stand-in", "bootstrap", "cache"]
-Way = tuple[Via, str]  # and the address
-HELD = "docker-image://"  # how BuildKit names a pulled image that is a build context
-PROJECT_ASKED_FOR = "uv"  # what every build takes from the package index
+Route = tuple[Via, str]  # and the address
+IMAGE_SCHEME = "docker-image://"  # how BuildKit names a pulled image that is a build context
+PROBE_PROJECT = "uv"  # what every build takes from the package index
 
 
 class UnreachableError(RefusedError):
@@ -37,7 +37,7 @@ class UnreachableError(RefusedError):
 
     def __init__(self, supplies: Sequence[Supply]) -> None:
         self.supplies = tuple(supplies)
-        missing = [supply for supply in _once(supplies) if not supply.reachable]
+        missing = [supply for supply in _unique(supplies) if not supply.reachable]
         lines = [f"  {supply.source.id}: {supply.address or 'no address'}: {supply.detail}" for supply in missing]
         replaceable = [supply.source.id for supply in missing if has_stand_in(supply.source)]
         ways = ["name an address that answers in mirrors.yaml (docs/guides/mirrors.md)"]
@@ -46,7 +46,7 @@ class UnreachableError(RefusedError):
         if len(replaceable) == len(missing):
             ways.append(f"build with stand-ins for {', '.join(replaceable)}, not to be published: `--rehearse`")
         super().__init__(
-            f"{len(missing)} of {len(_once(supplies))} sources are unreachable:\n"
+            f"{len(missing)} of {len(_unique(supplies))} sources are unreachable:\n"
             + "\n".join(lines)
             + "\nOptions: "
             + "; or ".join(ways)
@@ -54,25 +54,27 @@ class UnreachableError(RefusedError):
 
     def details(self) -> object:
         """Return every source, also those that answer."""
-        return table(self.supplies)
+        return supply_table(self.supplies)
 
 
 def supply(sources: Iterable[Source], replaced: Mirrors, rehearse: bool = False) -> tuple[Supply, ...]:
-    """For each source where it comes from, and what that address answered.
+    """Return, for each source, the address that it comes from and the answer of that address.
 
-    With `rehearse`, unreachable sources that have a stand-in are replaced by it, and no others. Raises RefusedError
-    for a mirror that names no source; `require` raises for what is unreachable.
+    ith `rehearse`, unreachable sources that have a stand-in are replaced by it, and no others. Raises RefusedError
+    or a mirror that names no source; `require` raises for what is unreachable.
     """
     sources = list(sources)
     replaced.check([*COMPONENTS, *(source.component for source in sources), *(source.id for source in sources)])
-    ways = [_way(source, replaced) for source in sources]
-    answers = _ask_all([(way, source) for way, source in zip(ways, sources, strict=True)], replaced)
+    routes = [_route(source, replaced) for source in sources]
+    answers = _query_all([(route, source) for route, source in zip(routes, sources, strict=True)], replaced)
     supplies = tuple(
-        _explain_pull(Supply(source, way[0], way[1], *answers[_question(way, source)]))
-        for way, source in zip(ways, sources, strict=True)
+        _explain_pull(Supply(source, route[0], route[1], *answers[_question(route, source)]))
+        for route, source in zip(routes, sources, strict=True)
     )
-    missing = {_pair(s.source) for s in supplies if rehearse and not s.reachable and has_stand_in(s.source)}
-    return tuple(_stand_in(s) if _pair(s.source) in missing else s for s in supplies)
+    missing = {
+        _replacement_group(s.source) for s in supplies if rehearse and not s.reachable and has_stand_in(s.source)
+    }
+    return tuple(_stand_in(s) if _replacement_group(s.source) in missing else s for s in supplies)
 
 
 def require(supplies: Sequence[Supply]) -> None:
@@ -86,15 +88,15 @@ def pull_reasons(images: Iterable[Image], facts: Facts, replaced: Mirrors) -> li
     bases = {source.id: source for image in images for source in pinned(image, facts) if source.kind == "base"}
     lines = []
     for source in bases.values():
-        why = _pull_reason(source) if _way(source, replaced)[0] == "upstream" else None
-        if why:
-            lines.append(f"{source.id} is pulled from {source.upstream}: {why}")
+        reason = _pull_reason(source) if _route(source, replaced)[0] == "upstream" else None
+        if reason:
+            lines.append(f"{source.id} is pulled from {source.upstream}: {reason}")
     return lines
 
 
 def is_locked(source: Source, replaced: Mirrors) -> bool:
     """Return whether the source has a pin for a build on this machine; uses no network."""
-    return _has_pin(_way(source, replaced), source)
+    return _has_pin(_route(source, replaced), source)
 
 
 def has_stand_in(source: Source) -> bool:
@@ -105,17 +107,17 @@ def has_stand_in(source: Source) -> bool:
     return "stand-in" in source.extra or paths.find(f"dockerfiles/stand-ins/{source.component}").is_dir()
 
 
-def rehearsed(supplies: Iterable[Supply]) -> tuple[str, ...]:
+def rehearsed_ids(supplies: Iterable[Supply]) -> tuple[str, ...]:
     """Return the ids of the sources that stand-ins replace."""
     return tuple(sorted({supply.source.id for supply in supplies if supply.via == "stand-in"}))
 
 
-def table(supplies: Sequence[Supply]) -> Table:
+def supply_table(supplies: Sequence[Supply]) -> Table:
     """Return the supplies for a terminal."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("source", "pin", "via", "address", "answer"):
         shown.add_column(name, overflow="fold")
-    for supply in _once(supplies):
+    for supply in _unique(supplies):
         style = "" if supply.reachable else "red"
         if supply.via == "stand-in":
             style = "yellow"
@@ -124,40 +126,40 @@ def table(supplies: Sequence[Supply]) -> Table:
     return shown
 
 
-def as_json(supplies: Sequence[Supply]) -> str:
+def supplies_json(supplies: Sequence[Supply]) -> str:
     """Return the supplies for programs."""
     return json.dumps([dataclasses.asdict(supply) for supply in supplies], indent=2)
 
 
-def _way(source: Source, replaced: Mirrors) -> Way:
-    """Return where a source would come from, before anyone asked."""
+def _route(source: Source, replaced: Mirrors) -> Route:
+    """Return the route of a source as configured, before any request."""
     mirror = replaced.address(source)
     if source.kind == "base":
-        return _way_of_base(source, mirror)
+        return _base_route(source, mirror)
     if store.cached_file(source):
         return "cache", str(store.cached_file(source))
     return ("mirror", mirror) if mirror else ("upstream", source.upstream)
 
 
-def _way_of_base(source: Source, mirror: str | None) -> Way:
-    """Return a base with a mirror is pulled from there; without, it is bootstrapped where this host can."""
+def _base_route(source: Source, mirror: str | None) -> Route:
+    """Return the route of a base: its mirror's, else bootstrapping where this host can, else its own registry's."""
     name = source.extra.get("bootstrap", "")
     if name and name == source.extra.get("stand-in"):
         return "stand-in", name
     if name and not mirror and bootstrap.is_possible(name, source.extra["platform"]):
         return "bootstrap", name
-    address = HELD + with_registry(mirror or source.upstream)
+    address = IMAGE_SCHEME + with_registry(mirror or source.upstream)
     digest = source.extra["digest"]
     address = address if "@" in address or digest == UNPINNED else f"{address}@{digest}"
     return ("mirror" if mirror else "upstream"), address
 
 
-def _has_pin(way: Way, source: Source) -> bool:
+def _has_pin(route: Route, source: Source) -> bool:
     """Return whether the bytes that come this way can be compared with something.
 
     A bootstrapped base has apt's signatures.
     """
-    via, address = way
+    via, address = route
     if source.kind == "base":
         return via in ("bootstrap", "stand-in") or "@" in address
     return via == "cache" or source.pin != UNPINNED
@@ -167,32 +169,33 @@ Question = tuple[Via, str, str]  # and the address, the suites
 Answers = dict[Question, tuple[bool, str, float]]  # reachable, detail, seconds
 
 
-def _question(way: Way, source: Source) -> Question:
-    return (*way, source.extra.get("suites", ""))
+def _question(route: Route, source: Source) -> Question:
+    return (*route, source.extra.get("suites", ""))
 
 
-def _ask_all(ways: Sequence[tuple[Way, Source]], replaced: Mirrors) -> Answers:
-    """Return every different question once, all at the same time.
+def _query_all(routes: Sequence[tuple[Route, Source]], replaced: Mirrors) -> Answers:
+    """Send every different query once, all at the same time, and return the answers.
 
-    What has not answered at the deadline is unreachable.
+    hat has not answered at the deadline is unreachable.
     """
-    questions = {_question(way, source): _asker(way, source, replaced) for way, source in ways}
+    questions = {_question(route, source): _make_query(route, source, replaced) for route, source in routes}
     answers: Answers = {}
     failed: list[Exception] = []
 
-    def one(question: Question, asker: "Callable[[], Answer]") -> None:
-        begun = time.monotonic()
+    def query(question: Question, send: "Callable[[], Answer]") -> None:
+        """Send one query, and note its answer or its defect."""
+        started = time.monotonic()
         try:
-            is_answering, reason = asker()
+            is_answering, reason = send()
         except files.FileError as error:
             is_answering, reason = False, str(error).partition("\n")[0]
         except Exception as error:  # a defect: raised below, in the thread of the caller
             failed.append(error)
             return
-        answers[question] = (is_answering, reason, round(time.monotonic() - begun, 3))
+        answers[question] = (is_answering, reason, round(time.monotonic() - started, 3))
 
     # Daemons: a name server that never answers must not hold the process when everything else is done.
-    threads = [threading.Thread(target=one, args=item, daemon=True) for item in questions.items()]
+    threads = [threading.Thread(target=query, args=item, daemon=True) for item in questions.items()]
     for thread in threads:
         thread.start()
     end = time.monotonic() + DEADLINE
@@ -204,43 +207,40 @@ def _ask_all(ways: Sequence[tuple[Way, Source]], replaced: Mirrors) -> Answers:
     return {question: answers.get(question, late) for question in questions}
 
 
-def _asker(way: Way, source: Source, replaced: Mirrors) -> "Callable[[], Answer]":
+def _make_query(route: Route, source: Source, replaced: Mirrors) -> "Callable[[], Answer]":
     """Return the request that shows whether a source is reachable."""
-    via, address = way
+    via, address = route
     if via == "cache":
         size = store.cached_file(source)
         return lambda: (True, f"verified before, {readable(size.stat().st_size) if size else ''}")
-    if not _has_pin(way, source):
+    if not _has_pin(route, source):
         return lambda: (False, UNPINNED)
     if source.kind == "base" and via in ("bootstrap", "stand-in"):
-        return lambda: _bootstrapped(address, source.extra["platform"])
+        return lambda: _bootstrap_answer(address, source.extra["platform"])
     # Here, because its imports take as long as having nothing to do.
     from rdma_images.inputs import reachable
 
     if source.kind == "base":
-        return lambda: reachable.image(address.removeprefix(HELD), replaced)
+        return lambda: reachable.image(address.removeprefix(IMAGE_SCHEME), replaced)
     if source.kind == "apt":
         if not address:
             return lambda: (True, "not asked: the base names its own archive")
         return lambda: reachable.apt(address, source.extra["suites"].split()[0], replaced)
     if source.kind == "index":
-        return lambda: reachable.index(address, PROJECT_ASKED_FOR, replaced)
+        return lambda: reachable.index(address, PROBE_PROJECT, replaced)
     return lambda: reachable.download(address, replaced)
 
 
-def _bootstrapped(name: str, image_platform: str) -> "Answer":
-    """Return a base made on this host.
-
-    There already, or to be made from the archive, which is asked about as itself.
-    """
+def _bootstrap_answer(name: str, image_platform: str) -> "Answer":
+    """Return the answer for a base that is, or will be, bootstrapped on this host; its archive is another source."""
     base = bootstrap.last_bootstrapped(name, image_platform)
     return True, f"made before, {base.tar}" if base else "made from Debian's archive on this host"
 
 
 def _explain_pull(supply: Supply) -> Supply:
     """Return the supply of a base, with the reason where it is pulled because it cannot be bootstrapped here."""
-    why = _pull_reason(supply.source) if supply.via == "upstream" else None
-    return dataclasses.replace(supply, detail=f"{supply.detail}; not bootstrapped: {why}") if why else supply
+    reason = _pull_reason(supply.source) if supply.via == "upstream" else None
+    return dataclasses.replace(supply, detail=f"{supply.detail}; not bootstrapped: {reason}") if reason else supply
 
 
 def _pull_reason(source: Source) -> str | None:
@@ -249,8 +249,8 @@ def _pull_reason(source: Source) -> str | None:
     return bootstrap.obstacle(name, source.extra["platform"]) if name else None
 
 
-def _pair(source: Source) -> str:
-    """Return what a key and the repository that it signs have in common: such sources are replaced together."""
+def _replacement_group(source: Source) -> str:
+    """Return the id that a key and the repository that it signs share: such sources are replaced together."""
     return source.extra.get("pair", source.id)
 
 
@@ -261,7 +261,7 @@ def _stand_in(supply: Supply) -> Supply:
     return dataclasses.replace(supply, via="stand-in", address=address, reachable=True, detail=detail)
 
 
-def _once(supplies: Sequence[Supply]) -> list[Supply]:
+def _unique(supplies: Sequence[Supply]) -> list[Supply]:
     """Return the supplies without repetitions, which several images and stages have."""
     return list({(supply.source.id, supply.via, supply.address): supply for supply in supplies}.values())
 

@@ -1,4 +1,4 @@
-"""One short question to one address: does it have the source, and how large is it."""
+"""Ask one address whether it has a source, and how large it is."""
 
 import requests
 
@@ -20,36 +20,36 @@ Answer = tuple[bool, str]  # whether it has the source, and what it said
 
 
 def download(address: str, mirrors: Mirrors) -> Answer:
-    """Return a file: there, and its size where the server says it."""
-    if path := web.local(address):
+    """Return whether a file is there, and its size where the server says it."""
+    if path := web.local_path(address):
         with files.as_file_error(path):
             return (True, readable(path.stat().st_size)) if path.is_file() else (False, "no such file")
     try:
-        with web.request("HEAD", address, mirrors, TIMEOUT, patience=PATIENCE) as answer:
-            return True, ", ".join([str(answer.status_code), *_size(answer)])
+        with web.request("HEAD", address, mirrors, TIMEOUT, retry_policy=PATIENCE) as response:
+            return True, ", ".join([str(response.status_code), *_size(response)])
     except web.StatusError as error:
         if error.status not in (403, 405, 501):
             return False, str(error)
     except requests.RequestException as error:
-        return False, web.reason(error, mirrors)
+        return False, web.describe_error(error, mirrors)
     # Some stores sign addresses for GET alone.
     return _first_byte(address, mirrors)
 
 
 def apt(address: str, suite: str, mirrors: Mirrors) -> Answer:
-    """Return an apt archive: its signed index of a suite is there."""
+    """Return whether an apt archive has the signed index of a suite."""
     answers, reason = download(f"{address}/dists/{suite}/InRelease", mirrors)
     return answers, f"{suite}: {reason}"
 
 
 def index(address: str, project: str, mirrors: Mirrors) -> Answer:
-    """Return a package index: it knows a project."""
+    """Return whether a package index knows a project."""
     answers, reason = download(f"{address.rstrip('/')}/{project}/", mirrors)
     return answers, reason.split(",")[0] if answers else reason
 
 
 def image(reference: str, mirrors: Mirrors) -> Answer:
-    """Return a registry: it has the image with this tag or digest."""
+    """Return whether a registry has the image with this tag or digest."""
     try:
         digest = registry_digest(reference, mirrors)
     except RdmaImagesError as error:
@@ -77,14 +77,14 @@ def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
 
 def _first_byte(address: str, mirrors: Mirrors) -> Answer:
     try:
-        with web.request("GET", address, mirrors, TIMEOUT, {"Range": "bytes=0-0"}, PATIENCE) as answer:
-            return True, str(answer.status_code)
+        with web.request("GET", address, mirrors, TIMEOUT, {"Range": "bytes=0-0"}, PATIENCE) as response:
+            return True, str(response.status_code)
     except web.StatusError as error:
         return False, str(error)
     except requests.RequestException as error:
-        return False, web.reason(error, mirrors)
+        return False, web.describe_error(error, mirrors)
 
 
-def _size(answer: requests.Response) -> list[str]:
-    length = answer.headers.get("Content-Length", "")
+def _size(response: requests.Response) -> list[str]:
+    length = response.headers.get("Content-Length", "")
     return [readable(int(length))] if length.isdigit() and int(length) else []

@@ -81,14 +81,14 @@ def locked_releases(lock: Lock, packages: Iterable[str], index: str, mirrors: Mi
         wheel = wheels.get(canonicalize_name(requirement.name))
         if wheel is None:  # of a marker that is not so here
             continue
-        release = _compared(wheel.name, wheel.version, wheel.size, _files(wheel.name, index, mirrors))
+        release = _compare(wheel.name, wheel.version, wheel.size, _files(wheel.name, index, mirrors))
         if not requirement.specifier:
-            _require_meant(release)
+            _require_plausible(release)
         releases.append(release)
     return tuple(releases)
 
 
-def _require_meant(release: PackageRelease) -> None:
+def _require_plausible(release: PackageRelease) -> None:
     newest = f"{release.newest}, the newest release"
     if release.is_placeholder:
         reason = "a placeholder, with nothing in it"
@@ -104,14 +104,14 @@ def _require_meant(release: PackageRelease) -> None:
     raise RefusedError(f"{release.name} {release.version} is {reason}: the resolver takes wheels alone\n{fix}; {same}")
 
 
-def _compared(name: str, version: str, size: int, listed: Iterable[dict[str, Any]]) -> PackageRelease:
+def _compare(name: str, version: str, size: int, index_files: Iterable[dict[str, Any]]) -> PackageRelease:
     files: dict[Version, list[dict[str, Any]]] = {}
-    for release, file in _versions(listed):
+    for release, file in _versions(index_files):
         files.setdefault(release, []).append(file)
     newest = max((release for release in files if not release.is_prerelease), default=None)
     if newest is None:
         return PackageRelease(name, version, size)
-    own_upload, newest_upload = (_uploaded(files.get(release, ())) for release in (Version(version), newest))
+    own_upload, newest_upload = (_last_upload(files.get(release, ())) for release in (Version(version), newest))
     days = (newest_upload - own_upload).days if own_upload and newest_upload else None
     return PackageRelease(
         name,
@@ -124,7 +124,7 @@ def _compared(name: str, version: str, size: int, listed: Iterable[dict[str, Any
     )
 
 
-def _uploaded(files: Iterable[dict[str, Any]]) -> datetime | None:
+def _last_upload(files: Iterable[dict[str, Any]]) -> datetime | None:
     """Return when the last of a release's files was uploaded, in UTC; None where the index does not tell."""
     times = []
     for file in files:
@@ -133,9 +133,9 @@ def _uploaded(files: Iterable[dict[str, Any]]) -> datetime | None:
     return max(times, default=None)
 
 
-def _versions(listed: Iterable[dict[str, Any]]) -> Iterator[tuple[Version, dict[str, Any]]]:
+def _versions(index_files: Iterable[dict[str, Any]]) -> Iterator[tuple[Version, dict[str, Any]]]:
     """Yield each file that is not yanked with its version; what has no name of a release is left out."""
-    for file in listed:
+    for file in index_files:
         name = file["filename"]
         try:
             parsed = parse_wheel_filename(name)[1] if name.endswith(".whl") else parse_sdist_filename(name)[1]
@@ -148,10 +148,10 @@ def _versions(listed: Iterable[dict[str, Any]]) -> Iterator[tuple[Version, dict[
 def _files(name: str, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
     """Return the index's files of a package; of an index without JSON their names alone; none where it fails."""
     try:
-        with web.request("GET", f"{index.rstrip('/')}/{name}/", mirrors, TIMEOUT, ACCEPT) as answer:
-            if "html" in answer.headers.get("Content-Type", ""):
-                return [{"filename": file} for file in ANCHOR.findall(answer.text)]
-            listed = answer.json().get("files", [])
+        with web.request("GET", f"{index.rstrip('/')}/{name}/", mirrors, TIMEOUT, ACCEPT) as response:
+            if "html" in response.headers.get("Content-Type", ""):
+                return [{"filename": file} for file in ANCHOR.findall(response.text)]
+            listed = response.json().get("files", [])
     except (requests.RequestException, web.StatusError, ValueError, AttributeError):
         return []
     return [file for file in listed if isinstance(file, dict) and isinstance(file.get("filename"), str)]

@@ -24,7 +24,7 @@ PARALLEL = 4  # resolutions and registries at a time: each waits for its index m
 
 @dataclass(frozen=True)
 class Locked:
-    """What became of one lock."""
+    """The outcome of one lock."""
 
     name: str
     outcome: Literal["new", "changed", "kept", "not needed", "failed"]
@@ -43,78 +43,85 @@ def relock(
     for image in images:
         read, make = partial(lock.load, image), partial(lock.lock, image, replaced)
         name = lock.lock_request(image).key
-        jobs.setdefault(name, _job(name, read, make, upgrade, progress))
+        jobs.setdefault(name, _make_job(name, read, make, upgrade, progress))
         if image.toolkit:
-            read, make = partial(lock.toolkit, image), partial(lock.lock_toolkit, image, replaced)
-            name = lock.toolkit_asked(image).key
-            jobs.setdefault(name, _job(name, read, make, upgrade, progress))
+            read, make = partial(lock.load_toolkit, image), partial(lock.lock_toolkit, image, replaced)
+            name = lock.toolkit_request(image).key
+            jobs.setdefault(name, _make_job(name, read, make, upgrade, progress))
     for platform in get_args(Platform):
         read, make = partial(lock.read_tools, platform), partial(lock.lock_tools, platform, replaced)
         name = lock.tools_path(platform).stem
-        jobs[name] = _job(name, read, make, upgrade, progress)
+        jobs[name] = _make_job(name, read, make, upgrade, progress)
     by_id = {source.id: source for image in images for source in sources.sources(image, facts)}
     with ThreadPoolExecutor(PARALLEL) as pool:
-        done = [job.result() for job in [pool.submit(job) for job in jobs.values()]]
+        outcomes = [job.result() for job in [pool.submit(job) for job in jobs.values()]]
     # One after the other: they share a file.
-    done += [_base(source, replaced, upgrade, progress) for source in by_id.values() if source.kind == "base"]
+    outcomes += [_lock_base(source, replaced, upgrade, progress) for source in by_id.values() if source.kind == "base"]
     for source in by_id.values():
         if source.kind == "download" and (source.pin == UNPINNED or source.id in pins.downloads()):
-            done.append(_download(source, replaced, upgrade, progress))
-    return tuple(done)
+            outcomes.append(_lock_download(source, replaced, upgrade, progress))
+    return tuple(outcomes)
 
 
 def release_table(images: Iterable[Image], replaced: Mirrors) -> Table | None:
-    """Return the targets' own packages: what was locked, the newest release, and what to know of it; None for none."""
-    shown = Table("package", "version", "newest", "size", "", box=None, pad_edge=False, header_style="bold")
-    seen = set()
+    """Return the targets' own packages: the locked version, the newest release and its warning; None for none."""
+    table = Table("package", "version", "newest", "size", "", box=None, pad_edge=False, header_style="bold")
+    rows = set()
     for image in images:
-        new_lock = _before(partial(lock.load, image))
+        new_lock = _load_or_none(partial(lock.load, image))
         for release in lock.releases(image, new_lock, replaced) if new_lock else ():
-            if (release.name, release.version) in seen:
+            if (release.name, release.version) in rows:
                 continue
-            seen.add((release.name, release.version))
+            rows.add((release.name, release.version))
             style = "yellow" if release.warning else None
-            row = (release.name, release.version, release.newest or "unknown", readable(release.size), release.warning)
-            shown.add_row(*row, style=style)
-    return shown if seen else None
+            cells = (
+                release.name,
+                release.version,
+                release.newest or "unknown",
+                readable(release.size),
+                release.warning,
+            )
+            table.add_row(*cells, style=style)
+    return table if rows else None
 
 
-def table(done: Iterable[Locked]) -> Table:
+def relock_table(outcomes: Iterable[Locked]) -> Table:
     """Return what became of the locks, for a terminal."""
-    shown = Table("lock", "", "", box=None, pad_edge=False, header_style="bold")
+    table = Table("lock", "", "", box=None, pad_edge=False, header_style="bold")
     styles = {"new": "green", "changed": "yellow", "failed": "red"}
-    for locked in done:
-        shown.add_row(locked.name, locked.outcome, locked.detail, style=styles.get(locked.outcome))
-    return shown
+    for locked in outcomes:
+        table.add_row(locked.name, locked.outcome, locked.detail, style=styles.get(locked.outcome))
+    return table
 
 
-def _job(
+def _make_job(
     name: str, read: Callable[[], Lock], make: Callable[[], Lock], upgrade: bool, progress: Progress
 ) -> Callable[[], Locked]:
-    """Return what makes a lock of wheels, or finds that the one there fits."""
+    """Return a job that makes a lock of wheels, or keeps the one that fits."""
 
     def job() -> Locked:
-        before = _before(read)
+        """Keep the lock that fits, or resolve a new one."""
+        before = _load_or_none(read)
         if before and not upgrade:
             return Locked(name, "kept", readable(before.size))
         progress(f"resolving {name}")
         try:
-            return _compared(name, before, make())
+            return _compare(name, before, make())
         except RdmaImagesError as error:
             return Locked(name, "failed", str(error))
 
     return job
 
 
-def _before(read: Callable[[], Lock]) -> Lock | None:
-    """Return a lock as it is, None where it is not there or does not fit any more."""
+def _load_or_none(read: Callable[[], Lock]) -> Lock | None:
+    """Return a lock as it is; None where there is none, or it does not fit any more."""
     try:
         return read()
     except RdmaImagesError:
         return None
 
 
-def _compared(name: str, before: Lock | None, lock: Lock) -> Locked:
+def _compare(name: str, before: Lock | None, lock: Lock) -> Locked:
     if before is None:
         return Locked(name, "new", f"{len(lock.wheels)} wheels, {readable(lock.size)}")
     old = {wheel.name: wheel.version for wheel in before.wheels}
@@ -124,8 +131,8 @@ def _compared(name: str, before: Lock | None, lock: Lock) -> Locked:
     return Locked(name, "kept" if same else "changed", ", ".join(moves) or readable(lock.size))
 
 
-def _base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) -> Locked:
-    """Return the digest that the registry has for a pulled base today."""
+def _lock_base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) -> Locked:
+    """Pin the digest that the registry has for a pulled base today."""
     before = pins.bases().get(source.upstream)
     if before and not upgrade:
         return Locked(source.upstream, "kept", before[:19])
@@ -133,19 +140,19 @@ def _base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) 
     try:
         reference = with_registry(replaced.address(source) or source.upstream)
         digest = reachable.registry_digest(reference, replaced)
-        why = f"{reference}: the registry has no such image"
+        reason = f"{reference}: the registry has no such image"
     except RdmaImagesError as error:
-        digest, why = None, str(error)
+        digest, reason = None, str(error)
     if digest is None:
         if bootstrap.is_possible(source.extra.get("bootstrap", ""), source.extra["platform"]):
             return Locked(source.upstream, "not needed", "bootstrapped on this host")
-        return Locked(source.upstream, "failed", why)
+        return Locked(source.upstream, "failed", reason)
     pins.keep("bases.yaml", {source.upstream: digest})
-    return _pinned(source.upstream, before, digest)
+    return _digest_outcome(source.upstream, before, digest)
 
 
-def _download(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) -> Locked:
-    """Return the digest of a download whose vendor states none, from downloading it once."""
+def _lock_download(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) -> Locked:
+    """Download a file whose vendor states no digest once, and pin its digest."""
     before = pins.downloads().get(source.id)
     if before and not upgrade:
         return Locked(source.id, "kept", before[:19])
@@ -154,10 +161,10 @@ def _download(source: Source, replaced: Mirrors, upgrade: bool, progress: Progre
     except RdmaImagesError as error:
         return Locked(source.id, "failed", str(error))
     pins.keep("downloads.yaml", {source.id: digest})
-    return _pinned(source.id, before, digest)
+    return _digest_outcome(source.id, before, digest)
 
 
-def _pinned(name: str, before: str | None, digest: str) -> Locked:
+def _digest_outcome(name: str, before: str | None, digest: str) -> Locked:
     if before in (None, digest):
         return Locked(name, "kept" if before else "new", digest[:19])
     return Locked(name, "changed", f"{before[:19] if before else ''} -> {digest[:19]}")

@@ -1,4 +1,4 @@
-"""From requirements to exact wheels: uv resolves, one wheel file per package is chosen, its size is asked for."""
+"""Resolve requirements to exact wheels with uv: one wheel file per package, with its size."""
 
 import os
 import subprocess
@@ -29,9 +29,9 @@ PARALLEL = 8
 
 
 def resolve(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
-    """Return the wheels that satisfy `asked`, one file a package, from the package index at `index`.
+    """Return the wheels that satisfy `request`, one file a package, from the package index at `index`.
 
-    Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
+    aises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
     """
     packages = _pylock(request, index, mirrors)
     ranks = {tag: rank for rank, tag in enumerate(accepted_tags(request))}
@@ -76,7 +76,7 @@ def file_name(wheel: dict[str, Any]) -> str:
 
 
 def _pylock(request: LockRequest, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
-    """uv's resolution of `asked`: the packages of a pylock.toml, each with the wheels that fit the platform."""
+    """Return uv's resolution of `request`: the packages of a pylock.toml, each with its fitting wheels."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "requirements.in").write_text("\n".join(request.requirements) + "\n")
@@ -94,14 +94,14 @@ def _pylock(request: LockRequest, index: str, mirrors: Mirrors) -> list[dict[str
             "SSL_CERT_FILE": str(mirrors.ca_bundle),
         }
         try:
-            done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
+            process = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
         except subprocess.TimeoutExpired:
             raise RdmaImagesError(
                 f"locking {request.key}: the package index did not answer in {SECONDS} s\ntry again"
             ) from None
-        if done.returncode:
-            conflict = conflicts.read(done.stderr)
-            if "No solution found" in done.stderr:
+        if process.returncode:
+            conflict = conflicts.read(process.stderr)
+            if "No solution found" in process.stderr:
                 conflicts.remember(request, conflict)
             raise conflicts.ConflictError(request, conflict)
         conflicts.remember(request, None)
@@ -121,15 +121,16 @@ def _source(package: dict[str, Any]) -> dict[str, Any]:
 
 
 def _best(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]:
-    """Return the one wheel of a package that an installer would take: best tag, then highest build number."""
+    """Return the wheel of a package that an installer would take: best tag, then highest build number."""
 
-    def order(wheel: dict[str, Any]) -> tuple[int, tuple[int, BuildTag]]:
+    def preference(wheel: dict[str, Any]) -> tuple[int, tuple[int, BuildTag]]:
+        """Return a wheel's rank, the higher the better."""
         _, _, build, tags = parse_wheel_filename(file_name(wheel))
         rank = min((ranks[tag] for tag in tags if tag in ranks), default=len(ranks))
         return -rank, (1 if build else 0, build)
 
-    best: dict[str, Any] | None = max(package.get("wheels", ()), key=order, default=None)
-    if best is None or -order(best)[0] == len(ranks):
+    best: dict[str, Any] | None = max(package.get("wheels", ()), key=preference, default=None)
+    if best is None or -preference(best)[0] == len(ranks):
         raise RdmaImagesError(
             f"{package['name']} {package.get('version', '')} has no wheel for this python and platform\n"
             "name another version, or the package under source-packages in matrix.yaml"
@@ -138,17 +139,17 @@ def _best(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]:
 
 
 def _size(wheel: dict[str, Any], mirrors: Mirrors) -> int:
-    """Return bytes of the wheel: from the index where it has them, else from a HEAD request to the wheel's address."""
+    """Return the size of a wheel in bytes: from the index where it has it, else from a HEAD request to its address."""
     if "size" in wheel:
         return int(wheel["size"])
     address = wheel.get("url") or wheel["path"]
-    if file := web.local(address):
+    if file := web.local_path(address):
         return file.stat().st_size
     try:
-        with web.request("HEAD", address, mirrors, TIMEOUT, patience=PATIENCE) as answer:
-            return int(answer.headers["Content-Length"])
+        with web.request("HEAD", address, mirrors, TIMEOUT, retry_policy=PATIENCE) as response:
+            return int(response.headers["Content-Length"])
     except (web.StatusError, requests.RequestException) as error:
-        why = web.reason(error, mirrors)
+        reason = web.describe_error(error, mirrors)
     except (KeyError, ValueError):
-        why = "no Content-Length"
-    raise RdmaImagesError(f"the package index has no size of {file_name(wheel)}: {why}\ntry again")
+        reason = "no Content-Length"
+    raise RdmaImagesError(f"the package index has no size of {file_name(wheel)}: {reason}\ntry again")

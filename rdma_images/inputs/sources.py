@@ -45,38 +45,38 @@ def sources(image: Image, facts: Facts) -> tuple[Source, ...]:
 def pinned(image: Image, facts: Facts) -> tuple[Source, ...]:
     """Return the sources that have a pin of their own.
 
-    All but the package index, which its clients take long to tell.
+    hat is all but the package index, which uv and pip take long to name.
     """
     bases = facts.bases.bases
     pinned_sources = [
         base(image, facts),
         _base("builder", BUILDER, bases[BUILDER], BUILD_PLATFORM, BUILDER),
-        *_archives("base", bases[_below(image)]),
+        *_archives("base", bases[_effective_base(image)]),
         *_archives("builder", bases[BUILDER]),
     ]
-    pinned_sources += _of_components(image, facts)
+    pinned_sources += _component_sources(image, facts)
     return tuple(pinned_sources)
 
 
 def base(image: Image, facts: Facts) -> Source:
     """Return the base of an image."""
     name = image.axes["base"]
-    return _base("base", name, facts.bases.bases[name], image.platform, _below(image))
+    return _base("base", name, facts.bases.bases[name], image.platform, _effective_base(image))
 
 
-def _below(image: Image) -> str:
+def _effective_base(image: Image) -> str:
     """Return the base that the image really stands on: its own, or in a rehearsal that one's stand-in."""
     return image.details(BaseDetails).stand_in or image.axes["base"]
 
 
-def _base(role: str, name: str, base: Base, platform: str, below: str) -> Source:
+def _base(role: str, name: str, base: Base, platform: str, effective_base: str) -> Source:
     """Return the base as a build context; bootstrapped where that can be done, else pulled by its locked digest.
 
-    `below` is the base that the image really stands on.
+    effective_base` is the base that the image really stands on.
     """
     upstream = with_registry(base.image)
     digest = pins.bases().get(upstream, UNPINNED)
-    bootstrap = below if base.kind == "bootstrap" or below != name else ""
+    bootstrap = effective_base if base.kind == "bootstrap" or effective_base != name else ""
     return Source(
         id=f"base-{name}",
         component="base",
@@ -92,10 +92,7 @@ def _base(role: str, name: str, base: Base, platform: str, below: str) -> Source
 
 
 def _archives(role: str, base: Base) -> Iterator[Source]:
-    """Yield the apt archives that a stage on this base installs from.
-
-    Without an address where only the base names it.
-    """
+    """Yield the apt archives that a stage on this base installs from, with no address where only the base names it."""
     if base.distribution == "debian":
         main, security = _debian()
         yield apt_source("debian", role, main, [base.codename, f"{base.codename}-updates"], "main", host_apt.KEYRING)
@@ -125,7 +122,7 @@ def _index() -> Source:
         id="package-index",
         component="package-index",
         kind="index",
-        upstream=split_login(package_index.address())[0],
+        upstream=split_login(package_index.index_address())[0],
         pin="sha256 of each wheel",
     )
 
@@ -134,11 +131,11 @@ def index_for(replaced: Mirrors) -> tuple[str, Mirrors]:
     """Return the package index of this run, and mirrors that have its login where this machine's settings have it."""
     if address := replaced.address(_index()):
         return address, replaced
-    address, login = split_login(package_index.address())
-    return address, replaced.knowing(address, login) if login else replaced
+    address, login = split_login(package_index.index_address())
+    return address, replaced.with_login_for(address, login) if login else replaced
 
 
-def _of_components(image: Image, facts: Facts) -> Iterator[Source]:
+def _component_sources(image: Image, facts: Facts) -> Iterator[Source]:
     """Yield the sources of the components, those that the facts do not pin with the pin of the lock."""
     for component in components.ALL:
         if component.name in image.components:

@@ -9,7 +9,7 @@ from rdma_images.core.pipeline import Source
 
 
 class Record(yaml_file.Strict):
-    """What a source turned out to be, and against which pin it was verified; `size` in bytes."""
+    """The verified file of a source, and the pin that it was verified against; `size` in bytes."""
 
     pin: str
     sha256: str
@@ -59,10 +59,7 @@ def digest(file: Path, algorithm: str) -> str:
 
 
 def file_name(address: str) -> str:
-    """Return the name that a download keeps: the end of its upstream's path.
-
-    Raises RefusedError where there is none.
-    """
+    """Return the name that a download keeps: the end of its address's path. Raise RefusedError where there is none."""
     name = address.split("?", 1)[0].rstrip("/").rsplit("/", 1)[-1]
     if not name or name.startswith("."):
         raise RefusedError(f"{address} names no file\nwrite an address that ends with the file's name")

@@ -21,9 +21,9 @@ class TarballError(RdmaImagesError):
 
 
 def check(source: Source, file: Path, address: str) -> None:
-    """Raise TarballError, saying what was found, unless `file` is a release tarball of the source's version.
+    """Raise TarballError, naming the problem, unless `file` is a release tarball of the source's version.
 
-    `address` is where it was downloaded. Components without a `configure` are not checked.
+    address` is where it was downloaded. Components without a `configure` are not checked.
     """
     component = components.BY_NAME.get(source.component)
     if not (component and component.has_configure):
@@ -31,14 +31,14 @@ def check(source: Source, file: Path, address: str) -> None:
     version = source.id.removeprefix(f"{source.component}-")
     fix = f"\ntake the release tarball of {version}: {source.upstream}"
     try:
-        wrong = _wrong(version, file)
+        problem = _find_problem(version, file)
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise TarballError(f"{source.id}: {address} is no gzip-compressed tarball: {error}{fix}") from None
-    if wrong:
-        raise TarballError(f"{source.id}: {address} {wrong}{fix}")
+    if problem:
+        raise TarballError(f"{source.id}: {address} {problem}{fix}")
 
 
-def _wrong(version: str, file: Path) -> str | None:
+def _find_problem(version: str, file: Path) -> str | None:
     """Return the problem of the tarball, as the end of a sentence; None where there is none."""
     names: set[str] = set()
     with tarfile.open(file, "r:gz") as archive:
@@ -46,14 +46,14 @@ def _wrong(version: str, file: Path) -> str | None:
             _, _, name = member.name.removeprefix("./").partition("/")
             names.add(name)
             if name == "configure" and (opened := archive.extractfile(member)):
-                return _of_another_version(version, opened.read(CONFIGURE_READ))
+                return _version_problem(version, opened.read(CONFIGURE_READ))
             if number == MOST_FILES:
                 return f"has no configure among its first {MOST_FILES} files"
     tree = "configure.ac" in names
     return f"has no configure{': it is a copy of the repository, which has no configure' if tree else ''}"
 
 
-def _of_another_version(version: str, configure: bytes) -> str | None:
+def _version_problem(version: str, configure: bytes) -> str | None:
     """Return the problem of a configure with another version, or none; None where the version is right."""
     match = _VERSION.search(configure)
     stated = match[1].decode("utf-8", "replace") if match else ""

@@ -16,14 +16,14 @@ from rdma_images.inputs.mirrors import Mirrors
 
 
 class StatusError(Exception):
-    """The server answered, and not with what was asked for."""
+    """A response with a status of 400 or above."""
 
     def __init__(self, status: int) -> None:
         super().__init__(http.status(status))
         self.status = status
 
 
-def local(address: str) -> Path | None:
+def local_path(address: str) -> Path | None:
     """Return the path of a file address, or of a bare path; None for what is on the network."""
     parts = urlsplit(address)
     if parts.scheme == "file":
@@ -38,18 +38,22 @@ def request(
     mirrors: Mirrors,
     timeout: tuple[float, float],
     headers: Mapping[str, str] | None = None,
-    patience: http.Patience | None = None,
+    retry_policy: http.Patience | None = None,
 ) -> Iterator[requests.Response]:
-    """Provide an answer whose body is still to be read, asked for again as `patience` says.
+    """Send a request, again as `retry_policy` says, and provide the response with its body still to be read.
 
-    `timeout`: seconds to connect, seconds without a byte.
+     login goes to the host that it is written for, and to none that this one redirects to.
 
-    A login goes to the host that it is written for, and to none that this one redirects to. Raises StatusError for an
-    answer of 400 and above, requests.RequestException where there is none.
+    rgs:
+       timeout: Seconds to connect, and seconds without a byte.
+
+    aises:
+       StatusError: The status is 400 or above.
+       requests.RequestException: There is no response.
     """
     login = mirrors.login(address)
     with (
-        http.session(patience) as session,
+        http.session(retry_policy) as session,
         _send(
             session,
             method,
@@ -61,27 +65,24 @@ def request(
             timeout=timeout,
             allow_redirects=True,
             stream=True,
-        ) as answer,
+        ) as response,
     ):
-        if answer.status_code >= HTTPStatus.BAD_REQUEST:
-            raise StatusError(answer.status_code)
-        yield answer
+        if response.status_code >= HTTPStatus.BAD_REQUEST:
+            raise StatusError(response.status_code)
+        yield response
 
 
 def _send(session: requests.Session, method: str, address: str, **options: Any) -> requests.Response:
-    """Return what requests answers.
-
-    What it lets through of urllib3's errors, a host's name that cannot be, as its own.
-    """
+    """Send a request. An impossible host name raises requests' own error, not urllib3's."""
     try:
         return session.request(method, address, **options)
     except LocationParseError as error:
         raise requests.exceptions.InvalidURL(str(error)) from None
 
 
-def reason(error: Exception, mirrors: Mirrors) -> str:
-    """Return why there was no answer, as the end of a sentence."""
-    why = http.why(error)
-    if why == http.UNTRUSTED:
+def describe_error(error: Exception, mirrors: Mirrors) -> str:
+    """Return why there was no response, as the end of a sentence."""
+    description = http.why(error)
+    if description == http.UNTRUSTED:
         return f"its certificate is not trusted by {mirrors.ca_bundle}: name another ca-bundle in mirrors.yaml"
-    return why
+    return description

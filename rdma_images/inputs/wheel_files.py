@@ -23,27 +23,33 @@ PATIENCE = http.Patience(statuses=http.FAILING, absent=True)
 ACCEPTED = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.5"}
 
 
-def bring(wheel: Wheel, index: str, job: Job) -> Path:
-    """Return the verified file of a wheel, under its own name; `forget` removes it.
+def fetch_wheel(wheel: Wheel, index: str, job: Job) -> Path:
+    """Return the verified file of a wheel, under its own name; `remove_wheel` removes it.
 
-    `index` is the package index's address. A part that an earlier run left is resumed. Raises RdmaImagesError for what
-    does not arrive, ChecksumError for what is not what the lock says; of that nothing is kept.
+     part that an earlier run left is resumed.
+
+    rgs:
+       index: The package index's address.
+
+    aises:
+       RdmaImagesError: The file does not arrive.
+       ChecksumError: The file is not the locked one; it is removed.
     """
     file = _folder(wheel) / wheel.file
     with locking.hold(f"wheel-{wheel.sha256[:16]}", f"downloading {wheel.file}", job.progress):
-        if file.exists() and _is(wheel, file):
+        if file.exists() and _is_locked_file(wheel, file):
             return file
         part = _folder(wheel) / "partial" / wheel.file
         resumed = part.exists()
-        address = address_of(wheel, index, job.mirrors)
+        address = wheel_address(wheel, index, job.mirrors)
         part.parent.mkdir(parents=True, exist_ok=True)
         download(address, part, replace(job, name=wheel.file))
-        if not _is(wheel, part) and resumed:
+        if not _is_locked_file(wheel, part) and resumed:
             part.unlink()
             download(address, part, replace(job, name=wheel.file))
-        if not _is(wheel, part):
+        if not _is_locked_file(wheel, part):
             actual = f"{part.stat().st_size} bytes, sha256:{store.digest(part, 'sha256')}"
-            forget(wheel)
+            remove_wheel(wheel)
             raise ChecksumError(
                 f"{wheel.file}: {address} is not the locked file: expected {wheel.size} bytes, sha256:{wheel.sha256}, "
                 f"found {actual}; nothing was kept\n"
@@ -53,17 +59,17 @@ def bring(wheel: Wheel, index: str, job: Job) -> Path:
     return file
 
 
-def forget(wheel: Wheel) -> None:
-    """Remove the file of a wheel, and what came of it."""
+def remove_wheel(wheel: Wheel) -> None:
+    """Remove the file of a wheel with its folder."""
     shutil.rmtree(_folder(wheel), ignore_errors=True)
 
 
-def address_of(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
+def wheel_address(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
     """Return where the index has the file of a wheel. Raises RdmaImagesError where it has none, or does not answer."""
     page = f"{index.rstrip('/')}/{canonicalize_name(wheel.name)}/"
-    if folder := web.local(page):
+    if folder := web.local_path(page):
         page = (folder / "index.html").resolve().as_uri()
-        links = _in_html((folder / "index.html").read_text(encoding="utf-8")) if folder.is_dir() else []
+        links = _html_links((folder / "index.html").read_text(encoding="utf-8")) if folder.is_dir() else []
     else:
         links = _file_addresses(page, mirrors)
     for link in links:
@@ -78,16 +84,16 @@ def address_of(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
 def _file_addresses(page: str, mirrors: Mirrors) -> list[str]:
     """Return the addresses of all files of a project."""
     try:
-        with web.request("GET", page, mirrors, TIMEOUT, ACCEPTED, PATIENCE) as answer:
-            text = answer.content.decode("utf-8", "replace")
-            is_json = "json" in answer.headers.get("Content-Type", "")
+        with web.request("GET", page, mirrors, TIMEOUT, ACCEPTED, PATIENCE) as response:
+            text = response.content.decode("utf-8", "replace")
+            is_json = "json" in response.headers.get("Content-Type", "")
     except (web.StatusError, requests.RequestException) as error:
-        why = str(error) if isinstance(error, web.StatusError) else web.reason(error, mirrors)
+        reason = str(error) if isinstance(error, web.StatusError) else web.describe_error(error, mirrors)
         raise RdmaImagesError(
-            f"{page}: {why}\ntry later, or name another index as package-index in mirrors.yaml"
+            f"{page}: {reason}\ntry later, or name another index as package-index in mirrors.yaml"
         ) from None
     if not is_json:
-        return _in_html(text)
+        return _html_links(text)
     try:
         return [str(file["url"]) for file in json.loads(text)["files"]]
     except (ValueError, KeyError, TypeError):
@@ -96,10 +102,10 @@ def _file_addresses(page: str, mirrors: Mirrors) -> list[str]:
         ) from None
 
 
-def _in_html(text: str) -> list[str]:
+def _html_links(text: str) -> list[str]:
     parser = _Links()
     parser.feed(text)
-    return parser.found
+    return parser.links
 
 
 class _Links(HTMLParser):
@@ -107,14 +113,14 @@ class _Links(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.links: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep where a link leads."""
-        self.found += [value for name, value in attrs if tag == "a" and name == "href" and value]
+        """Collect the address of a link."""
+        self.links += [value for name, value in attrs if tag == "a" and name == "href" and value]
 
 
-def _is(wheel: Wheel, file: Path) -> bool:
+def _is_locked_file(wheel: Wheel, file: Path) -> bool:
     return file.stat().st_size == wheel.size and store.digest(file, "sha256") == wheel.sha256
 
 

@@ -1,4 +1,4 @@
-"""What a lock is made of: the question put to the package index, and the exact wheels that answer it."""
+"""The question that a lock puts to the package index, and the exact wheels that answer it."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from rdma_images.core.pipeline import Platform
 GLIBC = "2.35"
 
 # What a lock's name says with its version.
-_KNOWN = re.compile(r"(?:nvidia-)?(torch|nccl)(?:-cu\d+)?==([^;]+)")
+_VERSIONED = re.compile(r"(?:nvidia-)?(torch|nccl)(?:-cu\d+)?==([^;]+)")
 _TOOLKIT = re.compile(r"nvidia-cuda-nvcc==(.+)\.\*")
 
 
@@ -58,7 +58,7 @@ class Tool(yaml_file.Strict):
 
 
 class LockRequest(yaml_file.Strict):
-    """What was resolved; the same question has the same lock."""
+    """The requirements of a lock; the same request has the same lock."""
 
     requirements: tuple[str, ...]
     overrides: tuple[str, ...] = ()  # stronger than what a package pins
@@ -71,12 +71,12 @@ class LockRequest(yaml_file.Strict):
     @property
     def key(self) -> str:
         """The lock's file name: "torch-2.15.0+numpy-py3.13-linux-amd64". What is too long is there as a digest."""
-        matches = [_KNOWN.fullmatch(line) for line in (*self.requirements, *self.overrides)]
+        matches = [_VERSIONED.fullmatch(line) for line in (*self.requirements, *self.overrides)]
         versions = "-".join(f"{match[1]}-{match[2]}" for match in matches if match)
         compiler = [match[1] for match in map(_TOOLKIT.fullmatch, self.requirements) if match]
         if compiler and not versions:
             return f"toolkit-{compiler[0]}-{self.platform.replace('/', '-')}"
-        rest = [line for line in self.requirements if not _KNOWN.fullmatch(line)]
+        rest = [line for line in self.requirements if not _VERSIONED.fullmatch(line)]
         rest += [f"{line} at most" for line in self.constraints]
         rest += [f"{name} from source" for name in self.sources]
         if len(rest) > 3 or not all(re.fullmatch(r"[a-z0-9-]+", line) for line in rest):

@@ -72,7 +72,7 @@ class Maker:
         if error is None:
             for recipe in self._recipes.values():
                 for wheel in recipe.wheels:
-                    wheel_files.forget(wheel)
+                    wheel_files.remove_wheel(wheel)
             store.trim()
 
     def ready(self, recipe: Recipe) -> Future[Layer]:
@@ -99,7 +99,7 @@ class Maker:
         if self.stop.is_set():
             raise RdmaImagesError(f"{wheel.file}: stopped")
         job = Job(wheel.file, self._mirrors, self._progress, self.stop)
-        return wheel_files.bring(wheel, self._index, job)
+        return wheel_files.fetch_wheel(wheel, self._index, job)
 
     def _make_when_ready(self, recipe: Recipe, futures: Sequence[Future[Path]], makers: ProcessPoolExecutor) -> Layer:
         try:
@@ -121,5 +121,5 @@ class Maker:
                 "build again, with more memory if the system ended it"
             ) from None
         if len(recipe.wheels) == 1:  # a small one may be in another layer, too
-            wheel_files.forget(recipe.wheels[0])
+            wheel_files.remove_wheel(recipe.wheels[0])
         return self._locked.check(recipe, layer)

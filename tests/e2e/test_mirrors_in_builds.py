@@ -99,7 +99,9 @@ def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(found:
     own = {one.component: one.upstream for one in sources.sources(image, facts.load()) if one.kind in ("apt", "index")}
     with mirror(own) as server:
         address = f"http://me:{PASSWORD}@127.0.0.1:{server.server_port}"
-        environ = os.environ | {f"RDMA_IMAGES_MIRROR_{mirrors.plain(name)}": f"{address}/{name}" for name in own}
+        environ = os.environ | {
+            f"RDMA_IMAGES_MIRROR_{mirrors.variable_suffix(name)}": f"{address}/{name}" for name in own
+        }
         replaced = mirrors.load(environ=environ)
         supplies = preflight.supply(sources.sources(image, facts.load()), replaced)
         assert all(one.reachable for one in supplies if one.source.kind in ("apt", "index"))
@@ -121,7 +123,7 @@ def build(
 ) -> None:
     """Build one stage of the image's own Dockerfile, without the cache, into an OCI archive."""
     image = replace(planned(), python_packages=("numpy",))
-    text = dockerfiles.render(image, lock.load(image), lock.toolkit(image), lock.tools())
+    text = dockerfiles.render(image, lock.load(image), lock.load_toolkit(image), lock.tools())
     (folder / "Dockerfile").write_text(text)
     tar = bootstrap.base("debian13")
     # What makes this run unlike every other: no step of it can come from the cache.

@@ -55,7 +55,7 @@ def update(
     Raises:
         RdmaImagesError: The index does not answer. A maker's page that does not is a line of the result.
     """
-    index_client = Index(index or package_index.address(), mirrors.ca_bundle)
+    index_client = Index(index or package_index.index_address(), mirrors.ca_bundle)
     torches = list(facts.torch.releases) if everything else _of_matrix(matrix, "pytorch")
     pinned = [facts.torch.releases[version].nccl for version in torches]
     nccls = list(facts.nccl.releases) if everything else [*pinned, *_of_matrix(matrix, "nccl")]

@@ -85,7 +85,7 @@ def wheel_interfaces(address: str, mirrors: Mirrors) -> dict[str, tuple[int, ...
         raise RdmaImagesError(f"{address}: has no {LIBRARY}\nadd its row to facts/nccl.yaml by hand") from None
     except (requests.RequestException, web.StatusError, zipfile.BadZipFile, KeyError) as error:
         raise RdmaImagesError(
-            f"{address}: {web.reason(error, mirrors)}\ntry later, or set an index that answers"
+            f"{address}: {web.describe_error(error, mirrors)}\ntry later, or set an index that answers"
         ) from None
 
 

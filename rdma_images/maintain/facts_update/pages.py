@@ -77,7 +77,7 @@ def _news(page: Page, facts: Facts, mirrors: Mirrors) -> News:
         with web.request("GET", page.address, mirrors, TIMEOUT) as response:
             listed = page.releases(response.text)
     except (requests.RequestException, web.StatusError, ValueError) as error:
-        return News(page.component, page.address, (), f"not read: {web.reason(error, mirrors)}")
+        return News(page.component, page.address, (), f"not read: {web.describe_error(error, mirrors)}")
     if not listed:
         return News(page.component, page.address, (), "answered, but lists no version in the form that was expected")
     known_keys = {versions.key(version) for version in page.known(facts)}

@@ -112,7 +112,7 @@ def test_where_the_bases_own_archives_stay_the_repository_is_beside_them(project
 
 def test_a_mirror_is_asked_before_a_stand_in(project: Project) -> None:
     address = "http://mirrors.cloud.aliyuncs.com/erdma/apt/ubuntu"
-    inside = replace(project.mirrors, addresses={mirrors.plain("erdma-apt"): (address, "mirrors.yaml:2")})
+    inside = replace(project.mirrors, addresses={mirrors.variable_suffix("erdma-apt"): (address, "mirrors.yaml:2")})
     (image,) = planned("erdma-pytorch")
     wanted = [s for s in sources.sources(image, KNOWN) if s.component == "erdma-apt"]
     (found,) = preflight.supply(wanted, inside, rehearse=False)

@@ -65,7 +65,7 @@ def test_what_is_locked_is_not_missing(locks: Path) -> None:
 
 def test_locks_of_wheels_that_are_not_there_or_do_not_fit_are_missing(locks: Path) -> None:
     (image,) = images("efa-nccl-tests")
-    programs, compiler = lock.lock_request(image).key, lock.toolkit_asked(image).key
+    programs, compiler = lock.lock_request(image).key, lock.toolkit_request(image).key
     (locks / "python" / f"{compiler}.json").write_bytes((locks / "python" / f"{programs}.json").read_bytes())
     (locks / "python" / f"{programs}.json").unlink()
     (locks / "python" / "tools-linux-arm64.json").unlink()

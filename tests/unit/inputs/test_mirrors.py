@@ -153,8 +153,8 @@ def test_no_address_that_is_shown_has_a_login_in_it(address: str, bare: str) -> 
 
 def test_a_signature_keeps_its_ending_and_a_key_its_name() -> None:
     upstream = "https://vendor.example/a/tool.tar.gz"
-    assert mirrors.beside("/srv/t.tgz", upstream, f"{upstream}.sig") == "/srv/t.tgz.sig"
-    assert mirrors.beside("https://m.example/f/t.tgz", upstream, "https://vendor.example/tool.key") == (
+    assert mirrors.sibling_address("/srv/t.tgz", upstream, f"{upstream}.sig") == "/srv/t.tgz.sig"
+    assert mirrors.sibling_address("https://m.example/f/t.tgz", upstream, "https://vendor.example/tool.key") == (
         "https://m.example/f/tool.key"
     )
 

@@ -155,11 +155,14 @@ def test_a_package_without_a_wheel_for_us(files: list[str]) -> None:
 def test_the_index_is_the_one_that_the_clients_are_configured_with(tmp_path: Path) -> None:
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_"))}
     bare |= {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
-    default = package_index.address(bare)
+    default = package_index.index_address(bare)
     assert default.startswith("https://")
-    assert package_index.address(bare | {"PIP_INDEX_URL": "https://pip.example/simple"}) == "https://pip.example/simple"
+    assert (
+        package_index.index_address(bare | {"PIP_INDEX_URL": "https://pip.example/simple"})
+        == "https://pip.example/simple"
+    )
     both = bare | {"PIP_INDEX_URL": "https://pip.example/simple", "UV_DEFAULT_INDEX": "https://uv.example/simple"}
-    assert package_index.address(both) == "https://uv.example/simple"
+    assert package_index.index_address(both) == "https://uv.example/simple"
     (tmp_path / "config/uv").mkdir(parents=True)
     (tmp_path / "config/uv/uv.toml").write_text('[[index]]\nurl = "https://toml.example/simple"\ndefault = true\n')
-    assert package_index.address(bare | {"UV_ASKED": "again"}) == "https://toml.example/simple"
+    assert package_index.index_address(bare | {"UV_ASKED": "again"}) == "https://toml.example/simple"

@@ -17,7 +17,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import UNPINNED, Component, Image, Source, Supply
 from rdma_images.debian import bootstrap, host_apt
 from rdma_images.inputs import preflight, reachable, sources, store
-from rdma_images.inputs.mirrors import Mirrors, plain
+from rdma_images.inputs.mirrors import Mirrors, variable_suffix
 from tests.support.images import image
 from tests.support.loopback import Answer, Site, serve
 
@@ -39,7 +39,7 @@ def site() -> Iterator[Site]:
 
 
 def mirrors(**addresses: str) -> Mirrors:
-    written = {plain(name): (address, "mirrors.yaml:1") for name, address in addresses.items()}
+    written = {variable_suffix(name): (address, "mirrors.yaml:1") for name, address in addresses.items()}
     return Mirrors(Path(ssl.get_default_verify_paths().openssl_cafile), written)
 
 
@@ -138,7 +138,7 @@ def test_a_rehearsal_replaces_what_is_out_of_reach_and_only_that(site: Site) -> 
     found = only(missing, rehearse=True)
     assert (found.via, found.address, found.reachable) == ("stand-in", "dockerfiles/stand-ins/efa-installer", True)
     assert "connection refused" in found.detail
-    assert preflight.rehearsed([found, only(there, rehearse=True)]) == ("efa-installer-1.0",)
+    assert preflight.rehearsed_ids([found, only(there, rehearse=True)]) == ("efa-installer-1.0",)
     assert only(there, rehearse=True).via == "upstream"
 
 
@@ -180,10 +180,10 @@ def test_rehearse_is_not_offered_where_it_does_not_help() -> None:
 def test_the_table_and_the_json_show_every_source() -> None:
     found = preflight.supply([download(f"{CLOSED}/tool", "tool")] * 2, mirrors())
     output = io.StringIO()
-    Console(file=output, width=200).print(preflight.table(found))
+    Console(file=output, width=200).print(preflight.supply_table(found))
     assert output.getvalue().count("tool-1.0") == 1
     assert "connection refused" in output.getvalue()
-    first = json.loads(preflight.as_json(found))[0]
+    first = json.loads(preflight.supplies_json(found))[0]
     assert (first["source"]["id"], first["reachable"]) == ("tool-1.0", False)
 
 

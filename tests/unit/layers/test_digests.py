@@ -9,7 +9,7 @@ from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import Image
 from rdma_images.inputs import lock as wheel_lock
-from rdma_images.inputs.mirrors import Mirrors, plain
+from rdma_images.inputs.mirrors import Mirrors, variable_suffix
 from rdma_images.inputs.relock import Locked
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import digests, lock, remote_layers, store
@@ -47,7 +47,9 @@ class Thing:
         return replace(self, recipe=recipe, index=layer_wheels.index(folder / "index", wheel))
 
     def lock(self, compression: Compression = "zstd") -> Locked:
-        return lock.lock([self.image], Mirrors(MIRRORS.ca_bundle, {plain("index"): (self.index, "")}), compression)
+        return lock.lock(
+            [self.image], Mirrors(MIRRORS.ca_bundle, {variable_suffix("index"): (self.index, "")}), compression
+        )
 
     def make(self) -> None:
         with Maker([self.recipe], self.index, MIRRORS, locked=digests.read()) as maker:

@@ -157,7 +157,7 @@ def test_a_truncated_wheel_is_not_taken(tmp_path: Path, state: Path) -> None:
     index = layer_wheels.index(tmp_path / "index", wheel)
     wheel.write_bytes(wheel.read_bytes()[:100])
     with pytest.raises(ChecksumError, match=rf"is not the locked file: expected {known.size} bytes.*found 100 bytes"):
-        wheel_files.bring(known, index, Job(known.file, MIRRORS))
+        wheel_files.fetch_wheel(known, index, Job(known.file, MIRRORS))
     assert not list((state / "downloads" / "wheels").glob("*"))
 
 
@@ -169,13 +169,13 @@ def test_a_wheel_is_resumed_and_a_wrong_part_is_given_up(tmp_path: Path, site: S
     site.answers["/simple/thing/"] = Answer(listed, headers=headers)
     site.answers[f"/simple/files/{known.file}"] = [Answer(body, cut=70_000), Answer(body)]
     job = Job(known.file, MIRRORS)
-    assert wheel_files.bring(known, f"{site.address}/simple", job).read_bytes() == body
+    assert wheel_files.fetch_wheel(known, f"{site.address}/simple", job).read_bytes() == body
     assert sum("range" in asked.headers for asked in site.asked) == 1
-    wheel_files.forget(known)
+    wheel_files.remove_wheel(known)
     part = downloads.root() / "wheels" / known.sha256 / "partial" / known.file
     part.parent.mkdir(parents=True)
     part.write_bytes(b"nothing of it")
-    assert wheel_files.bring(known, f"{site.address}/simple", job).read_bytes() == body
+    assert wheel_files.fetch_wheel(known, f"{site.address}/simple", job).read_bytes() == body
 
 
 @pytest.mark.parametrize(
@@ -190,5 +190,5 @@ def test_an_index_without_the_wheel_is_told(tmp_path: Path, site: Site, answer: 
     known = layer_wheels.locked(layer_wheels.make(tmp_path))
     site.answers["/thing/"] = answer
     with pytest.raises(RdmaImagesError, match=said) as told:
-        wheel_files.address_of(known, site.address, MIRRORS)
+        wheel_files.wheel_address(known, site.address, MIRRORS)
     assert "package-index in mirrors.yaml" in str(told.value).splitlines()[1]
