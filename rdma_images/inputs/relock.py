@@ -86,10 +86,12 @@ def release_table(images: Iterable[Image], replaced: Mirrors) -> Table | None:
 
 
 def relock_table(outcomes: Iterable[Locked]) -> Table:
-    """Return what became of the locks, for a terminal."""
+    """Return what became of the locks, for a terminal; without those that nothing needs."""
     table = Table("lock", "", "", box=None, pad_edge=False, header_style="bold")
     styles = {"new": "green", "changed": "yellow", "failed": "red"}
     for locked in outcomes:
+        if locked.outcome == "not needed":
+            continue
         table.add_row(locked.name, locked.outcome, locked.detail, style=styles.get(locked.outcome))
     return table
 

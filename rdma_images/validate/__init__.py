@@ -33,15 +33,23 @@ def validate(
     reuse: bool = True,
     progress: Progress = silent,
 ) -> Report:
-    """Validate the image `ref` of `engine` and write report.json, report.xml and report.html to `folder_of`.
+    """Validate an image, and write report.json, report.xml and report.html to `folder_of`.
 
-    `image` and `build` say what was planned and built; without them it is an image that somebody else made, and is
-    validated against its own labels. `host` is where to measure instead: a pod that runs the image, or a machine
-    ("kubectl://pod", "ssh://name", "local://"); then no engine is needed, and the tiers "device" and "gpu" can be asked
-    for. An unchanged image, suite and question is answered from the report kept, which says `reused`.
-    The tier "datapath" comes with the static one, in one report. The report's digest is that of the image measured, and
-    empty for a host. Raises RefusedError where that is not the image of `build`, RdmaImagesError where there is nothing
-    to validate or nobody answers.
+    The report's digest is that of the image measured, and empty for a host.
+
+    Args:
+        ref: the image, or "" with a `host`.
+        engine: what has the image; None with a `host`.
+        image: as planned; without it the image is validated against its own labels.
+        build: as built; another image of that name is refused.
+        tiers: "datapath" comes with "static", in one report; "device" and "gpu" need a `host`.
+        host: where to measure instead: "kubectl://pod", "ssh://name" or "local://".
+        reuse: answer from the report of an unchanged image, suite and question, which then says `reused`.
+        progress: is called with each step.
+
+    Raises:
+        RefusedError: `ref` is not the image of `build`.
+        RdmaImagesError: there is nothing to validate, or nobody answers.
     """
     from rdma_images import engine as engines
     from rdma_images import report
@@ -51,14 +59,7 @@ def validate(
     started = time.monotonic()
     folder = folder_of(ref, image, host)
     if host or engine is None:
-        if "datapath" in tiers:
-            raise RefusedError("--tier datapath is for an image of an engine\nleave --host out")
-        from rdma_images.validate import elsewhere
-
-        progress(f"validating {' on '.join(filter(None, (ref, host)))}")
-        with waiting(progress, lambda: f"what {host or 'local://'} measures"):
-            measured = elsewhere.measure(host or "local://", tiers)
-        about = elsewhere.subject(ref, host or "local://", measured)
+        about, measured = _measure_elsewhere(ref, host or "local://", tiers, progress)
         return _report(about, measured, image, build, tiers, folder, started, progress)
     digest = engines.image_id(engine, ref) or _digest(engine, ref)
     _require(ref, digest, build)
@@ -84,6 +85,18 @@ def validate(
     if not emulated or any(check.outcome != "skipped" for check in emulated):
         report_cache.keep(name, answer, folder / "report.xml")
     return answer
+
+
+def _measure_elsewhere(ref: str, host: str, tiers: tuple[str, ...], progress: Progress) -> tuple[ImageConfig, Measured]:
+    """Return what a host says of the image that it runs, and what was measured there."""
+    if "datapath" in tiers:
+        raise RefusedError("--tier datapath is for an image of an engine\nleave --host out")
+    from rdma_images.validate import elsewhere
+
+    progress(f"validating {' on '.join(filter(None, (ref, host)))}")
+    with waiting(progress, lambda: f"what {host} measures"):
+        measured = elsewhere.measure(host, tiers)
+    return elsewhere.subject(ref, host, measured), measured
 
 
 def folder_of(ref: str, image: Image | None = None, host: str | None = None) -> Path:
