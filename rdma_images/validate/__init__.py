@@ -35,17 +35,14 @@ def validate(
 ) -> Report:
     """Validate an image, and write report.json, report.xml and report.html to `folder_of`.
 
-    The report's digest is that of the image measured, and empty for a host.
-
     Args:
-        ref: the image, or "" with a `host`.
+        ref: the image, whose digest the report has; "" with a `host`.
         engine: what has the image; None with a `host`.
         image: as planned; without it the image is validated against its own labels.
         build: as built; another image of that name is refused.
         tiers: "datapath" comes with "static", in one report; "device" and "gpu" need a `host`.
         host: where to measure instead: "kubectl://pod", "ssh://name" or "local://".
         reuse: answer from the report of an unchanged image, suite and question, which then says `reused`.
-        progress: is called with each step.
 
     Raises:
         RefusedError: `ref` is not the image of `build`.
