@@ -18,6 +18,9 @@ class Wording(Span):
     of: Literal["nccl", "aws-ofi-nccl"] = "nccl"
     beside: Pattern = ""  # found in some other line of the log, or this one means nothing
     stops: bool = False  # no job gets over it, whatever its channels use
+    degrades: bool = False  # the job goes on, much slower than it should
+    anywhere: bool = False  # also in lines that are not NCCL's
+    instead_of: tuple[str, ...] = ()  # causes that say nothing beside it
 
     @model_validator(mode="after")
     def _groups(self) -> Self:
@@ -54,6 +57,13 @@ class NcclLogs(FactsFile):
     notes: dict[str, Wording]
     crashes: dict[str, Wording]
     slow: dict[str, Wording]
+
+    @model_validator(mode="after")
+    def _replaced(self) -> Self:
+        unknown = {name for row in self.causes.values() for name in row.instead_of} - self.causes.keys()
+        if unknown:
+            raise ValueError(f"instead_of names no cause: {', '.join(sorted(unknown))}")
+        return self
 
     def over(self, network: str) -> Way | None:
         """Return what the network of this name sends over; None for one that is not known."""

@@ -56,7 +56,8 @@ class LogSummary:
     providers: set[str] = field(default_factory=set)  # of libfabric
     devices: set[str] = field(default_factory=set)  # of libibverbs
     causes: tuple[str, ...] = ()
-    faults: tuple[str, ...] = ()  # those of the causes that no job gets over
+    faults: tuple[str, ...] = ()  # those of the causes that leave no job good, whatever its channels use
+    stopped: tuple[str, ...] = ()  # those of the faults that no job gets over
     notes: tuple[str, ...] = ()
     crashes: tuple[str, ...] = ()
 
@@ -73,7 +74,9 @@ class LogParser:
         self._nccl_lines: dict[str, dict[str, None]] = {
             row.says: {} for row in rows
         }  # and the lines of NCCL's that say it
-        self._other_lines: dict[str, dict[str, None]] = {row.says: {} for row in crashes}  # and the lines of others
+        self._other_lines: dict[str, dict[str, None]] = {  # and the lines of others
+            row.says: {} for row in rows if row.anywhere or row in crashes
+        }
         self._beside = {row.beside: False for row in rows if row.beside}  # whether it was found
 
     def block(self, lines: Sequence[str]) -> None:
@@ -137,11 +140,12 @@ class LogParser:
         cut = {name for name in summary.networks if name.endswith("…")}
         whole = summary.networks - cut
         summary.networks -= {name for name in cut if any(other.startswith(name[:-1]) for other in whole)}
-        causes = self._wordings.causes.values()
+        causes = self._causes()
         summary.causes = self._meanings(causes)
-        summary.faults = self._meanings(row for row in causes if row.stops)
+        summary.faults = self._meanings(row for row in causes if row.stops or row.degrades)
+        summary.stopped = self._meanings(row for row in causes if row.stops)
         summary.notes = self._meanings(self._wordings.notes.values())
-        summary.crashes = self._meanings(self._wordings.crashes.values(), anywhere=True)
+        summary.crashes = self._meanings(self._wordings.crashes.values())
         return summary
 
     def _interpret(self, messages: Iterable[str], others: Iterable[str], patterns: Container[str] | None) -> None:
@@ -160,16 +164,21 @@ class LogParser:
                     matching = (line for line in lines if re.search(pattern, line))
                     known_lines.update(dict.fromkeys(islice(matching, MOST)))
 
-    def _meanings(self, rows: Iterable[Wording], anywhere: bool = False) -> tuple[str, ...]:
+    def _causes(self) -> list[Wording]:
+        """Return the causes that the lines show, without those that say nothing beside another."""
+        shown = {name: row for name, row in self._wordings.causes.items() if self._meanings([row])}
+        replaced = {name for row in shown.values() for name in row.instead_of}
+        return [row for name, row in shown.items() if name not in replaced]
+
+    def _meanings(self, rows: Iterable[Wording]) -> tuple[str, ...]:
         """Return the lines' meanings in the order of the table: later rows explain earlier ones."""
         version = self._summary.nccl
-
-        def recorded_lines(pattern: str) -> Iterable[str]:
-            """Return the recorded lines of a pattern."""
-            return chain(self._nccl_lines[pattern], self._other_lines[pattern] if anywhere else ())
-
         fitting = (row for row in rows if row.fits(version) and (not row.beside or self._beside[row.beside]))
-        meanings = (row.meaning(line) for row in fitting for line in recorded_lines(row.says))
+        meanings = (
+            row.meaning(line)
+            for row in fitting
+            for line in chain(self._nccl_lines[row.says], self._other_lines.get(row.says, ()))
+        )
         return tuple(dict.fromkeys(meaning for meaning in meanings if meaning))
 
 

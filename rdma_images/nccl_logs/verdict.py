@@ -16,6 +16,7 @@ NetworkSentence = tuple[Network, str]  # and the sentence
 
 GOOD = ("efa", "eRDMA", "InfiniBand", "one node")
 EFA = re.compile(r"efa(?:;.*)?")  # libfabric's name of a provider, with those layered over it
+MOST_FAULTS = 3  # in a sentence
 ALL_RANKS = "give the log of all ranks, with NCCL_DEBUG=INFO and no NCCL_DEBUG_SUBSYS"
 
 
@@ -68,9 +69,11 @@ def verdict_of_blocks(blocks: Iterable[Sequence[str]], wordings: NcclLogs) -> Ve
 def verdict_of_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
     """Return the verdict on the summary of a job's logs."""
     network, sentence = _judge(summary, wordings)
+    if network == "unknown" and summary.stopped:
+        network, sentence = "refused", f"the job ended: {summary.stopped[-1]}"
     good = network in GOOD and not summary.faults
     if network in GOOD and summary.faults:
-        sentence = f"{sentence}, but {'; '.join(summary.faults)}"
+        sentence = f"{sentence}, but {'; '.join(summary.faults[-MOST_FAULTS:])}"
     return Verdict(network, good, sentence, summary.nccl, dict(summary.channels), summary.causes, summary.notes)
 
 
@@ -80,8 +83,8 @@ def _judge(summary: LogSummary, wordings: NcclLogs) -> NetworkSentence:
         return _judge_channels(summary, wordings)
     if summary.crashes and not summary.channels:
         return "refused", f"the job ended before NCCL had a channel: {summary.crashes[-1]}"
-    if summary.faults and not summary.channels:
-        return "refused", f"NCCL did not start: {summary.faults[-1]}"
+    if summary.stopped and not summary.channels:
+        return "refused", f"NCCL did not start: {summary.stopped[-1]}"
     if _on_one_node(summary):
         return "one node", f"no channel uses a network: all are inside one node ({_channel_counts(summary.channels)})"
     return _judge_announcements(summary, wordings)
@@ -158,7 +161,8 @@ def _judge_announcements(summary: LogSummary, wordings: NcclLogs) -> NetworkSent
         names = ", ".join(sorted(summary.announced))
         return "unknown", f"NCCL announced {names}, and no channel is in the log: {ALL_RANKS}"
     if summary.has_nccl_lines:
-        return "unknown", "the log names no network and no channel: it ends before NCCL had one"
+        causes = f"; {_causes(summary)}" if summary.causes else ""
+        return "unknown", f"the log names no network and no channel: it ends before NCCL had one{causes}"
     return "unknown", "no line of NCCL's is in the log: run the job with NCCL_DEBUG=INFO and keep what it prints"
 
 

@@ -230,7 +230,7 @@ SOCKET = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"
             "no way to use",
         ),
         ("2.28.3", "NET/OFI No eligible providers were found", "no EFA device in the container"),
-        ("2.28.3", "NET/IB : No device found.", "no RDMA device is in the container"),
+        ("2.28.3", "NET/IB : No device found.", "found no InfiniBand, RoCE or eRDMA device"),
         ("2.28.3", "node:1:1 [0] NCCL WARN Call to ibv_create_qp failed with error Unknown error -12", "memlock"),
     ],
 )
@@ -238,6 +238,149 @@ def test_why_it_fell_back(nccl: str, line: str, said: str) -> None:
     found = verdict_on(line, SOCKET, nccl=nccl)
     assert found.network == "fallback"
     assert said in found.sentence
+
+
+ROCE = "NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:192.0.2.1<0>"
+WARN = "node:1:1 [0] transport/net_ib.cc:1 NCCL WARN "
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129", "did not answer over RDMA"),
+        (
+            "NET/IB : Got completion from peer 192.0.2.2<55921> with status=12 opcode=1 len=0 vendor err 129 (Send) "
+            "localGid ::ffff:192.0.2.1 remoteGids::ffff:192.0.2.2",
+            "did not answer over RDMA",
+        ),
+        (
+            "NET/IB: Got completion from peer 192.0.2.2<33397> with status=IBV_WC_RETRY_EXC_ERR(12) "
+            "opcode=IBV_WC_SEND(0) reqSize=0 vendor_err=129 req_type=Send hca mlx5_0",
+            "did not answer over RDMA",
+        ),
+        (
+            "NET/IB : Got completion from peer fe80::1%ib0<33397> with error 4, opcode 32611, len 32611, vendor err 81 "
+            "(Send)",
+            "GPUDirect RDMA is broken",
+        ),
+        (
+            "NET/IB : Got completion from peer 192.0.2.2<54891> with error 5, opcode 0, len 0, vendor err 249",
+            "status 5",
+        ),
+        ("Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory", "set memlock to unlimited"),
+        ("Call to ibv_create_cq failed with error Cannot allocate memory", "set memlock to unlimited"),
+        ("Call to ibv_modify_qp failed with error Network is unreachable", "no route leads"),
+        ("Call to ibv_modify_qp failed with error Network is unreachable errno 101", "no route leads"),
+        ("Call to ibv_modify_qp failed with error No such device", "could not be connected (No such device)"),
+        (
+            "Call to ibv_modify_qp failed with 22 Invalid argument, on dev mlx5_0:1, curr state INIT, next state RTR, "
+            "local GID index 3, local GID N/A, remote GID ::ffff:192.0.2.2",
+            "NCCL_IB_GID_INDEX names no usable GID",
+        ),
+        ("Call to ibv_modify_qp failed with error Connection timed out errno 110", "NCCL_CROSS_NIC=0"),
+    ],
+)
+def test_no_log_is_good_after_a_line_that_stops_a_job(line: str, reason: str) -> None:
+    found = verdict_on(ROCE, "Using network IB", IB, WARN + line)
+    assert (found.network, found.good, found.exit_code) == ("InfiniBand", False, 1)
+    assert reason in found.sentence
+    for lines in ((), (IB,), (PEER,)):
+        assert verdict_on(*lines, WARN + line).exit_code == 1
+
+
+def test_a_connection_that_is_tried_again_stops_nothing() -> None:
+    retry = (
+        "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT, next state RTR, "
+        "local GID index 3, local GID ::1, remote GID ::2, retrying 1/35 after 100 msec of sleep"
+    )
+    assert verdict_on(ROCE, IB, retry).good
+
+
+def test_gpudirect_that_is_off_over_verbs_is_not_good() -> None:
+    found = verdict_on(ROCE, "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", IB.replace("/GDRDMA", ""))
+    assert (found.network, found.exit_code) == ("InfiniBand", 1)
+    assert "GPUDirect RDMA is off for mlx5_0" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("nccl", "line", "reason"),
+    [
+        (
+            "2.18.5",
+            "NET/Plugin : dlerror=/opt/amazon/efa/lib/libfabric.so.1: version `FABRIC_1.7' not found (required by "
+            "/env/lib/libnccl-net.so) No plugin found (libnccl-net.so), using internal implementation",
+            "/env/lib/libnccl-net.so needs FABRIC_1.7, and /opt/amazon/efa/lib/libfabric.so.1 does not have it",
+        ),
+        (
+            "2.29.3",
+            "NET/Plugin: libnccl-net-ofi.so: /opt/rdma-core/build/lib/libibverbs.so.1: version `IBVERBS_PRIVATE_34' "
+            "not found (required by /usr/lib/x86_64-linux-gnu/libefa.so.1)",
+            "libefa.so.1 needs IBVERBS_PRIVATE_34",
+        ),
+        ("2.27.3", WARN + "NET/OFI Unexpected group size 0", "none of them beside a GPU"),
+        (
+            "2.27.7",
+            WARN + "NET/OFI OFI fi_getinfo() call failed: No data available",
+            "no EFA device in the container: ask for vpc.amazonaws.com/efa",
+        ),
+        ("2.21.5", "Failed to open libibverbs.so[.1]", "libibverbs.so.1 is not in the image"),
+        ("2.32.3", "Count not open libibverbs.so.1", "libibverbs.so.1 is not in the image"),
+    ],
+)
+def test_the_reason_behind_the_others_is_the_only_one(nccl: str, line: str, reason: str) -> None:
+    also = ("NET/IB : No device found.", "NET/Plugin: Could not find: ofi")
+    found = verdict_on(line, also[0], SOCKET, nccl=nccl)
+    assert found.network == "fallback"
+    assert reason in found.sentence
+    assert "own RDMA found no" not in found.sentence
+    if "required by" in line:
+        assert verdict_on(line, *also, SOCKET, nccl=nccl).causes == found.causes
+
+
+def test_the_development_name_of_libibverbs_is_not_needed() -> None:
+    assert verdict_on("Count not open libibverbs.so", SOCKET, nccl="2.32.3").causes == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("Bootstrap : no socket interface found", "no network interface to start with"),
+        (f"{WARN}Bootstrap : no socket interface found", "no network interface to start with"),
+        ("ncclSocketInit: connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)", "to start"),
+        (
+            f"{WARN}socketStartConnect: Connect to 192.0.2.2<45763> failed : Connection refused",
+            "does not reach 192.0.2.2",
+        ),
+        (
+            f"{WARN}socketPollConnect: Connect to 192.0.2.4<56849> returned 113(No route to host) errno 115(Operation "
+            "now in progress)",
+            "does not reach 192.0.2.4",
+        ),
+        (
+            f"{WARN}socketStartConnect: Connect to 172.17.0.2<38847> failed : Software caused connection abort",
+            "an address inside a node",
+        ),
+        (
+            f"{WARN}socketPollConnect: connect to 169.254.170.23<4242> returned Connection refused, exceeded error "
+            "retry count after 35 attempts",
+            "an address inside a node",
+        ),
+    ],
+)
+def test_a_job_that_cannot_start_is_refused(line: str, reason: str) -> None:
+    found = verdict_of_lines([*log("Bootstrap : Using eth0:192.0.2.1<0>"), "Last error:", line], load_wordings())
+    assert (found.network, found.exit_code) == ("refused", 1)
+    assert reason in found.sentence
+
+
+def test_a_job_that_tries_to_reach_an_address_inside_a_node_says_so() -> None:
+    retry = (
+        "socketPollConnect: connect to 169.254.170.23<4242> returned Connection refused, retrying (1/34) after sleep"
+    )
+    found = verdict_on("Bootstrap: Using pod-id-link0:169.254.170.23<0>", retry)
+    assert found.network == "unknown"
+    assert "starts over the interface pod-id-link0" in found.sentence
+    assert "tries to reach 169.254.170.23" in found.sentence
 
 
 def test_a_wording_of_another_version_means_nothing() -> None:
