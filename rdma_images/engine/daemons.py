@@ -16,6 +16,9 @@ DAEMONS = {"containerd": ("--config", "containerd.toml"), "dockerd": ("--config-
 START_SECONDS = 60.0  # a cold start takes 0.3 s on an idle machine; a busy disk may take its time
 STOP_SECONDS = 30.0  # dockerd gives containers 15 s to end
 
+# What the daemons take of the environment of who starts them: they outlive its folders, and its secrets are not theirs.
+INHERITED = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
 MNT_DETACH = 2  # sys/mount.h
 
 # Folders outside of ours that the daemons make and leave empty.
@@ -33,10 +36,10 @@ def start(layout: Layout, path: str) -> None:
 
     Raises RdmaImagesError with the end of its log where one does not.
     """
-    environ = {k: v for k, v in os.environ.items() if not k.startswith(("DOCKER_", "CONTAINERD_", "NOTIFY_"))}
-    environ["PATH"] = path
+    layout.temporary.mkdir(exist_ok=True)
+    environ = {name: value for name, value in os.environ.items() if name.upper() in INHERITED}
     # A build moves gigabytes through both daemons; with Go's default, collecting garbage took 4 % of a torch image's.
-    environ.setdefault("GOGC", "400")
+    environ |= {"PATH": path, "TMPDIR": str(layout.temporary), "GOGC": "400"}
     ready: dict[str, Callable[[], bool]] = {
         "containerd": layout.containerd_socket.exists,
         "dockerd": lambda: answer(layout),

@@ -52,6 +52,11 @@ class Layout:
         return self.root / "run"
 
     @property
+    def temporary(self) -> Path:
+        """The daemons' folder for temporary files; containerd mounts there."""
+        return self.run / "tmp"
+
+    @property
     def data(self) -> Path:
         """The folder of images, layers and the build cache."""
         return self.root / "data"

@@ -42,7 +42,14 @@ def start(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) 
     """Start `argv` in a session of its own, its output appended to `log`, and write down which process it is."""
     with log.open("ab") as out:
         child = subprocess.Popen(  # it outlives us: nobody waits for it here
-            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", env=dict(env), start_new_session=True
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            cwd="/",
+            env=dict(env),
+            umask=0o022,
+            start_new_session=True,
         )
     process = Process(child.pid, started(child.pid) or 0)
     atomic.write(record, json.dumps(asdict(process)))

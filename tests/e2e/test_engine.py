@@ -110,6 +110,27 @@ def test_it_outlives_the_process_that_started_it() -> None:
         engine.down()
 
 
+def test_it_keeps_nothing_of_who_started_it(place: layout.Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder for temporary files goes with its owner; an engine that had it could start no container any more."""
+    with tempfile.TemporaryDirectory() as folder, monkeypatch.context() as patch:
+        for name in ("TMPDIR", "XDG_RUNTIME_DIR", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, folder)
+        patch.setenv("https_proxy", "http://localhost:9")
+        umask = os.umask(0o077)
+        try:
+            started = private.up()
+        finally:
+            os.umask(umask)
+        environs = [Path(f"/proc/{pid}/environ").read_bytes() for pid in pids(place).values()]
+    try:
+        assert all(folder.encode() not in environ and b"https_proxy=" in environ for environ in environs)
+        docker(started, "import", str(bootstrap.base("debian13")), "base:e2e")
+        options = ("--rm", "--network", "none", "--user", "65534")
+        assert docker(started, "run", *options, "base:e2e", "echo", "runs") == "runs"
+    finally:
+        engine.down()
+
+
 @pytest.mark.parametrize("names", [("dockerd",), ("containerd",), ("containerd", "dockerd")])
 def test_killed_daemons_are_started_again(up: Engine, place: layout.Layout, names: tuple[str, ...]) -> None:
     before = pids(place)
