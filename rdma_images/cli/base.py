@@ -120,12 +120,13 @@ def _write(answers: Sequence[object], file: TextIO) -> None:
         return
     from rich.console import Console  # here, because the import takes 0.1 s and JSON does not need it
 
+    # A value may have brackets and colons: they are neither markup nor emoji.
     if file.isatty():
-        console = Console(file=file, highlight=False, emoji=False)
+        console = Console(file=file, markup=False, highlight=False, emoji=False)
         for answer in answers:
             console.print(answer)
         return
-    console = Console(file=io.StringIO(), width=WIDTH, highlight=False, emoji=False)
+    console = Console(file=io.StringIO(), width=WIDTH, markup=False, highlight=False, emoji=False)
     with console.capture() as captured:
         for answer in answers:
             console.print(answer)

@@ -1,0 +1,35 @@
+"""What tasks show: on a terminal and in a pipe, with every character of a value."""
+
+import os
+import pty
+from collections.abc import Callable
+
+import pytest
+from rich.table import Table
+
+from rdma_images.cli import base
+
+
+def in_a_pipe(capsys: pytest.CaptureFixture[str], answer: object) -> str:
+    base.show(answer)
+    return capsys.readouterr().out
+
+
+def on_a_terminal(_: pytest.CaptureFixture[str], answer: object) -> str:
+    reading, writing = pty.openpty()
+    with open(writing, "w") as terminal:
+        base.show(answer, file=terminal)
+        text = os.read(reading, 4096).decode()
+    os.close(reading)
+    return text
+
+
+@pytest.mark.parametrize("shown", [in_a_pipe, on_a_terminal])
+def test_brackets_in_a_table_are_no_markup(
+    shown: Callable[[pytest.CaptureFixture[str], object], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Table("package[head]", box=None)
+    table.add_row("no table [project] and no [/red]")
+    text = shown(capsys, table)
+    assert "package[head]" in text
+    assert "no table [project] and no [/red]" in text
