@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ LABEL = f"{LABEL_PREFIX}.run"  # of the containers that are started here
 GPUS = re.compile(r"all|none|[1-9][0-9]*|device=[\w.:-]+(,[\w.:-]+)*")
 GPU_DEVICE = Path("/dev/nvidiactl")
 GPU_HOOK = "nvidia-container-runtime-hook"  # of NVIDIA's container toolkit, which an engine looks for on its PATH
+PROC = Path("/proc")
 CAP_SYS_RESOURCE = 24  # linux/capability.h
 SHELL = ("-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
 
@@ -171,7 +173,7 @@ def _obstacle(setting: Setting, engine: Engine, info: Mapping[str, Any], is_loca
     if setting.what == "ulimits":
         if any("rootless" in option for option in info.get("SecurityOptions") or ()):
             return "the engine is rootless, and may not raise a limit"
-        if engine.kind == "private" and not _may_raise_limits():
+        if is_local and not _may_raise_limits(engine.host):
             return "the engine has no CAP_SYS_RESOURCE, and may not raise a limit"
     return ""
 
@@ -184,11 +186,23 @@ def _gpu_obstacle(info: Mapping[str, Any], is_local: bool) -> str:
     return "the engine has no NVIDIA runtime: install nvidia-container-toolkit"
 
 
-def _may_raise_limits() -> bool:
-    """Return whether root on this machine, as which the private engine runs, may raise a process's limits."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
+def _may_raise_limits(address: str) -> bool:
+    """Return whether containers of the engine on this machine may lock memory without a limit.
+
+    Its process is the one that listens at its socket; one that cannot be looked at is taken to have the right.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(address.removeprefix("unix://"))
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        process = PROC / str(struct.unpack("3i", credentials)[0])
+        status, limits = (process / "status").read_text(), (process / "limits").read_text()
+    except OSError:
+        return True
+    if re.search(r"^Max locked memory +\S+ +unlimited", limits, re.MULTILINE):
+        return True
     effective = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
-    return effective is not None and bool(int(effective[1], 16) >> CAP_SYS_RESOURCE & 1)
+    return effective is None or bool(int(effective[1], 16) >> CAP_SYS_RESOURCE & 1)
 
 
 def _gpus(value: str) -> list[str]:

@@ -1,5 +1,7 @@
 """The `docker run` of an image: what it needs, what the machine has, what the user asks for."""
 
+import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -125,6 +127,36 @@ def test_an_engine_elsewhere_is_asked_what_it_has(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     host = container_run.measure_host(Engine("x", "found", "tcp://x", "26", "0.13", "classic", "default"), SETTINGS)
     assert (set(host.missing), host.init, host.network, host.is_local) == (missing, init, "", False)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "hard_limit", "reason"),
+    [
+        ("000001ffffffffff", "67108864", ""),
+        ("000001fffeffffff", "67108864", "the engine has no CAP_SYS_RESOURCE, and may not raise a limit"),
+        ("000001fffeffffff", "unlimited", ""),
+    ],
+)
+def test_an_engine_that_may_not_raise_limits_is_known_by_its_process(
+    capabilities: str, hard_limit: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the process that listens at the engine's socket, whoever asks, and whoever started it."""
+    process = tmp_path / "proc" / str(os.getpid())
+    process.mkdir(parents=True)
+    (process / "status").write_text(f"CapPrm:\t0000000000000000\nCapEff:\t{capabilities}\n")
+    (process / "limits").write_text(f"Max locked memory         8388608              {hard_limit}            bytes\n")
+    monkeypatch.setattr(container_run, "PROC", tmp_path / "proc")
+    program = tmp_path / "docker"
+    program.write_text("#!/bin/sh\ncat <<'E'\n" + INFO.replace("other", socket.gethostname()) % ("", "", "x") + "\nE\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("docker.sock")
+        listening.listen()
+        found = Engine("x", "found", "unix://docker.sock", "26", "0.13", "classic", "default")
+        host = container_run.measure_host(found, SETTINGS)
+    assert host.missing.get("ulimits", "") == reason
 
 
 def written(image_id: str, ref: str) -> None:
