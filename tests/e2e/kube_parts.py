@@ -9,7 +9,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ import trustme
 
 from rdma_images.core import paths
 from rdma_images.debian import host_apt
+from tests.support import loopback
 
 SUITE = "bookworm"
 PACKAGES = ("golang-1.19-go", "golang-1.19-src", "etcd-server")
@@ -159,17 +159,11 @@ class Cluster:
         return answer.json()
 
 
-def _port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
-
-
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
     """Run the three programs in `folder` while the block runs."""
     ready = programs()
-    etcd, peer, api, scheduler = (_port() for _ in range(4))
+    etcd, peer, api, scheduler = (loopback.free_port() for _ in range(4))
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     served = authority.issue_cert("127.0.0.1")

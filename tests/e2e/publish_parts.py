@@ -34,16 +34,10 @@ from rdma_images.publish.publication import PublishedCopy
 from rdma_images.publish.publish_images import PublishResult
 from rdma_images.registry.registries import Credentials, Oci
 from tests.support.case_parts import report_of
+from tests.support.loopback import free_port
 
 SUITE = "sha256:" + "2" * 64
 USER, PASSWORD = "ci", "correct horse battery staple"
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def placed(outcome: PublishResult) -> PublishedCopy:

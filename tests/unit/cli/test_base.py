@@ -17,7 +17,7 @@ def in_a_pipe(capsys: pytest.CaptureFixture[str], answer: object) -> str:
 
 def on_a_terminal(_: pytest.CaptureFixture[str], answer: object) -> str:
     reading, writing = pty.openpty()
-    with open(writing, "w") as terminal:
+    with os.fdopen(writing, "w") as terminal:
         base.show(answer, file=terminal)
         text = os.read(reading, 4096).decode()
     os.close(reading)
