@@ -13,6 +13,7 @@ from rdma_images.cli import (
     publishing,
     results,
     running,
+    scanning,
     starting,
     testing,
 )
@@ -34,6 +35,7 @@ def namespace() -> Collection:
         running.shell,
         building.report,
         building.verdict,
+        scanning.scan,
         publishing.publish,
         publishing.verify,
         jobs.cluster,

@@ -12,3 +12,4 @@ PUBLISHING = {
     "to": "A registry of registries.yaml; may be given more than once.",
     "sign": "Sign with cosign: a key file, a key service's reference (awskms://…), or keyless (the CI job's identity).",
 }
+POLICY = {"policy": "What vulnerabilities may be in an image; without it policy.yaml, where there is one."}

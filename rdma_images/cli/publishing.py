@@ -7,7 +7,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.base import show, verb
-from rdma_images.cli.options import CHOICE, JSON, MANY, PUBLISHING
+from rdma_images.cli.options import CHOICE, JSON, MANY, POLICY, PUBLISHING
 from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     help=CHOICE
     | PUBLISHING
     | {"allow-red": "Publish despite this failed check, by its id; recorded. May be given more than once."}
+    | POLICY
     | JSON,
     iterable=(*MANY, "to", "allow_red"),
 )
@@ -30,6 +31,7 @@ def publish(
     set: list[str] | None = None,
     to: list[str] | None = None,
     allow_red: list[str] | None = None,
+    policy: str = "",
     sign: str = "",
     json: bool = False,
 ) -> None:
@@ -40,13 +42,16 @@ def publish(
     from rdma_images.plan import planner as planning
     from rdma_images.publish import publication_table, publish_images
     from rdma_images.registry import registries
+    from rdma_images.scan import policy as policies
     from rdma_images.validate import suite
 
     loaded = project.load()
     places = registries.load().pick(to or ())
     images = target_options.chosen_images(loaded, target, all, set)
     whole = planning.plan(loaded.matrix, loaded.facts, everything=True).images
-    approved = publish_images.approved_images(images, whole, loaded.matrix, suite.digest(), allow_red or ())
+    approved = publish_images.approved_images(
+        images, whole, loaded.matrix, suite.digest(), allow_red or (), policies.chosen(policy)
+    )
     outcomes = publish_images.publish(approved, places, publisher(sign))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
     if any(outcome.error for outcome in outcomes):

@@ -153,11 +153,15 @@ class Torch(Value):
 
 
 class Packages(Value):
-    """Versions by name: wheels by the folder they are in, Debian's and RPM's packages; "" for no EFA installer."""
+    """Versions by name: wheels by the folder they are in, Debian's and RPM's packages; "" for no EFA installer.
+
+    `dpkg_sources` has the source package of each of Debian's, with its version: "glibc 2.41-12".
+    """
 
     wheels: dict[str, dict[str, str]]
     dpkg: dict[str, str]
     rpm: dict[str, str]
+    dpkg_sources: dict[str, str] = Field(default_factory=dict)
     efa_installer: str = ""
 
     @property

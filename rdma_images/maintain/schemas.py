@@ -13,12 +13,14 @@ from rdma_images.core import atomic
 from rdma_images.inputs import mirrors
 from rdma_images.plan import matrix
 from rdma_images.registry import registries
+from rdma_images.scan import policy
 
 FOLDER = "schemas"
 MODELS: Mapping[str, type[BaseModel]] = {
     "matrix": matrix.Matrix,
     "mirrors": mirrors.File,
     "registries": registries.Registries,
+    "policy": policy.Policy,
 }
 
 

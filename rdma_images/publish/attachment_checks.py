@@ -1,14 +1,18 @@
 """Check attachments, one check for each form. Anybody with push access may have written one, in any form."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from pydantic import ValidationError
 
 from rdma_images.inspection.report import decode_report
 from rdma_images.publish import sbom, statement
 from rdma_images.publish.gate import COMMITTED
+from rdma_images.scan.scan_result import SEVERITIES
+from rdma_images.scan.scan_statements import OPENVEX, VULNERABILITIES
 
 # What is looked for: the predicate types of what is attached, and what each is called.
 NAMES = {
@@ -17,9 +21,11 @@ NAMES = {
     statement.BUILDKIT: "BuildKit's record",
     sbom.PREDICATE: "bill of materials",
     statement.RESULTS: "job results",
+    VULNERABILITIES: "vulnerabilities",
+    OPENVEX: "OpenVEX",
 }
-# What an image may go without: a builder may keep no history, and no job may have run it yet.
-OPTIONAL = (statement.BUILDKIT, statement.RESULTS)
+# What an image may go without: a builder may keep no history, no job may have run it, no policy may ask for a scan.
+OPTIONAL = (statement.BUILDKIT, statement.RESULTS, VULNERABILITIES, OPENVEX)
 # How the reading of bytes that may be anything ends where they have another form.
 _OTHER_FORM = (ValidationError, ValueError, KeyError, IndexError, TypeError, AttributeError)
 
@@ -107,12 +113,35 @@ def _results(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator
         yield Finding("job result", holds, f"{where}: {result['sentence']}; {result['time']}")
 
 
+def _vulnerabilities(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Finding]:
+    predicate = statement.predicate(content)
+    scanner, results = predicate["scanner"], predicate["scanner"]["result"]
+    outcomes = Counter(str(result["annotations"][0]["outcome"]) for result in results)
+    severities = Counter(str(result["severity"][0]["score"]) for result in results)
+    counts = ", ".join(f"{severities[name]} {name}" for name in SEVERITIES if severities[name]) or "none"
+    judged = f" ({', '.join(f'{count} {outcome}' for outcome, count in outcomes.items())})" if outcomes else ""
+    program = f"{scanner['uri'].rpartition(':')[2]} {scanner['version']}".strip()
+    detail = f"{counts}{judged}; scanned {predicate['metadata']['scanFinishedOn']} by {unquote(program)}"
+    if database := scanner.get("db", {}).get("lastUpdate"):
+        detail += f" with data of {database}"
+    yield Finding(NAMES[VULNERABILITIES], _subject(content) == digest and not outcomes["refused"], detail)
+
+
+def _openvex(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Finding]:
+    statements = statement.predicate(content)["statements"]
+    counts = Counter(str(entry["status"]) for entry in statements)
+    detail = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
+    yield Finding(NAMES[OPENVEX], _subject(content) == digest, f"{detail}, by the publisher's policy")
+
+
 _CHECKS: dict[str, AttachmentCheck] = {
     statement.REPORT: _report,
     statement.PROVENANCE: _provenance,
     statement.BUILDKIT: _history,
     sbom.PREDICATE: _bill,
     statement.RESULTS: _results,
+    VULNERABILITIES: _vulnerabilities,
+    OPENVEX: _openvex,
 }
 
 

@@ -15,6 +15,9 @@ from rdma_images.publish.from_report import REVISION
 from rdma_images.publish.gate import Approval
 from rdma_images.publish.tags import Tags
 from rdma_images.registry.client import canonical, digest_of
+from rdma_images.scan import scan_statements
+from rdma_images.scan.decisions import Decision
+from rdma_images.scan.scan_result import Scan
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class ApprovedImage:
     tags: Tags
     passed: Approval
     measured: dict[str, str]  # component -> version, inside the image
+    scan: Scan | None = None  # by which a policy let it pass
+    decisions: tuple[Decision, ...] = ()  # of the policy, on what the scan found
     beside: tuple[str, ...] = ()  # the other targets of the matrix, whose images may have the same layers
 
 
@@ -56,7 +61,24 @@ def artifacts(item: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact, ..
         *_history(item, name, built),
         Artifact(sbom.CYCLONEDX, "sbom.cdx.json", bill, measured, sbom.PREDICATE),
         Artifact(statement.IN_TOTO, "report.json", report, measured, statement.REPORT, _verdict(item)),
+        *_scan(item),
     )
+
+
+def _scan(item: ApprovedImage) -> Iterator[Artifact]:
+    """Yield the scan by which a policy let the image pass, and the policy's statements on it."""
+    if item.scan is None:
+        return
+    name, digest = item.image.target, item.build.digest
+    predicate = scan_statements.vulnerability_predicate(item.scan, item.decisions)
+    documents = {
+        "vulnerabilities.json": (scan_statements.VULNERABILITIES, predicate),
+        "openvex.json": (scan_statements.OPENVEX, scan_statements.openvex(name, digest, item.scan, item.decisions)),
+    }
+    for title, (form, document) in documents.items():
+        if document is not None:
+            content = statement.statement(name, digest, form, document)
+            yield Artifact(statement.IN_TOTO, title, content, item.scan.finished, form, digest_of(content))
 
 
 def _verdict(item: ApprovedImage) -> str:

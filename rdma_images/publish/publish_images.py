@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 
 from rdma_images.core.errors import RdmaImagesError
@@ -17,6 +18,9 @@ from rdma_images.publish.send import Publisher, is_there, move_tags, send
 from rdma_images.publish.tags import image_tags, measured_versions
 from rdma_images.registry.registries import Registry
 from rdma_images.report.files import REPORT
+from rdma_images.scan.decisions import require
+from rdma_images.scan.policy import Policy
+from rdma_images.scan.scan_result import SCAN
 
 _AT_ONCE = 4  # images that are looked at side by side; pushes go one at a time
 
@@ -32,20 +36,27 @@ class PublishResult:
 
 
 def approved_images(
-    images: Sequence[Image], whole: Sequence[Image], matrix: Matrix, suite: str, allow_red: Sequence[str] = ()
+    images: Sequence[Image],
+    whole: Sequence[Image],
+    matrix: Matrix,
+    suite: str,
+    allow_red: Sequence[str] = (),
+    policy: Policy | None = None,
 ) -> tuple[ApprovedImage, ...]:
     """Return the images to publish, each through the gate; asks no registry.
 
     Args:
         whole: The images of the whole matrix, which decide short tags and platforms.
         suite: The digest of today's validators.
+        policy: By which each image's scan has to pass; None where none is asked for.
 
     Raises:
         RefusedError: For the first image that may not pass.
     """
     reports = {image.id: REPORT.read(image.id) for image in images}
     gate.check_exceptions([report for report in reports.values() if report], allow_red)
-    return tuple(_item(image, reports[image.id], whole, matrix, suite, allow_red) for image in images)
+    items = tuple(_item(image, reports[image.id], whole, matrix, suite, allow_red) for image in images)
+    return tuple(_scanned(item, policy) for item in items) if policy else items
 
 
 def _item(
@@ -63,6 +74,13 @@ def _item(
         measured=measured_versions(image, report),
         beside=tuple(sorted({other.target for other in whole} - {image.target})),
     )
+
+
+def _scanned(item: ApprovedImage, policy: Policy) -> ApprovedImage:
+    """Return the item with its scan and the policy's decisions, where these let it pass."""
+    scan = SCAN.read(item.image.id)
+    decisions = require(item.image.id, scan, item.build.digest, policy, datetime.now(UTC).date())
+    return replace(item, scan=scan, decisions=decisions)
 
 
 def publish(

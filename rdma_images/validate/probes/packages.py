@@ -20,9 +20,11 @@ def installed_packages(root: str = "/") -> dict[str, Any]:
 
     And the version of the EFA installer, by what it leaves behind.
     """
+    paragraphs = dpkg(root)
     return {
         "wheels": wheels(root),
-        "dpkg": dpkg(root),
+        "dpkg": {name: fields.get("Version", "") for name, fields in paragraphs.items()},
+        "dpkg_sources": {name: source(fields) for name, fields in paragraphs.items()},
         "rpm": rpm() if root == "/" else {},
         "efa_installer": efa_installer(root),
     }
@@ -60,10 +62,10 @@ def wheel(record: str) -> tuple[str, str]:
     return NAME.sub("-", fields.get("Name", name)).lower(), fields.get("Version", version)
 
 
-def dpkg(root: str = "/") -> dict[str, str]:
-    """Installed Debian packages from the database, or from the pieces that images without dpkg keep."""
+def dpkg(root: str = "/") -> dict[str, dict[str, str]]:
+    """Return the fields of each installed Debian package, from the database or the pieces that images keep of it."""
     files = [os.path.join(root, "var/lib/dpkg/status"), *glob.glob(os.path.join(root, "var/lib/dpkg/status.d/*"))]
-    packages: dict[str, str] = {}
+    packages: dict[str, dict[str, str]] = {}
     for path in files:
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -71,10 +73,16 @@ def dpkg(root: str = "/") -> dict[str, str]:
         except OSError:
             continue
         for paragraph in re.split(r"\n\s*\n", text):
-            fields = dict(re.findall(r"^(Package|Version|Status): *(.*)$", paragraph, re.MULTILINE))
+            fields = dict(re.findall(r"^(Package|Version|Status|Source): *(.*)$", paragraph, re.MULTILINE))
             if "Package" in fields and fields.get("Status", "ok installed").endswith("ok installed"):
-                packages[fields["Package"]] = fields.get("Version", "")
+                packages[fields["Package"]] = fields
     return packages
+
+
+def source(fields: dict[str, str]) -> str:
+    """Return the source package and its version, "glibc 2.41-12", which dpkg names where they differ."""
+    name, _, version = fields.get("Source", fields["Package"]).partition(" ")
+    return name + " " + (version.strip("()") or fields.get("Version", ""))
 
 
 def efa_installer(root: str = "/") -> str:

@@ -1,0 +1,83 @@
+"""Read what is in a registry of an image: its digest, its layers and its attached report."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import Image
+from rdma_images.inspection.report import Report, decode_report
+from rdma_images.plan.matrix import Matrix
+from rdma_images.publish import statement
+from rdma_images.publish.attach import CREATED, FORM, attachments, content_of
+from rdma_images.publish.destination import open_destination
+from rdma_images.publish.kinds import open_kind
+from rdma_images.publish.tags import image_tags
+from rdma_images.registry.client import DOCKER_INDEX, OCI_INDEX, Repository
+from rdma_images.registry.http import Connection
+from rdma_images.registry.reference import parse_reference
+from rdma_images.registry.registries import Registry
+
+
+@dataclass(frozen=True)
+class PublishedImage:
+    """An image in a registry."""
+
+    ref: str  # by digest
+    digest: str
+    layers: tuple[str, ...]  # digests of the uncompressed layers, lowest first
+    repository: Repository
+
+    def report(self) -> Report:
+        """Return the newest report that is attached. Raises RefusedError where none can be read."""
+        entries = [
+            entry
+            for entry in attachments(self.repository, self.digest)
+            if entry.annotations.get(FORM) == statement.REPORT
+        ]
+        try:
+            newest = max(entries, key=lambda entry: entry.annotations.get(CREATED, ""))
+            report = decode_report(statement.predicate(content_of(self.repository, newest.digest))["report"])
+        except (ValueError, KeyError, TypeError):
+            raise RefusedError(f"{self.ref}: has no report attached that can be read\npublish it again") from None
+        if report.digest != self.digest:
+            raise RefusedError(f"{self.ref}: the report attached is about {report.digest}\npublish it again")
+        return report
+
+
+def read_published(ref: str, registry: Registry) -> PublishedImage:
+    """Return the image that `ref` leads to.
+
+    Raises:
+        RefusedError: It is an index over several platforms.
+        PublishError: The registry does not answer, or has no such image.
+    """
+    reference = parse_reference(ref)
+    kind = open_kind(registry)
+    repository = Repository(Connection(reference.host, kind.login, kind.tls), reference.repository)
+    manifest = repository.manifest(reference.selector)
+    if manifest.media_type in (OCI_INDEX, DOCKER_INDEX):
+        platforms = ", ".join(f"{repository.ref}@{member.digest}" for member in manifest.members())
+        raise RefusedError(f"{ref}: is an index over several platforms\nname one of them: {platforms}")
+    layers = _diff_ids(repository.config(manifest))
+    return PublishedImage(f"{repository.ref}@{manifest.digest}", manifest.digest, layers, repository)
+
+
+def published_refs(
+    images: Sequence[Image], whole: Sequence[Image], matrix: Matrix, registries: Mapping[str, Registry]
+) -> list[str]:
+    """Return where each image is published in each registry: under its short tag, which moves with a rebuild."""
+    refs = []
+    for name, registry in registries.items():
+        destination = open_destination(name, registry)
+        for image in images:
+            tags = image_tags(image, whole, matrix, rehearsal=False)
+            tag = tags.short[-1] if tags.short and not tags.joint else tags.full
+            refs.append(f"{destination.repository(image.target).ref}:{tag}")
+    return refs
+
+
+def _diff_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
+    root = config.get("rootfs")
+    listed = root.get("diff_ids") if isinstance(root, Mapping) else None
+    return tuple(map(str, listed)) if isinstance(listed, list) else ()

@@ -1,0 +1,163 @@
+"""The reports of registries: Amazon ECR (basic scanning, and Inspector's) and Alibaba Cloud Container Registry.
+
+Sources: the service model of boto3's ECR client, DescribeImageScanFindings; alibabacloud_cr20181201,
+ListRepoTagScanResult.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import Field
+
+from rdma_images.scan.formats import Many, Part, ScannerReport, Section, Text
+from rdma_images.scan.scan_result import Vulnerability, day, moment, severity
+
+Time = str | float | None
+
+
+class _EcrAttribute(Part):
+    key: Text = ""
+    value: Text = ""
+
+
+class _EcrFinding(Part):
+    name: str
+    severity: Text = ""
+    attributes: Many[_EcrAttribute] = ()
+
+
+class _InspectorPackage(Part):
+    name: Text = ""
+    version: Text = ""
+    release: Text = ""
+    epoch: int | None = None
+    packageManager: Text = ""
+    fixedInVersion: Text = ""
+
+
+class _InspectorDetails(Part):
+    vulnerabilityId: Text = ""
+    relatedVulnerabilities: Many[str] = ()
+    vendorCreatedAt: Time = None
+    vulnerablePackages: Many[_InspectorPackage] = ()
+
+
+class _InspectorFinding(Part):
+    severity: Text = ""
+    status: Text = ""
+    packageVulnerabilityDetails: _InspectorDetails | None = None
+
+
+class _EcrFindings(Part):
+    imageScanCompletedAt: Time = None
+    vulnerabilitySourceUpdatedAt: Time = None
+    findings: Many[_EcrFinding] = ()
+    enhancedFindings: Many[_InspectorFinding] = ()
+
+
+class _EcrStatus(Part):
+    status: Text = ""
+    description: Text = ""
+
+
+class Ecr(Part):
+    """`aws ecr describe-image-scan-findings --output json`."""
+
+    imageId: Section = Field(default_factory=dict)
+    imageScanStatus: _EcrStatus = _EcrStatus()
+    imageScanFindings: _EcrFindings | None = None
+    nextToken: Text = ""
+
+    def report(self) -> ScannerReport:
+        """Return it in the common form. Raises ValueError for a scan that has not ended, or not well."""
+        findings = self.imageScanFindings
+        if findings is None or self.imageScanStatus.status not in ("", "COMPLETE", "ACTIVE"):
+            state = self.imageScanStatus
+            raise ValueError(f"ECR's scan is {state.status or 'without findings'}: {state.description or 'no reason'}")
+        finished = moment(findings.imageScanCompletedAt)
+        digest = str(self.imageId.get("imageDigest", ""))
+        return ScannerReport(
+            scanner="Amazon Inspector" if findings.enhancedFindings else "Amazon ECR",
+            vulnerabilities=(*map(_ecr, findings.findings), *_inspector(findings.enhancedFindings)),
+            finished=finished.isoformat() if finished else "",
+            database=day(findings.vulnerabilitySourceUpdatedAt),
+            digests=frozenset({digest} if digest else ()),
+            is_partial=bool(self.nextToken),
+        )
+
+
+def _ecr(finding: _EcrFinding) -> Vulnerability:
+    attributes = {attribute.key: attribute.value for attribute in finding.attributes}
+    return Vulnerability(
+        id=finding.name,
+        package=attributes.get("package_name", ""),
+        installed=attributes.get("package_version", ""),
+        severity=severity(finding.severity),
+        fixed_in=attributes.get("fixed_in_versions", attributes.get("patched_versions", "")),
+        aliases=tuple(filter(None, attributes.get("cve", "").replace(",", " ").split())),
+    )
+
+
+# Source: Amazon Inspector's API, PackageManager; as package URLs call them.
+_MANAGERS = {"os": "deb", "pip": "pypi", "pipenv": "pypi", "pythonpkg": "pypi", "poetry": "pypi", "nodepkg": "npm"}
+
+
+def _inspector(findings: tuple[_InspectorFinding, ...]) -> Iterator[Vulnerability]:
+    for finding in findings:
+        details = finding.packageVulnerabilityDetails
+        if details is None or finding.status.upper() in ("CLOSED", "SUPPRESSED"):
+            continue
+        for package in details.vulnerablePackages:
+            epoch = f"{package.epoch}:" if package.epoch else ""
+            fixed = package.fixedInVersion
+            yield Vulnerability(
+                id=details.vulnerabilityId,
+                package=package.name,
+                installed=f"{epoch}{package.version}{f'-{package.release}' if package.release else ''}",
+                severity=severity(finding.severity),
+                fixed_in="" if fixed == "NotAvailable" else fixed,
+                ecosystem=_MANAGERS.get(package.packageManager.lower(), package.packageManager.lower()),
+                published=day(details.vendorCreatedAt),
+                aliases=details.relatedVulnerabilities,
+            )
+
+
+class _AcrVulnerability(Part):
+    CveName: Text = ""
+    AliasName: Text = ""
+    Feature: Text = ""
+    Version: Text = ""
+    VersionFixed: Text = ""
+    VersionFormat: Text = ""
+    Severity: Text = ""
+
+
+class Acr(Part):
+    """One page of ListRepoTagScanResult: the answer itself, or the `body` in which Alibaba's SDKs have it."""
+
+    Vulnerabilities: Many[_AcrVulnerability]
+    TotalCount: int | None = None
+
+    def report(self) -> ScannerReport:
+        """Return it in the common form."""
+        return ScannerReport(
+            scanner="Alibaba Cloud ACR",
+            vulnerabilities=tuple(map(_acr, self.Vulnerabilities)),
+            total=self.TotalCount,
+        )
+
+
+def _acr(entry: _AcrVulnerability) -> Vulnerability:
+    return Vulnerability(
+        id=entry.CveName or entry.AliasName,
+        package=entry.Feature,
+        installed=entry.Version,
+        severity=severity(entry.Severity),
+        fixed_in=entry.VersionFixed,
+        ecosystem={"dpkg": "deb"}.get(entry.VersionFormat.lower(), entry.VersionFormat.lower()),
+    )
+
+
+def is_acr(document: dict[str, Any]) -> bool:
+    """Return whether a document is a page of ACR's."""
+    return isinstance(document.get("Vulnerabilities"), list) and bool({"TotalCount", "RequestId"} & document.keys())

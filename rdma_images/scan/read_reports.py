@@ -1,0 +1,130 @@
+"""Read the reports of a scan, of whichever scanner, and find out whether they are about an image."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pydantic_core
+from pydantic import ValidationError
+
+from rdma_images.core import files
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.plain import plain
+from rdma_images.scan import cloud_formats, exchange_formats, formats
+from rdma_images.scan.formats import ScannerReport
+from rdma_images.scan.scan_result import Scan, moment, unique
+
+LARGEST = 128 * 2**20  # bytes of a report; 10,000 findings of Trivy with descriptions and references have some 40 MB
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The image that a scan has to be about."""
+
+    name: str
+    digest: str
+    layers: tuple[str, ...] = ()  # digests of the uncompressed layers, lowest first; empty where they are not known
+
+
+Document = dict[str, Any]
+# What a format is recognized by, in this order, and how it is read.
+_FORMATS: Sequence[tuple[Callable[[Document], object], Callable[[Document], ScannerReport]]] = (
+    (lambda d: "SchemaVersion" in d, lambda d: formats.Trivy.model_validate(d).report()),
+    (lambda d: "matches" in d, lambda d: formats.Grype.model_validate(d).report()),
+    (lambda d: "runs" in d, lambda d: exchange_formats.Sarif.model_validate(d).report()),
+    (lambda d: d.get("bomFormat") == "CycloneDX", lambda d: exchange_formats.CycloneDx.model_validate(d).report()),
+    (
+        lambda d: d.keys() & {"imageScanFindings", "imageScanStatus"},
+        lambda d: cloud_formats.Ecr.model_validate(d).report(),
+    ),
+    (cloud_formats.is_acr, lambda d: cloud_formats.Acr.model_validate(d).report()),
+    (lambda d: "results" in d, lambda d: formats.OsvScanner.model_validate(d).report()),
+)
+KNOWN = "Trivy, Grype and OSV-Scanner JSON, SARIF, CycloneDX with vulnerabilities, Amazon ECR, Alibaba Cloud ACR"
+
+
+def read_reports(paths: Sequence[Path], subject: Subject, stated_digest: str = "") -> Scan:
+    """Return the scan that the reports at `paths` make up: one file, or all pages of a registry's answer.
+
+    Args:
+        stated_digest: The digest that the user says a report is about, which names none itself.
+
+    Raises:
+        RefusedError: A report is truncated, of an unknown form, about another image, or a page is missing.
+    """
+    reports = [read_report(path) for path in paths]
+    for path, report in zip(paths, reports, strict=True):
+        check_subject(report, subject, stated_digest, str(path))
+    vulnerabilities = [vulnerability for report in reports for vulnerability in report.vulnerabilities]
+    total = max((report.total for report in reports if report.total is not None), default=len(vulnerabilities))
+    if total > len(vulnerabilities) or sum(report.is_partial for report in reports) >= len(reports) > 0:
+        has = f"has {len(vulnerabilities)} of {total} vulnerabilities" if total > len(vulnerabilities) else "is a part"
+        raise RefusedError(f"{paths[-1]}: {has}\nfetch the other pages, and name each with --report")
+    times = [_finished(report, path) for report, path in zip(reports, paths, strict=True)]
+    return Scan(
+        digest=subject.digest,
+        scanner=", ".join(dict.fromkeys(report.scanner for report in reports)),
+        finished=min(times).isoformat(timespec="seconds"),
+        database=min((report.database for report in reports if report.database), default=""),
+        vulnerabilities=unique(vulnerabilities),
+    )
+
+
+def read_report(path: Path) -> ScannerReport:
+    """Return what one file says.
+
+    Raises RefusedError for what is truncated, is no report, or is one of an unknown form.
+    """
+    if not files.is_there(path):
+        raise RefusedError(f"{path}: no such file\nname the report that the scanner wrote")
+    return parse_report(files.read_bytes(path, LARGEST), str(path))
+
+
+def parse_report(content: bytes, name: str) -> ScannerReport:
+    """Return `read_report` for bytes at hand; `name` is what errors call them."""
+    try:
+        document = pydantic_core.from_json(content.removeprefix(b"\xef\xbb\xbf"))
+    except ValueError as error:
+        what = "is truncated" if "EOF" in str(error) else "is no JSON"
+        raise RefusedError(f"{name}: {what}: {plain(str(error))}\nhave the scanner write it again, as JSON") from None
+    if isinstance(document, dict) and isinstance(document.get("body"), dict):  # as Alibaba's SDKs and CLI print it
+        document = document["body"]
+    read = next((read for is_of, read in _FORMATS if isinstance(document, dict) and is_of(document)), None)
+    if read is None:
+        raise RefusedError(f"{name}: is no report of a scanner\nread are: {KNOWN}")
+    try:
+        return read(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = plain(".".join(map(str, first["loc"])))
+        advice = "\na bill of materials has none: scan it first" if first["loc"] == ("vulnerabilities",) else ""
+        raise RefusedError(f"{name}: {where}: {plain(first['msg'])}{advice or f'{chr(10)}read are: {KNOWN}'}") from None
+    except ValueError as error:
+        raise RefusedError(f"{name}: {plain(str(error))}\nwait for the scan, or start it again") from None
+
+
+def check_subject(report: ScannerReport, subject: Subject, stated_digest: str, name: str) -> None:
+    """Raise RefusedError unless a report is about `subject`: by a digest, by its layers, or by the user's word."""
+    if subject.digest in report.digests or (report.layers and report.layers == subject.layers):
+        return
+    if report.digests or report.layers:
+        about = ", ".join(sorted(report.digests)) or "an image of other layers"
+        raise RefusedError(
+            f"{name}: is about another image than {subject.name}: {about}, not {subject.digest}\nscan this image again"
+        )
+    if not stated_digest:
+        raise RefusedError(
+            f"{name}: does not say which image it is about\n"
+            "name a form of report that does (Trivy's or Grype's JSON), or say it: "
+            f"--digest {subject.digest}"
+        )
+    if stated_digest != subject.digest:
+        raise RefusedError(f"--digest {stated_digest}: {subject.name} is {subject.digest}\nscan this image again")
+
+
+def _finished(report: ScannerReport, path: Path) -> datetime:
+    """Return when a scan ended: as the report says, or else when its file was written."""
+    with files.as_file_error(path):
+        return moment(report.finished) or datetime.fromtimestamp(path.stat().st_mtime, UTC)

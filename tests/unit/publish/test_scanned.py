@@ -1,0 +1,145 @@
+"""A policy's word on an image: asked before it is published, attached to it, and read back."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import Image
+from rdma_images.core.step_files import BUILD
+from rdma_images.core.yaml_file import loads
+from rdma_images.plan import matrix, planner
+from rdma_images.publish import publish_images, statement
+from rdma_images.publish.attach import attach
+from rdma_images.publish.item import ApprovedImage
+from rdma_images.publish.published_images import published_refs, read_published
+from rdma_images.publish.verify import verify
+from rdma_images.registry.client import OCI_INDEX, Manifest, Repository
+from rdma_images.registry.http import Connection
+from rdma_images.registry.registries import Oci
+from rdma_images.report.files import REPORT
+from rdma_images.scan.decisions import decide
+from rdma_images.scan.policy import Policy
+from rdma_images.scan.scan_result import SCAN, Scan, Vulnerability
+from rdma_images.scan.scan_statements import OPENVEX, VULNERABILITIES
+from tests.support.publish_doubles import Store, served
+from tests.support.published_image import index_of, item_of, made, put_image
+
+TODAY = datetime.now(UTC).date()
+UNTIL = TODAY + timedelta(60)
+STATEMENT = f"reason: not started, owner: team@example.com, until: {UNTIL}"
+POLICY = loads(
+    f"""
+grace-days: {{critical: 0}}
+exceptions:
+  - {{id: CVE-2026-1, {STATEMENT}}}
+not-affected:
+  - {{id: CVE-2026-2, justification: vulnerable_code_not_in_execute_path, {STATEMENT}}}
+""",
+    Policy,
+    "policy.yaml",
+)
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+
+
+@pytest.fixture
+def image() -> Image:
+    (planned,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
+    return planned
+
+
+@pytest.fixture
+def place() -> Iterator[tuple[Repository, Oci]]:
+    store = Store()
+    with served(store.handler()) as host:
+        repository = Repository(Connection(host, lambda: None), "training/efa-pytorch")
+        yield repository, Oci(kind="oci", host=host, credentials="none", prefix="training")
+
+
+def scan_of(digest: str, *ids: str) -> Scan:
+    vulnerabilities = tuple(Vulnerability(cve, "libexample1", "1.0", "critical", "1.1", "deb") for cve in ids)
+    finished = datetime.now(UTC).isoformat(timespec="seconds")
+    return Scan(digest, "trivy 0.74.0", finished, "2026-11-19", vulnerabilities)
+
+
+def scanned_item(image: Image, digest: str, *ids: str) -> ApprovedImage:
+    scan = scan_of(digest, *ids)
+    return dataclasses.replace(item_of(image, digest), scan=scan, decisions=decide(scan, POLICY, TODAY))
+
+
+def approved(image: Image, policy: Policy | None) -> tuple[ApprovedImage, ...]:
+    return publish_images.approved_images([image], [image], matrix.load(), "sha256:2", (), policy)
+
+
+def test_an_image_is_published_when_the_policy_lets_it(image: Image) -> None:
+    item = item_of(image, "sha256:1")
+    BUILD.write(image.id, item.build)
+    REPORT.write(image.id, item.report)
+    assert approved(image, None)[0].scan is None
+    with pytest.raises(RefusedError, match="was never scanned"):
+        approved(image, POLICY)
+    SCAN.write(image.id, scan_of("sha256:1", "CVE-2026-3"))
+    with pytest.raises(RefusedError, match="refuses 1 critical: CVE-2026-3 in libexample1"):
+        approved(image, POLICY)
+    SCAN.write(image.id, scan_of("sha256:1", "CVE-2026-1", "CVE-2026-2"))
+    assert [decision.outcome for decision in approved(image, POLICY)[0].decisions] == ["accepted", "not affected"]
+
+
+def test_scan_and_openvex_are_attached_and_read_back(image: Image, place: tuple[Repository, Oci]) -> None:
+    repository, registry = place
+    manifest = put_image(repository, image)
+    repository.put_manifest("v1", manifest)
+    item = scanned_item(image, manifest.digest, "CVE-2026-1", "CVE-2026-2")
+    documents = {artifact.form: artifact for artifact in made(item)}
+    vex = statement.predicate(documents[OPENVEX].content)
+    assert [entry["status"] for entry in vex["statements"]] == ["affected", "not_affected"]
+    assert vex["statements"][1]["justification"] == "vulnerable_code_not_in_execute_path"
+    assert json.loads(documents[VULNERABILITIES].content)["predicateType"] == VULNERABILITIES
+    attach(made(item), manifest.descriptor, repository)
+    (verification,) = verify(f"{repository.ref}:v1", registry, None)
+    details = {finding.what: finding.detail for finding in verification.findings}
+    assert verification.holds
+    assert details["vulnerabilities"].startswith("2 critical (1 accepted, 1 not affected); scanned 20")
+    assert details["vulnerabilities"].endswith("by trivy 0.74.0 with data of 2026-11-19")
+    assert details["OpenVEX"] == "1 affected, 1 not affected, by the publisher's policy"
+
+
+def test_a_refused_vulnerability_that_is_attached_fails(image: Image, place: tuple[Repository, Oci]) -> None:
+    repository, registry = place
+    manifest = put_image(repository, image)
+    repository.put_manifest("v1", manifest)
+    attach(made(scanned_item(image, manifest.digest, "CVE-2026-9")), manifest.descriptor, repository)
+    (verification,) = verify(f"{repository.ref}:v1", registry, None)
+    assert [finding.what for finding in verification.findings if finding.holds is False] == ["vulnerabilities"]
+
+
+def test_a_published_image_is_read_for_a_scan(image: Image, place: tuple[Repository, Oci]) -> None:
+    repository, registry = place
+    layers = [f"sha256:{'1' * 64}"]
+    manifest = put_image(repository, image, rootfs={"type": "layers", "diff_ids": layers})  # type: ignore[arg-type]
+    (ref,) = published_refs([image], [image], matrix.load(), {"team": registry})
+    assert ref == f"{repository.ref}:latest"
+    repository.put_manifest("latest", manifest)
+    published = read_published(ref, registry)
+    assert (published.digest, list(published.layers)) == (manifest.digest, layers)
+    with pytest.raises(RefusedError, match="has no report attached"):
+        published.report()
+    attach(made(item_of(image, manifest.digest)), manifest.descriptor, repository)
+    assert published.report().digest == manifest.digest
+    index = index_of((manifest, "amd64"))
+    repository.put_manifest("several", Manifest(OCI_INDEX, index.raw))
+    with pytest.raises(
+        RefusedError, match=f"is an index over several platforms\nname one of them: .*{manifest.digest}"
+    ):
+        read_published(f"{repository.ref}:several", registry)
