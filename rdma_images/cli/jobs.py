@@ -1,6 +1,5 @@
 """The tasks for jobs and their clusters: job, job.run, job.check, job.attach, job.launchers and cluster."""
 
-import re
 import sys
 from json import dumps
 from pathlib import Path
@@ -9,6 +8,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.base import show, verb
+from rdma_images.cli.options import seconds
 from rdma_images.cli.parsing import after_dashes
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
@@ -175,16 +175,24 @@ def job_check(_: Context, path: str, json: bool = False) -> None:
         "compare": "tcp: run the same job over TCP afterwards, to compare.",
         "timeout": "How long the job may take, its wait for nodes included: 90s, 30m or 2h.",
         "keep": "Leave the job in its queue or cluster; its README has the command that deletes it.",
+        "wait": "Wait for the job's own end, also after a line after which no job goes on: it may restart.",
         "json": WHERE["json"],
     },
 )
 def job_run(
-    _: Context, folder: str, compare: str = "", timeout: str = "1h", keep: bool = False, json: bool = False
+    _: Context,
+    folder: str,
+    compare: str = "",
+    timeout: str = "1h",
+    keep: bool = False,
+    wait: bool = False,
+    json: bool = False,
 ) -> None:
     """Run a job and say what its logs show.
 
-    Submits with kubectl, arena, sbatch, sky, aws or docker; follows the job, collects its logs, removes it, and says
-    which network it used. Ctrl-C removes the job, too.
+    Submits with kubectl, arena, sbatch, sky, aws or docker; follows the job, says which network it uses as soon as its
+    logs show it, collects the logs, and removes the job. It ends 10 seconds after a line after which no job goes on.
+    Ctrl-C removes the job, too.
     """
     from rdma_images.jobs.results import from_logs, run_folder, troubleshooting
     from rdma_images.jobs.results import result_table as results
@@ -192,7 +200,7 @@ def job_run(
 
     if compare not in ("", "tcp"):
         raise RefusedError(f"--compare {compare}: a job can only be compared with itself over TCP\nuse --compare tcp")
-    options = job_run.RunOptions(compare == "tcp", _seconds(timeout), keep)
+    options = job_run.RunOptions(compare == "tcp", seconds(timeout), keep, wait)
     loaded = project.load()
     run_path = job_run.run_job(Path(folder), loaded, options, progress)
     result = from_logs.result_of_run(run_path)
@@ -233,11 +241,3 @@ def job_attach(_: Context, run: str, image: str = "", sign: str = "") -> None:
     image = image or (job_spec.image if job_spec else "")
     done = evidence.publish(run_folder.load(run_path), image, publisher(sign))
     show(f"{image}: {'attached' if done.new else 'has it already'}: {done.title} {done.digest}")
-
-
-def _seconds(text: str) -> float:
-    """Return a time as typed, in seconds."""
-    match = re.fullmatch(r"([1-9][0-9]{0,4})(s|m|h)", text)
-    if not match:
-        raise RefusedError(f"--timeout {text}: not a time\nwrite it as 90s, 30m or 2h")
-    return int(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]

@@ -8,8 +8,10 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.base import show, verb
-from rdma_images.cli.options import JSON
+from rdma_images.cli.options import JSON, seconds
 from rdma_images.cli.parsing import after_dashes
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.progress import progress
 
 
 @verb(
@@ -61,6 +63,41 @@ def job_result(
         show(about, file=sys.stderr)
     if result.exit_code:
         raise Exit(code=result.exit_code)
+
+
+@verb(
+    "job.watch -- kubectl logs -f -l app=training --prefix --max-log-requests=64",
+    "job.watch --log train.log --timeout 5m",
+    name="watch",
+    help={
+        "log": "A log that grows, or - for standard input; or a command after --, whose output is passed on.",
+        "timeout": "How long to watch: 90s, 30m or 2h.",
+        **JSON,
+    },
+)
+def job_watch(_: Context, log: str = "", timeout: str = "24h", json: bool = False) -> None:
+    """Judge any job's network while it runs.
+
+    Says the verdict as soon as NCCL's lines (NCCL_DEBUG=INFO) show it, and again when it changes. Ends with the
+    command, the pipe or the time, and 10 seconds after a line after which no job goes on; a command is then ended. The
+    exit code is that of `verdict`; 1 where the command failed.
+    """
+    from dataclasses import asdict
+
+    from rdma_images.jobs.run import watch
+
+    command = after_dashes(sys.argv)
+    if bool(log) == bool(command):
+        raise RefusedError("job.watch takes a log or a command\nuse --log FILE (- for standard input), or -- COMMAND")
+    if command:
+        answer, code = watch.watch_command(command, seconds(timeout), progress)
+    else:
+        answer, code = watch.watch_log(Path("/dev/stdin" if log == "-" else log), seconds(timeout), progress), 0
+    show(dumps(asdict(answer), indent=2) if json else f"{answer.network}: {answer.sentence}")
+    if code and answer.good:
+        raise Exit(f"{command[0]} ended with exit code {code}", code=1)
+    if answer.exit_code:
+        raise Exit(code=answer.exit_code)
 
 
 @verb(
@@ -142,4 +179,4 @@ def job_pairs(
         raise Exit(code=1)
 
 
-tasks = (job_result, job_compare, job_pairs)
+tasks = (job_result, job_watch, job_compare, job_pairs)

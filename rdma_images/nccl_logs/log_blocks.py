@@ -3,8 +3,8 @@
 import codecs
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from rdma_images.core import files
 
@@ -32,31 +32,48 @@ def pieces(path: Path) -> Iterator[tuple[int, str]]:
             yield from _split_at_lines(_decoded(file, path))
 
 
-def _decoded(file: BinaryIO, path: Path) -> Iterator[str]:
+def _decoded(file: BufferedReader, path: Path) -> Iterator[str]:
     """Yield the text in pieces; what is not in the encoding becomes U+FFFD."""
-    data = file.read(BLOCK)
+    data = file.read1(BLOCK)
     if data.startswith(b"\x1f\x8b"):
         raise files.FileError(f"{path}: compressed with gzip\ngive what `gzip -dc` makes of it")
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     decoder = codecs.getincrementaldecoder("utf-16" if wide else "utf-8")(errors="replace")
     while data:
         yield decoder.decode(data)
-        data = file.read(BLOCK)
+        data = file.read1(BLOCK)
     yield decoder.decode(b"", final=True)
 
 
+class LineBuffer:
+    """Cut text that arrives in pieces at the ends of its lines."""
+
+    def __init__(self) -> None:
+        self._pending = ""
+
+    def whole(self, piece: str) -> str:
+        """Return the lines that end in `piece`, and a line that is longer than LONGEST."""
+        text = self._pending + piece
+        end = max(text.rfind("\n"), text.rfind("\r")) + 1
+        if not end and len(text) > LONGEST:
+            end = len(text)
+        self._pending = text[end:]
+        return text[:end]
+
+    def rest(self) -> str:
+        """Return the line that has not ended."""
+        text, self._pending = self._pending, ""
+        return text
+
+
 def _split_at_lines(text: Iterator[str]) -> Iterator[tuple[int, str]]:
-    """Yield the pieces cut at the ends of lines; what begins at the end of one piece ends in the next."""
-    pending, number = "", 1
+    """Yield the pieces cut at the ends of lines, each with the number of its first line."""
+    buffer, number = LineBuffer(), 1
     for piece in text:
-        pending += piece
-        end = max(pending.rfind("\n"), pending.rfind("\r")) + 1
-        if not end and len(pending) > LONGEST:
-            end = len(pending)
-        yield number, pending[:end]
-        number += pending.count("\n", 0, end)
-        pending = pending[end:]
-    yield number, pending
+        whole = buffer.whole(piece)
+        yield number, whole
+        number += whole.count("\n")
+    yield number, buffer.rest()
 
 
 def lines(text: str) -> Block:

@@ -6,11 +6,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Literal
 
 from rdma_images.core.progress import Progress
 from rdma_images.jobs.run.runner import CommandError, Runner, State
+from rdma_images.jobs.run.watch import JobWatch
+from rdma_images.nccl_logs import live
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 QUICK, SLOW = 0.5, 5.0  # seconds between two looks, at first and later
@@ -56,8 +59,30 @@ def stoppable() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-def follow(runner: Runner, stop: StopRequest, limit: float, say: Progress) -> JobEnd:
-    """Watch the job until it ends or `limit` seconds are over, and report every change of its state."""
+class LogWatch:
+    """Look into the logs of a job that runs; `ends`: a line after which no job goes on is its end."""
+
+    def __init__(self, folder: Path, say: Progress, ends: bool) -> None:
+        self._ends = ends
+        self._lines = live.GrowingFolder(folder)
+        self._watch = JobWatch(say)
+
+    @property
+    def sentence(self) -> str:
+        """The verdict so far."""
+        return self._watch.verdict.sentence
+
+    def look(self) -> bool:
+        """Judge what was written since the last look; return whether the job cannot go on."""
+        self._watch.feed(self._lines.new_lines())
+        return self._ends and self._watch.is_over
+
+
+def follow(runner: Runner, stop: StopRequest, limit: float, say: Progress, logs: LogWatch | None = None) -> JobEnd:
+    """Watch the job until it ends or `limit` seconds are over, and report every change of its state.
+
+    With `logs` it has failed, too, once a line is in them after which no job goes on.
+    """
     started = answered = time.monotonic()
     state, last = State("waiting"), ""
     while True:
@@ -73,6 +98,8 @@ def follow(runner: Runner, stop: StopRequest, limit: float, say: Progress) -> Jo
             last = line
         if state.phase in ("succeeded", "failed"):
             return JobEnd(state.phase, state.why)
+        if logs and logs.look():
+            return JobEnd("failed", logs.sentence)
         if now - answered > UNREACHABLE:
             return JobEnd("unreachable", f"no answer for {_minutes(now - answered)} minutes: {line}")
         if now - started > limit:

@@ -18,7 +18,7 @@ from rdma_images.facts.troubleshooting import Troubleshooting
 from rdma_images.jobs.results import run_folder, troubleshooting
 from rdma_images.jobs.results.result import RunName
 from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
-from rdma_images.jobs.run.follow import JobEnd, StopRequest, follow, remove, stoppable
+from rdma_images.jobs.run.follow import JobEnd, LogWatch, StopRequest, follow, remove, stoppable
 from rdma_images.jobs.run.record import Entry
 from rdma_images.jobs.run.runner import CommandError, Runner, Submission
 from rdma_images.jobs.write import compose, create, folder
@@ -56,6 +56,7 @@ class RunOptions:
     tcp: bool = False  # also the same job over TCP
     limit: float = 3600.0  # seconds for a leg
     keep: bool = False  # leave the job in its queue
+    wait: bool = False  # for the job's own end, also after a line after which no job goes on
 
 
 def run_job(job_folder: Path, project: Project, options: RunOptions, say: Progress) -> Path:
@@ -103,7 +104,7 @@ class _Session:
         self._record(entry)
         self._submit(runner, submission, entry)
         try:
-            end = self._follow(runner)
+            end = self._follow(runner, submission)
         except BaseException:
             remove(runner, self.say)
             self._record(replace(entry, left="removed"))
@@ -144,9 +145,10 @@ class _Session:
             message = f"{submission.job.name} was not submitted: {error}{fix}"
             raise JobEndedError(message, explanation=explanation) from None
 
-    def _follow(self, runner: Runner) -> JobEnd:
+    def _follow(self, runner: Runner, submission: Submission) -> JobEnd:
         """Follow the job to its end, and collect its logs."""
-        end = follow(runner, self.stop, self.options.limit, self.say)
+        logs = LogWatch(submission.logs, self.say, ends=not self.options.wait)
+        end = follow(runner, self.stop, self.options.limit, self.say, logs)
         try:
             runner.collect()
         except CommandError as error:

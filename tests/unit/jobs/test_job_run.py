@@ -87,6 +87,24 @@ def test_a_script_that_is_stopped_is_ended_and_its_container_removed(
     assert "docker rm --force j-" in calls.read_text()
 
 
+STOPPED = "node:1:1 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129"
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_job_ends_after_a_line_after_which_none_goes_on(
+    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch, wait: bool
+) -> None:
+    monkeypatch.setattr("rdma_images.jobs.run.watch.GRACE", 0.1)
+    monkeypatch.setenv("TEST_JOB", f"echo '{STOPPED}'; {'sleep 3' if wait else 'sleep 600'}")
+    lines: list[str] = []
+    run = job_run.run_job(written(tmp_path, "docker"), jobs.here(), job_run.RunOptions(wait=wait), lines.append)
+    (done,) = record.load(run)
+    assert done.left == "removed"
+    assert (done.how, "did not answer over RDMA" in done.why) == (("succeeded", False) if wait else ("failed", True))
+    assert any("refused: NCCL did not start: a peer did not answer over RDMA" in line for line in lines)
+    assert calls.read_text().splitlines()[-1].startswith("docker rm --force j-")
+
+
 @mock_aws
 def test_sagemaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """moto's training jobs are completed at once; it has the logs and the output that the test puts there."""

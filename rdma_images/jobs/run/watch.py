@@ -1,0 +1,115 @@
+"""Watch what any job prints, and judge its network from the first line on."""
+
+import codecs
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from rdma_images.core import files
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.plain import plain
+from rdma_images.core.progress import Progress
+from rdma_images.nccl_logs import live, log_blocks
+from rdma_images.nccl_logs.verdict import Verdict, load_wordings
+
+GRACE = 10.0  # seconds in which the other ranks may say more, after a line that stops a job
+PATIENCE = 15.0  # seconds for a command to end by itself
+
+
+class JobWatch:
+    """Judge the lines of a job as they come, and say each change of the verdict with its time."""
+
+    def __init__(self, say: Progress) -> None:
+        self._say = say
+        self._live = live.LiveVerdict(load_wordings())
+        self._started = time.monotonic()
+        self._stopped_at = math.inf
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict so far."""
+        return self._live.verdict
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a line that stops every job came, and the time in which others may say more is over."""
+        return time.monotonic() > self._stopped_at + GRACE
+
+    def feed(self, text: str) -> None:
+        """Judge whole lines."""
+        if self._live.feed(text):
+            seconds = int(time.monotonic() - self._started)
+            self._say(f"{seconds // 60}:{seconds % 60:02d} {self.verdict.network}: {plain(self.verdict.sentence)}")
+        if self._live.stopped:
+            self._stopped_at = min(self._stopped_at, time.monotonic())
+
+
+def watch_log(path: Path, limit: float, say: Progress) -> Verdict:
+    """Return the verdict on a log that grows, a pipe or a file, when a line stops the job or `limit` seconds are over.
+
+    A pipe's end ends it, too. Raises RdmaImagesError where it cannot be read.
+    """
+    with files.as_file_error(path), path.open("rb", buffering=0) as log:
+        return _watch(live.stream(log.fileno(), time.monotonic() + limit), JobWatch(say), lambda _: None)
+
+
+def watch_command(words: Sequence[str], limit: float, say: Progress) -> tuple[Verdict, int]:
+    """Run a command, pass on what it prints, and return the verdict and the command's exit code.
+
+    It is ended after a line that stops a job, and when `limit` seconds are over; its code is then 0.
+
+    Raises:
+        RdmaImagesError: There is no such program.
+    """
+    try:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    except OSError as error:
+        raise RdmaImagesError(f"{words[0]}: {error.strerror}\nwrite a command of this machine after --") from None
+    assert process.stdout
+    try:
+        with process.stdout as output:
+            verdict = _watch(live.stream(output.fileno(), time.monotonic() + limit), JobWatch(say), _pass_on)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return verdict, process.wait(1.0)
+        return verdict, 0
+    finally:
+        _end(process)
+
+
+def _watch(chunks: Iterator[bytes], watch: JobWatch, pass_on: Callable[[bytes], None]) -> Verdict:
+    for text in _lines(chunks, pass_on):
+        watch.feed(text)
+        if watch.is_over:
+            break
+    return watch.verdict
+
+
+def _lines(chunks: Iterable[bytes], pass_on: Callable[[bytes], None]) -> Iterator[str]:
+    """Yield whole lines, "" where nothing came, and at the end the line that has none."""
+    decoder, buffer = codecs.getincrementaldecoder("utf-8")(errors="replace"), log_blocks.LineBuffer()
+    for data in chunks:
+        pass_on(data)
+        yield buffer.whole(decoder.decode(data))
+    yield buffer.rest()
+
+
+def _pass_on(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End the command and what it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)

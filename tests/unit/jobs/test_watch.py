@@ -1,0 +1,115 @@
+"""`invoke job.watch`: the verdict on a job that runs, from real logs that grow."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.jobs.run import watch
+from rdma_images.nccl_logs import live
+from rdma_images.nccl_logs.verdict import load_wordings, verdict
+
+LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
+STOPPED = "node:1:1 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129"
+
+
+@pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda log: log.stem)
+def test_a_log_in_small_pieces_has_the_verdict_of_the_whole(log: Path) -> None:
+    fed = live.LiveVerdict(load_wordings())
+    for line in log.read_text().splitlines(keepends=True):
+        fed.feed(line)
+    assert fed.verdict == verdict(log)
+
+
+def test_the_verdict_is_said_while_the_job_runs(tmp_path: Path) -> None:
+    """The command prints a real log, and ends when the verdict was said."""
+    text = (LOGS / "net-socket.log").read_text()
+    heard = tmp_path / "heard"
+    program = (
+        f"import os, time; print({text!r}, flush=True)\nwhile not os.path.exists({str(heard)!r}): time.sleep(0.05)"
+    )
+
+    def say(line: str) -> None:
+        if "fallback: the channels use TCP sockets" in line:
+            heard.touch()
+
+    assert watch.watch_command([sys.executable, "-c", program], 60, say) == (verdict(LOGS / "net-socket.log"), 0)
+    assert heard.exists()
+
+
+def test_a_command_is_ended_after_a_line_after_which_no_job_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "GRACE", 0.2)
+    answer, _ = watch.watch_command(["sh", "-c", f"echo '{STOPPED}'; exec sleep 600"], 60, lambda _: None)
+    assert answer.exit_code == 1
+    assert "did not answer over RDMA" in answer.sentence
+
+
+def test_a_command_keeps_its_output_and_its_exit_code(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    answer, code = watch.watch_command(["sh", "-c", "printf 'a\\377b\\n'; echo err >&2; exit 7"], 60, lambda _: None)
+    assert (answer.network, code) == ("unknown", 7)
+    assert capfdbinary.readouterr().out == b"a\xffb\nerr\n"
+
+
+def test_no_program() -> None:
+    with pytest.raises(RdmaImagesError, match="no-such-program: No such file or directory\nwrite a command"):
+        watch.watch_command(["no-such-program"], 60, lambda _: None)
+
+
+@contextmanager
+def growing(path: Path, lines: list[str]) -> Iterator[None]:
+    def write() -> None:
+        with path.open("a") as file:
+            for line in lines:
+                time.sleep(0.05)
+                file.write(line)
+                file.flush()
+
+    path.touch()
+    writer = threading.Thread(target=write)
+    writer.start()
+    yield
+    writer.join()
+
+
+def test_a_file_that_grows_is_followed_to_the_line_that_stops_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "GRACE", 0.2)
+    with growing(tmp_path / "log", ["node:1:1 [0] NCCL INFO NCCL ver", "sion 2.28.9+cuda13.0\n", f"{STOPPED}\n"]):
+        answer = watch.watch_log(tmp_path / "log", 60, lambda _: None)
+    assert (answer.nccl, answer.exit_code) == ("2.28.9", 1)
+
+
+def test_a_file_is_watched_for_a_time() -> None:
+    assert watch.watch_log(LOGS / "p2p-default.log", 1, lambda _: None) == verdict(LOGS / "p2p-default.log")
+
+
+def test_a_pipe_ends_with_its_writer() -> None:
+    with subprocess.Popen(["cat", LOGS / "net-socket.log"], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout
+        answer = watch.watch_log(Path(f"/dev/fd/{writer.stdout.fileno()}"), 60, lambda _: None)
+    assert answer == verdict(LOGS / "net-socket.log")
+
+
+def test_what_is_no_log(tmp_path: Path) -> None:
+    with pytest.raises(RdmaImagesError, match="Is a directory"):
+        watch.watch_log(tmp_path, 1, lambda _: None)
+    with pytest.raises(RdmaImagesError, match="No such file"):
+        watch.watch_log(tmp_path / "none", 1, lambda _: None)
+
+
+def test_logs_that_appear_later_are_read(tmp_path: Path) -> None:
+    folder = live.GrowingFolder(tmp_path)
+    assert folder.new_lines() == ""
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "a.log").write_text("one\ntw")
+    assert folder.new_lines() == "one\n"
+    with (tmp_path / "job" / "a.log").open("a") as file:
+        file.write("o\n")
+    assert folder.new_lines() == "two\n"
