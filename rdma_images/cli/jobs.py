@@ -24,35 +24,54 @@ WHERE = {
 
 @verb(
     "job --target efa-nccl-tests --launcher mpijob --instance p5.48xlarge --nodes 2",
-    "job --target efa-pytorch --launcher slurm --instance p5.48xlarge --nodes 2 -- train.py --epochs 3",
+    "job --target efa-pytorch --launcher slurm --instance p5.48xlarge --nodes 2 --mount /fsx:/data -- train.py",
+    "job --job training",
     name="job",
     default=True,
     help={
+        "job": "A job of jobs.yaml, by its name; the options below change it.",
         "target": "A target of matrix.yaml: what runs.",
         "launcher": f"What starts the job; {COMMAND} job.launchers shows the choices.",
         "instance": "The instance type, as in p5.48xlarge.",
-        "nodes": "How many nodes.",
+        "nodes": "How many nodes; without it one, or those of jobs.yaml.",
         "gpus": "GPUs of each node; without it all.",
         "set": "axis=value: as for plan; may be given more than once.",
         "image": "host/repository@sha256:…; without it the one that publication.json names.",
         "name": "The job's name; without it made of target, instance type and nodes.",
         "tcp": "The same job over TCP, to compare with.",
+        "mount": "SOURCE:PATH[:ro]: a folder of the nodes, claim:NAME, nfs:…, lustre:… or s3://…; more than once.",
+        "code": "A folder that the command starts in, or FOLDER:/PATH in the container.",
+        "env": "NAME=value: a variable of the ranks; may be given more than once.",
+        "secret": "NAME, of the environment, or NAME=file:/PATH, NAME=secret:SECRET/KEY, NAME=secretsmanager:ID.",
+        "launch": "What starts the ranks of a node: torchrun, accelerate, deepspeed, mpirun, ray or plain.",
+        "restarts": "How often a failed attempt is started again.",
+        "time": "How long the job may run: 90s, 30m, 4h or 2d.",
+        "allow": "A variable or a mount's path that takes the fabric away, and is written all the same.",
         **PARAM,
         **WHERE,
     },
-    iterable=["set", "param"],
+    iterable=["set", "param", "mount", "env", "secret", "allow"],
 )
 def job(
     _: Context,
-    target: str,
-    launcher: str,
-    instance: str,
-    nodes: int = 1,
+    job: str = "",
+    target: str = "",
+    launcher: str = "",
+    instance: str = "",
+    nodes: int = 0,
     gpus: int = 0,
     set: list[str] | None = None,
     image: str = "",
     name: str = "",
     tcp: bool = False,
+    mount: list[str] | None = None,
+    code: str = "",
+    env: list[str] | None = None,
+    secret: list[str] | None = None,
+    launch: str = "",
+    restarts: int = 0,
+    time: str = "",
+    allow: list[str] | None = None,
     param: list[str] | None = None,
     out: str = "",
     json: bool = False,
@@ -62,26 +81,43 @@ def job(
     Writes the files to submit, job.json and a README. Each rank runs the command after --; without one, nccl-tests'
     targets measure an all-reduce.
     """
-    from rdma_images.jobs.write import create, job_tables
-    from rdma_images.jobs.write.job import Request
+    from rdma_images.jobs.write import create, job_tables, jobs_file
 
-    request = Request(
-        target=target,
-        launcher=launcher,
-        instance=instance,
-        nodes=nodes,
-        gpus=gpus or None,
-        image=image,
-        name=name,
-        tcp=tcp,
-        command=tuple(after_dashes(sys.argv)),
-        parameters=target_options.parse_changes(param, "--param", "name=value"),
-        changes=target_options.parse_changes(set),
+    typed = {
+        "target": target,
+        "launcher": launcher,
+        "instance": instance,
+        "nodes": nodes,
+        "gpus": gpus,
+        "image": image,
+        "mounts": mount,
+        "code": code,
+        "env": target_options.parse_changes(env, "--env", "NAME=value"),
+        "secrets": _secrets(secret),
+        "launch": launch,
+        "restarts": restarts,
+        "time": time,
+        "allow": allow,
+        "param": target_options.parse_changes(param, "--param", "name=value"),
+    }
+    entry = jobs_file.with_options(jobs_file.load(job) if job else jobs_file.JobEntry(), typed)
+    request = jobs_file.request(
+        entry, tuple(after_dashes(sys.argv)), name or job, tcp=tcp, changes=target_options.parse_changes(set)
     )
-    job, folder = create.make(request, project.load(), out)
+    written, folder = create.make(request, project.load(), out)
     show(
-        (folder / "job.json").read_text(encoding="utf-8").rstrip() if json else job_tables.job_table(job.values, folder)
+        (folder / "job.json").read_text(encoding="utf-8").rstrip()
+        if json
+        else job_tables.job_table(written.values, folder)
     )
+
+
+def _secrets(options: list[str] | None) -> dict[str, str]:
+    """Return secrets as typed, NAME or NAME=SOURCE, by name. Raises RefusedError without repeating what is wrong."""
+    from rdma_images.jobs.write import work
+
+    typed = (option.partition("=") for option in options or ())
+    return {name: work.secret(name, source if equals else f"env:{name}") for name, equals, source in typed}
 
 
 @verb(
@@ -128,16 +164,25 @@ def cluster(
     )
 
 
-@verb("job.launchers", name="launchers", help={"json": WHERE["json"]})
-def job_launchers(_: Context, json: bool = False) -> None:
+@verb(
+    "job.launchers",
+    "job.launchers --fields",
+    name="launchers",
+    help={"fields": "Show what each launcher can be told in jobs.yaml, and how it does it.", "json": WHERE["json"]},
+)
+def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
     """Show what starts jobs, for which fabric and target.
 
     Also the parameters of each launcher.
     """
     from rdma_images.jobs.write import job_tables
 
-    rows = job_tables.launchers(project.load())
-    show(dumps(rows, indent=2) if json else job_tables.table(rows))
+    loaded = project.load()
+    rows = job_tables.launchers(loaded)
+    if json:
+        show(dumps(rows, indent=2))
+    else:
+        show(job_tables.field_table(loaded.facts.launchers) if fields else job_tables.table(rows))
 
 
 @verb(

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from rdma_images.core.errors import near
 from rdma_images.core.pipeline import Fabric
 from rdma_images.core.yaml_file import Path_, Strict
 from rdma_images.facts.origin import FactsFile, Row
@@ -77,6 +78,19 @@ class Variable(Row):
         )
 
 
+class FabricFolders(Row):
+    """Folders of an image and of a node that its fabric is made of."""
+
+    folders: tuple[str, ...]
+
+    def hidden_by(self, path: str) -> str | None:
+        """Return the first folder that a mount at `path` hides, or changes; None where it hides none."""
+        return next(
+            (name for name in self.folders if f"{name}/".startswith(f"{path}/") or f"{path}/".startswith(f"{name}/")),
+            None,
+        )
+
+
 class Nodes(Strict):
     """How many nodes a launcher starts a job on."""
 
@@ -96,6 +110,19 @@ class Run(Strict):
     pods: str = ""
 
 
+class JobField(Strict):
+    """How a launcher does what a job is told; `parameter` is the one of --param that the field is another name of."""
+
+    how: str
+    parameter: str = ""
+
+
+# The text of `how`, or the whole row.
+JobFieldRow = Annotated[
+    JobField, BeforeValidator(lambda written: {"how": written} if isinstance(written, str) else written)
+]
+
+
 class Launcher(Row):
     """What starts a job; its templates are in jobs/<name>/."""
 
@@ -109,6 +136,7 @@ class Launcher(Row):
     instances: str | None = None  # a regular expression for the only types that it has
     image: str | None = None  # a regular expression for the only images that it starts
     parameters: dict[str, Parameter] = Field(default_factory=dict)
+    fields: dict[str, JobFieldRow] = Field(default_factory=dict)  # of jobs.yaml, those that it has
 
 
 class RankStarter(Row):
@@ -137,6 +165,8 @@ class Launchers(FactsFile):
     pods: Pods
     variables: dict[str, Variable]
     parameters: dict[str, Parameter]  # of every launcher
+    fields: dict[str, str]  # what a job can be told, by name
+    fabric_folders: FabricFolders
     launchers: dict[str, Launcher]
     rank_starters: dict[str, RankStarter]
     clusters: dict[str, ClusterMaker]
@@ -147,11 +177,17 @@ class Launchers(FactsFile):
         for name, launcher in self.launchers.items():
             for parameter in launcher.parameters.keys() & self.parameters.keys():
                 yield ("launchers", name, "parameters", parameter), "every launcher has this parameter: remove it"
-        for steps, form in self._forms():
+            for field, row in launcher.fields.items():
+                steps: Path_ = ("launchers", name, "fields", field)
+                if field not in self.fields:
+                    yield steps, f"no field of a job: {near(field, self.fields)}"
+                if row.parameter and row.parameter not in launcher.parameters:
+                    yield steps, f"the launcher has no parameter {row.parameter}: add it"
+        for form_steps, form in self._forms():
             try:
                 re.compile(form)
             except re.error as error:
-                yield steps, f"no regular expression: {error}"
+                yield form_steps, f"no regular expression: {error}"
 
     def _forms(self) -> Iterator[tuple[Path_, str]]:
         tables: list[tuple[Path_, dict[str, Parameter]]] = [(("parameters",), self.parameters)]

@@ -11,6 +11,7 @@ from pydantic_core.core_schema import StringSchema
 
 from rdma_images.core import atomic
 from rdma_images.inputs import mirrors
+from rdma_images.jobs.write import jobs_file
 from rdma_images.plan import matrix
 from rdma_images.registry import registries
 from rdma_images.scan import policy
@@ -21,6 +22,7 @@ MODELS: Mapping[str, type[BaseModel]] = {
     "mirrors": mirrors.File,
     "registries": registries.Registries,
     "policy": policy.Policy,
+    "jobs": jobs_file.JobsFile,
 }
 
 

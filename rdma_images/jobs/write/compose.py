@@ -10,8 +10,9 @@ from rdma_images.core.pipeline import Fabric, Image
 from rdma_images.facts import Facts
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import SHOWN, Launcher, Starter
-from rdma_images.jobs.write import counts, image, parameters
+from rdma_images.jobs.write import counts, fabric_overrides, image, parameters
 from rdma_images.jobs.write.job import Counts, Job, Request, Value
+from rdma_images.jobs.write.work import Work
 from rdma_images.plan import runtime
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
@@ -38,13 +39,15 @@ def compose(request: Request, project: Project) -> Job:
     """Return the job of a request. Raises RefusedError for what cannot work or is not known; nothing is written."""
     facts = project.facts
     parts = _parts(request, project)
+    work = request.work
+    _refuse_unknown_fields(request, parts.launcher, facts)
     known_parameters = {
         name: row
         for name, row in {**facts.launchers.parameters, **parts.launcher.parameters}.items()
         if row.applies(parts.node.fabric, parts.node.interfaces, parts.launcher.kind)
     }
-    given = parameters.read(known_parameters, request.parameters, f"launcher {request.launcher}")
-    command = image.command(parts.image, parts.starter, request.command, facts)
+    given = parameters.read(known_parameters, _with_fields(request, parts.launcher), f"launcher {request.launcher}")
+    command = image.command(parts.image, parts.starter, work.launch, request.command, facts)
     node_counts = counts.counts(
         parts.node,
         request.gpus or parts.node.gpus,
@@ -54,7 +57,10 @@ def compose(request: Request, project: Project) -> Job:
         int(given["memory"]) if "memory" in given else None,
     )
     ref, ref_source = image.reference(parts.image, request.image, parts.launcher.image)
-    variables = list(_variables(request, parts, given, facts))
+    variables = [variable for variable in _variables(request, parts, given, facts) if variable.name not in work.env]
+    variables += _folders(work, parts)
+    versions = {name: component.version for name, component in parts.image.components.items()}
+    allowed = fabric_overrides.check(work, parts.image.environment, parts.node, _network(parts), versions, facts)
     job = Job(
         name=_name(request, parts),
         launcher=request.launcher,
@@ -71,17 +77,26 @@ def compose(request: Request, project: Project) -> Job:
         gpu_memory=parts.node.gpu_memory,
         command=command,
         mpirun=image.mpirun(parts.image) if parts.starter == "mpirun" else "",
-        environment={variable.name: variable.value for variable in variables},
+        environment={**{variable.name: variable.value for variable in variables}, **work.env},
         baked=parts.image.environment,
         docker=_docker(parts.image, node_counts.gpus, parts.node),
         parameters=given,
         tcp=request.tcp,
         values=(),
+        work=work,
     )
     values = [
         Value("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
         *_of_counts(job, parts, facts),
         *variables,
+        *(Value(name, value, "as given", "env") for name, value in work.env.items()),
+        *(
+            Value(name, "secret", f"read as the job starts, from {source}", "secrets")
+            for name, source in work.secrets.items()
+        ),
+        *(Value(mount.to, mount.source, _how(parts, f"mount.{mount.kind}"), "mounts") for mount in work.mounts),
+        *([Value("code", work.code.folder, _how(parts, "code"), "code")] if work.code else []),
+        *allowed,
         *(
             Value(name, value, known_parameters[name].what, "--param" if name in request.parameters else "its default")
             for name, value in given.items()
@@ -90,19 +105,55 @@ def compose(request: Request, project: Project) -> Job:
     return replace(job, values=tuple(values))
 
 
+def _network(parts: _Parts) -> str:
+    """Return what network the ranks have: the host's, or a pod's own."""
+    return "host" if parts.launcher.kind in ("slurm", "docker") else "pod"
+
+
+def _how(parts: _Parts, name: str) -> str:
+    """Return how the launcher does what a field of the job asks for."""
+    return parts.launcher.fields[name].how
+
+
+def _refuse_unknown_fields(request: Request, launcher: Launcher, facts: Facts) -> None:
+    """Raise RefusedError for what the job is told and its launcher cannot do, all at once."""
+    table = facts.launchers
+    lines = []
+    for name in request.work.fields():
+        if name not in launcher.fields:
+            others = [other for other, row in table.launchers.items() if name in row.fields]
+            lines.append(f"launcher {request.launcher} has no {name} ({table.fields[name]}); {_listed(others)}")
+    if lines:
+        raise RefusedError(
+            "\n".join([*lines, f"{COMMAND} job.launchers --fields shows what each launcher can be told"])
+        )
+
+
+def _listed(launchers: list[str]) -> str:
+    return f"these have it: {', '.join(launchers)}" if launchers else "no launcher has it"
+
+
+def _with_fields(request: Request, launcher: Launcher) -> dict[str, str]:
+    """Return the user's parameters, and those that fields of the job are other names of."""
+    named = {"queue": request.work.queue, "account": request.work.account}
+    fields = {launcher.fields[name].parameter: value for name, value in named.items() if value}
+    for name, value in fields.items():
+        if request.parameters.get(name, value) != value:
+            raise RefusedError(f"--param {name}={request.parameters[name]}: the job says {value}\nremove one of them")
+    return {**request.parameters, **fields}
+
+
 def _parts(request: Request, project: Project) -> _Parts:
     launchers = project.facts.launchers.launchers
     if request.launcher not in launchers:
         raise RefusedError(f"--launcher {request.launcher}: no such launcher\n{near(request.launcher, launchers)}")
     launcher = launchers[request.launcher]
-    (planned,) = target_options.chosen_images(
-        project, [request.target], False, [f"{k}={v}" for k, v in request.changes.items()]
-    )
     node = project.facts.instances.find(request.instance)
+    planned = _planned(request, node, project)
     instance = _plain(request.instance, node, project.facts)
     for refusal in _mismatches(request, launcher, planned, instance, node):
         raise RefusedError(refusal)
-    can = image.starters(planned)
+    can = image.starters(planned, request.work.launch)
     starter = next((starter_name for starter_name in can if starter_name in launcher.starts), None)
     if starter is None:
         others = [
@@ -114,6 +165,30 @@ def _parts(request: Request, project: Project) -> _Parts:
             f"launchers for this target: {', '.join(others) or 'none'}"
         )
     return _Parts(launcher, planned, instance, node, starter)
+
+
+def _planned(request: Request, node: InstanceType, project: Project) -> Image:
+    """Return the image of the request's target; of an image without one what its node and its launch say of it."""
+    if request.target:
+        changes = [f"{axis}={value}" for axis, value in request.changes.items()]
+        (planned,) = target_options.chosen_images(project, [request.target], False, changes)
+        return planned
+    if not request.image:
+        raise RefusedError("the job has no image\ngive --target, or --image host/repository@sha256:…")
+    if not request.work.launch:
+        raise RefusedError(
+            f"{request.image} is no target's: what starts its ranks?\ngive --launch, as in --launch torchrun"
+        )
+    return Image(
+        id=f"image-{request.image.rpartition(':')[2][:12]}",
+        target="",
+        tag="",
+        fabric=node.fabric,
+        platform="linux/arm64" if node.architecture == "arm64" else "linux/amd64",
+        axes={},
+        components={},
+        settings=tuple(runtime.settings(node.fabric, project.facts)),
+    )
 
 
 def _plain(name: str, node: InstanceType, facts: Facts) -> str:
@@ -155,9 +230,8 @@ def _mismatches(
 def _variables(request: Request, parts: _Parts, given: Mapping[str, str], facts: Facts) -> Iterator[Value]:
     """Yield what the job sets: what its network and instance type need; over TCP also the network of that name."""
     launchers = facts.launchers
-    network = "host" if parts.launcher.kind in ("slurm", "docker") else "pod"
     for row in launchers.variables.values():
-        if row.needed(parts.node.fabric, network, parts.node.interfaces, parts.instance):
+        if row.needed(parts.node.fabric, _network(parts), parts.node.interfaces, parts.instance):
             value = row.value.format(cidr=given.get("cidr"), logs=LOGS)
             interface = given.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
             yield Value(
@@ -165,6 +239,25 @@ def _variables(request: Request, parts: _Parts, given: Mapping[str, str], facts:
             )
     if request.tcp:
         yield from _over_tcp(parts.node.fabric, facts)
+
+
+def _folders(work: Work, parts: _Parts) -> Iterator[Value]:
+    """Yield the variables that name the folders of checkpoints and outputs.
+
+    Raises RefusedError for a folder that would end with its container.
+    """
+    for field, variable, path in (
+        ("checkpoints", "CHECKPOINT_DIR", work.checkpoints),
+        ("outputs", "OUTPUT_DIR", work.outputs),
+    ):
+        kept = any(f"{path}/".startswith(f"{mount.to}/") and not mount.read_only for mount in work.mounts)
+        if path and not kept and parts.launcher.kind != "sagemaker":
+            raise RefusedError(
+                f"{field} {path}: no mount that can be written is there, so it would end with its container\n"
+                f"choose a folder below a mount, or add one, as in --mount /SHARED/FOLDER:{path}"
+            )
+        if path and variable not in work.env:
+            yield Value(variable, path, f"where the ranks leave their {field}", field)
 
 
 def _over_tcp(fabric: Fabric, facts: Facts) -> Iterator[Value]:
@@ -225,7 +318,7 @@ def _docker(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:
 def _name(request: Request, parts: _Parts) -> str:
     """Return the job's name: what is given, or the target, the instance type and the nodes."""
     kind = parts.instance.removeprefix("ecs.").replace(".", "-")
-    name = request.name or f"{request.target}-{kind}-{request.nodes}{TCP if request.tcp else ''}"
+    name = request.name or f"{request.target or 'job'}-{kind}-{request.nodes}{TCP if request.tcp else ''}"
     if not NAME.fullmatch(name) or len(name) > LONGEST:
         raise RefusedError(
             f"--name {name}: not a job's name\n"

@@ -11,6 +11,7 @@ from rdma_images.core.step_files import BUILD
 from rdma_images.facts import Facts
 from rdma_images.facts.launchers import Starter
 from rdma_images.jobs.write import rank_starters
+from rdma_images.jobs.write.work import Launch
 from rdma_images.publish import publication
 
 DIGEST = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
@@ -54,12 +55,16 @@ def _published(image: Image) -> list[str]:
     return [copy.ref for copy in record.places.values()]
 
 
-def starters(image: Image) -> tuple[Starter, ...]:
-    """Return what can start ranks in the image: torchrun with PyTorch, mpirun with the MPI and ssh of nccl-tests."""
+def starters(image: Image, launch: Launch | None = None) -> tuple[Starter, ...]:
+    """Return what can start ranks in the image: torchrun with PyTorch, mpirun with the MPI and ssh of nccl-tests.
+
+    `launch` is what the user wants of it. torchrun stands for everything that is started once on each node. Of an image
+    that no target is, nothing is known.
+    """
     names: list[Starter] = []
-    if nccl_tests.NAME in image.components:
+    if nccl_tests.NAME in image.components and launch in (None, "mpirun"):
         names.append("mpirun")
-    if "pytorch" in image.components:
+    if ("pytorch" in image.components or not image.components or launch in ("ray", "plain")) and launch != "mpirun":
         names.append("torchrun")
     return tuple(names)
 
@@ -77,15 +82,20 @@ def _nccl_tests(image: Image) -> NcclTestsDetails:
     return details
 
 
-def command(image: Image, starter: Starter, arguments: tuple[str, ...], facts: Facts) -> tuple[str, ...]:
-    """Return what each rank runs: the user's command, or the measurement that the image is for.
+def command(
+    image: Image, starter: Starter, launch: Launch | None, arguments: tuple[str, ...], facts: Facts
+) -> tuple[str, ...]:
+    """Return what each rank runs, or what follows the launcher's own options on each node.
+
+    It is the user's command, or the measurement that the image is for.
 
     Raises RefusedError for a command that starts ranks itself, for a program that nccl-tests does not have, and where
     there is none.
     """
-    rank_starters.refuse(arguments, facts.launchers.rank_starters)
+    if launch not in ("plain", "ray"):
+        rank_starters.refuse(arguments, facts.launchers.rank_starters)
     if starter == "torchrun":
-        return _for_torchrun(image, arguments)
+        return _once_a_node(image, launch, arguments)
     nccl_tests, (folder,) = facts.nccl_tests, _nccl_tests(image).bin
     program, *rest = arguments or (nccl_tests.measure.program, *nccl_tests.measure.arguments)
     if "/" in program:
@@ -101,12 +111,16 @@ def command(image: Image, starter: Starter, arguments: tuple[str, ...], facts: F
     return (f"{folder}/{program}", *rest)
 
 
-def _for_torchrun(image: Image, arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the command after torchrun's own options: a script, a module, or any program."""
+def _once_a_node(image: Image, launch: Launch | None, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command after the launcher's own options: a script, a module, or any program."""
     if not arguments:
         raise RefusedError(
             f"nothing to run in {image.id}\nafter -- give what each rank runs, as in -- train.py --epochs 3"
         )
+    if launch in ("plain", "ray"):
+        return ("python3", *arguments) if arguments[0].endswith(".py") else arguments
     if arguments[0] in ("python", "python3") and len(arguments) > 1:
         arguments = arguments[1:]
+    if launch in ("accelerate", "deepspeed"):
+        return arguments  # beginning with options of the launcher, which are the user's
     return arguments if arguments[0].endswith(".py") or arguments[0] == "-m" else ("--no-python", *arguments)

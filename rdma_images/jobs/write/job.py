@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 
 from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.launchers import Starter
+from rdma_images.jobs.write.work import Work
 
 
 @dataclass(frozen=True)
 class Request:
     """What a user asks for, as typed."""
 
-    target: str
+    target: str  # empty for an image that no target of the matrix is
     launcher: str
     instance: str
     nodes: int
@@ -22,6 +23,7 @@ class Request:
     command: tuple[str, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, str] = field(default_factory=dict)  # --set
+    work: Work = field(default_factory=Work)
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Job:
     parameters: Mapping[str, str]
     tcp: bool
     values: tuple[Value, ...]
+    work: Work = field(default_factory=Work)
 
     @property
     def ranks(self) -> int:
@@ -79,3 +82,8 @@ class Job:
     def variables(self) -> dict[str, str]:
         """What a rank's environment must have: the image's own, and the job's over it."""
         return {**self.baked, **self.environment}
+
+    @property
+    def variable_names(self) -> tuple[str, ...]:
+        """The names of what a rank's environment must have, the secrets' too."""
+        return tuple({**self.variables, **self.work.secrets})

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rdma_images.facts.launchers import Launchers
 from rdma_images.jobs.write import image
 from rdma_images.jobs.write.job import Value
 from rdma_images.selection import target_options
@@ -46,6 +47,7 @@ def launchers(project: Project) -> list[dict[str, object]]:
                 for key, row_ in {**row.parameters, **project.facts.launchers.parameters}.items()
                 if any(row_.applies(fabric, 2, row.kind) for fabric in row.fabrics)
             },
+            "fields": {key: row_.how for key, row_ in row.fields.items()},
             "source": project.facts.launchers.cite(row),
         }
         for name, row in project.facts.launchers.launchers.items()
@@ -67,6 +69,41 @@ def table(rows: Sequence[Mapping[str, object]]) -> RenderableType:
             choices.add_row("  --param", key, parameter["when"], parameter["what"])
         parts.append(choices)
     return Group(*parts)
+
+
+def field_table(launchers: Launchers) -> RenderableType:
+    """Return for people how each launcher does each field of a job."""
+    table = Table("field", "launcher", "how", box=None, pad_edge=False, header_style="bold")
+    for name, meaning in launchers.fields.items():
+        table.add_row(Text(name, style="bold"), "", Text(meaning, style="dim"))
+        for launcher, row in launchers.launchers.items():
+            if name in row.fields:
+                table.add_row("", launcher, row.fields[name].how)
+    return table
+
+
+def field_page(launchers: Launchers) -> str:
+    """Return docs/reference/launchers.md: the fields of a job, and how each launcher does them."""
+    names = [name for name, row in launchers.launchers.items() if row.fields]
+    lines = [
+        "# What each launcher can be told",
+        "",
+        "This page is for those who write a job: the fields of `jobs.yaml`, and how each launcher does them. What one",
+        "does not have is refused by its name. `invoke job.launchers --fields` shows the same; both come from",
+        "`facts/launchers.yaml`.",
+        "",
+    ]
+    for name, meaning in launchers.fields.items():
+        rows = [
+            (launcher, launchers.launchers[launcher].fields[name].how)
+            for launcher in names
+            if name in launchers.launchers[launcher].fields
+        ]
+        lines += [f"## `{name}`", "", f"{meaning[:1].upper()}{meaning[1:]}.", "", "| launcher | how |", "|---|---|"]
+        lines += [f"| `{launcher}` | {how} |" for launcher, how in rows]
+        without = [f"`{launcher}`" for launcher in names if name not in launchers.launchers[launcher].fields]
+        lines += ["", *([f"Refused by {', '.join(without)}.", ""] if without else [])]
+    return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def _words(listed: object) -> str:

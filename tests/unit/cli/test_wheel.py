@@ -74,7 +74,7 @@ def files(folder: Path) -> Sequence[str]:
 def test_a_folder_of_ones_own_is_planned_and_rendered(command: Path, folder: Path) -> None:
     assert "next: rdma-images build" in said(command, folder, "init")
     wheel = "rdma_images-0.1.0-py3-none-any.whl"  # which is what is installed here
-    schemas = [f"schemas/{name}.json" for name in ("matrix", "mirrors", "policy", "registries")]
+    schemas = [f"schemas/{name}.json" for name in ("jobs", "matrix", "mirrors", "policy", "registries")]
     assert files(folder) == [".github/workflows/images.yml", ".gitignore", "matrix.yaml", wheel, *schemas]
     workflow = yaml.safe_load((folder / ".github/workflows/images.yml").read_text(encoding="utf-8"))
     runs = [step["run"] for step in workflow["jobs"]["build"]["steps"] if "run" in step]

@@ -19,6 +19,7 @@ FILES = {
     START: "matrix",
     PROJECT / "mirrors.example.yaml": "mirrors",
     EXAMPLE: "registries",
+    PROJECT / "jobs.example.yaml": "jobs",
 }
 
 

@@ -7,7 +7,11 @@ hosts=(one two)
 # Whatever shell answers there: bash's own quotes are bash's alone.
 quoted() { for word; do printf "'%s' " "${word//\'/\'\\\'\'}"; done; }
 remote() { ssh -o BatchMode=yes "$1" "$(quoted "${@:2}")"; }
-end() { for host in "${hosts[@]}"; do remote "$host" docker rm --force "$name" >/dev/null 2>&1 || true; done; }
+end() {
+  for host in "${hosts[@]}"; do
+    remote "$host" docker rm --force "$name" >/dev/null 2>&1 || true
+  done
+}
 # What is there already is another run's: it is not this one's to remove.
 for host in "${hosts[@]}"; do
   if remote "$host" docker container inspect "$name" >/dev/null 2>&1; then

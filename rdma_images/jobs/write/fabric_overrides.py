@@ -1,0 +1,100 @@
+"""What of a user's variables and mounts takes the fabric away from a job."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rdma_images.core.errors import RefusedError, near
+from rdma_images.facts import Facts, table
+from rdma_images.facts.environment import Environment, Variable
+from rdma_images.facts.instances import InstanceType
+from rdma_images.facts.launchers import SHOWN
+from rdma_images.jobs.write.job import Value
+from rdma_images.jobs.write.work import Work
+
+LOG_VARIABLES = {"NCCL_DEBUG": r"INFO|TRACE", "NCCL_DEBUG_FILE": r"(?!)"}  # the values that leave a log to judge
+
+
+@dataclass(frozen=True)
+class Override:
+    """A variable or mount, by its name or path, that takes the fabric away."""
+
+    name: str
+    what: str
+    why: str
+    source: str
+
+
+def check(
+    work: Work, baked: Mapping[str, str], node: InstanceType, network: str, versions: Mapping[str, str], facts: Facts
+) -> tuple[Value, ...]:
+    """Return the overrides that the user allows, as values of the job.
+
+    Args:
+        work: The user's part of the job.
+        baked: The variables that the image sets.
+        node: The instance type.
+        network: "host" or "pod": what network the ranks have.
+        versions: The versions of the image's components, as far as they are known.
+        facts: All facts.
+
+    Raises:
+        RefusedError: An override is not allowed, or what is allowed overrides nothing.
+    """
+    overrides = [*_variables(work, baked, node, network, versions), *_mounts(work, facts)]
+    if refused := [override for override in overrides if override.name not in work.allow]:
+        lines = [f"{override.what}: {override.why} [{override.source}]" for override in refused]
+        names = " ".join(f"--allow {override.name}" for override in refused)
+        raise RefusedError("\n".join([*lines, f"remove it, or write it all the same with {names}"]))
+    for name in work.allow:
+        if name not in [override.name for override in overrides]:
+            known = near(name, [override.name for override in overrides]) if overrides else "leave it out"
+            raise RefusedError(
+                f"--allow {name}: the job has no such variable or mount that takes the fabric away\n{known}"
+            )
+    return tuple(
+        Value(f"allowed {override.name}", override.what, f"takes the fabric away: {override.why}", override.source)
+        for override in overrides
+    )
+
+
+def _variables(
+    work: Work, baked: Mapping[str, str], node: InstanceType, network: str, versions: Mapping[str, str]
+) -> Iterator[Override]:
+    known = table.read(Environment)
+    for name, value in work.env.items():
+        if name in baked and value != baked[name]:
+            why = f"the image sets {name}={baked[name]}, so that NCCL ends where {SHOWN[node.fabric]} is not there"
+            yield Override(name, f"{name}={value}", why, "the image")
+        elif name in LOG_VARIABLES and not re.fullmatch(LOG_VARIABLES[name], value):
+            yield Override(name, f"{name}={value}", "no log would say which network NCCL used", "facts/launchers.yaml")
+        elif row := next(
+            (row for row in known.variables.values() if _holds(row, name, work, node, network, versions)), None
+        ):
+            yield Override(name, f"{name}={value}", row.why, known.cite(row))
+    for name in work.secrets.keys() & {*baked, *LOG_VARIABLES}:
+        yield Override(name, name, "a secret of this name would replace what the job sets", "--secret")
+
+
+def _holds(row: Variable, name: str, work: Work, node: InstanceType, network: str, versions: Mapping[str, str]) -> bool:
+    """Return whether a row of facts/environment.yaml is certain of a job whose nodes and network are known."""
+    in_network = row.on_hosts if network == "host" else row.in_pods
+    return (
+        row.name == name
+        and row.effect == "harmful"
+        and not (row.possible or row.image_only)
+        and (row.gpus is None or re.fullmatch(row.gpus, node.gpu or "") is not None)
+        and (in_network is None or re.fullmatch(in_network, work.env[name]) is not None)
+        and (row.of is None or row.of in versions or not (row.since or row.before))
+        and row.speaks_of(work.env, node.fabric, versions)
+    )
+
+
+def _mounts(work: Work, facts: Facts) -> Iterator[Override]:
+    folders = facts.launchers.fabric_folders
+    for mount in work.mounts:
+        if hidden := folders.hidden_by(mount.to):
+            why = f"it hides or changes {hidden}, which the fabric or the driver needs"
+            yield Override(mount.to, f"mount {mount.source}:{mount.to}", why, facts.launchers.cite(folders))
+    if work.code and (hidden := folders.hidden_by(work.code.to)):
+        yield Override(work.code.to, f"code {work.code.to}", f"it hides {hidden}", facts.launchers.cite(folders))

@@ -1,0 +1,208 @@
+"""jobs.yaml: a team's jobs by name. Strict, and without a secret in it."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+
+from rdma_images.core import files, paths, yaml_file
+from rdma_images.core.errors import RefusedError, near
+from rdma_images.jobs.write import work
+from rdma_images.jobs.write.job import Request
+from rdma_images.jobs.write.work import Code, Launch, Work
+from rdma_images.plan.additions import VARIABLE_NAME, AbsolutePath, Command
+
+FILE = "jobs.yaml"
+Parsed = TypeVar("Parsed")
+
+
+def _as_value_error(parse: Callable[[], Parsed]) -> Parsed:
+    """Return what `parse` returns. Raises ValueError, which pydantic shows with the line, in place of RefusedError."""
+    try:
+        return parse()
+    except RefusedError as error:
+        raise ValueError(": ".join(str(error).splitlines())) from None
+
+
+def _variables(names: Mapping[str, str]) -> Mapping[str, str]:
+    for name in names:
+        if not VARIABLE_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a variable: write letters, digits and _")
+    return names
+
+
+def _secrets(sources: Mapping[str, str]) -> Mapping[str, str]:
+    for name, source in _variables(sources).items():
+        _as_value_error(lambda name=name, source=source: work.secret(name, source))  # type: ignore[misc]
+    return sources
+
+
+def _toleration(text: str) -> str:
+    if not work.TOLERATION.fullmatch(text):
+        raise ValueError(f"{text!r} is no toleration: write KEY, KEY:EFFECT or KEY=VALUE:EFFECT")
+    return text
+
+
+MountText = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.mount(text)) and text)]
+Duration = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.seconds(text, "time")) and text)]
+Toleration = Annotated[str, AfterValidator(_toleration)]
+Names = Annotated[
+    tuple[str, ...],
+    BeforeValidator(
+        lambda written: [written] if isinstance(written, str) else written, json_schema_input_type=str | tuple[str, ...]
+    ),
+]
+
+
+class JobEntry(yaml_file.Strict):
+    """A job. What its launcher cannot do is refused by name; `job.launchers --fields` shows who can do what."""
+
+    target: str = Field(default="", description="A target of matrix.yaml; or give `image`.")
+    image: str = Field(default="", description="host/repository@sha256:…; without it the published one of `target`.")
+    launcher: str = Field(default="", description="What starts the job, as mpijob, slurm or docker.")
+    instance: str = Field(default="", description="The instance type, as p5.48xlarge.")
+    nodes: Annotated[int, Field(ge=1)] = Field(default=1, description="How many nodes.")
+    gpus: Annotated[int, Field(ge=1)] | None = Field(default=None, description="GPUs of each node; without it all.")
+    command: Command = Field(default=(), description="What each rank runs, as a list or a line of shell words.")
+    launch: Launch | None = Field(default=None, description="What starts the ranks of a node; torchrun by default.")
+    least_nodes: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="Elastic: the training goes on with as few nodes as this."
+    )
+    restarts: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="How often a failed or preempted attempt is started again, from its checkpoint."
+    )
+    time: Duration | None = Field(default=None, description="How long the job may run: 90s, 30m, 4h or 2d.")
+    spot: bool = Field(default=False, description="On spot capacity, which may be taken away.")
+    mounts: tuple[MountText, ...] = Field(
+        default=(), description=f"Folders of the container, each as SOURCE:PATH[:ro]: {work.FORMS}."
+    )
+    code: str = Field(
+        default="", description="A folder beside jobs.yaml that the command starts in, or FOLDER:/PATH in the image."
+    )
+    env: Annotated[dict[str, str], AfterValidator(_variables)] = Field(
+        default_factory=dict, description="Variables of the ranks."
+    )
+    secrets: Annotated[dict[str, str], AfterValidator(_secrets)] = Field(
+        default_factory=dict,
+        description="Variables by where their value is read when the job starts: env:NAME, file:/PATH, "
+        "secret:NAME/KEY of Kubernetes, or secretsmanager:ID of AWS.",
+    )
+    pull_secrets: Names = Field(default=(), description="Kubernetes Secrets that the image is pulled with.")
+    service_account: str = Field(
+        default="", description="The service account of the pods, which may carry an IAM role."
+    )
+    queue: str = Field(default="", description="Kueue's LocalQueue, Slurm's partition, SageMaker's training plan.")
+    account: str = Field(default="", description="Slurm's account.")
+    priority: str = Field(default="", description="A PriorityClass of Kubernetes, or a QOS of Slurm.")
+    node_selector: dict[str, str] = Field(default_factory=dict, description="Labels that the nodes have.")
+    tolerations: tuple[Toleration, ...] = Field(
+        default=(), description="Taints that the job runs on: KEY, KEY:EFFECT or KEY=VALUE:EFFECT."
+    )
+    topology: str = Field(
+        default="",
+        description="A label that all nodes share, as topology.k8s.aws/network-node-layer-2; Slurm: switches.",
+    )
+    checkpoints: AbsolutePath | None = Field(
+        default=None, description="A folder in the container that outlives an attempt: below a mount."
+    )
+    outputs: AbsolutePath | None = Field(
+        default=None, description="A folder in the container that outlives the job: below a mount."
+    )
+    allow: Names = Field(
+        default=(), description="Variables and mounts that take the fabric away, and are written all the same."
+    )
+    param: dict[str, str] = Field(default_factory=dict, description="Values that only you know, by their names.")
+
+
+class JobsFile(yaml_file.Document):
+    """jobs.yaml."""
+
+    jobs: dict[str, JobEntry] = Field(description="Jobs by name; `job --job NAME` writes one.")
+
+
+def with_options(entry: JobEntry, options: Mapping[str, Any]) -> JobEntry:
+    """Return the job with what was typed: lists and mappings grow, anything else is replaced, empty values are none.
+
+    Raises RefusedError for what is not of its form.
+    """
+    merged = entry.model_dump(by_alias=False)
+    for name, value in options.items():
+        if value and isinstance(value, Mapping):
+            merged[name] = {**merged[name], **value}
+        elif value and isinstance(value, list):
+            merged[name] = [*merged[name], *value]
+        elif value:
+            merged[name] = value
+    try:
+        return JobEntry.model_validate(merged)
+    except ValidationError as error:
+        raise RefusedError("\n".join(_sentence(problem) for problem in error.errors(include_url=False))) from None
+
+
+def _sentence(problem: Any) -> str:
+    """Return one error of pydantic about an option. Does not repeat the value: it may be a secret."""
+    name = str(problem["loc"][0]).replace("_", "-")
+    if problem["type"] == "literal_error":
+        return f"--{name} {problem['input']}: must be {problem['ctx']['expected']}"
+    return f"--{name}: {problem['msg'].removeprefix('Value error, ')}"
+
+
+def request(entry: JobEntry, command: tuple[str, ...], name: str, **others: Any) -> Request:
+    """Return what asks for a job of jobs.yaml, or of options alone.
+
+    Args:
+        entry: The job.
+        command: What was typed after --; empty for the entry's own.
+        name: The job's name; empty for one that is made of target, instance type and nodes.
+        others: Fields of Request that no job of jobs.yaml has.
+
+    Raises:
+        RefusedError: The job has no launcher or no instance type, or its folder of code is not there.
+    """
+    for option in ("launcher", "instance"):
+        if not getattr(entry, option):
+            raise RefusedError(f"the job has no {option}\ngive --{option}, or write it into {FILE}")
+    return Request(
+        target=entry.target,
+        launcher=entry.launcher,
+        instance=entry.instance,
+        nodes=entry.nodes,
+        gpus=entry.gpus,
+        image=entry.image,
+        name=name,
+        command=command or entry.command,
+        parameters=entry.param,
+        work=_work(entry),
+        **others,
+    )
+
+
+def _work(entry: JobEntry) -> Work:
+    same = ("env", "secrets", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector")
+    later = ("tolerations", "topology", "launch", "least_nodes", "restarts", "spot", "allow")
+    code = None
+    if entry.code:
+        name, to = work.code(entry.code)
+        folder = (paths.PROJECT / name).resolve()
+        if not folder.is_dir():
+            raise RefusedError(f"code {name}: {folder} is no folder\nname one beside {FILE}, or by its whole path")
+        code = Code(str(folder), to)
+    return Work(
+        mounts=tuple(work.mount(text) for text in entry.mounts),
+        code=code,
+        checkpoints=entry.checkpoints or "",
+        outputs=entry.outputs or "",
+        time=work.seconds(entry.time, "time") if entry.time else 0,
+        **{name: getattr(entry, name) for name in (*same, *later)},
+    )
+
+
+def load(name: str) -> JobEntry:
+    """Return a job of jobs.yaml by its name. Raises RefusedError with file and line for what cannot be read."""
+    path = paths.PROJECT / FILE
+    if not files.is_there(path):
+        raise RefusedError(f"--job {name}: there is no {path}\nwrite one, or give the job as options")
+    content = yaml_file.load(path, JobsFile)
+    if name not in content.jobs:
+        raise RefusedError(f"--job {name}: not in {path}\n{near(name, content.jobs)}")
+    return content.jobs[name]

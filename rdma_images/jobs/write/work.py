@@ -1,0 +1,133 @@
+"""The user's part of a job: mounts, code, variables, secrets, where it may run, and what happens when it fails."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rdma_images.core.errors import RefusedError
+
+MountKind = Literal["host-path", "claim", "lustre", "nfs", "s3"]
+Launch = Literal["torchrun", "accelerate", "deepspeed", "mpirun", "ray", "plain"]
+TO = re.compile(r"/[\w./-]*[\w-]")
+# Where a mount comes from, by its first word. A Lustre source is written as for mount(8).
+SOURCES: Mapping[MountKind, re.Pattern[str]] = {
+    "host-path": re.compile(r"/[^:,\s]*"),
+    "claim": re.compile(r"claim:(?P<name>[a-z0-9]([a-z0-9.-]*[a-z0-9])?)"),
+    "lustre": re.compile(r"lustre:(?P<server>(?P<id>fs-[0-9a-f]+)[\w.-]*)@tcp:/(?P<path>[\w/.-]+)"),
+    "nfs": re.compile(r"nfs:(?P<server>[\w.-]+):(?P<path>/[^:,\s]*)"),
+    "s3": re.compile(r"s3://(?P<bucket>[a-z0-9.-]+)(/(?P<prefix>[^:\s]*))?"),
+}
+CODE = "/workspace/code"  # where code is in the container, if its user does not say
+FORMS = (
+    "/FOLDER, claim:NAME, nfs:SERVER:/PATH, s3://BUCKET/PREFIX or "
+    "lustre:fs-ID.fsx.REGION.amazonaws.com@tcp:/NAME, then :/PATH in the container, then :ro where it is only read"
+)
+# Where a secret is read when the job starts. Its value is in none of these.
+SECRETS: Mapping[str, re.Pattern[str]] = {
+    "env": re.compile(r"env:[A-Za-z_]\w*"),
+    "file": re.compile(r"file:/[^\s'\"$]+"),
+    "secret": re.compile(r"secret:(?P<name>[a-z0-9]([a-z0-9.-]*[a-z0-9])?)/(?P<key>[\w.-]+)"),
+    "secretsmanager": re.compile(r"secretsmanager:[\w/+=.@:-]+"),
+}
+TOLERATION = re.compile(r"(?P<key>[\w./-]+)(=(?P<value>[\w.-]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?")
+DURATION = re.compile(r"([1-9][0-9]{0,4})(s|m|h|d)")
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A folder that the container sees at `to`."""
+
+    kind: MountKind
+    source: str  # as typed: "/fsx", "claim:data", "s3://bucket/prefix"
+    to: str
+    read_only: bool = False
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The parts of the source, by the names of its pattern in SOURCES."""
+        match = SOURCES[self.kind].fullmatch(self.source)
+        return {name: value or "" for name, value in match.groupdict().items()} if match else {}
+
+
+@dataclass(frozen=True)
+class Code:
+    """A folder of the machine where the job is written, that the command starts in."""
+
+    folder: str
+    to: str
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a job is told beside its image, nodes and command. The defaults are those of a measurement."""
+
+    mounts: tuple[Mount, ...] = ()
+    code: Code | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)  # variable -> where its value is
+    pull_secrets: tuple[str, ...] = ()
+    service_account: str = ""
+    queue: str = ""
+    account: str = ""
+    priority: str = ""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[str, ...] = ()
+    topology: str = ""
+    checkpoints: str = ""  # a folder in the container
+    outputs: str = ""
+    launch: Launch | None = None  # None for what the image has
+    least_nodes: int = 0  # elastic; 0 for all
+    restarts: int = 0
+    time: int = 0  # seconds; 0 for the launcher's own limit
+    spot: bool = False
+    allow: tuple[str, ...] = ()  # variables and mounts that take the fabric away, and are written all the same
+
+    def fields(self) -> Iterator[str]:
+        """Yield the names of what is asked for, as facts/launchers.yaml has them."""
+        yield from dict.fromkeys(f"mount.{mount.kind}" for mount in self.mounts)
+        yield from dict.fromkeys(f"secret.{source.partition(':')[0]}" for source in self.secrets.values())
+        if self.launch:
+            yield f"launch.{self.launch}"
+        names = ("code", "env", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector")
+        later = ("tolerations", "topology", "checkpoints", "outputs", "least_nodes", "restarts", "time", "spot")
+        yield from (name.replace("_", "-") for name in (*names, *later) if getattr(self, name))
+
+
+def mount(text: str) -> Mount:
+    """Return the mount that "SOURCE:TO[:ro]" describes. Raises RefusedError for another form."""
+    body = text.removesuffix(":ro")
+    source, _, to = body.rpartition(":")
+    kind = next((kind for kind, form in SOURCES.items() if form.fullmatch(source)), None)
+    if kind is None or not TO.fullmatch(to) or ".." in to.split("/"):
+        raise RefusedError(f"mount {text}: not of a known form\nwrite {FORMS}")
+    return Mount(kind, source, to, text != body)
+
+
+def code(text: str) -> tuple[str, str]:
+    """Return folder and path in the container of "FOLDER[:PATH]". Raises RefusedError for another form."""
+    folder, _, path = text.partition(":")
+    if not folder or (path and (not TO.fullmatch(path) or ".." in path.split("/"))):
+        raise RefusedError(
+            f"code {text}: not of the form FOLDER or FOLDER:/PATH\nname a folder, and a path in the image"
+        )
+    return folder, path or CODE
+
+
+def secret(name: str, source: str) -> str:
+    """Return the source of a secret. Raises RefusedError, without repeating it, for what may be the value itself."""
+    if not any(form.fullmatch(source) for form in SECRETS.values()):
+        raise RefusedError(
+            f"secret {name}: a secret is never written here, only where the job finds it\n"
+            "write env:NAME (the environment that submits), file:/PATH (on the nodes), secret:NAME/KEY (a Kubernetes "
+            "Secret) or secretsmanager:ID (AWS)"
+        )
+    return source
+
+
+def seconds(text: str, option: str) -> int:
+    """Return a duration as typed, "90s", "30m", "4h" or "2d", in seconds."""
+    match = DURATION.fullmatch(text)
+    if not match:
+        raise RefusedError(f"{option} {text}: not a time\nwrite it as 90s, 30m, 4h or 2d")
+    return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]

@@ -1,0 +1,231 @@
+"""The user's part of a job: mounts, code, variables, secrets and restarts, in jobs.yaml and as options."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.jobs.write import create, job_tables, jobs_file, work
+from rdma_images.jobs.write.work import Code, Work
+from tests.support import job_parts as jobs
+
+SECRET = "a-secret-of-the-user"
+
+
+def files(launcher: str, part: Work, fabric: str = "efa", **changes: Any) -> dict[str, str]:
+    return jobs.files(jobs.job(launcher, fabric, "torchrun", work=part, **changes))
+
+
+def refusal(launcher: str, part: Work, **changes: Any) -> str:
+    with pytest.raises(RefusedError) as caught:
+        files(launcher, part, **changes)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "source", "to", "read_only"),
+    [
+        ("/fsx:/data", "host-path", "/fsx", "/data", False),
+        ("claim:data:/data:ro", "claim", "claim:data", "/data", True),
+        ("nfs:cpfs-0a.cn.aliyuncs.com:/share:/data", "nfs", "nfs:cpfs-0a.cn.aliyuncs.com:/share", "/data", False),
+        ("s3://bucket/pre/fix:/data:ro", "s3", "s3://bucket/pre/fix", "/data", True),
+        ("lustre:fs-0a.fsx.us-west-2.amazonaws.com@tcp:/abc:/fsx", "lustre", None, "/fsx", False),
+    ],
+)
+def test_a_mount_is_read_from_one_line(text: str, kind: str, source: str | None, to: str, read_only: bool) -> None:
+    mount = work.mount(text)
+    assert (mount.kind, mount.to, mount.read_only) == (kind, to, read_only)
+    assert source is None or mount.source == source
+
+
+@pytest.mark.parametrize("text", ["/fsx", "data:/data", "/a:data", "/a:/x/../dev", "claim:/data", "/a,b:/data", ""])
+def test_a_mount_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(RefusedError, match="write /FOLDER"):
+        work.mount(text)
+
+
+def test_what_may_be_a_secret_itself_is_not_repeated() -> None:
+    with pytest.raises(RefusedError) as caught:
+        work.secret("KEY", SECRET)
+    assert SECRET not in str(caught.value)
+
+
+def write(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "jobs.yaml").write_text(text)
+    monkeypatch.setattr(paths, "PROJECT", folder)
+
+
+JOB = """
+jobs:
+  training:
+    target: efa-pytorch
+    launcher: slurm
+    instance: p5.48xlarge
+    nodes: 2
+    command: train.py --lr 0.1
+    code: src
+    mounts: [/fsx:/data]
+    env: {STEPS: 10}
+    secrets: {TOKEN: env:TOKEN}
+    queue: gpu
+    restarts: 2
+    time: 4h
+"""
+
+
+def test_a_job_of_jobs_yaml_with_options_over_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "src").mkdir()
+    write(tmp_path, JOB, monkeypatch)
+    options = {"nodes": 4, "mounts": ["/runs:/runs"], "env": {"STEPS": "20"}, "launch": "", "image": jobs.IMAGE}
+    entry = jobs_file.with_options(jobs_file.load("training"), options)
+    request = jobs_file.request(entry, (), "training")
+    assert (request.nodes, request.command, request.name) == (4, ("train.py", "--lr", "0.1"), "training")
+    assert [mount.to for mount in request.work.mounts] == ["/data", "/runs"]
+    assert request.work.code == Code(str(tmp_path / "src"), work.CODE)
+    assert (request.work.env, request.work.time) == ({"STEPS": "20"}, 4 * 3600)
+    job, folder = create.make(request, jobs.here(), str(tmp_path / "out"))
+    assert job.parameters["partition"] == "gpu"
+    script = (folder / "job.sbatch").read_text()
+    for line in ("#SBATCH --partition=gpu", "#SBATCH --requeue", "#SBATCH --time=240", "#SBATCH --signal=B:USR1@120"):
+        assert line in script.splitlines()
+    assert json.loads((folder / "job.json").read_text())["work"]["secrets"] == {"TOKEN": "env:TOKEN"}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("mountz: []", "jobs.yaml:4: unknown key 'mountz' in jobs.a: did you mean mounts"),
+        ("mounts: [data]", "jobs.yaml:4: jobs.a.mounts.0: mount data: not of a known form"),
+        (f"secrets: {{KEY: {SECRET}}}", "jobs.yaml:4: jobs.a.secrets: secret KEY: a secret is never written here"),
+        ("launch: torchrn", "jobs.yaml:4: jobs.a.launch is 'torchrn', but must be"),
+        ("time: soon", "jobs.yaml:4: jobs.a.time: time soon: not a time"),
+        ("env: {A-B: x}", "jobs.yaml:4: jobs.a.env: 'A-B' is no name of a variable"),
+        ("nodes: 0", "jobs.yaml:4: jobs.a.nodes"),
+    ],
+)
+def test_what_is_wrong_in_jobs_yaml_is_named_with_its_line(
+    line: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, f"jobs:\n  a:\n    target: efa-pytorch\n    {line}\n", monkeypatch)
+    with pytest.raises(RefusedError) as caught:
+        jobs_file.load("a")
+    assert message in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_job_that_is_not_there_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, JOB, monkeypatch)
+    with pytest.raises(RefusedError, match="did you mean training"):
+        jobs_file.load("trainin")
+
+
+def test_what_a_launcher_cannot_do_is_refused_by_name() -> None:
+    said = refusal("slurm", Work(mounts=(work.mount("claim:data:/data"),), service_account="x"))
+    assert "launcher slurm has no mount.claim" in said
+    assert "launcher slurm has no service-account" in said
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "why"),
+    [
+        (Work(env={"NCCL_NET": "Socket"}), "NCCL_NET", "the image sets NCCL_NET=Libfabric"),
+        (Work(env={"NCCL_IB_DISABLE": "1", "NCCL_NET_PLUGIN": "none"}), "NCCL_NET_PLUGIN", "facts"),
+        (Work(env={"NCCL_DEBUG": "WARN"}), "NCCL_DEBUG", "no log would say"),
+        (Work(mounts=(work.mount("/x:/dev/infiniband"),)), "/dev/infiniband", "it hides or changes /dev"),
+        (Work(mounts=(work.mount("/x:/opt"),)), "/opt", "it hides or changes /opt/amazon"),
+        (Work(code=Code("/x", "/usr/lib/x")), "/usr/lib/x", "it hides /usr/lib"),
+    ],
+)
+def test_what_takes_the_fabric_away_is_refused_or_allowed(part: Work, name: str, why: str) -> None:
+    said = refusal("slurm", part)
+    assert f"--allow {name}" in said
+    assert why in said or why == "facts"
+    allowed = jobs.job("slurm", "efa", "torchrun", work=Work(**{**vars(part), "allow": (name,)}))
+    assert any(value.name == f"allowed {name}" and "takes the fabric away" in value.why for value in allowed.values)
+
+
+def test_what_is_allowed_must_be_there() -> None:
+    assert "--allow NCCL_NET" in refusal("slurm", Work(allow=("NCCL_NET",)))
+
+
+@pytest.mark.parametrize("variable", ["WANDB_PROJECT", "OMP_NUM_THREADS", "NCCL_SOCKET_IFNAME"])
+def test_other_variables_stay_as_they_are(variable: str) -> None:
+    assert f"export {variable}=ens" in files("slurm", Work(env={variable: "ens"}))["job.sbatch"]
+
+
+def test_checkpoints_must_outlive_their_container() -> None:
+    assert "would end with its container" in refusal("slurm", Work(checkpoints="/runs/a"))
+    read_only = Work(checkpoints="/runs/a", mounts=(work.mount("/fsx:/runs:ro"),))
+    assert "would end with its container" in refusal("slurm", read_only)
+    kept = files("slurm", Work(checkpoints="/runs/a", mounts=(work.mount("/fsx:/runs"),)))
+    assert "export CHECKPOINT_DIR=/runs/a" in kept["job.sbatch"]
+
+
+EVERYTHING = Work(
+    mounts=(work.mount("/fsx/it's:/data"),),
+    code=Code("/home/me/my code", "/workspace/code"),
+    env={"GREETING": "it's; $HOME"},
+    secrets={"TOKEN": "env:TOKEN", "KEY": "file:/etc/key"},
+    restarts=2,
+)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"runtime": "oci", "bundle": "/images/it"}])
+def test_a_script_for_slurm_is_one_of_bash(parameters: dict[str, str]) -> None:
+    script = files("slurm", EVERYTHING, parameters=parameters)["job.sbatch"]
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    assert "KEY=$(cat /etc/key) && export KEY" in script
+
+
+def test_docker_is_given_everything(tmp_path: Path) -> None:
+    """The script calls a program in place of docker, which says how it was called."""
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\nprintf "word %s\\n" "$@"; echo "secret $TOKEN"\n')
+    docker.chmod(0o755)
+    script = files("docker", EVERYTHING, nodes=1, parameters={"hosts": "one"})["run.sh"]
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TOKEN": SECRET}
+    done = subprocess.run(["bash"], input=script, text=True, capture_output=True, check=True, env=environ)
+    words = done.stdout.splitlines()
+    for word in (
+        "--env=GREETING=it's; $HOME",
+        "--env=TOKEN",
+        "--volume=/etc/key:/run/secrets/KEY:ro",
+        "--volume=/fsx/it's:/data",
+        "--volume=/home/me/my code:/workspace/code:ro",
+        "--workdir=/workspace/code",
+    ):
+        assert f"word {word}" in words
+    assert not any(SECRET in word for word in words if word.startswith("word"))
+    assert f"secret {SECRET}" in words
+    del environ["TOKEN"]
+    missing = subprocess.run(["bash"], input=script, text=True, capture_output=True, check=False, env=environ)
+    assert missing.returncode
+    assert "the secret TOKEN is not in the environment" in missing.stderr
+
+
+def test_no_value_of_a_secret_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", SECRET)
+    for launcher in ("slurm", "docker"):
+        texts = files(launcher, EVERYTHING, nodes=1)
+        assert not [name for name, text in texts.items() if SECRET in text]
+        assert any("TOKEN" in text for text in texts.values())
+
+
+def test_an_image_that_no_target_is_needs_its_launch() -> None:
+    said = refusal("slurm", Work(), target="")
+    assert "give --launch" in said
+    job = jobs.job("slurm", "efa", "torchrun", target="", work=Work(launch="torchrun"))
+    assert job.image == jobs.IMAGE
+    assert job.name == "job-p5-48xlarge-2"
+
+
+def test_the_page_of_launchers_is_that_of_the_facts(request: pytest.FixtureRequest) -> None:
+    page = paths.PROJECT / "docs" / "reference" / "launchers.md"
+    text = job_tables.field_page(jobs.here().facts.launchers)
+    if request.config.getoption("--update-golden"):
+        page.write_text(text, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == text
