@@ -47,8 +47,14 @@ class Contexts:
 
     def _download(self, supply: Supply, image: Image, base: str) -> str:
         if supply.via == "stand-in":
-            return self._add(stand_ins.stand_in(supply.source, image, self.facts, base))
+            # Made on the distribution alone: an image that exists may have another user, and no shell.
+            on = self._distribution(image) if image.onto else base
+            return self._add(stand_ins.stand_in(supply.source, image, self.facts, on))
         return str(self.download(supply.source))
+
+    def _distribution(self, image: Image) -> str:
+        base = image.axes["base"]
+        return self._add(bootstrap_helper("base", base, self.base_tar(base, image.platform), image.platform))
 
     def _add(self, helper: HelperTarget) -> str:
         self.helpers[helper.name] = helper

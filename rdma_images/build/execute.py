@@ -15,12 +15,12 @@ from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.contexts import Contexts
 from rdma_images.build.run_bake import Options
 from rdma_images.core import atomic, paths
-from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import Build, Source, Supply
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.pipeline import Build, Image, Source, Supply
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD, HISTORY
 from rdma_images.debian import bootstrap
-from rdma_images.engine import Engine, docker_command, platforms
+from rdma_images.engine import Engine, docker_command, existing_image, platforms
 from rdma_images.inputs import debian_index, preflight, store
 from rdma_images.inputs.fetch import fetch
 from rdma_images.layers import load
@@ -39,6 +39,7 @@ def build(
     Raises what build.build does.
     """
     begun = time.monotonic()
+    _provide_existing(orders, engine, options, progress)
     platforms.require((o.image.platform for o in orders), engine, options.builder, progress)
     supplies = {o.image.id: preflight.supply(o.sources, project.mirrors, options.rehearse) for o in orders}
     everything = [supply for several in supplies.values() for supply in several]
@@ -79,6 +80,24 @@ def build(
     keep_history(builds.values(), engine, options.builder, progress, wheels.steps)
     load.remove_names(engine, *wheels.image_refs)
     return builds
+
+
+def _provide_existing(orders: Sequence[BuildSpec], engine: Engine, options: Options, progress: Progress) -> None:
+    """Bring the images that a fabric is added to into the engine. Raises RefusedError for another builder."""
+    for order in orders:
+        if order.image.onto and options.builder:
+            raise RefusedError(
+                f"--builder {options.builder}: {order.image.onto.base.ref} is in this machine's engine, where it was "
+                "measured\nleave --builder out"
+            )
+        if order.image.onto:
+            existing_image.provide(engine, order.image.onto.base.ref, progress)
+
+
+def _stood_in(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:
+    """Return the ids of the sources that stand-ins replace in an image, and in the one that it is added to."""
+    below = image.onto.base.rehearsal if image.onto else ()
+    return tuple(sorted({*preflight.rehearsed_ids(supplies), *below}))
 
 
 def bake_file(orders: Sequence[BuildSpec], project: Project, rehearse: bool) -> Path:
@@ -132,7 +151,7 @@ def _targets(
     """Return the images of the bake file."""
     targets = []
     for o in orders:
-        stood_in = preflight.rehearsed_ids(supplies[o.image.id])
+        stood_in = _stood_in(o.image, supplies[o.image.id])
         targets.append(
             bake.ImageTarget(
                 image=o.image,
@@ -167,7 +186,7 @@ def _record(
 ) -> Build:
     """Write build.json, and remove the image that the new one replaces from the engine."""
     before = BUILD.usable(order.image.id)
-    stood_in = preflight.rehearsed_ids(supplies)
+    stood_in = _stood_in(order.image, supplies)
     name = ref(order.image, stood_in)
     digest = digests_of([name], engine).get(name)
     if digest is None:

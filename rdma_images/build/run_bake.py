@@ -75,7 +75,9 @@ def run(
     Raises RdmaImagesError where it fails.
     """
     outputs = {
-        bake.image_name(t.image.id): bake.bake_output(t.ref, engine.store, options.builder, options.compression)
+        bake.image_name(t.image.id): bake.bake_output(
+            t.ref, engine.store, options.builder, options.compression, keeps_layers=t.image.onto is not None
+        )
         for t in targets
     }
     with _command(file, secret_files, outputs, engine, options) as (command, more):

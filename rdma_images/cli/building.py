@@ -12,7 +12,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.base import show, verb
-from rdma_images.cli.options import CHOICE, JSON, MANY, REHEARSE
+from rdma_images.cli.options import CHOICE, JSON, MANY, ONTO, REHEARSE
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
@@ -24,7 +24,9 @@ if TYPE_CHECKING:  # importing it takes 0.05 s, which a plan does not need
 
 @verb(
     "build --target efa-pytorch --rehearse",
+    "build --target efa-pytorch --onto pytorch/pytorch@sha256:…",
     help=CHOICE
+    | ONTO
     | REHEARSE
     | {
         "no-validate": "Only build.",
@@ -42,6 +44,7 @@ def build(
     target: list[str] | None = None,
     all: bool = False,
     set: list[str] | None = None,
+    onto: str = "",
     rehearse: bool = False,
     no_validate: bool = False,
     builder: str = "",
@@ -59,9 +62,9 @@ def build(
     from rdma_images import report as reporting
     from rdma_images.build import build_images, build_spec, run_bake
     from rdma_images.report import build_summary
-    from rdma_images.validate import validation
+    from rdma_images.validate import existing_image, validation
 
-    loaded = project.load()
+    loaded = existing_image.measured_project(project.load(), target, onto, progress)
     layers = None
     if cache_layers:
         from rdma_images.publish.destination import layers_repository
@@ -90,6 +93,7 @@ def build(
     "validate --host kubectl://pod?namespace=ml",
     "validate --tier multinode --job build/jobs/efa-nccl-tests-p5-48xlarge-2",
     help=CHOICE
+    | ONTO
     | {
         "image": "Any image in the engine, also one that was not built here.",
         "tier": "static (default), device (default with --host), gpu, datapath, multinode; may be repeated.",
@@ -104,6 +108,7 @@ def validate(
     target: list[str] | None = None,
     all: bool = False,
     set: list[str] | None = None,
+    onto: str = "",
     image: list[str] | None = None,
     tier: list[str] | None = None,
     host: str = "",
@@ -116,7 +121,7 @@ def validate(
     """
     from rdma_images import engine
     from rdma_images import report as reporting
-    from rdma_images.validate import validation
+    from rdma_images.validate import existing_image, validation
 
     tiers = validation.tiers(tier or (["device"] if host else ["multinode"] if job else None))
     if job or "multinode" in tiers:
@@ -125,7 +130,8 @@ def validate(
     if image or (host and not target and not all):
         candidates = validation.foreign(image or [""])
     else:
-        candidates = validation.planned_candidates(target_options.chosen_images(project.load(), target, all, set))
+        loaded = existing_image.measured_project(project.load(), target, onto, progress)
+        candidates = validation.planned_candidates(target_options.chosen_images(loaded, target, all, set))
     running = None if host else engine.ensure(progress)
     reports = []
     for report in validation.validate_all(candidates, running, tiers, host or None, progress):

@@ -9,6 +9,7 @@ CHOICE = {
     "all": "The whole default matrix of the targets instead of their default rows.",
     "set": "axis=value: any value in facts/, also one outside the matrix; may be given more than once.",
 }
+ONTO = {"onto": "NAME@sha256:…, an image that exists: the fabric of the one --target is added to it."}
 MANY = ("target", "set")
 JSON = {"json": "JSON on standard output, for programs."}
 REHEARSE = {"rehearse": "Replace unreachable sources, and only those, by stand-ins; the image cannot be published."}

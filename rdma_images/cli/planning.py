@@ -7,7 +7,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.base import show, verb
-from rdma_images.cli.options import CHOICE, JSON, MANY, REHEARSE
+from rdma_images.cli.options import CHOICE, JSON, MANY, ONTO, REHEARSE
 from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image
@@ -15,22 +15,30 @@ from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
 
 
-@verb("plan --all", "plan --target efa-pytorch --set nccl=2.32.3", help=CHOICE | REHEARSE | JSON, iterable=MANY)
+@verb(
+    "plan --all",
+    "plan --target efa-pytorch --set nccl=2.32.3",
+    "plan --target efa-pytorch --onto pytorch/pytorch@sha256:…",
+    help=CHOICE | ONTO | REHEARSE | JSON,
+    iterable=MANY,
+)
 def plan(
     _: Context,
     target: list[str] | None = None,
     all: bool = False,
     set: list[str] | None = None,
+    onto: str = "",
     rehearse: bool = False,
     json: bool = False,
 ) -> None:
     """Show what would be built, and what is refused and why.
 
-    Downloads nothing. Ends with 2 where a combination is refused.
+    Downloads nothing but an image that a fabric is added to, which is measured. Ends with 2 where a combination is
+    refused.
     """
     from rdma_images.plan import plan_table
 
-    loaded = project.load()
+    loaded = _measured(project.load(), target, onto)
     answer = target_options.chosen_plan(loaded, target, all, set, rehearse)
     problems = _problems(answer.images, loaded)
     if json:
@@ -41,6 +49,15 @@ def plan(
         raise RefusedError("\n".join(problems))
     if answer.refusals or problems:
         raise Exit(code=exit_codes.USAGE)
+
+
+def _measured(loaded: project.Project, targets: list[str] | None, onto: str) -> project.Project:
+    """Return the project, with the images measured that fabrics are added to; most plans have none."""
+    if not onto and not any(target.onto for target in loaded.matrix.targets.values()):
+        return loaded
+    from rdma_images.validate import existing_image  # here, because measuring needs an engine
+
+    return existing_image.measured_project(loaded, targets, onto, progress)
 
 
 def _problems(images: Iterable[Image], here: project.Project) -> list[str]:

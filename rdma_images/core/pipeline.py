@@ -131,6 +131,60 @@ class Additions:
 
 
 @dataclass(frozen=True)
+class ExistingImage:
+    """An image that was not planned here, as it was measured: a fabric can be added to it."""
+
+    ref: str  # "NAME@sha256:…"
+    suite: str  # digest of the validators that measured it
+    platform: str
+    system: str  # "debian13", by its os-release; "" where it has none
+    python: str  # "" where there is none, as in the next three
+    pytorch: str
+    cuda: str
+    nccl: str
+    fabric: str  # that it is for already; "" for none
+    installer: str  # version of the EFA installer that ran in it
+    verbs: str  # the libibverbs.so.1 that its loader finds
+    verbs_package: str  # the version of the package of libibverbs
+    plugins: tuple[str, ...]  # its network and tuner plugins
+    loader_folders: tuple[str, ...]  # that hold a library of a fabric, and that the loader knows
+    cuda_runtime: str  # the libcudart that its programs use
+    environment: dict[str, str]  # PATH, LD_LIBRARY_PATH, and variables of NCCL, libfabric and NVIDIA's runtime
+    user: str
+    workdir: str
+    entrypoint: tuple[str, ...]
+    shell: tuple[str, ...]  # of its Dockerfile; empty for the default
+    layers: tuple[str, ...]  # digests of the uncompressed layers, lowest first
+    failed: dict[str, str]  # checks that fail in it: id -> what was found
+    rehearsal: tuple[str, ...] = ()  # sources that stand-ins replaced in it
+
+    @property
+    def digest(self) -> str:
+        """Its digest, "sha256:…"."""
+        return self.ref.rpartition("@")[2]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What happens to a part of an image that a fabric is added to, and why."""
+
+    kind: Literal["added", "replaced", "kept"]
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Onto:
+    """The image that a fabric is added to, and how."""
+
+    base: ExistingImage
+    changes: tuple[Change, ...]
+    environment: dict[str, str]  # set in the place of the base's own
+    hidden_folders: tuple[str, ...]  # that the loader is not to search any more
+    removed_files: tuple[str, ...]  # plugins in folders that the loader must search
+
+
+@dataclass(frozen=True)
 class SourceBuild:
     """How a Python package without a wheel is compiled."""
 
@@ -164,6 +218,7 @@ class Image:
     template: str = ""  # the file under dockerfiles/targets/, without its ending
     additions: Additions | None = None  # the user's own work; None for a target that has none
     secrets: dict[str, str] = field(default_factory=dict)  # of stages, by id: where each is, "env:NAME"
+    onto: Onto | None = None  # the image that its fabric is added to; None for one that is built from a distribution
 
     def version(self, component: str) -> str:
         """Return the version of a component by name; KeyError when the image does not have it."""

@@ -49,6 +49,8 @@ def lock_request(image: Image) -> LockRequest:
 
     hey are torch, an NCCL that is not torch's own, and the target's own packages.
     """
+    if image.onto:  # what it has stays, and no wheel is added
+        return LockRequest(requirements=(), python=OLDEST_PYTHON, platform=image.platform)
     requirements: list[str] = []
     overrides: list[str] = []
     torch = image.components.get("pytorch")

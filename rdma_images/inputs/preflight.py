@@ -143,6 +143,8 @@ def _route(source: Source, replaced: Mirrors) -> Route:
 
 def _base_route(source: Source, mirror: str | None) -> Route:
     """Return the route of a base: its mirror's, else bootstrapping where this host can, else its own registry's."""
+    if "in-engine" in source.extra:
+        return "cache", IMAGE_SCHEME + source.extra["in-engine"]
     name = source.extra.get("bootstrap", "")
     if name and name == source.extra.get("stand-in"):
         return "stand-in", name
@@ -161,7 +163,7 @@ def _has_pin(route: Route, source: Source) -> bool:
     """
     via, address = route
     if source.kind == "base":
-        return via in ("bootstrap", "stand-in") or "@" in address
+        return via in ("bootstrap", "stand-in", "cache") or "@" in address
     return via == "cache" or source.pin != UNPINNED
 
 
@@ -210,6 +212,8 @@ def _query_all(routes: Sequence[tuple[Route, Source]], replaced: Mirrors) -> Ans
 def _make_query(route: Route, source: Source, replaced: Mirrors) -> "Callable[[], Answer]":
     """Return the request that shows whether a source is reachable."""
     via, address = route
+    if via == "cache" and source.kind == "base":
+        return lambda: (True, "in the engine, which was measured there")
     if via == "cache":
         size = store.cached_file(source)
         return lambda: (True, f"verified before, {readable(size.stat().st_size) if size else ''}")

@@ -9,6 +9,7 @@ from rdma_images.components.source import apt_source
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import ARCHIVE_SIGNATURE, UNPINNED, Image, Source
 from rdma_images.debian import host_apt
+from rdma_images.engine.existing_image import local_name
 from rdma_images.facts import Facts
 from rdma_images.facts.bases import Base
 from rdma_images.inputs import package_index, pins
@@ -60,6 +61,10 @@ def pinned(image: Image, facts: Facts) -> tuple[Source, ...]:
 
 def base(image: Image, facts: Facts) -> Source:
     """Return the base of an image."""
+    if image.onto:
+        ref, digest = image.onto.base.ref, image.onto.base.digest
+        extra = {"digest": digest, "platform": image.platform, "in-engine": local_name(ref)}
+        return Source(f"base-{digest}", "base", "base", ref, digest, context="base", extra=extra)
     name = image.axes["base"]
     return _base("base", name, facts.bases.bases[name], image.platform, _effective_base(image))
 

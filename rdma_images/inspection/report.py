@@ -34,6 +34,7 @@ class Report:
     checks: tuple[Check, ...]
     facts: Inspection | None = None  # what the checks relate
     schema: int = SCHEMA
+    base_faults: tuple[str, ...] = ()  # failed checks that fail equally in the image that a fabric was added to
     reused: bool = False  # answered from a report kept: same image, same suite, same question
 
     @property

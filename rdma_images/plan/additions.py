@@ -126,12 +126,17 @@ class TargetAdditions(Strict):
                 yield ("secrets", name), "a secret is never written here, only where it is: env:NAME or file:PATH"
 
 
-def additions(target: TargetAdditions) -> Additions | None:
-    """Return what a target adds; None for a target that adds nothing."""
+def additions(target: TargetAdditions, workdir: str | None = None) -> Additions | None:
+    """Return what a target adds; None for a target that adds nothing.
+
+    Args:
+        target: The fields of the matrix.
+        workdir: The working directory that the image has already; None for one that is built here.
+    """
     written = (target.files, target.env, target.user, target.workdir, target.entrypoint, target.command, target.labels)
     if not any(written):
         return None
-    workdir = target.workdir or WORKDIR
+    workdir = target.workdir or workdir or WORKDIR
     user = None
     if entry := target.user:
         user = AddedUser(entry.name, entry.uid, entry.home or f"/home/{entry.name}")

@@ -17,7 +17,7 @@ from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.pipeline import Fabric
 from rdma_images.core.yaml_file import Document, Path_, Strict
 from rdma_images.facts import Facts
-from rdma_images.plan import axes
+from rdma_images.plan import axes, existing_image
 from rdma_images.plan.additions import TargetAdditions
 
 # What a target is called is part of an image's reference and of a folder's name. Source: the reference grammar of
@@ -30,6 +30,9 @@ MOST_ROWS = 2_000  # of one target's matrix, before excludes: some 8 jobs' matri
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9]+)?(?:=[A-Za-z0-9.+~:-]+)?")
 # packaging.python.org, "Names and normalization": a package's name in its one normal form.
 NORMAL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+# The axes that an image which exists decides, and those that are chosen for the fabric that is added to it.
+IMAGE_AXES = ("base", "python", "pytorch", "cuda", "nccl", "platform")
+ONTO_AXES = ("efa-installer", "aws-ofi-nccl", "fallback")
 # The wheels whose version an axis decides.
 WHEELS = {one.name: one.wheel for one in components.ALL if one.wheel}
 
@@ -66,6 +69,10 @@ class Target(TargetAdditions):
     fabric: Fabric = Field(description="The network: efa (AWS) or erdma (Alibaba Cloud).")
     template: str | None = Field(
         default=None, description="The list of stages, dockerfiles/targets/NAME.j2; by default the target's own name."
+    )
+    onto: str | None = Field(
+        default=None,
+        description="An image that exists, NAME@sha256:…: the fabric is added to it, and its own parts stay.",
     )
     python_packages: tuple[str, ...] = Field(
         default=(), description="Python packages beside torch: name, or a requirement such as name>=1.2."
@@ -175,8 +182,10 @@ def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
     yield from _package_problems(target)
     yield from target.addition_problems()
     of_target = target.complete()
+    yield from _onto_problems(target)
     for component in components.ALL:
-        if target.fabric in component.required_for and component.name not in of_target:
+        decided = target.onto and component.name in IMAGE_AXES
+        if target.fabric in component.required_for and component.name not in of_target and not decided:
             yield ("default",), f"the default row of a target for {target.fabric} has no {component.name}: add one"
     for axis, values in target.values.items():
         if axis in axes.BY_NAME and axis not in of_target:
@@ -190,6 +199,21 @@ def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
         yield ("values",), f"{rows:,} combinations, and a target has at most {MOST_ROWS:,}: write fewer values"
     else:
         yield from _exclude_problems(target)
+
+
+def _onto_problems(target: Target) -> Iterator[tuple[Path_, str]]:
+    """Yield what a target has that the image decides to which its fabric is added."""
+    if not target.onto:
+        return
+    if problem := existing_image.reference_problem(target.onto):
+        yield ("onto",), problem.replace("\n", ": ")
+    for steps, axis, _ in values_of(target):
+        if axis in axes.BY_NAME and axis not in ONTO_AXES:
+            yield steps, f"the image of `onto` decides its {axis}, or has none: remove it"
+    for field in ("python_packages", "source_packages", "requirements", "constraints", "template"):
+        if getattr(target, field):
+            name = field.replace("_", "-")
+            yield (name,), "what is installed in the image of `onto` stays as it is: remove this"
 
 
 def _repeated(steps: Path_, written: Sequence[str], key: Callable[[str], object] = str) -> Iterator[tuple[Path_, str]]:

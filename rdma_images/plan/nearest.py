@@ -19,16 +19,22 @@ Choice = tuple[Cost, tuple[str, ...], tuple[int, ...]]  # axes, and the place of
 
 
 def nearest(
-    refused: Candidate, target: Target, facts: Facts, requested: Changes, broken: tuple[Broken, ...]
+    refused: Candidate,
+    target: Target,
+    facts: Facts,
+    requested: Changes,
+    broken: tuple[Broken, ...],
+    fixed: Collection[str] = (),
 ) -> Changes | None:
     """Return the axes to change, and their values, so that `refused` works; None where no change of two axes helps.
 
     One change is nearer than two, keeping what was asked for (`wanted`) nearer than giving it up, a value that was
     seen to work nearer than one of which that is not known, and then one nearer the refused in the order of its axis.
+    The axes `fixed` do not change.
     """
     if refused.foreign:
         return None
-    steps = {axis: sorted(_steps(axis, refused, facts, requested)) for axis in refused.axes}
+    steps = {axis: sorted(_steps(axis, refused, facts, requested)) for axis in refused.axes if axis not in fixed}
     culprits = [_culprits(refused, rule) for rule in broken]
     for count in range(1, MOST_CHANGES + 1):
         sets = [names for names in combinations(steps, count) if all(some.intersection(names) for some in culprits)]

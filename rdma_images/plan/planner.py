@@ -8,12 +8,12 @@ from rdma_images import components
 from rdma_images.components import efa_installer
 from rdma_images.components.cuda import toolkit_requirements
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Image, Plan, Refusal
+from rdma_images.core.pipeline import ExistingImage, Image, Plan, Refusal
 from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts
-from rdma_images.plan import additions, axes, requirements_file, rules, runtime, source_builds
+from rdma_images.plan import additions, axes, existing_image, onto, requirements_file, rules, runtime, source_builds
 from rdma_images.plan.candidate import Candidate, candidate
-from rdma_images.plan.matrix import Matrix, Row, Target
+from rdma_images.plan.matrix import IMAGE_AXES, Matrix, Row, Target
 from rdma_images.plan.nearest import nearest
 from rdma_images.plan.tag import tag
 
@@ -37,14 +37,20 @@ def plan(
     images: dict[str, Image] = {}
     refusals: dict[tuple[str, ...], Refusal] = {}  # by target and values, since `changes` may make two rows equal
     for name in targets or _with_axes(matrix, changes):
-        target = matrix.target(name)
+        target, base = matrix.target(name), None
+        if target.onto:
+            base = existing_image.read(target.onto, name)
+            if broken := onto.broken_rules(base, target, facts):
+                refusals[name, base.ref] = Refusal(name, {"onto": base.ref}, broken)
+                continue
+            target = onto.measured_target(target, base, changes, facts)
         for row in target.rows() if everything else [target.default]:
             planned = candidate(name, target.model_copy(update={"default": row}), facts, changes)
             row_id = (name, *planned.axes.values())
             if row_id in refusals:
                 continue
-            broken = rules.check(planned, facts)
-            image = None if broken else _image(planned, target, facts)
+            broken = tuple(filter(onto.related, rules.check(planned, facts))) if base else rules.check(planned, facts)
+            image = None if broken else _image(planned, target, facts, base)
             if image and not (broken := additions.broken_rules(image, facts)):
                 images.setdefault(image.id, image)
             else:
@@ -52,7 +58,9 @@ def plan(
                     target=name,
                     axes=planned.axes,
                     broken=broken,
-                    nearest=None if image else nearest(planned, target, facts, changes, broken),
+                    nearest=None
+                    if image
+                    else nearest(planned, target, facts, changes, broken, IMAGE_AXES if base else ()),
                     leave_out={axis: changes[axis] for axis in planned.foreign if axis in changes},
                 )
     return Plan(images=tuple(images.values()), refusals=tuple(refusals.values()))
@@ -83,8 +91,8 @@ def _with_axes(matrix: Matrix, changes: Row) -> list[str]:
     return able
 
 
-def _image(planned: Candidate, target: Target, facts: Facts) -> Image:
-    """Return a candidate that breaks no rule, with all that later steps need."""
+def _image(planned: Candidate, target: Target, facts: Facts, base: ExistingImage | None) -> Image:
+    """Return a candidate that breaks no rule, with all that later steps need; `base` has what is added to."""
     label = tag(planned)
     present = [component for component in components.ALL if component.name in planned]
     parts = planned.components
@@ -121,7 +129,9 @@ def _image(planned: Candidate, target: Target, facts: Facts) -> Image:
         if target.source_packages or any(component.is_compiled(planned, facts) for component in present)
         else (),
         template=target.template or planned.target,
-        additions=additions.additions(target),
+        additions=additions.additions(target, base.workdir if base else None),
         secrets=dict(target.secrets),
     )
+    if base:
+        return onto.image_onto(image, base)
     return replace(image, limits=tuple(runtime.limits(image, facts)))

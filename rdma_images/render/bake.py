@@ -137,18 +137,20 @@ def run_file(
     }
 
 
-def bake_output(ref: str, store: str, builder: str | None, compression: Compression) -> str:
+def bake_output(ref: str, store: str, builder: str | None, compression: Compression, keeps_layers: bool = False) -> str:
     """Return the output of an image: the engine's own store, under `ref`.
 
     From another builder it comes as an archive, for the containerd store with the layers as they will be pushed: those
     of wheels that the builder took from a registry keep their digests. Without the compression's name they would be in
     Docker's media types, and the engine refuses such an archive ("mismatched image rootfs and manifest layers"). For
-    the classic store it is a docker archive, whose layers are compressed only by a push.
+    the classic store it is a docker archive, whose layers are compressed only by a push. With `keeps_layers`, those of
+    the image below stay as they are compressed: nodes that have them pull none of them again.
     """
     if store != "containerd":
         return f"type=docker,name={ref}"
     kind = "type=docker" if builder else "type=image,unpack=true"
-    return f"{kind},name={ref},{COMPRESSIONS[compression]}"
+    options = COMPRESSIONS[compression]
+    return f"{kind},name={ref},{options.replace(',force-compression=true', '') if keeps_layers else options}"
 
 
 def network_file(bake: Mapping[str, Any]) -> dict[str, Any]:

@@ -68,6 +68,7 @@ class _Stages:
             "uv_platform": UV_PLATFORM[image.platform],
             "text": _text,
             "additions": image.additions,
+            "onto": image.onto,
         }
 
     def __call__(self, *names: str) -> str:

@@ -41,8 +41,10 @@ def labels(image: Image, summary: str, revision: Revision, rehearsed: Sequence[s
         "description": summary,
         "version": image.tag,
         "revision": revision.commit,
-        "base.name": image.axes["base"],
+        "base.name": image.onto.base.ref.partition("@")[0] if image.onto else image.axes["base"],
     }
+    if image.onto:
+        oci["base.digest"] = image.onto.base.digest
     if revision.repository:
         oci["source"] = revision.repository
     parts = image.components.values()

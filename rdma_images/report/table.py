@@ -26,6 +26,8 @@ def report_table(report: Report) -> RenderableType:
     parts += [_failure(check) for check in report.checks if check.outcome == "failed"]
     if sentence := verdict(report.checks):
         parts.append(Text(sentence))
+    if report.base_faults:
+        parts.append(Text(f"Faults of the image that the fabric was added to: {', '.join(report.base_faults)}."))
     if report.rehearsal:
         stood_in = ", ".join(report.rehearsal)
         parts.append(Text(f"A rehearsal: stand-ins took the place of {stood_in}. Not an image to ship.", "yellow"))

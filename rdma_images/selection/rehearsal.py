@@ -15,13 +15,15 @@ def with_stand_in_bases(images: Sequence[Image], project: Project) -> tuple[Imag
     A stand-in may have another Python, for which the wheels are then locked and installed; the image's labels name it.
     Everything else stays as it was planned. Asks the network for the bases alone.
     """
-    base_sources = {image.axes["base"]: sources.base(image, project.facts) for image in images}
+    base_sources = {image.axes["base"]: sources.base(image, project.facts) for image in images if not image.onto}
     supplies = preflight.supply(base_sources.values(), project.mirrors, rehearse=True)
     stand_ins = {
         base: supply.address for base, supply in zip(base_sources, supplies, strict=True) if supply.via == "stand-in"
     }
     return tuple(
-        _on_stand_in(image, stand_ins[image.axes["base"]], project) if image.axes["base"] in stand_ins else image
+        _on_stand_in(image, stand_ins[image.axes["base"]], project)
+        if image.axes["base"] in stand_ins and not image.onto
+        else image
         for image in images
     )
 

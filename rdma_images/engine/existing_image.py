@@ -1,0 +1,28 @@
+"""Images that the engine gets by their digest, and the name by which a build finds them there."""
+
+from rdma_images.core.progress import Progress, silent
+from rdma_images.engine import docker_command
+from rdma_images.engine.container_engine import Engine
+
+
+def local_name(ref: str) -> str:
+    """Return the name in the engine of the image "NAME@sha256:…"."""
+    return f"rdma-images/onto:{ref.rpartition(':')[2][:12]}"
+
+
+def provide(engine: Engine, ref: str, progress: Progress = silent) -> str:
+    """Return the local name of the image `ref`, which is pulled where the engine does not have it.
+
+    Raises RdmaImagesError where it cannot be pulled.
+    """
+    digest, name = ref.partition("@")[2], local_name(ref)
+    present = next((known for known in (digest, ref) if _has(engine, known)), "")
+    if not present:
+        progress(f"pulling {ref}")
+        docker_command.output(engine, "pull", "--quiet", ref)
+    docker_command.output(engine, "tag", present or ref, name)
+    return name
+
+
+def _has(engine: Engine, name: str) -> bool:
+    return docker_command.run(engine, "image", "inspect", name).returncode == 0

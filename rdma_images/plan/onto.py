@@ -1,0 +1,205 @@
+"""What is added to an image that exists, so that its NCCL uses the fabric; what is replaced in it, and what refused."""
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from rdma_images.components.aws_ofi_nccl import PluginDetails
+from rdma_images.components.efa_installer import NAME as INSTALLER
+from rdma_images.components.efa_installer import InstallerDetails
+from rdma_images.components.erdma_apt import NAME as ERDMA
+from rdma_images.core import versions
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import Broken, Change, Component, Details, ExistingImage, Image, Onto
+from rdma_images.facts import Facts
+from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
+from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, Target
+from rdma_images.plan.rules import nccl as nccl_rules
+
+THE_IMAGE = "--onto"  # what decides the versions that were measured
+SOURCE = "measured in the image"
+# Rules about wheels that would be installed: the image's own NCCL is in it already.
+UNRELATED = frozenset({nccl_rules.wheel_of_cuda_major.id})
+# Folders that the loader searches by itself, ld.so(8); and where this tool's own plugin goes.
+SYSTEM_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
+OWN_FOLDERS = ("/opt/amazon/efa/lib", "/opt/amazon/ofi-nccl/lib")
+OFED = "mlnx"  # in the versions of NVIDIA's own builds of rdma-core
+GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+
+
+def target_onto(target: Target, ref: str) -> Target:
+    """Return the target with its fabric added to the image `ref`, in the place of what it would build."""
+    return target.model_copy(
+        update={
+            "onto": ref,
+            "template": None,
+            "default": {axis: value for axis, value in target.default.items() if axis in ONTO_AXES},
+            "values": {axis: values for axis, values in target.values.items() if axis in ONTO_AXES},
+            "exclude": (),
+            **dict.fromkeys(("python_packages", "source_packages"), ()),
+            **dict.fromkeys(("requirements", "constraints")),
+        }
+    )
+
+
+def measured_target(target: Target, base: ExistingImage, changes: Mapping[str, str], facts: Facts) -> Target:
+    """Return the target with the versions that the image decides. Raises RefusedError for `changes` of these."""
+    row = {"base": _base_name(base, facts), "cuda": base.cuda, "nccl": base.nccl, "platform": base.platform}
+    for axis, value in changes.items():
+        if axis in IMAGE_AXES:
+            current = row.get(axis) or getattr(base, axis, "") or f"no {axis}"
+            raise RefusedError(
+                f"--set {axis}={value}: the image decides it, and has {current}\n"
+                "leave it out, or change it in the Dockerfile of that image"
+            )
+    return target.model_copy(update={"default": row | target.default})
+
+
+def broken_rules(base: ExistingImage, target: Target, facts: Facts) -> tuple[Broken, ...]:
+    """Return why the fabric cannot be added to an image, whatever the versions; empty where it may."""
+    problems = _problems(base, target, facts)
+    return tuple(Broken(f"onto-{name}", {}, f"{reason}\n    {fix}", source) for name, reason, fix, source in problems)
+
+
+def _problems(base: ExistingImage, target: Target, facts: Facts) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the name of a rule, the reason, the nearest that works, and a source."""
+    bases = [f"{name} (glibc {row.glibc})" for name, row in facts.bases.bases.items() if row.cuda is None]
+    able = f"take an image on {', '.join(bases)}"
+    if base.system.startswith("alpine"):
+        yield "libc", f"{base.system} has musl, and the fabric's libraries need glibc", able, SOURCE
+    elif not _base_name(base, facts):
+        system = base.system or "a system without /etc/os-release"
+        yield (
+            "system",
+            f"{system}: this tool's stages were never tried on it",
+            able,
+            "facts/bases.yaml",
+        )
+    if not base.nccl:
+        fix = "install torch with its NCCL wheel, or nvidia-nccl-cu13, into the image first"
+        yield "nccl", "no NCCL is in the image, or more than one and none that torch loads", fix, SOURCE
+    elif base.nccl not in facts.nccl.releases:
+        known = sorted(facts.nccl.releases, key=versions.key)
+        newer = [version for version in known if versions.at_least(version, base.nccl)]
+        fix = f"nearest that is known: NCCL {newer[0] if newer else known[-1]}"
+        yield "nccl", f"NCCL {base.nccl}: no plugin is known for it", fix, "facts/nccl.yaml"
+    elif not base.cuda:
+        yield "cuda", f"its NCCL {base.nccl} does not say its CUDA", "install torch with CUDA first", SOURCE
+    if base.fabric not in ("", target.fabric):
+        reason = f"it is for {base.fabric}, and the rdma-core of one fabric does not know the other's devices"
+        yield "fabric", reason, "take the image that it was made from", "docs/explanation/design.md"
+    yield from _verbs_problems(base)
+
+
+def _verbs_problems(base: ExistingImage) -> Iterator[tuple[str, str, str, str]]:
+    if OFED in base.verbs_package:
+        reason = f"libibverbs {base.verbs_package} is NVIDIA's OFED: newer by its number than what would replace it"
+        yield "rdma-core", reason, "apt-get purge it in a Dockerfile of your own first, as AWS does", SOURCE
+    elif base.verbs and not base.verbs.startswith(("/lib/", "/usr/lib/")):
+        reason = f"its loader takes {base.verbs}, which belongs to no package and would stay in front"
+        yield "rdma-core", reason, "remove it in a Dockerfile of your own first", SOURCE
+
+
+def related(broken: Broken) -> bool:
+    """Return whether a broken rule is about an image that has its NCCL already."""
+    return broken.rule not in UNRELATED
+
+
+def image_onto(image: Image, base: ExistingImage) -> Image:
+    """Return the planned image as one that is added to `base`."""
+    measured = {name: version for name in ("python", "pytorch") if (version := getattr(base, name))}
+    components = {name: part for name, part in image.components.items() if name != "python"}
+    for name in ("base", "cuda", "nccl"):
+        components[name] = replace(components[name], decided_by=THE_IMAGE)
+    if (part := components.get(INSTALLER)) and isinstance(part.details, InstallerDetails):
+        components[INSTALLER] = replace(part, details=replace(part.details, cuda_runtime=""))
+    components |= {name: Component(name, version, THE_IMAGE, Details()) for name, version in measured.items()}
+    tag = f"{image.tag}-onto-{base.digest.removeprefix('sha256:')[:12]}"
+    return replace(
+        image,
+        id=f"{image.target}-{tag}",
+        tag=tag,
+        template=f"onto-{image.fabric}",
+        python_packages=(),
+        components=components,
+        onto=_onto(replace(image, components=components), base),
+    )
+
+
+def _onto(image: Image, base: ExistingImage) -> Onto:
+    foreign = tuple(folder for folder in base.loader_folders if folder not in OWN_FOLDERS)
+    hidden = tuple(folder for folder in foreign if not _is_system(folder))
+    removed = tuple(path for path in base.plugins if _is_system(posixpath.dirname(path)) and image.fabric == "efa")
+    environment = {**_environment(image, base, (*hidden, *OWN_FOLDERS)), **image.environment}
+    changes = (*_added(image, base), *_replaced(base, environment, hidden, removed), *_kept(base))
+    return Onto(base, changes, environment, hidden, removed)
+
+
+def _is_system(folder: str) -> bool:
+    return folder in SYSTEM_FOLDERS or posixpath.dirname(folder) in ("/lib", "/usr/lib")
+
+
+def _environment(image: Image, base: ExistingImage, hidden: tuple[str, ...]) -> dict[str, str]:
+    """Return the variables, but those that the plan insists on, that the image has to have in place of its own."""
+    current = base.environment
+    programs = [folder for part in image.components.values() for folder in part.details.programs]
+    path = current.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin").split(":")
+    # Last: what the image starts by a name stays what it was, its own mpirun for example.
+    variables = {"PATH": ":".join([*path, *(folder for folder in programs if folder not in path)])}
+    variables |= {name: value for name, value in GPUS.items() if not current.get(name)}
+    searched = current.get("LD_LIBRARY_PATH", "")
+    kept = ":".join(folder for folder in searched.split(":") if folder.rstrip("/") not in hidden)
+    if kept != searched:
+        variables["LD_LIBRARY_PATH"] = kept
+    if "NCCL_NET_PLUGIN" in current:
+        # An empty value would be an empty list of plugins to NCCL 2.28.3 and later: see facts/environment.yaml.
+        variables["NCCL_NET_PLUGIN"] = "libnccl-net.so" if image.fabric == "efa" else "none"
+    return {name: value for name, value in variables.items() if current.get(name) != value}
+
+
+def _added(image: Image, base: ExistingImage) -> Iterator[Change]:
+    if INSTALLER in image.components:
+        with_ = f"libfabric {image.components['libfabric'].version}" if "libfabric" in image.components else "libfabric"
+        why = f"{with_}, rdma-core and Open MPI of EFA"
+        if base.installer:
+            yield Change("replaced", f"EFA installer {base.installer}", f"by {image.version(INSTALLER)}: {why}")
+        else:
+            yield Change("added", f"EFA installer {image.version(INSTALLER)}", why)
+    if ERDMA in image.components:
+        yield Change("added", f"Alibaba's verbs libraries for {image.version(ERDMA)}", "they know eRDMA's devices")
+    if PLUGIN in image.components:
+        origin = "compiled on it" if image.details(PluginDetails).from_ == "source" else "the installer's"
+        yield Change("added", f"aws-ofi-nccl {image.version(PLUGIN)}, {origin}", f"for its NCCL {base.nccl}")
+    if image.environment:
+        words = " ".join(f"{name}={value}" for name, value in image.environment.items())
+        yield Change("added", words, "NCCL ends with an error where the fabric is not there, instead of using TCP")
+    for package in image.debian_packages:
+        yield Change("added", package, "debian-packages of the target")
+
+
+def _replaced(
+    base: ExistingImage, environment: Mapping[str, str], hidden: tuple[str, ...], removed: tuple[str, ...]
+) -> Iterator[Change]:
+    if base.verbs:
+        package = f" {base.verbs_package}" if base.verbs_package else ""
+        yield Change("replaced", f"rdma-core{package}", "the fabric's own has the provider for its devices")
+    for folder in hidden:
+        yield Change("replaced", f"{folder} on the loader's path", "a library of a fabric, or a plugin, is in it")
+    for file in removed:
+        yield Change("replaced", file, "NCCL would find it in the place of the fabric's plugin")
+    for name, value in environment.items():
+        current = base.environment.get(name)
+        if current and name != "PATH":
+            yield Change("replaced", f"{name}={current}", f"by {value!r}")
+
+
+def _kept(base: ExistingImage) -> Iterator[Change]:
+    entry = f", entry point {' '.join(base.entrypoint)}" if base.entrypoint else ", no entry point"
+    yield Change("kept", f"its {len(base.layers)} layers", "nodes that have them pull what is above them alone")
+    yield Change("kept", f"user {base.user or 'root'}{entry}", "as the image has them")
+
+
+def _base_name(base: ExistingImage, facts: Facts) -> str:
+    """Return the base of facts/bases.yaml that has the system of an image; "" for none."""
+    rows = facts.bases.bases.items()
+    return next((name for name, row in rows if row.cuda is None and row.system == base.system), "")

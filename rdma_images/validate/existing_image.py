@@ -1,0 +1,150 @@
+"""Measure the images that a fabric is added to, before a plan: each is validated as it is, and what counts is kept."""
+
+import posixpath
+import re
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from rdma_images import engine as engines
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.pipeline import ExistingImage
+from rdma_images.core.progress import Progress, silent
+from rdma_images.engine.existing_image import provide
+from rdma_images.inspection.inspection import ImageConfig, Inspection, base_name, cuda_in_use, nccl_in_use
+from rdma_images.inspection.measurements import Tree
+from rdma_images.plan import existing_image, onto
+from rdma_images.selection.project import Project
+from rdma_images.validate import suite, validate
+
+# What a plan reads of an image's environment; the rest may hold secrets.
+VARIABLES = re.compile(r"PATH|LD_LIBRARY_PATH|(?:NCCL|FI|OFI|NVIDIA)_\w+")
+# Libraries of a fabric, by which the loader must find the fabric's own and not those of the image.
+OF_FABRICS = re.compile(r"lib(?:nccl-(?:net|tuner|profiler)[\w-]*|fabric|efa|ibverbs|rdmacm|mlx5)\.so[\d.]*")
+VERBS_PACKAGES = ("libibverbs1", "libibverbs")
+PATH = re.compile(r"/[\w.+/-]+")  # that a Dockerfile takes as it is
+RUNTIME = re.compile(r"libcudart\.so\.\d+")
+PLATFORMS = ("linux/amd64", "linux/arm64")
+
+
+def measured_project(
+    project: Project, targets: Sequence[str] | None, ref: str = "", progress: Progress = silent
+) -> Project:
+    """Return the project with the image `ref` in its one target, and all images measured that its targets are added to.
+
+    Args:
+        project: As its files say.
+        targets: Those that are chosen; none for all.
+        ref: What --onto names; empty for what the matrix says.
+        progress: Takes what lasts long.
+
+    Raises:
+        RefusedError: --onto without one target, or without a digest.
+        RdmaImagesError: An image cannot be pulled or measured.
+    """
+    if ref:
+        if len(targets or ()) != 1:
+            raise RefusedError(f"--onto {ref}: names what one target is added to\ngive one --target")
+        existing_image.check(ref)
+        project = _with_onto(project, (targets or ())[0], ref)
+    for name in targets or project.matrix.targets:
+        if chosen := project.matrix.target(name).onto:
+            measure(chosen, progress)
+    return project
+
+
+def measure(ref: str, progress: Progress = silent) -> ExistingImage:
+    """Return what is in the image `ref`, measured in the engine unless this suite has done that before."""
+    if (known := existing_image.find(ref)) and known.suite == suite.digest():
+        return known
+    engine = engines.ensure(progress)
+    name = provide(engine, ref, progress)
+    report = validate(name, engine, progress=progress)
+    if report.facts is None:
+        raise RdmaImagesError(f"{ref}: nothing could be measured in it\nsee that `docker run` starts it")
+    with closing(engines.client(engine)) as client:
+        api: Any = client.api
+        config = api.inspect_image(name).get("Config") or {}
+    failed = {check.id: check.found for check in report.checks if check.outcome == "failed"}
+    image = replace(
+        _from_case(report.facts),
+        ref=ref,
+        suite=suite.digest(),
+        workdir=config.get("WorkingDir") or "/",
+        shell=tuple(config.get("Shell") or ()),
+        entrypoint=tuple(config.get("Entrypoint") or ()),
+        failed=failed,
+        rehearsal=report.rehearsal,
+    )
+    existing_image.write(image)
+    return image
+
+
+def _with_onto(project: Project, target: str, ref: str) -> Project:
+    targets = {**project.matrix.targets, target: onto.target_onto(project.matrix.target(target), ref)}
+    return replace(project, matrix=project.matrix.model_copy(update={"targets": targets}))
+
+
+def _from_case(case: Inspection) -> ExistingImage:
+    """Return what was measured in an image; its name and configuration are added by the caller."""
+    measured, subject = case.measured, case.subject
+    if (tree := measured.tree) is None:
+        raise RdmaImagesError(f"{subject.ref}: its files could not be read: {measured.missing.get('tree', '')}")
+    system = measured.system.os if measured.system else {}
+    packages = {**measured.packages.rpm, **measured.packages.dpkg} if measured.packages else {}
+    verbs, nccl = tree.libraries.resolved.get("libibverbs.so.1"), nccl_in_use(case)
+    plugins = tuple(path for path, about in tree.libraries.plugins.items() if not about.error)
+    return ExistingImage(
+        ref=subject.ref,
+        suite="",
+        platform="/".join(subject.platform.split("/")[:2]),
+        system=f"{system.get('ID', '')}{system.get('VERSION_ID', '')}",
+        python=measured.system.python if measured.system else "",
+        pytorch=measured.torch.version.partition("+")[0] if measured.torch else "",
+        cuda=cuda_in_use(case, tree.libraries),
+        nccl=nccl[1] if nccl else "",
+        fabric=case.expected.fabric or "",
+        installer=measured.packages.efa_installer if measured.packages else "",
+        verbs=verbs.file if verbs else "",
+        verbs_package=next((packages[name] for name in VERBS_PACKAGES if name in packages), ""),
+        plugins=plugins,
+        loader_folders=_loader_folders(case, tree),
+        cuda_runtime=_cuda_runtime(case, tree),
+        environment={name: value for name, value in subject.environment.items() if _is_kept(name, value)},
+        user=subject.user,
+        workdir="",
+        entrypoint=(),
+        shell=(),
+        layers=tuple(subject.layers),
+        failed={},
+    )
+
+
+def _is_kept(name: str, value: str) -> bool:
+    return bool(VARIABLES.fullmatch(name)) and value.isprintable()
+
+
+def _searched(subject: ImageConfig) -> list[str]:
+    return [folder.rstrip("/") for folder in subject.environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
+
+
+def _loader_folders(case: Inspection, tree: Tree) -> tuple[str, ...]:
+    """Return the folders with a fabric's library that the loader searches: of LD_LIBRARY_PATH, and of its answers."""
+    with_library = {posixpath.dirname(path) for path in tree.files.libraries if OF_FABRICS.fullmatch(base_name(path))}
+    answers = [answer.path for name, answer in tree.libraries.resolved.items() if OF_FABRICS.fullmatch(name)]
+    if case.measured.settings:
+        found_without = case.measured.settings.without_path.items()
+        answers += [path for name, path in found_without if OF_FABRICS.fullmatch(name)]
+    folders = [*_searched(case.subject), *map(posixpath.dirname, filter(None, answers))]
+    return tuple(folder for folder in dict.fromkeys(folders) if folder in with_library and PATH.fullmatch(folder))
+
+
+def _cuda_runtime(case: Inspection, tree: Tree) -> str:
+    """Return the libcudart of the image's CUDA: torch's, else one that LD_LIBRARY_PATH leads to, else any."""
+    major = cuda_in_use(case, tree.libraries).partition(".")[0]
+    mapped = case.measured.torch.mapped if case.measured.torch else []
+    files = [path for path in (*mapped, *tree.files.libraries) if RUNTIME.fullmatch(base_name(path))]
+    fitting = [path for path in files if base_name(path) == f"libcudart.so.{major}"]
+    searched = _searched(case.subject)
+    return min(fitting, key=lambda path: (path not in mapped, posixpath.dirname(path) not in searched), default="")

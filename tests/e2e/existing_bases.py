@@ -1,0 +1,83 @@
+"""Images in the shapes of those that teams have: made from Debian and NVIDIA's real NCCL, by name and digest."""
+
+import functools
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rdma_images import facts
+from rdma_images.build.build_secrets import secrets
+from rdma_images.debian import bootstrap
+from rdma_images.inputs import mirrors, preflight, sources
+from tests.e2e import validated
+from tests.support import images
+
+SECRETS = ("apt-config", "apt-sources", "apt-auth", "ca-bundle")
+MOUNTS = " ".join(f"--mount=type=secret,id={name},target=/run/secrets/{name},mode=0444" for name in SECRETS)
+# A Python of its own in /opt/conda, with NVIDIA's wheel of NCCL and of CUDA's runtime.
+CONDA = f"""
+RUN {MOUNTS} <<'SH'
+set -eu
+export APT_CONFIG=/run/secrets/apt-config DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -qq --no-install-recommends python3
+mkdir -p /opt/conda/bin /opt/conda/lib/python3.13/site-packages
+ln -s /usr/bin/python3 /opt/conda/bin/python3
+ln -s python3 /opt/conda/bin/python
+printf 'home = /usr/bin\\ninclude-system-site-packages = false\\n' > /opt/conda/pyvenv.cfg
+rm -rf /var/lib/apt/lists/*
+SH
+COPY nccl/ runtime/ /opt/conda/lib/python3.13/site-packages/
+ENV PATH=/opt/conda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin NVIDIA_VISIBLE_DEVICES=all
+WORKDIR /workspace
+"""
+# As NVIDIA's: HPC-X with a plugin of its own first, CUDA under /usr/local, an entry point, another shell.
+NGC = """
+SHELL ["/bin/bash", "-c"]
+RUN mkdir -p /opt/hpcx/nccl_rdma_sharp_plugin/lib /usr/local/cuda-13.0/lib64 /opt/nvidia \\
+ && ln -s cuda-13.0 /usr/local/cuda \\
+ && cp /opt/conda/lib/python3.13/site-packages/nvidia/cu13/lib/libcudart.so.13 /usr/local/cuda/lib64/ \\
+ && cp /usr/lib/x86_64-linux-gnu/libz.so.1 /opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so \\
+ && echo /opt/hpcx/nccl_rdma_sharp_plugin/lib > /etc/ld.so.conf.d/000-hpcx.conf && ldconfig \\
+ && printf '#!/bin/sh\\nexec "$@"\\n' > /opt/nvidia/nvidia_entrypoint.sh && chmod 755 /opt/nvidia/nvidia_entrypoint.sh
+ENV LD_LIBRARY_PATH=/opt/hpcx/nccl_rdma_sharp_plugin/lib:/usr/local/cuda/lib64
+ENV NCCL_NET_PLUGIN=/opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so
+ENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh"]
+"""
+USER = """
+RUN echo 'trainer:x:1000:1000::/home/trainer:/bin/sh' >> /etc/passwd && echo 'trainer:x:1000:' >> /etc/group
+USER 1000
+"""
+WITHOUT_BASH = "\nRUN rm /bin/bash\n"
+
+
+@functools.cache
+def _parts(folder: Path) -> None:
+    validated.wheel("nccl", folder)
+    validated.wheel("runtime", folder)
+
+
+@contextmanager
+def base(name: str, steps: str, folder: Path, system: str = "debian13") -> Iterator[str]:
+    """Provide an image made from a Debian with `steps`, as NAME@sha256:…; removed at the end."""
+    _parts(folder)
+    engine, start = validated.engine(), f"{validated.MADE}:{system}"
+    tag, project_image = f"{validated.MADE}/{name}:1", images.image(axes={**images.planned().axes, "base": system})
+    supplies = preflight.supply(sources.sources(project_image, facts.load()), mirrors.load())
+
+    def docker(*words: str, given: str | None = None) -> str:
+        command = ["docker", *words]
+        done = subprocess.run(command, input=given, text=True, env=engine.environ(), capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    docker("import", str(bootstrap.base(system)), start)
+    with secrets(supplies, mirrors.load()) as files:
+        given = [word for secret in SECRETS for word in ("--secret", f"id={secret},src={files[secret]}")]
+        build = ["buildx", "build", "--quiet", "--load", "--provenance=false", "--network=host", "--tag", tag]
+        docker(*build, *given, str(folder), "--file", "-", given=f"FROM {start}\n{steps}")
+    try:
+        yield f"{validated.MADE}/{name}@{docker('image', 'inspect', tag, '--format', '{{.Id}}')}"
+    finally:
+        docker("image", "rm", "--force", tag, start)

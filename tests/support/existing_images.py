@@ -1,0 +1,60 @@
+"""Images that exist, as they would be measured."""
+
+from dataclasses import replace
+from typing import Any
+
+from rdma_images.core.pipeline import ExistingImage
+
+DIGEST = "sha256:" + "1f" * 32
+REF = f"team/training@{DIGEST}"
+CONDA = ExistingImage(
+    ref=REF,
+    suite="sha256:0",
+    platform="linux/amd64",
+    system="debian13",
+    python="3.12.11",
+    pytorch="2.15.0",
+    cuda="13.2",
+    nccl="2.30.7",
+    fabric="",
+    installer="",
+    verbs="",
+    verbs_package="",
+    plugins=(),
+    loader_folders=(),
+    cuda_runtime="/opt/conda/lib/python3.12/site-packages/nvidia/cu13/lib/libcudart.so.13",
+    environment={"PATH": "/opt/conda/bin:/usr/local/bin:/usr/bin:/bin", "NVIDIA_VISIBLE_DEVICES": "all"},
+    user="",
+    workdir="/workspace",
+    entrypoint=(),
+    shell=(),
+    layers=("sha256:a", "sha256:b"),
+    failed={},
+)
+
+
+def existing(**changes: Any) -> ExistingImage:
+    """Return an image in the shape of pytorch/pytorch, with changes."""
+    return replace(CONDA, **changes)
+
+
+def ngc() -> ExistingImage:
+    """Return an image in the shape of NGC's: HPC-X with its own plugin first, CUDA's toolkit, an entry point."""
+    folder = "/opt/hpcx/nccl_rdma_sharp_plugin/lib"
+    return existing(
+        system="ubuntu24.04",
+        verbs="/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.50.0",
+        verbs_package="50.0-2build2",
+        plugins=(f"{folder}/libnccl-net.so.0.0.0", "/usr/lib/x86_64-linux-gnu/libnccl-net.so"),
+        loader_folders=(folder, "/usr/lib/x86_64-linux-gnu"),
+        cuda_runtime="/usr/local/cuda/lib64/libcudart.so.13",
+        environment={
+            "PATH": "/usr/local/cuda/bin:/usr/bin:/bin",
+            "LD_LIBRARY_PATH": f"{folder}:/usr/local/cuda/lib64",
+            "NCCL_NET_PLUGIN": "libnccl-net.so",
+            "NVIDIA_VISIBLE_DEVICES": "all",
+            "NVIDIA_DRIVER_CAPABILITIES": "compute,utility,video",
+        },
+        entrypoint=("/opt/nvidia/nvidia_entrypoint.sh",),
+        shell=("/bin/bash", "-c"),
+    )

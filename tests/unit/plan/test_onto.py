@@ -1,0 +1,218 @@
+"""A fabric added to an image that exists: what is planned of what was measured in it, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.core import yaml_file
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import ExistingImage, Image, Onto, Plan
+from rdma_images.plan import existing_image, matrix, onto, planner
+from rdma_images.plan.matrix import Matrix
+from tests.support.existing_images import REF, existing, ngc
+
+KNOWN = facts.load()
+TEXT = """
+targets:
+  mine:
+    summary: a team's own image
+    fabric: {fabric}
+    onto: {ref}
+    default: {default}
+"""
+EFA = "{efa-installer: 1.50.0}"
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+
+
+def read(fabric: str = "efa", ref: str = REF, default: str = EFA) -> Matrix:
+    return yaml_file.loads(TEXT.format(fabric=fabric, ref=ref, default=default), Matrix, "matrix.yaml")
+
+
+def plan(base: ExistingImage, fabric: str = "efa", **changes: str) -> Plan:
+    existing_image.write(base)
+    default = EFA if fabric == "efa" else "{}"
+    by_axis = {axis.replace("_", "-"): value for axis, value in changes.items()}
+    return planner.plan(read(fabric, base.ref, default), KNOWN, ["mine"], changes=by_axis)
+
+
+def added(base: ExistingImage, **changes: str) -> tuple[Image, Onto]:
+    (image,) = plan(base, **changes).images
+    assert image.onto
+    return image, image.onto
+
+
+def test_versions_are_the_images_own() -> None:
+    image, _ = added(existing())
+    versions = {name: component.version for name, component in image.components.items()}
+    assert versions["pytorch"] == "2.15.0"
+    assert versions["python"] == "3.12.11"
+    assert versions["nccl"] == "2.30.7"
+    assert versions["efa-installer"] == "1.50.0"
+    assert versions["aws-ofi-nccl"] == "1.21.1"
+    assert {image.components[name].decided_by for name in ("base", "python", "pytorch", "cuda", "nccl")} == {"--onto"}
+    assert image.tag.endswith("debian13-onto-1f1f1f1f1f1f")
+
+
+def test_images_of_two_bases_have_two_tags() -> None:
+    other = existing(ref="team/training@sha256:" + "2e" * 32)
+    assert added(existing())[0].tag != added(other)[0].tag
+
+
+def test_nothing_is_installed_of_python() -> None:
+    image, _ = added(existing())
+    assert (image.python_packages, image.source_packages, image.constraints) == ((), (), ())
+
+
+def test_programs_of_the_fabric_come_last_on_path() -> None:
+    _, plan_ = added(existing())
+    folders = plan_.environment["PATH"].split(":")
+    assert folders[0] == "/opt/conda/bin"
+    assert folders[-2:] == ["/opt/amazon/efa/bin", "/opt/amazon/openmpi/bin"]
+
+
+def test_the_environment_fails_closed() -> None:
+    _, plan_ = added(existing())
+    assert plan_.environment["NCCL_NET"] == "Libfabric"
+    assert plan_.environment["FI_PROVIDER"] == "efa"
+    assert plan_.environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    assert "NVIDIA_VISIBLE_DEVICES" not in plan_.environment
+
+
+def test_a_plugin_that_comes_first_is_replaced_and_named() -> None:
+    _, plan_ = added(ngc())
+    assert plan_.hidden_folders == ("/opt/hpcx/nccl_rdma_sharp_plugin/lib",)
+    assert plan_.removed_files == ("/usr/lib/x86_64-linux-gnu/libnccl-net.so",)
+    assert plan_.environment["LD_LIBRARY_PATH"] == "/usr/local/cuda/lib64"
+    replaced = [change.what for change in plan_.changes if change.kind == "replaced"]
+    assert "/opt/hpcx/nccl_rdma_sharp_plugin/lib on the loader's path" in replaced
+    assert "rdma-core 50.0-2build2" in replaced
+
+
+def test_a_named_plugin_is_never_replaced_by_an_empty_value() -> None:
+    _, plan_ = added(existing(environment={"NCCL_NET_PLUGIN": "/opt/hpcx/libnccl-net.so"}))
+    assert plan_.environment["NCCL_NET_PLUGIN"] == "libnccl-net.so"
+
+
+def test_an_older_efa_is_replaced() -> None:
+    base = existing(
+        fabric="efa",
+        installer="1.42.0",
+        environment={"LD_LIBRARY_PATH": "/opt/amazon/efa/lib:/opt/aws-ofi-nccl/lib:/opt/lib"},
+        loader_folders=("/opt/amazon/efa/lib", "/opt/aws-ofi-nccl/lib"),
+        plugins=("/opt/aws-ofi-nccl/lib/libnccl-net.so",),
+    )
+    _, plan_ = added(base)
+    assert next(c.what for c in plan_.changes if c.kind == "replaced") == "EFA installer 1.42.0"
+    assert plan_.environment["LD_LIBRARY_PATH"] == "/opt/lib"
+    assert plan_.hidden_folders == ("/opt/aws-ofi-nccl/lib",)
+
+
+def test_what_stays_is_named() -> None:
+    _, plan_ = added(ngc())
+    words = " ".join(change.what for change in plan_.changes if change.kind == "kept")
+    assert "2 layers" in words
+    assert "/opt/nvidia/nvidia_entrypoint.sh" in words
+
+
+def test_a_user_and_packages_of_the_target_are_added() -> None:
+    existing_image.write(existing())
+    text = TEXT.format(fabric="efa", ref=REF, default=EFA) + "    debian-packages: [tmux]\n    env: {A: b}\n"
+    (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), KNOWN).images
+    assert image.debian_packages == ("tmux",)
+    assert image.additions
+    assert image.additions.workdir == "/workspace"
+
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"system": "alpine3.22"}, "onto-libc", "musl"),
+    ({"system": "rocky9.6"}, "onto-system", "debian12 (glibc 2.36)"),
+    ({"system": "amzn2023"}, "onto-system", "never tried"),
+    ({"system": "debian11"}, "onto-system", "debian11"),
+    ({"nccl": ""}, "onto-nccl", "no NCCL"),
+    ({"nccl": "2.28.4"}, "onto-nccl", "nearest that is known: NCCL 2.28.7"),
+    ({"cuda": ""}, "onto-cuda", "does not say its CUDA"),
+    ({"cuda": "11.8"}, "cuda-driver", "CUDA 11"),
+    ({"fabric": "erdma"}, "onto-fabric", "the rdma-core of one fabric"),
+    ({"verbs_package": "2410mlnx54-1.2410068"}, "onto-rdma-core", "OFED"),
+    ({"verbs": "/usr/local/lib/libibverbs.so.1.14"}, "onto-rdma-core", "belongs to no package"),
+]
+
+
+@pytest.mark.parametrize(("changes", "rule", "words"), REFUSED)
+def test_refused(changes: dict[str, Any], rule: str, words: str) -> None:
+    answer = plan(existing(**changes))
+    (refusal,) = answer.refusals
+    assert not answer.images
+    (broken,) = [broken for broken in refusal.broken if broken.rule == rule]
+    assert words in broken.reason
+
+
+def test_the_nearest_plugin_is_compiled_where_the_installer_brings_none() -> None:
+    (refusal,) = plan(existing(system="debian12")).refusals
+    assert [broken.rule for broken in refusal.broken] == ["installer-plugin"]
+    assert refusal.nearest
+    assert set(refusal.nearest) == {"aws-ofi-nccl"}
+    image, plan_ = added(existing(system="debian12"), **{"aws-ofi-nccl": refusal.nearest["aws-ofi-nccl"]})
+    assert image.toolkit
+    assert any("compiled on it" in change.what for change in plan_.changes)
+
+
+def test_a_nearest_combination_never_changes_the_image() -> None:
+    (refusal,) = plan(existing(nccl="2.28.9"), fabric="erdma").refusals
+    assert {broken.rule for broken in refusal.broken} >= {"nccl-on-erdma", "erdma-codename"}
+    assert refusal.nearest is None
+
+
+def test_erdma_is_added_where_alibaba_has_the_suite() -> None:
+    (image,) = plan(existing(system="ubuntu22.04"), fabric="erdma").images
+    assert image.template == "onto-erdma"
+    assert image.version("erdma-apt") == "jammy"
+
+
+def test_the_image_decides_its_own_versions() -> None:
+    existing_image.write(existing())
+    with pytest.raises(RefusedError, match=r"--set nccl=2\.31\.2: the image decides it, and has 2\.30\.7"):
+        planner.plan(read(), KNOWN, ["mine"], changes={"nccl": "2.31.2"})
+
+
+def test_an_image_that_was_not_measured() -> None:
+    with pytest.raises(RefusedError, match=r"was not measured on this machine\nrun `invoke plan --target mine`"):
+        planner.plan(read(), KNOWN)
+
+
+def test_a_tag_can_be_moved() -> None:
+    with pytest.raises(RefusedError, match="names no digest"):
+        existing_image.check("pytorch/pytorch:2.9.1")
+    with pytest.raises(RefusedError, match=r"matrix\.yaml:6: .*names no digest"):
+        read(ref="pytorch/pytorch:2.9.1")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("    python-packages: [numpy]\n", "stays as it is"),
+        ("    requirements: r.txt\n", "stays as it is"),
+    ],
+)
+def test_fields_that_the_image_decides(text: str, words: str) -> None:
+    with pytest.raises(RefusedError, match=words):
+        yaml_file.loads(TEXT.format(fabric="efa", ref=REF, default=EFA) + text, Matrix, "matrix.yaml")
+
+
+def test_axes_that_the_image_decides() -> None:
+    with pytest.raises(RefusedError, match="decides its base"):
+        read(default="{efa-installer: 1.50.0, base: debian13}")
+
+
+def test_any_target_can_be_added_to_an_image() -> None:
+    existing_image.write(existing())
+    ours = matrix.load()
+    target = onto.target_onto(ours.target("efa-pytorch"), REF)
+    (image,) = planner.plan(ours.model_copy(update={"targets": {"efa-pytorch": target}}), KNOWN).images
+    assert image.id.startswith("efa-pytorch-2.15.0-cu13.2") or image.id.startswith("efa-pytorch-cu13.2")
