@@ -1,28 +1,28 @@
 """Which of an image's libraries a job uses: those that NCCL opens, what they need, and the fabric's verbs providers."""
 
 import re
-from pathlib import PurePosixPath
 
 import pytest
 
+from rdma_images.chain.environment import nccl_environment
+from rdma_images.chain.environment import plugin_names as names_of_version
+from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
 from rdma_images.inspection.inspection import Inspection, base_name, nccl_in_use
 from rdma_images.inspection.measurements import Closure, Files, Libraries
 from validators.conditions import Broken, broken, broken_named
-from validators.settings import started
 
-PROVIDER = re.compile(r"lib(\w+)-rdmav(\d+)\.so")  # of libibverbs: the driver's name, and the ABI
+NEWEST = "2.30.7"  # whose rule is taken for an NCCL that names no version
 LIBFABRICS = re.compile(r"lib(\w+)-fi\.so")  # providers of libfabric in files of their own
-VERBS, FABRIC, EFA, NCCL = "libibverbs.so.1", "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
+FABRIC, EFA, NCCL = "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
 
 
 def names_tried(case: Inspection, libraries: Libraries, nccl: str) -> list[str]:
     """Return the file names that this NCCL opens for a network plugin, in its order."""
-    default = next((n for n in libraries.nccl[nccl].file_names if n.startswith("libnccl-net")), "libnccl-net.so")
-    words = [w for w in started(case).get("NCCL_NET_PLUGIN", "").split(",") if w]
-    if [word.lower() for word in words] == ["none"]:
+    version = libraries.nccl[nccl].version or NEWEST
+    environment = nccl_environment(case.subject, case.measured)
+    if environment.get("NCCL_NET_PLUGIN", "").lower() == "none":
         return ["none"]
-    expanded = [name for w in words for name in ([w] if "/" in w or w.endswith(".so") else [w, f"libnccl-net-{w}.so"])]
-    return expanded or [default]
+    return names_of_version(version, environment) or ["none"]
 
 
 def plugin_of(case: Inspection, libraries: Libraries, nccl: str) -> str | None:
@@ -38,12 +38,6 @@ def plugin_names(case: Inspection, libraries: Libraries) -> list[str]:
     return [name for name in names if name != "none"]
 
 
-def folder_of(path: str) -> str:
-    """Return the folder of a file, as it is called where /lib is a link into /usr."""
-    folder = str(PurePosixPath(path).parent)
-    return f"/usr{folder}" if folder.startswith("/lib") else folder
-
-
 def providers_of(files: Files, fabric: str) -> list[str]:
     """Return the verbs providers of a fabric, of any ABI and wherever they lie."""
     return [p for p in files.libraries if (m := PROVIDER.fullmatch(base_name(p))) and m.group(1) == fabric]
@@ -53,30 +47,6 @@ def loads_nccl(files: Files, libraries: Libraries) -> bool:
     """Return whether a program of the image can use NCCL: it is there, or in torch, or in a program of nccl-tests."""
     torch = any(base_name(path).startswith("libtorch_cuda.so") for path in files.libraries)
     return bool(libraries.nccl) or torch or any(libraries.gpu_code.values())
-
-
-def looked_for(libraries: Libraries) -> set[str]:
-    """Return what the libibverbs that the loader finds looks for; if it finds none, what any in the image looks for."""
-    every = libraries.verbs_looks_for
-    in_use = every.get(libraries.resolved[VERBS].file)
-    return set(in_use or (word for words in every.values() for word in words))
-
-
-def opened_in(libraries: Libraries) -> set[str]:
-    """Return the folders in which libibverbs opens providers.
-
-    Its own, then where the loader finds libibverbs itself.
-    """
-    folders = {folder_of(word) for word in looked_for(libraries) if "/lib%s-rdmav" in word}
-    file = libraries.resolved[VERBS].file
-    return folders | ({folder_of(file)} if folders and file else set())
-
-
-def opened_providers(files: Files, libraries: Libraries) -> dict[str, str]:
-    """Return the verbs providers that libibverbs opens, by path: the driver that each is for."""
-    folders = opened_in(libraries)
-    drivers = {path: m.group(1) for path in files.libraries if (m := PROVIDER.fullmatch(base_name(path)))}
-    return {path: driver for path, driver in drivers.items() if not folders or folder_of(path) in folders}
 
 
 def roots(case: Inspection, files: Files, libraries: Libraries) -> list[str]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from rdma_images.chain.environment import started_environment
 from rdma_images.core.versions import key
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.environment import Effect, Environment, Variable
@@ -151,10 +152,7 @@ def environments(case: Inspection) -> dict[str, dict[str, str]]:
 
 def started(case: Inspection) -> dict[str, str]:
     """Return the environment of a process that the entry point starts, as far as it is known."""
-    entry, image_environment = case.measured.entry, case.subject.environment
-    if not entry:
-        return image_environment
-    return {**{name: value for name, value in image_environment.items() if name not in entry.removed}, **entry.given}
+    return started_environment(case.subject, case.measured)
 
 
 def in_files(case: Inspection, launchers: bool = False) -> dict[str, dict[str, str]]:

@@ -4,11 +4,12 @@ import re
 
 import pytest
 
+from rdma_images.chain.verbs import VERBS, opened_providers
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import Broken, broken
-from validators.in_use import EFA, FABRIC, NCCL, VERBS, closure, culprits, opened_providers, plugin_names, roots
+from validators.in_use import EFA, FABRIC, NCCL, closure, culprits, plugin_names, roots
 
 MAPPED = "glibc elf/dl-load.c: what is for another machine is passed over, what is no library at all ends the search"
 NOW = "NVIDIA/nccl src/os/linux.cc and src/misc/ibvsymbols.cc: dlopen with RTLD_NOW, so every symbol must be there"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import versions
 from rdma_images.core.pipeline import LABEL_PREFIX
 from rdma_images.facts import table as facts_table
@@ -10,7 +11,7 @@ from rdma_images.inspection.inspection import Inspection, base_name, missing_in
 from rdma_images.inspection.measurements import Files, Libraries, PluginFile
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
-from validators.in_use import loads_nccl, names_tried, opened_providers, plugin_of, skip_if_broken
+from validators.in_use import loads_nccl, names_tried, plugin_of, skip_if_broken
 from validators.settings import faults, started, versions_of
 
 SEARCH = "NVIDIA/nccl src/plugin/plugin_open.cc: the names it tries, and how NCCL_NET_PLUGIN is expanded"

@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from rdma_images.chain.verbs import folder_of
 from rdma_images.facts import packages as facts_packages
 from rdma_images.facts import table as facts_table
 from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use, missing_in, resolve_links
@@ -14,7 +15,7 @@ from rdma_images.validate.probes.libraries import TRANSPORT
 from rdma_images.validate.probes.tree import EXTENSION, MODULE
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
-from validators.in_use import closure, folder_of
+from validators.in_use import closure
 from validators.settings import started as environment_of
 
 KNOWN = "facts/packages.yaml, each row with its source"

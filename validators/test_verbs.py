@@ -5,23 +5,11 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from rdma_images.chain.verbs import PROVIDER, VERBS, folder_of, looked_for, opened_in, opened_providers
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import (
-    EFA,
-    FABRIC,
-    PROVIDER,
-    VERBS,
-    closure,
-    folder_of,
-    loads_nccl,
-    looked_for,
-    opened_in,
-    opened_providers,
-    providers_of,
-    skip_if_broken,
-)
+from validators.in_use import EFA, FABRIC, closure, loads_nccl, providers_of, skip_if_broken
 from validators.settings import faults, versions_of
 from validators.settings import started as environment_of
 from validators.toolruns import started, summary

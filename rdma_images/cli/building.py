@@ -90,6 +90,7 @@ def build(
 @verb(
     "validate --target efa-pytorch",
     "validate --image nvcr.io/nvidia/pytorch:25.10-py3",
+    "validate --target efa-pytorch --instance p5.48xlarge",
     "validate --host kubectl://pod?namespace=ml",
     "validate --tier multinode --job build/jobs/efa-nccl-tests-p5-48xlarge-2",
     help=CHOICE
@@ -98,6 +99,8 @@ def build(
         "image": "Any image in the engine, also one that was not built here.",
         "tier": "static (default), device (default with --host), gpu, datapath, multinode; may be repeated.",
         "host": "A pod or machine to measure: kubectl://pod, ssh://name or local://, as testinfra writes it.",
+        "fabric": "Say which network NCCL would use on efa, erdma, ib or none; otherwise on what the image is for.",
+        "instance": "Say it for this instance type, such as p5.48xlarge or ebmgn8v.",
         "job": f"With --tier multinode: the job in whose pods or ranks to measure, a folder that {COMMAND} job wrote.",
     }
     | JSON,
@@ -112,6 +115,8 @@ def validate(
     image: list[str] | None = None,
     tier: list[str] | None = None,
     host: str = "",
+    fabric: str = "",
+    instance: str = "",
     job: str = "",
     json: bool = False,
 ) -> None:
@@ -134,7 +139,7 @@ def validate(
         candidates = validation.planned_candidates(target_options.chosen_images(loaded, target, all, set))
     running = None if host else engine.ensure(progress)
     reports = []
-    for report in validation.validate_all(candidates, running, tiers, host or None, progress):
+    for report in validation.validate_all(candidates, running, tiers, host or None, progress, fabric, instance):
         show(reporting.as_json(report) if json else reporting.report_table(report))
         reports.append(report)
     _end(reports)

@@ -220,6 +220,49 @@ class Entry(Value):
     removed: list[str] = Field(default_factory=list)
 
 
+class LogLine(Value):
+    """What a plugin said through NCCL's logger; `level` is ncclDebugLogLevel: 1 version, 2 warning, 3 information."""
+
+    level: int
+    text: str
+
+
+class Played(Value):
+    """A library that was started as NCCL starts it, see probes/network.py.
+
+    `error` is why the loader did not open it, `interfaces` the newest of each kind that this NCCL takes, `network` its
+    name for NCCL_NET. `result` is what starting or listing returned, None where it was not reached; `devices` are those
+    that it counted, `providers` a libfabric's. `shim` says whether CUDA's runtime was stood in for. Where the process
+    was ended, `ended` says how, during the step `last`. `complaints` are its last lines on the standard error.
+    """
+
+    name: str = ""
+    path: str = ""
+    error: str = ""
+    interfaces: dict[str, int] = Field(default_factory=dict)
+    network: str = ""
+    result: int | None = None
+    devices: int | None = None
+    version: str = ""
+    providers: list[str] = Field(default_factory=list)
+    opened: dict[str, str] = Field(default_factory=dict)
+    log: list[LogLine] = Field(default_factory=list)
+    mapped: list[str] = Field(default_factory=list)
+    shim: str = ""
+    last: str = ""
+    ended: str = ""
+    complaints: list[str] = Field(default_factory=list)
+
+
+class Network(Value):
+    """What NCCL's plugins, in the order in which it tries them, libfabric and libibverbs do in the image."""
+
+    plugins: list[Played]
+    libfabric: Played
+    verbs: Played
+    gpu: bool  # whether the machine has one, whose driver answers in place of the shim
+
+
 class Layer(Value):
     """A layer: bytes as it is pulled and as it is unpacked, the place that takes most of them, and leftovers."""
 
@@ -247,6 +290,7 @@ class Measured(Value):
     torch: Annotated[Torch | None, Probe("static", "gpu", nothing="the image has no torch")] = None
     devices: Annotated[Devices | None, Probe("device", "gpu")] = None
     gpus: Annotated[Gpus | None, Probe("gpu", nothing="there is neither torch nor nccl-tests to use GPUs with")] = None
+    network: Annotated[Network | None, Probe()] = None  # asked for by itself, once the others have answered
     entry: Entry | None = None
     layers: tuple[Layer, ...] | None = None
     missing: dict[str, str] = Field(default_factory=dict)

@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 
 from rdma_images.core.pipeline import Check
 from rdma_images.inspection import measurements
+from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.inspection import Inspection
 
 SCHEMA = 2
@@ -33,6 +34,7 @@ class Report:
     seconds: float
     checks: tuple[Check, ...]
     facts: Inspection | None = None  # what the checks relate
+    chain: Chain | None = None  # which network NCCL would use; None where the image has no NCCL
     schema: int = SCHEMA
     base_faults: tuple[str, ...] = ()  # failed checks that fail equally in the image that a fabric was added to
     reused: bool = False  # answered from a report kept: same image, same suite, same question

@@ -14,6 +14,7 @@ from rdma_images.inspection.report import Report, shown_outcome
 from rdma_images.report import findings
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
+OUTCOMES = {"fabric": "passed", "tcp": "failed", "end": "failed", "unknown": "warned"}  # of a chain: its colour
 MARKS = {"passed": "✓", "failed": "✗", "warned": "!", "skipped": "·"}
 # The title of each subject, the first word of a validator's id, in the order of the page.
 SUBJECTS = {
@@ -70,7 +71,7 @@ def report_page(reports: Sequence[Report]) -> str:
     columns = [_column(report) for report in reports]
     groups = _groups(reports)
     return _template().render(
-        columns=columns, groups=groups, marks=MARKS, state=shown_outcome, single=len(columns) == 1
+        columns=columns, groups=groups, marks=MARKS, state=shown_outcome, outcomes=OUTCOMES, single=len(columns) == 1
     )
 
 

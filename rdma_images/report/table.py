@@ -6,9 +6,11 @@ from rich.text import Text
 
 from rdma_images.core.pipeline import Check
 from rdma_images.core.plain import plain
+from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.report import Report, shown_outcome
 
 STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "skipped": "dim"}
+ANSWERS = {"fabric": "bold green", "tcp": "bold red", "end": "bold red", "unknown": "bold yellow"}
 MARKS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "skipped": "skipped"}
 
 
@@ -22,7 +24,7 @@ def report_table(report: Report) -> RenderableType:
     for check in report.checks:
         shown = shown_outcome(check)
         rows.add_row(Text(MARKS[shown], STYLES[shown]), check.id, _check_text(check))
-    parts: list[RenderableType] = [rows, Text()]
+    parts: list[RenderableType] = [*([answer_text(report.chain)] if report.chain else []), rows, Text()]
     parts += [_failure(check) for check in report.checks if check.outcome == "failed"]
     if sentence := verdict(report.checks):
         parts.append(Text(sentence))
@@ -33,6 +35,11 @@ def report_table(report: Report) -> RenderableType:
         parts.append(Text(f"A rehearsal: stand-ins took the place of {stood_in}. Not an image to ship.", "yellow"))
     parts.append(Text(summary_line(report), verdict_style(report)))
     return Group(*parts)
+
+
+def answer_text(chain: Chain) -> Text:
+    """Return in one line which network NCCL would use."""
+    return Text(f"{chain.answer}\n", ANSWERS[chain.outcome])
 
 
 def counts_text(report: Report) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from rdma_images.engine import Engine
 
 
+class Question(NamedTuple):
+    """What the chain is asked about: a fabric of chain.FABRICS and an instance type; "" for what the image shows."""
+
+    fabric: str = ""
+    instance: str = ""
+
+
+OWN = Question()
+
+
 def validate(
     ref: str,
     engine: "Engine | None",
@@ -33,6 +43,7 @@ def validate(
     host: str | None = None,
     reuse: bool = True,
     progress: Progress = silent,
+    question: Question = OWN,
 ) -> Report:
     """Validate an image, and write report.json, report.xml and report.html to `folder_of`.
 
@@ -43,6 +54,7 @@ def validate(
         build: as built; another image of that name is refused.
         tiers: "datapath" comes with "static", in one report; "device" and "gpu" need a `host`.
         host: where to measure instead: "kubectl://pod", "ssh://name" or "local://".
+        question: which fabric and instance type the chain is asked about.
         reuse: answer from the report of an unchanged image, suite and question, which then says `reused`.
 
     Raises:
@@ -58,10 +70,10 @@ def validate(
     folder = folder_of(ref, image, host)
     if host or engine is None:
         about, measured = _measure_elsewhere(ref, host or "local://", tiers, progress)
-        return _report(about, measured, image, build, tiers, folder, started, progress)
+        return _report(about, measured, image, build, tiers, folder, started, progress, question=question)
     digest = engines.image_id(engine, ref) or _digest(engine, ref)
     _require(ref, digest, build)
-    name = report_cache.key(ref, digest, suite.digest(), image, tiers)
+    name = report_cache.key(ref, digest, suite.digest(), image, (*tiers, *filter(None, question)))
     if reuse and (previous := report_cache.find(name, digest)):
         progress(f"{ref} is up to date: this suite has validated it")
         return report.publish_cached(*previous, folder)
@@ -76,9 +88,9 @@ def validate(
     with closing(engines.client(engine)) as client:
         with waiting(progress, lambda: "the engine to unpack the image"):
             about = subjects.subject(client, ref, digest)
-        measured = measuring.measure(client, engine, about, progress)
+        measured = measuring.measure(client, engine, about, progress, question.instance)
     emulated = datapath.run(digest, engine, image, progress, folder) if "datapath" in tiers else ()
-    answer = _report(about, measured, image, build, tiers, folder, started, progress, emulated)
+    answer = _report(about, measured, image, build, tiers, folder, started, progress, emulated, question)
     # An emulator that is unavailable today may be available tomorrow.
     if not emulated or any(check.outcome != "skipped" for check in emulated):
         report_cache.keep(name, answer, folder / "report.xml")
@@ -140,9 +152,10 @@ def _report(
     started: float,
     progress: Progress,
     emulated: tuple[Check, ...] = (),
+    question: Question = OWN,
 ) -> Report:
     """Run the suite over what was found, and write what it says, and the checks made elsewhere, into `folder`."""
-    from rdma_images import report
+    from rdma_images import chain, report
     from rdma_images.report import junit
     from rdma_images.validate import fabric
     from rdma_images.validate import subject as subjects
@@ -161,6 +174,7 @@ def _report(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - started, 3),
         checks=(*checks, *emulated),
+        chain=chain.compute(case, *question),
         facts=case.model_copy(update={"subject": subjects.masked(about)}),
         base_faults=_base_faults(checks, image),
     )

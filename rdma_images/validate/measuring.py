@@ -7,11 +7,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import cast
 
 from docker import DockerClient
+from testinfra.host import Host
 
+from rdma_images.chain import network_request
 from rdma_images.core.progress import Progress, silent, waiting
 from rdma_images.core.stream import CHUNK
 from rdma_images.engine import Engine, docker_command
-from rdma_images.inspection.inspection import ImageConfig
+from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
 from rdma_images.inspection.measurements import Entry, Layer, Measured
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate import container, entry, image_layers, probing, readout, transport
@@ -24,11 +26,14 @@ FIRST_WORD = 20.0  # seconds for Python to start: a fraction of one on an idle m
 EMULATED = 4.0  # times as long where the image's programs are emulated
 
 
-def measure(client: DockerClient, engine: Engine, subject: ImageConfig, progress: Progress = silent) -> Measured:
+def measure(
+    client: DockerClient, engine: Engine, subject: ImageConfig, progress: Progress = silent, instance: str = ""
+) -> Measured:
     """Everything that can be measured in the image; what cannot has its reason in `missing`.
 
-    While its probes run, its layers are read and its entry point is started. `progress` hears what takes long. Raises
-    RdmaImagesError where the engine refuses to run it.
+    While its probes run, its layers are read and its entry point is started. Then NCCL's part is played with what they
+    found, on the `instance` type where one is given. `progress` hears what takes long. Raises RdmaImagesError where the
+    engine refuses to run it.
     """
     doing = ["the engine to start the image"]
     with ThreadPoolExecutor(max_workers=2) as pool, waiting(progress, lambda: doing[-1]):
@@ -39,17 +44,40 @@ def measure(client: DockerClient, engine: Engine, subject: ImageConfig, progress
             measured = _inside(box, engine, subject, doing)
             doing.append(f"its entry point, for at most {entry.LIMIT:g} s")
             measured = _with_entry(measured, starting.result(), functools.partial(entry.text_in, box.container))
+            doing.append("its network plugin, which is started as NCCL starts it")
+            measured = _with_network(measured, box, engine, subject, instance)
         doing.append("its layers, each of which is read once")
         return _with_layers(measured, reading)
+
+
+def _host(box: container.Sealed, engine: Engine, subject: ImageConfig) -> tuple[Host, float]:
+    """Return the container as a host, and how many times longer than usual it may take."""
+    slower = EMULATED if subject.machine not in ("", platform.machine()) else 1.0
+    limits = (PROBE_LIMIT * slower, engine.environ(), FIRST_WORD * slower)
+    return transport.host(f"docker://{box.container.id}", *limits), slower
+
+
+def _with_network(
+    measured: Measured, box: container.Sealed, engine: Engine, subject: ImageConfig, instance: str
+) -> Measured:
+    """Return what was measured with what the network plugin does, where the image's Python can start it."""
+    expected = Expected(fabric=None, because="not asked here")
+    request = network_request(Inspection(subject=subject, expected=expected, measured=measured), instance)
+    if not request or ("torch" in measured.missing and not measured.system) or not box.goes_on():
+        return measured
+    answer = probing.probe(_host(box, engine, subject)[0], ("network",), request=request)
+    if isinstance(answer, str) or not answer.network:
+        why = answer if isinstance(answer, str) else answer.missing.get("network", "it was not started")
+        return measured.model_copy(update={"missing": {**measured.missing, "network": why}})
+    seconds = {**measured.seconds, **answer.seconds}
+    return measured.model_copy(update={"network": answer.network, "seconds": seconds})
 
 
 def _inside(box: container.Sealed, engine: Engine, subject: ImageConfig, doing: list[str]) -> Measured:
     """Return what is measured with the image's Python, else with its files; `doing` takes what is begun."""
     why, running = "nothing in the image can be started", box.running
     if running:
-        slower = EMULATED if subject.machine not in ("", platform.machine()) else 1.0
-        limits = (PROBE_LIMIT * slower, engine.environ(), FIRST_WORD * slower)
-        inside = transport.host(f"docker://{box.container.id}", *limits)
+        inside, slower = _host(box, engine, subject)
         measured = probing.probe(
             inside, volumes=box.volumes, user=subject.user, entry=subject.entrypoint, limit=LIMIT * slower
         )

@@ -5,7 +5,7 @@ import functools
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
 
 from testinfra.host import Host
@@ -14,7 +14,7 @@ from rdma_images.core.paths import PROBES
 from rdma_images.inspection.measurements import Measured, probes_of
 from rdma_images.validate import probes
 from rdma_images.validate.answers import lost, measured
-from rdma_images.validate.probes.measure import ENTRY, MARK, SECONDS, USER
+from rdma_images.validate.probes.measure import ENTRY, MARK, NETWORK, SECONDS, USER
 from rdma_images.validate.transport import NOT_FOUND, TIMED_OUT
 
 STATIC = probes_of("static")
@@ -29,13 +29,14 @@ for name in ("rdma_images","rdma_images.validate","rdma_images.validate.probes")
 for name,source in json.loads(zlib.decompress(base64.b64decode("%s"))):
     full="rdma_images.validate.probes."+name
     module=sys.modules[full]=types.ModuleType(full); setattr(sys.modules["rdma_images.validate.probes"],name,module)
+    module.SOURCE=source
     exec(compile(source,name+".py","exec"),module.__dict__)
 module.main()
 """
 
 
 # Read as text: Python 3.11 can fail where two threads parse at once (python/cpython, issue 106905), as when measuring.
-IMPORTS = re.compile(rf"^from {re.escape(probes.__name__)} import ([\w, ]+)$", re.MULTILINE)
+IMPORTS = re.compile(rf"^from {re.escape(probes.__name__)} import (?:\(([\w,\s]+)\)|([\w, ]+))$", re.MULTILINE)
 
 
 @functools.cache
@@ -54,8 +55,8 @@ def modules() -> tuple[str, ...]:
 
 def _imported(name: str) -> Iterator[str]:
     """Yield the other probe modules that a probe module imports."""
-    for line in IMPORTS.findall((PROBES / f"{name}.py").read_text(encoding="utf-8")):
-        yield from (word.strip() for word in line.split(","))
+    for several, line in IMPORTS.findall((PROBES / f"{name}.py").read_text(encoding="utf-8")):
+        yield from (word.strip() for word in (several or line).split(",") if word.strip())
 
 
 def probe(
@@ -65,17 +66,20 @@ def probe(
     user: str = "",
     entry: Sequence[str] = (),
     limit: float | None = None,
+    request: Mapping[str, object] | None = None,
 ) -> Measured | str:
     """Return what the probes `names` measure on `host`; a sentence saying why where no Python there can run them.
 
     `volumes` are folders of other file systems that belong to what is measured; `user` is the image's, and `entry` the
-    words of its entry point and command; `limit` is the seconds for one probe, where they are others than usual.
+    words of its entry point and command; `limit` is the seconds for one probe, where they are others than usual;
+    `request` is what the probe network is asked.
     Where there is a Python that should have, and brings no answer, all of it is lost.
     """
     reasons, failures = [], []
     for python in PYTHONS:
         about = [*([f"{USER}{user}"] if user else []), *(f"{ENTRY}{word}" for word in entry)]
         about += [f"{SECONDS}{limit:g}"] if limit else []
+        about += [f"{NETWORK}{json.dumps(request)}"] if request else []
         words = (payload(), *names, *volumes, *about)
         result = host.run(f"{python} -c{' %s' * len(words)}", *words)
         _, mark, answers = result.stdout_bytes.partition(MARK.encode())

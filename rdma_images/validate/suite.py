@@ -20,6 +20,7 @@ INPUTS = (
     "validators/**/*.py",
     "validators/*.yaml",
     "rdma_images/validate/**/*.py",
+    "rdma_images/chain/*.py",
     "rdma_images/inspection/*.py",
     "rdma_images/nccl_logs/*.py",
     "rdma_images/datapath/*.py",

@@ -47,16 +47,27 @@ def validate_all(
     tiers: tuple[str, ...] = ("static",),
     host: str | None = None,
     progress: Progress = silent,
+    fabric: str = "",
+    instance: str = "",
 ) -> Iterator[Report]:
     """Yield the report of each, as soon as it is ready; the files are written beside build.json.
 
-    `host` needs no engine.
+    `host` needs no engine; `fabric` and `instance` are what the chain is asked about.
     """
-    from rdma_images.validate import validate
+    from rdma_images.validate import Question, validate
+
+    question = Question(fabric, instance)
 
     def one(candidate: Candidate) -> Report:
         return validate(
-            candidate.ref, engine, candidate.image, candidate.build, tiers=tiers, host=host, progress=progress
+            candidate.ref,
+            engine,
+            candidate.image,
+            candidate.build,
+            tiers=tiers,
+            host=host,
+            progress=progress,
+            question=question,
         )
 
     # Emulated machines wait for one another most of the time; everything else has the processor busy by itself.

@@ -43,6 +43,11 @@ def resolved(name: str, asked_by: str | None = None) -> dict[str, Any]:
     `asked_by` is the library that will ask: its own RPATH and RUNPATH are searched too. RPATH comes before
     LD_LIBRARY_PATH and RUNPATH after it, as ld.so(8) has it.
     """
+    return _opened(searched(name, asked_by))
+
+
+def searched(name: str, asked_by: str | None) -> str:
+    """Return the path at which a library's own search paths have `name`, for dlopen() by `asked_by`; else `name`."""
     search_paths: dict[str, list[str]] = {"rpath": [], "runpath": []}
     if asked_by and "/" not in name:
         try:
@@ -55,8 +60,8 @@ def resolved(name: str, asked_by: str | None = None) -> dict[str, Any]:
     for folder in before + environment + search_paths["runpath"]:
         candidate = os.path.join(folder, name)
         if os.path.exists(candidate) and not skipped(candidate):
-            return _opened(candidate)
-    return _opened(name)
+            return candidate
+    return name
 
 
 def skipped(path: str) -> bool:

@@ -12,13 +12,25 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Mapping
 
-from rdma_images.validate.probes import devices, gpus, libraries, packages, pytorch, settings, system, tools, tree
+from rdma_images.validate.probes import (
+    devices,
+    gpus,
+    libraries,
+    network,
+    packages,
+    pytorch,
+    settings,
+    system,
+    tools,
+    tree,
+)
 
 MARK = "rdma-images-measured:"
 USER = "user="  # before the image's user, among the words of the command line
 ENTRY = "entry="  # before each word of its entry point and command
+NETWORK = "network="  # before what the probe of that name is asked, as JSON
 SECONDS = "limit="  # before the seconds for one probe, where they are others than LIMIT
 LIMIT = 90  # seconds for one probe
 WITH_GPUS = 400  # seconds where an all-reduce is among them
@@ -39,6 +51,7 @@ PROBES: dict[str, Callable[[], Any]] = {
     "settings": settings.settings,
     "devices": devices.fabric_devices,
     "gpus": gpus.gpus,
+    "network": functools.partial(network.network, {}),
 }
 
 
@@ -48,15 +61,17 @@ def measure(
     volumes: Iterable[str] = (),
     user: str = "",
     entry: Sequence[str] = (),
+    request: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """{probe: {"value", "error", "seconds"}} for the probes named, all at once.
 
-    `volumes` and `user`: see file_tree; `entry`: see settings.settings.
+    `volumes` and `user`: see file_tree; `entry`: see settings.settings; `request`: see network.network.
     """
     probes: dict[str, Callable[[], Any]] = {
         **PROBES,
         "tree": functools.partial(file_tree, volumes, user),
         "settings": functools.partial(settings.settings, entry),
+        "network": functools.partial(network.network, request or {}),
     }
     start = time.monotonic()
     children = {}
@@ -127,12 +142,15 @@ def main() -> None:
     """Measure the probes named on the command line, and print MARK and the JSON.
 
     Words that begin with "/" are volumes of the tree, one that begins with "user=" is the image's user, those that
-    begin with "entry=" are its entry point and command, and one with "limit=" has the seconds for one probe.
+    begin with "entry=" are its entry point and command, one with "limit=" has the seconds for one probe, and one with
+    "network=" what the probe network is asked.
     """
-    names = [word for word in sys.argv[1:] if not word.startswith(("/", USER, ENTRY, SECONDS))]
+    names = [word for word in sys.argv[1:] if not word.startswith(("/", USER, ENTRY, SECONDS, NETWORK))]
     volumes = [word for word in sys.argv[1:] if word.startswith("/")]
     user = next((word[len(USER) :] for word in sys.argv[1:] if word.startswith(USER)), "")
     entry = [word[len(ENTRY) :] for word in sys.argv[1:] if word.startswith(ENTRY)]
     limits = [float(word[len(SECONDS) :]) for word in sys.argv[1:] if word.startswith(SECONDS)]
-    answers = measure(names, WITH_GPUS if "gpus" in names else (*limits, LIMIT)[0], volumes, user, entry)
+    requests = [json.loads(word[len(NETWORK) :]) for word in sys.argv[1:] if word.startswith(NETWORK)]
+    limit = WITH_GPUS if "gpus" in names else (*limits, LIMIT)[0]
+    answers = measure(names, limit, volumes, user, entry, (*requests, None)[0])
     sys.stdout.write(MARK + json.dumps(answers) + "\n")

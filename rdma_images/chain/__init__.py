@@ -1,0 +1,6 @@
+"""What NCCL would do in an image: computed link by link from what was run and read in it."""
+
+from rdma_images.chain.chain import FABRICS, compute
+from rdma_images.chain.request import network_request
+
+__all__ = ["FABRICS", "compute", "network_request"]

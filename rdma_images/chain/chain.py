@@ -1,0 +1,87 @@
+"""The answer of a chain: which network NCCL would use, and the first link that breaks."""
+
+from typing import get_args
+
+from rdma_images.chain import links, verbs_links
+from rdma_images.chain.environment import nccl_environment
+from rdma_images.chain.verbs import opened_providers
+from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.plain import plain
+from rdma_images.facts import table as facts_table
+from rdma_images.facts.instances import Instances
+from rdma_images.inspection.chain import Chain, Link
+from rdma_images.inspection.inspection import Inspection, nccl_in_use
+
+FABRICS = get_args(Chain.model_fields["fabric"].annotation)
+NAMES = {"efa": "EFA", "erdma": "eRDMA", "ib": "InfiniBand"}
+OWN_DRIVER = {"erdma": "erdma", "ib": "mlx5"}
+SOCKET = "socket"
+
+
+def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | None:
+    """Return the chain of an image on a fabric; None where it has no NCCL and nobody asked.
+
+    Args:
+        case: what was measured.
+        fabric: one of FABRICS; "" for the instance's, else what the image is for or shows.
+        instance: an instance type of facts/instances.yaml; "" for none in particular.
+
+    Raises:
+        RefusedError: There is no such fabric or instance type, or they contradict each other.
+    """
+    if fabric and fabric not in FABRICS:
+        raise RefusedError(f"--fabric {fabric}: no such fabric\n{near(fabric, FABRICS)}")
+    type_ = facts_table.read(Instances).find(instance) if instance else None
+    if type_ and fabric and fabric not in (type_.fabric, "none"):
+        raise RefusedError(f"--instance {instance} has {NAMES[type_.fabric]}\nleave --fabric {fabric} out")
+    nccl = nccl_in_use(case)
+    if not nccl and not fabric and not instance:
+        return None
+    on = fabric or (type_.fabric if type_ else "") or case.expected.fabric or _shown(case)
+    chosen = list(_until_broken(case, on, instance))
+    return _chain(case, on, instance, chosen)
+
+
+def _shown(case: Inspection) -> str:
+    """Return the fabric that an image for neither EFA nor eRDMA shows by its verbs providers."""
+    tree = case.measured.tree
+    drivers = opened_providers(tree.files, tree.libraries).values() if tree else ()
+    return "ib" if OWN_DRIVER["ib"] in drivers else "none"
+
+
+def _until_broken(case: Inspection, fabric: str, instance: str) -> list[Link]:
+    """Return the links up to the first that breaks, or after which nothing can be said."""
+    parts = {"efa": links.efa, "erdma": verbs_links.verbs, "ib": verbs_links.verbs, "none": links.without}[fabric]
+    taken = []
+    for link in parts(case, fabric, instance):
+        taken.append(link)
+        if link.fault:
+            break
+    return taken
+
+
+def _chain(case: Inspection, fabric: str, instance: str, taken: list[Link]) -> Chain:
+    broken = next((link for link in taken if link.fault), None)
+    unknown = next((link for link in taken if link.unknown), None)
+    nccl = nccl_in_use(case)
+    who = f"NCCL {nccl[1]}" if nccl and nccl[1] else "NCCL"
+    where = f"On {instance} " if instance else f"On {NAMES[fabric]} " if fabric in NAMES else ""
+    if broken:
+        ends = _ends(case, broken)
+        would = "would end without a network" if ends else "would use TCP sockets"
+        outcome, answer = ("end" if ends else "tcp"), f"{where}{who} {would}: {broken.fault}"
+    elif unknown:
+        outcome, answer = "unknown", f"{where}it cannot be said what {who} would use: {unknown.unknown}"
+    else:
+        steps = [link.value for link in taken if link.name in links.SHOWN and link.value]
+        outcome, answer = "fabric", f"{where}{who} would use {NAMES[fabric]}: {' → '.join(steps)}"
+    return Chain.model_validate(
+        {"fabric": fabric, "instance": instance, "outcome": outcome, "answer": plain(answer), "links": taken}
+    )
+
+
+def _ends(case: Inspection, broken: Link) -> bool:
+    """Return whether NCCL does not go on with sockets: where there is none, or NCCL_NET names another network."""
+    named = nccl_environment(case.subject, case.measured).get("NCCL_NET", "").lower()
+    own_tcp = "FI_PROVIDER" in broken.fault  # libfabric's, which is a network by that name, too
+    return broken.name == "NCCL" or (named not in ("", SOCKET) and broken.name != "instance" and not own_tcp)

@@ -1,0 +1,54 @@
+"""The environment that NCCL has in a process of the image, and the names of plugins that it then tries."""
+
+from collections.abc import Mapping
+
+from rdma_images.core import versions
+from rdma_images.inspection.inspection import ImageConfig
+from rdma_images.inspection.measurements import Measured
+
+DEFAULT = "libnccl-net.so"
+# NVIDIA/nccl src/net.cc of 2.18.5 to 2.20.3, which put every name between "libnccl-net-" and ".so"; of 2.20.5 to
+# 2.26.6, which try the name itself first; src/plugin/net.cc and plugin_open.cc of 2.27.3 and of 2.27.5 to 2.30.7.
+ITSELF_FIRST, LISTS, EITHER, PATHS, NONE = "2.20.5", "2.27.3", "2.27.3", "2.27.5", "2.28.3"
+
+
+def started_environment(subject: ImageConfig, measured: Measured) -> dict[str, str]:
+    """Return the environment of a process that the entry point starts, as far as it is known."""
+    entry, image_environment = measured.entry, subject.environment
+    if not entry:
+        return dict(image_environment)
+    return {**{name: value for name, value in image_environment.items() if name not in entry.removed}, **entry.given}
+
+
+def nccl_environment(subject: ImageConfig, measured: Measured) -> dict[str, str]:
+    """Return the same with what NCCL's own files add: a variable that is set wins, then the user's file."""
+    environment = started_environment(subject, measured)
+    assigned = measured.settings.assigned if measured.settings else []
+    lines = [setting for setting in assigned if setting.reader == "nccl"]
+    for setting in sorted(lines, key=lambda setting: setting.file == "/etc/nccl.conf"):
+        environment.setdefault(setting.name, setting.value)
+    return environment
+
+
+def plugin_names(version: str, environment: Mapping[str, str]) -> list[str]:
+    """Return the file names that NCCL `version` opens for a network plugin, in its order; none where it opens none."""
+    value = environment.get("NCCL_NET_PLUGIN", "")
+    if not versions.at_least(version, LISTS):
+        if not value:
+            return [DEFAULT]
+        return ([value] if versions.at_least(version, ITSELF_FIRST) else []) + [f"libnccl-net-{value}.so"]
+    if "NCCL_NET_PLUGIN" not in environment:
+        return [DEFAULT]
+    if value.lower() == "none" and versions.at_least(version, NONE):
+        return []
+    words = [word for word in value.split(",") if word]
+    return [name for word in words for name in _expanded(word, versions.at_least(version, PATHS))]
+
+
+def _expanded(word: str, paths: bool) -> list[str]:
+    """Return the names for one word of the list; before 2.27.5 a path is no name."""
+    is_library = word.startswith("lib") and word.endswith(".so")
+    if is_library or (paths and "/" in word):
+        return [word]
+    template = f"libnccl-net-{word}.so"
+    return [word, template] if paths else [template]

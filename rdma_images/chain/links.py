@@ -1,0 +1,250 @@
+"""The links that lead NCCL to EFA: its plugin, libfabric, the provider efa, and what that one asks of rdma-core."""
+
+import re
+from collections.abc import Iterator
+
+from rdma_images.chain.environment import nccl_environment, plugin_names
+from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
+from rdma_images.facts import table as facts_table
+from rdma_images.facts.instances import Instances
+from rdma_images.inspection.chain import How, Link
+from rdma_images.inspection.inspection import Inspection, base_name, mapped_nccl, missing_in, nccl_in_use
+from rdma_images.inspection.measurements import Libraries, Played
+
+SHOWN = ("plugin", "libfabric", "provider", "libefa", "libibverbs", "verbs provider")
+NET, TUNER = "ncclNetPlugin_v", "ncclTunerPlugin_v"
+SETTINGS = re.compile(r"NCCL_(?:NET|NET_PLUGIN|IB_DISABLE|IB_HCA)|FI_PROVIDER|FI_PROVIDER_PATH|OFI_NCCL_\w+")
+OF_RDMA_CORE = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
+# What aws-ofi-nccl says where libfabric has no device for it: src/nccl_ofi_net.c(pp), nccl_ofi_rdma.c(pp) and
+# nccl_ofi_sendrecv.c(pp), 1.7.0 to 1.21.1.
+NO_DEVICE = re.compile(
+    r"No eligible providers|Unable to find a protocol that worked|Failed to initialize (?:rdma|sendrecv) protocol"
+    r"|failed to find any (?:provider|devices?)",
+    re.IGNORECASE,
+)
+# The same of CUDA without a driver; that libcudart.so itself is not there is a fault of the image.
+NO_DRIVER = re.compile(r"Failed to (?:resolve CUDA function|query CUDA)|CUDA driver|cuda\w*|libcuda\.so", re.IGNORECASE)
+NO_RUNTIME = "Failed to find CUDA Runtime library"
+DRIVER_LIBRARY = re.compile(r"libcuda\.so|libnvidia-ml\.so")
+GENERIC = re.compile(r"(?:CUDA )?initialization failed|Initializing plugin failed")
+NOT_THERE = "cannot open shared object file: No such file or directory"
+OFI_VERSION = re.compile(r"Initializing aws-ofi-nccl (\S+)")
+WARNING = 2
+EFA_PLUGINS = ("aws-ofi-nccl", "uccl-efa")
+
+
+def efa(case: Inspection, _: str, instance: str) -> Iterator[Link]:
+    """Yield the links of EFA, in NCCL's order."""
+    yield nccl(case)
+    yield settings(case, "efa")
+    yield on_instance("efa", instance)
+    if not case.measured.tree:
+        yield Link(name="plugin", unknown="the files of the image were not read")
+        return
+    run, libraries = started_plugin(case), case.measured.tree.libraries
+    yield opened_plugin(case, run, libraries)
+    yield _libfabric(case, run, libraries)
+    yield from _provider(case, libraries)
+    yield verbs_provider(case, "efa")
+
+
+def without(case: Inspection, _: str, __: str) -> Iterator[Link]:
+    """Yield what is left where there is no fabric: the sockets."""
+    yield nccl(case)
+    fault = "nothing in the image leads to EFA, eRDMA or InfiniBand, and no fabric was asked about"
+    yield Link(name="fabric", how="read", fault=fault)
+
+
+def nccl(case: Inspection) -> Link:
+    """Return which libnccl a process gets."""
+    file, mapped = nccl_in_use(case), mapped_nccl(case)
+    how: How = "executed" if mapped else "read"
+    fault = "" if file else "no libnccl is in the image"
+    return Link(name="NCCL", value=f"{file[1]} at {file[0]}" if file else "", how=how, fault=fault)
+
+
+def settings(case: Inspection, fabric: str) -> Link:
+    """Return the variables that decide about the network, and whether they take NCCL off this fabric."""
+    environment, version = nccl_environment(case.subject, case.measured), (nccl_in_use(case) or ("", ""))[1]
+    relevant = {name: value for name, value in sorted(environment.items()) if SETTINGS.fullmatch(name)}
+    net = environment.get("NCCL_NET", "").lower()
+    own = net in ("socket", "ib")
+    fault = ""
+    if net == "socket" or (fabric == "efa" and own):
+        own_network = "sockets" if net == "socket" else "NCCL's own network for InfiniBand, which knows no EFA"
+        fault = f"NCCL_NET={environment['NCCL_NET']} asks for {own_network}"
+    elif fabric == "efa" and version and not plugin_names(version, environment):
+        fault = f"NCCL_NET_PLUGIN={environment.get('NCCL_NET_PLUGIN', '')} keeps NCCL from opening a plugin"
+    elif fabric != "efa" and environment.get("NCCL_IB_DISABLE", "0") not in ("", "0"):
+        fault = f"NCCL_IB_DISABLE={environment['NCCL_IB_DISABLE']} takes away NCCL's own network for RDMA"
+    elif fabric == "efa" and _leaves_out_efa(environment.get("FI_PROVIDER", "")):
+        fault = f"FI_PROVIDER={environment['FI_PROVIDER']} leaves out libfabric's provider efa"
+    value = " ".join(f"{name}={value}" for name, value in relevant.items()) or "none"
+    return Link(name="settings", value=value, how="executed" if case.measured.entry else "read", fault=fault)
+
+
+def _leaves_out_efa(value: str) -> bool:
+    """Return whether FI_PROVIDER names other providers than efa: ofiwg/libfabric src/fabric.c, ofi_create_filter()."""
+    names = re.split(r"[,;]", value.lstrip("^").lower())
+    return bool(value) and ("efa" in names) == value.startswith("^")
+
+
+def on_instance(fabric: str, instance: str) -> Link:
+    """Return what the instance type has."""
+    if not instance:
+        return Link(name="instance", value="not asked", how="facts")
+    type_ = facts_table.read(Instances).find(instance)
+    fault = "" if type_.fabric == fabric else f"{instance} has no {fabric}"
+    return Link(name="instance", value=f"{type_.interfaces} interfaces", how="facts", fault=fault)
+
+
+def started_plugin(case: Inspection) -> Played | None:
+    """Return the plugin that NCCL takes, else the last that it tried; None where none was run."""
+    runs = case.measured.network.plugins if case.measured.network else []
+    return next((run for run in runs if run.result == 0), next((run for run in runs if run.path), None)) or (
+        runs[-1] if runs else None
+    )
+
+
+def opened_plugin(case: Inspection, run: Played | None, libraries: Libraries) -> Link:
+    """Return the plugin: its file, the interfaces that this NCCL takes, and what starting it said."""
+    if run is None:
+        return _read_plugin(case, libraries)
+    tried = case.measured.network.plugins if case.measured.network else []
+    words = [line.text for line in run.log] + run.complaints
+    if not run.path:
+        reasons = "; ".join(f"{one.name}: {one.error.removeprefix(f'{one.name}: ')}" for one in tried)
+        if all(DRIVER_LIBRARY.search(one.error) for one in tried):
+            unknown = f"{run.name} asks for the driver's library, which no image has ({run.error})"
+            return Link(name="plugin", value=run.name, how="executed", unknown=unknown)
+        return Link(name="plugin", how="executed", fault=f"no network plugin opens ({reasons})", words=words)
+    net, tuner = run.interfaces.get(NET, 0), run.interfaces.get(TUNER, 0)
+    about = libraries.plugins.get(run.path)
+    version = next((match[1] for line in run.log if (match := OFI_VERSION.search(line.text))), "")
+    version = version or (about.version if about else "")
+    interfaces = ", ".join(f"{kind} v{number}" for kind, number in (("net", net), ("tuner", tuner)) if number)
+    value = " ".join(filter(None, (base_name(run.path), version, f"({interfaces})" if interfaces else "")))
+    fault, unknown = _start(case, run, libraries, net)
+    note = "" if fault or unknown or run.result == 0 else _end_of_start(run)
+    return Link(name="plugin", value=value, how="executed", fault=fault, unknown=unknown, note=note, words=words)
+
+
+def _start(case: Inspection, run: Played, libraries: Libraries, net: int) -> tuple[str, str]:
+    """Return why NCCL does not take a plugin that opened, and why that cannot be said."""
+    looked_for = (nccl_in_use(case) or ("", ""))[0]
+    about_nccl, about = libraries.nccl.get(looked_for), libraries.plugins.get(run.path)
+    if not net:
+        numbers = about_nccl.looks_for.get(NET, []) if about_nccl else []
+        return f"{run.path} has none of the interfaces that NCCL looks for (v{', v'.join(map(str, numbers))})", ""
+    named = nccl_environment(case.subject, case.measured).get("NCCL_NET", "")
+    if named and run.network and named.lower() != run.network.lower():
+        return f"NCCL_NET={named}, and {run.path} calls itself {run.network}", ""
+    if about and about.project and about.project not in EFA_PLUGINS:
+        return f"{run.path} is {about.project}, which knows no EFA", ""
+    if stand_in := case.stands_in("aws-ofi-nccl") or case.stands_in("efa-installer"):
+        return "", f"a stand-in took the place of {stand_in}, whose plugin does not start"
+    if run.ended:
+        last = run.log[-1].text if run.log else run.last
+        return f"{base_name(run.path)} ends the process ({run.ended}) after: {last}", ""
+    if run.result == 0 and run.devices:
+        return "", ""
+    return _refusal(case, run)
+
+
+def _refusal(case: Inspection, run: Played) -> tuple[str, str]:
+    """Return why a plugin did not start, where that is the image's fault and not for want of devices or a driver."""
+    warnings = [line.text for line in run.log if line.level <= WARNING]
+    if reason := next((text for text in warnings if NO_RUNTIME in text), ""):
+        return f"{base_name(run.path)}: {reason}", ""
+    gpu = bool(case.measured.network and case.measured.network.gpu)
+    telling = [text for text in warnings if not GENERIC.search(text)]
+    if any(NO_DEVICE.search(line.text) for line in run.log):
+        return "", ""
+    if not gpu and any(NO_DRIVER.search(text) for text in warnings):
+        return "", ""
+    reason = next(iter(telling or warnings or run.complaints), f"init returned {run.result}")
+    return f"{base_name(run.path)} refuses to start: {reason}", ""
+
+
+def _end_of_start(run: Played) -> str:
+    """Return how far a plugin started that lacks nothing of the image's."""
+    devices = any(NO_DEVICE.search(line.text) for line in run.log)
+    return f"started up to {'the devices of libfabric, which' if devices else 'the driver of CUDA, which'} no image has"
+
+
+def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
+    """Return the plugin as the files show it, where none could be run."""
+    file, version = nccl_in_use(case) or ("", "")
+    names = plugin_names(version or "2.30.7", nccl_environment(case.subject, case.measured))
+    answers = [libraries.resolved[name] for name in names if name in libraries.resolved]
+    answer = next((a for a in answers if a.file and not a.error), next((a for a in answers if a.file), None))
+    if answer is None:
+        return Link(name="plugin", fault=f"no network plugin is found ({', '.join(names)})")
+    about = libraries.plugins.get(answer.file)
+    value = " ".join(filter(None, (base_name(answer.file), about.version if about else "")))
+    if answer.error or missing_in(libraries, answer.file):
+        reason = answer.error or f"it needs {', '.join(missing_in(libraries, answer.file))}"
+        return Link(name="plugin", value=value, fault=f"{answer.file} does not open: {reason}")
+    offered, accepted = about.exports.get(NET, []) if about else [], libraries.nccl[file].looks_for.get(NET, [])
+    common = set(offered) & set(accepted)
+    if not common:
+        return Link(name="plugin", value=value, fault=f"{answer.file} has no interface that NCCL {version} looks for")
+    if about and about.project and about.project not in EFA_PLUGINS:
+        return Link(name="plugin", value=value, fault=f"{answer.file} is {about.project}, which knows no EFA")
+    return Link(name="plugin", value=f"{value} (net v{max(common)})")
+
+
+def _libfabric(case: Inspection, run: Played | None, libraries: Libraries) -> Link:
+    """Return the libfabric that the plugin's process maps."""
+    played = case.measured.network.libfabric if case.measured.network else None
+    mapped = [path for path in (run.mapped if run else []) if base_name(path).startswith("libfabric.so")]
+    path = mapped[0] if mapped else (played.path if played else libraries.resolved["libfabric.so.1"].file)
+    version = libraries.libfabric.get(path, "") or (played.version if played else "")
+    if not path or (played and played.error):
+        error = played.error if played else "no libfabric.so.1 is found"
+        return Link(name="libfabric", how="executed" if played else "read", fault=f"libfabric does not open: {error}")
+    how: How = "executed" if mapped or (played and played.path) else "read"
+    return Link(name="libfabric", value=f"libfabric {version}".strip(), how=how, words=[path])
+
+
+def _provider(case: Inspection, libraries: Libraries) -> Iterator[Link]:
+    """Yield whether that libfabric has the provider efa, and the libefa that it maps."""
+    played = case.measured.network.libfabric if case.measured.network else None
+    if played is None:
+        file = libraries.resolved["libefa.so.1"].file
+        yield Link(name="libefa", value=f"libefa {_version(file)}" if file else "", fault="" if file else "no libefa")
+        return
+    if played.ended:
+        yield Link(name="provider", how="executed", fault=f"libfabric ends the process ({played.ended})")
+        return
+    offered = ", ".join(name for name in played.providers if not name.startswith("ofi_hook"))
+    fault = "" if "efa" in played.providers else f"libfabric offers no provider efa ({offered or 'none'})"
+    yield Link(name="provider", value="efa", how="executed", fault=fault, words=played.complaints)
+    file = next((path for path in played.mapped if base_name(path).startswith("libefa.so")), "")
+    fault = "" if file else "libfabric maps no libefa"
+    yield Link(name="libefa", value=f"libefa {_version(file)}" if file else "", how="executed", fault=fault)
+
+
+def verbs_provider(case: Inspection, driver: str) -> Link:
+    """Return whether libibverbs can open the provider of a driver."""
+    tree, network = case.measured.tree, case.measured.network
+    if not tree:
+        return Link(name="verbs provider", unknown="the files of the image were not read")
+    files = [path for path, name in opened_providers(tree.files, tree.libraries).items() if name == driver]
+    if not files:
+        every = [path for path in tree.files.libraries if (m := PROVIDER.fullmatch(base_name(path))) and m[1] == driver]
+        where = f"; {every[0]} is elsewhere" if every else ""
+        fault = f"lib{driver}-rdmav*.so is not where {VERBS} opens its providers{where}"
+        return Link(name="verbs provider", fault=fault)
+    answers = {path: network.verbs.opened.get(path, "") for path in files} if network and network.verbs.path else {}
+    refused = {path: error for path, error in answers.items() if error}
+    missing = [name for path in files for name in missing_in(tree.libraries, path)] if not answers else []
+    fault = next((f"{path} does not open: {error}" for path, error in refused.items()), "")
+    fault = fault or (f"{files[0]} needs {', '.join(missing)}" if missing else "")
+    value = base_name(files[0]) if driver != "efa" else ""
+    return Link(name="verbs provider", value=value, how="executed" if answers else "read", fault=fault, words=files)
+
+
+def _version(file: str) -> str:
+    match = OF_RDMA_CORE.search(file)
+    return match[1] if match else ""

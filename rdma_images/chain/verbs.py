@@ -1,0 +1,40 @@
+"""Which verbs providers the libibverbs of an image opens."""
+
+import re
+from pathlib import PurePosixPath
+
+from rdma_images.inspection.inspection import base_name
+from rdma_images.inspection.measurements import Files, Libraries
+
+PROVIDER = re.compile(r"lib(\w+)-rdmav(\d+)\.so")  # of libibverbs: the driver's name, and the ABI
+VERBS = "libibverbs.so.1"
+
+
+def folder_of(path: str) -> str:
+    """Return the folder of a file, as it is called where /lib is a link into /usr."""
+    folder = str(PurePosixPath(path).parent)
+    return f"/usr{folder}" if folder.startswith("/lib") else folder
+
+
+def looked_for(libraries: Libraries) -> set[str]:
+    """Return what the libibverbs that the loader finds looks for; if it finds none, what any in the image looks for."""
+    every = libraries.verbs_looks_for
+    in_use = every.get(libraries.resolved[VERBS].file)
+    return set(in_use or (word for words in every.values() for word in words))
+
+
+def opened_in(libraries: Libraries) -> set[str]:
+    """Return the folders in which libibverbs opens providers.
+
+    Its own, then where the loader finds libibverbs itself.
+    """
+    folders = {folder_of(word) for word in looked_for(libraries) if "/lib%s-rdmav" in word}
+    file = libraries.resolved[VERBS].file
+    return folders | ({folder_of(file)} if folders and file else set())
+
+
+def opened_providers(files: Files, libraries: Libraries) -> dict[str, str]:
+    """Return the verbs providers that libibverbs opens, by path: the driver that each is for."""
+    folders = opened_in(libraries)
+    drivers = {path: m.group(1) for path in files.libraries if (m := PROVIDER.fullmatch(base_name(path)))}
+    return {path: driver for path, driver in drivers.items() if not folders or folder_of(path) in folders}

@@ -1,0 +1,39 @@
+"""The chain that must hold for NCCL to use a fabric, link by link, and the answer that it leads to."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from rdma_images.inspection.values import Value
+
+How = Literal["executed", "read", "facts"]
+Outcome = Literal["fabric", "tcp", "end", "unknown"]
+
+
+class Link(Value):
+    """One link: what it is, what was found, and how: by running the image's parts, by reading its files, from facts.
+
+    `fault` is why the chain breaks here, `unknown` why nothing can be said from here on, `note` how far it was run;
+    `words` are the part's own.
+    """
+
+    name: str
+    value: str = ""
+    how: How = "read"
+    fault: str = ""
+    unknown: str = ""
+    note: str = ""
+    words: list[str] = Field(default_factory=list)
+
+
+class Chain(Value):
+    """What NCCL would do on a fabric: `outcome` "tcp" is TCP sockets, "end" a job that ends, "unknown" neither.
+
+    `fabric` is "none" where neither the question nor the image names one.
+    """
+
+    fabric: Literal["efa", "erdma", "ib", "none"]
+    instance: str
+    outcome: Outcome
+    answer: str
+    links: list[Link]

@@ -1,0 +1,137 @@
+"""What NCCL's network plugin, libfabric and libibverbs do in this image when they are started as NCCL starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any, Mapping
+
+from rdma_images.validate.probes import loader, plugin_host, tools
+
+LIMIT = 20  # seconds for one of them: a plugin starts in less than one
+KEPT = 200000  # bytes of events
+COMPLAINTS = 20  # lines on the standard error
+GPU = "/dev/nvidiactl"
+VERBS = ("libibverbs.so", "libibverbs.so.1")  # as NCCL tries them: src/misc/ibvsymbols.cc, 2.18.5 to 2.30.7
+RUNTIME = "libcudart.so"
+PRODUCT = "OFI_NCCL_FORCE_PRODUCT_NAME"  # aws/aws-ofi-nccl src/nccl_ofi_system.c(pp), from 1.5.0
+PRODUCT_FILE = "/sys/devices/virtual/dmi/id/product_name"
+SOME_PRODUCT = "unknown"  # 1.15.0 to 1.17.3 end with a segmentation fault where the machine names no product
+LOG = "FI_LOG_LEVEL"
+
+
+def network(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Start the plugins, libfabric and libibverbs that a request names, each in a process of its own.
+
+    Args:
+        request: `names` of plugins, in NCCL's order; `looks_for`, the interfaces of that NCCL by symbol; `asked_by`,
+            its file; `environment`, what a job has beside the container's own; `removed`, the variables that it does
+            not have; `product`, the instance type; `providers`, the files of verbs providers.
+
+    Returns:
+        `plugins`, one of each name until one starts; `libfabric`, which the last plugin or the loader takes; `verbs`.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in request["removed"]}
+    environment.update(request["environment"])
+    environment.setdefault(LOG, "warn")
+    if request["product"] or not _readable(PRODUCT_FILE):
+        environment.setdefault(PRODUCT, request["product"] or SOME_PRODUCT)
+    plugins = []
+    for name in request["names"]:
+        plugins.append(_plugin(name, request, environment))
+        if plugins[-1]["result"] == 0:
+            break
+    mapped = [path for run in plugins for path in run["mapped"] if os.path.basename(path).startswith("libfabric.so")]
+    return {
+        "plugins": plugins,
+        "libfabric": _played({"do": "libfabric", "name": (*mapped, "libfabric.so.1")[0]}, environment),
+        "verbs": _played({"do": "verbs", "names": VERBS, "providers": request["providers"]}, environment),
+        "gpu": os.path.exists(GPU),
+    }
+
+
+def _readable(path: str) -> bool:
+    try:
+        with open(path) as file:
+            return bool(file.read(1))
+    except OSError:
+        return False
+
+
+def _plugin(name: str, request: Mapping[str, Any], environment: dict[str, str]) -> dict[str, Any]:
+    """Return what came of one plugin; without a GPU, CUDA's runtime is stood in for where the image has its file."""
+    name_or_path = loader.searched(name, request["asked_by"])
+    runtime = ""
+    if not os.path.exists(GPU):
+        path = loader.resolved(name, request["asked_by"])["file"]
+        runtime = loader.resolved(RUNTIME, path or None)["file"]
+    asked = {"do": "plugin", "name": name_or_path, "looks_for": request["looks_for"], "shim": runtime}
+    return {**_played(asked, environment), "name": name}
+
+
+def _played(request: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
+    """Return the events of a process of plugin_host, folded into what is known at its end."""
+    source = getattr(plugin_host, "SOURCE", None) or _text(plugin_host.__file__)
+    command = [sys.executable, "-I", "-S", "-c", source, json.dumps(request)]
+    rc, out, err = tools.bounded(command, LIMIT, KEPT, environment)
+    return folded(out.decode("utf-8", "replace"), rc, err.decode("utf-8", "replace"))
+
+
+def _text(path: str | None) -> str:
+    with open(path or "") as file:
+        return file.read()
+
+
+def folded(out: str, rc: int | None, err: str) -> dict[str, Any]:
+    """Return what the events say: {"path", "error", "interfaces", "network", "result", "devices", "log", ...}.
+
+    `last` is the step during which the process ended, "" where it came to its end; `ended` says how.
+    """
+    answer: dict[str, Any] = {
+        **{"name": "", "path": "", "error": "", "interfaces": {}, "network": "", "result": None, "devices": None},
+        **{"version": "", "providers": [], "opened": {}, "log": [], "mapped": [], "shim": "", "last": "", "ended": ""},
+    }
+    last = ""
+    for line in out.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        last = str(event.pop("step", ""))
+        _fold(answer, last, event)
+    if rc != 0:
+        answer["last"] = last
+        answer["ended"] = "took more than %d s" % LIMIT if rc is None else _ending(rc)
+    answer["complaints"] = [line[:500] for line in err.splitlines() if line.strip()][-COMPLAINTS:]
+    return answer
+
+
+def _ending(rc: int) -> str:
+    """Return how a process ended, as a sentence has it."""
+    return signal.Signals(-rc).name if rc < 0 else "exit code %d" % rc
+
+
+def _fold(answer: dict[str, Any], step: str, event: dict[str, Any]) -> None:
+    if step == "opened":
+        answer["opened"][event["name"]] = event.get("error", "")
+        if event.get("path") and not answer["path"]:
+            answer.update(path=event["path"], error="")
+        elif not answer["path"]:
+            answer["error"] = event.get("error", "")
+    elif step == "log":
+        answer["log"].append({"level": event["level"], "text": event["text"]})
+    elif step == "shim":
+        answer["shim"] = event.get("error") or "stood in"
+    elif step == "started":
+        answer["result"] = event["result"]
+    elif step == "counted":
+        answer["devices"] = event["number"] if event["result"] == 0 else -1
+    elif step == "name":
+        answer["network"] = event["name"]
+    elif step == "listed":
+        answer.update(result=event["result"], providers=event.get("names", []), devices=event.get("number"))
+    else:
+        answer.update({key: event[key] for key in ("interfaces", "version") if key in event})
+        answer["mapped"] = event.get("files", answer["mapped"])

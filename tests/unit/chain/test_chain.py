@@ -1,0 +1,189 @@
+"""The answer, and the first link that breaks, from what plugins and libraries said when they were run."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from rdma_images.chain import compute
+from rdma_images.core.errors import RefusedError
+from rdma_images.inspection.chain import Chain
+from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.measurements import LogLine, Network, Played
+from tests.support.case_parts import recorded
+
+PLUGIN, LIBFABRIC = "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so", "/opt/amazon/efa/lib/libfabric.so.1.27.0"
+EFA = "/usr/lib/x86_64-linux-gnu/libefa.so.1.3.56.1"
+# What aws-ofi-nccl 1.21.1 said in a sealed container: built with and without --enable-cudart-dynamic, and with a value
+# that it refuses.
+FIRST = ("3 NET/OFI Initializing aws-ofi-nccl 1.21.1", "3 NET/OFI Using Libfabric version 2.1")
+LAST = ("2 NET/OFI aws-ofi-nccl initialization failed", "2 NET/OFI Initializing plugin failed")
+NO_DEVICE = (
+    *FIRST,
+    "3 NET/OFI Using CUDA driver version 13020 with runtime 13020",
+    "3 NET/OFI No eligible providers were found",
+    "2 NET/OFI Unable to find a protocol that worked.  Failing initialization.",
+    *LAST,
+)
+NO_DRIVER = (
+    *FIRST,
+    "2 NET/OFI Failed to resolve CUDA function cuDriverGetVersion (last error: 35, result: 1)",
+    "2 NET/OFI CUDA initialization failed.",
+    *LAST,
+)
+NO_RUNTIME = (
+    *FIRST,
+    "2 NET/OFI Failed to find CUDA Runtime library: libcudart.so: cannot open shared object file",
+    "2 NET/OFI CUDA initialization failed.",
+    *LAST,
+)
+REFUSED = (*FIRST, "2 NET/OFI WARNING: OFI_NCCL_PROTOCOL set to invalid value FOO", *LAST)
+WOULD = "libnccl-net-ofi.so 1.21.1 (net v12, tuner v6) → libfabric 2.1.0 → efa → libefa 1.3.56.1"
+NONE: Mapping[str, str] = {}
+
+
+def log(*lines: str) -> list[LogLine]:
+    return [LogLine(level=int(line[0]), text=line[2:]) for line in lines]
+
+
+def plugin(*lines: str, **update: object) -> Played:
+    run = Played(
+        name="libnccl-net.so",
+        path=PLUGIN,
+        interfaces={"ncclNetPlugin_v": 12, "ncclTunerPlugin_v": 6},
+        network="Libfabric",
+        result=2,
+        log=log(*lines),
+        mapped=[LIBFABRIC, EFA],
+    )
+    return run.model_copy(update=update)
+
+
+def image(run: Played, environment: Mapping[str, str] = NONE, **update: object) -> Inspection:
+    """Return the recorded image, as if it had the real plugin."""
+    case = recorded()
+    tree = case.measured.tree
+    assert tree
+    libraries = tree.libraries.model_copy(update={"libfabric": {LIBFABRIC: "2.1.0"}})
+    providers = [p for p in tree.files.libraries if p.endswith("libefa-rdmav34.so")]
+    network = Network(
+        plugins=[run],
+        libfabric=Played(path=LIBFABRIC, providers=["efa", "tcp"], mapped=[LIBFABRIC, EFA]),
+        verbs=Played(path="/usr/lib/libibverbs.so.1", opened=dict.fromkeys(providers, "")),
+        gpu=False,
+    )
+    network = network.model_copy(update=update)
+    labels = {name: value for name, value in case.subject.labels.items() if not name.endswith("rehearsal")}
+    subject = case.subject.model_copy(
+        update={"environment": {**case.subject.environment, **environment}, "labels": labels}
+    )
+    measured = case.measured.model_copy(
+        update={"network": network, "entry": None, "tree": tree.model_copy(update={"libraries": libraries})}
+    )
+    return case.model_copy(update={"subject": subject, "measured": measured})
+
+
+def answer(case: Inspection, fabric: str = "efa", instance: str = "p5.48xlarge") -> Chain:
+    chain = compute(case, fabric, instance)
+    assert chain
+    return chain
+
+
+@pytest.mark.parametrize(("lines", "note"), [(NO_DEVICE, "devices of libfabric"), (NO_DRIVER, "driver of CUDA")])
+def test_a_plugin_that_lacks_what_no_image_has_would_be_used(lines: tuple[str, ...], note: str) -> None:
+    chain = answer(image(plugin(*lines)))
+    assert chain.outcome == "fabric"
+    assert chain.answer == f"On p5.48xlarge NCCL 2.30.7 would use EFA: {WOULD}"
+    assert [note in link.note for link in chain.links if link.name == "plugin"] == [True]
+    assert {link.name: link.how for link in chain.links}["provider"] == "executed"
+
+
+@pytest.mark.parametrize(
+    ("run", "environment", "words"),
+    [
+        (plugin(*REFUSED), NONE, "refuses to start: NET/OFI WARNING: OFI_NCCL_PROTOCOL set to invalid value FOO"),
+        (plugin(*NO_RUNTIME), NONE, "Failed to find CUDA Runtime library: libcudart.so"),
+        (
+            plugin(*FIRST, result=None, ended="SIGSEGV"),
+            NONE,
+            "ends the process (SIGSEGV) after: NET/OFI Using",
+        ),
+        (
+            plugin(path="", error="libnccl-net.so: wrong ELF class"),
+            NONE,
+            "no network plugin opens (libnccl-net.so: wrong",
+        ),
+        (plugin(*NO_DEVICE, interfaces={}), NONE, "none of the interfaces that NCCL looks for"),
+        (plugin(*NO_DEVICE), {"NCCL_NET": "OFI"}, "NCCL_NET=OFI, and /opt/amazon"),
+        (plugin(*NO_DEVICE), {"NCCL_NET": "IB"}, "NCCL_NET=IB asks for NCCL's own network for InfiniBand"),
+    ],
+)
+def test_a_plugin_that_nccl_does_not_take_ends_a_job_that_names_its_network(
+    run: Played, environment: Mapping[str, str], words: str
+) -> None:
+    chain = answer(image(run, {"NCCL_NET": "Libfabric", **environment}))
+    assert chain.outcome == "end"
+    assert words in chain.answer
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"NCCL_NET": "Socket"}, "NCCL_NET=Socket asks for sockets"),
+        ({"NCCL_NET": "", "NCCL_NET_PLUGIN": "none"}, "NCCL_NET_PLUGIN=none keeps NCCL from opening a plugin"),
+        ({"FI_PROVIDER": "tcp"}, "FI_PROVIDER=tcp leaves out libfabric's provider efa"),
+        ({"FI_PROVIDER": "^efa"}, "FI_PROVIDER=^efa leaves out"),
+    ],
+)
+def test_a_variable_takes_nccl_to_sockets(environment: Mapping[str, str], words: str) -> None:
+    chain = answer(image(plugin(*NO_DEVICE), environment))
+    assert (chain.outcome, words in chain.answer) == ("tcp", True)
+
+
+@pytest.mark.parametrize("value", ["efa", "efa,tcp", "^tcp", ""])
+def test_a_provider_filter_with_efa_keeps_it(value: str) -> None:
+    assert answer(image(plugin(*NO_DEVICE), {"FI_PROVIDER": value})).outcome == "fabric"
+
+
+def test_a_libfabric_without_the_provider_breaks_the_chain() -> None:
+    libfabric = Played(path=LIBFABRIC, providers=["tcp", "shm", "ofi_hook_perf"], mapped=[LIBFABRIC])
+    case = image(plugin(*NO_DEVICE), {"NCCL_NET": ""}, libfabric=libfabric)
+    chain = answer(case)
+    assert chain.answer.endswith("would use TCP sockets: libfabric offers no provider efa (tcp, shm)")
+    assert chain.outcome == "tcp"
+
+
+def test_a_verbs_provider_that_does_not_open_breaks_the_chain() -> None:
+    case = image(plugin(*NO_DEVICE), {"NCCL_NET": ""})
+    assert case.measured.network
+    path = next(iter(case.measured.network.verbs.opened))
+    verbs = case.measured.network.verbs.model_copy(update={"opened": {path: "version `IBVERBS_PRIVATE_34' not found"}})
+    network = case.measured.network.model_copy(update={"verbs": verbs})
+    case = case.model_copy(update={"measured": case.measured.model_copy(update={"network": network})})
+    assert "IBVERBS_PRIVATE_34' not found" in answer(case).answer
+
+
+def test_a_rehearsal_cannot_be_told() -> None:
+    rehearsed = image(plugin()).model_copy(update={"subject": recorded().subject})
+    assert answer(rehearsed).outcome == "unknown"
+    assert "a stand-in took the place of efa-installer" in answer(rehearsed).answer
+
+
+def test_an_instance_of_another_fabric_is_refused_beside_the_fabric() -> None:
+    with pytest.raises(RefusedError, match=r"p5\.48xlarge has EFA"):
+        compute(recorded(), "erdma", "p5.48xlarge")
+    with pytest.raises(RefusedError, match="no such fabric"):
+        compute(recorded(), "roce")
+
+
+def test_an_image_of_efa_has_no_way_to_erdma_or_infiniband() -> None:
+    chain = answer(image(plugin(*NO_DEVICE), {"NCCL_NET": ""}), "erdma", "")
+    assert chain.answer.startswith("On eRDMA NCCL 2.30.7 would use TCP sockets: liberdma-rdmav*.so is not where")
+    assert answer(image(plugin(*NO_DEVICE), {"NCCL_NET": ""}), "none", "").outcome == "tcp"
+
+
+def test_what_was_not_run_is_read() -> None:
+    case = image(plugin())
+    case = case.model_copy(update={"measured": case.measured.model_copy(update={"network": None})})
+    chain = answer(case)
+    assert chain.outcome == "fabric"
+    assert {link.how for link in chain.links if link.name in ("plugin", "libfabric", "libefa")} == {"read"}
