@@ -13,9 +13,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.exhaustive]
 
 READ = """
 import sys, sky
-task = sky.Task.from_yaml(sys.argv[1])
+from sky.utils import yaml_utils
+config = yaml_utils.read_yaml(sys.argv[1])
+task = sky.Task.from_yaml_config(config, secrets_overrides=[(name, "x") for name in config.get("secrets", {})])
 (asked,) = task.resources
 print(task.num_nodes, asked.accelerators, asked.network_tier.value, *asked.image_id.values(), sorted(task.envs))
+print("told", task.workdir, sorted(task.secrets), sorted(task.storage_mounts), asked.job_recovery)
 """
 
 
@@ -46,6 +49,18 @@ def test_skypilot_takes_the_task(tmp_path: Path, starter: str) -> None:
     assert done.returncode == 0, done.stderr
     for words in ("2 {'H100': 8} best", f"docker:{jobs.IMAGE}", "'USE_EFA'"):
         assert words in done.stdout
+
+
+def test_skypilot_takes_all_that_a_job_can_be_told(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    work = jobs.everything("skypilot", code)
+    done = read(tmp_path, jobs.files(jobs.job("skypilot", "efa", "torchrun", work=work))["job.yaml"])
+    assert done.returncode == 0, done.stderr
+    told = next(line for line in done.stdout.splitlines() if line.startswith("told"))
+    assert str(code) in told
+    assert "['TOKEN'] ['/bucket']" in told
+    assert "'max_restarts_on_errors': 3" in told
 
 
 def test_skypilot_refuses_what_is_wrong(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from rdma_images.jobs.write import cluster, compose, create, render
+from rdma_images.jobs.write import cluster, compose, create, render, work
 from rdma_images.jobs.write.job import Job, Request
+from rdma_images.jobs.write.work import Code, Work
 from rdma_images.selection import project, target_options
 from rdma_images.selection.project import Project
 
@@ -112,3 +114,47 @@ def pods(made: Job) -> list[Any]:
     """Return the pod templates of a job's files for Kubernetes."""
     texts = [text for name, text in files(made).items() if name.endswith(".yaml")]
     return [template for text in texts for one in documents(text) for template in templates(one)]
+
+
+def everything(launcher: str, folder: Path, hidden: str = "") -> Work:
+    """Return all that a launcher can be told; its code goes into `folder`, `hidden` into a hidden file of it."""
+    fields = here().facts.launchers.launchers[launcher].fields
+    mounts = {
+        "host-path": "/fsx/my:/local",
+        "claim": "claim:data:/claim" if launcher == "arena" else "claim:data:/claim:ro",
+        "lustre": "lustre:fs-0123456789.fsx.us-west-2.amazonaws.com@tcp:/abcd/sub:/lustre",
+        "nfs": "nfs:fs-0a.efs.us-west-2.amazonaws.com:/share:/nfs",
+        "s3": "s3://bucket/pre/fix:/bucket:ro",
+    }
+    secrets = {"env": "env:TOKEN", "secret": "secret:wandb/api-key", "secretsmanager": "secretsmanager:team/wandb"}
+    plan = "arn:aws:sagemaker:us-west-2:123456789012:training-plan/mine"
+    written = next(
+        (path for kind, path in (("host-path", "/local/x"), ("claim", "/claim/x")) if f"mount.{kind}" in fields), ""
+    )
+    outputs = "/opt/ml/output/data" if launcher == "sagemaker" else written
+    (folder / "lib").mkdir(exist_ok=True)
+    (folder / "train.py").write_text("print('it: is # \"so\"')\n")
+    (folder / "lib" / "weights.bin").write_bytes(b"\xff\x00")
+    (folder / ".hidden").write_text(hidden)
+    values: dict[str, Any] = {
+        "pull_secrets": ("registry",),
+        "service_account": "trainer",
+        "queue": plan if launcher == "sagemaker" else "team",
+        "account": "research",
+        "priority": "high",
+        "node_selector": {"pool": "gpu", "topology.kubernetes.io/zone": "us-west-2a"},
+        "tolerations": ("dedicated", "team=a:NoSchedule", "spot:NoExecute"),
+        "topology": "1" if launcher == "slurm" else "topology.k8s.aws/network-node-layer-2",
+        "restarts": 3,
+        "time": 7200,
+        "spot": True,
+    }
+    return Work(
+        mounts=tuple(work.mount(text) for kind, text in mounts.items() if f"mount.{kind}" in fields),
+        code=Code(str(folder), work.CODE),
+        env={"GREETING": "it's; $HOME"},
+        secrets=dict([("TOKEN", source) for kind, source in secrets.items() if f"secret.{kind}" in fields][:1]),
+        checkpoints=written or "/opt/ml/checkpoints",
+        outputs=outputs,
+        **{name: value for name, value in values.items() if name.replace("_", "-") in fields},
+    )

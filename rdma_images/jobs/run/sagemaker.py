@@ -4,11 +4,13 @@ import json
 import shutil
 import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from rdma_images.core.plain import plain
 from rdma_images.jobs.run.command import output
 from rdma_images.jobs.run.runner import CommandError, Phase, State, Submission
+from rdma_images.jobs.write import code_files
 
 STREAMS = "/aws/sagemaker/TrainingJobs"
 WAITING = (
@@ -30,7 +32,9 @@ class SageMaker:
         self._leg = submission
 
     def submit(self) -> None:
-        """Send request.json under this run's name."""
+        """Upload the code, and send request.json under this run's name."""
+        if self._leg.job.work.code:
+            self._upload(Path(self._leg.job.work.code.folder))
         request = json.loads(self._leg.file.read_text(encoding="utf-8"))
         self._call("sagemaker", "create-training-job", {**request, "TrainingJobName": self._leg.name})
 
@@ -96,6 +100,20 @@ class SageMaker:
                     with (self._leg.logs / member.name.rpartition("/")[2]).open("wb") as log:
                         shutil.copyfileobj(content, log)
         packed.unlink()
+
+    def _upload(self, folder: Path) -> None:
+        """Copy the code, without hidden files, to where request.json says that it is."""
+        bucket, _, prefix = self._leg.job.parameters["output"].removeprefix("s3://").partition("/")
+        key = "/".join(filter(None, (prefix.strip("/"), self._leg.job.name, "code")))
+        if not (client := self._client("s3")):
+            left_out = ("--exclude", ".*", "--exclude", "*/.*", "--exclude", "*__pycache__/*")
+            target = f"s3://{bucket}/{key}/"
+            output(["aws", "s3", "sync", folder, target, "--delete", *left_out, "--region", self._region], limit=600)
+            return
+        for path in sorted(folder.rglob("*")):
+            name = path.relative_to(folder)
+            if path.is_file() and not code_files.is_left_out(name):
+                client.upload_file(str(path), bucket, f"{key}/{name}")
 
     @property
     def _region(self) -> str:

@@ -78,9 +78,10 @@ def docker(submission: Submission) -> Script:
 
 
 def skypilot(submission: Submission) -> Script:
-    """Return `sky launch`, which follows the job and ends with it; the cluster is this run's alone."""
-    return Script(
-        submission,
-        ["sky", "launch", "--yes", "-c", submission.name, submission.file],
-        [["sky", "down", "--yes", submission.name]],
-    )
+    """Return `sky launch`, which follows the job and ends with it; cluster or managed job are this run's alone."""
+    name, file = submission.name, submission.file
+    secrets = [word for variable in submission.job.work.secrets for word in ("--secret", variable)]
+    if submission.job.work.restarts:
+        managed = ["sky", "jobs", "launch", "--yes", "-n", name, *secrets, str(file)]
+        return Script(submission, managed, [["sky", "jobs", "cancel", "--yes", "-n", name]])
+    return Script(submission, ["sky", "launch", "--yes", "-c", name, *secrets, file], [["sky", "down", "--yes", name]])

@@ -1,8 +1,9 @@
 """A request becomes a job in its folder."""
 
+from functools import partial
 from pathlib import Path
 
-from rdma_images.jobs.write import compose, counts, folder, render
+from rdma_images.jobs.write import code_files, compose, counts, folder, render
 from rdma_images.jobs.write.job import Job, Request
 from rdma_images.selection.project import Project
 
@@ -10,7 +11,8 @@ from rdma_images.selection.project import Project
 def files(job: Job, project: Project) -> dict[str, str]:
     """Return the files of a job by name, job.json among them."""
     launcher = project.facts.launchers.launchers[job.launcher]
-    texts = render.files(job.launcher, {"job": job, "launcher": launcher, "resource": counts.resource(job.fabric)})
+    context = {"job": job, "launcher": launcher, "resource": counts.resource(job.fabric)}
+    texts = render.files(job.launcher, {**context, "code_files": partial(code_files.read, job.work.code)})
     return {**texts, folder.NOTE: folder.note(job, texts)}
 
 

@@ -83,6 +83,11 @@ class Work:
     spot: bool = False
     allow: tuple[str, ...] = ()  # variables and mounts that take the fabric away, and are written all the same
 
+    @property
+    def toleration_parts(self) -> list[dict[str, str | None]]:
+        """The key, value and effect of each toleration; a value of None tolerates any."""
+        return [match.groupdict() for text in self.tolerations if (match := TOLERATION.fullmatch(text))]
+
     def fields(self) -> Iterator[str]:
         """Yield the names of what is asked for, as facts/launchers.yaml has them."""
         yield from dict.fromkeys(f"mount.{mount.kind}" for mount in self.mounts)

@@ -1,6 +1,7 @@
 """Jobs against the schemas of those that take them: the operators' own, eksctl's, and the AWS SDK's model."""
 
 import copy
+import dataclasses
 import json
 import os
 import re
@@ -49,6 +50,20 @@ ON_OPERATORS = [one for one in jobs.combinations() if one[0] in ("mpijob", "trai
 def test_the_operators_take_them(launcher: str, fabric: str, starter: str, parameters: dict[str, str]) -> None:
     given = {key: value for key, value in parameters.items() if fabric == "efa" or key != "devices"}
     for one in objects(launcher, fabric, starter, parameters=given):
+        for place in OPERATORS.get(one["kind"], ()):
+            assert upstream.problems(upstream.resource(*place), one) == []
+
+
+@upstream.there
+@pytest.mark.parametrize(("launcher", "fabric", "starter"), ON_OPERATORS)
+@pytest.mark.parametrize("least_nodes", [0, 1])
+def test_the_operators_take_all_that_a_job_can_be_told(
+    launcher: str, fabric: str, starter: str, least_nodes: int, tmp_path: Path
+) -> None:
+    work = dataclasses.replace(
+        jobs.everything(launcher, tmp_path), least_nodes=least_nodes if launcher != "mpijob" else 0
+    )
+    for one in objects(launcher, fabric, starter, work=work):
         for place in OPERATORS.get(one["kind"], ()):
             assert upstream.problems(upstream.resource(*place), one) == []
 
@@ -113,12 +128,12 @@ def test_a_node_group_in_a_capacity_block_is_as_in_the_example_of_aws() -> None:
 
 
 @upstream.there
-def test_arena_has_every_flag() -> None:
+def test_arena_has_every_flag(tmp_path: Path) -> None:
     source = "".join(
         upstream.text("kubeflow/arena", "HEAD", f"pkg/argsbuilder/{name}.go")
         for name in ("submit", "submit_pytorchjob", "submit_sync_code")
     )
-    script = jobs.files(jobs.job("arena", "erdma", "torchrun"))["submit.sh"]
+    script = jobs.files(jobs.job("arena", "erdma", "torchrun", work=jobs.everything("arena", tmp_path)))["submit.sh"]
     for flag in re.findall(r"^  --([\w-]+)", script, re.MULTILINE):
         assert flag == "namespace" or f'"{flag}"' in source
 
@@ -188,6 +203,16 @@ LONG = ("train.py", *(f"--option-{number}=it's {number}" for number in range(60)
 def test_sagemaker_takes_the_request(parameters: dict[str, str], command: tuple[str, ...]) -> None:
     made = jobs.files(jobs.job("sagemaker", "efa", "torchrun", parameters=parameters, command=command))
     takes("sagemaker", "CreateTrainingJob", json.loads(made["request.json"]))
+
+
+@pytest.mark.parametrize("launch", [None, "accelerate", "deepspeed", "plain"])
+def test_sagemaker_takes_all_that_a_job_can_be_told(launch: Any, tmp_path: Path) -> None:
+    work = dataclasses.replace(jobs.everything("sagemaker", tmp_path), launch=launch)
+    made = json.loads(jobs.files(jobs.job("sagemaker", "efa", "torchrun", work=work))["request.json"])
+    takes("sagemaker", "CreateTrainingJob", made)
+    start = "\n".join(made["AlgorithmSpecification"]["ContainerArguments"])
+    subprocess.run(["bash", "-n"], input=start, text=True, check=True)
+    assert [channel["ChannelName"] for channel in made["InputDataConfig"]] == ["code", "mount-0", "mount-1"]
 
 
 def test_sagemaker_has_the_types_that_the_facts_say() -> None:

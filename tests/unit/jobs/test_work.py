@@ -2,9 +2,11 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 
 from rdma_images.core import paths
@@ -229,3 +231,93 @@ def test_the_page_of_launchers_is_that_of_the_facts(request: pytest.FixtureReque
     if request.config.getoption("--update-golden"):
         page.write_text(text, encoding="utf-8")
     assert page.read_text(encoding="utf-8") == text
+
+
+WITH_FIELDS = [
+    (launcher, fabric)
+    for launcher, fabric, starter in jobs.combinations()
+    if starter == "torchrun" and jobs.here().facts.launchers.launchers[launcher].fields
+]
+
+
+def written_files(launcher: str, fabric: str, folder: Path, **changes: Any) -> dict[str, str]:
+    part = replace(jobs.everything(launcher, folder, SECRET), **changes)
+    return files(launcher, part, fabric, nodes=1 if launcher == "docker" else 2)
+
+
+@pytest.mark.parametrize(("launcher", "fabric"), WITH_FIELDS)
+def test_every_field_of_a_launcher_is_in_its_files(
+    launcher: str, fabric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a field says is found somewhere in what is submitted, and no hidden file or secret is."""
+    monkeypatch.setenv("TOKEN", SECRET)
+    part = jobs.everything(launcher, tmp_path, SECRET)
+    texts = written_files(launcher, fabric, tmp_path)
+    submitted = "\n".join(text for name, text in texts.items() if name not in ("job.json", "README.md"))
+    assert not any(SECRET in text for text in texts.values())
+    row = jobs.here().facts.launchers.launchers[launcher]
+    shown = {mount.to for mount in part.mounts} | {part.checkpoints, "GREETING", *part.secrets}
+    shown |= {part.service_account, part.priority, part.topology, *part.pull_secrets, *part.node_selector}
+    shown |= {part.queue, part.account, "dedicated"} if part.tolerations else {part.queue, part.account}
+    assert [text for text in shown if text and text not in submitted] == []
+    missing = {name for name in row.fields if "." not in name} - set(part.fields()) - {"least-nodes"}
+    assert missing == set()
+
+
+def manifests(launcher: str, fabric: str, folder: Path, **changes: Any) -> list[Any]:
+    texts = written_files(launcher, fabric, folder, **changes)
+    return [manifest for name, text in texts.items() if name.endswith(".yaml") for manifest in jobs.documents(text)]
+
+
+ON_KUBERNETES = [pair for pair in WITH_FIELDS if pair[0] in ("trainjob", "pytorchjob")]
+
+
+@pytest.mark.parametrize(("launcher", "fabric"), ON_KUBERNETES)
+def test_kubernetes_takes_everything(launcher: str, fabric: str, tmp_path: Path) -> None:
+    objects = manifests(launcher, fabric, tmp_path)
+    kinds = [manifest["kind"] for manifest in objects]
+    assert kinds.count("PersistentVolume") == kinds.count("PersistentVolumeClaim") == 2
+    for manifest in objects:
+        if manifest["apiVersion"] == "v1":
+            kubernetes_validate.validate(manifest, "1.36", strict=True)
+        for template in jobs.templates(manifest):
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}
+            kubernetes_validate.validate(pod, "1.36", strict=True)
+    (code,) = [manifest for manifest in objects if manifest["kind"] == "ConfigMap"]
+    (template, *_) = [template for manifest in objects for template in jobs.templates(manifest)]
+    (volume,) = [volume for volume in template["spec"]["volumes"] if volume["name"] == "code"]
+    assert volume["configMap"]["name"] == code["metadata"]["name"]
+    paths_by_key = {item["key"]: item["path"] for item in volume["configMap"]["items"]}
+    assert {paths_by_key[key]: text for key, text in code["data"].items()} == {"train.py": "print('it: is # \"so\"')\n"}
+    assert {paths_by_key[key]: text for key, text in code["binaryData"].items()} == {"lib/weights.bin": "/wA="}
+
+
+def test_the_workers_of_an_mpijob_have_it_too(tmp_path: Path) -> None:
+    part = jobs.everything("mpijob", tmp_path, SECRET)
+    texts = jobs.files(jobs.job("mpijob", "efa", "mpirun", work=part))
+    for manifest in jobs.documents(texts["mpijob.yaml"]):
+        for template in jobs.templates(manifest):
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}
+            kubernetes_validate.validate(pod, "1.36", strict=True)
+            assert template["spec"]["serviceAccountName"] == "trainer"
+    assert "-x TOKEN" in texts["mpijob.yaml"]
+
+
+def test_code_that_is_too_much_for_a_configmap_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"x" * 300_000)
+    assert "a ConfigMap takes 200000" in refusal("pytorchjob", Work(code=Code(str(tmp_path), work.CODE)))
+
+
+@pytest.mark.parametrize("launch", ["torchrun", "accelerate", "deepspeed", "ray", "plain"])
+@pytest.mark.parametrize(("launcher", "fabric"), WITH_FIELDS)
+def test_each_launch_is_one_command_of_a_shell(launch: Any, launcher: str, fabric: str) -> None:
+    part = Work(launch=launch)
+    if f"launch.{launch}" not in jobs.here().facts.launchers.launchers[launcher].fields:
+        assert f"has no launch.{launch}" in refusal(launcher, part, fabric=fabric)
+        return
+    texts = files(launcher, part, fabric)
+    words = {"accelerate": "accelerate launch", "ray": "ray start --head", "plain": "env NNODES=2"}
+    assert any(words.get(launch, launch) in text for text in texts.values())
+    for name, text in texts.items():
+        if name.endswith((".sh", ".sbatch")):
+            subprocess.run(["bash", "-n"], input=text, text=True, check=True)
