@@ -6,6 +6,7 @@ from invoke.context import Context
 
 from rdma_images.cli.base import show, verb
 from rdma_images.cli.options import JSON
+from rdma_images.core import locking
 from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
 
@@ -51,8 +52,9 @@ def prune(_: Context, cache: bool = False) -> None:
 
     image_ids = [image.id for image in target_options.chosen_plan(project.load(), None, True, None).images]
     running = engine.ensure(progress)
-    superfluous = prune.superfluous(running, image_ids)
-    in_use = prune.remove(running, superfluous, cache)
+    with locking.hold("build", "pruning the engine", progress):  # a build counts on the wheels' layers that it loaded
+        superfluous = prune.superfluous(running, image_ids)
+        in_use = prune.remove(running, superfluous, cache)
     show(
         *(
             f"kept {image.ref or image.digest}: container {in_use[image]} uses it"

@@ -51,12 +51,17 @@ def output(engine: Engine, *arguments: str) -> str:
     """Return what `docker` with these arguments printed. Raises RdmaImagesError with its complaint where it failed."""
     done = run(engine, *arguments)
     if done.returncode:
-        complaint = done.stderr.strip() or f"it ended with {done.returncode}"
-        raise RdmaImagesError(
-            f"`docker {' '.join(arguments[:2])}` failed on the engine {engine.name}: {complaint}\n"
-            "end what still uses it, or see with `docker info` that the engine answers"
-        )
+        raise failure(engine, done, *arguments)
     return done.stdout
+
+
+def failure(engine: Engine, done: subprocess.CompletedProcess[str], *arguments: str) -> RdmaImagesError:
+    """Return the error of a docker command that failed."""
+    complaint = done.stderr.strip() or f"it ended with {done.returncode}"
+    return RdmaImagesError(
+        f"`docker {' '.join(arguments[:2])}` failed on the engine {engine.name}: {complaint}\n"
+        "end what still uses it, or see with `docker info` that the engine answers"
+    )
 
 
 def labelled(engine: Engine, label: str) -> list[str]:

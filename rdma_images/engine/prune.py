@@ -2,16 +2,17 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine, docker_command
 
 LABEL = "io.rdma-images.image-id"
 # Of an image of wheels' layers, which a build leaves behind where it fails or is ended, and of what is built on it.
 LAYERS = "io.rdma-images.layers"
 # Docker 26.1: "conflict: unable to delete REF (must be forced) - container ID is using its referenced image IMAGE".
+GONE = re.compile("No such image")  # Docker's answer about one that somebody removed meanwhile
 IN_USE = re.compile(r"unable to (?:delete|remove).*?container ([0-9a-f]{12,64})", re.DOTALL)
 
 
@@ -32,7 +33,7 @@ def superfluous(engine: Engine, image_ids: Collection[str]) -> tuple[EngineImage
     digests = [digest for label in (LABEL, LAYERS) for digest in docker_command.labelled(engine, label)]
     if not digests:
         return ()
-    inspected = json.loads(docker_command.output(engine, "image", "inspect", *dict.fromkeys(digests)))
+    inspected = json.loads(_ask(engine, "image", "inspect", *dict.fromkeys(digests)).stdout)
     images = [
         EngineImage(image["Id"], name, image["Config"]["Labels"].get(LABEL, ""))
         for image in inspected
@@ -52,13 +53,20 @@ def remove(engine: Engine, images: Collection[EngineImage], cache: bool = False)
     """
     in_use = {}
     for image in images:
-        try:
-            docker_command.output(engine, "image", "rm", image.ref or image.digest)
-        except RdmaImagesError as error:
-            container = IN_USE.search(str(error))
-            if container is None:
-                raise
+        if container := IN_USE.search(_ask(engine, "image", "rm", image.ref or image.digest).stderr):
             in_use[image] = container[1]
     if cache:
         docker_command.output(engine, "buildx", "prune", "--all", "--force")
     return in_use
+
+
+def _ask(engine: Engine, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Return a docker command about images, which may be gone by now or in use.
+
+    Raises RdmaImagesError where it fails for another reason.
+    """
+    done = docker_command.run(engine, *arguments)
+    gone = all(GONE.search(line) for line in done.stderr.splitlines() if line)
+    if done.returncode and not gone and not IN_USE.search(done.stderr):
+        raise docker_command.failure(engine, done, *arguments)
+    return done

@@ -1,6 +1,7 @@
 """What `invoke engine.prune` finds in an engine."""
 
 import json
+import subprocess
 
 import pytest
 
@@ -11,43 +12,62 @@ from rdma_images.engine.prune import EngineImage
 ENGINE = Engine("private", "private", "unix:///x", "28.2", "0.24", "containerd", "host")
 
 
+def done(words: object, stdout: str = "", stderr: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess(str(words), int(bool(stderr)), stdout, stderr)
+
+
+# Docker 26.1, where somebody removed an image meanwhile.
+GONE = "Error response from daemon: No such image: sha256:2\n"
+
+
+def test_an_image_that_somebody_removes_meanwhile_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = {"Id": "sha256:1", "RepoTags": ["rdma-images/mine:1"], "Config": {"Labels": {prune.LABEL: "mine-1"}}}
+    monkeypatch.setattr(docker_command, "labelled", lambda *_: ["sha256:1", "sha256:2"])
+    monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps([mine]), GONE))
+    images = prune.superfluous(ENGINE, ())
+    assert images == (EngineImage("sha256:1", "rdma-images/mine:1", "mine-1"),)
+    monkeypatch.setattr(docker_command, "run", lambda *words: done(words, "", GONE))
+    assert prune.remove(ENGINE, images) == {}
+
+
+def test_an_engine_that_does_not_answer_is_no_engine_without_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docker_command, "labelled", lambda *_: ["sha256:1"])
+    monkeypatch.setattr(docker_command, "run", lambda *words: done(words, "[]", "Cannot connect to the Docker daemon"))
+    with pytest.raises(RdmaImagesError, match="Cannot connect"):
+        prune.superfluous(ENGINE, ())
+
+
 def test_every_name_of_wheels_layers_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     # A build that was ended between giving the layers their name and letting go of the one they were pulled by.
     names = ["127.0.0.1:4/rdma-images/wheels:runtime-1", "rdma-images/wheels:runtime-1"]
     inspected = [{"Id": "sha256:1", "RepoTags": names, "Config": {"Labels": {prune.LAYERS: "zstd"}}}]
 
-    def docker(_: Engine, *arguments: str) -> str:
-        labelled = f"label={prune.LAYERS}" in arguments
-        return json.dumps(inspected) if "inspect" in arguments else "sha256:1\n" * labelled
-
-    monkeypatch.setattr(docker_command, "output", docker)
+    monkeypatch.setattr(docker_command, "labelled", lambda _, label: ["sha256:1"] * (label == prune.LAYERS))
+    monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps(inspected)))
     assert prune.superfluous(ENGINE, ["efa-1"]) == tuple(EngineImage("sha256:1", name, "") for name in names)
 
 
 def test_an_image_that_a_container_uses_stays_and_the_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
     # Docker 26.1 with the containerd store, as it answered when a shell was open in an image.
     answer = (
-        "`docker image rm` failed on the engine private: Error response from daemon: conflict: unable to delete "
-        "rdma-images/mine:1 (must be forced) - container 294beb78c052 is using its referenced image a0f6\nend what"
+        "Error response from daemon: conflict: unable to delete rdma-images/mine:1 (must be forced) - "
+        "container 294beb78c052 is using its referenced image a0f6"
     )
     removed = []
 
-    def docker(_: Engine, *arguments: str) -> str:
-        if arguments[-1] == "rdma-images/mine:1":
-            raise RdmaImagesError(answer)
-        removed.append(arguments[-1])
-        return ""
+    def docker(*words: str) -> subprocess.CompletedProcess[str]:
+        if words[-1] == "rdma-images/mine:1":
+            return done(words, stderr=answer)
+        removed.append(words[-1])
+        return done(words)
 
-    monkeypatch.setattr(docker_command, "output", docker)
+    monkeypatch.setattr(docker_command, "run", docker)
     mine, other = EngineImage("sha256:1", "rdma-images/mine:1", ""), EngineImage("sha256:2", "", "")
     assert prune.remove(ENGINE, (mine, other)) == {mine: "294beb78c052"}
     assert removed == ["sha256:2"]
 
 
 def test_an_image_that_stays_for_another_reason_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def docker(_: Engine, *__: str) -> str:
-        raise RdmaImagesError("`docker image rm` failed: Cannot connect to the Docker daemon\nstart it")
-
-    monkeypatch.setattr(docker_command, "output", docker)
+    monkeypatch.setattr(docker_command, "run", lambda *words: done(words, stderr="Cannot connect to the Docker daemon"))
     with pytest.raises(RdmaImagesError, match="Cannot connect"):
         prune.remove(ENGINE, (EngineImage("sha256:1", "x", ""),))
