@@ -28,7 +28,7 @@ from rdma_images.engine import Engine
 from rdma_images.engine.layout import Layout
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import Layer, Leftovers
-from rdma_images.validate.probes import leftovers, tree
+from rdma_images.validate.probes import leftovers, rootfs, tree
 
 BLOBS = "containerd/io.containerd.content.v1.content/blobs/sha256"
 MOST_PLACES = 10_000
@@ -56,7 +56,7 @@ class LayerContent:
         if category in self.places or len(self.places) < MOST_PLACES:
             self.places[category] = self.places.get(category, 0) + member.size
         tree.note_leftover(
-            tree.Entry(_path(member), member.mode, member.size, ""), self.left, lambda _: _start(archive, member)
+            rootfs.Entry(_path(member), member.mode, member.size, ""), self.left, lambda _: _start(archive, member)
         )
 
 

@@ -5,101 +5,91 @@ it knows its build's default folders and its hardware's subfolders, which are no
 Asking it needs a process inside, and an image without Python may hold nothing that could start one.
 """
 
+import functools
 import posixpath
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from rdma_images.validate.probes.conditions import SKIPPED, kind
+from rdma_images.validate import linking
+from rdma_images.validate.probes import conditions, libraries, loader
+from rdma_images.validate.probes.libraries import linkage
+from rdma_images.validate.probes.rootfs import Root
 
 MAGIC = b"glibc-ld.so.cache1.1"
 HEADER, ENTRY = 48, 24  # bytes, glibc's sysdeps/generic/dl-cache.h
 DEFAULT = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 # The loader, as programs name it: Debian's also knows the folder that it lies in itself, /usr/lib/x86_64-linux-gnu.
 LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
-MOST_LINKS = 40  # as the kernel has it
+CACHE_KEPT = 32 << 20  # bytes: of a system with thousands of libraries it has 200,000
+PROGRAMS = ("no-library",)  # the loader lists programs, too
 
 
-@dataclass(frozen=True)
-class About:
-    """What an ELF file says of itself, as far as the loader cares."""
+class ComputedLoader:
+    """What the loader of an image would answer. It answers as libraries.ImageLoader does."""
 
-    needed: tuple[str, ...] = ()
-    rpath: tuple[str, ...] = ()
-    runpath: tuple[str, ...] = ()
+    method = "the image's ld.so.cache, read out"
 
+    def __init__(self, root: Root, environment: Mapping[str, str], machine: str) -> None:
+        """Args: root: The image's files. environment: Its variables. machine: Such as "x86_64"."""
+        self.root, self.machine, self.environment = root, machine, environment
+        self.library_path = tuple(filter(None, environment.get("LD_LIBRARY_PATH", "").split(":")))
+        self.cache = cache(root.start("/etc/ld.so.cache", CACHE_KEPT) or b"")
+        loaders = (posixpath.dirname(root.real(path)) for path in LOADERS)
+        self.folders = tuple(dict.fromkeys((*loaders, *DEFAULT)))
+        self.condition = functools.lru_cache(maxsize=None)(lambda file: conditions.of_path(root, file, machine))
+        files = [file for word in loader.preloads(root, environment) if (file := self.find(word))]
+        linkages = [(file, about) for file in files if (about := root.apply(linkage, file))]
+        # By the name that a library then gets it for.
+        self.preloaded = {about["soname"] or posixpath.basename(file): file for file, about in reversed(linkages)}
 
-@dataclass(frozen=True)
-class ReadOut:
-    """The parts of a file system that decide what the loader finds. Paths are absolute, as in the image."""
+    def resolved(self, name: str, asked_by: str | None = None) -> dict[str, str]:
+        """Return where dlopen(name) ends, see loader.resolved."""
+        path = self.path(name, asked_by or "")
+        if not path:
+            return {"path": "", "file": "", "error": f"{name}: not in {self.method}, not in the default folders"}
+        why = self.condition(self.root.real(path))
+        return {"path": path, "file": self.root.real(path), "error": f"{path}: {why}" if why else ""}
 
-    libraries: Mapping[str, About]  # real files
-    links: Mapping[str, str]
-    conditions: Mapping[str, str] = field(default_factory=dict)  # of real files that are no library of the machine
-    cache: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    library_path: tuple[str, ...] = ()  # LD_LIBRARY_PATH
-    preloaded: Mapping[str, str] = field(default_factory=dict)  # by the name that a library then gets it for
+    def closure(self, path: str, _bound: bool = True) -> dict[str, Any]:
+        """Return every library that `path` pulls in, see loader.closure."""
+        paths, missing = self.needed_by(path)
+        faults = [f"{path}: {why}"] if (why := self.condition(path)) and why not in PROGRAMS else []
+        faults += [f"{file}: {why} (required by {path})" for file in paths.values() if (why := self.condition(file))]
+        if not faults and not missing:
+            files = [path, *paths.values()]
+            read = {file: about for file in files if (about := self.root.apply(linking.linking_of, file))}
+            faults = linking.faults(path, paths, read)
+        return {"libraries": paths, "missing": missing, "faults": faults, "error": ""}
 
-    def real(self, path: str) -> str:
-        """Return `path` with every link on the way followed; a loop of links ends where it stands."""
-        done, steps = "/", [step for step in path.split("/") if step]
-        for _ in range(MOST_LINKS * 10):
-            if not steps:
-                return done
-            step = steps.pop(0)
-            path_so_far = posixpath.normpath(posixpath.join(done, step))
-            target = self.links.get(path_so_far)
-            if target is None:
-                done = path_so_far
-                continue
-            if target.startswith("/"):
-                done = "/"
-            steps = [part for part in target.split("/") if part and part != "."] + steps
-        return path
+    def without_path(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the files that `names` lead to without LD_LIBRARY_PATH."""
+        without = ComputedLoader(self.root, {**self.environment, "LD_LIBRARY_PATH": ""}, self.machine)
+        return {name: without.find(name) for name in names}
 
     def find(self, name: str, asked_by: str = "") -> str:
         """Return the real file that the loader takes for `name`, "" for none. `asked_by` is the file that needs it.
 
-        What is for another machine is not taken, and what is no library at all is: see refused.
+        What is for another machine is not taken, and what is no library at all is.
         """
-        return self._existing(self.path(name, asked_by))
+        path = self.path(name, asked_by)
+        return self.root.real(path) if path else ""
 
     def path(self, name: str, asked_by: str = "") -> str:
         """Return the path under which the loader takes `name`, "" for none; see find."""
-        return next((path for path in self._candidates(name, asked_by) if self._existing(path)), "")
+        for path in self._candidates(name, asked_by):
+            if conditions.kind(self.condition(self.root.real(path))) not in conditions.SKIPPED:
+                return path
+        return ""
 
-    def refused(self, file: str) -> str:
-        """Return why the loader cannot map a real file that it takes, as conditions.of_content has it.
-
-        "" where it can.
-        """
-        return self.conditions.get(file, "")
-
-    def _candidates(self, name: str, asked_by: str) -> list[str]:
-        if "/" in name:
-            return [name]
-        asker = self.libraries.get(asked_by, About())
-        before = () if asker.runpath else asker.rpath
-        folders = [_expand(f, asked_by) for f in before]
-        folders += self.library_path
-        folders += [_expand(f, asked_by) for f in asker.runpath]
-        candidates = [f"{folder}/{name}" for folder in folders]
-        return [*candidates, *self.cache.get(name, ()), *(f"{folder}/{name}" for folder in self._default)]
-
-    @cached_property
-    def _default(self) -> tuple[str, ...]:
-        """The folders that the loader knows by itself."""
-        return tuple(dict.fromkeys((*(posixpath.dirname(self.real(path)) for path in LOADERS), *DEFAULT)))
-
-    def closure(self, path: str) -> tuple[dict[str, str], list[str]]:
+    def needed_by(self, path: str) -> tuple[dict[str, str], list[str]]:
         """Return every library that `path` pulls in, by name, and the names that nothing answers to.
 
         What is preloaded is there under its soname before anything is searched for.
         """
         paths: dict[str, str] = {}
         missing: list[str] = []
-        todo = [(name, path) for name in self.libraries.get(path, About()).needed]
+        todo = [(name, path) for name in libraries.needed(self.root, path)]
         while todo:
             name, asker = todo.pop(0)
             if name in paths or name in missing:
@@ -107,16 +97,20 @@ class ReadOut:
             real = self.preloaded.get(name) or self.find(name, asker)
             if real:
                 paths[name] = real
-                todo += [(needed, real) for needed in self.libraries.get(real, About()).needed]
+                todo += [(needed, real) for needed in libraries.needed(self.root, real)]
             else:
                 missing.append(name)
         return paths, missing
 
-    def _existing(self, path: str) -> str:
-        real = self.real(path) if path else ""
-        if kind(self.conditions.get(real, "")) in SKIPPED:
-            return ""
-        return real if real in self.libraries or real in self.conditions else ""
+    def _candidates(self, name: str, asked_by: str) -> list[str]:
+        if "/" in name:
+            return [name]
+        about = self.root.apply(linkage, asked_by) if asked_by else {}
+        rpath, runpath = about.get("rpath", ()), about.get("runpath", ())
+        folders = [] if runpath else [_expand(folder, asked_by) for folder in rpath]
+        folders += [*self.library_path, *(_expand(folder, asked_by) for folder in runpath)]
+        candidates = [f"{folder}/{name}" for folder in folders]
+        return [*candidates, *self.cache.get(name, ()), *(f"{folder}/{name}" for folder in self.folders)]
 
 
 def _expand(folder: str, origin: str) -> str:

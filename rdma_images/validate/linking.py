@@ -3,9 +3,11 @@
 For images without Python. Where there is one, the image's own loader says what it would refuse.
 """
 
+import contextlib
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rdma_images.validate.probes import elf
@@ -31,8 +33,14 @@ class Linking:
     whole: bool = True
 
 
-def linking_of(path: str, size: int) -> Linking:
-    """Return what the library at `path`, of `size` bytes, asks and offers. Raises as elf.library does."""
+def linking_of(path: str) -> Linking | None:
+    """Return what the library at `path` asks and offers; None where it cannot be read."""
+    with contextlib.suppress(OSError, elf.NotElf):
+        return _linking(path, Path(path).stat().st_size)
+    return None
+
+
+def _linking(path: str, size: int) -> Linking:
     with elf.opened(path) as data:
         sections = elf.sections_of(data, path)
         wants: dict[str, list[str]] = {}

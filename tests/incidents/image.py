@@ -6,12 +6,14 @@ import posixpath
 import struct
 import tarfile
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from rdma_images.inspection.inspection import ImageConfig
-from rdma_images.validate.ldcache import DEFAULT, ENTRY, HEADER, MAGIC, ReadOut
+from rdma_images.validate.ldcache import DEFAULT, ENTRY, HEADER, MAGIC
+from rdma_images.validate.probes.rootfs import Entry, Root
 from tests.incidents import elf_files
 
 Value = TypeVar("Value")
@@ -59,6 +61,18 @@ class File(Data):
         whole = elf_files.library(**self.library.model_dump()) if self.library else self.text.encode()
         whole = whole or bytes.fromhex(self.hex)
         return whole if self.size is None else whole[: self.size].ljust(self.size, b"\0")
+
+
+class Links(Root):
+    """The links of an image."""
+
+    def __init__(self, files: Mapping[str, File]) -> None:
+        super().__init__()
+        self.files = files
+
+    def entry(self, path: str) -> Entry | None:
+        """Return as Root.entry, with the target of a link alone."""
+        return Entry(path, 0, 0, "", self.files[path].link or "") if path in self.files else None
 
 
 def _file(given: object) -> object:
@@ -114,7 +128,7 @@ class Image(Data):
         """Return what ldconfig would make of the folders that /etc/ld.so.conf.d and the loader itself name."""
         lines = [f.text.splitlines() for p, f in sorted(self.files.items()) if p.startswith("/etc/ld.so.conf.d/")]
         folders = dict.fromkeys([line for text in lines for line in text if line.startswith("/")] + [*DEFAULT])
-        links = ReadOut({}, {path: file.link for path, file in self.files.items() if file.link is not None})
+        links = Links(self.files)
         real = {folder: links.real(folder) if folder not in DEFAULT else folder for folder in folders}
         found = {
             posixpath.join(folder, name): name
@@ -122,7 +136,7 @@ class Image(Data):
             for path in sorted(self.files)
             if posixpath.dirname(path) == real[folder] and ".so" in (name := posixpath.basename(path))
         }
-        return _cache(found)
+        return loader_cache(found)
 
     def subject(self, ref: str) -> ImageConfig:
         """Return the image's configuration, as an engine describes it."""
@@ -163,6 +177,10 @@ class Image(Data):
         return file.content().decode("utf-8", "replace") if file else None
 
     def _contents(self) -> Iterator[tuple[str, File, bytes]]:
+        paths = ["/etc/ld.so.cache", *self.files]
+        for folder in sorted({str(folder) for path in paths for folder in PurePosixPath(path).parents} - {"/"}):
+            if folder not in self.files:
+                yield folder, File(kind="folder", mode="755"), b""
         yield "/etc/ld.so.cache", File(), self.cache if self.cache is not None else self.loader_cache()
         for path, file in sorted(self.files.items()):
             yield path, file, b"" if file.link is not None else file.content()
@@ -180,7 +198,7 @@ def _joined(ours: Mapping[str, Value], theirs: Mapping[str, Value | None]) -> di
     return {name: value for name, value in {**ours, **theirs}.items() if value is not None}
 
 
-def _cache(found: Mapping[str, str]) -> bytes:
+def loader_cache(found: Mapping[str, str]) -> bytes:
     """Return an ld.so.cache in glibc's form, see ldcache: path -> name."""
     strings = b"".join(f"{name}\0{path}\0".encode() for path, name in found.items())
     place, entries = HEADER + ENTRY * len(found), b""

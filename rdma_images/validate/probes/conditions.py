@@ -5,11 +5,10 @@ A condition is "" for a library of the machine, else a word that says what is wr
 
 from __future__ import annotations
 
-import os
 import stat
 import struct
 
-from rdma_images.validate.probes import elf
+from rdma_images.validate.probes import elf, rootfs
 
 HEAD = 64  # bytes of an ELF file's header
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # github.com/git-lfs/git-lfs, docs/spec.md
@@ -56,21 +55,15 @@ def of_content(head: bytes, size: int, machine: str) -> str:
     return "" if kind == SHARED_OBJECT else "no-library"
 
 
-def of_path(path: str, machine: str) -> str:
+def of_path(root: rootfs.Root, path: str, machine: str) -> str:
     """Return the condition of the file at `path`, or behind that link."""
-    try:
-        about = os.stat(path)
-    except FileNotFoundError:
-        return "dangling"
-    except OSError as error:
-        return "loop" if "symbolic links" in str(error) else "unreadable"
-    if not stat.S_ISREG(about.st_mode):
-        return of_mode(about.st_mode)
-    try:
-        with open(path, "rb") as file:
-            return of_content(file.read(HEAD), about.st_size, machine)
-    except OSError:
-        return "unreadable"
+    entry = root.behind(path)
+    if not entry or entry.target:
+        return "loop" if entry else "dangling"
+    if not stat.S_ISREG(entry.mode):
+        return of_mode(entry.mode) if entry.mode else "unreadable"
+    head = root.start(path, HEAD)
+    return "unreadable" if head is None else of_content(head, entry.size, machine)
 
 
 def kind(condition: str) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import re
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Mapping
 
-from rdma_images.validate.probes import conditions, elf, fatbin, loader, tools, tree
+from rdma_images.validate.probes import conditions, elf, fatbin, loader, rootfs, tools, tree
 
 NCCL = re.compile(r"libnccl\.so(\.\d+)*")
 PLUGIN = re.compile(r"libnc(?:cl|com)-(?:net|tuner|ofi|env)[\w.-]*\.so(\.\d+)*|libnccl-net\.so")
@@ -24,7 +22,7 @@ EXPORTED = re.compile(rb"nccl(?:Net|Tuner|Gin|Rma)Plugin_v\d+(?=\0)")
 PROGRAM = re.compile(r"\w+_perf")  # those of nccl-tests
 FABRIC = re.compile(r"lib(?:fabric|efa|ibverbs)\.so(\.\d+)*")
 HEADER = re.compile(r"nccl\.h")
-HEADER_KEPT = 1 << 20  # characters: a nccl.h has some 30,000
+HEADER_KEPT = 1 << 20  # bytes: a nccl.h has some 30,000
 HEADER_VERSION = re.compile(r"^#define NCCL_(MAJOR|MINOR|PATCH)\s+(\d+)", re.MULTILINE)
 # The suffix of its providers, the folder that it opens them in first, and the one with their announcements.
 VERBS = re.compile(rb"(?:/[\w.+/-]{1,200}/lib%s)?-rdmav\d+\.so|/[\w.+/-]{1,200}/libibverbs\.d(?=\0)")
@@ -44,7 +42,7 @@ OFI_ON_AWS = re.compile(rb"Configuring AWS-specific options")
 # `.topology` in src/platform-aws.c(pp), 1.7.0 to 1.21.1.
 XML_FOLDER = re.compile(rb"/[\w.+/-]{1,200}/xml(?=\0)")
 XML_FILE = re.compile(rb"[\w.-]{1,60}-topo\.xml(?=\0)")
-XML_KEPT = 1 << 20  # characters: the longest has some 6,000
+XML_KEPT = 1 << 20  # bytes: the longest has some 6,000
 PROCESSOR = re.compile(r"<cpu\b[^>]*>")
 # What a plugin opens by its name, after the message of each that does: src/nccl_ofi_cuda.c(pp), 1.5.0 to 1.22.0. Those
 # of configure's --enable-cudart-dynamic do, and all before it had the switch; the others have no such message.
@@ -63,6 +61,8 @@ TRANSPORT = re.compile(
 LIBFABRIC = re.compile(r"libfabric\.so(\.\d+)*")
 # What fi_tostr() says of itself, ofiwg/libfabric src/fi_tostr.c: "2.4.0amzn1.0" in AWS's builds.
 LIBFABRIC_VERSION = re.compile(rb"(?<=\0)\d+\.\d+\.\d+(?:amzn[\d.]+|rc\d+)?(?=\0)")
+IBVERBS = re.compile(r"libibverbs\.so(\.[\d.]+)*")
+TOOLS = ("fi_info", "ibv_devinfo")
 NO_FILES = (*conditions.SPECIAL, "folder")
 NEEDS_CUDA = re.compile(r"lib(?:cudart|c10_cuda|torch_cuda)\.so")
 MOST_MODULES = 100
@@ -70,50 +70,60 @@ TORCH_CUDA = re.compile(r"libtorch_cuda(?:_cpp)?\.so")
 TORCH = ("libtorch_cuda.so", "libtorch_cuda_cpp.so", "libtorch_python.so", "libc10_cuda.so", "libtorch_global_deps.so")
 
 
-def fabric_libraries(files: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def fabric_libraries(
+    root: rootfs.Root,
+    files: dict[str, dict[str, Any]],
+    environment: Mapping[str, str],
+    loaders: Any,
+    folders: Iterable[str] = (),
+) -> dict[str, Any]:
     """Return all of this module for the libraries among `files` (path -> about it, from the tree).
 
-    The conditions of `files` are noted in them.
+    The conditions of `files` are noted in them. `loaders` answers as ImageLoader does; `folders` are those that Python
+    imports from, in its order.
     """
-    noted_conditions(files)
-    about_nccls = {path: _unless(files[path]["condition"], about_nccl, path) for path in real_files(files, NCCL)}
-    about_nccls = about_nccls or nccl_in_torch(files)
-    nccls = list(about_nccls)
-    asked_by = next((path for path in nccls if not files[path]["condition"]), None)
-    named = [os.path.basename(p) for p in real_files(files, PLUGIN) + links(files, PLUGIN)]
-    loaders = Loaders(files)
-    resolved = {name: loaders.resolved(name) for name in ASKED}
-    resolved.update({name: loaders.resolved(name, asked_by) for name in plugin_names(named, os.environ)})
-    files_of_fabric = [r["file"] for n, r in resolved.items() if r["file"] and n != "libcuda.so.1"]
-    plugins = {path: _unless(files[path]["condition"], about_plugin, path) for path in real_files(files, PLUGIN)}
-    opens = {path: libfabric_opens(path) for path in real_files(files, LIBFABRIC)}
-    opens = {path: [n for n in names if not loaders.resolved(n, path)["file"]] for path, names in opens.items()}
+    noted_conditions(root, files, loaders.machine)
+    nccls = {path: _about(root, about_nccl, path, files) for path in real_files(files, NCCL)}
+    nccls = nccls or nccl_in_torch(root, files)
+    plugins = {path: _about(root, about_plugin, path, files) for path in real_files(files, PLUGIN)}
+    asked_by = next((path for path, about in nccls.items() if not about["error"]), None)
+    named = [os.path.basename(path) for path in sorted(files) if PLUGIN.fullmatch(os.path.basename(path))]
+    resolved = {name: loaders.resolved(name) for name in (*ASKED, *loader.preloads(root, environment))}
+    resolved.update({name: loaders.resolved(name, asked_by) for name in plugin_names(named, environment)})
+    closed = [about["file"] for name, about in resolved.items() if about["file"] and name != "libcuda.so.1"]
     opening = {name: path for path, about in plugins.items() for name in about.get("opens", ())}
     resolved.update({name: loaders.resolved(name, path) for name, path in opening.items()})
+    fabrics = real_files(files, LIBFABRIC)
+    opens = {
+        path: [name for name in root.apply(libfabric_opens, path) if not loaders.resolved(name, path)["file"]]
+        for path in fabrics
+    }
+    closed += [*real_files(files, FABRIC), *nccls, *plugins, *real_files(files, PROVIDER), *transports(files)]
+    closed += tool_files(root, environment)
+    closures = {path: loaders.closure(path, binds(root, path)) for path in dict.fromkeys(closed)}
+    unbound = torch_libraries(root, folders) + modules(files, lambda path: needed(root, path))
+    closures.update({path: loaders.closure(path, False) for path in unbound})
     topologies = [path for about in plugins.values() for path in about.get("topologies", ())]
-    tools_found = [path for path in map(tools.tool_path, ("fi_info", "ibv_devinfo")) if path]
-    opened = real_files(files, PROVIDER) + transports(files)
-    closed = files_of_fabric + real_files(files, FABRIC) + nccls + list(plugins) + opened + tools_found
-    closures = {path: loaders.closure(path, binds(path)) for path in dict.fromkeys(closed)}
-    unbound = torch_libraries() + modules(files, needed)
-    closures.update({path: loaders.closure(path, bound=False) for path in unbound})
     return {
-        "nccl": about_nccls,
+        "nccl": nccls,
         "plugins": plugins,
-        "gpu_code": {path: gpu_code(path) for path in real_files(files, PROGRAM)},
-        "headers": headers(real_files(files, HEADER)),
+        "gpu_code": {path: root.apply(gpu_code, path) for path in real_files(files, PROGRAM)},
+        "headers": headers(root, real_files(files, HEADER)),
         "resolved": resolved,
         "closures": closures,
-        "verbs_looks_for": verbs_looks_for(files),
-        "libfabric": {path: libfabric_version(path) for path in real_files(files, LIBFABRIC)},
+        "verbs_looks_for": {path: root.apply(verbs_words, path) for path in real_files(files, IBVERBS)},
+        "libfabric": {path: root.apply(libfabric_version, path) for path in fabrics},
         "opens": {path: names for path, names in opens.items() if names},
-        "topologies": topology_faults(topologies, text_of),
-        "method": "the image's loader",
+        "topologies": topology_faults(topologies, lambda path: root.text(path, XML_KEPT)),
+        "method": loaders.method,
     }
 
 
-class Loaders:
+class ImageLoader:
     """The image's loader, asked as long as it answers: not for what would keep it waiting for ever."""
+
+    method = "the image's loader"
+    machine = platform.machine()
 
     def __init__(self, files: dict[str, dict[str, Any]]) -> None:
         """`files` are all whose name matters, by path."""
@@ -140,16 +150,26 @@ class Loaders:
         self.waited = next((fault for fault in answer["faults"] if fault.endswith(loader.LATE)), "")
         return answer
 
+    def without_path(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the files that `names` lead to without LD_LIBRARY_PATH, which this process then goes without."""
+        os.environ.pop("LD_LIBRARY_PATH", None)
+        return {name: self.resolved(name)["file"] for name in names}
 
-def _unless(condition: str, about: Callable[[str], dict[str, Any]], path: str) -> dict[str, Any]:
-    return {"error": condition} if condition else about(path)
+
+def _about(
+    root: rootfs.Root, read: Callable[[str], dict[str, Any]], path: str, files: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Return what `read` says of a library; only its condition where that says that it is none."""
+    condition = files[path]["condition"]
+    about: dict[str, Any] = {"error": condition} if condition else root.apply(read, path)
+    return about
 
 
-def noted_conditions(files: dict[str, dict[str, Any]]) -> None:
+def noted_conditions(root: rootfs.Root, files: dict[str, dict[str, Any]], machine: str) -> None:
     """Say of each file and link among `files` what keeps it from being a library of this machine."""
     for path, about in files.items():
         if ".so" in os.path.basename(path) and not about["condition"]:
-            about["condition"] = conditions.of_path(path, platform.machine())
+            about["condition"] = conditions.of_path(root, path, machine)
 
 
 def gpu_code(path: str) -> list[str]:
@@ -184,12 +204,17 @@ def modules(files: dict[str, dict[str, Any]], needed: Callable[[str], list[str]]
     return [path for path in sorted(named) if any(map(NEEDS_CUDA.match, needed(path)))][:MOST_MODULES]
 
 
-def needed(path: str) -> list[str]:
-    """Return what a library names as needed; nothing where it cannot be read."""
+def linkage(path: str) -> dict[str, Any]:
+    """Return what the library at `path` says of itself, see elf.library; nothing where it cannot be read."""
     try:
-        return list(elf.library(path)["needed"])
+        return elf.library(path)
     except (OSError, elf.NotElf):
-        return []
+        return {}
+
+
+def needed(root: rootfs.Root, path: str) -> list[str]:
+    """Return what a library names as needed; nothing where it cannot be read."""
+    return list(root.apply(linkage, path).get("needed", ()))
 
 
 def is_file(about: dict[str, Any]) -> bool:
@@ -197,31 +222,16 @@ def is_file(about: dict[str, Any]) -> bool:
     return not about["target"] and about.get("condition") not in NO_FILES
 
 
-def binds(path: str) -> bool:
+def binds(root: rootfs.Root, path: str) -> bool:
     """Return whether the loader is asked for every symbol of `path`: not for torch's, which takes long."""
-    try:
-        return not any(name.startswith("libtorch") for name in (os.path.basename(path), *elf.library(path)["needed"]))
-    except (OSError, elf.NotElf):
-        return True
+    return not any(name.startswith("libtorch") for name in (os.path.basename(path), *needed(root, path)))
 
 
-def nccl_in_torch(files: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def nccl_in_torch(root: rootfs.Root, files: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the libtorch_cuda that has NCCL in itself, as those of conda and of torch 1: {path: about it}."""
-    by_path = {path: about_nccl(path) for path in real_files(files, TORCH_CUDA) if not needs_nccl(path)}
+    paths = [path for path in real_files(files, TORCH_CUDA) if "libnccl.so.2" not in needed(root, path)]
+    by_path = {path: _about(root, about_nccl, path, files) for path in paths}
     return {path: about for path, about in by_path.items() if about.get("banner")}
-
-
-def needs_nccl(path: str) -> bool:
-    """Return whether a library takes NCCL from outside, or cannot be read."""
-    try:
-        return "libnccl.so.2" in elf.library(path)["needed"]
-    except (OSError, elf.NotElf):
-        return True
-
-
-def links(files: dict[str, dict[str, Any]], name: re.Pattern[str]) -> list[str]:
-    """Return the links among `files` whose name matches."""
-    return sorted(p for p, about in files.items() if about["target"] and name.fullmatch(os.path.basename(p)))
 
 
 def plugin_names(present: list[str], environment: Mapping[str, str]) -> list[str]:
@@ -304,45 +314,27 @@ def topology_faults(paths: list[str], text: Callable[[str], str | None]) -> dict
     return {path: fault for path, fault in faults.items() if fault}
 
 
-def text_of(path: str) -> str | None:
-    """Return what is in a regular file; None where there is none that can be read."""
-    try:
-        if not os.path.isfile(path):
-            return None
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(XML_KEPT)
-    except OSError:
-        return None
-
-
-def headers(paths: list[str]) -> dict[str, str]:
+def headers(root: rootfs.Root, paths: list[str]) -> dict[str, str]:
     """Return the versions of NCCL's own headers by path; torch has a nccl.h of another kind."""
-    versions = {path: header_version(path) for path in paths}
+    versions = {path: header_version(root.text(path, HEADER_KEPT) or "") for path in paths}
     return {path: version for path, version in versions.items() if version}
 
 
-def header_version(path: str) -> str:
+def header_version(text: str) -> str:
     """Return the version that a nccl.h declares; "" where it declares none."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            parts = dict(HEADER_VERSION.findall(file.read(HEADER_KEPT)))
-    except OSError:
-        return ""
+    parts = dict(HEADER_VERSION.findall(text))
     return ".".join(parts[part] for part in ("MAJOR", "MINOR", "PATCH")) if len(parts) == 3 else ""
 
 
-def verbs_looks_for(files: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """Return what each libibverbs looks for, by path.
+def verbs_words(path: str) -> list[str]:
+    """Return what the libibverbs at `path` looks for.
 
     "-rdmav34.so", "<folder>/lib%s-rdmav34.so", "/etc/libibverbs.d".
     """
-    names = {}
-    for path in real_files(files, re.compile(r"libibverbs\.so(\.[\d.]+)*")):
-        try:
-            names[path] = elf.words(path, VERBS)
-        except (OSError, ValueError):
-            names[path] = []
-    return names
+    try:
+        return elf.words(path, VERBS)
+    except (OSError, elf.NotElf):
+        return []
 
 
 def libfabric_version(path: str) -> str:
@@ -362,9 +354,30 @@ def libfabric_opens(path: str) -> list[str]:
         return []
 
 
-def torch_libraries() -> list[str]:
-    """Return the shared libraries of the torch that this Python would import, found without importing it."""
-    spec: Any | None = importlib.util.find_spec("torch") if "torch" not in sys.modules else None
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    paths = [os.path.join(folder, "lib", name) for folder in folders for name in TORCH]
-    return [path for path in paths if os.path.exists(path)]
+def torch_libraries(root: rootfs.Root, folders: Iterable[str]) -> list[str]:
+    """Return the shared libraries of the torch that a Python with these folders of packages would import."""
+    for folder in folders:
+        paths = ["%s/torch/lib/%s" % (folder, name) for name in TORCH]
+        present = [root.real(path) for path in paths if root.is_file(path)]
+        if present:
+            return present
+    return []
+
+
+def tool_files(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
+    """Return the programs of the fabric that are on PATH, or in their usual places."""
+    folders = [*environment.get("PATH", "").split(":"), *tools.PLACES.split(":")]
+    paths = [next((p for p in ("%s/%s" % (f, tool) for f in folders) if root.is_file(p)), "") for tool in TOOLS]
+    return [path for path in paths if path]
+
+
+# What is read of a whole file, by the names of those that have it. Each returns an answer for a file of any content.
+READ = {
+    linkage: re.compile(r".*\.so(?:\.[\w.]+)?"),
+    about_nccl: re.compile("%s|%s" % (NCCL.pattern, TORCH_CUDA.pattern)),
+    about_plugin: PLUGIN,
+    verbs_words: IBVERBS,
+    libfabric_version: LIBFABRIC,
+    libfabric_opens: LIBFABRIC,
+    gpu_code: PROGRAM,
+}

@@ -7,10 +7,13 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
-from rdma_images.validate.probes import conditions, elf, tools
+from rdma_images.validate.probes import conditions, elf, rootfs, tools
 
+PRELOADED = "/etc/ld.so.preload"
+PRELOADED_KEPT = 1 << 16  # bytes
 LIMIT = 10  # seconds for one question to the loader
 KEPT = 1 << 20  # bytes of its answer: torch's is some 10,000
 FIND = """
@@ -35,6 +38,14 @@ HARMLESS = re.compile(
     r"no version information available|weak version `|undefined symbol: _?Py|^ERROR: ld\.so: object .* from LD_PRELOAD"
 )
 LINE = re.compile(r"\s*(?P<name>\S+)(?: => (?P<path>not found|\S+))?(?: \(0x[0-9a-f]+\))?$")
+
+
+def preloads(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
+    """Return what the loader maps before all else, by path or name: LD_PRELOAD, then PRELOADED, see ld.so(8)."""
+    lines = (root.text(PRELOADED, PRELOADED_KEPT) or "").splitlines()
+    words = re.split(r"[:\s]+", environment.get("LD_PRELOAD", ""))
+    words += [word for line in lines for word in re.split(r"[:\s]+", line.partition("#")[0])]
+    return list(dict.fromkeys(filter(None, words)))
 
 
 def resolved(name: str, asked_by: str | None = None) -> dict[str, Any]:
@@ -66,7 +77,7 @@ def searched(name: str, asked_by: str | None) -> str:
 
 def skipped(path: str) -> bool:
     """Return whether the loader takes a file of that path for none: it is for another machine."""
-    return conditions.kind(conditions.of_path(path, platform.machine())) in conditions.SKIPPED
+    return conditions.kind(conditions.of_path(rootfs.Root(), path, platform.machine())) in conditions.SKIPPED
 
 
 def _opened(name: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from rdma_images.validate.probes import (
     network,
     packages,
     pytorch,
+    rootfs,
     settings,
     system,
     tools,
@@ -38,17 +39,27 @@ WITH_GPUS = 400  # seconds where an all-reduce is among them
 
 def file_tree(volumes: Iterable[str] = (), user: str = "") -> dict[str, Any]:
     """Return the tree with its volumes, as the image's `user` may read it, and facts about the libraries in it."""
-    summary = tree.summary(tree.entries("/", volumes), tree.small_file, lambda: system.user(user))
-    return {"files": summary, "libraries": libraries.fabric_libraries(summary["libraries"])}
+    root = rootfs.Root()
+    summary = tree.summary(root.entries(volumes), root, lambda: system.user(user, root))
+    files = summary["libraries"]
+    loaders, folders = libraries.ImageLoader(files), packages.this_python(root)
+    return {"files": summary, "libraries": libraries.fabric_libraries(root, files, os.environ, loaders, folders)}
+
+
+def settings_of_system(entry: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the settings of the system that this runs in, see settings.settings."""
+    root = rootfs.Root()
+    folders = packages.this_python(root)
+    return settings.settings(root, dict(os.environ), entry, libraries.ImageLoader({}), folders)
 
 
 PROBES: dict[str, Callable[[], Any]] = {
     "torch": pytorch.imported_torch,
     "tree": file_tree,
-    "packages": packages.installed_packages,
+    "packages": packages.packages_of_system,
     "tools": tools.tool_runs,
     "system": system.running_system,
-    "settings": settings.settings,
+    "settings": settings_of_system,
     "devices": devices.fabric_devices,
     "gpus": gpus.gpus,
     "network": functools.partial(network.network, {}),
@@ -70,7 +81,7 @@ def measure(
     probes: dict[str, Callable[[], Any]] = {
         **PROBES,
         "tree": functools.partial(file_tree, volumes, user),
-        "settings": functools.partial(settings.settings, entry),
+        "settings": functools.partial(settings_of_system, entry),
         "network": functools.partial(network.network, request or {}),
     }
     start = time.monotonic()

@@ -2,77 +2,87 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 import sys
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rdma_images.validate.probes import tools
+from rdma_images.validate.probes import pythons, rootfs, tools
 
-HEAD = 64 * 1024  # characters: a wheel's METADATA begins with its name and version
+HEAD = 64 * 1024  # bytes: a wheel's METADATA begins with its name and version
+DPKG = "/var/lib/dpkg/status"
+DPKG_KEPT = 32 << 20  # bytes: a system with some thousand packages has a few million
 RPM_KEPT = 4 << 20  # bytes: a system has some thousand packages
 NAME = re.compile(r"[-_.]+")
 
 
-def installed_packages(root: str = "/") -> dict[str, Any]:
-    """Wheels by folder and name, Debian and RPM packages by name: versions as each manager writes them.
+def installed_packages(root: rootfs.Root, folders: Iterable[str]) -> dict[str, Any]:
+    """Return wheels by folder and name, and Debian's packages by name: versions as each manager writes them.
 
-    And the version of the EFA installer, by what it leaves behind.
+    And the version of the EFA installer, by what it leaves behind. `folders` are those of Python's packages.
     """
     paragraphs = dpkg(root)
     return {
-        "wheels": wheels(root),
+        "wheels": wheels(root, folders),
         "dpkg": {name: fields.get("Version", "") for name, fields in paragraphs.items()},
         "dpkg_sources": {name: source(fields) for name, fields in paragraphs.items()},
-        "rpm": rpm() if root == "/" else {},
+        "rpm": {},
         "efa_installer": efa_installer(root),
     }
 
 
-def wheels(root: str = "/") -> dict[str, dict[str, str]]:
-    """Name -> version for every folder of Python packages that is on the path or in a usual place."""
+def packages_of_system() -> dict[str, Any]:
+    """Return the packages of the system that this runs in, also those of rpm."""
+    root = rootfs.Root()
+    return {**installed_packages(root, this_python(root)), "rpm": rpm()}
+
+
+def this_python(root: rootfs.Root) -> list[str]:
+    """Return the folders that this Python imports from, then those that others may import from."""
+    return [*filter(None, sys.path), *import_folders(root, os.environ)]
+
+
+def import_folders(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
+    """Return the folders of packages, without links: of each Python on PATH, in its order, then in usual places."""
     patterns = (
-        "opt/*/lib/python3*/site-packages",
-        "usr/lib/python3*/site-packages",
-        "usr/lib/python3/dist-packages",
-        "usr/local/lib/python3*/*-packages",
-        "opt/venv/lib*/python3*/site-packages",
+        "/opt/*/lib/python3*/site-packages",
+        "/usr/lib*/python3*/site-packages",
+        "/usr/lib/python3/dist-packages",
+        "/usr/local/lib*/python3*/*-packages",
+        "/opt/venv/lib*/python3*/site-packages",
     )
-    usual = [folder for pattern in patterns for folder in glob.glob(os.path.join(root, pattern))]
-    on_path = [p for p in sys.path if p.endswith("-packages")] if root == "/" else []
+    folders = [folder for python in pythons.on_path(environment.get("PATH", ""), root) for folder in python["folders"]]
+    folders += [root.real(folder) for pattern in patterns for folder in root.glob(pattern)]
+    return list(dict.fromkeys(folders))
+
+
+def wheels(root: rootfs.Root, folders: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return name -> version for every folder of Python packages among `folders`."""
     packages = {}
-    for folder in sorted({os.path.realpath(f) for f in usual + on_path}):
-        records = glob.glob(os.path.join(glob.escape(folder), "*.dist-info/METADATA"))
-        records += glob.glob(os.path.join(glob.escape(folder), "*.egg-info/PKG-INFO"))
-        if records:
-            packages["/" + os.path.relpath(folder, root)] = dict(map(wheel, sorted(records)))
+    for folder in sorted({root.real(folder) for folder in folders if folder.endswith("-packages")}):
+        names = root.names(folder)
+        records = ["%s/%s/METADATA" % (folder, name) for name in names if name.endswith(".dist-info")]
+        records += ["%s/%s/PKG-INFO" % (folder, name) for name in names if name.endswith(".egg-info")]
+        versions = dict(wheel(root, record) for record in sorted(records) if root.is_file(record))
+        if versions:
+            packages[folder] = versions
     return packages
 
 
-def wheel(record: str) -> tuple[str, str]:
+def wheel(root: rootfs.Root, record: str) -> tuple[str, str]:
     """Name and version of the package whose METADATA is at `record`; from its folder's name where it says neither."""
     name, _, version = os.path.basename(os.path.dirname(record)).rpartition(".")[0].partition("-")
-    try:
-        with open(record, encoding="utf-8", errors="replace") as file:
-            head = file.read(HEAD).split("\n\n", 1)[0]
-    except OSError:
-        head = ""
+    head = (root.text(record, HEAD) or "").replace("\r\n", "\n").split("\n\n", 1)[0]
     fields = dict(re.findall(r"^(Name|Version): *(\S.*?) *$", head, re.MULTILINE))
     return NAME.sub("-", fields.get("Name", name)).lower(), fields.get("Version", version)
 
 
-def dpkg(root: str = "/") -> dict[str, dict[str, str]]:
+def dpkg(root: rootfs.Root) -> dict[str, dict[str, str]]:
     """Return the fields of each installed Debian package, from the database or the pieces that images keep of it."""
-    files = [os.path.join(root, "var/lib/dpkg/status"), *glob.glob(os.path.join(root, "var/lib/dpkg/status.d/*"))]
     packages: dict[str, dict[str, str]] = {}
-    for path in files:
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                text = file.read()
-        except OSError:
-            continue
-        for paragraph in re.split(r"\n\s*\n", text):
+    for path in (DPKG, *root.glob(DPKG + ".d/*")):
+        for paragraph in re.split(r"\n\s*\n", root.text(path, DPKG_KEPT) or ""):
             fields = dict(re.findall(r"^(Package|Version|Status|Source): *(.*)$", paragraph, re.MULTILINE))
             if "Package" in fields and fields.get("Status", "ok installed").endswith("ok installed"):
                 packages[fields["Package"]] = fields
@@ -85,13 +95,10 @@ def source(fields: dict[str, str]) -> str:
     return name + " " + (version.strip("()") or fields.get("Version", ""))
 
 
-def efa_installer(root: str = "/") -> str:
+def efa_installer(root: rootfs.Root) -> str:
     """Return the version of the EFA installer that ran last; "" where none left its list of packages."""
-    try:
-        with open(os.path.join(root, "opt/amazon/efa_installed_packages"), encoding="utf-8", errors="replace") as file:
-            match = re.search(r"^# EFA installer version: *(\S+)", file.read(1 << 16), re.MULTILINE)
-    except OSError:
-        return ""
+    text = root.text("/opt/amazon/efa_installed_packages", 1 << 16) or ""
+    match = re.search(r"^# EFA installer version: *(\S+)", text, re.MULTILINE)
     return match.group(1) if match else ""
 
 

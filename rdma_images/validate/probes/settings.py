@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rdma_images.validate.probes import libraries, loader, pythons
+from rdma_images.validate.probes import libraries, loader, pythons, rootfs
 
 NAME = r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_(?:VISIBLE|LAUNCH)|LD|NVSHMEM|TORCH_NCCL|OMPI_MCA)_\w+"
 OURS = re.compile(NAME)
@@ -19,7 +17,6 @@ PREFIXES = ("/etc", "/usr/etc", "/usr/local/etc", "/opt/amazon/efa/etc")
 OF_LIBFABRIC = tuple("%s/libfabric.conf" % prefix for prefix in PREFIXES)
 OF_SHELLS = ("/etc/environment", "/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv", "/etc/zshenv")
 # The last is of DeepSpeed, whose launcher exports each line of it to all nodes: deepspeed/launcher/runner.py.
-OF_LOADER = "/etc/ld.so.preload"
 # Open MPI's parameters: its prefix's etc, and ~/.openmpi; a parameter there is the variable OMPI_MCA_<name>.
 MPI_PREFIXES = (
     "/etc/openmpi",
@@ -68,7 +65,7 @@ SET_IN_PYTHON = re.compile(
     + r"""|(?:environ\s*\.\s*setdefault|putenv)\s*\(\s*["'](%s)["']\s*,\s*["']([^"']*)["']""" % NAME
     + r"""|environ\s*\.\s*update\s*\(\W*?(%s)["']?\s*[:=]\s*["']([^"']*)["']""" % NAME
 )
-KEPT = 1 << 20  # characters of a file
+KEPT = 1 << 20  # bytes of a file
 PROGRAM = "\x7fELF"
 MOST = 200  # settings
 MOST_SCRIPTS = 300
@@ -77,64 +74,74 @@ LONGEST = 300  # characters of a value
 Texts = Iterable[tuple[str, str]]  # path and text
 
 
-def settings(entry: Sequence[str] = ()) -> dict[str, Any]:
+def settings(
+    root: rootfs.Root,
+    environment: Mapping[str, str],
+    entry: Sequence[str],
+    loaders: Any,
+    folders: Sequence[str] = (),
+) -> dict[str, Any]:
     """Return what is set in the image's files, and which of the files named by variables are not there.
 
     `entry` are the words of its entry point and command: a script among them, or a shell's line, sets variables, too.
+    `loaders` answers as libraries.ImageLoader does, and `folders` are those that Python imports from.
     `without_path` is what the loader finds where LD_LIBRARY_PATH is not set: {name: file}; empty where it is not.
     """
-    environment = dict(os.environ)
-    files = [*places(environment), *scripts(entry)]
-    read = [(path, text) for path in files if (text := _text(path)) is not None]
+    files = [*places(root, environment, folders), *scripts(entry)]
+    read = [(path, text) for path in files if (text := _text(root, path)) is not None]
     read += [(ENTRY, line) for line in shell_lines(entry)]
     assignments = assigned(read, environment)
-    started = [(path, text) for path in launchers() if path not in files and (text := _text(path)) is not None]
+    starting = [path for path in launchers(root, folders) if path not in files]
+    started = [(path, text) for path in starting if (text := _text(root, path)) is not None]
+    path, chosen = environment.get("PATH", ""), pythons.activated(of_shells(read), entry)
+    names = [name for name in loader_names(environment) if name != "libcuda.so.1"]
     return {
         "assigned": assignments + assigned(started, environment, "launcher"),
-        "absent": absent(environment, assignments, os.path.exists),
-        "pythons": []
-        if pythons.activated(of_shells(read), entry)
-        else pythons.on_path_of_system(environment.get("PATH", "")),
-        "without_path": _without_path() if environment.get("LD_LIBRARY_PATH") else {},
+        "absent": absent(environment, assignments, root.exists),
+        "pythons": [] if chosen else pythons.on_path(path, root),
+        "without_path": loaders.without_path(names) if environment.get("LD_LIBRARY_PATH") else {},
     }
 
 
-def places(environment: Mapping[str, str]) -> list[str]:
-    """Return the files of this system that may set variables."""
-    homes = ["/root", *(os.path.join("/home", name) for name in sorted(_listed("/home"))[:20])]
-    profiles = [os.path.join(PROFILES, name) for name in sorted(_listed(PROFILES)) if name.endswith(".sh")]
+def places(root: rootfs.Root, environment: Mapping[str, str], folders: Sequence[str]) -> list[str]:
+    """Return the files of a system that may set variables; `folders` are those that Python imports from."""
+    homes = ["/root", *(os.path.join("/home", name) for name in root.names("/home")[:20])]
+    profiles = [os.path.join(PROFILES, name) for name in root.names(PROFILES) if name.endswith(".sh")]
     named = [environment[name] for name in NAMING if environment.get(name, "").startswith("/")]
-    limits = [os.path.join(LIMITS, name) for name in sorted(_listed(LIMITS)) if name.endswith(".conf")]
-    paths = [*OF_NCCL, *OF_LIBFABRIC, *OF_SHELLS, *profiles, *activated(environment), *python_files(), *named]
-    paths += [OF_LOADER, *OF_MPI, "/etc/security/limits.conf", *limits]
+    limits = [os.path.join(LIMITS, name) for name in root.names(LIMITS) if name.endswith(".conf")]
+    paths = [*OF_NCCL, *OF_LIBFABRIC, *OF_SHELLS, *profiles, *activated(root, environment)]
+    paths += [*python_files(root, folders), *named]
+    paths += [loader.PRELOADED, *OF_MPI, "/etc/security/limits.conf", *limits]
     of_home = (".nccl.conf", ".openmpi/mca-params.conf", *OF_HOME)
     paths += [os.path.join(home, name) for home in homes for name in of_home]
     return list(dict.fromkeys(paths))
 
 
-def activated(environment: Mapping[str, str]) -> list[str]:
+def activated(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
     """Return what conda's activation reads, in each environment that is named or on the PATH."""
     programs = [path for path in environment.get("PATH", "").split(":") if os.path.basename(path) == "bin"]
-    roots = [environment.get("CONDA_PREFIX", ""), *map(os.path.dirname, programs)]
-    folders = dict.fromkeys(os.path.join(root, ACTIVATED) for root in roots if root)
+    prefixes = [environment.get("CONDA_PREFIX", ""), *map(os.path.dirname, programs)]
+    folders = dict.fromkeys(os.path.join(prefix, ACTIVATED) for prefix in prefixes if prefix)
+    return [os.path.join(folder, name) for folder in folders for name in root.names(folder) if name.endswith(".sh")]
+
+
+def python_files(root: rootfs.Root, folders: Sequence[str]) -> list[str]:
+    """Return what a Python runs at each start, of the folders that it imports from and those above them."""
+    libraries_of = [*folders, *(os.path.dirname(folder) for folder in folders), *root.glob("/usr/lib/python3*")]
     return [
-        os.path.join(folder, name) for folder in folders for name in sorted(_listed(folder)) if name.endswith(".sh")
+        os.path.join(folder, name)
+        for folder in dict.fromkeys(libraries_of)
+        for name in root.names(folder)
+        if OF_PYTHON.fullmatch(name)
     ]
 
 
-def python_files() -> list[str]:
-    """Return what this Python runs at each start."""
-    folders = [folder for folder in dict.fromkeys(sys.path) if folder]
-    return [os.path.join(f, name) for f in folders for name in sorted(_listed(f)) if OF_PYTHON.fullmatch(name)]
-
-
-def launchers() -> list[str]:
+def launchers(root: rootfs.Root, folders: Sequence[str]) -> list[str]:
     """Return the files of LAUNCHERS."""
-    roots = ("/", "/opt", "/workspace", "/app", "/home", "/root", "/usr/local/bin", "/docker-entrypoint.d")
-    below = [os.path.join(root, "*" * bool(depth), "*" * (depth > 1)) for root in roots[1:] for depth in range(3)]
-    folders = [folder for pattern in ("/", *below) for folder in glob.glob(pattern)]
-    folders += [os.path.join(folder, "sagemaker_training") for folder in sys.path]
-    paths = [os.path.join(folder.rstrip("/") or "/", name) for folder in folders for name in sorted(_listed(folder))]
+    starts = ("/opt", "/workspace", "/app", "/home", "/root", "/usr/local/bin", "/docker-entrypoint.d")
+    below = [folder for start in starts for depth in range(3) for folder in root.glob(start + "/*" * depth)]
+    below += [os.path.join(folder, "sagemaker_training") for folder in folders]
+    paths = [os.path.join(folder, name) for folder in ("/", *below) for name in root.names(folder)]
     return [path for path in dict.fromkeys(paths) if LAUNCHERS.fullmatch(path)][:MOST_SCRIPTS]
 
 
@@ -190,21 +197,12 @@ def loader_names(environment: Mapping[str, str]) -> list[str]:
     return [*libraries.ASKED, *libraries.plugin_names([], environment)]
 
 
-def _without_path() -> dict[str, str]:
-    """Return what the loader finds without LD_LIBRARY_PATH.
-
-    This probe's process and those that it starts go without it.
-    """
-    del os.environ["LD_LIBRARY_PATH"]
-    return {name: loader.resolved(name)["file"] for name in loader_names(os.environ) if name != "libcuda.so.1"}
-
-
 def _reader(path: str, environment: Mapping[str, str]) -> str:
     if path == environment.get("NCCL_CONF_FILE") or path.endswith("nccl.conf"):
         return "nccl"
     if path.endswith((".py", ".pth")):
         return "python"
-    if path == OF_LOADER:
+    if path == loader.PRELOADED:
         return "loader"
     if path.endswith("mca-params.conf"):
         return "mpi"
@@ -278,19 +276,6 @@ READERS = {
 }
 
 
-def _listed(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
-
-
-def _text(path: str) -> str | None:
-    try:
-        if not os.path.isfile(path):
-            return None
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read(KEPT)
-    except OSError:
-        return None
-    return None if text.startswith(PROGRAM) else text
+def _text(root: rootfs.Root, path: str) -> str | None:
+    text = root.text(path, KEPT)
+    return None if text is None or text.startswith(PROGRAM) else text

@@ -1,51 +1,53 @@
-"""The system that the probes found themselves in."""
+"""The system that an image has, and the one that the probes run in."""
 
 from __future__ import annotations
 
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from typing import Any
 
-from rdma_images.validate.probes import access
+from rdma_images.validate.probes import access, rootfs
 
-USERS_KEPT = 1 << 20  # characters of /etc/passwd or /etc/group
+USERS_KEPT = 1 << 20  # bytes of /etc/passwd or /etc/group
+RELEASE_KEPT = 1 << 16  # bytes of os-release
+PREFIXES = ("NCCL_", "FI_", "OFI_", "LD_", "RDMAV_", "CUDA_")
+
+
+def system(root: rootfs.Root, environment: Mapping[str, str], machine: str) -> dict[str, Any]:
+    """Return what files and environment say of a system; what only a process knows is empty."""
+    return {
+        "os": os_release(root),
+        "machine": machine,
+        "kernel": "",
+        "python": "",
+        "python_path": "",
+        "user": 0,
+        "environment": {name: value for name, value in environment.items() if name.startswith(PREFIXES)},
+    }
 
 
 def running_system() -> dict[str, Any]:
-    """Distribution, machine, kernel, Python and user of the process that measures."""
+    """Return distribution, machine, kernel, Python and user of the process that measures."""
     return {
-        "os": os_release(),
-        "machine": platform.machine(),
+        **system(rootfs.Root(), os.environ, platform.machine()),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "python_path": sys.executable,
         "user": os.getuid(),
-        "environment": {
-            k: v for k, v in os.environ.items() if k.startswith(("NCCL_", "FI_", "OFI_", "LD_", "RDMAV_", "CUDA_"))
-        },
     }
 
 
-def user(said: str, root: str = "/") -> access.User | None:
-    """Return the user that the image below `root` names; see access.user."""
-    texts = []
-    for name in ("etc/passwd", "etc/group"):
-        try:
-            with open(os.path.join(root, name), encoding="utf-8", errors="replace") as file:
-                texts.append(file.read(USERS_KEPT))
-        except OSError:
-            texts.append("")
-    return access.user(said, texts[0], texts[1])
+def user(name: str, root: rootfs.Root) -> access.User | None:
+    """Return the user that an image names; see access.user."""
+    passwd, group = (root.text(path, USERS_KEPT) or "" for path in ("/etc/passwd", "/etc/group"))
+    return access.user(name, passwd, group)
 
 
-def os_release(root: str = "/") -> dict[str, str]:
+def os_release(root: rootfs.Root) -> dict[str, str]:
     """Return the fields of os-release; empty where there is none."""
-    for name in ("etc/os-release", "usr/lib/os-release"):
-        try:
-            with open(os.path.join(root, name), encoding="utf-8", errors="replace") as file:
-                pairs = (line.strip().split("=", 1) for line in file if "=" in line)
-                return {key: value.strip("\"'") for key, value in pairs}
-        except OSError:
-            continue
-    return {}
+    texts = (root.text(path, RELEASE_KEPT) for path in ("/etc/os-release", "/usr/lib/os-release"))
+    lines = next((text for text in texts if text is not None), "").splitlines()
+    pairs = (line.strip().split("=", 1) for line in lines if "=" in line)
+    return {key: value.strip("\"'") for key, value in pairs}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from rdma_images.validate.probes import access, conditions, leftovers
+from rdma_images.validate.probes import access, conditions, leftovers, rootfs
 
 WANTED = re.compile(
     r"""lib(?:nccl|nccom|fabric|efa|ibverbs|rdmacm|erdma|mlx[45]|cuda|nvidia-ml|nvidia-ptxjitcompiler|cudart|cublas|cublasLt|cudnn|cufft|curand
@@ -35,56 +35,16 @@ MODULE = re.compile(
     r".*-packages/(?!torch/)(?:\w+/){0,4}(?:\w*(?:_cuda|_cpp|_torch|_backend|_ops)|(?:\w*_)?C(?:_\w+)?|_qattn\w*|cumem_allocator)"
     r"(?:\.cpython-[\w-]+|\.abi3)?\.so"
 )
-SKIPPED = {"/proc", "/sys", "/dev"}
 OF_A_USER = re.compile(r"/tmp|/root|/home/[^/]+")  # folders that a user may need to write to
 # What a set-user-ID bit takes LD_LIBRARY_PATH from, see ld.so(8): what starts a job, or is one.
 STARTS = re.compile(r"python\d?(?:\.\d+)?|mpirun|mpiexec|orterun|orted|prterun|prted|\w+_perf")
 MOST = 200  # entries of a list that grows with the image
 
 
-class Entry(NamedTuple):
-    """A file, folder or link: mode, size, owner and group as stat gives them, `target` of a link."""
-
-    path: str
-    mode: int
-    size: int
-    identity: str
-    target: str = ""
-    owner: int = 0
-    group: int = 0
-
-
-def entries(root: str = "/", volumes: Iterable[str] = ()) -> Iterator[Entry]:
-    """Everything below `root` on its own file system, folders before what is in them, links not followed.
-
-    `volumes` are folders whose file systems belong to it too.
-    """
-    devices = {os.stat(path).st_dev for path in (root, *volumes)}
-    folders = [root]
-    while folders:
-        folder = folders.pop()
-        try:
-            children = list(os.scandir(folder))
-        except OSError:
-            continue
-        for child in children:
-            try:
-                info = child.stat(follow_symlinks=False)
-                target = os.readlink(child.path) if stat.S_ISLNK(info.st_mode) else ""
-            except OSError:
-                continue
-            if stat.S_ISDIR(info.st_mode):
-                if child.path in SKIPPED or info.st_dev not in devices:
-                    continue
-                folders.append(child.path)
-            identity = "%x:%x" % (info.st_dev, info.st_ino)
-            yield Entry(child.path, info.st_mode, info.st_size, identity, target, info.st_uid, info.st_gid)
-
-
 def summary(
-    entries: Iterator[Entry], text: Callable[[str], bytes | None], who: Callable[[], access.User | None] = lambda: None
+    entries: Iterator[rootfs.Entry], files: rootfs.Root, who: Callable[[], access.User | None] = lambda: None
 ) -> dict[str, Any]:
-    """Return the tree in short. `text` returns the content of a small file, None where it cannot be read.
+    """Return the tree in short; `files` is where the content of an entry can be read when it comes by.
 
     `who` returns the image's user, once all has been found; None where nobody asks what it may read.
 
@@ -109,7 +69,7 @@ def summary(
         match = WANTED.fullmatch(name) or EXTENSION.fullmatch(entry.path) or MODULE.fullmatch(entry.path)
         if (not stat.S_ISDIR(entry.mode) or ".so" in name) and match:
             libraries[entry.path] = {
-                "size": entry.size,
+                "size": 0 if stat.S_ISDIR(entry.mode) else entry.size,
                 "target": entry.target,
                 "identity": entry.identity,
                 "condition": conditions.of_mode(entry.mode),
@@ -124,7 +84,7 @@ def summary(
             total += entry.size
             category = place_of(entry.path)
             sizes[category] = sizes.get(category, 0) + entry.size
-            note_leftover(entry, left, text)
+            note_leftover(entry, left, lambda path: files.start(path, leftovers.TEXT_LIMIT))
     user = who()
     for path, about in libraries.items():
         about["closed"] = access.closed(path, user, owned) if user else ""
@@ -133,16 +93,16 @@ def summary(
     return {
         "count": count,
         "bytes": total,
-        "libraries": libraries,
+        "libraries": dict(sorted(libraries.items())),
         "sizes": largest,
-        "leftovers": left,
-        "world_writable": writable,
-        "set_user_id": secure[:MOST],
+        "leftovers": {kind: dict(sorted(reasons.items())) for kind, reasons in left.items()},
+        "world_writable": sorted(writable),
+        "set_user_id": sorted(secure)[:MOST],
         "user": {"number": user.number, "named": user.named, "may_write": folders} if user else None,
     }
 
 
-def note_leftover(entry: Entry, left: dict[str, dict[str, str]], text: Callable[[str], bytes | None]) -> None:
+def note_leftover(entry: rootfs.Entry, left: dict[str, dict[str, str]], text: Callable[[str], bytes | None]) -> None:
     """Add the file to `left` (kind -> path -> why) where it has no business in an image."""
     kind = leftovers.kind(entry.path)
     why = "by its name"
@@ -171,12 +131,3 @@ def place_of(path: str) -> str:
         return before + inside + "/".join(steps[: min(depth, max(len(steps) - 1, 1))])
     steps = path.split("/")
     return "/".join(steps[: min(4, len(steps) - 1)]) or "/"
-
-
-def small_file(path: str) -> bytes | None:
-    """Return the first bytes of a file, enough for a key or a setting; None where it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(leftovers.TEXT_LIMIT)
-    except OSError:
-        return None

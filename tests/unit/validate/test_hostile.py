@@ -22,7 +22,8 @@ from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import image_layers, probing, readout, suite, transport
 from rdma_images.validate.answers import lost, measured
-from rdma_images.validate.probes import elf, libraries, loader, measure, packages, tools, tree
+from rdma_images.validate.probes import elf, libraries, loader, measure, packages, tools
+from rdma_images.validate.probes.rootfs import Root
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from tests.support import suite_here
 from validators import test_measured as complete
@@ -240,7 +241,8 @@ def test_a_wheel_without_a_version_leaves_the_others(tmp_path: Path) -> None:
     ):
         (site / folder).mkdir(parents=True)
         (site / folder / "METADATA").write_bytes(record)
-    (found,) = packages.wheels(str(tmp_path)).values()
+    root = Root(str(tmp_path))
+    (found,) = packages.wheels(root, packages.import_folders(root, {})).values()
     assert found == {"nvidia-nccl-cu13": "2.30.7", "torch": "2.15.0+cu132", "odd": "1"}
 
 
@@ -336,9 +338,9 @@ def test_volumes_belong_to_the_tree(tmp_path: Path) -> None:
     place.mkdir()
     try:
         (place / "libnccl.so.2").touch()
-        found = {entry.path for entry in tree.entries(str(shared.parent), (str(shared),))}
-        assert str(place / "libnccl.so.2") not in {entry.path for entry in tree.entries(str(shared.parent))}
-        assert str(place / "libnccl.so.2") in found
+        found = {entry.path for entry in Root("/dev").entries(("/shm",))}
+        assert f"/shm/{place.name}/libnccl.so.2" not in {entry.path for entry in Root("/dev").entries()}
+        assert f"/shm/{place.name}/libnccl.so.2" in found
     finally:
         shutil.rmtree(place)
 

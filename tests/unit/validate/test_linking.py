@@ -1,18 +1,19 @@
 """What an ELF file asks of others and why it cannot be mapped, read here, held against the real loader's answer."""
 
 import os
+import platform
 import shutil
 import socket
 import struct
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rdma_images.validate import linking
-from rdma_images.validate.ldcache import About, ReadOut
+from rdma_images.validate.ldcache import ComputedLoader
 from rdma_images.validate.probes import access, conditions, libraries, loader, tree
+from rdma_images.validate.probes.rootfs import Root
 
 OLD, NEW = "EFA_1.0 { global: efa_a; local: *; };", "EFA_1.4 { global: efa_b; } EFA_1.0;"
 
@@ -33,11 +34,15 @@ def versioned(folder: Path, versions: str) -> Path:
     return compiled(folder, "libefax.so.1", code, "-Wl,-soname,libefax.so.1", f"-Wl,--version-script={folder}/versions")
 
 
+def linkings(*files: Path) -> dict[str, linking.Linking]:
+    """Return what libraries ask and offer, by path."""
+    return {str(file): about for file in files if (about := linking.linking_of(str(file)))}
+
+
 def computed(path: Path, **found: Path) -> list[str]:
     """Return the faults of a library, computed from files."""
     names = {name.replace("_", "."): str(file) for name, file in found.items()}
-    every = {str(file): linking.linking_of(str(file), file.stat().st_size) for file in (path, *found.values())}
-    return linking.faults(str(path), names, every)
+    return linking.faults(str(path), names, linkings(path, *found.values()))
 
 
 def test_a_version_that_is_not_there_is_told_as_the_loader_does(tmp_path: Path) -> None:
@@ -91,9 +96,7 @@ def test_of_a_large_library_the_symbols_of_nccl_are_looked_for(tmp_path: Path, m
     assert computed(torch, libnccl_so_2=nccl) == told
     monkeypatch.setattr(linking, "MOST_SIZE", 1)
     assert computed(torch, libnccl_so_2=nccl) == told[1:]
-    assert (
-        linking.faults(str(torch), {"libnccl.so.2": str(nccl)}, {str(torch): linking.linking_of(str(torch), 2)}) == []
-    )
+    assert linking.faults(str(torch), {"libnccl.so.2": str(nccl)}, linkings(torch)) == []
 
 
 def test_what_is_preloaded_is_taken_for_its_soname(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,15 +108,15 @@ def test_what_is_preloaded_is_taken_for_its_soname(tmp_path: Path, monkeypatch: 
     )
     code, origin = "int a(void); int b(void) { return a(); }", "-Wl,--disable-new-dtags,-rpath,$ORIGIN/own"
     asker = compiled(tmp_path, "libasks.so", code, str(own), origin)
-    tree = ReadOut({str(asker): About(("libown.so.2",), ("$ORIGIN/own",)), str(own): About(), str(first): About()}, {})
-    assert tree.closure(str(asker)) == ({"libown.so.2": str(own)}, [])
+    root = Root()
+    assert ComputedLoader(root, {}, platform.machine()).closure(str(asker))["libraries"]["libown.so.2"] == str(own)
     assert loader.closure(str(asker))["libraries"]["libown.so.2"] == str(own)
     monkeypatch.setenv("LD_PRELOAD", str(first))
     asked = loader.closure(str(asker))["libraries"]
     assert str(own) not in asked.values()
     assert str(first) in asked.values()
-    tree = replace(tree, preloaded={"libown.so.2": str(first)})
-    assert tree.closure(str(asker)) == ({"libown.so.2": str(first)}, [])
+    computed = ComputedLoader(root, {"LD_PRELOAD": str(first)}, platform.machine())
+    assert computed.closure(str(asker))["libraries"]["libown.so.2"] == str(first)
 
 
 def header(machine: int = 62, size: int = 2, order: int = 1, kind: int = 3, table: int = 0) -> bytes:
@@ -160,10 +163,10 @@ CONTENTS = [
 def test_what_is_no_library_of_this_machine(tmp_path: Path, content: bytes, condition: str) -> None:
     file = tmp_path / "libnccl-net.so"
     file.write_bytes(content)
-    assert conditions.of_path(str(file), "x86_64") == condition
+    assert conditions.of_path(Root(), str(file), "x86_64") == condition
     assert conditions.kind(condition) in (*conditions.CONDITIONS, "")
     (tmp_path / "link.so").symlink_to(file.name)
-    assert conditions.of_path(str(tmp_path / "link.so"), "x86_64") == condition
+    assert conditions.of_path(Root(), str(tmp_path / "link.so"), "x86_64") == condition
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
@@ -175,7 +178,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
         for name in ("dangling", "loop", "fifo", "folder", "device", "socket"):
-            assert conditions.of_path(str(tmp_path / name), "x86_64") == name
+            assert conditions.of_path(Root(), str(tmp_path / name), "x86_64") == name
 
 
 def test_the_real_loader_skips_what_is_for_another_machine(tmp_path: Path) -> None:
@@ -195,7 +198,7 @@ def test_the_real_loader_skips_what_is_for_another_machine(tmp_path: Path) -> No
 def test_a_pipe_in_place_of_a_library_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "libfabric.so.1")
     files = {str(tmp_path / "libfabric.so.1"): {"target": "", "condition": "fifo"}}
-    asked = libraries.Loaders(files)
+    asked = libraries.ImageLoader(files)
     assert "no file" in asked.resolved("libfabric.so.1")["error"]
     assert "not asked" in asked.closure("/bin/sh")["error"]
 
@@ -208,7 +211,7 @@ def test_a_loader_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyP
         return {"path": "", "file": "", "error": loader.LATE}
 
     monkeypatch.setattr(loader, "resolved", late)
-    loaders = libraries.Loaders({})
+    loaders = libraries.ImageLoader({})
     assert loaders.resolved("libefa.so.1")["error"] == loader.LATE
     assert loaders.resolved("libfabric.so.1")["error"] == f"not asked: libefa.so.1: {loader.LATE}"
     assert loaders.closure("/x")["error"] == f"not asked: libefa.so.1: {loader.LATE}"
@@ -289,8 +292,10 @@ def test_a_plugin_that_the_real_loader_refuses_is_found_and_its_reason_kept(
     versioned(tmp_path, OLD)
     (tmp_path / "libnccl-tuner.so").symlink_to("gone.so")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    found = tree.summary(tree.entries(str(tmp_path)), tree.small_file, lambda: access.ROOT)["libraries"]
-    about = libraries.fabric_libraries(found)
+    root = Root()
+    summary = tree.summary(Root(str(tmp_path)).entries(), root, lambda: access.ROOT)["libraries"]
+    found = {f"{tmp_path}{path}": about for path, about in summary.items()}
+    about = libraries.fabric_libraries(root, found, os.environ, libraries.ImageLoader(found))
     fault = f"{old}: version `EFA_1.4' not found (required by {plugin})"
     assert about["resolved"]["libnccl-net.so"] == {"path": str(plugin), "file": str(plugin), "error": fault}
     assert fault in about["closures"][str(plugin)]["faults"][0]

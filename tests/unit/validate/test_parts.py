@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,11 @@ from rdma_images.inspection.inspection import Inspection, Step
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import fabric, ldcache, suite, transport
 from rdma_images.validate.answers import measured
-from rdma_images.validate.ldcache import About, ReadOut
+from rdma_images.validate.ldcache import ComputedLoader
+from rdma_images.validate.probes.rootfs import Root
 from rdma_images.validate.subject import masked
+from tests.incidents import elf_files
+from tests.incidents.image import loader_cache
 
 CASE = Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json"
 
@@ -58,48 +62,59 @@ def test_a_way_in_that_is_not_there() -> None:
     assert transport.host("local://", 10).run("echo %s", "a b").stdout == "a b\n"
 
 
-TREE = ReadOut(
-    libraries={
-        "/opt/a/libx.so.1.2": About(needed=("liby.so.1", "libgone.so.1")),
-        "/usr/lib/liby.so.1": About(),
-        "/opt/b/libx.so.1": About(),
-        "/opt/old/lib.so": About(needed=("libx.so.1",), rpath=("$ORIGIN/../b",)),
-        "/opt/new/lib.so": About(needed=("libx.so.1",), runpath=("$ORIGIN/../a",), rpath=("$ORIGIN/../b",)),
-    },
-    links={"/opt/a/libx.so.1": "libx.so.1.2", "/lib": "usr/lib", "/loop": "/loop"},
-    cache={"libx.so.1": ("/opt/a/libx.so.1",)},
-)
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    """Files among which the loader chooses."""
+    library(tmp_path, "/opt/a/libx.so.1.2", needed=("liby.so.1", "libgone.so.1"))
+    library(tmp_path, "/usr/lib/liby.so.1")
+    library(tmp_path, "/opt/b/libx.so.1")
+    library(tmp_path, "/opt/old/lib.so", needed=("libx.so.1",), rpath="$ORIGIN/../b")
+    library(tmp_path, "/opt/new/lib.so", needed=("libx.so.1",), runpath="$ORIGIN/../a", rpath="$ORIGIN/../b")
+    for path, target in {"opt/a/libx.so.1": "libx.so.1.2", "lib": "usr/lib", "loop": "/loop"}.items():
+        (tmp_path / path).symlink_to(target)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/ld.so.cache").write_bytes(loader_cache({"/opt/a/libx.so.1": "libx.so.1"}))
+    return Root(str(tmp_path))
 
 
-def test_the_loader_worked_out() -> None:
-    assert TREE.find("libx.so.1") == "/opt/a/libx.so.1.2"
-    assert TREE.find("liby.so.1") == "/usr/lib/liby.so.1"
-    assert TREE.find("libx.so.1", "/opt/old/lib.so") == "/opt/b/libx.so.1"
-    assert TREE.find("libx.so.1", "/opt/new/lib.so") == "/opt/a/libx.so.1.2"
-    assert TREE.find("/opt/b/libx.so.1") == "/opt/b/libx.so.1"
-    assert TREE.closure("/opt/a/libx.so.1.2") == ({"liby.so.1": "/usr/lib/liby.so.1"}, ["libgone.so.1"])
-    assert TREE.real("/loop/x").startswith("/loop")
+def library(folder: Path, path: str, **about: Any) -> None:
+    """Write a library at a path below a folder."""
+    file = folder / path.lstrip("/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(elf_files.library(**about))
+
+
+def test_the_loader_worked_out(root: Root) -> None:
+    computed = ComputedLoader(root, {}, "x86_64")
+    assert computed.find("libx.so.1") == "/opt/a/libx.so.1.2"
+    assert computed.find("liby.so.1") == "/usr/lib/liby.so.1"
+    assert computed.find("libx.so.1", "/opt/old/lib.so") == "/opt/b/libx.so.1"
+    assert computed.find("libx.so.1", "/opt/new/lib.so") == "/opt/a/libx.so.1.2"
+    assert computed.find("/opt/b/libx.so.1") == "/opt/b/libx.so.1"
+    assert computed.needed_by("/opt/a/libx.so.1.2") == ({"liby.so.1": "/usr/lib/liby.so.1"}, ["libgone.so.1"])
+    assert root.real("/loop/x").startswith("/loop")
 
 
 @pytest.mark.parametrize(
     ("loader_in", "found"), [("/usr/lib/x86_64-linux-gnu", "/opt/x/libx.so.1"), ("/usr/lib64", "")]
 )
-def test_the_loader_knows_the_folder_that_it_lies_in(loader_in: str, found: str) -> None:
+def test_the_loader_knows_the_folder_that_it_lies_in(tmp_path: Path, loader_in: str, found: str) -> None:
     # The link led nowhere when ldconfig ran, as it does where its file is in another layer.
-    links = {
-        "/lib64": "usr/lib64",
-        "/usr/lib64/ld-linux-x86-64.so.2": f"{loader_in}/ld-linux-x86-64.so.2",
-        "/usr/lib/x86_64-linux-gnu/libx.so": "/opt/x/libx.so.1",
-    }
-    if loader_in == "/usr/lib64":
-        del links["/usr/lib64/ld-linux-x86-64.so.2"]
-    assert ReadOut({"/opt/x/libx.so.1": About()}, links).find("libx.so") == found
+    library(tmp_path, "/opt/x/libx.so.1")
+    for folder in ("usr/lib64", "usr/lib/x86_64-linux-gnu"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "lib64").symlink_to("usr/lib64")
+    (tmp_path / "usr/lib/x86_64-linux-gnu/libx.so").symlink_to("/opt/x/libx.so.1")
+    if loader_in != "/usr/lib64":
+        (tmp_path / "usr/lib64/ld-linux-x86-64.so.2").symlink_to(f"{loader_in}/ld-linux-x86-64.so.2")
+    assert ComputedLoader(Root(str(tmp_path)), {}, "x86_64").find("libx.so") == found
 
 
-def test_a_library_path_comes_before_a_runpath_and_after_an_rpath() -> None:
-    tree = ReadOut(TREE.libraries, TREE.links, cache=TREE.cache, library_path=("/opt/b",))
-    assert tree.find("libx.so.1", "/opt/new/lib.so") == "/opt/b/libx.so.1"
-    assert tree.find("libx.so.1") == "/opt/b/libx.so.1"
+def test_a_library_path_comes_before_a_runpath_and_after_an_rpath(root: Root) -> None:
+    computed = ComputedLoader(root, {"LD_LIBRARY_PATH": "/opt/b"}, "x86_64")
+    assert computed.find("libx.so.1", "/opt/new/lib.so") == "/opt/b/libx.so.1"
+    assert computed.find("libx.so.1") == "/opt/b/libx.so.1"
+    assert computed.without_path(["libx.so.1"]) == {"libx.so.1": "/opt/a/libx.so.1.2"}
 
 
 def test_a_cache_that_is_real_and_ones_that_are_not() -> None:

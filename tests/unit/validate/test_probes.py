@@ -27,6 +27,7 @@ from rdma_images.validate.probes import (
     tools,
     tree,
 )
+from rdma_images.validate.probes.rootfs import Root
 from tests.incidents import elf_files
 
 
@@ -150,10 +151,10 @@ def test_nccl_inside_torch_is_found_where_torch_asks_for_no_other(tmp_path: Path
     source.write_text('const char *banner(void) { return "NCCL version 2.10.3+cuda11.3"; }\n')
     files = {str(torch): {"target": "", "condition": ""}}
     subprocess.run([compiler, "-shared", "-fPIC", "-o", torch, source], check=True)
-    assert libraries.nccl_in_torch(files)[str(torch)]["banner"] == "2.10.3+cuda11.3"
+    assert libraries.nccl_in_torch(Root(), files)[str(torch)]["banner"] == "2.10.3+cuda11.3"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", nccl, source, "-Wl,-soname,libnccl.so.2"], check=True)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", torch, source, "-Wl,--no-as-needed", nccl], check=True)
-    assert libraries.nccl_in_torch(files) == {}
+    assert libraries.nccl_in_torch(Root(), files) == {}
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_what_is_wrong_with_a_topology_file(tmp_path: Path) -> None:
     bare.write_text('<system><cpu numaid="0" arch="x86_64"></cpu><cpu numaid="1"></cpu></system>')
     folder.mkdir()
     paths = [str(path) for path in (whole, bare, folder, tmp_path / "none")]
-    assert libraries.topology_faults(paths, libraries.text_of) == dict(
+    assert libraries.topology_faults(paths, lambda path: Root().text(path, libraries.XML_KEPT)) == dict(
         zip(paths[1:], ("no arch", "absent", "absent"), strict=True)
     )
 
@@ -207,19 +208,21 @@ def test_where_libibverbs_looks(tmp_path: Path) -> None:
     ]
     source.write_text(f"const char *words[] = {{{', '.join(json.dumps(word) for word in words)}}};\n")
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
-    assert libraries.verbs_looks_for({str(library): {"target": ""}}) == {
-        str(library): ["-rdmav34.so", "/etc/libibverbs.d", "/usr/lib64/libibverbs/lib%s-rdmav34.so"]
-    }
+    assert libraries.verbs_words(str(library)) == [
+        "-rdmav34.so",
+        "/etc/libibverbs.d",
+        "/usr/lib64/libibverbs/lib%s-rdmav34.so",
+    ]
 
 
 def test_what_the_efa_installer_leaves_behind(tmp_path: Path) -> None:
-    assert packages.efa_installer(str(tmp_path)) == ""
+    assert packages.efa_installer(Root(str(tmp_path))) == ""
     (tmp_path / "opt/amazon").mkdir(parents=True)
     left = tmp_path / "opt/amazon/efa_installed_packages"
     left.write_text("# EFA installer version: 1.47.0\n# Debug packages installed: no\n# Packages installed:\nefa_1\n")
-    assert packages.efa_installer(str(tmp_path)) == "1.47.0"
+    assert packages.efa_installer(Root(str(tmp_path))) == "1.47.0"
     left.write_bytes(b"\xff\0")
-    assert packages.efa_installer(str(tmp_path)) == ""
+    assert packages.efa_installer(Root(str(tmp_path))) == ""
 
 
 @pytest.mark.parametrize(
@@ -292,14 +295,15 @@ def test_a_tree_in_short(tmp_path: Path) -> None:
     (tmp_path / "python3.12").chmod(0o4755)
     (tmp_path / "sudo").touch()
     (tmp_path / "sudo").chmod(0o4755)
-    found = tree.summary(tree.entries(str(tmp_path)), tree.small_file)
-    assert found["set_user_id"] == [str(tmp_path / "python3.12")]
+    root = Root(str(tmp_path))
+    found = tree.summary(root.entries(), root)
+    assert found["set_user_id"] == ["/python3.12"]
     assert found["user"] is None
     assert {Path(p).name: f["target"] for p, f in found["libraries"].items()} == {
         "libnccl.so.2": "",
         "libnccl.so": "libnccl.so.2",
     }
-    assert found["world_writable"] == [str(tmp_path / "open")]
+    assert found["world_writable"] == ["/open"]
     assert found["bytes"] == 10
 
 
@@ -334,7 +338,7 @@ def test_headers_of_nccl_only(tmp_path: Path) -> None:
     ):
         path.parent.mkdir()
         path.write_text(text)
-    assert libraries.headers([str(ours), str(other)]) == {str(ours): "2.28.9"}
+    assert libraries.headers(Root(), [str(ours), str(other)]) == {str(ours): "2.28.9"}
 
 
 def test_packages_without_dpkg(tmp_path: Path) -> None:
@@ -342,7 +346,7 @@ def test_packages_without_dpkg(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "libc6").write_text("Package: libc6\nVersion: 2.41-12\n")
     (tmp_path / "var/lib/dpkg/status").write_text("Package: gone\nStatus: deinstall ok config-files\nVersion: 1\n")
-    assert packages.dpkg(str(tmp_path)) == {"libc6": {"Package": "libc6", "Version": "2.41-12"}}
+    assert packages.dpkg(Root(str(tmp_path))) == {"libc6": {"Package": "libc6", "Version": "2.41-12"}}
 
 
 def script(folder: Path, name: str, text: str) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from rdma_images.validate.probes import libraries, pythons, tree
+from rdma_images.validate.probes.rootfs import Root
 
 
 def test_this_python_is_found_with_its_packages() -> None:
     own = Path(sys.prefix)
-    (found,) = pythons.on_path_of_system(str(own / "bin"))
+    (found,) = pythons.on_path(str(own / "bin"), Root())
     assert found["path"] == str(own / "bin")
     assert set(found["names"]) <= {"python", "python3"}
     assert set(found["folders"]) & {str(Path(folder).resolve()) for folder in sys.path}
@@ -32,12 +33,12 @@ def test_a_python_has_the_packages_of_its_own_version(tmp_path: Path) -> None:
     programs = made(tmp_path, "own", "3.11", "3.12")
     own = str(tmp_path / "own/lib/python3.11/site-packages")
     found = {"path": str(programs), "names": ["python3"], "folders": [own]}
-    assert pythons.on_path_of_system(f"relative:{programs}:{programs}/:{tmp_path}/none") == [found]
+    assert pythons.on_path(f"relative:{programs}:{programs}/:{tmp_path}/none", Root()) == [found]
     (programs / "python3").unlink()
-    assert pythons.on_path_of_system(str(programs)) == []
+    assert pythons.on_path(str(programs), Root()) == []
     (programs / "python").touch()
     every = [str(tmp_path / f"own/lib/python{version}/site-packages") for version in ("3.11", "3.12")]
-    assert pythons.on_path_of_system(str(programs)) == [{"path": str(programs), "names": ["python"], "folders": every}]
+    assert pythons.on_path(str(programs), Root()) == [{"path": str(programs), "names": ["python"], "folders": every}]
 
 
 @pytest.mark.parametrize(("says", "both"), [("= true", True), (" = True  ", True), ("= false", False), ("", False)])
@@ -50,7 +51,7 @@ def test_a_virtual_environment_says_whether_it_has_the_packages_of_its_base(
     (programs / "python3").symlink_to(base / "python3")
     (tmp_path / "own/pyvenv.cfg").write_text(f"home = {base}\ninclude-system-site-packages {says}\n")
     folders = [str(tmp_path / place / "lib/python3.11/site-packages") for place in ("own", "base")]
-    assert pythons.on_path_of_system(str(programs))[0]["folders"] == folders[: 1 + both]
+    assert pythons.on_path(str(programs), Root())[0]["folders"] == folders[: 1 + both]
 
 
 @pytest.mark.parametrize(
@@ -79,5 +80,7 @@ def test_modules_that_are_compiled_for_cuda(name: str, asks: str, read: bool) ->
 
 def test_what_a_library_needs(tmp_path: Path) -> None:
     (tmp_path / "text.so").write_text("no library")
-    assert libraries.needed(str(tmp_path / "text.so")) == libraries.needed(str(tmp_path / "gone.so")) == []
-    assert "libc.so.6" in libraries.needed(str(Path(sys.executable).resolve()))
+    assert (
+        libraries.needed(Root(), str(tmp_path / "text.so")) == libraries.needed(Root(), str(tmp_path / "gone.so")) == []
+    )
+    assert "libc.so.6" in libraries.needed(Root(), str(Path(sys.executable).resolve()))

@@ -7,7 +7,8 @@ import pytest
 
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import probing, transport
-from rdma_images.validate.probes import loader, settings
+from rdma_images.validate.probes import loader, measure, settings
+from rdma_images.validate.probes.rootfs import Root
 
 PACKAGES = "/opt/venv/lib/python3.12/site-packages"
 TEXTS = {
@@ -119,7 +120,7 @@ def test_this_process_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{tmp_path}/env/bin")
     (tmp_path / "site.pth").write_text("import os; os.environ['NCCL_PROTO'] = 'LL'\n")
     monkeypatch.syspath_prepend(tmp_path)
-    found = settings.settings([str(script), "sh", "-c", "export FI_PROVIDER=tcp"])
+    found = measure.settings_of_system([str(script), "sh", "-c", "export FI_PROVIDER=tcp"])
     mine = [(one["file"], one["name"]) for one in found["assigned"]]
     assert (str(conf), "NCCL_NET") in mine
     assert (str(activated), "NCCL_NET") in mine
@@ -142,4 +143,4 @@ def test_the_words_of_an_entry_point_travel() -> None:
 
 
 def test_a_program_is_no_script() -> None:
-    assert settings._text("/bin/sh") is None
+    assert settings._text(Root(), "/bin/sh") is None

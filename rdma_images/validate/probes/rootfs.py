@@ -1,0 +1,157 @@
+"""A file system, read without starting anything of it: that of a container from inside, or one below a folder."""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+SKIPPED = {"/proc", "/sys", "/dev"}
+MOST_LINKS = 40  # as the kernel has it
+
+
+class Entry(NamedTuple):
+    """A file, folder or link: mode, size, owner and group as stat gives them, `target` of a link.
+
+    Names of the same file have the same `identity`. A mode of 0 is that of an entry which may not be looked at.
+    """
+
+    path: str
+    mode: int
+    size: int
+    identity: str
+    target: str = ""
+    owner: int = 0
+    group: int = 0
+
+
+class Root:
+    """The file system below a folder. Its paths begin with "/", and its links lead within it, as in a container."""
+
+    def __init__(self, folder: str = "/") -> None:
+        """Args: folder: What is taken for "/"."""
+        self.folder = folder.rstrip("/")
+
+    def entry(self, path: str) -> Entry | None:
+        """Return the entry at `path`, in whose folder no link is; None where nothing is there."""
+        try:
+            return _entry(path, os.lstat(self.folder + path), self.folder + path)
+        except OSError as error:
+            return Entry(path, 0, 0, "") if error.errno == errno.EACCES else None
+
+    def names(self, folder: str) -> list[str]:
+        """Return the sorted names in a folder; none where it is no folder, or may not be listed."""
+        try:
+            return sorted(os.listdir(self.folder + self.real(folder)))
+        except OSError:
+            return []
+
+    def start(self, path: str, size: int) -> bytes | None:
+        """Return the first `size` bytes of the regular file behind `path`; None where it cannot be read."""
+        if not self.is_file(path):  # to open a pipe may take for ever
+            return None
+        try:
+            with open(self.folder + self.real(path), "rb") as file:
+                return file.read(size)
+        except OSError:
+            return None
+
+    def apply(self, read: Callable[[str], Any], path: str) -> Any:
+        """Return what `read` returns for the regular file behind `path`, else for none.
+
+        `read` takes the path of a file of this system, and returns an answer whatever is in it.
+        """
+        name = self.folder + self.real(path) if self.is_file(path) else os.devnull
+        return renamed(read(name), name, path)
+
+    def entries(self, volumes: Iterable[str] = ()) -> Iterator[Entry]:
+        """Yield everything on the file system of "/", folders before what is in them, links not followed.
+
+        `volumes` are folders whose file systems belong to it too.
+        """
+        devices = {os.stat(self.folder + path).st_dev for path in ("/", *volumes)}
+        folders = [self.folder + "/"]
+        while folders:
+            try:
+                children = list(os.scandir(folders.pop()))
+            except OSError:
+                continue
+            for child in children:
+                path = child.path[len(self.folder) :]
+                try:
+                    info = child.stat(follow_symlinks=False)
+                    entry = _entry(path, info, child.path)
+                except OSError:
+                    continue
+                if stat.S_ISDIR(info.st_mode):
+                    if path in SKIPPED or info.st_dev not in devices:
+                        continue
+                    folders.append(child.path)
+                yield entry
+
+    def real(self, path: str) -> str:
+        """Return `path` with every link on the way followed; a loop of links ends at one of them."""
+        done, steps, links = "/", path.split("/"), 0
+        while steps:
+            step = steps.pop(0)
+            if step in ("", ".", ".."):
+                done = os.path.dirname(done) if step == ".." else done
+                continue
+            path_so_far = os.path.join(done, step)
+            entry = self.entry(path_so_far)
+            if not entry or not entry.target:
+                done = path_so_far
+                continue
+            links += 1
+            if links > MOST_LINKS:
+                return path_so_far
+            done = "/" if entry.target.startswith("/") else done
+            steps = entry.target.split("/") + steps
+        return done
+
+    def behind(self, path: str) -> Entry | None:
+        """Return the entry at `path` with all links followed: a link for a loop of links; None for nothing."""
+        return self.entry(self.real(path))
+
+    def exists(self, path: str) -> bool:
+        """Return whether something is at `path`, with links followed."""
+        entry = self.behind(path)
+        return bool(entry and entry.mode and not entry.target)
+
+    def is_file(self, path: str) -> bool:
+        """Return whether a regular file is at `path`, with links followed."""
+        entry = self.behind(path)
+        return bool(entry and stat.S_ISREG(entry.mode))
+
+    def text(self, path: str, size: int) -> str | None:
+        """Return the first `size` bytes of a regular file as text; None where it cannot be read."""
+        content = self.start(path, size)
+        return None if content is None else content.decode("utf-8", "replace")
+
+    def glob(self, pattern: str) -> list[str]:
+        """Return the sorted paths that match a pattern as a shell takes it: "*" is no "/" and begins no hidden name."""
+        paths = ["/"]
+        for step in pattern.strip("/").split("/"):
+            below = []
+            for folder in paths:
+                names = self.names(folder) if "*" in step else [step]
+                shown = [name for name in names if not name.startswith(".") and fnmatch.fnmatchcase(name, step)]
+                below += [os.path.join(folder, name) for name in shown]
+            paths = below
+        return [path for path in paths if self.exists(path)]
+
+
+def renamed(answer: Any, name: str, path: str) -> Any:
+    """Return an answer about the file `name` whose error names it by its `path` in the image."""
+    if isinstance(answer, dict) and answer.get("error"):
+        return {**answer, "error": answer["error"].replace(name, path)}
+    return answer
+
+
+def _entry(path: str, info: os.stat_result, name: str) -> Entry:
+    target = os.readlink(name) if stat.S_ISLNK(info.st_mode) else ""
+    identity = "%x:%x" % (info.st_dev, info.st_ino)
+    return Entry(path, info.st_mode, info.st_size, identity, target, info.st_uid, info.st_gid)
