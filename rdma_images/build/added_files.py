@@ -5,9 +5,10 @@ The same files make the same tar, whatever their times and wherever they are.
 
 import hashlib
 import re
+import shutil
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from rdma_images.core import atomic, files, paths
@@ -56,11 +57,18 @@ def context_digest(dockerfile: str) -> str | None:
     Raises:
         RefusedError: the files are larger than `LARGEST`.
     """
-    if not USES_CONTEXT.search(dockerfile):
-        return None
+    return folder_digest(".") if USES_CONTEXT.search(dockerfile) else None
+
+
+def folder_digest(folder: str, ignored: Sequence[str] = ()) -> str:
+    """Return the digest of the files of a folder of the project, without those that `.dockerignore` or `ignored` name.
+
+    Raises:
+        RefusedError: the files are larger than `LARGEST`.
+    """
     digest, total = hashlib.sha256(), 0
     with files.as_file_error():
-        for path, name in _members(AddedFile(".", "/", (0, 0))):
+        for path, name in _members(AddedFile(folder, "/", (0, 0)), ignored):
             status = path.lstat()
             digest.update(f"{name}\0{stat.filemode(status.st_mode)}\0".encode())
             if stat.S_ISLNK(status.st_mode):
@@ -69,12 +77,24 @@ def context_digest(dockerfile: str) -> str | None:
                 total += status.st_size
                 if total > LARGEST:
                     raise RefusedError(
-                        f"{paths.PROJECT}: more than {megabytes(LARGEST)} of files, and a stage takes the folder as "
-                        f"its context\nleave out what no image needs, with {IGNORE}"
+                        f"{paths.PROJECT / folder}: more than {megabytes(LARGEST)} of files, and a stage takes the "
+                        f"folder as its context\nleave out what no image needs, with {IGNORE}"
                     )
                 with path.open("rb") as content:
                     digest.update(hashlib.file_digest(content, "sha256").digest())
     return f"sha256:{digest.hexdigest()}"
+
+
+def copy_folder(folder: str, target: Path, ignored: Sequence[str] = ()) -> None:
+    """Copy the files that `folder_digest` is about to a new folder."""
+    with files.as_file_error():
+        for path, name in _members(AddedFile(folder, "/", (0, 0)), ignored):
+            copy = target / name.lstrip("/")
+            if path.is_dir() and not path.is_symlink():
+                copy.mkdir(parents=True, exist_ok=True)
+            else:
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, copy, follow_symlinks=False)
 
 
 def contexts(dockerfile: str) -> dict[str, str]:
@@ -82,7 +102,7 @@ def contexts(dockerfile: str) -> dict[str, str]:
     return {CONTEXT: str(paths.PROJECT)} if USES_CONTEXT.search(dockerfile) else {}
 
 
-def _members(entry: AddedFile) -> Iterator[tuple[Path, str]]:
+def _members(entry: AddedFile, ignored: Sequence[str] = ()) -> Iterator[tuple[Path, str]]:
     """Yield the files below `entry` with their paths in the image, in a fixed order; a folder before its content."""
     root = paths.PROJECT / entry.path
     if not root.is_symlink() and not root.exists():
@@ -93,7 +113,7 @@ def _members(entry: AddedFile) -> Iterator[tuple[Path, str]]:
     from docker.utils.build import exclude_paths  # here, because it imports docker's whole client
 
     prefix = "" if entry.path == "." else f"{entry.path}/"
-    for name in sorted(exclude_paths(str(paths.PROJECT), _ignored())):
+    for name in sorted(exclude_paths(str(paths.PROJECT), [*_ignored(), *ignored])):
         if name and (name + "/").startswith(prefix):
             below = PurePosixPath(name).relative_to(entry.path)
             yield paths.PROJECT / name, str(PurePosixPath(entry.destination) / below)

@@ -1,14 +1,14 @@
 """An image to build, with everything that decides its bytes. Making one asks no network, once all is locked."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 
-from rdma_images.build import added_files, stand_ins
+from rdma_images.build import added_files, local_packages, stand_ins
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Image, Source
@@ -34,6 +34,7 @@ class BuildSpec:
     facts: Facts = field(repr=False)
     others: str
     bases: frozenset[tuple[str, str]] = frozenset()
+    packages: Mapping[str, str] = field(default_factory=dict)  # of no index: the digest of their files, by name
 
     @property
     def inputs(self) -> str:
@@ -81,6 +82,8 @@ def build_spec(
         made_of["files"] = added
     if folder := added_files.context_digest(dockerfile):
         made_of["folder"] = folder
+    if packages := local_packages.digests(image, wheels):
+        made_of["packages"] = packages
     planner.write(image)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)
     bases = frozenset(
@@ -88,7 +91,7 @@ def build_spec(
         for bootstrapped in pinned
         if "bootstrap" in bootstrapped.extra
     )
-    return BuildSpec(image, wheels, project.facts, input_digest(made_of), bases)
+    return BuildSpec(image, wheels, project.facts, input_digest(made_of), bases, packages)
 
 
 def input_digest(inputs: object) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rdma_images.build import added_files, run_bake, source_wheels, space_needed, wheel_contexts
+from rdma_images.build import added_files, local_packages, run_bake, source_wheels, space_needed, wheel_contexts
 from rdma_images.build.build_images import digests_of, ref
 from rdma_images.build.build_secrets import secrets
 from rdma_images.build.build_spec import BuildSpec
@@ -53,7 +53,7 @@ def build(
 
     contexts = Contexts(project.facts, lambda source: downloads[source.id], bootstrapped)
     made_from = labels.revision()
-    targets = _targets(orders, supplies, contexts, project, made_from)
+    targets = _targets(orders, supplies, contexts, project, made_from, progress)
     file = bake.bake_file(targets, list(contexts.helpers.values()))
     with ExitStack() as stack:
         files = {
@@ -147,6 +147,7 @@ def _targets(
     contexts: Contexts,
     project: Project,
     made_from: labels.Revision,
+    progress: Progress = silent,
 ) -> list[bake.ImageTarget]:
     """Return the images of the bake file."""
     targets = []
@@ -158,8 +159,11 @@ def _targets(
                 dockerfile=o.dockerfile,
                 ref=ref(o.image, stood_in),
                 contexts=contexts.for_image(o.image, supplies[o.image.id])
-                | added_files.contexts(o.dockerfile.read_text(encoding="utf-8")),
-                labels=labels.labels(o.image, project.matrix.target(o.image.target).summary, made_from, stood_in),
+                | added_files.contexts(o.dockerfile.read_text(encoding="utf-8"))
+                | local_packages.contexts(o.image, o.lock, project.mirrors, progress),
+                labels=labels.labels(
+                    o.image, project.matrix.target(o.image.target).summary, made_from, stood_in, o.lock
+                ),
                 created=made_from.time,
             )
         )

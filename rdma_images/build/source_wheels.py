@@ -44,7 +44,7 @@ def provide_contexts(
     contexts = {
         spec.image.id: {
             source_stage(wheel.name): str(_compiled(spec, wheel, rehearsed[spec.image.id], compile_stage, progress))
-            for wheel in spec.lock.wheels
+            for wheel in spec.lock.sources
             if wheel.is_source
         }
         for spec in specs
@@ -59,7 +59,7 @@ def key(spec: BuildSpec, source: Wheel, rehearsed: Sequence[str]) -> str:
     The source, how the Dockerfile compiles it (toolkit, tools, architectures, variables), torch, Python and the base.
     """
     dockerfile = spec.dockerfile.read_text(encoding="utf-8")
-    decides = {
+    decides: dict[str, object] = {
         "stages": [_stage(dockerfile, name) for name in (*STAGES, f"build-{source.name}")],
         "torch": [wheel.sha256 for wheel in spec.lock.wheels if wheel.name == "torch"],
         "python": spec.image.version("python"),
@@ -67,6 +67,8 @@ def key(spec: BuildSpec, source: Wheel, rehearsed: Sequence[str]) -> str:
         "base": spec.image.details(BaseDetails).stand_in or spec.image.axes["base"],
         "rehearsed": sorted(rehearsed),
     }
+    if files_digest := spec.packages.get(source.name):
+        decides["files"] = files_digest
     return sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
@@ -82,19 +84,19 @@ def _compiled(
     folder = root() / key(spec, source, rehearsed)
     if _has_wheel(folder):
         os.utime(folder)
-        progress(f"{source.name} {source.version}: compiled before, taken from {folder}")
+        progress(f"{source.title}: compiled before, taken from {folder}")
         return folder
     unfinished = folder.with_name(f".{folder.name}")
     shutil.rmtree(unfinished, ignore_errors=True)
-    progress(f"compiling {source.name} {source.version}")
+    progress(f"compiling {source.title}")
     try:
         with files.as_file_error(unfinished):
             unfinished.mkdir(parents=True)
         compile_stage(spec.image.id, source_stage(source.name), unfinished)
         if not _has_wheel(unfinished):
             raise RdmaImagesError(
-                f"{source.name} {source.version}: its build ended without a wheel\n"
-                f"see that its source builds one: pip wheel {source.name}=={source.version}"
+                f"{source.title}: its build ended without a wheel\n"
+                f"see that its source builds one: pip wheel {source.origin or source.name}"
             )
         shutil.rmtree(folder, ignore_errors=True)
         unfinished.rename(folder)

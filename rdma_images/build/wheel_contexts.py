@@ -197,6 +197,6 @@ def _layer_sets(specs: Sequence[BuildSpec], compression: bake.Compression) -> di
         recipes = tuple(recipe(layer, compression) for layer in wheel_layers.wheel_layers(spec.lock))
         if recipes and spec.image.details(BaseDetails).cuda is None:
             layer_sets[spec.image.id] = {bake.WHEELS: LayerSet(recipes, "runtime", spec.image.platform)}
-            if spec.image.axes["variant"] == "devel" or any(wheel.is_source for wheel in spec.lock.wheels):
+            if spec.image.axes["variant"] == "devel" or any(wheel.is_source for wheel in spec.lock.sources):
                 layer_sets[spec.image.id][bake.DEVEL] = LayerSet(recipes, "devel", spec.image.platform)
     return layer_sets

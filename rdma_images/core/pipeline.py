@@ -10,6 +10,7 @@ Fabric = Literal["efa", "erdma"]
 Platform = Literal["linux/amd64", "linux/arm64"]
 
 LABEL_PREFIX = "io.rdma-images"  # of the names of our own labels
+PACKAGE_ORIGIN = "package-origin"  # of labels that say where a Python package of no public index is from
 
 UNWRITTEN = {"written": False}  # metadata of a field of details that is for the templates alone
 

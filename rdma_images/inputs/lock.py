@@ -47,7 +47,7 @@ class NotLockedError(RefusedError):
 def lock_request(image: Image) -> LockRequest:
     """Return the requirements that an image puts to the package index.
 
-    hey are torch, an NCCL that is not torch's own, and the target's own packages.
+    They are torch, an NCCL that is not torch's own, and the target's own packages.
     """
     if image.onto:  # what it has stays, and no wheel is added
         return LockRequest(requirements=(), python=OLDEST_PYTHON, platform=image.platform)

@@ -79,7 +79,7 @@ def locked_releases(lock: Lock, packages: Iterable[str], index: str, mirrors: Mi
     releases = []
     for requirement in map(Requirement, packages):
         wheel = wheels.get(canonicalize_name(requirement.name))
-        if wheel is None:  # of a marker that is not so here
+        if wheel is None or wheel.origin:  # of a marker that is not so here; of no index
             continue
         release = _compare(wheel.name, wheel.version, wheel.size, _files(wheel.name, index, mirrors))
         if not requirement.specifier:

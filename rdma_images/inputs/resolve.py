@@ -1,25 +1,30 @@
 """Resolve requirements to exact wheels with uv: one wheel file per package, with its size."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import requests
+from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import BuildTag, canonicalize_name, parse_wheel_filename
 from uv import find_uv_bin
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.http import FAILING, Patience
-from rdma_images.inputs import conflicts, package_index, web
+from rdma_images.inputs import conflicts, package_index, repositories, web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
+from rdma_images.plan import local_packages
+from rdma_images.plan.local_packages import LocalPackage
 
 MACHINE = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 SECONDS = 300  # a cold resolution of torch takes 10 s here; a slow link may take its time
@@ -31,10 +36,13 @@ PARALLEL = 8
 def resolve(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
     """Return the wheels that satisfy `request`, one file a package, from the package index at `index`.
 
-    aises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
+    Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
     """
-    packages = _pylock(request, index, mirrors)
+    local = _local_packages(request)
+    everything = _pylock(request, local, index, mirrors)
     ranks = {tag: rank for rank, tag in enumerate(accepted_tags(request))}
+    own = [_lock_local(package, local) for package in everything if _is_local(package)]
+    packages = [package for package in everything if not _is_local(package)]
     chosen = [_source(package) if _only_source(package, request) else _best(package, ranks) for package in packages]
     with ThreadPoolExecutor(PARALLEL) as pool:
         sizes = pool.map(lambda wheel: _size(wheel, mirrors), chosen)
@@ -48,7 +56,7 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
             )
             for package, wheel, size in zip(packages, chosen, sizes, strict=True)
         ]
-    return Lock(asked=request, wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name)))
+    return Lock(asked=request, wheels=tuple(sorted([*wheels, *own], key=lambda wheel: wheel.name)))
 
 
 def accepted_tags(request: LockRequest) -> list[Tag]:
@@ -75,17 +83,63 @@ def file_name(wheel: dict[str, Any]) -> str:
     return unquote(urlsplit(wheel.get("url") or wheel["path"]).path).rsplit("/", 1)[-1]
 
 
-def _pylock(request: LockRequest, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
+def _local_packages(request: LockRequest) -> dict[str, LocalPackage]:
+    """Return the packages of a request that no index has, by name."""
+    parsed = {
+        canonicalize_name(line.name): local_packages.parse(line.url) for line in map(Requirement, request.requirements)
+    }
+    return {name: package for name, package in parsed.items() if package}
+
+
+def _is_local(package: dict[str, Any]) -> bool:
+    """Return whether a package of a pylock.toml comes from no index."""
+    return any(package.get(kind) for kind in ("archive", "directory", "vcs"))
+
+
+def _lock_local(package: dict[str, Any], local: Mapping[str, LocalPackage]) -> Wheel:
+    """Return a package that no index has as it is in a lock."""
+    name = package["name"]
+    if name not in local:
+        raise RdmaImagesError(
+            f"{name} comes from an address that another package names\n"
+            "name it among the target's own packages too, as ./PATH or name @ git+https://HOST/REPOSITORY@COMMIT"
+        )
+    origin = local[name].origin
+    if local[name].kind != "wheel":
+        return Wheel(name=name, version=package.get("version", ""), origin=origin)
+    file = local[name].path
+    size = file.stat().st_size
+    return Wheel(
+        name=name, version=package["version"], file=file.name, sha256=local[name].digest, size=size, origin=origin
+    )
+
+
+def _on_this_machine(line: str, local: Mapping[str, LocalPackage], mirrors: Mirrors) -> str:
+    """Return a requirement as uv takes it here: with the path of a package that no index has."""
+    requirement = Requirement(line)
+    package = local.get(canonicalize_name(requirement.name))
+    if package is None:
+        return line
+    path = repositories.fetch(package, mirrors) / package.subfolder if package.kind == "commit" else package.path
+    requirement.url = path.resolve().as_uri()
+    return str(requirement)
+
+
+def _pylock(
+    request: LockRequest, local: Mapping[str, LocalPackage], index: str, mirrors: Mirrors
+) -> list[dict[str, Any]]:
     """Return uv's resolution of `request`: the packages of a pylock.toml, each with its fitting wheels."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "requirements.in").write_text("\n".join(request.requirements) + "\n")
+        lines = [_on_this_machine(line, local, mirrors) for line in request.requirements]
+        (folder / "requirements.in").write_text("\n".join(lines) + "\n")
         (folder / "overrides.in").write_text("\n".join(request.overrides) + "\n")
         (folder / "constraints.in").write_text("\n".join(request.constraints) + "\n")
         command = [find_uv_bin(), "pip", "compile", "requirements.in", "--overrides", "overrides.in"]
         command += ["--constraints", "constraints.in"]
         command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet", "--no-config"]
         command += [] if request.sources else ["--only-binary", ":all:"]
+        command += [f"--no-binary={name}" for name in local if not request.sources]
         command += ["--python", sys.executable, "--python-version", request.python]
         command += ["--python-platform", f"{MACHINE[request.platform]}-manylinux_{request.glibc.replace('.', '_')}"]
         # Through the environment: an address with its login must not show up in a process list.
@@ -100,6 +154,7 @@ def _pylock(request: LockRequest, index: str, mirrors: Mirrors) -> list[dict[str
                 f"locking {request.key}: the package index did not answer in {SECONDS} s\ntry again"
             ) from None
         if process.returncode:
+            _refuse_undeclared_import(process.stderr)
             conflict = conflicts.read(process.stderr)
             if "No solution found" in process.stderr:
                 conflicts.remember(request, conflict)
@@ -107,6 +162,18 @@ def _pylock(request: LockRequest, index: str, mirrors: Mirrors) -> list[dict[str
         conflicts.remember(request, None)
         packages: list[dict[str, Any]] = tomllib.loads((folder / "pylock.toml").read_text()).get("packages", [])
         return packages
+
+
+def _refuse_undeclared_import(complaint: str) -> None:
+    """Raise for a project of the user's whose setup.py imports what it does not declare."""
+    failed = re.search(r"Failed to build `(\S+) @ file://", complaint)
+    module = re.search(r"No module named '([\w.]+)'", complaint)
+    if failed and module:
+        raise RdmaImagesError(
+            f"{failed[1]}: its setup.py imports {module[1]}, and is run to learn what the package requires\n"
+            "write name, version and dependencies under [project] in its pyproject.toml: then setup.py runs only where "
+            "the package is built, beside the image's torch"
+        )
 
 
 def _only_source(package: dict[str, Any], request: LockRequest) -> bool:

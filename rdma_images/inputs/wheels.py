@@ -20,18 +20,32 @@ _TOOLKIT = re.compile(r"nvidia-cuda-nvcc==(.+)\.\*")
 
 
 class Wheel(yaml_file.Strict):
-    """One wheel file, or the source of a package that has none; `size` in bytes."""
+    """One wheel file, or the source of a package that has none; `size` in bytes.
+
+    `origin` is where a package is that no index has, see plan/local_packages.py; a project or commit has no file.
+    """
 
     name: str
     version: str
-    file: str
-    sha256: str
-    size: int
+    file: str = ""
+    sha256: str = ""
+    size: int = 0
+    origin: str = ""
 
     @property
     def is_source(self) -> bool:
         """Whether it is to be built first."""
         return not self.file.endswith(".whl")
+
+    @property
+    def subfolder(self) -> str:
+        """The folder of a repository that has the project; "" for the topmost."""
+        return self.origin.partition("#subdirectory=")[2]
+
+    @property
+    def title(self) -> str:
+        """Name and version; of a project or commit, whose build says the version, where it is."""
+        return f"{self.name} {self.version or f'from {self.origin}'}"
 
     @property
     def requirement(self) -> str:
@@ -92,6 +106,11 @@ class Lock(yaml_file.Strict):
     wheels: tuple[Wheel, ...]
 
     @property
+    def sources(self) -> tuple[Wheel, ...]:
+        """What is built first, and what lies beside matrix.yaml: installed above all that an index has as wheels."""
+        return tuple(wheel for wheel in self.wheels if wheel.is_source or wheel.origin)
+
+    @property
     def size(self) -> int:
         """Bytes to download."""
         return sum(wheel.size for wheel in self.wheels)
@@ -100,5 +119,7 @@ class Lock(yaml_file.Strict):
         """Return the lock file: the same lock has the same text, one wheel a line so that a change reads well."""
         unsaid = {name for name in ("constraints", "sources") if not getattr(self.asked, name)}
         request = json.dumps(self.asked.model_dump(mode="json", exclude=unsaid), indent=2).replace("\n", "\n  ")
-        wheels = ",\n".join(f"    {json.dumps(wheel.model_dump(mode='json'))}" for wheel in self.wheels)
+        wheels = ",\n".join(
+            f"    {json.dumps(wheel.model_dump(mode='json', exclude_defaults=True))}" for wheel in self.wheels
+        )
         return f'{{\n  "asked": {request},\n  "wheels": [\n{wheels}\n  ]\n}}\n'

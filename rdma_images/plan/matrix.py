@@ -17,7 +17,7 @@ from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.pipeline import Fabric
 from rdma_images.core.yaml_file import Document, Path_, Strict
 from rdma_images.facts import Facts
-from rdma_images.plan import axes, existing_image
+from rdma_images.plan import axes, existing_image, local_packages
 from rdma_images.plan.additions import TargetAdditions
 
 # What a target is called is part of an image's reference and of a folder's name. Source: the reference grammar of
@@ -75,7 +75,8 @@ class Target(TargetAdditions):
         description="An image that exists, NAME@sha256:…: the fabric is added to it, and its own parts stay.",
     )
     python_packages: tuple[str, ...] = Field(
-        default=(), description="Python packages beside torch: name, or a requirement such as name>=1.2."
+        default=(),
+        description="Python packages beside torch: name>=1.2, ./wheels/x.whl, ./project[extra], name @ git+…@COMMIT.",
     )
     requirements: str | None = Field(
         default=None, description="A requirements file of pip's form, beside matrix.yaml: more Python packages."
@@ -271,11 +272,11 @@ def _parsed_requirement(text: str) -> PackageRequirement | None:
 
 def _requirement_problem(text: str, target: Target) -> str | None:
     """Return what is wrong with one of a target's python-packages."""
+    if local_packages.is_address(text):  # read by the plan of this target alone
+        return None
     requirement = _parsed_requirement(text)
-    if requirement is None:
-        return f"{text!r} is no Python package: write name, name==1.2 or the like"
-    if requirement.url:
-        return f"{text!r} is an address, and packages come from the package index: write name==version"
+    if requirement is None or requirement.url:
+        return f"{text!r} is no Python package: write name, name==1.2, ./PATH or the like"
     axis = next((axis for axis, wheel in WHEELS.items() if wheel.fullmatch(requirement.name)), None)
     if axis in target.complete():
         return f"the axis {axis} decides the version of {requirement.name}: remove it here"

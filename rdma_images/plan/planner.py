@@ -1,17 +1,29 @@
 """The plan: images with every version picked, and refusals with their reasons. Downloads nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from rdma_images import components
 from rdma_images.components import efa_installer
 from rdma_images.components.cuda import toolkit_requirements
+from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import ExistingImage, Image, Plan, Refusal
 from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts
-from rdma_images.plan import additions, axes, existing_image, onto, requirements_file, rules, runtime, source_builds
+from rdma_images.plan import (
+    additions,
+    axes,
+    existing_image,
+    local_packages,
+    onto,
+    requirements_file,
+    rules,
+    runtime,
+    source_builds,
+)
 from rdma_images.plan.candidate import Candidate, candidate
 from rdma_images.plan.matrix import IMAGE_AXES, Matrix, Row, Target
 from rdma_images.plan.nearest import nearest
@@ -50,7 +62,8 @@ def plan(
             if row_id in refusals:
                 continue
             broken = tuple(filter(onto.related, rules.check(planned, facts))) if base else rules.check(planned, facts)
-            image = None if broken else _image(planned, target, facts, base)
+            where = partial(matrix.where, "targets", name)
+            image = None if broken else _image(planned, target, facts, base, where)
             if image and not (broken := additions.broken_rules(image, facts)):
                 images.setdefault(image.id, image)
             else:
@@ -91,8 +104,15 @@ def _with_axes(matrix: Matrix, changes: Row) -> list[str]:
     return able
 
 
-def _image(planned: Candidate, target: Target, facts: Facts, base: ExistingImage | None) -> Image:
-    """Return a candidate that breaks no rule, with all that later steps need; `base` has what is added to."""
+def _image(
+    planned: Candidate, target: Target, facts: Facts, base: ExistingImage | None, where: Callable[..., str]
+) -> Image:
+    """Return a candidate that breaks no rule, with all that later steps need.
+
+    Args:
+        base: What is added to.
+        where: Returns file and line of a part of the target.
+    """
     label = tag(planned)
     present = [component for component in components.ALL if component.name in planned]
     parts = planned.components
@@ -111,7 +131,10 @@ def _image(planned: Candidate, target: Target, facts: Facts, base: ExistingImage
         axes=planned.axes,
         components={name: detailed[name] for name in parts},
         python_packages=(
-            *target.python_packages,
+            *(
+                local_packages.pin(text, paths.PROJECT, where("python-packages", number))
+                for number, text in enumerate(target.python_packages)
+            ),
             *listed.packages,
             *efa_installer.python_packages(planned, facts),
             *devel,

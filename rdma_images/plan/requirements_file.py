@@ -8,6 +8,7 @@ from pathlib import Path
 from rdma_images.components import ALL
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
+from rdma_images.plan import local_packages
 
 # The components that are wheels: an axis decides their versions.
 WHEELS = {component.name: component.wheel for component in ALL if component.wheel}
@@ -33,8 +34,12 @@ class _Line:
     number: int
     text: str
 
+    @property
+    def where(self) -> str:
+        return f"{paths.shown(self.file)}:{self.number}"
+
     def refused(self, sentence: str, fix: str) -> RefusedError:
-        return RefusedError(f"{paths.shown(self.file)}:{self.number}: {sentence}\n{fix}")
+        return RefusedError(f"{self.where}: {sentence}\n{fix}")
 
 
 def read(requirements: str | None, constraints: str | None, versions: Mapping[str, str]) -> Requirements:
@@ -68,7 +73,9 @@ def _add(
             nested = is_constraint or option["name"] in ("-c", "--constraint")
             _add(file.parent / option["value"].strip(), nested, versions, result, (*above, file))
         elif option["name"] in ("-e", "--editable"):
-            raise line.refused("an editable install", "put the folder into the image with `files`, or publish a wheel")
+            raise line.refused(
+                "an editable install", f"write {option['value'].strip()}: the project is built as a wheel"
+            )
         elif option["name"] in ("-i", "--index-url", "--extra-index-url", "-f", "--find-links"):
             raise line.refused(
                 f"{option['name']}: packages come from one index, which mirrors.yaml may replace",
@@ -101,17 +108,19 @@ def _add_requirement(line: _Line, is_constraint: bool, versions: Mapping[str, st
     from packaging.requirements import InvalidRequirement, Requirement  # here, because most targets have no such file
     from packaging.utils import canonicalize_name
 
+    if is_constraint and local_packages.is_address(line.text):
+        raise line.refused("an address among constraints", "write it into the requirements")
+    text = local_packages.pin(line.text, line.file.parent, line.where)
     try:
-        requirement = Requirement(line.text)
+        requirement = Requirement(text)
     except InvalidRequirement:
         raise line.refused(
             f"{line.text!r} is no package of the package index", "write name, name==1.2 or the like, one a line"
         ) from None
     name = canonicalize_name(requirement.name)
-    if requirement.url:
+    if requirement.url and text == line.text and not local_packages.is_address(text):
         raise line.refused(
-            f"{name} is an address, and packages come from the package index",
-            "write name==version, or put a wheel's files into the image with `files`",
+            f"{name}: no path and no address of a repository", f"write {name} @ ./PATH, or name==version"
         )
     component = next((known for known, wheel in WHEELS.items() if wheel.fullmatch(name)), None)
     if component and component in versions:

@@ -51,7 +51,7 @@ def artifacts(item: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact, ..
     """
     name, digest = item.image.target, item.build.digest
     provenance = _cached_file(item, "provenance.json", lambda: _provenance(item, labels))
-    bill = _cached_file(item, "sbom.cdx.json", lambda: sbom.sbom(name, item.report))
+    bill = _cached_file(item, "sbom.cdx.json", lambda: sbom.sbom(name, item.report, labels))
     report = statement.statement(
         name, digest, statement.REPORT, statement.report_predicate(item.report, item.passed.allowed_red)
     )

@@ -107,6 +107,11 @@ def source_stage(package: str) -> str:
     return f"source-{package}"
 
 
+def package_context(package: str) -> str:
+    """Return the context that has the files of a package that no index has."""
+    return f"package-{package}"
+
+
 def single_stage(bake: Mapping[str, Any], image_id: str, stage: str) -> dict[str, Any]:
     """Return the same file, with one stage of one image as its only target."""
     name = image_name(image_id)

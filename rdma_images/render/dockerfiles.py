@@ -60,7 +60,8 @@ class _Stages:
             "variables": image.environment,
             "debian_packages": image.debian_packages,
             "wheel_layers": wheel_layers.wheel_layers(lock),
-            "sources": [wheel for wheel in lock.wheels if wheel.is_source],
+            "sources": lock.sources,
+            "source_layers": wheel_layers.source_layers(lock),
             "source_builds": defaultdict(SourceBuild, image.source_builds),
             "source_architectures": [gpus.capability_of(name) for name in image.source_architectures],
             "toolkit": toolkit,
@@ -73,6 +74,12 @@ class _Stages:
 
     def __call__(self, *names: str) -> str:
         """Return the stages, each FROM the one before; the last is named `image`. Empty stages are left out."""
+        if self.context["sources"] and "source-packages" not in names:
+            packages = ", ".join(wheel.name for wheel in self.context["sources"])
+            raise RefusedError(
+                f"the target's template has no stage source-packages, which installs {packages}\n"
+                'add "source-packages" after "wheels" in it'
+            )
         if self.context["additions"]:
             names = (*names, "additions")
         texts = [_environment().get_template("stages/builder.j2").render(self.context).strip("\n")]

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rdma_images.core import paths
-from rdma_images.core.pipeline import LABEL_PREFIX, Image
+from rdma_images.core.pipeline import LABEL_PREFIX, PACKAGE_ORIGIN, Image
+from rdma_images.inputs.wheels import Lock
 
 # The paths that decide an image's bytes. The last commit that changed one of them is the image's revision, so that a
 # commit to the documents changes no image.
@@ -31,10 +32,17 @@ def revision() -> Revision:
     return Revision(commit + dirty, int(time), _git("remote", "get-url", "origin") or None)
 
 
-def labels(image: Image, summary: str, revision: Revision, rehearsed: Sequence[str]) -> dict[str, str]:
+def labels(
+    image: Image, summary: str, revision: Revision, rehearsed: Sequence[str], lock: Lock | None = None
+) -> dict[str, str]:
     """Return the labels of an image.
 
-    `rehearsed` are the ids of the sources that stand-ins replaced; the label `rehearsal` names them.
+    Args:
+        image: The image.
+        summary: What it is for.
+        revision: The state of its sources.
+        rehearsed: The ids of the sources that stand-ins replaced; the label `rehearsal` names them.
+        lock: Its wheels; a label for each that is not the public index's says where it is from.
     """
     oci = {
         "title": image.target,
@@ -59,6 +67,9 @@ def labels(image: Image, summary: str, revision: Revision, rehearsed: Sequence[s
         **{f"run.{setting.what}": setting.value for setting in image.settings},
         **{f"limit.{limit.name}": f"{limit.what}: {limit.why}; {limit.fix}" for limit in image.limits},
     }
+    for wheel in lock.wheels if lock else ():
+        if wheel.origin:
+            image_labels[f"{PACKAGE_ORIGIN}.{wheel.name}"] = wheel.origin
     if rehearsed:
         image_labels["rehearsal"] = ",".join(sorted(rehearsed))
     prefixed = {f"org.opencontainers.image.{key}": value for key, value in oci.items()}

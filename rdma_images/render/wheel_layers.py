@@ -52,11 +52,19 @@ def wheel_layers(lock: Lock) -> tuple[WheelLayer, ...]:
     the vendor's libraries, then the small wheels, then torch, whose every release is new. Among equals the largest is
     first, so that a pull begins with what takes longest.
     """
-    wheels = [w for w in lock.wheels if not w.is_source]
+    wheels = [w for w in lock.wheels if w not in lock.sources]
     large = [WheelLayer(f"wheel-{canonicalize_name(w.name)}", (w,)) for w in wheels if w.size >= LARGE]
     small = tuple(w for w in wheels if w.size < LARGE)
     together = [WheelLayer("wheels-small", small)] if small else []
     return tuple(sorted([*large, *together], key=lambda layer: (_change_rate(layer), -layer.size, layer.stage)))
+
+
+def source_layers(lock: Lock) -> tuple[WheelLayer, ...]:
+    """Return what is built, and what lies beside matrix.yaml, as layers: files of the user's change most often."""
+    fixed = tuple(wheel for wheel in lock.sources if not wheel.origin or wheel.origin.startswith("git+"))
+    own = tuple(wheel for wheel in lock.sources if wheel not in fixed)
+    layers = (WheelLayer("wheels-from-source", fixed), WheelLayer("local-packages", own))
+    return tuple(layer for layer in layers if layer.wheels)
 
 
 def _change_rate(layer: WheelLayer) -> int:

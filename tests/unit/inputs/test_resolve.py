@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Component
 from rdma_images.inputs import lock, package_index, resolve
 from rdma_images.inputs.mirrors import Login, Mirrors
 from rdma_images.inputs.wheels import LockRequest
+from rdma_images.plan import local_packages
 from tests.support.images import image
 from tests.support.loopback import Answer, Site, serve
 
@@ -166,3 +168,63 @@ def test_the_index_is_the_one_that_the_clients_are_configured_with(tmp_path: Pat
     (tmp_path / "config/uv").mkdir(parents=True)
     (tmp_path / "config/uv/uv.toml").write_text('[[index]]\nurl = "https://toml.example/simple"\ndefault = true\n')
     assert package_index.index_address(bare | {"UV_ASKED": "again"}) == "https://toml.example/simple"
+
+
+class TestLocalPackages:
+    """Packages that no index has."""
+
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setattr(paths, "PROJECT", tmp_path)
+        (tmp_path / "project").mkdir()
+        return tmp_path
+
+    def test_a_wheel_and_a_project_bring_what_they_require(self, index: Site, folder: Path) -> None:
+        file, content = wheel("my-ops", "1.0", "plain", tag="cp313-cp313-linux_x86_64")
+        (folder / file).write_bytes(content)
+        (folder / "project" / "pyproject.toml").write_text(
+            '[project]\nname = "my-project"\nversion = "0.3"\ndependencies = ["torch==2.15.0"]\n'
+        )
+        pins = [local_packages.pin(text, folder, "matrix.yaml:3") for text in (f"./{file}", "./project")]
+        made = resolve.resolve(
+            ASKED.model_copy(update={"requirements": tuple(pins)}), f"{index.address}/simple", mirrors(index)
+        )
+        assert [(one.name, one.origin) for one in made.sources] == [
+            ("my-ops", f"./{file}"),
+            ("my-project", "./project"),
+        ]
+        assert {one.name for one in made.wheels} == {"my-ops", "my-project", "nvidia-nccl-cu13", "plain", "torch"}
+        assert made.sources[0].sha256 == hashlib.sha256(content).hexdigest()
+        assert str(folder) not in made.text()
+
+    def test_a_wheel_of_another_python_is_refused(self, index: Site, folder: Path) -> None:
+        file, content = wheel("my-ops", "1.0", tag="cp311-cp311-linux_x86_64")
+        (folder / file).write_bytes(content)
+        request = ASKED.model_copy(update={"requirements": (local_packages.pin(f"./{file}", folder, "x:1"),)})
+        with pytest.raises(RdmaImagesError, match="no wheels with a matching Python version tag"):
+            resolve.resolve(request, f"{index.address}/simple", mirrors(index))
+
+    def test_a_setup_py_that_imports_what_it_does_not_declare(self, index: Site, folder: Path) -> None:
+        settings = folder / "project" / "pyproject.toml"
+        backend = '[build-system]\nrequires = []\nbuild-backend = "setup"\nbackend-path = ["."]\n'
+        settings.write_text(backend)
+        (folder / "project" / "setup.py").write_text("import torch\n")
+        request = ASKED.model_copy(update={"requirements": (local_packages.pin("ops @ ./project", folder, "x:1"),)})
+        with pytest.raises(RdmaImagesError) as caught:
+            resolve.resolve(request, f"{index.address}/simple", mirrors(index))
+        assert str(caught.value).startswith("ops: its setup.py imports torch")
+        assert "write name, version and dependencies under [project]" in str(caught.value)
+        # What the message says helps: setup.py is not run any more.
+        settings.write_text(backend + '[project]\nname = "ops"\nversion = "1"\ndependencies = ["plain"]\n')
+        made = resolve.resolve(request, f"{index.address}/simple", mirrors(index))
+        assert {one.name for one in made.wheels} == {"ops", "plain"}
+
+    def test_an_address_that_another_package_names_is_refused(self, index: Site, folder: Path) -> None:
+        for name in ("project", "other"):
+            (folder / name).mkdir(exist_ok=True)
+            (folder / name / "pyproject.toml").write_text(f'[project]\nname = "{name}"\nversion = "1"\n')
+        with (folder / "project" / "pyproject.toml").open("a") as file:
+            file.write(f'dependencies = ["other @ file://{folder}/other"]\n')
+        request = ASKED.model_copy(update={"requirements": (local_packages.pin("./project", folder, "x:1"),)})
+        with pytest.raises(RdmaImagesError, match="other comes from an address that another package names"):
+            resolve.resolve(request, f"{index.address}/simple", mirrors(index))

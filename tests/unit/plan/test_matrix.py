@@ -75,8 +75,8 @@ def test_excluded_rows_are_no_rows() -> None:
         ("    python-packages: [torch==2.0.0]", "matrix.yaml:9: the axis pytorch decides the version of torch"),
         ("    python-packages: [nvidia-nccl-cu13]", "the axis nccl decides the version of nvidia-nccl-cu13: remove"),
         (
-            "    python-packages: ['numpy @ file:///etc/passwd']",
-            "'numpy @ file:///etc/passwd' is an address",
+            "    python-packages: ['numpy @ wheels/numpy']",
+            "'numpy @ wheels/numpy' is no Python package: write name, name==1.2, ./PATH or the like",
         ),
         ("    source-packages: [a, a]", "matrix.yaml:9: 'a' is written twice"),
         ("    debian-packages: [jq, jq=1.7]", "matrix.yaml:9: 'jq=1.7' is written twice, first as 'jq'"),

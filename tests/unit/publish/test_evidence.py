@@ -33,7 +33,7 @@ def image() -> Image:
 
 class TestBill:
     def test_every_package_is_in_it_once_with_its_address(self, image: Image) -> None:
-        body = json.loads(sbom.sbom("efa-pytorch", validated(image, "sha256:1")))
+        body = json.loads(sbom.sbom("efa-pytorch", validated(image, "sha256:1"), {}))
         assert body["bomFormat"] == "CycloneDX"
         assert {one["purl"] for one in body["components"]} == {
             "pkg:pypi/torch@2.15.0",
@@ -41,13 +41,22 @@ class TestBill:
             "pkg:deb/debian/libc6@2.41-12%2Bdeb13u1?distro=debian-13",
         }
 
+    def test_a_package_of_no_public_index_does_not_name_it(self, image: Image) -> None:
+        origins = {"torch": "./torch-2.15.0-py3-none-any.whl", "pip": "git+https://git.example/pip@0123"}
+        labels = {f"io.rdma-images.package-origin.{name}": origin for name, origin in origins.items()}
+        body = json.loads(sbom.sbom("efa-pytorch", validated(image, "sha256:1"), labels))
+        assert {one["purl"] for one in body["components"] if "deb" not in one["purl"]} == {
+            "pkg:generic/torch@2.15.0",
+            "pkg:generic/pip@26.0?vcs_url=git%2Bhttps://git.example/pip%400123",
+        }
+
     def test_the_same_image_has_the_same_bytes(self, image: Image) -> None:
-        assert sbom.sbom("t", validated(image, "sha256:1")) == sbom.sbom("t", validated(image, "sha256:1"))
-        assert sbom.sbom("t", validated(image, "sha256:1")) != sbom.sbom("t", validated(image, "sha256:2"))
+        assert sbom.sbom("t", validated(image, "sha256:1"), {}) == sbom.sbom("t", validated(image, "sha256:1"), {})
+        assert sbom.sbom("t", validated(image, "sha256:1"), {}) != sbom.sbom("t", validated(image, "sha256:2"), {})
 
     def test_nothing_measured_is_no_empty_bill(self, image: Image) -> None:
         with pytest.raises(RdmaImagesError, match="has measured no packages"):
-            sbom.sbom("t", dataclasses.replace(report_of(image), facts=None))
+            sbom.sbom("t", dataclasses.replace(report_of(image), facts=None), {})
 
 
 def test_statements_name_their_subject_and_forms(image: Image) -> None:

@@ -1,0 +1,74 @@
+"""The files of Python packages that no index has, as build contexts: a wheel, a project folder, or a commit."""
+
+import os
+import shutil
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from rdma_images.build import added_files
+from rdma_images.core import files, paths
+from rdma_images.core.pipeline import Image
+from rdma_images.core.progress import Progress, silent
+from rdma_images.inputs import repositories
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.inputs.wheels import Lock
+from rdma_images.plan.local_packages import LocalPackage, parse
+from rdma_images.render.bake import package_context
+
+# What tools write beside a project's own files: it changes without a change of the code.
+IGNORED = ("**/.git", "**/__pycache__", "**/*.pyc", "**/*.egg-info", "**/.venv", "**/build")
+
+
+def digests(image: Image, lock: Lock) -> dict[str, str]:
+    """Return the digest of the files of each package that no index has, by name.
+
+    Raises:
+        RefusedError: a project is too large, see `added_files.folder_digest`.
+    """
+    return {
+        name: added_files.folder_digest(_folder(package), IGNORED) if package.kind == "folder" else package.digest
+        for name, package in _packages(image, lock).items()
+    }
+
+
+def contexts(image: Image, lock: Lock, mirrors: Mirrors, progress: Progress = silent) -> dict[str, str]:
+    """Return a folder with the files of each of those packages, by its context's name; commits are fetched.
+
+    Raises:
+        RdmaImagesError: git cannot fetch a commit.
+    """
+    staged = {}
+    for name, package in _packages(image, lock).items():
+        target = paths.image_folder(image.id) / "packages" / name
+        shutil.rmtree(target, ignore_errors=True)
+        if package.kind == "commit":
+            target = repositories.fetch(package, mirrors, progress)
+        elif package.kind == "folder":
+            added_files.copy_folder(_folder(package), target, IGNORED)
+        else:
+            _link(package.path, target / package.path.name)
+        staged[package_context(name)] = str(target)
+    return staged
+
+
+def _packages(image: Image, lock: Lock) -> dict[str, LocalPackage]:
+    """Return the image's packages that no index has, and that a marker does not leave out, by name."""
+    local = {wheel.name for wheel in lock.wheels if wheel.origin}
+    requirements = {canonicalize_name(line.name): line for line in map(Requirement, image.python_packages)}
+    parsed = {str(name): parse(line.url) for name, line in requirements.items() if name in local}
+    return {name: package for name, package in parsed.items() if package}
+
+
+def _folder(package: LocalPackage) -> str:
+    return os.path.normpath(package.address)
+
+
+def _link(wheel: Path, target: Path) -> None:
+    with files.as_file_error():
+        target.parent.mkdir(parents=True)
+        try:
+            os.link(wheel, target)
+        except OSError:  # another file system
+            shutil.copy(wheel, target)

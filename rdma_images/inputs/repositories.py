@@ -1,0 +1,72 @@
+"""Commits of git repositories, fetched by git itself: its settings, keys and helpers hold, and mirrors.yaml's too."""
+
+import base64
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rdma_images.core import locking, paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.progress import Progress, silent
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.plan.local_packages import LocalPackage
+
+SECONDS = 900  # of one git command, with a repository of some GB on a slow link
+
+
+def folder(package: LocalPackage) -> Path:
+    """Return where the files of a commit are, once `fetch` has them."""
+    return paths.state_folder() / "repositories" / package.digest
+
+
+def fetch(package: LocalPackage, mirrors: Mirrors, progress: Progress = silent) -> Path:
+    """Return the folder with the files of a commit and of its submodules, without git's own.
+
+    Raises:
+        RdmaImagesError: git cannot fetch it.
+    """
+    target = folder(package)
+    with locking.hold(f"repository-{package.digest}", f"fetching {package.origin}", progress):
+        if target.is_dir():
+            return target
+        progress(f"fetching {package.origin}")
+        new = target.with_name(f".{target.name}")
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        _git(package, mirrors, new, "init", "--quiet")
+        _git(package, mirrors, new, "fetch", "--quiet", "--depth=1", package.address, package.digest)
+        _git(package, mirrors, new, "checkout", "--quiet", package.digest)
+        _git(package, mirrors, new, "submodule", "--quiet", "update", "--init", "--recursive", "--depth=1")
+        for metadata in [*new.rglob(".git")]:
+            shutil.rmtree(metadata) if metadata.is_dir() else metadata.unlink(missing_ok=True)
+        new.rename(target)
+    return target
+
+
+def _git(package: LocalPackage, mirrors: Mirrors, cwd: Path, *arguments: str) -> None:
+    environ = os.environ | {"GIT_TERMINAL_PROMPT": "0", "GIT_SSL_CAINFO": str(mirrors.ca_bundle)}
+    if login := mirrors.login(package.address):
+        # Through the environment: a login must not show up in a process list.
+        split = urlsplit(package.address)
+        word = base64.b64encode(f"{login.username}:{login.password}".encode()).decode()
+        environ |= {
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": f"http.{split.scheme}://{split.netloc}/.extraHeader",
+            "GIT_CONFIG_VALUE_0": f"Authorization: Basic {word}",
+        }
+    try:
+        process = subprocess.run(
+            ["git", *arguments], cwd=cwd, env=environ, capture_output=True, text=True, timeout=SECONDS
+        )
+    except FileNotFoundError:
+        raise RdmaImagesError(f"{package.origin}: git is not installed\ninstall it, with apt install git") from None
+    except subprocess.TimeoutExpired:
+        raise RdmaImagesError(f"{package.origin}: git did not end in {SECONDS} s\ntry again") from None
+    if process.returncode:
+        reason = next((line for line in process.stderr.splitlines() if line.startswith(("fatal:", "error:"))), "")
+        raise RdmaImagesError(
+            f"{package.origin}: {reason or f'git ended with {process.returncode}'}\n"
+            "see that the repository has this commit, and that credentials in mirrors.yaml or git's own open it"
+        )

@@ -1,0 +1,194 @@
+"""Python packages that no index has: wheels and project folders beside matrix.yaml, and commits of git repositories."""
+
+import configparser
+import hashlib
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from rdma_images.components import ALL
+from rdma_images.core import files, paths
+from rdma_images.core.errors import RefusedError
+
+_EXTRAS = r"(?:\[(?P<{}>[^\]]*)\])?"
+ADDRESS = re.compile(
+    rf"(?:(?P<name>[A-Za-z0-9][\w.-]*)\s*{_EXTRAS.format('extras')}\s*@\s*)?"
+    rf"(?P<url>(?:\.{{1,2}}/|/|~|git\+|[a-z+]+:)\S*?|\.|[^\s@]+?\.whl){_EXTRAS.format('extras_after')}"
+    r"(?:\s*;\s*(?P<marker>.+))?"
+)
+COMMIT = re.compile(
+    r"(?P<address>git\+(?:https?|ssh)://\S+?)@(?P<commit>[0-9a-f]{40})(?:#subdirectory=(?P<subfolder>[^#&]+))?"
+)
+# The files of a project that decide what it requires; setup.py and setuptools may read such lists beside them.
+METADATA = ("pyproject.toml", "setup.cfg", "setup.py", "*.txt")
+
+
+@dataclass(frozen=True)
+class LocalPackage:
+    """Where a package is that no index has, as the requirement in a lock says it."""
+
+    kind: Literal["wheel", "folder", "commit"]
+    address: str  # from the folder of matrix.yaml, "./wheels/x.whl"; of a commit "https://host/repository"
+    digest: str  # sha256 of the wheel, or of the project's metadata; or the commit
+    subfolder: str = ""  # of a repository
+
+    @property
+    def origin(self) -> str:
+        """What a lock and an image's label say of it."""
+        if self.kind != "commit":
+            return self.address
+        return f"git+{self.address}@{self.digest}" + (f"#subdirectory={self.subfolder}" if self.subfolder else "")
+
+    @property
+    def path(self) -> Path:
+        """The wheel or folder on this machine; a commit has none."""
+        return paths.PROJECT / self.address
+
+
+class _ProblemError(Exception):
+    """What is wrong with a requirement, and what to do."""
+
+
+def is_address(text: str) -> bool:
+    """Return whether a requirement says where its package is, in place of which release of the index it wants."""
+    return ADDRESS.fullmatch(text) is not None
+
+
+def pin(text: str, folder: Path, where: str) -> str:
+    """Return a requirement that says where its package is with what decides its lock; any other as it is.
+
+    Args:
+        text: "./wheels/x.whl", "./project[extra]", or "name @ git+https://host/repository@COMMIT".
+        folder: The folder that a path is relative to.
+        where: File and line of the requirement.
+
+    Returns:
+        "x @ ./wheels/x.whl#sha256=…", "name[extra] @ ./project#metadata=…", or the commit's.
+
+    Raises:
+        RefusedError: The package is not there, is outside of matrix.yaml's folder, or is not pinned.
+    """
+    match = ADDRESS.fullmatch(text)
+    if match is None:
+        return text
+    try:
+        with files.as_file_error():
+            _refuse_login(match["url"])
+            name, package_url = _commit(match) if "git+" in match["url"] else _local(match, folder)
+            _refuse_component(name)
+    except _ProblemError as problem:
+        raise RefusedError(f"{where}: {problem}") from None
+    extras = match["extras"] or match["extras_after"]
+    marker = f" ; {match['marker']}" if match["marker"] else ""
+    return f"{name}{f'[{extras}]' if extras else ''} @ {package_url}{marker}"
+
+
+def parse(url: str | None) -> LocalPackage | None:
+    """Return the package of a requirement's address as `pin` writes it; None for a package of an index."""
+    if not url:
+        return None
+    if match := COMMIT.fullmatch(url):
+        return LocalPackage("commit", match["address"].removeprefix("git+"), match["commit"], match["subfolder"] or "")
+    address, _, fragment = url.partition("#")
+    kind, _, digest = fragment.partition("=")
+    return LocalPackage("wheel" if kind == "sha256" else "folder", address, digest)
+
+
+def _refuse_login(url: str) -> None:
+    """Raise for an address with a login, which the error does not repeat."""
+    split = urlsplit(url)
+    if split.password or (split.username and "ssh" not in split.scheme):
+        fix = "git takes logins from its own settings, or from credentials in mirrors.yaml"
+        raise _ProblemError(f"a login in the address\nremove it: {fix}")
+
+
+def _refuse_component(name: str) -> None:
+    """Raise for a package that is one of the image's components."""
+    for component in ALL:
+        if component.wheel and component.wheel.fullmatch(_normal(name)):
+            raise _ProblemError(f"the axis {component.name} decides the version of {name}\nremove it here")
+
+
+def _commit(match: re.Match[str]) -> tuple[str, str]:
+    url = match["url"]
+    if urlsplit(url).scheme not in ("git+https", "git+http", "git+ssh"):
+        raise _ProblemError(f"{url!r} is no address of a repository\nwrite name @ git+https://HOST/REPOSITORY@COMMIT")
+    if not COMMIT.fullmatch(url):
+        raise _ProblemError(
+            f"{url!r} has no whole commit, and branches and tags move\n"
+            "write name @ git+https://HOST/REPOSITORY@COMMIT, with the 40 digits that git ls-remote shows"
+        )
+    if not match["name"]:
+        raise _ProblemError(f"{url!r} does not say which package it is\nwrite name @ {url}")
+    return match["name"], url
+
+
+def _local(match: re.Match[str], folder: Path) -> tuple[str, str]:
+    url = match["url"]
+    if re.match(r"[a-z+]+:|~|/", url):
+        fix = "copy it into the folder of matrix.yaml, and write ./PATH"
+        raise _ProblemError(f"{url!r} is outside of the folder of matrix.yaml\n{fix}")
+    path = Path(os.path.normpath(folder / url))
+    if not path.resolve().is_relative_to(paths.PROJECT.resolve()):
+        raise _ProblemError(f"{url!r} is outside of the folder of matrix.yaml\ncopy it there, and write ./PATH")
+    if not path.exists():
+        raise _ProblemError(f"{url!r}: no such file or folder\nwrite it, or correct its path")
+    name, fragment = _wheel(path) if path.is_file() else _project(path, match["name"])
+    if match["name"] and _normal(match["name"]) != _normal(name):
+        raise _ProblemError(f"{url!r} is the package {name}\nwrite {name} @ {url}")
+    return name, f"./{path.relative_to(paths.PROJECT).as_posix()}#{fragment}"
+
+
+def _wheel(path: Path) -> tuple[str, str]:
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # here, because most targets have none
+
+    try:
+        name = str(parse_wheel_filename(path.name)[0])
+    except InvalidWheelFilename:
+        raise _ProblemError(
+            f"{path.name!r} is neither a wheel nor a folder\nmake a wheel of it with pip wheel"
+        ) from None
+    with path.open("rb") as wheel:
+        return name, f"sha256={hashlib.file_digest(wheel, 'sha256').hexdigest()}"
+
+
+def _project(path: Path, name: str | None) -> tuple[str, str]:
+    deciding = sorted({file for pattern in METADATA for file in path.glob(pattern) if file.is_file()})
+    if not any(file.suffix != ".txt" for file in deciding):
+        raise _ProblemError(f"{paths.shown(path)} has no pyproject.toml\nwrite one, or copy the folder with `files`")
+    digest = hashlib.sha256()
+    for file in deciding:
+        content = file.read_bytes()
+        digest.update(f"{file.name}\0{len(content)}\0".encode() + content)
+    found = next(_project_names(path), name)
+    if not found:
+        raise _ProblemError(
+            f"{paths.shown(path)}: neither pyproject.toml nor setup.cfg says its name\nwrite NAME @ ./{path.name}"
+        )
+    return found, f"metadata={digest.hexdigest()}"
+
+
+def _project_names(path: Path) -> Iterator[str]:
+    """Yield the name that a project's pyproject.toml or setup.cfg says."""
+    if (file := path / "pyproject.toml").is_file():
+        try:
+            settings = tomllib.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise _ProblemError(f"{paths.shown(file)}: {error}\ncorrect it") from None
+        for table in (settings.get("project"), settings.get("tool", {}).get("poetry")):
+            if isinstance(table, dict) and isinstance(table.get("name"), str):
+                yield table["name"]
+    if (file := path / "setup.cfg").is_file():
+        parser = configparser.ConfigParser(interpolation=None)
+        parser.read(file, encoding="utf-8")
+        if parser.has_option("metadata", "name"):
+            yield parser["metadata"]["name"]
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
