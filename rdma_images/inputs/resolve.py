@@ -166,8 +166,9 @@ def _pylock(
 
 def _refuse_undeclared_import(complaint: str) -> None:
     """Raise for a project of the user's whose setup.py imports what it does not declare."""
-    failed = re.search(r"Failed to build `(\S+) @ file://", complaint)
-    module = re.search(r"No module named '([\w.]+)'", complaint)
+    words = " ".join(complaint.split())  # uv breaks its lines
+    failed = re.search(r"Failed to build `(\S+) @ file://", words)
+    module = re.search(r"No module named '([\w.]+)'", words)
     if failed and module:
         raise RdmaImagesError(
             f"{failed[1]}: its setup.py imports {module[1]}, and is run to learn what the package requires\n"
