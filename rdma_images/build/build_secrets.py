@@ -1,13 +1,13 @@
 """Mirrors, logins and the CA bundle as BuildKit's secrets: a build needs them, and no image may have them."""
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Supply
+from rdma_images.core.pipeline import PackageIndex, Supply
 from rdma_images.inputs import sources
 from rdma_images.inputs.mirrors import Login, Mirrors, host
 from rdma_images.registry.credentials import resolve_secret
@@ -19,7 +19,10 @@ BASE = "base"  # the secrets of this role have no ending
 
 @contextmanager
 def secrets(
-    supplies: Iterable[Supply], mirrors: Mirrors, references: Mapping[str, str] | None = None
+    supplies: Iterable[Supply],
+    mirrors: Mirrors,
+    references: Mapping[str, str] | None = None,
+    indexes: Iterable[PackageIndex] = (),
 ) -> Iterator[dict[str, Path]]:
     """Provide the secrets of a build by id, as files that only this user can read and that end with the block.
 
@@ -28,7 +31,7 @@ def secrets(
     Where the addresses of a base's archives are all known, `apt-config` makes apt read `apt-sources` and not the base's
     own sources. An archive that comes over a base's ("over") has both in its `apt-sources`, or where the base's own
     sources stay, itself alone: the stage mounts it among them, too.
-    `references` are the target's own secrets by id, "env:NAME" or "file:PATH".
+    `references` are the target's own secrets by id, "env:NAME" or "file:PATH"; `indexes` are beside the public one.
 
     Raises RefusedError for one of `references` that is not there, and for a secret that BuildKit does not take.
     """
@@ -47,21 +50,23 @@ def secrets(
                     f"matrix.yaml, secret {name}: more than {LARGEST} bytes, which BuildKit does not take\n"
                     "keep only what the stage needs"
                 )
-        for secret, text in {**texts(list(supplies), mirrors), **own_texts}.items():
+        for secret, text in {**texts(list(supplies), mirrors, indexes), **own_texts}.items():
             files[secret] = folder / secret
             files[secret].touch(mode=0o600)
             files[secret].write_text(text, encoding="utf-8")
         yield files
 
 
-def texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]:
+def texts(supplies: Iterable[Supply], mirrors: Mirrors, indexes: Iterable[PackageIndex] = ()) -> dict[str, str]:
     """Return what is in the secrets, by id, without the CA bundle."""
     supplies = list(supplies)
     logins = sources.index_for(mirrors)[1].logins
     index = next((s.address for s in supplies if s.source.kind == "index"), "")
+    others = [named.address for named in indexes]
+    extra = f"extra-index-url = {' '.join(others)}\n" if others else ""
     by_id = {
-        "uv-config": f'[[index]]\nurl = "{index}"\ndefault = true\n' if index else "",
-        "pip-config": f"[global]\nindex-url = {index}\n" if index else "",
+        "uv-config": _uv_config(index, others),
+        "pip-config": f"[global]\nindex-url = {index}\n{extra}" if index else "",
         "netrc": _netrc(logins),
     }
     archives = [s for s in supplies if s.source.kind == "apt"]
@@ -77,6 +82,15 @@ def texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]:
         by_id[f"apt-config{ending}"] = _apt_config(instead)
         by_id[f"apt-auth{ending}"] = _apt_auth([*below, *archives_of_role], logins)
     return by_id
+
+
+def _uv_config(index: str, others: Sequence[str]) -> str:
+    """Return uv.toml. Wheels are installed by their hashes, so that the order of the indexes does not matter."""
+    if not index:
+        return ""
+    more = "".join(f'[[index]]\nurl = "{other}"\n' for other in others)
+    strategy = 'index-strategy = "unsafe-best-match"\n' if others else ""
+    return f'{strategy}{more}[[index]]\nurl = "{index}"\ndefault = true\n'
 
 
 def _check_size(bundle: Path) -> None:

@@ -57,7 +57,9 @@ def build(
     file = bake.bake_file(targets, list(contexts.helpers.values()))
     with ExitStack() as stack:
         files = {
-            o.image.id: stack.enter_context(secrets(supplies[o.image.id], project.mirrors, o.image.secrets))
+            o.image.id: stack.enter_context(
+                secrets(supplies[o.image.id], project.mirrors, o.image.secrets, o.image.indexes)
+            )
             for o in orders
         }
         of_target = {bake.image_name(i): files[i] for i in files} | {h: files[i] for h, i in contexts.users.items()}

@@ -186,6 +186,15 @@ class Onto:
 
 
 @dataclass(frozen=True)
+class PackageIndex:
+    """A package index beside the public one, and the packages that are taken from it and from no other."""
+
+    name: str
+    address: str
+    packages: tuple[str, ...]  # names in the normal form
+
+
+@dataclass(frozen=True)
 class SourceBuild:
     """How a Python package without a wheel is compiled."""
 
@@ -206,6 +215,8 @@ class Image:
     components: dict[str, Component]  # by name, with what the choices imply
     python_packages: tuple[str, ...] = ()  # requirements of the target beside torch
     constraints: tuple[str, ...] = ()  # limits for the packages that these bring
+    indexes: tuple[PackageIndex, ...] = ()  # beside the public one
+    hashes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # sha256 that files allow, by the package's name
     source_packages: tuple[str, ...] = ()  # python packages that have no wheel, and are built on the base
     source_architectures: tuple[str, ...] = ()  # of the CUDA code that they compile: ("sm_80", "sm_90")
     source_builds: dict[str, SourceBuild] = field(default_factory=dict)  # those that are built in a way of their own

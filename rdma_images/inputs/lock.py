@@ -1,7 +1,7 @@
 """The exact wheels of an image, in a file under locks/python/: names, versions, hashes, sizes; no address, no date."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -14,7 +14,7 @@ from rdma_images import facts
 from rdma_images.core import atomic, files, paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import Image, Platform
+from rdma_images.core.pipeline import Image, PackageIndex, Platform
 from rdma_images.inputs import mirrors, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Tool
@@ -137,7 +137,13 @@ def releases(image: Image, lock: Lock, replaced: Mirrors | None = None) -> "tupl
         return ()
     from rdma_images.inputs import releases as index_releases  # here, because a lock that is kept needs no index
 
-    return index_releases.locked_releases(lock, image.python_packages, *sources.index_for(replaced or mirrors.load()))
+    public = [line for line in image.python_packages if not _is_named(line, image)]
+    return index_releases.locked_releases(lock, public, *sources.index_for(replaced or mirrors.load()))
+
+
+def _is_named(requirement: str, image: Image) -> bool:
+    """Return whether one of the image's indexes is named for a package."""
+    return any(canonicalize_name(Requirement(requirement).name) in index.packages for index in image.indexes)
 
 
 def load_toolkit(image: Image, folder: Path | None = None) -> Lock:
@@ -207,12 +213,12 @@ def tools_path(platform: Platform, folder: Path | None = None) -> Path:
     return (folder or paths.LOCKS) / "python" / f"tools-{platform.replace('/', '-')}.json"
 
 
-def _resolve(question: LockRequest, replaced: Mirrors | None) -> Lock:
+def _resolve(question: LockRequest, replaced: Mirrors | None, indexes: Sequence[PackageIndex] = ()) -> Lock:
     """Return the answer of the package index that builds use too: the one in mirrors.yaml, else this machine's own."""
     # Here, because its imports take as long as having nothing to do.
     from rdma_images.inputs import resolve
 
-    return resolve.resolve(question, *sources.index_for(replaced or mirrors.load()))
+    return resolve.resolve(question, *sources.index_for(replaced or mirrors.load()), indexes)
 
 
 def _resolve_for(image: Image, question: LockRequest, replaced: Mirrors | None) -> Lock:
@@ -220,7 +226,7 @@ def _resolve_for(image: Image, question: LockRequest, replaced: Mirrors | None) 
     from rdma_images.inputs import conflicts
 
     try:
-        return _resolve(question, replaced)
+        return _resolve(question, replaced, image.indexes)
     except conflicts.ConflictError as error:
         reason = conflicts.explain(error.conflict, image, facts.load())
         raise RdmaImagesError(f"locking {question.key}: {reason}") from None
@@ -234,6 +240,7 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
             f"target {image.target}: source-packages names {', '.join(unused)}, which none of its packages needs\n"
             "remove it there, or add it to python-packages"
         )
+    _require_origins(lock, image, folder)
     versions = {str(canonicalize_name(wheel.name)): wheel.version for wheel in lock.wheels}
     torch = image.components.get("pytorch")
     if torch and (locked := versions.get("torch")) and Version(locked).public != Version(torch.version).public:
@@ -250,6 +257,23 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
             f"{path(lock.asked, folder)}: the wheels bring {_pins(bundled)}, but {image.id} is planned with "
             f"{_pins(expected)}\nrun `{COMMAND} facts.update`, which reads the pin from torch's wheel"
         )
+
+
+def _require_origins(lock: Lock, image: Image, folder: Path | None) -> None:
+    """Raise unless each package is from the index that is named for it, and has a hash that its files allow."""
+    index_of = {package: index.name for index in image.indexes for package in index.packages}
+    for wheel in lock.wheels:
+        if not wheel.origin and (expected := index_of.get(wheel.name, "")) != wheel.index:
+            raise RefusedError(
+                f"{path(lock.asked, folder)}: has {wheel.name} from {wheel.index or 'the public index'}, and it is "
+                f"named for {expected or 'none of indexes'}\nrun `{COMMAND} lock`"
+            )
+        allowed = image.hashes.get(wheel.name)
+        if allowed and wheel.sha256 and wheel.sha256 not in allowed:
+            raise RefusedError(
+                f"{path(lock.asked, folder)}: {wheel.file} has the sha256 {wheel.sha256}, which the requirements of "
+                f"{image.target} do not name\nfind out which of the two is right; an index may have been changed"
+            )
 
 
 def _pins(versions: Mapping[str, str]) -> str:

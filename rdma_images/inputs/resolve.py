@@ -1,12 +1,13 @@
 """Resolve requirements to exact wheels with uv: one wheel file per package, with its size."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from uv import find_uv_bin
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.http import FAILING, Patience
+from rdma_images.core.pipeline import PackageIndex
 from rdma_images.inputs import conflicts, package_index, repositories, web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
@@ -33,13 +35,15 @@ PATIENCE = Patience(statuses=FAILING, absent=True)  # of hundreds of questions o
 PARALLEL = 8
 
 
-def resolve(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
+def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequence[PackageIndex] = ()) -> Lock:
     """Return the wheels that satisfy `request`, one file a package, from the package index at `index`.
 
+    A package that one of `indexes` names is taken from there, and from no other index, whoever requires it.
     Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
     """
     local = _local_packages(request)
-    everything = _pylock(request, local, index, mirrors)
+    index_of = {package: named.name for named in indexes for package in named.packages}
+    everything = _pylock_of_indexes(request, local, index, mirrors, indexes)
     ranks = {tag: rank for rank, tag in enumerate(accepted_tags(request))}
     own = [_lock_local(package, local) for package in everything if _is_local(package)]
     packages = [package for package in everything if not _is_local(package)]
@@ -53,6 +57,7 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
                 file=file_name(wheel),
                 sha256=wheel["hashes"]["sha256"],
                 size=size,
+                index=index_of.get(package["name"], ""),
             )
             for package, wheel, size in zip(packages, chosen, sizes, strict=True)
         ]
@@ -125,27 +130,86 @@ def _on_this_machine(line: str, local: Mapping[str, LocalPackage], mirrors: Mirr
     return str(requirement)
 
 
-def _pylock(
-    request: LockRequest, local: Mapping[str, LocalPackage], index: str, mirrors: Mirrors
+def _pylock_of_indexes(
+    request: LockRequest,
+    local: Mapping[str, LocalPackage],
+    index: str,
+    mirrors: Mirrors,
+    indexes: Sequence[PackageIndex],
 ) -> list[dict[str, Any]]:
-    """Return uv's resolution of `request`: the packages of a pylock.toml, each with its fitting wheels."""
+    """Return uv's resolution with the packages of `indexes` from there.
+
+    uv takes an index for a package from what is required directly: a package of `indexes` that another one brings is
+    therefore required, too, and resolved again. Until then nothing of that name is built.
+    """
+    names = {package for named in indexes for package in named.packages} - local.keys()
+    direct = {canonicalize_name(Requirement(line).name) for line in request.requirements}
+    required: set[str] = set()
+    while True:
+        indirect = names - direct - required
+        error = None
+        packages: list[dict[str, Any]] = []
+        try:
+            packages = _pylock(request, local, index, mirrors, indexes, sorted(required), sorted(indirect))
+        except conflicts.ConflictError as raised:
+            error = raised
+        words = error.conflict.words if error else ""
+        brought = {name for name in indirect if re.search(rf"(?<![\w-]){name}(?![\w-])", words)}
+        brought |= indirect & {canonicalize_name(package["name"]) for package in packages}
+        if not brought:
+            if error:
+                raise error
+            return packages
+        required |= brought
+
+
+def _pylock(
+    request: LockRequest,
+    local: Mapping[str, LocalPackage],
+    index: str,
+    mirrors: Mirrors,
+    indexes: Sequence[PackageIndex] = (),
+    required: Sequence[str] = (),
+    unbuilt: Sequence[str] = (),
+) -> list[dict[str, Any]]:
+    """Return uv's resolution of `request`: the packages of a pylock.toml, each with its fitting wheels.
+
+    Args:
+        request: The question.
+        local: The packages of it that no index has, by name.
+        index: The address of the public index.
+        mirrors: Logins by host.
+        indexes: Further indexes, for the packages that they name.
+        required: Packages that are required beside those of the request.
+        unbuilt: Packages that are not built to learn what they require.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lines = [_on_this_machine(line, local, mirrors) for line in request.requirements]
         (folder / "requirements.in").write_text("\n".join(lines) + "\n")
+        (folder / "pyproject.toml").write_text(_project([*lines, *required], request.python, indexes))
         (folder / "overrides.in").write_text("\n".join(request.overrides) + "\n")
         (folder / "constraints.in").write_text("\n".join(request.constraints) + "\n")
-        command = [find_uv_bin(), "pip", "compile", "requirements.in", "--overrides", "overrides.in"]
+        command = [
+            find_uv_bin(),
+            "pip",
+            "compile",
+            "pyproject.toml" if indexes else "requirements.in",
+            "--overrides",
+            "overrides.in",
+        ]
         command += ["--constraints", "constraints.in"]
         command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet", "--no-config"]
         command += [] if request.sources else ["--only-binary", ":all:"]
         command += [f"--no-binary={name}" for name in local if not request.sources]
+        command += [f"--only-binary={name}" for name in unbuilt if request.sources]
         command += ["--python", sys.executable, "--python-version", request.python]
         command += ["--python-platform", f"{MACHINE[request.platform]}-manylinux_{request.glibc.replace('.', '_')}"]
         # Through the environment: an address with its login must not show up in a process list.
         environ = package_index.without_uv(os.environ) | {
             "UV_DEFAULT_INDEX": mirrors.with_login(index),
             "SSL_CERT_FILE": str(mirrors.ca_bundle),
+            **_index_logins(indexes, mirrors),
         }
         try:
             process = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
@@ -162,6 +226,26 @@ def _pylock(
         conflicts.remember(request, None)
         packages: list[dict[str, Any]] = tomllib.loads((folder / "pylock.toml").read_text()).get("packages", [])
         return packages
+
+
+def _project(requirements: Sequence[str], python: str, indexes: Sequence[PackageIndex]) -> str:
+    """Return a pyproject.toml, the one file in which uv takes an index for a package."""
+    lines = ["[project]", 'name = "target"', 'version = "0"', f'requires-python = ">={python}"']
+    lines += [f"dependencies = {json.dumps(list(requirements))}", "[tool.uv.sources]"]
+    lines += [f'{package} = {{ index = "{named.name}" }}' for named in indexes for package in named.packages]
+    for named in indexes:
+        lines += ["[[tool.uv.index]]", f'name = "{named.name}"', f'url = "{named.address}"', "explicit = true"]
+    return "\n".join(lines) + "\n"
+
+
+def _index_logins(indexes: Sequence[PackageIndex], mirrors: Mirrors) -> dict[str, str]:
+    """Return the logins of the hosts of `indexes`, as uv takes them from its environment."""
+    environ: dict[str, str] = {}
+    for named in indexes:
+        if login := mirrors.login(named.address):
+            prefix = f"UV_INDEX_{named.name.upper().replace('-', '_')}"
+            environ |= {f"{prefix}_USERNAME": login.username, f"{prefix}_PASSWORD": login.password}
+    return environ
 
 
 def _refuse_undeclared_import(complaint: str) -> None:

@@ -25,11 +25,13 @@ def lock(images: Iterable[Image], mirrors: Mirrors, compression: Compression, pr
     A layer that the file has stays as it is; one that was made here before is taken, any other is made. Raises
     RdmaImagesError for what cannot be made.
     """
+    images = list(images)
     recipes = _recipes((wheel_lock.load(image) for image in images if _has_layers(image)), compression)
     locked = digests.read()
     missing = [missing_recipe for key, missing_recipe in recipes.items() if key not in locked.entries]
     index, opened = sources.index_for(mirrors)
-    with Maker(missing, index, opened, progress) as maker:
+    indexes = {named.name: named.address for image in images for named in image.indexes}
+    with Maker(missing, index, opened, progress, indexes=indexes) as maker:
         layers = {missing_recipe: maker.ready(missing_recipe).result() for missing_recipe in missing}
     digests.keep(layers, recipes.keys() | _recipes(_locks(), compression).keys())
     size = readable(sum(layer.runtime.size for layer in layers.values()))

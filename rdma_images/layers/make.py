@@ -2,7 +2,7 @@
 
 import multiprocessing
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
@@ -42,10 +42,11 @@ class Maker:
         mirrors: Mirrors,
         progress: Progress = silent,
         locked: Digests = digests.NONE,
+        indexes: Mapping[str, str] | None = None,
     ) -> None:
         self._recipes = {recipe.key: recipe for recipe in recipes}
         self._locked = locked
-        self._index, self._mirrors, self._progress = index, mirrors, progress
+        self._indexes, self._mirrors, self._progress = {"": index, **(indexes or {})}, mirrors, progress
         self.stop = threading.Event()
         self._stack = ExitStack()
         self._ready: dict[str, Future[Layer]] = {}
@@ -99,7 +100,7 @@ class Maker:
         if self.stop.is_set():
             raise RdmaImagesError(f"{wheel.file}: stopped")
         job = Job(wheel.file, self._mirrors, self._progress, self.stop)
-        return wheel_files.fetch_wheel(wheel, self._index, job)
+        return wheel_files.fetch_wheel(wheel, self._indexes[wheel.index], job)
 
     def _make_when_ready(self, recipe: Recipe, futures: Sequence[Future[Path]], makers: ProcessPoolExecutor) -> Layer:
         try:

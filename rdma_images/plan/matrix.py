@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, NamedTuple
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 from pydantic.config import JsonDict
@@ -79,7 +80,8 @@ class Target(TargetAdditions):
         description="Python packages beside torch: name>=1.2, ./wheels/x.whl, ./project[extra], name @ git+…@COMMIT.",
     )
     requirements: str | None = Field(
-        default=None, description="A requirements file of pip's form, beside matrix.yaml: more Python packages."
+        default=None,
+        description="A requirements file of pip's form, or uv.lock[extra], beside matrix.yaml: more Python packages.",
     )
     constraints: str | None = Field(
         default=None, description="A constraints file: limits for versions of packages that others bring."
@@ -115,9 +117,19 @@ class Target(TargetAdditions):
         return sorted(included, key=lambda row: row != self.default)
 
 
+class Index(Strict):
+    """A package index beside the public one."""
+
+    address: str = Field(description="Of its simple API, https://…/simple; its login is in mirrors.yaml, credentials.")
+    packages: tuple[str, ...] = Field(description="Names of packages that are taken from it, and from no other index.")
+
+
 class Matrix(Document):
     """matrix.yaml."""
 
+    indexes: dict[str, Index] = Field(
+        default_factory=dict, description="Package indexes beside the public one, by a name for each."
+    )
     targets: dict[str, Target] = Field(description="What can be built, by name.")
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
@@ -132,6 +144,10 @@ class Matrix(Document):
                 yield ("targets", name), f"a target's name has at most {LONGEST_NAME} characters: shorten it"
             for steps, sentence in _problems(target):
                 yield ("targets", name, *steps), sentence
+        named: dict[str, str] = {}
+        for name, index in self.indexes.items():
+            for steps, sentence in _index_problems(name, index, named):
+                yield ("indexes", name, *steps), sentence
 
     def target(self, name: str) -> Target:
         """Return the target of that name. Raises RefusedError with similar names for an unknown one."""
@@ -215,6 +231,26 @@ def _onto_problems(target: Target) -> Iterator[tuple[Path_, str]]:
         if getattr(target, field):
             name = field.replace("_", "-")
             yield (name,), "what is installed in the image of `onto` stays as it is: remove this"
+
+
+def _index_problems(name: str, index: Index, named: dict[str, str]) -> Iterator[tuple[Path_, str]]:
+    """Yield what is wrong with an index; `named` are the packages of those before it, and gets its own."""
+    if not NORMAL_NAME.fullmatch(name):
+        yield (), f"{name!r} is no name: write small letters, digits and -"
+    split = urlsplit(index.address)
+    if split.scheme not in ("https", "http") or not split.hostname:
+        yield ("address",), "this is no address of an index: write https://HOST/simple"
+    elif split.username or split.password:
+        yield ("address",), "a login in the address: write it under credentials in mirrors.yaml, by the host"
+    for number, package in enumerate(index.packages):
+        if not NORMAL_NAME.fullmatch(package):
+            yield ("packages", number), f"{package!r} is no package's name: write it with small letters, digits and -"
+        elif package in named:
+            yield ("packages", number), f"{package} is named for the index {named[package]}, too: remove one"
+        elif any(wheel.fullmatch(package) for wheel in WHEELS.values()):
+            yield ("packages", number), f"an axis decides {package}, which is the public index's: remove it"
+        else:
+            named[package] = name
 
 
 def _repeated(steps: Path_, written: Sequence[str], key: Callable[[str], object] = str) -> Iterator[tuple[Path_, str]]:

@@ -10,7 +10,7 @@ from rdma_images.components import efa_installer
 from rdma_images.components.cuda import toolkit_requirements
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import ExistingImage, Image, Plan, Refusal
+from rdma_images.core.pipeline import ExistingImage, Image, PackageIndex, Plan, Refusal
 from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts
 from rdma_images.plan import (
@@ -64,6 +64,7 @@ def plan(
             broken = tuple(filter(onto.related, rules.check(planned, facts))) if base else rules.check(planned, facts)
             where = partial(matrix.where, "targets", name)
             image = None if broken else _image(planned, target, facts, base, where)
+            image = image and replace(image, indexes=_indexes(matrix))
             if image and not (broken := additions.broken_rules(image, facts)):
                 images.setdefault(image.id, image)
             else:
@@ -92,6 +93,10 @@ def written(image: Image) -> dict[str, object]:
     words = {name: {"details": component.details.words()} for name, component in image.components.items()}
     plain = asdict(image)
     return plain | {"components": {name: fields | words[name] for name, fields in plain["components"].items()}}
+
+
+def _indexes(matrix: Matrix) -> tuple[PackageIndex, ...]:
+    return tuple(PackageIndex(name, index.address, index.packages) for name, index in matrix.indexes.items())
 
 
 def _with_axes(matrix: Matrix, changes: Row) -> list[str]:
@@ -140,6 +145,7 @@ def _image(
             *devel,
         ),
         constraints=tuple(listed.constraints),
+        hashes=listed.hashes,
         source_packages=target.source_packages,
         source_architectures=source_builds.architectures(planned, target.source_packages, facts),
         source_builds=source_builds.source_builds(planned, target.source_packages, facts),

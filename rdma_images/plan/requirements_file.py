@@ -1,6 +1,8 @@
 """Requirements files as pip has them (pip.pypa.io, "Requirements File Format"), for a target's Python packages."""
 
 import re
+import subprocess
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +15,10 @@ from rdma_images.plan import local_packages
 # The components that are wheels: an axis decides their versions.
 WHEELS = {component.name: component.wheel for component in ALL if component.wheel}
 OPTION = re.compile(r"(?P<name>-[a-z]|--[a-z-]+)(?:[ =]\s*|(?<=-[a-z]))(?P<value>.*)")
-HASH = re.compile(r"\s--hash[ =]\S+")
+HASH = re.compile(r"\s--hash[ =](?:sha256:(?P<sha256>[0-9a-f]{64})|\S+)")
 COMMENT = re.compile(r"(^|\s)#.*$")
+# A lock of uv, with the extras of its project that are wanted: "uv.lock[gpu,dev]".
+UV_LOCK = re.compile(r"uv\.lock(?:\[(?P<extras>[^\]]*)\])?")
 DEEPEST = 10  # files that include one another
 
 
@@ -24,6 +28,7 @@ class Requirements:
 
     packages: list[str] = field(default_factory=list)
     constraints: list[str] = field(default_factory=list)
+    hashes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # sha256 of the files that may be, by name
 
 
 @dataclass(frozen=True)
@@ -31,12 +36,13 @@ class _Line:
     """A line of a file, joined with those that continue it."""
 
     file: Path
-    number: int
+    number: int  # 0 where the file has no such line
     text: str
+    hashes: tuple[str, ...] = ()
 
     @property
     def where(self) -> str:
-        return f"{paths.shown(self.file)}:{self.number}"
+        return f"{paths.shown(self.file)}:{self.number}" if self.number else paths.shown(self.file)
 
     def refused(self, sentence: str, fix: str) -> RefusedError:
         return RefusedError(f"{self.where}: {sentence}\n{fix}")
@@ -65,7 +71,8 @@ def _add(
 ) -> None:
     if file in above or len(above) >= DEEPEST:
         raise RefusedError(f"{paths.shown(file)}: includes itself\nremove its line -r or -c")
-    for line in _lines(file):
+    locked = UV_LOCK.fullmatch(file.name)
+    for line in _uv_lock(file.with_name("uv.lock"), locked["extras"] or "") if locked else _lines(file):
         option = OPTION.fullmatch(line.text)
         if option is None:
             _add_requirement(line, is_constraint, versions, result)
@@ -85,6 +92,33 @@ def _add(
             raise line.refused(f"{option['name']}: not supported", "remove the line")
 
 
+def _uv_lock(file: Path, extras: str) -> Iterator[_Line]:
+    """Yield what the project beside a uv.lock requires, as locked there, with the hashes; not the project itself."""
+    from uv import find_uv_bin  # here, because most targets have no such file
+
+    if not files.is_there(file):
+        raise RefusedError(f"{paths.shown(file)}: no such file\nrun uv lock in its folder")
+    command = [find_uv_bin(), "export", "--frozen", "--offline", "--no-dev", "--no-emit-project", "--no-editable"]
+    command += ["--no-annotate", "--no-header", "--quiet", "--format", "requirements.txt"]
+    wanted = [extra.strip() for extra in extras.split(",") if extra.strip()]
+    if unknown := sorted(set(wanted) - _extras(file.with_name("pyproject.toml"))):
+        raise RefusedError(f"{paths.shown(file)}: its project has no extra {', '.join(unknown)}\ncorrect the name")
+    command += [f"--extra={extra}" for extra in wanted]
+    process = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, check=False)
+    if process.returncode:
+        words = " ".join(process.stderr.split()).removeprefix("error: ")
+        raise RefusedError(f"{paths.shown(file)}: {words}\nsee that pyproject.toml is beside it, and run uv lock there")
+    yield from _joined(file, process.stdout, is_numbered=False)
+
+
+def _extras(project: Path) -> set[str]:
+    """Return the extras of a project; none where uv will say what is wrong with its file."""
+    try:
+        return {*tomllib.loads(project.read_text(encoding="utf-8"))["project"]["optional-dependencies"]}
+    except (OSError, ValueError, LookupError, TypeError):
+        return set()
+
+
 def _lines(file: Path) -> Iterator[_Line]:
     try:
         if not files.is_there(file):
@@ -92,16 +126,23 @@ def _lines(file: Path) -> Iterator[_Line]:
         text = files.read(file)
     except files.FileError as error:
         raise RefusedError(str(error)) from None
+    yield from _joined(file, text)
+
+
+def _joined(file: Path, text: str, is_numbered: bool = True) -> Iterator[_Line]:
+    """Yield the lines of a text, each with those that continue it."""
     joined, first = "", 0
-    for number, written in enumerate(text.splitlines(), 1):
+    for number, written in (
+        enumerate(text.splitlines(), 1) if is_numbered else ((0, line) for line in text.splitlines())
+    ):
         first = first if joined else number
         if written.endswith("\\"):
             joined += written[:-1] + " "
             continue
-        line = HASH.sub("", COMMENT.sub("", joined + written)).strip()
+        line = COMMENT.sub("", joined + written)
         joined = ""
-        if line:
-            yield _Line(file, first, line)
+        if text := HASH.sub("", line).strip():
+            yield _Line(file, first, text, tuple(match["sha256"] for match in HASH.finditer(line) if match["sha256"]))
 
 
 def _add_requirement(line: _Line, is_constraint: bool, versions: Mapping[str, str], result: Requirements) -> None:
@@ -131,3 +172,5 @@ def _add_requirement(line: _Line, is_constraint: bool, versions: Mapping[str, st
             )
         return
     (result.constraints if is_constraint else result.packages).append(str(requirement))
+    if line.hashes and not is_constraint:
+        result.hashes[name] = line.hashes

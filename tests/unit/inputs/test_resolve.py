@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core import paths
-from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import Component
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.pipeline import Component, PackageIndex
 from rdma_images.inputs import lock, package_index, resolve
 from rdma_images.inputs.mirrors import Login, Mirrors
 from rdma_images.inputs.wheels import LockRequest
@@ -228,3 +228,67 @@ class TestLocalPackages:
         request = ASKED.model_copy(update={"requirements": (local_packages.pin("./project", folder, "x:1"),)})
         with pytest.raises(RdmaImagesError, match="other comes from an address that another package names"):
             resolve.resolve(request, f"{index.address}/simple", mirrors(index))
+
+
+class TestNamedIndexes:
+    """Packages of an index that is named for them: the public one is never asked for their files."""
+
+    @pytest.fixture
+    def company(self, index: Site) -> Iterator[tuple[Site, PackageIndex]]:
+        publish(index, "app", wheel("app", "1.0", "internal"))
+        publish(index, "internal", wheel("internal", "9.0", "evil"))
+        publish(index, "only-inside-user", wheel("only-inside-user", "1.0", "only-inside"))
+        with serve() as site:
+            publish(site, "internal", wheel("internal", "1.0", "plain"))
+            publish(site, "only-inside", wheel("only-inside", "1.0"))
+            yield site, PackageIndex("company", f"{site.address}/simple", ("internal", "only-inside"))
+
+    @pytest.mark.parametrize(
+        ("required", "locked"),
+        [
+            (("internal",), {"internal": "1.0", "plain": "1.0"}),
+            (("app",), {"app": "1.0", "internal": "1.0", "plain": "1.0"}),
+            (("only-inside-user",), {"only-inside": "1.0", "only-inside-user": "1.0"}),
+            (("plain",), {"plain": "1.0"}),
+        ],
+        ids=["required", "brought by another", "absent from the public index", "not needed"],
+    )
+    def test_whoever_requires_it(
+        self, index: Site, company: tuple[Site, PackageIndex], required: tuple[str, ...], locked: dict[str, str]
+    ) -> None:
+        request = ASKED.model_copy(update={"requirements": required})
+        made = resolve.resolve(request, f"{index.address}/simple", mirrors(index), [company[1]])
+        assert {one.name: one.version for one in made.wheels} == locked
+        assert {one.name for one in made.wheels if one.index == "company"} == locked.keys() & {
+            "internal",
+            "only-inside",
+        }
+        assert company[0].address not in made.text()
+
+    def test_a_login_of_its_host_opens_it_and_goes_nowhere_else(
+        self, index: Site, company: tuple[Site, PackageIndex]
+    ) -> None:
+        site, named = company
+        request = ASKED.model_copy(update={"requirements": ("app",)})
+        logins = {site.address.partition("//")[2]: Login("me", "secret")}
+        resolve.resolve(request, f"{index.address}/simple", mirrors(index, logins), [named])
+        assert "me:secret" in {asked.login for asked in site.asked}
+        assert {asked.login for asked in index.asked} == {None}
+
+    def test_a_lock_from_another_index_does_not_fit(
+        self, index: Site, company: tuple[Site, PackageIndex], tmp_path: Path
+    ) -> None:
+        planned = dataclasses.replace(image(), python_packages=("internal==1.0",), indexes=(company[1],))
+        publish(index, "torch", wheel("torch", "2.15.0", "nvidia-nccl-cu13==2.30.7"))
+        lock.lock(planned, mirrors(index), tmp_path)
+        assert lock.load(planned, tmp_path).wheels[0].index == "company"
+        with pytest.raises(RefusedError, match="has internal from company, and it is named for none of indexes"):
+            lock.load(dataclasses.replace(planned, indexes=()), tmp_path)
+
+
+def test_a_file_that_the_requirements_hashes_do_not_allow_is_refused(index: Site, tmp_path: Path) -> None:
+    plain = {file: hashlib.sha256(body).hexdigest() for file, body in [wheel("plain", "1.0")]}
+    good = dataclasses.replace(image(), hashes={"plain": tuple(plain.values())})
+    lock.lock(good, mirrors(index), tmp_path)
+    with pytest.raises(RefusedError, match=r"plain-1\.0-py3-none-any\.whl has the sha256 .*, which the requirements"):
+        lock.load(dataclasses.replace(good, hashes={"plain": ("0" * 64,)}), tmp_path)

@@ -88,3 +88,69 @@ def test_a_target_has_them_beside_its_packages_and_its_lock_is_of_both(folder: P
     (folder / "limits.txt").write_text("protobuf<6\n")
     (other,) = planner.plan(target, facts.load()).images
     assert lock.lock_request(other).key != request.key
+
+
+class TestUvLock:
+    """A project's uv.lock, read by the real uv."""
+
+    LOCK = f"""
+version = 1
+requires-python = ">=3.11"
+
+[[package]]
+name = "einops"
+version = "0.8.2"
+source = {{ registry = "https://packages.example/simple" }}
+wheels = [{{ url = "https://packages.example/einops-0.8.2-py3-none-any.whl", hash = "sha256:{"ab" * 32}", size = 1 }}]
+
+[[package]]
+name = "torch"
+version = "2.15.0"
+source = {{ registry = "https://packages.example/simple" }}
+wheels = [{{ url = "https://packages.example/torch-2.15.0-py3-none-any.whl", hash = "sha256:{"cd" * 32}", size = 1 }}]
+
+[[package]]
+name = "trainer"
+version = "0.1"
+source = {{ virtual = "." }}
+dependencies = [{{ name = "torch" }}]
+
+[package.optional-dependencies]
+fast = [{{ name = "einops" }}]
+
+[package.metadata]
+requires-dist = [{{ name = "torch" }}, {{ name = "einops", marker = "extra == 'fast'" }}]
+provides-extras = ["fast"]
+"""
+    PROJECT = """
+[project]
+name = "trainer"
+version = "0.1"
+requires-python = ">=3.11"
+dependencies = ["torch"]
+optional-dependencies = {fast = ["einops"]}
+"""
+
+    @pytest.fixture(autouse=True)
+    def project(self, folder: Path) -> None:
+        (folder / "uv.lock").write_text(self.LOCK)
+        (folder / "pyproject.toml").write_text(self.PROJECT)
+
+    def test_its_versions_and_hashes_hold_and_the_torch_is_the_images(self) -> None:
+        result = requirements_file.read("uv.lock[fast]", None, VERSIONS)
+        assert result.packages == ["einops==0.8.2"]
+        assert result.hashes == {"einops": ("ab" * 32,)}
+        assert requirements_file.read("uv.lock", None, VERSIONS).packages == []
+
+    def test_another_torch_than_the_images_is_refused(self) -> None:
+        with pytest.raises(RefusedError, match=r"^uv\.lock: torch==2\.15\.0, and the image has torch 2\.14\.1"):
+            requirements_file.read("uv.lock", None, VERSIONS | {"pytorch": "2.14.1"})
+
+    @pytest.mark.parametrize(
+        ("wanted", "sentence"), [("uv.lock[slow]", "its project has no extra slow"), ("absent/uv.lock", "no such file")]
+    )
+    def test_what_it_does_not_have_is_refused(self, wanted: str, sentence: str) -> None:
+        with pytest.raises(RefusedError) as caught:
+            requirements_file.read(wanted, None, VERSIONS)
+        assert sentence in str(caught.value)
+        assert "\n" in str(caught.value)
