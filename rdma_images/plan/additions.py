@@ -8,10 +8,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from rdma_images.core import files
 from rdma_images.core.pipeline import LABEL_PREFIX, AddedFile, AddedUser, Additions, Broken, Image
 from rdma_images.core.yaml_file import Path_, Strict
 from rdma_images.facts import Facts, table
 from rdma_images.facts.environment import Environment
+from rdma_images.plan import entry_point
 
 WORKDIR = "/workspace"  # of an image whose target names none
 # useradd(8), the default of NAME_REGEX.
@@ -152,24 +154,35 @@ def additions(target: TargetAdditions, workdir: str | None = None) -> Additions 
 
 
 def broken_rules(image: Image, facts: Facts) -> tuple[Broken, ...]:
-    """Return why an image's own variables would take its fabric away; empty where they do not."""
+    """Return why an image's own variables, or its entry point, would take its fabric away; empty where they do not."""
     if image.additions is None:
         return ()
-    return (*_overrides(image, image.additions.environment, facts), *_harmful(image, image.additions.environment))
+    broken = [*_broken(image, image.additions.environment, "env", facts)]
+    with files.as_file_error():
+        for where, name, value in entry_point.settings(
+            image.additions, {*image.environment, *image.additions.environment}
+        ):
+            broken += _broken(image, {name: value}, where, facts)
+    return tuple(broken)
 
 
-def _overrides(image: Image, variables: Mapping[str, str], facts: Facts) -> Iterator[Broken]:
+def _broken(image: Image, variables: Mapping[str, str], where: str, facts: Facts) -> Iterator[Broken]:
+    yield from _overrides(image, variables, where, facts)
+    yield from _harmful(image, variables, where)
+
+
+def _overrides(image: Image, variables: Mapping[str, str], where: str, facts: Facts) -> Iterator[Broken]:
     for name, value in variables.items():
         insisted = image.environment.get(name)
         if insisted is not None and value != insisted:
             reason = (
-                f"env sets {name}={value}, and the image sets {name}={insisted}, so that NCCL ends with an error where "
-                "the fabric is not there\n    leave it out, or --set fallback=allow for an image that may use TCP"
+                f"{where} sets {name}={value}, and the image sets {name}={insisted}, so that NCCL ends with an error "
+                "where the fabric is not there\n    leave it out, or --set fallback=allow for an image that may use TCP"
             )
             yield Broken("own-environment", {}, reason, facts.running.cite(facts.running.insist[image.fabric]))
 
 
-def _harmful(image: Image, variables: Mapping[str, str]) -> Iterator[Broken]:
+def _harmful(image: Image, variables: Mapping[str, str], where: str) -> Iterator[Broken]:
     """Yield the rows of facts/environment.yaml by which validators report the same image as an error."""
     known = table.read(Environment)
     versions = {name: component.version for name, component in image.components.items()}
@@ -177,7 +190,7 @@ def _harmful(image: Image, variables: Mapping[str, str]) -> Iterator[Broken]:
         is_certain = row.effect == "harmful" and not row.possible and not row.gpus
         overrides = image.environment.get(row.name, variables.get(row.name)) != variables.get(row.name)
         if is_certain and not overrides and row.speaks_of(variables, image.fabric, versions):
-            reason = f"env sets {row.name}={variables[row.name]}: {row.why}\n    leave it out"
+            reason = f"{where} sets {row.name}={variables[row.name]}: {row.why}\n    leave it out"
             yield Broken("own-environment", {}, reason, known.cite(row))
 
 
