@@ -9,6 +9,7 @@ class SourcePackage(Row):
     """What the build of a package wants: variables, "{architectures}" in them being "80;90", and GiB a compiler."""
 
     variables: dict[str, str] = Field(default_factory=dict)
+    cuda: bool = False  # whether it cannot be built without a compiler of CUDA
     memory: PositiveInt | None = None
     why: str
 

@@ -22,7 +22,7 @@ from uv import find_uv_bin
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.http import FAILING, Patience
 from rdma_images.core.pipeline import PackageIndex
-from rdma_images.inputs import conflicts, package_index, repositories, web
+from rdma_images.inputs import conflicts, package_index, repositories, source_metadata, web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.plan import local_packages
@@ -145,12 +145,18 @@ def _pylock_of_indexes(
     names = {package for named in indexes for package in named.packages} - local.keys()
     direct = {canonicalize_name(Requirement(line).name) for line in request.requirements}
     required: set[str] = set()
+    metadata: dict[tuple[str, str], tuple[str, ...]] = {}
     while True:
         indirect = names - direct - required
         error = None
         packages: list[dict[str, Any]] = []
         try:
-            packages = _pylock(request, local, index, mirrors, indexes, sorted(required), sorted(indirect))
+            packages = _pylock(request, local, index, mirrors, indexes, sorted(required), sorted(indirect), metadata)
+        except _UnaskableError as unaskable:
+            if unaskable.release in metadata:
+                raise RdmaImagesError(f"{' '.join(unaskable.release)}: it cannot be asked what it requires") from None
+            metadata[unaskable.release] = source_metadata.requirements(*unaskable.release, index, mirrors)
+            continue
         except conflicts.ConflictError as raised:
             error = raised
         words = error.conflict.words if error else ""
@@ -171,6 +177,7 @@ def _pylock(
     indexes: Sequence[PackageIndex] = (),
     required: Sequence[str] = (),
     unbuilt: Sequence[str] = (),
+    metadata: Mapping[tuple[str, str], Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
     """Return uv's resolution of `request`: the packages of a pylock.toml, each with its fitting wheels.
 
@@ -182,24 +189,25 @@ def _pylock(
         indexes: Further indexes, for the packages that they name.
         required: Packages that are required beside those of the request.
         unbuilt: Packages that are not built to learn what they require.
+        metadata: What releases require whose setup.py cannot be run to ask, by name and version.
+
+    Raises:
+        _UnaskableError: The setup.py of a release imports what it does not declare.
+        ConflictError: The packages do not go together.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lines = [_on_this_machine(line, local, mirrors) for line in request.requirements]
         (folder / "requirements.in").write_text("\n".join(lines) + "\n")
+        (folder / "uv.toml").write_text(_uv_settings(metadata or {}))
         (folder / "pyproject.toml").write_text(_project([*lines, *required], request.python, indexes))
         (folder / "overrides.in").write_text("\n".join(request.overrides) + "\n")
         (folder / "constraints.in").write_text("\n".join(request.constraints) + "\n")
-        command = [
-            find_uv_bin(),
-            "pip",
-            "compile",
-            "pyproject.toml" if indexes else "requirements.in",
-            "--overrides",
-            "overrides.in",
-        ]
+        project = "pyproject.toml" if indexes else "requirements.in"
+        command = [find_uv_bin(), "pip", "compile", project, "--overrides", "overrides.in"]
         command += ["--constraints", "constraints.in"]
-        command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet", "--no-config"]
+        command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet"]
+        command += ["--config-file", "uv.toml"]
         command += [] if request.sources else ["--only-binary", ":all:"]
         command += [f"--no-binary={name}" for name in local if not request.sources]
         command += [f"--only-binary={name}" for name in unbuilt if request.sources]
@@ -228,6 +236,23 @@ def _pylock(
         return packages
 
 
+class _UnaskableError(Exception):
+    """A release whose setup.py cannot be run to learn what it requires."""
+
+    def __init__(self, name: str, version: str) -> None:
+        self.release = (name, version)
+        super().__init__(name, version)
+
+
+def _uv_settings(metadata: Mapping[tuple[str, str], Sequence[str]]) -> str:
+    """Return a uv.toml that says what releases require."""
+    return "".join(
+        f'[[dependency-metadata]]\nname = "{name}"\nversion = "{version}"\n'
+        f"requires-dist = {json.dumps(list(requires))}\n"
+        for (name, version), requires in metadata.items()
+    )
+
+
 def _project(requirements: Sequence[str], python: str, indexes: Sequence[PackageIndex]) -> str:
     """Return a pyproject.toml, the one file in which uv takes an index for a package."""
     lines = ["[project]", 'name = "target"', 'version = "0"', f'requires-python = ">={python}"']
@@ -249,10 +274,13 @@ def _index_logins(indexes: Sequence[PackageIndex], mirrors: Mirrors) -> dict[str
 
 
 def _refuse_undeclared_import(complaint: str) -> None:
-    """Raise for a project of the user's whose setup.py imports what it does not declare."""
+    """Raise for a package whose setup.py imports what it does not declare, as torch."""
     words = " ".join(complaint.split())  # uv breaks its lines
     failed = re.search(r"Failed to build `(\S+) @ file://", words)
+    release = re.search(r"Failed to build `([\w.-]+)==(\S+)`", words)
     module = re.search(r"No module named '([\w.]+)'", words)
+    if release and module:
+        raise _UnaskableError(release[1], release[2])
     if failed and module:
         raise RdmaImagesError(
             f"{failed[1]}: its setup.py imports {module[1]}, and is run to learn what the package requires\n"

@@ -66,19 +66,28 @@ def remove_wheel(wheel: Wheel) -> None:
 
 def wheel_address(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
     """Return where the index has the file of a wheel. Raises RdmaImagesError where it has none, or does not answer."""
-    page = f"{index.rstrip('/')}/{canonicalize_name(wheel.name)}/"
-    if folder := web.local_path(page):
-        page = (folder / "index.html").resolve().as_uri()
-        links = _html_links((folder / "index.html").read_text(encoding="utf-8")) if folder.is_dir() else []
-    else:
-        links = _file_addresses(page, mirrors)
-    for link in links:
-        if unquote(urlsplit(link).path).rpartition("/")[2] == wheel.file:
-            return urljoin(page, link).partition("#")[0]
+    for address in file_addresses(wheel.name, index, mirrors):
+        if unquote(urlsplit(address).path).rpartition("/")[2] == wheel.file:
+            return address.partition("#")[0]
     raise RdmaImagesError(
-        f"{wheel.file}: the package index has no such file on {page}\n"
+        f"{wheel.file}: the package index has no such file on {_page(wheel.name, index)}\n"
         "lock again, or name an index that has it as package-index in mirrors.yaml"
     )
+
+
+def file_addresses(name: str, index: str, mirrors: Mirrors) -> list[str]:
+    """Return the addresses of all files that an index has of a package. Raises RdmaImagesError where it fails."""
+    page = _page(name, index)
+    if folder := web.local_path(page):
+        links = _html_links((folder / "index.html").read_text(encoding="utf-8")) if folder.is_dir() else []
+        page = (folder / "index.html").resolve().as_uri()
+    else:
+        links = _file_addresses(page, mirrors)
+    return [urljoin(page, link) for link in links]
+
+
+def _page(name: str, index: str) -> str:
+    return f"{index.rstrip('/')}/{canonicalize_name(name)}/"
 
 
 def _file_addresses(page: str, mirrors: Mirrors) -> list[str]:

@@ -65,7 +65,9 @@ def plan(
             where = partial(matrix.where, "targets", name)
             image = None if broken else _image(planned, target, facts, base, where)
             image = image and replace(image, indexes=_indexes(matrix))
-            if image and not (broken := additions.broken_rules(image, facts)):
+            if image and not (
+                broken := (*source_builds.broken_rules(image, facts), *additions.broken_rules(image, facts))
+            ):
                 images.setdefault(image.id, image)
             else:
                 refusals[row_id] = Refusal(

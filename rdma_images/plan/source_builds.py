@@ -2,8 +2,12 @@
 
 from collections.abc import Iterable
 
+from packaging.version import Version
+
 from rdma_images.components import cuda, gpus, nccl_tests
-from rdma_images.core.pipeline import SourceBuild
+from rdma_images.components.base import BaseDetails
+from rdma_images.core import versions
+from rdma_images.core.pipeline import Broken, Image, SourceBuild
 from rdma_images.facts import Facts
 from rdma_images.facts.source_packages import SourcePackages
 from rdma_images.plan.candidate import Candidate
@@ -31,3 +35,25 @@ def source_builds(candidate: Candidate, packages: Iterable[str], facts: Facts) -
         for name, row in table.items()
         if name in packages
     }
+
+
+def broken_rules(image: Image, facts: Facts) -> tuple[Broken, ...]:
+    """Return which source packages need a compiler of the image's CUDA, where neither a wheel nor the base has one."""
+    table = facts.table(SourcePackages)
+    needing = [name for name in image.source_packages if (row := table.packages.get(name)) and row.cuda]
+    if not needing or image.toolkit or (image.details(BaseDetails).cuda and "-devel-" in image.axes["base"]):
+        return ()
+    able = [
+        version
+        for version, release in facts.torch.releases.items()
+        if cuda.toolkit_requirements(release.cuda, facts) and image.version("python") in release.python
+    ]
+    verb = "compiles" if len(needing) == 1 else "compile"
+    reason = (
+        f"{', '.join(needing)} {verb} CUDA code, and no wheel has a compiler of CUDA {image.version(cuda.NAME)}\n    "
+        + (f"--set pytorch={max(able, key=Version)}, or " if able else "")
+        + "leave them out of the image"
+    )
+    row = facts.cuda.majors[str(versions.major(image.version(cuda.NAME)))]
+    relates = {cuda.NAME: image.version(cuda.NAME)}
+    return (Broken("compiler-of-cuda", relates, reason, facts.cuda.cite(row, "toolkit")),)

@@ -89,7 +89,7 @@ def test_an_image_without_such_packages_has_nothing_of_it(target: str) -> None:
 
 
 def test_of_a_cuda_without_a_compiler_in_wheels_packages_are_built_without_one() -> None:
-    image = planned("flash-attn", pytorch=TWELVE)
+    image = planned("some-extension", pytorch=TWELVE)
     assert (image.source_architectures, image.source_builds, image.toolkit) == ((), {}, ())
     assert "CUDA_HOME" not in stage(image, "source-builder")
     assert "cuda-toolkit" not in stage(image, "build-flash-attn")
@@ -99,3 +99,14 @@ def test_nothing_of_the_compilers_reaches_the_image() -> None:
     assert re.findall(r"--from=(\S+)", stage(planned("flash-attn"), "with-source-packages")) == ["wheels-from-source"]
     devel = stage(planned("flash-attn", variant="devel"), "with-source-packages")
     assert "COPY --link --from=wheels-from-source /devel/ /" in devel
+
+
+def test_what_cannot_be_built_without_a_compiler_of_cuda_12_is_refused_with_a_torch_that_has_one() -> None:
+    ours = matrix.load().target("efa-pytorch").model_copy(update={"source_packages": ("flash-attn", "deepspeed")})
+    (refusal,) = planner.plan(Matrix(targets={"own": ours}), KNOWN, changes={"pytorch": TWELVE}).refusals
+    (broken,) = refusal.broken
+    assert broken.rule == "compiler-of-cuda"
+    assert broken.reason.startswith("flash-attn compiles CUDA code, and no wheel has a compiler of CUDA 12.")
+    assert re.search(r"--set pytorch=2\.\d+\.\d+, or leave", broken.reason)
+    only = matrix.load().target("efa-pytorch").model_copy(update={"source_packages": ("deepspeed",)})
+    assert planner.plan(Matrix(targets={"own": only}), KNOWN, changes={"pytorch": TWELVE}).images

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import io
 import os
+import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -292,3 +293,32 @@ def test_a_file_that_the_requirements_hashes_do_not_allow_is_refused(index: Site
     lock.lock(good, mirrors(index), tmp_path)
     with pytest.raises(RefusedError, match=r"plain-1\.0-py3-none-any\.whl has the sha256 .*, which the requirements"):
         lock.load(dataclasses.replace(good, hashes={"plain": ("0" * 64,)}), tmp_path)
+
+
+def source(name: str, version: str, requires: str) -> tuple[str, bytes]:
+    """Return a source whose build imports torch, and that says what it requires as older setuptools did."""
+    folder = f"{name}-{version}"
+    backend = '[build-system]\nrequires = []\nbuild-backend = "setup"\nbackend-path = ["."]\n'
+    texts = {
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{name}.egg-info/requires.txt": f"{requires}\n\n[test]\nabsent\n",
+        "pyproject.toml": backend,
+        "setup.py": "import torch\n",
+    }
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for path, text in texts.items():
+            member = tarfile.TarInfo(f"{folder}/{path}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return f"{folder}.tar.gz", content.getvalue()
+
+
+def test_a_source_that_cannot_be_asked_what_it_requires_has_it_written_down(index: Site) -> None:
+    publish(index, "scatter", source("scatter", "2.1", "plain"))
+    request = ASKED.model_copy(update={"requirements": ("scatter",), "sources": ("scatter",)})
+    made = resolve.resolve(request, f"{index.address}/simple", mirrors(index))
+    assert [(one.name, one.file) for one in made.wheels] == [
+        ("plain", "plain-1.0-py3-none-any.whl"),
+        ("scatter", "scatter-2.1.tar.gz"),
+    ]
