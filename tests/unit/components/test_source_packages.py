@@ -92,7 +92,7 @@ def test_of_a_cuda_without_a_compiler_in_wheels_packages_are_built_without_one()
     image = planned("some-extension", pytorch=TWELVE)
     assert (image.source_architectures, image.source_builds, image.toolkit) == ((), {}, ())
     assert "CUDA_HOME" not in stage(image, "source-builder")
-    assert "cuda-toolkit" not in stage(image, "build-flash-attn")
+    assert "cuda-toolkit" not in stage(image, "build-some-extension")
 
 
 def test_nothing_of_the_compilers_reaches_the_image() -> None:
