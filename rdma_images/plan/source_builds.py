@@ -54,6 +54,6 @@ def broken_rules(image: Image, facts: Facts) -> tuple[Broken, ...]:
         + (f"--set pytorch={max(able, key=Version)}, or " if able else "")
         + "leave them out of the image"
     )
-    row = facts.cuda.majors[str(versions.major(image.version(cuda.NAME)))]
+    major = facts.cuda.majors[str(versions.major(image.version(cuda.NAME)))]
     relates = {cuda.NAME: image.version(cuda.NAME)}
-    return (Broken("compiler-of-cuda", relates, reason, facts.cuda.cite(row, "toolkit")),)
+    return (Broken("compiler-of-cuda", relates, reason, facts.cuda.cite(major, "toolkit")),)
