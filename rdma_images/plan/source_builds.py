@@ -39,6 +39,8 @@ def source_builds(candidate: Candidate, packages: Iterable[str], facts: Facts) -
 
 def broken_rules(image: Image, facts: Facts) -> tuple[Broken, ...]:
     """Return which source packages need a compiler of the image's CUDA, where neither a wheel nor the base has one."""
+    if not image.source_packages:
+        return ()
     table = facts.table(SourcePackages)
     needing = [name for name in image.source_packages if (row := table.packages.get(name)) and row.cuda]
     if not needing or image.toolkit or (image.details(BaseDetails).cuda and "-devel-" in image.axes["base"]):
