@@ -25,6 +25,8 @@ NEWER = (
 )
 # auditwheel puts eight digits into the name of what it copies into a wheel.
 OF_A_DRIVER = re.compile(r"lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler)(?:-[0-9a-f]{8})?\.so\.(\d{3,}(?:\.\d+)+)")
+HOST_KEY = re.compile(r"/etc/ssh/ssh_host_\w+_key ")
+SSHD = "Debian's openssh-server, debian/openssh-server.postinst: installing it makes the keys; sshd_config(5), HostKey"
 ACCOUNT = "pytorch/pytorch, issue 140765: torch asks for the user's name and a cache; so do ssh, Triton and Open MPI"
 WRITABLE = "CWE-732: whoever runs in the container can change what others run"
 LOCKED = "NVIDIA/nvidia-container-toolkit, issue 2037: IPC_LOCK is inert for a user that is not root, as was measured"
@@ -69,12 +71,24 @@ def megabytes(size: int) -> str:
 @pytest.mark.validator("layers.secrets", source=LAYERS)
 def test_secrets(case: Inspection, require: Requirement) -> None:
     """No secret lies in any layer."""
-    leftovers = left_in(case, "secret")
+    leftovers = [entry for entry in left_in(case, "secret") if not HOST_KEY.match(entry)]
     require(
         not leftovers,
         expected="none",
         found=some(leftovers) or "none",
         fix="replace the secret: everybody who pulled the image has it; use --mount=type=secret in builds",
+    )
+
+
+@pytest.mark.validator("layers.host-keys", source=SSHD, severity="warning")
+def test_host_keys(case: Inspection, require: Requirement) -> None:
+    """No layer holds the keys of an SSH server, by which every container is the same host."""
+    keys = [entry for entry in left_in(case, "secret") if HOST_KEY.match(entry)]
+    require(
+        not keys,
+        expected="none",
+        found=some([entry.partition(" ")[0] for entry in keys]) or "none",
+        fix="remove them in the layer that installs openssh-server, and run `ssh-keygen -A` when the container starts",
     )
 
 

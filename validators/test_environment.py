@@ -315,6 +315,7 @@ def test_path(case: Inspection, files: Files, settings: Settings, require: Requi
     programs = {base_name(path): path for path in files.libraries if not path.startswith(BROUGHT)}
     if (
         "mpirun" in programs
+        and "sshd" in programs  # an image without it is for srun or kubectl, where mpirun starts no other host
         and not {"ssh", "rsh"} & programs.keys()
         and not any(map(case.subject.environment.get, AGENT))
     ):
@@ -363,12 +364,17 @@ def test_gpus(case: Inspection, libraries: Libraries, require: Requirement) -> N
     newer = bool(cuda and majors) and all(m and int(m.group(1)) > int(cuda.partition(".")[0]) for m in majors)
     actual = f"NVIDIA_VISIBLE_DEVICES={value}" if value else "NVIDIA_VISIBLE_DEVICES is not set"
     fix = "set NVIDIA_VISIBLE_DEVICES=all: without it Enroot mounts no GPU, and Docker only with --gpus"
+    if value and not environment.get("NVIDIA_DRIVER_CAPABILITIES"):
+        actual = "NVIDIA_DRIVER_CAPABILITIES is not set: Enroot then mounts no libcuda.so.1"
+        fix = "set NVIDIA_DRIVER_CAPABILITIES=compute,utility"
     require(
-        bool(value) and not newer,
+        bool(value) and not newer and bool(environment.get("NVIDIA_DRIVER_CAPABILITIES")),
         expected="NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
         + (f", and a driver for CUDA {cuda}, which is in use" if newer else ""),
         found=f"NVIDIA_REQUIRE_CUDA={requirement}, and CUDA {cuda} is in use" if value and newer else actual,
-        fix=f"set NVIDIA_REQUIRE_CUDA=cuda>={cuda}: NVIDIA's runtime refuses drivers that would do" if value else fix,
+        fix=f"set NVIDIA_REQUIRE_CUDA=cuda>={cuda}: NVIDIA's runtime refuses drivers that would do"
+        if value and newer
+        else fix,
     )
 
 

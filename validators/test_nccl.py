@@ -194,23 +194,40 @@ def test_wheels(case: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("nccl.loader", source=LOADER, severity="warning")
-def test_loader(libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+def test_loader(case: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """A program that asks the loader for NCCL gets the same file as torch, or another of the same build."""
     answer = libraries.resolved["libnccl.so.2"]
+    other = second_nccl(libraries, nccl[0])
+    banner = libraries.nccl[other].banner if other in libraries.nccl else ""
+    taken = libraries.nccl[nccl[0]].banner if nccl[0] in libraries.nccl else nccl[1]
+    signs = ", ".join([*_packages_of_nccl(case), *([f"NCCL_VERSION={v}"] if (v := _stated(case)) else [])])
     require(
-        answer.file in ("", nccl[0]) or same_nccl(libraries, nccl[0], answer.file),
+        not other,
         expected=f"{nccl[0]}, or nothing",
-        found=f"{answer.file}{_builds(libraries, answer.file, nccl[0])}"
-        if answer.file
-        else "nothing: only torch finds its own",
+        found=f"{other}{f' ({banner})' if banner else ''} is what programs without torch get, which takes {taken}"
+        f"{f' [{signs}]' if signs else ''}"
+        if other
+        else answer.file or "nothing: only torch finds its own",
         fix="remove the other library, its ld.so.conf.d entry (then run ldconfig), or its folder from LD_LIBRARY_PATH",
     )
 
 
-def _builds(libraries: Libraries, *paths: str) -> str:
-    """Return what two files say of their builds; "" where one does not."""
-    banners = [about.banner for path in paths if (about := libraries.nccl.get(path)) and about.banner]
-    return f", which is {banners[0]}: the other is {banners[1]}" if len(set(banners)) == 2 else ""
+def second_nccl(libraries: Libraries, in_use: str) -> str:
+    """Return the NCCL of another build than the one in use that the loader finds; "" where it finds none."""
+    file = libraries.resolved["libnccl.so.2"].file
+    return "" if file in ("", in_use) or same_nccl(libraries, in_use, file) else file
+
+
+def _packages_of_nccl(case: Inspection) -> list[str]:
+    """Return name and version of each package of the system's package manager that brings NCCL."""
+    packages = case.measured.packages
+    every = {**packages.dpkg, **packages.rpm} if packages else {}
+    return [f"{name} {version}" for name, version in every.items() if name in NCCL_PACKAGES]
+
+
+def _stated(case: Inspection) -> str:
+    """Return what NCCL_VERSION says in the image's environment."""
+    return case.subject.environment.get("NCCL_VERSION", "")
 
 
 @pytest.mark.validator(
@@ -252,8 +269,12 @@ def test_closure(case: Inspection, libraries: Libraries, nccl: tuple[str, str], 
 
 
 @pytest.mark.validator("nccl.packages", source="dpkg and rpm databases; /var/lib/dpkg/status", severity="warning")
-def test_packages(case: Inspection, packages: Packages, nccl: tuple[str, str], require: Requirement) -> None:
+def test_packages(
+    case: Inspection, packages: Packages, libraries: Libraries, nccl: tuple[str, str], require: Requirement
+) -> None:
     """The system's package manager brings no second NCCL."""
+    if second_nccl(libraries, nccl[0]):
+        pytest.skip("the loader finds a second NCCL: see nccl.loader")
     packages_of_nccl = {
         name: version for name, version in {**packages.dpkg, **packages.rpm}.items() if name in NCCL_PACKAGES
     }
@@ -284,9 +305,11 @@ def test_header(libraries: Libraries, nccl: tuple[str, str], require: Requiremen
 
 
 @pytest.mark.validator("nccl.environment", source=DECLARED, severity="warning")
-def test_environment(case: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
+def test_environment(case: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """NCCL_VERSION in the environment, where it is set, is the NCCL in use."""
-    stated = case.subject.environment.get("NCCL_VERSION") or pytest.skip("NCCL_VERSION is not set")
+    stated = _stated(case) or pytest.skip("NCCL_VERSION is not set")
+    if second_nccl(libraries, nccl[0]):
+        pytest.skip("the loader finds a second NCCL: see nccl.loader")
     require(
         plain(stated) == nccl[1],
         expected=nccl[1],

@@ -4,7 +4,6 @@ import pytest
 
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import versions
-from rdma_images.core.pipeline import LABEL_PREFIX
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.inspection.inspection import Inspection, base_name, missing_in
@@ -68,7 +67,7 @@ def test_found(case: Inspection, libraries: Libraries, nccl: tuple[str, str], re
     )
 
 
-@pytest.mark.validator("nccl.fabric", source=WITHOUT, severity="warning")
+@pytest.mark.validator("nccl.fabric", source=WITHOUT, severity="note")
 def test_fabric(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """An image with NCCL has what brings it to EFA or to eRDMA, or says that it is for neither."""
     if case.expected.fabric:
@@ -78,15 +77,17 @@ def test_fabric(case: Inspection, files: Files, libraries: Libraries, require: R
     if not loads_nccl(files, libraries):
         pytest.skip("nothing in the image uses NCCL")
     plugin = next((path for path, about in libraries.plugins.items() if about.project in KNOWS["efa"]), None)
-    erdma = "erdma" in opened_providers(files, libraries).values()
+    drivers = set(opened_providers(files, libraries).values())
+    if drivers & {"mlx5", "irdma", "bnxt_re"}:
+        pytest.skip("the image has what InfiniBand or RoCE needs: see verbs.usable")
+    erdma = "erdma" in drivers
     lacks, on = ("", "EFA") if erdma else (" and no liberdma for eRDMA", "EFA or eRDMA")
     other = "the label of an image for eRDMA" if erdma else "rdma-core with eRDMA's provider"
     require(
         plugin is not None,
         expected=f"aws-ofi-nccl with libfabric for EFA, or {other}: without them NCCL takes TCP",
         found=plugin or f"no libnccl-net.so for EFA{lacks}: on instances with {on} NCCL uses TCP sockets",
-        fix="run the EFA installer, or install Alibaba's packages for eRDMA, and set the label "
-        f"{LABEL_PREFIX}.fabric to efa or erdma; set it to {NEITHER} for InfiniBand or one node",
+        fix="run the EFA installer, or install Alibaba's packages for eRDMA; InfiniBand and one node need nothing",
     )
 
 

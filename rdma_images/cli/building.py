@@ -101,6 +101,7 @@ def build(
         "host": "A pod or machine to measure: kubectl://pod, ssh://name or local://, as testinfra writes it.",
         "fabric": "Say which network NCCL would use on efa, erdma, ib or none; otherwise on what the image is for.",
         "instance": "Say it for this instance type, such as p5.48xlarge or ebmgn8v.",
+        "verbose": "Also show notes, and every check in a line.",
         "job": f"With --tier multinode: the job in whose pods or ranks to measure, a folder that {COMMAND} job wrote.",
     }
     | JSON,
@@ -117,6 +118,7 @@ def validate(
     host: str = "",
     fabric: str = "",
     instance: str = "",
+    verbose: bool = False,
     job: str = "",
     json: bool = False,
 ) -> None:
@@ -140,7 +142,7 @@ def validate(
     running = None if host else engine.ensure(progress)
     reports = []
     for report in validation.validate_all(candidates, running, tiers, host or None, progress, fabric, instance):
-        show(reporting.as_json(report) if json else reporting.report_table(report))
+        show(reporting.as_json(report) if json else reporting.report_table(report, verbose))
         reports.append(report)
     _end(reports)
 

@@ -338,7 +338,7 @@ class Provenance:
 
 
 Tier = Literal["static", "device", "gpu", "multinode", "datapath"]
-Severity = Literal["error", "warning"]
+Severity = Literal["error", "warning", "note"]  # a note is advice, shown where it is asked for
 Outcome = Literal["passed", "failed", "skipped"]
 
 

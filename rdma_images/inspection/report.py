@@ -13,12 +13,13 @@ from rdma_images.inspection.inspection import Inspection
 SCHEMA = 2
 
 
-OUTCOMES = ("passed", "failed", "warned", "skipped")
+OUTCOMES = ("passed", "failed", "warned", "noted", "skipped")
+SHOWN = {"error": "failed", "warning": "warned", "note": "noted"}
 
 
 def shown_outcome(check: Check) -> str:
-    """Return the outcome as it is shown: a failed check that is only a warning is "warned"."""
-    return "warned" if check.outcome == "failed" and check.severity == "warning" else check.outcome
+    """Return the outcome as it is shown: a failed check that is only a warning is "warned", advice is "noted"."""
+    return SHOWN[check.severity] if check.outcome == "failed" else check.outcome
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def _mark_warning(case: ElementTree.Element) -> None:
     """Keep a warning from counting as a failure: its text becomes the test's output."""
     severity = case.find("properties/property[@name='severity']")
     failure = case.find("failure")
-    if failure is not None and severity is not None and severity.get("value") == "warning":
+    if failure is not None and severity is not None and severity.get("value") in ("warning", "note"):
         case.remove(failure)
         ElementTree.SubElement(case, "system-out").text = f"warning: {failure.get('message') or failure.text or ''}"
 

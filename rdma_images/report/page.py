@@ -11,11 +11,11 @@ from rdma_images.core import templates
 from rdma_images.core.pipeline import Check
 from rdma_images.core.sizes import readable
 from rdma_images.inspection.report import Report, shown_outcome
-from rdma_images.report import findings
+from rdma_images.report import findings, table
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 OUTCOMES = {"fabric": "passed", "tcp": "failed", "end": "failed", "unknown": "warned"}  # of a chain: its colour
-MARKS = {"passed": "✓", "failed": "✗", "warned": "!", "skipped": "·"}
+MARKS = {"passed": "✓", "failed": "✗", "warned": "!", "noted": "i", "skipped": "·"}
 # The title of each subject, the first word of a validator's id, in the order of the page.
 SUBJECTS = {
     "measured": "Measuring",
@@ -55,6 +55,7 @@ class ImageColumn:
     facts: Sequence[tuple[str, str]]
     slices: Sequence[findings.Slice]
     pulled: int  # bytes
+    findings: Sequence[Check]  # errors and warnings
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,9 @@ def _column(report: Report) -> ImageColumn:
     counts = {name: states.count(name) for name in MARKS}
     slices = findings.slices(report)
     pulled = sum(part.bytes for part in slices)
+    shown = [check for check in table.findings(report) if check.severity != "note"]
     title, _, tag = report.ref.rpartition(":")
     title = title.removeprefix("rdma-images/") or tag
     return ImageColumn(
-        report.image_id or report.ref, title, tag, report, counts, findings.facts(report), slices, pulled
+        report.image_id or report.ref, title, tag, report, counts, findings.facts(report), slices, pulled, shown
     )

@@ -7,15 +7,18 @@ from rich.text import Text
 from rdma_images.core.pipeline import Check
 from rdma_images.core.plain import plain
 from rdma_images.inspection.chain import Chain
-from rdma_images.inspection.report import Report, shown_outcome
+from rdma_images.inspection.report import SHOWN, Report, shown_outcome
 
-STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "skipped": "dim"}
+STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "noted": "cyan", "skipped": "dim"}
 ANSWERS = {"fabric": "bold green", "tcp": "bold red", "end": "bold red", "unknown": "bold yellow"}
-MARKS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "skipped": "skipped"}
+MARKS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "noted": "note", "skipped": "skipped"}
 
 
-def report_table(report: Report) -> RenderableType:
-    """Return every check in a line, what failed with its fix, and the counts."""
+def report_table(report: Report, verbose: bool = False) -> RenderableType:
+    """Return the answer, what failed with its fix, the worst first, and the counts.
+
+    `verbose` adds a line for every check, and the notes.
+    """
     from rdma_images.datapath.limits import verdict  # here, because a report that is kept needs no emulator
 
     rows = Table(box=None, pad_edge=False, show_header=False)
@@ -24,8 +27,9 @@ def report_table(report: Report) -> RenderableType:
     for check in report.checks:
         shown = shown_outcome(check)
         rows.add_row(Text(MARKS[shown], STYLES[shown]), check.id, _check_text(check))
-    parts: list[RenderableType] = [*([answer_text(report.chain)] if report.chain else []), rows, Text()]
-    parts += [_failure(check) for check in report.checks if check.outcome == "failed"]
+    parts: list[RenderableType] = [answer_text(report.chain)] if report.chain else []
+    parts += [rows, Text()] if verbose else []
+    parts += [_failure(check) for check in findings(report) if verbose or check.severity != "note"]
     if sentence := verdict(report.checks):
         parts.append(Text(sentence))
     if report.base_faults:
@@ -40,6 +44,12 @@ def report_table(report: Report) -> RenderableType:
 def answer_text(chain: Chain) -> Text:
     """Return in one line which network NCCL would use."""
     return Text(f"{chain.answer}\n", ANSWERS[chain.outcome])
+
+
+def findings(report: Report) -> list[Check]:
+    """Return the checks that failed: errors first, then warnings, then notes."""
+    failed = [check for check in report.checks if check.outcome == "failed"]
+    return sorted(failed, key=lambda check: list(SHOWN).index(check.severity))
 
 
 def counts_text(report: Report) -> str:

@@ -37,8 +37,11 @@ def guessed(subject: ImageConfig, measured: Measured) -> tuple[Fabric | None, st
         return "efa", f"guessed: the EFA installer was here ({under_efa})"
     if measured.packages and measured.packages.efa_installer:
         return "efa", f"guessed: the EFA installer {measured.packages.efa_installer} was here"
+    has_libefa = any(base_name(path).startswith("libefa.so") for path in files)
     for path, plugin in plugins.items():
-        if "libfabric.so.1" in plugin.needed or "ofi" in base_name(path):
+        # One for another provider, such as Slingshot's cxi, needs libfabric, too, and has no AWS platform.
+        to_libfabric = "libfabric.so.1" in plugin.needed or "ofi" in base_name(path)
+        if plugin.aws_platform or (to_libfabric and has_libefa):
             return "efa", f"guessed: {path} brings NCCL to libfabric"
     if measured.gpus and measured.gpus.network.plugin:
         return "efa", f"guessed: {measured.gpus.network.plugin} brings NCCL to libfabric"

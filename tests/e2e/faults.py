@@ -459,6 +459,14 @@ FAULTS = (
         decoded_at_the_start("export NCCL_CONF_FILE=/etc/absent.conf"),
     ),
     Fault("environment.gpus", "NVIDIA_VISIBLE_DEVICES emptied", ("ENV NVIDIA_VISIBLE_DEVICES=",)),
+    Fault(
+        "layers.host-keys",
+        "an SSH server's keys, made when it was installed",
+        (
+            "RUN mkdir -p /etc/ssh && printf -- '-----BEGIN OPENSSH PRIVATE KEY-----\\n' "
+            "> /etc/ssh/ssh_host_ed25519_key",
+        ),
+    ),
     Fault("settings.harmful", "an interface left out in nccl.conf", (f"{CONF} NCCL_SOCKET_IFNAME=^docker0",)),
     Fault(
         "settings.launchers",

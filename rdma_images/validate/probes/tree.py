@@ -21,7 +21,7 @@ WANTED = re.compile(
     | libpython3\.\d+\.so(?:\.[\d.]+)?
     | nccl\.h
     | \w+_perf
-    | eadm | mpirun | ssh | rsh
+    | eadm | mpirun | sshd? | rsh
     | [\w-]+\.driver""",
     re.VERBOSE,
 )

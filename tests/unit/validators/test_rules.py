@@ -25,6 +25,7 @@ from validators import test_toolkit as toolkit_suite
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
 REFUSES = {"NCCL_NET": "Libfabric", "FI_PROVIDER": "efa", "NVIDIA_VISIBLE_DEVICES": "all"}
+REFUSES |= {"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
 LOGS = CASES.parent / "nccl-logs"
 MACHINE = json.loads((CASES / "h200-x2.json").read_text())
 for one in MACHINE["gpus"]["runs"].values():
