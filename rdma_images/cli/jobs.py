@@ -46,6 +46,7 @@ WHERE = {
         "launch": "What starts the ranks of a node: torchrun, accelerate, deepspeed, mpirun, ray or plain.",
         "restarts": "How often a failed attempt is started again.",
         "time": "How long the job may run: 90s, 30m, 4h or 2d.",
+        "no-check": "Leave out the check of each node before the command.",
         "allow": "A variable or a mount's path that takes the fabric away, and is written all the same.",
         **PARAM,
         **WHERE,
@@ -71,6 +72,7 @@ def job(
     launch: str = "",
     restarts: int = 0,
     time: str = "",
+    no_check: bool = False,
     allow: list[str] | None = None,
     param: list[str] | None = None,
     out: str = "",
@@ -81,6 +83,8 @@ def job(
     Writes the files to submit, job.json and a README. Each rank runs the command after --; without one, nccl-tests'
     targets measure an all-reduce.
     """
+    from dataclasses import replace
+
     from rdma_images.jobs.write import create, job_tables, jobs_file
 
     typed = {
@@ -104,7 +108,7 @@ def job(
     request = jobs_file.request(
         entry, tuple(after_dashes(sys.argv)), name or job, tcp=tcp, changes=target_options.parse_changes(set)
     )
-    written, folder = create.make(request, project.load(), out)
+    written, folder = create.make(replace(request, node_check=not no_check), project.load(), out)
     show(
         (folder / "job.json").read_text(encoding="utf-8").rstrip()
         if json

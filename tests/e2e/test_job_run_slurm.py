@@ -86,6 +86,21 @@ def test_a_job_and_the_same_over_tcp(tmp_path: Path) -> None:
     assert any("running" in line for line in heard)
 
 
+def test_a_bad_node_is_named_before_the_command_starts(tmp_path: Path) -> None:
+    """The check runs on the nodes, in the container: NCCL would find no interface there."""
+    folder = job(tmp_path, "echo trained")
+    script = folder / "job.sbatch"
+    text = script.read_text()
+    assert "export NCCL_SOCKET_IFNAME=" in text
+    script.write_text(text.replace("export NCCL_SOCKET_IFNAME=", "export NCCL_SOCKET_IFNAME=none9 WAS="))
+    heard: list[str] = []
+    here = start(folder, heard)
+    assert "NCCL_SOCKET_IFNAME=none9 fits no interface that is up" in ended(folder).why
+    assert any("error: " in line and "interface: NCCL_SOCKET_IFNAME=none9" in line for line in heard)
+    assert "trained" not in "".join(log.read_text() for log in (here / "logs").glob("*.log"))
+    assert queue() == []
+
+
 def test_a_rank_that_is_killed_ends_the_job(tmp_path: Path) -> None:
     folder = job(tmp_path, "[ $(($$ % 2)) = 0 ] || true; kill -9 $$")
     start(folder, [])

@@ -69,8 +69,13 @@ class LogWatch:
 
     @property
     def sentence(self) -> str:
-        """The verdict so far."""
-        return self._watch.verdict.sentence
+        """The nodes on which the job cannot run, or the verdict so far."""
+        return self.bad_nodes or self._watch.verdict.sentence
+
+    @property
+    def bad_nodes(self) -> str:
+        """The nodes whose check failed, each with its first error; "" for none."""
+        return "; ".join(f"node {node}: {error}" for node, error in self._watch.bad_nodes.items())
 
     def look(self) -> bool:
         """Judge what was written since the last look; return whether the job cannot go on."""

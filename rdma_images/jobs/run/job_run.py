@@ -147,13 +147,15 @@ class _Session:
 
     def _follow(self, runner: Runner, submission: Submission) -> JobEnd:
         """Follow the job to its end, and collect its logs."""
-        logs = LogWatch(submission.logs, self.say, ends=not self.options.wait)
+        restarts = submission.job.work.restarts
+        logs = LogWatch(submission.logs, self.say, ends=not (self.options.wait or restarts))
         end = follow(runner, self.stop, self.options.limit, self.say, logs)
         try:
             runner.collect()
         except CommandError as error:
             self.say(f"not all logs could be collected: {error}")
-        return end
+        logs.look()
+        return replace(end, why=logs.bad_nodes) if end.how == "failed" and logs.bad_nodes else end
 
 
 def _new_folder(job_folder: Path) -> Path:

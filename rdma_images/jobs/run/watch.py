@@ -4,6 +4,7 @@ import codecs
 import contextlib
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from rdma_images.nccl_logs.verdict import Verdict, load_wordings
 
 GRACE = 10.0  # seconds in which the other ranks may say more, after a line that stops a job
 PATIENCE = 15.0  # seconds for a command to end by itself
+# What jobs/node/node_check.py prints.
+NODE_FINDING = re.compile(r"rdma-images-node-check (?P<node>\S+) (?P<severity>error|warning) (?P<sentence>.+)")
+MOST = 200  # findings that are said
 
 
 class JobWatch:
@@ -30,6 +34,8 @@ class JobWatch:
         self._live = live.LiveVerdict(load_wordings())
         self._started = time.monotonic()
         self._stopped_at = math.inf
+        self._findings: set[str] = set()
+        self.bad_nodes: dict[str, str] = {}  # and the first error of each
 
     @property
     def verdict(self) -> Verdict:
@@ -43,11 +49,26 @@ class JobWatch:
 
     def feed(self, text: str) -> None:
         """Judge whole lines."""
+        if "rdma-images-node-check " in text:
+            self._take_findings(text)
         if self._live.feed(text):
-            seconds = int(time.monotonic() - self._started)
-            self._say(f"{seconds // 60}:{seconds % 60:02d} {self.verdict.network}: {plain(self.verdict.sentence)}")
-        if self._live.stopped:
+            self._tell(f"{self.verdict.network}: {self.verdict.sentence}")
+        if self._live.stopped or self.bad_nodes:
             self._stopped_at = min(self._stopped_at, time.monotonic())
+
+    def _take_findings(self, text: str) -> None:
+        """Say what the check of the nodes found, each finding once."""
+        for match in NODE_FINDING.finditer(text):
+            finding = f"{match['node']}: {match['sentence']}"
+            if finding not in self._findings and len(self._findings) < MOST:
+                self._findings.add(finding)
+                self._tell(f"{match['severity']}: {finding}")
+                if match["severity"] == "error":
+                    self.bad_nodes.setdefault(plain(match["node"]), plain(match["sentence"]))
+
+    def _tell(self, sentence: str) -> None:
+        seconds = int(time.monotonic() - self._started)
+        self._say(f"{seconds // 60}:{seconds % 60:02d} {plain(sentence)}")
 
 
 def watch_log(path: Path, limit: float, say: Progress) -> Verdict:

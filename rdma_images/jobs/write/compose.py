@@ -82,6 +82,7 @@ def compose(request: Request, project: Project) -> Job:
         docker=_docker(parts.image, node_counts.gpus, parts.node),
         parameters=given,
         tcp=request.tcp,
+        node_check=request.node_check,
         values=(),
         work=work,
     )

@@ -24,6 +24,7 @@ class Request:
     parameters: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, str] = field(default_factory=dict)  # --set
     work: Work = field(default_factory=Work)
+    node_check: bool = True  # each node is checked before the command
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Job:
     tcp: bool
     values: tuple[Value, ...]
     work: Work = field(default_factory=Work)
+    node_check: bool = True
 
     @property
     def ranks(self) -> int:

@@ -10,6 +10,7 @@ import jinja2
 
 from rdma_images.core import paths, templates
 from rdma_images.core.errors import RefusedError
+from rdma_images.jobs.node import programs
 
 ENDING = ".j2"
 
@@ -45,6 +46,7 @@ def _environment() -> jinja2.Environment:
     environment.filters["word"] = shlex.quote
     environment.filters["quoted"] = json.dumps  # a JSON string is a YAML string
     environment.globals["refuse"] = _refuse
+    environment.globals["node_check"] = programs.one_liner("node_check")
     return environment
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def programs(tmp_path: Path) -> str:
 
 def run(tmp_path: Path, path: str, made: Job, name: str) -> tuple[list[Any], str, str]:
     """Run a file of a job; returns the calls of torchrun, mpirun and arena, those of ssh and docker, and the output."""
-    script = jobs.files(made)[name]
+    script = jobs.files(replace(made, node_check=False))[name]
     script = script.replace("/root/.ssh", str(tmp_path / "ssh")).replace("/tmp/nccl", str(tmp_path / "nccl"))
     if made.mpirun:
         script = script.replace(made.mpirun, "mpirun")
@@ -135,7 +136,7 @@ def test_arena_is_called_with_whole_words(tmp_path: Path, path: str) -> None:
     ],
 )
 def test_a_pod_starts_torchrun(tmp_path: Path, path: str, launcher: str, variables: dict[str, str]) -> None:
-    template = jobs.pods(jobs.job(launcher, "efa", "torchrun"))[-1]
+    template = jobs.pods(jobs.job(launcher, "efa", "torchrun", node_check=False))[-1]
     *_, script = template["spec"]["containers"][0]["command"]
     ((_, words, _),) = _started(tmp_path, path, script, **variables)
     assert words[2:4] == ["--node-rank=1", "--master-addr=one"]
@@ -144,7 +145,7 @@ def test_a_pod_starts_torchrun(tmp_path: Path, path: str, launcher: str, variabl
 
 @pytest.mark.parametrize(("tcp", "network"), [(False, "Libfabric"), (True, "Socket")])
 def test_skypilot_starts_torchrun(tmp_path: Path, path: str, tcp: bool, network: str) -> None:
-    task = yaml.safe_load(jobs.files(jobs.job("skypilot", "efa", "torchrun", tcp=tcp))["job.yaml"])
+    task = yaml.safe_load(jobs.files(jobs.job("skypilot", "efa", "torchrun", tcp=tcp, node_check=False))["job.yaml"])
     given = {**task["envs"], "SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}
     ((_, words, environment),) = _started(tmp_path, path, task["run"], **given)
     assert words[2:4] == ["--node-rank=1", "--master-addr=10.0.0.1"]

@@ -1,0 +1,455 @@
+"""Check the node that this runs on, in seconds, before a job's command: what NCCL's network needs, and the neighbours.
+
+Prints a line for each finding, which `rdma_images.jobs.run.node_findings` reads. Ends with 1 after an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import fcntl
+import glob
+import ipaddress
+import json
+import os
+import re
+import resource
+import select
+import socket
+import struct
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Finding = tuple[str, str, str]  # severity, name, sentence
+    Gid = tuple[int, ipaddress.IPv6Address, str]  # index, address, type
+    Interface = tuple[str, str]  # name, IPv4 address
+    Facts = dict[str, Any]
+
+MARK = "rdma-images-node-check"
+PORT = 29499  # where the nodes meet at the first one, beside torchrun's
+PATIENCE = 60.0  # seconds for all nodes to come there
+REACH = 5.0  # seconds for a connection to the neighbour
+IPC_LOCK = 14  # bit of the capability that lifts the limit of locked memory
+SMALL_SHM = 1 << 30  # bytes; Docker gives 64 MiB
+ACS_CAPABILITY, BRIDGE = 0x000D, 0x0604
+REDIRECTS = 0x0004 | 0x0008  # of requests and of completions, in the ACS control register
+INSIDE = ("lo", "docker", "virbr", "veth", "cni", "pod-id-link", "flannel", "cali")
+
+
+def first_line(path: str) -> str:
+    """Return the first line of a file of the kernel's; "" where there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.readline().strip()
+    except OSError:
+        return ""
+
+
+class Device:
+    """An RDMA device of /sys/class/infiniband, and whether this container may use it."""
+
+    def __init__(self, root: str, path: str) -> None:
+        self.name = os.path.basename(path)
+        self.driver = os.path.basename(os.path.realpath(path + "/device/driver"))
+        self.state = first_line(path + "/ports/1/state")
+        self.ethernet = first_line(path + "/ports/1/link_layer") == "Ethernet"
+        self.gids = list(gid_table(path + "/ports/1"))
+        verbs = [os.path.basename(entry) for entry in glob.glob(path + "/device/infiniband_verbs/uverbs*")]
+        self.node = root + "/dev/infiniband/" + verbs[0] if verbs else ""
+        interfaces = sorted({first_line(entry) for entry in glob.glob(path + "/ports/1/gid_attrs/ndevs/*")} - {""})
+        self.mtu = first_line(root + "/sys/class/net/" + interfaces[0] + "/mtu") if interfaces else ""
+        self.usable = bool(self.node) and os.access(self.node, os.R_OK | os.W_OK)
+
+
+def gid_table(port: str) -> Iterator[Gid]:
+    """Yield index, address and type of each GID of a port that is set."""
+    for index in range(256):
+        text = first_line("%s/gids/%d" % (port, index))
+        if not text:
+            return
+        address = ipaddress.IPv6Address(text)
+        if int(address):
+            yield index, address, first_line("%s/gid_attrs/types/%d" % (port, index))
+
+
+def read_devices(root: str) -> list[Device]:
+    """Return the node's RDMA devices by name."""
+    return [Device(root, path) for path in sorted(glob.glob(root + "/sys/class/infiniband/*"))]
+
+
+def of_fabric(devices: list[Device], fabric: str) -> list[Device]:
+    """Return the devices that carry the fabric: EFA's, eRDMA's, or those of neither."""
+    if fabric in ("efa", "erdma"):
+        return [device for device in devices if device.driver == fabric]
+    return [device for device in devices if device.driver not in ("efa", "erdma")]
+
+
+def check_devices(devices: list[Device], fabric: str, count: int) -> Iterator[Finding]:
+    """Yield what is wrong with the devices of the fabric."""
+    carriers = of_fabric(devices, fabric)
+    usable = [device for device in carriers if device.usable]
+    if not carriers:
+        yield (
+            "error",
+            "devices",
+            "the kernel has no %s device: its driver is not loaded, or the instance has none" % (fabric or "RDMA"),
+        )
+    elif not usable:
+        names = ", ".join(device.name for device in carriers[:4])
+        yield "error", "devices", "%s are there, and /dev/infiniband has none of them here: ask for the devices" % names
+    elif count and len(usable) < count - 1:
+        yield "error", "devices", "%d of %d adapters can be used here" % (len(usable), count)
+    down = [device.name for device in usable if device.state and "ACTIVE" not in device.state]
+    if down:
+        yield "error", "ports", "the port is not active: %s" % ", ".join(down)
+    others = [device.name for device in devices if device.usable and device not in carriers]
+    if fabric == "efa" and usable and others:
+        yield "warning", "devices", "%s is in /dev/infiniband, too, and can hide EFA: leave out a hostPath" % others[0]
+
+
+def check_gids(devices: list[Device], index: str) -> Iterator[Finding]:
+    """Yield what is wrong with the GIDs of RoCE devices; `index` is NCCL_IB_GID_INDEX as it is set."""
+    for device in devices:
+        if not (device.usable and device.ethernet):
+            continue
+        if not any("v2" in kind and not gid.is_link_local for _, gid, kind in device.gids):
+            yield (
+                "error",
+                "gids",
+                "%s has no GID of RoCE v2 but link-local ones: its interface has no address" % device.name,
+            )
+        if re.fullmatch(r"\d+", index):
+            chosen = [gid for number, gid, _ in device.gids if number == int(index)]
+            if not chosen:
+                yield "error", "gids", "NCCL_IB_GID_INDEX=%s, and %s has no such GID" % (index, device.name)
+            elif chosen[0].is_link_local:
+                yield "warning", "gids", "NCCL_IB_GID_INDEX=%s is a link-local GID of %s" % (index, device.name)
+
+
+def check_memory(root: str, devices: list[Device]) -> Iterator[Finding]:
+    """Yield limits of locked memory, and a small /dev/shm."""
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    status = re.search(r"^CapEff:\s*(\w+)", read(root + "/proc/self/status"), re.MULTILINE)
+    may_lock = status is not None and int(status.group(1), 16) >> IPC_LOCK & 1
+    if devices and limit != resource.RLIM_INFINITY and not may_lock:
+        yield (
+            "error",
+            "memlock",
+            "locked memory is limited to %d KiB: --ulimit memlock=-1:-1, or IPC_LOCK" % (limit // 1024),
+        )
+    try:
+        stat = os.statvfs(root + "/dev/shm")
+    except OSError:
+        return
+    if stat.f_blocks * stat.f_frsize < SMALL_SHM:
+        yield (
+            "warning",
+            "shm",
+            "/dev/shm has %d MiB: NCCL and data loaders need more" % (stat.f_blocks * stat.f_frsize >> 20),
+        )
+
+
+def check_huge_pages(root: str, fabric: str) -> Iterator[Finding]:
+    """Yield that EFA's provider has no huge pages."""
+    free = re.search(r"^HugePages_Free:\s*(\d+)", read(root + "/proc/meminfo"), re.MULTILINE)
+    if fabric == "efa" and free and not int(free.group(1)):
+        yield "warning", "hugepages", "no huge page is free: sysctl vm.nr_hugepages before the job"
+
+
+def check_gpus(root: str, count: int) -> Iterator[Finding]:
+    """Yield GPUs that are missing or broken, and NVLinks that are down."""
+    gpus = glob.glob(root + "/dev/nvidia[0-9]*")
+    if len(gpus) < count:
+        yield "error", "gpus", "%d of %d GPUs are in the container" % (len(gpus), count)
+    if not gpus or root:
+        return
+    answer = run("nvidia-smi", "--query-gpu=index,ecc.errors.uncorrected.volatile.total", "--format=csv,noheader")
+    if answer is None:
+        return
+    code, text = answer
+    if code:
+        yield "error", "gpus", "nvidia-smi: %s" % (text.strip().splitlines() or ["exit code %d" % code])[-1]
+    bad = [row.split(",")[0] for row in text.splitlines() if re.fullmatch(r"\d+, *[1-9]\d*", row.strip())]
+    if not code and bad:
+        yield "warning", "gpus", "uncorrected memory errors on GPU %s" % ", ".join(bad)
+    links = run("nvidia-smi", "nvlink", "--status")
+    if links and "inactive" in links[1].lower():
+        yield "warning", "nvlink", "an NVLink is inactive: nvidia-smi nvlink --status"
+
+
+def check_gpudirect(root: str, devices: list[Device], gpus: list[str]) -> Iterator[Finding]:
+    """Yield why GPUs and verbs devices cannot share memory."""
+    if not (gpus and any(device.usable for device in devices)):
+        return
+    peers = root + "/sys/kernel/mm/memory_peers"
+    loaded = os.path.isdir(root + "/sys/module/nvidia_peermem") or os.path.isdir(root + "/sys/module/nv_peer_mem")
+    if loaded and os.path.isdir(peers) and not glob.glob(peers + "/nv*"):
+        yield "warning", "peermem", "nvidia_peermem is loaded and not registered: load it after the RDMA drivers"
+    if not loaded and "Open Kernel Module" not in first_line(root + "/proc/driver/nvidia/version"):
+        yield "warning", "peermem", "neither nvidia_peermem nor a driver with dma-buf: GPUDirect RDMA is off"
+    if redirecting := acs_bridges(root):
+        yield (
+            "warning",
+            "acs",
+            "PCI ACS redirects on %d bridges, as %s: GPUDirect RDMA fails or is slow"
+            % (
+                len(redirecting),
+                redirecting[0],
+            ),
+        )
+
+
+def acs_bridges(root: str) -> list[str]:
+    """Return the PCI bridges that send peers' requests through the root; none where their registers cannot be read."""
+    bridges = []
+    for path in sorted(glob.glob(root + "/sys/bus/pci/devices/*")):
+        if int(first_line(path + "/class") or "0", 16) >> 8 != BRIDGE:
+            continue
+        try:
+            with open(path + "/config", "rb") as file:
+                space = file.read(4096)
+        except OSError:
+            continue
+        offset = 256
+        while 256 <= offset <= len(space) - 8:
+            head = struct.unpack_from("<I", space, offset)[0]
+            if head & 0xFFFF == ACS_CAPABILITY:
+                if struct.unpack_from("<H", space, offset + 6)[0] & REDIRECTS:
+                    bridges.append(os.path.basename(path))
+                break
+            following = head >> 20
+            offset = following if following > offset else 0
+    return bridges
+
+
+def interfaces() -> list[Interface]:
+    """Return the interfaces that are up and have an IPv4 address, in the kernel's order."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        room = array.array("B", bytes(16384))
+        request = struct.pack("iL", len(room), room.buffer_info()[0])
+        used = struct.unpack("iL", fcntl.ioctl(probe.fileno(), 0x8912, request))[0]  # SIOCGIFCONF
+    data = room.tobytes()
+    rows = [data[n : n + 40] for n in range(0, used, 40)]
+    return [(row[:16].split(b"\0")[0].decode(), socket.inet_ntoa(row[20:24])) for row in rows]
+
+
+def bootstrap_interface(names: list[Interface], wish: str) -> Interface | None:
+    """Return the interface that NCCL starts over, as its src/os/linux.cc chooses it; None where there is none."""
+    if wish:
+        excluded, exact = wish.startswith("^"), wish.lstrip("^").startswith("=")
+        words = wish.lstrip("^").lstrip("=").split(",")
+
+        def fits(name: str) -> bool:
+            return any(name == word if exact else name.startswith(word) for word in words if word)
+
+        return next((row for row in names if fits(row[0]) != excluded), None)
+    ordered = [row for row in names if row[0].startswith("ib")]
+    ordered += [row for row in names if not row[0].startswith(("lo", "docker", "virbr"))]
+    ordered += [row for row in names if row[0].startswith("docker")] + list(names)
+    return ordered[0] if ordered else None
+
+
+def check_bootstrap(chosen: Interface | None, nodes: int) -> Iterator[Finding]:
+    """Yield why NCCL cannot start over the interface that it will choose."""
+    if chosen is None:
+        yield (
+            "error",
+            "interface",
+            "NCCL_SOCKET_IFNAME=%s fits no interface that is up" % os.environ.get("NCCL_SOCKET_IFNAME", ""),
+        )
+    elif nodes > 1 and (chosen[0].startswith(INSIDE) or ipaddress.ip_address(chosen[1]).is_link_local):
+        yield "error", "interface", "NCCL will start over %s (%s), which other nodes do not reach" % chosen
+
+
+class Meeting:
+    """The nodes of a job meet at the first one, which says to each who its neighbour is and what differs."""
+
+    def __init__(self, facts: Facts, address: str, nodes: int, rank: int, master: str) -> None:
+        self.facts, self.nodes, self.rank, self.master = facts, nodes, rank, master
+        self.listener = socket.create_server((address, 0))
+        self.facts["address"] = self.listener.getsockname()
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield a neighbour that is not reached, and what differs between nodes."""
+        try:
+            answer = self.serve() if self.rank == 0 else self.ask()
+        except (OSError, ValueError) as error:
+            yield "warning", "neighbours", "not compared with the other nodes: %s" % error
+            return
+        for sentence in answer["differences"]:
+            yield "warning", "differences", sentence
+        name, address = answer["neighbour"]
+        try:
+            socket.create_connection(tuple(address), REACH).close()
+        except OSError as error:
+            yield (
+                "error",
+                "neighbour",
+                "%s is not reached at %s, over which NCCL starts: %s" % (name, address[0], error),
+            )
+
+    def serve(self) -> Facts:
+        """Take all nodes' facts, give each its answer, and return this node's own."""
+        present: dict[int, tuple[socket.socket | None, Facts]] = {0: (None, self.facts)}
+        deadline = time.monotonic() + PATIENCE
+        with socket.create_server(("", PORT), reuse_port=False, backlog=1024) as server:
+            while len(present) < self.nodes:
+                server.settimeout(max(0.01, deadline - time.monotonic()))
+                try:
+                    connection = server.accept()[0]
+                except OSError:
+                    missing = sorted(set(range(self.nodes)) - set(present))
+                    raise OSError("of %d nodes %s did not come in %d s" % (self.nodes, missing[:8], PATIENCE)) from None
+                connection.settimeout(REACH)
+                message = json.loads(connection.makefile().readline())
+                present[message["rank"]] = (connection, message)
+        differences = compare([facts for _, facts in present.values()])
+        answers = {}
+        for rank, (peer, _) in present.items():
+            neighbour = present[(rank + 1) % self.nodes][1]
+            answers[rank] = {
+                "neighbour": (neighbour["node"], neighbour["address"]),
+                "differences": differences if rank == 0 else [],
+            }
+            if peer:
+                peer.sendall(json.dumps(answers[rank]).encode() + b"\n")
+                peer.close()
+        return answers[0]
+
+    def ask(self) -> Facts:
+        """Give this node's facts to the first node, and return its answer."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                connection = socket.create_connection((self.master, PORT), REACH)
+                break
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise OSError("the first node is not reached at %s: %s" % (self.master, error)) from None
+                time.sleep(0.5)
+        with connection:
+            connection.settimeout(PATIENCE + REACH)
+            connection.sendall(json.dumps(dict(self.facts, rank=self.rank)).encode() + b"\n")
+            return json.loads(connection.makefile().readline() or "null") or {}
+
+    def stay(self) -> None:
+        """Accept connections of the neighbour until nobody has come for a moment."""
+        while select.select([self.listener], [], [], 2.0)[0]:
+            self.listener.accept()[0].close()
+
+
+def compare(nodes: list[Facts]) -> list[str]:
+    """Return sentences on what differs between nodes: the values, and the nodes with each but the commonest."""
+    sentences = []
+    for name in sorted({name for node in nodes for name in node} - {"node", "address", "rank"}):
+        by_value: dict[str, list[str]] = {}
+        for node in nodes:
+            by_value.setdefault(str(node.get(name)), []).append(node["node"])
+        if len(by_value) > 1:
+            ordered = sorted(by_value.items(), key=lambda item: -len(item[1]))
+            rest = "; ".join("%s on %s" % (value, ", ".join(names[:4])) for value, names in ordered[1:4])
+            sentences.append("%s differs: %s on %d nodes; %s" % (name, ordered[0][0], len(ordered[0][1]), rest))
+    return sentences
+
+
+def node_facts(root: str, devices: list[Device], name: str) -> Facts:
+    """Return what should be the same on all nodes of a job."""
+    driver = re.search(r"\s(\d+\.\d+[.\d]*)\s", first_line(root + "/proc/driver/nvidia/version"))
+    return {
+        "node": name,
+        "NVIDIA driver": driver.group(1) if driver else "",
+        "EFA driver": first_line(root + "/sys/module/efa/version"),
+        "RDMA devices": ",".join(sorted({device.driver for device in devices if device.usable})),
+        "MTU": ",".join(sorted({device.mtu for device in devices if device.usable})),
+        "nvidia_peermem": str(os.path.isdir(root + "/sys/module/nvidia_peermem")),
+        "indexes of RoCE v2": ",".join(
+            sorted(
+                {
+                    str(index)
+                    for device in devices
+                    for index, gid, kind in device.gids
+                    if device.usable and "v2" in kind and gid.ipv4_mapped
+                }
+            )
+        ),
+    }
+
+
+def read(path: str) -> str:
+    """Return the content of a file of the kernel's; "" where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def run(*words: str) -> tuple[int, str] | None:
+    """Return a program's exit code and output; None where there is no such program."""
+    try:
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20)
+    except FileNotFoundError:
+        return None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, str(error)
+    return done.returncode, done.stdout.decode("utf-8", "replace")
+
+
+def local_findings(root: str, options: argparse.Namespace) -> Iterator[Finding]:
+    """Yield what this node shows by itself, and nothing of a machine that has neither GPU nor RDMA device."""
+    devices = read_devices(root)
+    gpus = glob.glob(root + "/dev/nvidia[0-9]*")
+    if not devices and not gpus:
+        yield (
+            "warning",
+            "hardware",
+            "neither a GPU nor an RDMA device is here: only the names and interfaces were checked",
+        )
+        return
+    yield from check_devices(devices, options.fabric, options.adapters)
+    yield from check_gids(of_fabric(devices, options.fabric), os.environ.get("NCCL_IB_GID_INDEX", ""))
+    yield from check_memory(root, devices)
+    yield from check_huge_pages(root, options.fabric)
+    yield from check_gpus(root, options.gpus)
+    if options.fabric != "efa":
+        yield from check_gpudirect(root, devices, gpus)
+
+
+def check(options: argparse.Namespace) -> Iterator[Finding]:
+    """Yield everything that is to be said about this node, the neighbours last."""
+    root, name = options.root.rstrip("/"), socket.gethostname()
+    yield from local_findings(root, options)
+    chosen = bootstrap_interface(interfaces(), os.environ.get("NCCL_SOCKET_IFNAME", ""))
+    yield from check_bootstrap(chosen, options.nodes)
+    if options.nodes > 1 and options.master and chosen:
+        facts = node_facts(root, read_devices(root), name)
+        meeting = Meeting(facts, chosen[1], options.nodes, options.rank, options.master)
+        yield from meeting.findings()
+        meeting.stay()
+
+
+def main(arguments: list[str]) -> int:
+    """Check, print, and return the exit code: 1 after an error."""
+    parser = argparse.ArgumentParser(prog=MARK)
+    parser.add_argument("--fabric", default="")
+    parser.add_argument("--adapters", type=int, default=0)
+    parser.add_argument("--gpus", type=int, default=0)
+    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--master", default="")
+    parser.add_argument("--root", default="/")
+    started, failed = time.monotonic(), False
+    for severity, name, sentence in check(parser.parse_args(arguments)):
+        failed |= severity == "error"
+        print(MARK, socket.gethostname(), severity, name + ":", sentence, flush=True)
+    print(MARK, socket.gethostname(), "done", "in %.1f s" % (time.monotonic() - started), flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,233 @@
+"""The check of a node before a job's command: on trees of the kernel's files, and between processes."""
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rdma_images.jobs.node import node_check, programs
+
+ZERO = "0000:0000:0000:0000:0000:0000:0000:0000"
+LOCAL, MAPPED = "fe80:0000:0000:0000:0000:00ff:fe00:0001", "0000:0000:0000:0000:0000:ffff:c000:0202"
+
+
+def write(path: Path, text: str = "") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def device(root: Path, name: str, driver: str, gids: tuple[str, ...] = (), usable: bool = True, **files: str) -> None:
+    """Write an RDMA device as the kernel shows it in /sys/class/infiniband."""
+    folder = root / "sys/class/infiniband" / name
+    (root / "drivers" / driver).mkdir(parents=True, exist_ok=True)
+    verbs = f"uverbs{len(list(folder.parent.glob('*'))) if folder.parent.exists() else 0}"
+    write(folder / "device/infiniband_verbs" / verbs / "dev", "231:192")
+    (folder / "device/driver").symlink_to(root / "drivers" / driver)
+    write(folder / "ports/1/state", files.get("state", "4: ACTIVE"))
+    write(folder / "ports/1/link_layer", "Unspecified" if driver == "efa" else "Ethernet")
+    for index, gid in enumerate(gids):
+        write(folder / f"ports/1/gids/{index}", gid)
+        write(folder / f"ports/1/gid_attrs/types/{index}", "RoCE v2" if index % 2 else "IB/RoCE v1")
+    if usable:
+        write(root / "dev/infiniband" / verbs)
+    write(root / "proc/self/status", "Name:\tpython3\nCapEff:\t00000000a80465fb\n")  # Docker's own, and IPC_LOCK
+
+
+def findings(root: Path, *arguments: str, **variables: str) -> list[str]:
+    """Return what the check prints, started as every launcher starts it, without the last line."""
+    done = subprocess.run(
+        [
+            "sh",
+            "-c",
+            'ulimit -l 64; exec "$@"',
+            "sh",
+            sys.executable,
+            "-c",
+            programs.one_liner("node_check"),
+            f"--root={root}",
+            *arguments,
+        ],
+        env={"PATH": os.environ["PATH"], **variables},
+        capture_output=True,
+        text=True,
+    )
+    *lines, last = done.stdout.splitlines()
+    assert last.startswith(f"{node_check.MARK} {socket.gethostname()} done in ")
+    errors = [line for line in lines if line.split()[2] == "error"]
+    assert done.returncode == int(bool(errors)), done.stderr
+    return [line.split(maxsplit=2)[2] for line in lines]
+
+
+def test_a_machine_without_hardware_is_no_bad_node(tmp_path: Path) -> None:
+    (line,) = findings(tmp_path, "--fabric=efa", "--adapters=4", "--gpus=8")
+    assert line.startswith("warning hardware: neither a GPU nor an RDMA device")
+
+
+def test_a_good_node_says_nothing(tmp_path: Path) -> None:
+    for number in range(4):
+        device(tmp_path, f"rdmap{number}", "efa")
+    write(tmp_path / "dev/nvidia0")
+    assert findings(tmp_path, "--fabric=efa", "--adapters=4", "--gpus=1") == []
+
+
+@pytest.mark.parametrize(
+    ("fabric", "devices", "line"),
+    [
+        ("efa", [("mlx5_0", "mlx5_core", True)], "error devices: the kernel has no efa device"),
+        (
+            "efa",
+            [("rdmap0", "efa", False)],
+            "error devices: rdmap0 are there, and /dev/infiniband has none of them here",
+        ),
+        ("erdma", [("erdma_0", "erdma", False)], "error devices: erdma_0 are there"),
+        ("efa", [("rdmap0", "efa", True), ("rdmap1", "efa", False)], "error devices: 1 of 4 adapters can be used here"),
+    ],
+)
+def test_devices(tmp_path: Path, fabric: str, devices: list[tuple[str, str, bool]], line: str) -> None:
+    for name, driver, usable in devices:
+        device(tmp_path, name, driver, (LOCAL, MAPPED), usable=usable)
+    assert any(found.startswith(line) for found in findings(tmp_path, f"--fabric={fabric}", "--adapters=4"))
+
+
+def test_a_host_path_that_can_hide_efa(tmp_path: Path) -> None:
+    device(tmp_path, "rdmap0", "efa")
+    device(tmp_path, "ibp115s0", "mlx5_core")
+    assert "warning devices: ibp115s0 is in /dev/infiniband, too, and can hide EFA: leave out a hostPath" in findings(
+        tmp_path, "--fabric=efa"
+    )
+
+
+@pytest.mark.parametrize(
+    ("gids", "index", "line"),
+    [
+        ((LOCAL, LOCAL), "", "error gids: mlx5_0 has no GID of RoCE v2 but link-local ones"),
+        ((LOCAL, MAPPED), "3", "error gids: NCCL_IB_GID_INDEX=3, and mlx5_0 has no such GID"),
+        ((LOCAL, MAPPED, ZERO), "2", "error gids: NCCL_IB_GID_INDEX=2, and mlx5_0 has no such GID"),
+        ((LOCAL, MAPPED), "0", "warning gids: NCCL_IB_GID_INDEX=0 is a link-local GID of mlx5_0"),
+        ((LOCAL, MAPPED), "1", ""),
+        ((LOCAL, MAPPED), "-1", ""),
+    ],
+)
+def test_gids(tmp_path: Path, gids: tuple[str, ...], index: str, line: str) -> None:
+    device(tmp_path, "mlx5_0", "mlx5_core", gids)
+    found = [said for said in findings(tmp_path, NCCL_IB_GID_INDEX=index) if " gids: " in said]
+    assert [said.startswith(line) for said in found] == ([True] if line else [])
+
+
+def test_a_port_that_is_down(tmp_path: Path) -> None:
+    device(tmp_path, "mlx5_0", "mlx5_core", (LOCAL, MAPPED), state="1: DOWN")
+    assert "error ports: the port is not active: mlx5_0" in findings(tmp_path)
+
+
+def test_missing_gpus(tmp_path: Path) -> None:
+    device(tmp_path, "rdmap0", "efa")
+    assert "error gpus: 0 of 8 GPUs are in the container" in findings(tmp_path, "--fabric=efa", "--gpus=8")
+
+
+def test_gpudirect(tmp_path: Path) -> None:
+    device(tmp_path, "mlx5_0", "mlx5_core", (LOCAL, MAPPED))
+    write(tmp_path / "dev/nvidia0")
+    assert any("neither nvidia_peermem nor" in line for line in findings(tmp_path))
+    (tmp_path / "sys/module/nvidia_peermem").mkdir(parents=True)
+    assert findings(tmp_path) == []
+    (tmp_path / "sys/kernel/mm/memory_peers").mkdir(parents=True)
+    assert any("loaded and not registered" in line for line in findings(tmp_path))
+
+
+def test_locked_memory(tmp_path: Path) -> None:
+    device(tmp_path, "rdmap0", "efa")
+    assert findings(tmp_path, "--fabric=efa") == []
+    write(tmp_path / "proc/self/status", "CapEff:\t00000000a80425fb\n")  # Docker's own
+    assert "error memlock: locked memory is limited to 64 KiB: --ulimit memlock=-1:-1, or IPC_LOCK" in findings(
+        tmp_path, "--fabric=efa"
+    )
+
+
+def test_pci_acs(tmp_path: Path) -> None:
+    """A bridge's configuration space as PCI Express writes it: AER at 0x100, then ACS with its control register."""
+    bridge = tmp_path / "sys/bus/pci/devices/0000:00:01.0"
+    write(bridge / "class", "0x060400")
+    space = bytearray(4096)
+    struct.pack_into("<I", space, 0x100, 0x148 << 20 | 1 << 16 | 0x0001)
+    struct.pack_into("<IHH", space, 0x148, 1 << 16 | 0x000D, 0x1F, 0x1D)
+    (bridge / "config").write_bytes(space)
+    assert node_check.acs_bridges(str(tmp_path)) == ["0000:00:01.0"]
+    struct.pack_into("<H", space, 0x14E, 0x01)
+    (bridge / "config").write_bytes(space)
+    assert node_check.acs_bridges(str(tmp_path)) == []
+    (bridge / "config").write_bytes(space[:64])
+    assert node_check.acs_bridges(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("wish", "chosen"),
+    [
+        ("", "ib0"),
+        ("eth", "eth0"),
+        ("=eth", None),
+        ("^lo,docker,ib", "eth0"),
+        ("ens", None),
+        ("docker", "docker0"),
+    ],
+)
+def test_the_interface_that_nccl_starts_over(wish: str, chosen: str | None) -> None:
+    names = [("lo", "127.0.0.1"), ("docker0", "172.17.0.1"), ("eth0", "192.0.2.1"), ("ib0", "192.0.2.9")]
+    row = node_check.bootstrap_interface(names, wish)
+    assert (row and row[0]) == chosen
+
+
+def test_an_interface_inside_the_node(tmp_path: Path) -> None:
+    lines = findings(tmp_path, "--nodes=2", NCCL_SOCKET_IFNAME="lo")
+    assert "error interface: NCCL will start over lo (127.0.0.1), which other nodes do not reach" in lines
+    assert "error interface: NCCL_SOCKET_IFNAME=none fits no interface that is up" in findings(
+        tmp_path, NCCL_SOCKET_IFNAME="none"
+    )
+
+
+def meet(monkeypatch: pytest.MonkeyPatch, *facts: dict[str, str]) -> list[list[str]]:
+    """Return the sentences of nodes that meet, each a process of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        monkeypatch.setattr(node_check, "PORT", free.getsockname()[1])
+    readers = []
+    for rank, node in enumerate(facts):
+        read, written = os.pipe()
+        if not os.fork():
+            meeting = node_check.Meeting(node, "127.0.0.1", len(facts), rank, "127.0.0.1")
+            os.write(written, "".join(f"{sentence}\n" for _, _, sentence in meeting.findings()).encode())
+            meeting.stay()
+            os._exit(0)
+        os.close(written)
+        readers.append(read)
+    texts = [os.fdopen(read).read().splitlines() for read in readers]
+    for _ in facts:
+        os.wait()
+    return texts
+
+
+def test_nodes_meet_and_say_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = meet(
+        monkeypatch, {"node": "n1", "MTU": "9000"}, {"node": "n2", "MTU": "1500"}, {"node": "n3", "MTU": "9000"}
+    )
+    assert said == [["MTU differs: 9000 on 2 nodes; 1500 on n2"], [], []]
+
+
+def test_a_node_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_check, "PATIENCE", 0.5)
+    monkeypatch.setattr(node_check, "PORT", 0)
+    meeting = node_check.Meeting({"node": "n1"}, "127.0.0.1", 2, 0, "127.0.0.1")
+    ((severity, _, sentence),) = meeting.findings()
+    assert (severity, sentence) == ("warning", "not compared with the other nodes: of 2 nodes [1] did not come in 0 s")
+
+
+def test_a_neighbour_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    meeting = node_check.Meeting({"node": "n1"}, "127.0.0.1", 2, 1, "127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        closed = free.getsockname()
+    monkeypatch.setattr(meeting, "ask", lambda: {"neighbour": ("n2", closed), "differences": []})
+    ((severity, _, sentence),) = meeting.findings()
+    assert severity == "error"
+    assert sentence.startswith("n2 is not reached at 127.0.0.1, over which NCCL starts: ")
