@@ -1,11 +1,14 @@
 """How to build, and one `docker buildx bake`."""
 
+import os
+import pty
 import re
 import subprocess
 import sys
 import tempfile
+import termios
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,10 +35,14 @@ GRANTS = (0, 17)
 
 IMAGE = "{image}"  # in the address of a cache: replaced by the image's id
 _DONE = re.compile(r"^#(\d+) DONE")  # in plain progress, a step that ran
-# What a step says of its own end, in plain progress: apt's "E: …", uv's and dpkg's "error: …", git's "fatal: …".
-_COMPLAINT = re.compile(r"^#\d+ [\d.]+ +((?:E|error|dpkg: error|fatal): .+)$")
+# What a step says of its own end: apt's "E: …", uv's and dpkg's "error: …", git's "fatal: …". Its number is before that
+# in plain progress, and not on a terminal.
+_COMPLAINT = re.compile(r"^(?:#\d+ )?[\d.]+ +((?:E|error|dpkg: error|fatal): .+)$")
 # ENOSPC, errno(3): a step says it, or BuildKit itself.
 _FULL = re.compile(r"^(?:#\d+ )?(?:[\d.]+ +|ERROR: )?(.*no space left on device.*)$", re.IGNORECASE)
+
+_ESCAPE = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")  # a terminal's colours and moves of the cursor
+DRAWN = 1 << 16  # bytes that a command drew last: BuildKit repeats a failed step's lines at its end
 
 
 @dataclass(frozen=True)
@@ -87,11 +94,7 @@ def run(
         for image_id in ids:  # an image's cache has the steps of its helper targets, too
             caches = [cache.replace(IMAGE, image_id) for cache in options.cache_to]
             command += [f"--set={bake.image_name(image_id)}.cache-to={cache}" for cache in caches]
-        if sys.stderr.isatty():
-            done = docker_command.run(engine, *command, stdout=sys.stderr, stderr=None, cwd=paths.PROJECT, more=more)
-            code, lines = done.returncode, list[str]()
-        else:
-            code, lines = _show_lines(engine, command, more)
+        code, lines = (_draw if sys.stderr.isatty() else _show_lines)(engine, command, more)
     if code:
         raise _failed(ids, lines)
 
@@ -149,6 +152,26 @@ def _show_lines(engine: Engine, command: Sequence[str], more: Mapping[str, str])
             sys.stderr.write(line)
             lines.append(line.rstrip("\n"))
     return running.returncode, lines
+
+
+def _draw(engine: Engine, command: Sequence[str], more: Mapping[str, str]) -> tuple[int, list[str]]:
+    """Run a command that draws its progress on this terminal, and return its exit code and its last lines.
+
+    It draws on a terminal between, whose bytes are passed on: a failed step's own lines are the last.
+    """
+    terminal, end = pty.openpty()
+    with os.fdopen(terminal, "rb", buffering=0) as drawn:
+        termios.tcsetwinsize(terminal, termios.tcgetwinsize(sys.stderr))
+        started = docker_command.start(engine, *command, stdout=end, stderr=end, cwd=paths.PROJECT, more=more)
+        os.close(end)
+        last = b""
+        with started as running, suppress(OSError):  # EIO: the command has closed its end
+            while data := drawn.read(DRAWN):
+                sys.stderr.buffer.write(data)
+                sys.stderr.flush()
+                termios.tcsetwinsize(terminal, termios.tcgetwinsize(sys.stderr))
+                last = (last + data)[-DRAWN:]
+    return running.returncode, _ESCAPE.sub("", last.decode(errors="replace")).splitlines()
 
 
 @contextmanager

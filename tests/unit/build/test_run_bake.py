@@ -1,8 +1,16 @@
 """What a failed build says at its end: the failed step's own first complaint, in lines that BuildKit printed."""
 
+import os
+import pty
+import sys
+import termios
+from pathlib import Path
+
 import pytest
 
 from rdma_images.build import run_bake
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.engine.container_engine import Engine
 
 # docker buildx 0.13 with the engine of Debian 13, plain progress.
 UNKNOWN_PACKAGE = """\
@@ -25,6 +33,17 @@ FULL_IN_BUILDKIT = """\
 ERROR: failed to solve: failed to copy: write /var/lib/x/ingest: no space left on device
 """
 
+# The same where it draws on a terminal.
+DRAWN = """\
+\x1b[31m => ERROR [2/2] RUN echo hello; apt-get install -y nonesuch-package  0.5s
+\x1b[0m\x1b[?25h------
+ > [2/2] RUN echo hello; apt-get install -y nonesuch-package:
+0.212 hello
+0.368 E: Unable to locate package nonesuch-package
+------
+ERROR: failed to solve: process "/bin/sh -c apt-get install" did not complete successfully: exit code: 100
+"""
+
 
 @pytest.mark.parametrize(
     ("output", "cause", "fix"),
@@ -40,3 +59,22 @@ def test_a_failed_build_ends_with_its_cause(output: str, cause: str, fix: str) -
     first, second = str(run_bake._failed(["efa-1"], output.splitlines())).split("\n")
     assert first == f"BuildKit could not build efa-1{cause}"
     assert second.startswith(fix)
+
+
+def test_a_failed_build_ends_with_its_cause_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "drawn").write_text(DRAWN)
+    program = tmp_path / "docker"
+    program.write_text(f"#!/bin/sh\ntest -t 2 && stty size <&2 && cat {tmp_path}/drawn >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    engine = Engine("x", "found", "unix:///x", "26.1", "0.13", "containerd", "default")
+    reading, writing = pty.openpty()
+    termios.tcsetwinsize(writing, (33, 111))
+    with os.fdopen(writing, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with pytest.raises(RdmaImagesError, match="could not build : E: Unable to locate package nonesuch-package\n"):
+            run_bake.run({"target": {}}, (), {}, engine, run_bake.Options())
+        shown = os.read(reading, 4096).decode()
+    os.close(reading)
+    assert shown.startswith("33 111")
+    assert "\x1b[31m => ERROR [2/2]" in shown
