@@ -270,7 +270,11 @@ def test_budget(case: Inspection, require: Requirement) -> None:
     target = case.expected.target or case.subject.label("target") or ""
     budget = budgets.get(target) or pytest.skip(f"no budget is set for {target or 'an image without a target'}")
     layers = case.measured.layers
-    size = sum(layer.bytes for layer in layers) if layers else case.subject.bytes
+    if layers is None:
+        unmeasured(case, "layers")
+    size = sum(layer.bytes for layer in layers)
+    if size > sum(layer.unpacked for layer in layers):  # a tar file has its files and their headers
+        pytest.skip("the engine keeps no compressed layers: what a pull takes is unknown")
     sizes = case.measured.tree.files.sizes if case.measured.tree else {}
     largest = ", ".join(f"{folder} {megabytes(taken)}" for folder, taken in list(sizes.items())[:SHOWN])
     require(

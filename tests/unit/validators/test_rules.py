@@ -72,6 +72,21 @@ def test_a_broken_case_has_expected_found_and_fix(tmp_path: Path) -> None:
     assert {c.outcome for c in checks if c.tier == "device"} == {"skipped"}
 
 
+def test_what_a_pull_takes_is_not_known_where_the_engine_keeps_layers_unpacked() -> None:
+    """As Docker's classic store does: all it can save of an image is tar files without compression."""
+    data = case()
+    assert data.measured.layers
+    layers = tuple(
+        layer.model_copy(update={"bytes": layer.unpacked + 512 * layer.count}) for layer in data.measured.layers
+    )
+    measured = data.measured.model_copy(update={"layers": layers})
+    check = suite_here.checks(data.model_copy(update={"measured": measured}))["size.budget"]
+    assert (check.outcome, check.reason) == (
+        "skipped",
+        "the engine keeps no compressed layers: what a pull takes is unknown",
+    )
+
+
 def test_what_is_empty_is_not_set() -> None:
     """A Dockerfile cannot take away what its base sets: it can only empty it."""
     emptied = REFUSES | dict.fromkeys(
