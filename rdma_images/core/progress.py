@@ -13,7 +13,9 @@ Progress = Callable[[str], None]
 
 def progress(line: str) -> None:
     """Print one plain line of progress to standard error."""
-    print(line, file=sys.stderr, flush=True)
+    if sys.stderr is not None:  # closed: print would take standard output
+        sys.stderr.write(f"{line}\n")  # at once: others say something at the same time
+        sys.stderr.flush()
 
 
 WAIT = 20.0  # seconds after which it is said what is waited for, and then again
