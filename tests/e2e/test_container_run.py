@@ -84,23 +84,16 @@ def test_a_mount_and_a_variable(engine: Engine, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_reaches_the_command(engine: Engine, number: signal.Signals) -> None:
     """By the first process that the engine starts: a command that is the first itself would ignore it."""
-    process = subprocess.Popen([*RUN, "--", "sleep", "600"], cwd=paths.PROJECT, stdin=subprocess.DEVNULL)
+    command = [*RUN, "--", "sh", "-c", "echo runs; exec sleep 600"]
+    process = subprocess.Popen(command, cwd=paths.PROJECT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     try:
-        wait_for(engine, 1)
-        wait_until_it_runs(engine)
+        assert process.stdout
+        assert process.stdout.readline() == b"runs\n"
         process.send_signal(number)
         assert process.wait(PATIENCE) == 128 + number
     finally:
         process.kill()
     wait_for(engine, 0)
-
-
-def wait_until_it_runs(engine: Engine) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not docker(engine, "ps", "--quiet", "--filter", f"label={LABEL}={REF}", "--filter", "status=running"):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    time.sleep(0.5)  # the container's first process has started the command
 
 
 def test_ctrl_c_in_a_terminal_reaches_the_command(engine: Engine) -> None:
@@ -128,13 +121,19 @@ def read_until(descriptor: int, words: bytes) -> bytes:
     return text
 
 
-def test_a_killed_client_leaves_a_container_that_goes_when_its_command_ends(engine: Engine) -> None:
-    process = subprocess.Popen([*RUN, "--", "sleep", "4"], cwd=paths.PROJECT, stdin=subprocess.DEVNULL)
-    wait_for(engine, 1)
-    wait_until_it_runs(engine)
+def test_a_killed_client_leaves_a_container_that_goes_when_its_command_ends(engine: Engine, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    script = "touch /data/runs; while [ -e /data/runs ]; do sleep 0.1; done"
+    command = [*RUN, "--mount", f"{tmp_path}:/data", "--", "sh", "-c", script]
+    process = subprocess.Popen(command, cwd=paths.PROJECT, stdin=subprocess.DEVNULL)
+    deadline = time.monotonic() + PATIENCE
+    while not (tmp_path / "runs").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     process.kill()
     process.wait()
     assert containers(engine)
+    (tmp_path / "runs").unlink()
     wait_for(engine, 0)
 
 
