@@ -283,7 +283,9 @@ def test_packages(
     require(
         not packages_of_nccl or (only and agree),
         expected=f"none beside the wheel's {nccl[1]}" if not only else f"{nccl[1]}, which is in use",
-        found=", ".join(f"{name} {version}" for name, version in packages_of_nccl.items()) or "none",
+        found=f"{', '.join(f'{name} {version}' for name, version in packages_of_nccl.items())} beside NCCL {nccl[1]}"
+        if packages_of_nccl
+        else "none",
         fix=f"apt-get purge {' '.join(packages_of_nccl)} (or rpm -e), and start from a base image without NCCL",
     )
 
@@ -313,7 +315,7 @@ def test_environment(case: Inspection, libraries: Libraries, nccl: tuple[str, st
     require(
         plain(stated) == nccl[1],
         expected=nccl[1],
-        found=f"NCCL_VERSION={stated}",
+        found=f"NCCL_VERSION={stated}, and NCCL {nccl[1]} is in use",
         fix="leave NCCL_VERSION out: it comes from a base image and nothing keeps it true",
     )
 

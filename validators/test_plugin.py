@@ -104,7 +104,9 @@ def test_project(
     named = any("/" in word for word in environment.get("NCCL_NET_PLUGIN", "").split(","))
     if not about.project and (not stranger or about.error or named):
         pytest.skip(f"{path} does not say whose plugin it is")
-    actual = f"{about.project or 'one that asks for no libfabric'} at {path}"
+    actual = f"{path}, which NCCL opens, is {about.project}"
+    if not about.project:
+        actual = f"{path}, which NCCL opens, asks for no libfabric: it cannot reach EFA"
     require(
         about.project in KNOWS[fabric],
         expected=f"{' or '.join(KNOWS[fabric])}" if fabric == "efa" else "no plugin that takes NCCL off eRDMA",

@@ -9,6 +9,7 @@ from rdma_images.core.plain import plain
 from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.report import SHOWN, Report, shown_outcome
 
+FIRST_LINE = 160  # characters of a finding's first line
 STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "noted": "cyan", "skipped": "dim"}
 ANSWERS = {"fabric": "bold green", "tcp": "bold red", "end": "bold red", "unknown": "bold yellow"}
 MARKS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "noted": "note", "skipped": "skipped"}
@@ -29,7 +30,7 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
         rows.add_row(Text(MARKS[shown], STYLES[shown]), check.id, _check_text(check))
     parts: list[RenderableType] = [answer_text(report.chain)] if report.chain else []
     parts += [rows, Text()] if verbose else []
-    parts += [_failure(check) for check in findings(report) if verbose or check.severity != "note"]
+    parts += [_failure(check, verbose) for check in findings(report) if verbose or check.severity != "note"]
     if sentence := verdict(report.checks):
         parts.append(Text(sentence))
     if report.base_faults:
@@ -83,12 +84,34 @@ def _check_text(check: Check) -> Text:
     return text
 
 
-def _failure(check: Check) -> Text:
+def _failure(check: Check, verbose: bool) -> Text:
+    """Return a finding: what was found in one line, then what was expected and what to do."""
     text = Text()
-    text.append(f"{check.id}: {check.title}\n", STYLES[shown_outcome(check)])
-    for word, value in (("expected", check.expected), ("found", check.found), ("fix", check.fix)):
-        text.append(f"  {word:9}", "dim").append(f"{value}\n")
+    first = check.found if verbose else first_line(check.found, FIRST_LINE - len(check.id) - 2)
+    text.append(f"{check.id}: {first}\n", STYLES[shown_outcome(check)])
+    for word, value in (("must hold", check.title), ("expected", check.expected), ("fix", check.fix)):
+        text.append(f"  {word:10}", "dim").append(f"{value}\n")
     return text
+
+
+def first_line(text: str, most: int) -> str:
+    """Return as many of the parts between semicolons as fit into `most` characters, and how many more there are."""
+    parts, shown = text.split("; "), ""
+    for number, part in enumerate(parts):
+        rest = len(parts) - number - 1
+        candidate = f"{shown}; {part}" if shown else part
+        if len(candidate) + len(_and_more(rest)) > most:
+            return (
+                f"{shown}{_and_more(rest + 1)}"
+                if shown
+                else _short(part, most - len(_and_more(rest))) + _and_more(rest)
+            )
+        shown = candidate
+    return shown
+
+
+def _and_more(count: int) -> str:
+    return f"; and {count} more" if count else ""
 
 
 def _short(text: str, most: int = 120) -> str:

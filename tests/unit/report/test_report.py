@@ -18,7 +18,7 @@ from rdma_images.datapath.limits import hardware_checks
 from rdma_images.inspection.inspection import Expected
 from rdma_images.inspection.report import SCHEMA, Report, decode_report
 from rdma_images.report import page as page_of
-from rdma_images.report.table import summary_line
+from rdma_images.report.table import first_line, summary_line
 from tests.support.case_parts import recorded
 
 CASE = recorded()
@@ -205,3 +205,18 @@ def test_the_page_says_what_does_not_work() -> None:
     case["subject"]["labels"]["io.rdma-images.limit.torch-compile"] = "torch.compile: no compiler"
     page = page_of.report_page([replace(report(PASSED), facts=type(CASE).model_validate(case))])
     assert '<dt>does not work</dt><dd class="mono">torch.compile: no compiler</dd>' in page
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("short", "short"),
+        ("a" * 50, "a" * 39 + "…"),
+        ("one fault; " + "b" * 40, "one fault; and 1 more"),
+        ("one fault; two faults; " + "b" * 40 + "; d", "one fault; two faults; and 2 more"),
+        ("b" * 40 + "; c", "b" * 27 + "…; and 1 more"),
+    ],
+)
+def test_a_first_line_has_what_fits_and_how_much_more_there_is(text: str, line: str) -> None:
+    assert first_line(text, 40) == line
+    assert len(line) <= 40

@@ -66,7 +66,7 @@ def test_a_broken_case_has_expected_found_and_fix(tmp_path: Path) -> None:
     checks = suite.run(case(environment=environment), ("static", "device"), tmp_path / "report.xml")
     failed = {c.id: c for c in checks if c.outcome == "failed"}
     assert set(failed) == {"nccl.environment", "environment.slow", "environment.secret"}
-    assert failed["nccl.environment"].found == "NCCL_VERSION=2.18.3-1"
+    assert failed["nccl.environment"].found == "NCCL_VERSION=2.18.3-1, and NCCL 2.30.7 is in use"
     assert all(c.expected and c.fix for c in failed.values())
     assert "not-to-be-shown" not in (tmp_path / "report.xml").read_text()
     assert {c.outcome for c in checks if c.tier == "device"} == {"skipped"}
