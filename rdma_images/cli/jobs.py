@@ -193,9 +193,13 @@ def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
     "job.check job.yaml",
     "job.check build/jobs/efa-nccl-tests-p5-48xlarge-2 --json",
     "job.check job.yaml -- job.sbatch request.json",
+    "job.check -",
     name="check",
     positional=["path"],
-    help={"path": "A file, or a folder, which is walked in depth; more of them after --.", "json": WHERE["json"]},
+    help={
+        "path": "A file, a folder, which is walked in depth, or - for standard input; more of them after --.",
+        "json": WHERE["json"],
+    },
 )
 def job_check(_: Context, path: str, json: bool = False) -> None:
     """Check jobs that exist, whoever wrote them.
@@ -217,12 +221,14 @@ def job_check(_: Context, path: str, json: bool = False) -> None:
 @verb(
     "job.run build/jobs/efa-nccl-tests-p5-48xlarge-2",
     "job.run build/jobs/efa-nccl-tests-p5-48xlarge-2 --compare tcp --timeout 20m",
+    "job.run build/jobs/training --follow 0",
     name="run",
     positional=["folder"],
     help={
         "folder": f"The folder that {COMMAND} job wrote.",
         "compare": "tcp: run the same job over TCP afterwards, to compare.",
-        "timeout": "How long the job may take, its wait for nodes included: 90s, 30m or 2h.",
+        "timeout": "How long the job may take, waiting included: 90s, 30m or 2h; by default 1h and its own time.",
+        "follow": "Show what a node prints while the job runs: 0 for the first, where rank 0 is.",
         "keep": "Leave the job in its queue or cluster; its README has the command that deletes it.",
         "wait": "Wait for the job's own end, also after a line after which no job goes on: it may restart.",
         "json": WHERE["json"],
@@ -232,7 +238,8 @@ def job_run(
     _: Context,
     folder: str,
     compare: str = "",
-    timeout: str = "1h",
+    timeout: str = "",
+    follow: int = -1,
     keep: bool = False,
     wait: bool = False,
     json: bool = False,
@@ -246,10 +253,12 @@ def job_run(
     from rdma_images.jobs.results import from_logs, run_folder, troubleshooting
     from rdma_images.jobs.results import result_table as results
     from rdma_images.jobs.run import job_run, record
+    from rdma_images.jobs.write import folder as job_folder
 
     if compare not in ("", "tcp"):
         raise RefusedError(f"--compare {compare}: a job can only be compared with itself over TCP\nuse --compare tcp")
-    options = job_run.RunOptions(compare == "tcp", seconds(timeout), keep, wait)
+    limit = seconds(timeout) if timeout else job_run.RunOptions.limit + job_folder.load(Path(folder)).work.time
+    options = job_run.RunOptions(compare == "tcp", limit, keep, wait, node=follow if follow >= 0 else None)
     loaded = project.load()
     run_path = job_run.run_job(Path(folder), loaded, options, progress)
     result = from_logs.result_of_run(run_path)

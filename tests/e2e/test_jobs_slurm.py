@@ -73,7 +73,7 @@ def test_it_runs_on_both_nodes_with_all_gpus(tmp_path: Path, tcp: bool, network:
     said = slurm_parts.run("sbatch --wait job.sbatch", shared, tmp_path / "state")
     assert "Submitted batch job 1" in said
     (log,) = shared.glob("*.log")
-    lines = log.read_text().splitlines()
+    lines = [line.partition(": ")[2] for line in log.read_text().splitlines()]  # without the node of `srun --label`
     assert lines.count(f"gpus 0,1,2,3,4,5,6,7 network {network}") == 2
     assert lines.count("word --nnodes=2") == lines.count("word --nproc-per-node=8") == 2
     assert lines.count("word it's a test") == 2
@@ -121,7 +121,7 @@ def test_the_real_pyxis_takes_the_script(tmp_path: Path) -> None:
         SLURM_PROGRAMS=str(enroot.parent),
         SLURM_SPANK=f"{slurm_parts.pyxis(tmp_path / 'pyxis')} runtime_path={tmp_path}/run",
     )
-    ranks = sorted(line for line in said.splitlines() if line.startswith("rank "))
+    ranks = sorted(line.partition(": ")[2] for line in said.splitlines() if ": rank " in line)
     expected = [f"rank {rank} of 16 network {one} debug INFO" for rank in range(16) for one in ("Libfabric", "Socket")]
     assert ranks == sorted(expected), said
     assert f"import --output {tmp_path}" in calls.read_text()

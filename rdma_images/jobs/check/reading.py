@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ from rdma_images.jobs.check import docker, kubernetes, requests, scripts
 from rdma_images.jobs.check.foreign_job import Piece
 
 PROGRAMS = (".sh", ".py", ".txt", ".sbatch", ".slurm")  # no YAML, whatever is in them
+STANDARD_INPUT = "-"
 DEEPEST = 60  # levels of somebody else's manifest; an affinity in a runtime's pods is 21 levels down
 # What Helm or Jinja replaces: an action of their languages, and not Argo's {{workflow.name}}.
 HELM = re.compile(
@@ -35,15 +37,17 @@ def pieces(path: Path) -> Iterator[Piece]:
         RefusedError: for YAML or JSON that is broken.
         TemplateError: for a file that is passed over.
     """
-    text, name = files.read(path), str(path)
+    is_rendered = str(path) == STANDARD_INPUT
+    text = sys.stdin.read() if is_rendered else files.read(path)
+    name = "standard input" if is_rendered else str(path)
     is_program = path.suffix in PROGRAMS or text.startswith("#!")
     if scripts.is_script(text):
         yield from scripts.pieces(text, name)
     elif is_program:
         yield from docker.pieces(text, name) if path.suffix != ".py" else ()
-    elif HELM.search(text):
+    elif HELM.search(text) and not is_rendered:
         raise TemplateError("a Helm template: check what `helm template` makes of it")
-    elif JINJA.search(text):
+    elif JINJA.search(text) and not is_rendered:
         raise TemplateError("a Jinja template: check what is made of it")
     elif text.lstrip().startswith("{"):
         yield from requests.pieces(_json(text, name), text, name)

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Literal
 
 from rdma_images.core.progress import Progress
+from rdma_images.jobs.run.node_output import NodeOutput
 from rdma_images.jobs.run.runner import CommandError, Runner, State
 from rdma_images.jobs.run.watch import JobWatch
 from rdma_images.nccl_logs import live
@@ -83,10 +84,18 @@ class LogWatch:
         return self._ends and self._watch.is_over
 
 
-def follow(runner: Runner, stop: StopRequest, limit: float, say: Progress, logs: LogWatch | None = None) -> JobEnd:
+def follow(
+    runner: Runner,
+    stop: StopRequest,
+    limit: float,
+    say: Progress,
+    logs: LogWatch | None = None,
+    node: NodeOutput | None = None,
+) -> JobEnd:
     """Watch the job until it ends or `limit` seconds are over, and report every change of its state.
 
-    With `logs` it has failed, too, once a line is in them after which no job goes on.
+    With `logs` it has failed, too, once a line is in them after which no job goes on; `node` is a node whose output is
+    shown.
     """
     started = answered = time.monotonic()
     state, last = State("waiting"), ""
@@ -101,6 +110,8 @@ def follow(runner: Runner, stop: StopRequest, limit: float, say: Progress, logs:
         if line != last:
             say(f"{_minutes(now - started)} {line}")
             last = line
+        if node:
+            node.show()
         if state.phase in ("succeeded", "failed"):
             return JobEnd(state.phase, state.why)
         if logs and logs.look():

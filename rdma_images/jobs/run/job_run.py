@@ -19,6 +19,7 @@ from rdma_images.jobs.results import run_folder, troubleshooting
 from rdma_images.jobs.results.result import RunName
 from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
 from rdma_images.jobs.run.follow import JobEnd, LogWatch, StopRequest, follow, remove, stoppable
+from rdma_images.jobs.run.node_output import NodeOutput
 from rdma_images.jobs.run.record import Entry
 from rdma_images.jobs.run.runner import CommandError, Runner, Submission
 from rdma_images.jobs.write import compose, create, folder
@@ -57,6 +58,7 @@ class RunOptions:
     limit: float = 3600.0  # seconds for a leg
     keep: bool = False  # leave the job in its queue
     wait: bool = False  # for the job's own end, also after a line after which no job goes on
+    node: int | None = None  # whose output is shown while the job runs
 
 
 def run_job(job_folder: Path, project: Project, options: RunOptions, say: Progress) -> Path:
@@ -147,9 +149,10 @@ class _Session:
 
     def _follow(self, runner: Runner, submission: Submission) -> JobEnd:
         """Follow the job to its end, and collect its logs."""
-        restarts = submission.job.work.restarts
-        logs = LogWatch(submission.logs, self.say, ends=not (self.options.wait or restarts))
-        end = follow(runner, self.stop, self.options.limit, self.say, logs)
+        ends = not (self.options.wait or submission.job.work.restarts)
+        logs = LogWatch(submission.logs, self.say, ends=ends)
+        node = None if self.options.node is None else NodeOutput(submission.logs, self.options.node)
+        end = follow(runner, self.stop, self.options.limit, self.say, logs, node)
         try:
             runner.collect()
         except CommandError as error:

@@ -1,5 +1,6 @@
 """The user's part of a job: mounts, code, variables, secrets and restarts, in jobs.yaml and as options."""
 
+import io
 import json
 import subprocess
 from dataclasses import replace
@@ -8,9 +9,11 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
+from rdma_images.jobs.check import check
 from rdma_images.jobs.write import create, job_tables, jobs_file, work
 from rdma_images.jobs.write.work import Code, Work
 from tests.support import job_parts as jobs
@@ -321,3 +324,25 @@ def test_each_launch_is_one_command_of_a_shell(launch: Any, launcher: str, fabri
     for name, text in texts.items():
         if name.endswith((".sh", ".sbatch")):
             subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+@pytest.mark.parametrize(("launcher", "fabric"), [pair for pair in WITH_FIELDS if pair[0] != "arena"])
+def test_the_check_of_jobs_reads_what_is_written(launcher: str, fabric: str, tmp_path: Path) -> None:
+    """Retries are a warning there: in a measurement they hide failures."""
+    (tmp_path / "code").mkdir()
+    for name, text in written_files(launcher, fabric, tmp_path / "code").items():
+        if name not in ("job.json", "README.md", "submit.py"):
+            (tmp_path / name).write_text(text)
+    checked = check([tmp_path])
+    assert checked.pieces
+    assert [finding for finding in checked.findings if finding.severity == "error"] == []
+
+
+def test_a_rendered_job_is_checked_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Helm printed may have another program's braces in it."""
+    (manifest,) = jobs.documents(files("pytorchjob", Work())["pytorchjob.yaml"])
+    text = yaml.safe_dump_all([{"kind": "ConfigMap", "data": {"alert": "{{ $labels.pod }} is late"}}, manifest])
+    monkeypatch.setattr("sys.stdin", io.StringIO(text.replace("vpc.amazonaws.com/efa: 32", "vpc.amazonaws.com/efa: 4")))
+    checked = check([Path("-")])
+    assert {finding.rule for finding in checked.findings} == {"efa.count"}
+    assert all(place.startswith("standard input:") for finding in checked.findings for place in finding.where)
