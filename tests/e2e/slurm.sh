@@ -19,7 +19,7 @@ ClusterName=test
 SlurmctldHost=localhost(127.0.0.1)
 SlurmUser=root
 SlurmctldPort=$port
-AuthInfo=socket=$state/run/munge.sock
+AuthInfo=socket=$state/run/munge.sock,cred_expire=10
 StateSaveLocation=$state/ctld
 SlurmdSpoolDir=$state/spool/%n
 SlurmctldPidFile=$state/run/slurmctld.pid

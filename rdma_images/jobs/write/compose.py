@@ -56,7 +56,7 @@ def compose(request: Request, project: Project) -> Job:
         parts.starter == "torchrun",
         int(given["memory"]) if "memory" in given else None,
     )
-    ref, ref_source = image.reference(parts.image, request.image, parts.launcher.image)
+    ref, ref_source = image.reference(parts.image, request.image, parts.launcher.image, request.tcp)
     variables = [variable for variable in _variables(request, parts, given, facts) if variable.name not in work.env]
     variables += _folders(work, parts)
     versions = {name: component.version for name, component in parts.image.components.items()}

@@ -17,12 +17,19 @@ from rdma_images.publish import publication
 DIGEST = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
 
 
-def reference(image: Image, given: str, form: str | None) -> tuple[str, str]:
+def reference(image: Image, given: str, form: str | None, tcp: bool = False) -> tuple[str, str]:
     """Return the image as "host/repository@sha256:…", and where that is known from.
 
-    `given` is the user's reference, `form` what the launcher takes. Raises RefusedError for an image by tag, one that
-    is not published or is a rehearsal, and one that the launcher cannot have.
+    `given` is the user's reference, `form` what the launcher takes. A job over TCP may run the image of this machine's
+    engine, also a rehearsal: it needs no fabric.
+
+    Raises RefusedError for an image by tag, one that is not published or is a rehearsal, and one that the launcher
+    cannot have.
     """
+    build = BUILD.usable(image.id)
+    record = publication.PUBLICATION.usable(image.id)
+    if tcp and not given and build and (record is None or record.rehearsal or not record.places):
+        return f"{build.ref.rpartition(':')[0]}@{build.digest}", f"build.json of {image.id}: it is in this engine alone"
     refs, source = ([given], "--image") if given else (_published(image), f"publication.json of {image.id}")
     fitting = [ref for ref in refs if form is None or re.fullmatch(form, ref)]
     if not fitting:
@@ -36,9 +43,10 @@ def reference(image: Image, given: str, form: str | None) -> tuple[str, str]:
             f"--image {given}: a tag can be moved while the job starts on its nodes\n"
             "name it as host/repository@sha256:…; publication.json or `docker buildx imagetools inspect` has the digest"
         )
-    build = BUILD.usable(image.id)
     if "-rehearsal@" in fitting[0] or (build and build.rehearsal and fitting[0].endswith(f"@{build.digest}")):
-        raise RefusedError(f"{fitting[0]} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse")
+        raise RefusedError(
+            f"{fitting[0]} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse, or add --tcp"
+        )
     return fitting[0], source
 
 
@@ -46,7 +54,9 @@ def _published(image: Image) -> list[str]:
     """Return where publication.json says that the image is."""
     record = publication.PUBLICATION.usable(image.id)
     if record and record.rehearsal:
-        raise RefusedError(f"{image.id} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse")
+        raise RefusedError(
+            f"{image.id} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse, or add --tcp"
+        )
     if record is None or not record.places:
         raise RefusedError(
             f"{image.id} is not published\n"

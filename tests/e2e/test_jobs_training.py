@@ -1,0 +1,94 @@
+"""A real training of torch on a real Slurm: killed, queued again, and going on from its checkpoint."""
+
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdma_images.jobs.run import job_run
+from rdma_images.jobs.write import create, work
+from rdma_images.jobs.write.work import Code, Work
+from tests.e2e import slurm_parts, training_parts, unpacked
+from tests.support import job_parts as jobs
+
+pytestmark = [pytest.mark.e2e, unpacked.needs]
+
+SECRET = "a-secret-of-the-user"
+
+
+@pytest.fixture(scope="module", name="bundle")
+def _bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with training_parts.bundle(tmp_path_factory.mktemp("image") / "bundle") as folder:
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def _slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with slurm_parts.cluster(tmp_path / "slurm") as programs:
+        monkeypatch.setenv("PATH", training_parts.path_with(programs))
+        monkeypatch.setenv("TOKEN", SECRET)
+        yield
+
+
+def training(folder: Path, bundle: Path, *command: str) -> Path:
+    """Return the folder of a job with mount, code, checkpoints, a secret and restarts."""
+    for name in ("src", "runs"):
+        (folder / name).mkdir()
+    (folder / "src" / "train.py").write_text(training_parts.TRAIN)
+    part = Work(
+        mounts=(work.mount(f"{folder}/runs:/runs"),),
+        code=Code(str(folder / "src"), work.CODE),
+        secrets={"TOKEN": "env:TOKEN"},
+        checkpoints="/runs",
+        restarts=2,
+        time=3600,
+    )
+    given = {"runtime": "oci", "bundle": str(bundle)}
+    asked = jobs.request(
+        "slurm", "efa", "torchrun", parameters=given, name="training", gpus=1, command=("train.py", *command), work=part
+    )
+    create.make(asked, jobs.here(), str(folder / "job"))
+    return folder / "job"
+
+
+def printed(job: Path) -> str:
+    (log,) = job.glob("runs/*/logs/training-*.log")
+    return log.read_text()
+
+
+def assert_no_secret_was_kept(folder: Path) -> None:
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        assert SECRET not in path.read_text(errors="replace"), path
+
+
+def test_a_killed_rank_and_a_killed_node_go_on_from_the_checkpoint(tmp_path: Path, bundle: Path) -> None:
+    """torchrun starts a rank that was killed again; where torchrun itself is killed, Slurm queues the job again."""
+    job = training(tmp_path, bundle, "2=rank", "5=torchrun")
+    job_run.run_job(job, jobs.here(), job_run.RunOptions(limit=300), lambda _: None)
+    lines = printed(job)
+    for start in (0, 3, 6):
+        assert f"rank 1 of 2 begins at step {start}, token of {len(SECRET)}" in lines
+    assert re.search(r"attempt 1: exit code \d+; the job is queued again", lines)
+    assert "rank 1 ends at step 8" in lines
+    assert_no_secret_was_kept(job)
+
+
+def test_before_its_time_ends_the_job_is_queued_again(tmp_path: Path, bundle: Path) -> None:
+    """The signal is sent by hand: Slurm sends it two minutes before the end of the job's hour."""
+    job = training(tmp_path, bundle, "4=wait")
+
+    def end_the_time() -> None:
+        while not (tmp_path / "runs" / "failed-at-4").exists():
+            time.sleep(0.2)
+        subprocess.run(["scancel", "--batch", "--signal=USR1", "--name=training"], check=True)
+
+    threading.Thread(target=end_the_time, daemon=True).start()
+    job_run.run_job(job, jobs.here(), job_run.RunOptions(limit=300), lambda _: None)
+    lines = printed(job)
+    assert "attempt 1: its time ends; the job is queued again" in lines
+    assert "rank 0 of 2 begins at step 5" in lines
+    assert "rank 0 ends at step 8" in lines
