@@ -26,6 +26,7 @@ class Incident(Data):
         source: An address, or "invented".
         summary: What goes wrong; of a good image, what it is.
         base: The image of bases.yaml that it begins from.
+        fabric: What the report asks for; only samples say it.
         change: What makes the case of the base.
         reported: None for a good image, which gets no error.
         allowed: Checks that may fail, too.
@@ -37,6 +38,7 @@ class Incident(Data):
     source: str
     summary: str
     base: str
+    fabric: str = ""
     change: Change = Change()
     reported: Report | None = None
     allowed: tuple[str, ...] = ()

@@ -1,0 +1,39 @@
+"""Print which reports of a sample are told with their cause in a first line: `python -m tests.incidents.sample FILE`."""
+
+import sys
+from pathlib import Path
+
+from rdma_images.chain import compute
+from rdma_images.core import yaml_file
+from rdma_images.report.table import FIRST_LINE, first_line
+from tests.incidents import run
+from tests.incidents.case import Cases, Incident
+
+
+def first_lines(name: str, incident: Incident) -> list[str]:
+    """Return the answer of the chain, and the first line of each error and warning."""
+    case = run.case_of(name, incident.image)
+    chain = compute(case, incident.fabric)
+    checks = run.checks({name: incident.image})[name]
+    found = [check for check in checks if check.outcome == "failed" and check.severity != "note"]
+    lines = [f"{check.id}: {first_line(check.found, FIRST_LINE - len(check.id) - 2)}" for check in found]
+    return [*([chain.answer] if chain else []), *lines]
+
+
+def told(incident: Incident, lines: list[str]) -> bool:
+    """Return whether one line has every word of the cause."""
+    words = incident.reported.words if incident.reported else ()
+    return any(all(word in line for word in words) for line in lines)
+
+
+def main() -> None:
+    """Print each report with what was told, and their share."""
+    cases = yaml_file.load(Path(sys.argv[1]), Cases).root
+    lines = {name: first_lines(name, incident) for name, incident in cases.items()}
+    for name, incident in cases.items():
+        print("told" if told(incident, lines[name]) else "NOT TOLD", name, *lines[name], sep="\n    ")
+    print(f"{sum(told(incident, lines[name]) for name, incident in cases.items())} of {len(cases)}")
+
+
+if __name__ == "__main__":
+    main()
