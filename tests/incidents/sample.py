@@ -1,4 +1,7 @@
-"""Print which reports of a sample are told with their cause in a first line: `python -m tests.incidents.sample FILE`."""
+"""Print which reports of a sample are told with their cause in a first line.
+
+`python -m tests.incidents.sample tests/incidents/samples/2026-11-24.yaml`
+"""
 
 import sys
 from pathlib import Path
@@ -11,13 +14,13 @@ from tests.incidents.case import Cases, Incident
 
 
 def first_lines(name: str, incident: Incident) -> list[str]:
-    """Return the answer of the chain, and the first line of each error and warning."""
+    """Return the answer of a chain that breaks, and the first line of each error and warning."""
     case = run.case_of(name, incident.image)
     chain = compute(case, incident.fabric)
     checks = run.checks({name: incident.image})[name]
     found = [check for check in checks if check.outcome == "failed" and check.severity != "note"]
     lines = [f"{check.id}: {first_line(check.found, FIRST_LINE - len(check.id) - 2)}" for check in found]
-    return [*([chain.answer] if chain else []), *lines]
+    return [*([chain.answer] if chain and chain.outcome != "fabric" else []), *lines]
 
 
 def told(incident: Incident, lines: list[str]) -> bool:
