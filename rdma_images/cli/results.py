@@ -100,6 +100,18 @@ def job_watch(_: Context, log: str = "", timeout: str = "24h", json: bool = Fals
         raise Exit(code=answer.exit_code)
 
 
+@verb("job.library", name="library")
+def job_library(_: Context) -> None:
+    """Print rdma_check.py: three lines of a training import it.
+
+    The training then ends within 30 seconds where NCCL uses TCP between nodes, with the reason. It is one file for
+    Python 3.8 and later, and needs nothing of this tool.
+    """
+    from rdma_images.jobs.node import rdma_check
+
+    sys.stdout.write(Path(rdma_check.__file__).read_text(encoding="utf-8"))
+
+
 @verb(
     "job.compare build/jobs/before/runs/20261121T060000Z build/jobs/after/runs/20261122T060000Z",
     "job.compare before.json after.json --html curves.html",
@@ -179,4 +191,4 @@ def job_pairs(
         raise Exit(code=1)
 
 
-tasks = (job_result, job_watch, job_compare, job_pairs)
+tasks = (job_result, job_watch, job_library, job_compare, job_pairs)

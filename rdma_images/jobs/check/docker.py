@@ -33,7 +33,7 @@ def pieces(text: str, name: str) -> Iterator[Piece]:
         pairs = [value.partition("=") for key in ("--env", "-e") for value in options.get(key, ())]
         networks = [value for key in ("--network", "--net") for value in options.get(key, ())]
         gpus = next((count["count"] for value in options.get("--gpus", ()) if (count := GPUS.search(value))), None)
-        settings = {"privileged": Word("true", line)} if "--privileged" in options else {}
+        settings = {name: Word("given", line) for name, given in _access(options).items() if given}
         yield Piece(
             name,
             line,
@@ -55,6 +55,18 @@ def _is_job(options: dict[str, list[str]]) -> bool:
         or options.get("--runtime") == ["nvidia"]
         or any("infiniband" in device for device in devices)
     )
+
+
+def _access(options: dict[str, list[str]]) -> dict[str, bool]:
+    """Return what the container may: all, RDMA devices, and to lock memory."""
+    devices = [value for key in ("--device", "--volume", "-v", "--mount") for value in options.get(key, ())]
+    capabilities = [value.upper().removeprefix("CAP_") for value in options.get("--cap-add", ())]
+    return {
+        "privileged": "--privileged" in options,
+        "devices": any("/dev/infiniband" in value or "$" in value for value in devices),
+        "memlock": any(value.startswith(("memlock", "$")) for value in options.get("--ulimit", ()))
+        or any(name in ("IPC_LOCK", "ALL") for name in capabilities),
+    }
 
 
 def _options(rest: str) -> tuple[dict[str, list[str]], str | None]:

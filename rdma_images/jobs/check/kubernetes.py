@@ -13,6 +13,8 @@ OF_MANY_NODES = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-
 RANKS_OF_OPERATORS = ("nprocPerNode", "numProcPerNode")
 ROLES = ("Launcher", "Worker", "Master", "Chief")
 
+HOST_PATHS = {"/dev/shm": "host-shm", "/dev/infiniband": "host-devices"}
+
 
 def pieces(document: Written) -> Iterator[Piece]:
     """Yield the pieces of a document; none for one that starts nothing."""
@@ -51,7 +53,7 @@ def _pod(document: Written, data: dict[str, Any], path: Path_, spec: dict[str, A
     container: dict[str, Any] = spec["containers"][index]
     resources = _mapping(container.get("resources"))
     role = next((str(step) for step in path if step in ROLES), "")
-    settings = dict(_shared_memory(document, path, spec))
+    settings = dict(_host_devices(document, path, spec))
     settings |= dict(_run_policy(document, data, path))
     if network := _word(document, (*path, "hostNetwork"), spec.get("hostNetwork")):
         settings["host-network"] = network
@@ -260,11 +262,13 @@ def _pytorch_nodes(document: Written, data: dict[str, Any]) -> Word | None:
     return Word(str(sum(known_counts)), document.line(*steps)) if counts and len(known_counts) == len(counts) else None
 
 
-def _shared_memory(document: Written, path: Path_, spec: dict[str, Any]) -> Iterator[tuple[str, Word]]:
+def _host_devices(document: Written, path: Path_, spec: dict[str, Any]) -> Iterator[tuple[str, Word]]:
+    """Yield what of the node's /dev a pod mounts by its path."""
     volumes = spec.get("volumes")
     for index, volume in enumerate(volumes if isinstance(volumes, list) else []):
-        if _mapping(_mapping(volume).get("hostPath")).get("path") == "/dev/shm":
-            yield "host-shm", Word("/dev/shm", document.line(*path, "volumes", index))
+        mounted = str(_mapping(_mapping(volume).get("hostPath")).get("path"))
+        if setting := HOST_PATHS.get(mounted.rstrip("/")):
+            yield setting, Word(mounted, document.line(*path, "volumes", index))
 
 
 def _run_policy(document: Written, data: dict[str, Any], path: Path_) -> Iterator[tuple[str, Word]]:

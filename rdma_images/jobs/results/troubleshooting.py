@@ -6,6 +6,7 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.launchers import SHOWN
 from rdma_images.facts.troubleshooting import Entry, Troubleshooting
+from rdma_images.jobs.check.rules import RULES
 from rdma_images.jobs.results.result import Result
 
 HEAD = """# Troubleshooting
@@ -14,7 +15,8 @@ This page is for those whose job does not start, fails or is slow. It lists what
 shows it, and what that command prints on a healthy system.
 `invoke job.run` and `invoke job.result` print the entry that fits the message of a scheduler or a job.
 "Reported by" names [validators](../reference/validators.md) (`invoke validate`, with `--tier device` or `--tier gpu` on
-a node), rules of `invoke job.check` ([jobs](jobs.md)), and `job.result`, the verdict on a job's logs.
+a node), rules of `invoke job.check` and `node.check`, the check of the nodes ([jobs](jobs.md)), and `job.result`, the
+verdict on a job's logs. "Told" says which command tells it first, and when.
 This page is written from `facts/troubleshooting.yaml`.
 """
 
@@ -55,8 +57,22 @@ def _section(name: str, entry: Entry, facts: Troubleshooting) -> Iterator[str]:
     yield f"| see with | `{_cell(entry.command)}` |"
     yield f"| healthy | {_cell(entry.healthy)} |"
     yield f"| reported by | {', '.join(f'`{check}`' for check in entry.checks)} |"
+    yield f"| told | {_first_told(entry)} |"
     yield f"| fix | {_cell(entry.fix)} |"
     yield f"| source | {_cell(facts.cite(entry))} |\n"
+
+
+def _first_told(entry: Entry) -> str:
+    """Return which command tells it first, and when."""
+    if {rule.id for rule in RULES} & set(entry.checks):
+        return "by `invoke job.check`, before the job is submitted"
+    if "node.check" in entry.checks:
+        return "by the job itself, in the seconds before its command"
+    if "job.result" in entry.checks and entry.says:
+        return "by `invoke job.run` and `invoke job.watch`, within 5 seconds of the message"
+    if "job.result" in entry.checks:
+        return "by `invoke job.result`, after the job"
+    return "by `invoke validate`, before a job"
 
 
 def _cell(text: str) -> str:

@@ -122,6 +122,12 @@ def test_nothing_is_wrong_with_what_is_right(tmp_path: Path, text: str) -> None:
             "hostPath:\n                path: /dev/shm",
             "shm.host-path",
         ),
+        (
+            WORKER,
+            "emptyDir:\n                medium: Memory",
+            "hostPath:\n                path: /dev/infiniband",
+            "devices.host-path",
+        ),
         (WORKER, "restartPolicy: Never", "restartPolicy: OnFailure", "measurement.retries"),
         (WORKER, "backoffLimit: 0", "backoffLimit: 20", "measurement.retries"),
         (WORKER, f"@sha256:{'5e' * 32}", ":latest", "image.tag"),
@@ -293,3 +299,21 @@ def test_the_task_ends_with_one_where_it_finds_an_error(tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=paths.PROJECT, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["findings"][0]["rule"] == "trainjob.resources"
+
+
+@pytest.mark.parametrize(
+    ("options", "problems"),
+    [
+        ("", ["the container gets no RDMA device, and NCCL takes TCP"]),
+        ("--device=/dev/infiniband", ["locked memory stays limited: no queue pair can be created"]),
+        ("--device /dev/infiniband/uverbs0 --ulimit memlock=-1:-1", []),
+        ("--device=/dev/infiniband --cap-add IPC_LOCK", []),
+        ("--device=$DEVICES --ulimit $LIMITS", []),
+        ("--privileged", []),
+    ],
+)
+def test_what_a_container_may(tmp_path: Path, options: str, problems: list[str]) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(f"#!/bin/sh\ndocker run --gpus all -e FI_PROVIDER=efa {options} image@sha256:{'5e' * 32} train\n")
+    found = [one.what for one in check([script]).findings if one.rule == "docker.devices"]
+    assert found == problems

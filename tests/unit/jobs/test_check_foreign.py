@@ -358,7 +358,12 @@ def test_a_docker_command_line_is_read(tmp_path: Path) -> None:
     result = checked(tmp_path, run_sh=DOCKER)
     (piece,) = result.pieces
     assert (piece.what, piece.line) == ("docker run", 4)
-    assert {finding.rule for finding in result.findings} == {"image.tag", "ranks.gpus", "environment.harmful"}
+    assert {finding.rule for finding in result.findings} == {
+        "image.tag",
+        "ranks.gpus",
+        "environment.harmful",
+        "docker.devices",
+    }
 
 
 def test_our_own_docker_job_is_read(tmp_path: Path) -> None:

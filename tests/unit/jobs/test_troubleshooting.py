@@ -33,7 +33,7 @@ def test_what_tells_it_exists(name: str) -> None:
     validators = re.findall(
         r"^\| `([a-z.-]+)`", (PROJECT / "docs" / "reference" / "validators.md").read_text(), re.MULTILINE
     )
-    known = {*validators, *(rule.id for rule in RULES), "job.result"}
+    known = {*validators, *(rule.id for rule in RULES), "job.result", "node.check"}
     assert set(KNOWN.entries[name].checks) <= known
 
 

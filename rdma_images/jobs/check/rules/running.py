@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from rdma_images.core import versions
-from rdma_images.jobs.check.foreign_job import Piece
+from rdma_images.jobs.check.foreign_job import Piece, Word
 from rdma_images.jobs.check.rules.rule import Answer, CheckContext, is_open, is_service, node_name, rule
 
 PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v(?P<version>[0-9.]+)")
@@ -32,6 +32,33 @@ def host_shared_memory(piece: Piece, _: CheckContext) -> Iterator[Answer]:
             "/dev/shm is the node's own: jobs share it and leave files in it, and the baseline Pod Security refuses it"
         )
         yield word, problem, "make it an emptyDir with medium: Memory"
+
+
+@rule("devices.host-path", "warning", "aws-samples/aws-do-eks pull request 63: the same pod with and without it")
+def host_devices(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+    """The node's /dev/infiniband by its path: it brings other adapters, too, which hide EFA."""
+    if (word := piece.settings.get("host-devices")) and context.fabric == "efa":
+        problem = (
+            "/dev/infiniband is the node's own: beside other RDMA adapters libfabric finds no EFA, and NCCL takes TCP"
+        )
+        yield word, problem, "leave it out: the device plugin brings the devices that vpc.amazonaws.com/efa asks for"
+
+
+@rule(
+    "docker.devices",
+    "error",
+    "Docker's docker run: a container has none of the host's devices and 64 KiB to 8 MiB to lock",
+)
+def docker_without_devices(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+    """A container for a fabric without its devices, or without memory that it may lock."""
+    if piece.kind != "docker" or context.fabric is None or "privileged" in piece.settings:
+        return
+    word = piece.image or Word("docker run", piece.line)
+    if "devices" not in piece.settings:
+        yield word, "the container gets no RDMA device, and NCCL takes TCP", "add --device=/dev/infiniband"
+    elif "memlock" not in piece.settings:
+        problem = "locked memory stays limited: no queue pair can be created"
+        yield word, problem, "add --ulimit memlock=-1:-1, or --cap-add=IPC_LOCK"
 
 
 @rule("device-plugin.version", "error", "aws/sagemaker-hyperpod-cli pull request 282")

@@ -1,0 +1,79 @@
+"""The file that a training imports: real logs of NCCL, written by a process while another thread of it reads."""
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from rdma_images.jobs.node import rdma_check
+from rdma_images.nccl_logs.verdict import load_wordings
+
+SOURCE = Path(rdma_check.__file__)
+LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
+TABLE = re.compile(r"^CAUSES: list\[tuple\[str, str, bool\]\] = \[.*?\]\n(?=MESSAGE)", re.DOTALL | re.MULTILINE)
+TRAINING = """
+import os, socket, sys, time
+import rdma_check
+rdma_check.start(4)
+path = os.environ["NCCL_DEBUG_FILE"].replace("%h", socket.gethostname().split(".")[0]).replace("%p", str(os.getpid()))
+with open(path, "w") as log:
+    for line in open(sys.argv[1]):
+        log.write(line)
+time.sleep(8)
+print("trained")
+"""
+
+
+def table() -> str:
+    """Return the table of causes as the facts have it."""
+    rows = (
+        f"    ({row.says!r}, {row.why!r}, {row.stops}),\n"
+        for row in load_wordings().causes.values()
+        if not row.degrades
+    )
+    return f"CAUSES: list[tuple[str, str, bool]] = [\n{''.join(rows)}]\n"
+
+
+def test_the_causes_are_those_of_the_facts(request: pytest.FixtureRequest) -> None:
+    """Written anew by: pytest tests/unit/jobs/test_rdma_check.py --update-golden."""
+    text = SOURCE.read_text()
+    if request.config.getoption("--update-golden"):
+        SOURCE.write_text(text := TABLE.sub(lambda _: table(), text))
+    assert TABLE.search(text)
+    rows = tuple((row.says, row.why, row.stops) for row in load_wordings().causes.values() if not row.degrades)
+    assert tuple(rdma_check.CAUSES) == rows
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "reason"),
+    [
+        ("net-socket", 1, "the channels use NET/Socket; no network plugin was found"),
+        ("gpu-two-nodes", 1, "libfabric chose tcp, not EFA"),
+        ("gpu-refusal", 1, "NCCL_NET names a network that is not there"),
+        ("p2p-default", 0, ""),
+    ],
+)
+def test_a_training_ends_with_the_reason(tmp_path: Path, log: str, code: int, reason: str) -> None:
+    """The file is alone in the folder of the training, as a user has it."""
+    (tmp_path / "rdma_check.py").write_text(SOURCE.read_text())
+    (tmp_path / "train.py").write_text(textwrap.dedent(TRAINING))
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-I",
+            "-c",
+            "import sys; sys.path.insert(0, '.'); exec(open('train.py').read())",
+            LOGS / f"{log}.log",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == code, done.stderr
+    assert reason in done.stderr
+    assert ("trained" in done.stdout) == (code == 0)
+    if code:
+        assert done.stderr.startswith("rdma_check: rank ? on ")
