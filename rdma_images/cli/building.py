@@ -12,6 +12,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.base import show, verb
+from rdma_images.cli.measuring import measured
 from rdma_images.cli.options import CHOICE, JSON, MANY, ONTO, REHEARSE
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
@@ -62,9 +63,9 @@ def build(
     from rdma_images import report as reporting
     from rdma_images.build import build_images, build_spec, run_bake
     from rdma_images.report import build_summary
-    from rdma_images.validate import existing_image, validation
+    from rdma_images.validate import validation
 
-    loaded = existing_image.measured_project(project.load(), target, onto, progress)
+    loaded = measured(project.load(), target, onto)
     layers = None
     if cache_layers:
         from rdma_images.publish.destination import layers_repository
@@ -83,7 +84,7 @@ def build(
     for report in reports:
         if not report.passed:
             show(reporting.report_table(report), file=sys.stderr)
-    show(build_summary.as_json(built, reports) if json else build_summary.summary_text(built, reports))
+    show(build_summary.as_json(built, reports) if json else build_summary.summary_text(built, reports, images))
     _end(reports)
 
 
@@ -128,7 +129,7 @@ def validate(
     """
     from rdma_images import engine
     from rdma_images import report as reporting
-    from rdma_images.validate import existing_image, validation
+    from rdma_images.validate import validation
 
     tiers = validation.tiers(tier or (["device"] if host else ["multinode"] if job else None))
     if job or "multinode" in tiers:
@@ -137,7 +138,7 @@ def validate(
     if image or (host and not target and not all):
         candidates = validation.foreign(image or [""])
     else:
-        loaded = existing_image.measured_project(project.load(), target, onto, progress)
+        loaded = measured(project.load(), target, onto)
         candidates = validation.planned_candidates(target_options.chosen_images(loaded, target, all, set))
     running = None if host else engine.ensure(progress)
     reports = []

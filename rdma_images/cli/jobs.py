@@ -8,7 +8,8 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.base import show, verb
-from rdma_images.cli.options import seconds
+from rdma_images.cli.measuring import measured
+from rdma_images.cli.options import ONTO, seconds
 from rdma_images.cli.parsing import after_dashes
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
@@ -36,6 +37,7 @@ WHERE = {
         "nodes": "How many nodes; without it one, or those of jobs.yaml.",
         "gpus": "GPUs of each node; without it all.",
         "set": "axis=value: as for plan; may be given more than once.",
+        **ONTO,
         "image": "host/repository@sha256:…; without it the one that publication.json names.",
         "name": "The job's name; without it made of target, instance type and nodes.",
         "tcp": "The same job over TCP, to compare with.",
@@ -62,6 +64,7 @@ def job(
     nodes: int = 0,
     gpus: int = 0,
     set: list[str] | None = None,
+    onto: str = "",
     image: str = "",
     name: str = "",
     tcp: bool = False,
@@ -108,7 +111,8 @@ def job(
     request = jobs_file.request(
         entry, tuple(after_dashes(sys.argv)), name or job, tcp=tcp, changes=target_options.parse_changes(set)
     )
-    written, folder = create.make(replace(request, node_check=not no_check), project.load(), out)
+    loaded = measured(project.load(), [request.target], onto)
+    written, folder = create.make(replace(request, node_check=not no_check), loaded, out)
     show(
         (folder / "job.json").read_text(encoding="utf-8").rstrip()
         if json

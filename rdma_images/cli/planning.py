@@ -7,6 +7,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.base import show, verb
+from rdma_images.cli.measuring import measured
 from rdma_images.cli.options import CHOICE, JSON, MANY, ONTO, REHEARSE
 from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import RefusedError
@@ -38,7 +39,7 @@ def plan(
     """
     from rdma_images.plan import plan_table
 
-    loaded = _measured(project.load(), target, onto)
+    loaded = measured(project.load(), target, onto)
     answer = target_options.chosen_plan(loaded, target, all, set, rehearse)
     problems = _problems(answer.images, loaded)
     if json:
@@ -49,15 +50,6 @@ def plan(
         raise RefusedError("\n".join(problems))
     if answer.refusals or problems:
         raise Exit(code=exit_codes.USAGE)
-
-
-def _measured(loaded: project.Project, targets: list[str] | None, onto: str) -> project.Project:
-    """Return the project, with the images measured that fabrics are added to; most plans have none."""
-    if not onto and not any(target.onto for target in loaded.matrix.targets.values()):
-        return loaded
-    from rdma_images.validate import existing_image  # here, because measuring needs an engine
-
-    return existing_image.measured_project(loaded, targets, onto, progress)
 
 
 def _problems(images: Iterable[Image], here: project.Project) -> list[str]:

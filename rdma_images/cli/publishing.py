@@ -7,7 +7,9 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.base import show, verb
-from rdma_images.cli.options import CHOICE, JSON, MANY, POLICY, PUBLISHING
+from rdma_images.cli.measuring import measured
+from rdma_images.cli.options import CHOICE, JSON, MANY, ONTO, POLICY, PUBLISHING
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
 
@@ -17,18 +19,23 @@ if TYPE_CHECKING:
 
 @verb(
     "publish --target efa-pytorch --to team-ecr",
+    "publish --image team/training:2026-11 --to team-ecr",
     help=CHOICE
+    | ONTO
     | PUBLISHING
+    | {"image": "An image of the engine that was built elsewhere and passed `validate --image`; may be repeated."}
     | {"allow-red": "Publish despite this failed check, by its id; recorded. May be given more than once."}
     | POLICY
     | JSON,
-    iterable=(*MANY, "to", "allow_red"),
+    iterable=(*MANY, "image", "to", "allow_red"),
 )
 def publish(
     _: Context,
     target: list[str] | None = None,
     all: bool = False,
     set: list[str] | None = None,
+    onto: str = "",
+    image: list[str] | None = None,
     to: list[str] | None = None,
     allow_red: list[str] | None = None,
     policy: str = "",
@@ -40,18 +47,23 @@ def publish(
     Sends only what a registry does not have.
     """
     from rdma_images.plan import planner as planning
-    from rdma_images.publish import publication_table, publish_images
+    from rdma_images.publish import built_elsewhere, publication_table, publish_images
     from rdma_images.registry import registries
     from rdma_images.scan import policy as policies
     from rdma_images.validate import suite
 
-    loaded = project.load()
     places = registries.load().pick(to or ())
-    images = target_options.chosen_images(loaded, target, all, set)
-    whole = planning.plan(loaded.matrix, loaded.facts, everything=True).images
-    approved = publish_images.approved_images(
-        images, whole, loaded.matrix, suite.digest(), allow_red or (), policies.chosen(policy)
-    )
+    rules = policies.chosen(policy)
+    if image:
+        if target or all or set or onto:
+            raise RefusedError("--image names the image by itself\nleave out --target, --all, --set and --onto")
+        elsewhere = built_elsewhere.approved_images(image, suite.digest(), allow_red or ())
+        approved = publish_images.scanned(elsewhere, rules)
+    else:
+        loaded = measured(project.load(), target, onto)
+        images = target_options.chosen_images(loaded, target, all, set)
+        whole = planning.plan(loaded.matrix, loaded.facts, everything=True).images
+        approved = publish_images.approved_images(images, whole, loaded.matrix, suite.digest(), allow_red or (), rules)
     outcomes = publish_images.publish(approved, places, publisher(sign))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
     if any(outcome.error for outcome in outcomes):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 
 from rdma_images.cli.base import verb
-from rdma_images.cli.options import MANY
+from rdma_images.cli.measuring import measured
+from rdma_images.cli.options import MANY, ONTO
 from rdma_images.cli.parsing import after_dashes
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # importing it takes time that a plan does not need
 CONTAINER = {
     "target": "The target whose image to start; without it the only one of matrix.yaml.",
     "set": "axis=value: the image that was built with it; may be given more than once.",
+    **ONTO,
     "image": "Any image in the engine, also one that was not built here.",
     "mount": "HOST:CONTAINER[:ro], a file or folder of this machine; may be given more than once.",
     "env": "NAME=VALUE, or NAME for its value here, which then is on no command line; may be given more than once.",
@@ -41,6 +43,7 @@ def run(
     _: Context,
     target: str = "",
     set: list[str] | None = None,
+    onto: str = "",
     image: str = "",
     mount: list[str] | None = None,
     env: list[str] | None = None,
@@ -55,7 +58,7 @@ def run(
     from rdma_images.engine.container_run import RunOptions
 
     options = RunOptions(mount or (), env or (), gpus, device or ())
-    _start(target, set, image, options, after_dashes(sys.argv))
+    _start(target, set, onto, image, options, after_dashes(sys.argv))
 
 
 @verb(
@@ -68,6 +71,7 @@ def shell(
     _: Context,
     target: str = "",
     set: list[str] | None = None,
+    onto: str = "",
     image: str = "",
     mount: list[str] | None = None,
     env: list[str] | None = None,
@@ -82,20 +86,22 @@ def shell(
 
     if words := after_dashes(sys.argv):
         raise RefusedError(f"shell takes no command, and got {words[0]}\nwrite {COMMAND} run … -- {words[0]} …")
-    _start(target, set, image, RunOptions(mount or (), env or (), gpus, device or (), shell=True), ())
+    _start(target, set, onto, image, RunOptions(mount or (), env or (), gpus, device or (), shell=True), ())
 
 
-def _start(target: str, pairs: list[str] | None, ref: str, options: "RunOptions", words: Sequence[str]) -> None:
+def _start(
+    target: str, pairs: list[str] | None, onto: str, ref: str, options: "RunOptions", words: Sequence[str]
+) -> None:
     """Become the container of an image; returns never, but by an error."""
     from rdma_images import engine, facts
     from rdma_images.build import built_image
     from rdma_images.engine import container_run
 
-    if ref and (target or pairs):
-        raise RefusedError("--image names the image by itself\nleave out --target and --set, or --image")
+    if ref and (target or pairs or onto):
+        raise RefusedError("--image names the image by itself\nleave out --target, --set and --onto, or --image")
     fix = f"build it with `{COMMAND} build`, or `docker pull` it into this engine"
     if not ref:
-        built = built_image.built_image(project.load(), target, pairs)
+        built = built_image.built_image(measured(project.load(), [target] if target else None, onto), target, pairs)
         ref, fix = built.ref, f"run `{built.build_command}`"
     running = engine.ensure(progress)
     config = container_run.image_config(running, ref)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rdma_images import components
 from rdma_images.components.base import BaseDetails
-from rdma_images.core.pipeline import Image, Plan, Refusal
+from rdma_images.core.pipeline import Image, Onto, Plan, Refusal
 from rdma_images.plan.planner import written
 
 if TYPE_CHECKING:  # importing rich takes 0.1 s, which a plan for a program does not need
@@ -42,6 +42,7 @@ def table(plan: Plan) -> RenderableType:
     if plan.images:
         parts.append(_images(plan))
         parts += [_unknown(image) for image in plan.images if image.unknown]
+        parts += [_changes(image, image.onto) for image in plan.images if image.onto]
     parts += [_refusal(refusal) for refusal in plan.refusals]
     return Group(*parts)
 
@@ -91,6 +92,18 @@ def _unknown(image: Image) -> RenderableType:
     text = Text(f"\n{image.id}\n", overflow="fold")
     for gap in image.unknown:
         text.append("  not known: ", "yellow").append(f"{gap}\n")
+    text.rstrip()
+    return text
+
+
+def _changes(image: Image, onto: Onto) -> RenderableType:
+    """Return what happens to an image that a fabric is added to."""
+    from rich.text import Text
+
+    text = Text(f"\n{image.target} onto {onto.base.ref}\n", overflow="fold")
+    styles = {"added": "green", "replaced": "yellow", "kept": ""}
+    for change in onto.changes:
+        text.append(f"  {change.kind:9}", styles[change.kind]).append(f"{change.what}: {change.why}\n")
     text.rstrip()
     return text
 

@@ -21,11 +21,12 @@ NAMES = {
     statement.BUILDKIT: "BuildKit's record",
     sbom.PREDICATE: "bill of materials",
     statement.RESULTS: "job results",
+    statement.TEST_RESULT: "validation",
     VULNERABILITIES: "vulnerabilities",
     OPENVEX: "OpenVEX",
 }
 # What an image may go without: a builder may keep no history, no job may have run it, no policy may ask for a scan.
-OPTIONAL = (statement.BUILDKIT, statement.RESULTS, VULNERABILITIES, OPENVEX)
+OPTIONAL = (statement.BUILDKIT, statement.RESULTS, statement.TEST_RESULT, VULNERABILITIES, OPENVEX)
 # How the reading of bytes that may be anything ends where they have another form.
 _OTHER_FORM = (ValidationError, ValueError, KeyError, IndexError, TypeError, AttributeError)
 
@@ -85,7 +86,8 @@ def _provenance(content: bytes, digest: str, allowed: Collection[str]) -> Iterat
     definition, details = predicate["buildDefinition"], predicate["runDetails"]
     programs = ", ".join(f"{name} {version}" for name, version in details["builder"]["version"].items())
     sources = definition["resolvedDependencies"]
-    commit = next((source["digest"]["gitCommit"][:12] for source in sources if "digest" in source), "")
+    commits = [source.get("digest", {}).get("gitCommit", "") for source in sources]
+    commit = next(filter(None, commits), "")[:12]
     detail = f"built {details['metadata']['finishedOn']} with {programs or 'programs that it does not name'} "
     detail += f"from commit {commit}" if commit else "from an unknown commit"
     clean = definition["internalParameters"]["clean"] is True
@@ -104,6 +106,14 @@ def _bill(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Fi
     body = json.loads(content)
     about = body["metadata"]["component"]["version"]
     yield Finding("bill of materials", about == digest, f"{len(body['components'])} packages")
+
+
+def _validation(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[Finding]:
+    """Yield what stands in the place of a provenance: the image was built elsewhere."""
+    predicate = statement.predicate(content)
+    holds = _subject(content) == digest and not set(predicate["failedTests"]).difference(allowed)
+    passed = len(predicate["passedTests"])
+    yield Finding("origin", holds, f"built elsewhere, by whom is not known; validated here, {passed} checks passed")
 
 
 def _results(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Finding]:
@@ -140,6 +150,7 @@ _CHECKS: dict[str, AttachmentCheck] = {
     statement.BUILDKIT: _history,
     sbom.PREDICATE: _bill,
     statement.RESULTS: _results,
+    statement.TEST_RESULT: _validation,
     VULNERABILITIES: _vulnerabilities,
     OPENVEX: _openvex,
 }

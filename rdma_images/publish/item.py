@@ -32,6 +32,7 @@ class ApprovedImage:
     measured: dict[str, str]  # component -> version, inside the image
     scan: Scan | None = None  # by which a policy let it pass
     decisions: tuple[Decision, ...] = ()  # of the policy, on what the scan found
+    built_here: bool = True  # else it was validated here alone, and has no provenance
     beside: tuple[str, ...] = ()  # the other targets of the matrix, whose images may have the same layers
 
 
@@ -50,14 +51,19 @@ def artifacts(item: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact, ..
     gets the same artifacts in every registry and every run.
     """
     name, digest = item.image.target, item.build.digest
-    provenance = _cached_file(item, "provenance.json", lambda: _provenance(item, labels))
     bill = _cached_file(item, "sbom.cdx.json", lambda: sbom.sbom(name, item.report, labels))
     report = statement.statement(
         name, digest, statement.REPORT, statement.report_predicate(item.report, item.passed.allowed_red)
     )
     built, measured = item.build.finished, item.report.started
+    if item.built_here:
+        provenance = _cached_file(item, "provenance.json", lambda: _provenance(item, labels))
+        origin = Artifact(statement.IN_TOTO, "provenance.json", provenance, built, statement.PROVENANCE)
+    else:
+        validation = statement.statement(name, digest, statement.TEST_RESULT, statement.test_result(item.report))
+        origin = Artifact(statement.IN_TOTO, "validation.json", validation, measured, statement.TEST_RESULT)
     return (
-        Artifact(statement.IN_TOTO, "provenance.json", provenance, built, statement.PROVENANCE),
+        origin,
         *_history(item, name, built),
         Artifact(sbom.CYCLONEDX, "sbom.cdx.json", bill, measured, sbom.PREDICATE),
         Artifact(statement.IN_TOTO, "report.json", report, measured, statement.REPORT, _verdict(item)),

@@ -56,6 +56,11 @@ def approved_images(
     reports = {image.id: REPORT.read(image.id) for image in images}
     gate.check_exceptions([report for report in reports.values() if report], allow_red)
     items = tuple(_item(image, reports[image.id], whole, matrix, suite, allow_red) for image in images)
+    return scanned(items, policy)
+
+
+def scanned(items: tuple[ApprovedImage, ...], policy: Policy | None) -> tuple[ApprovedImage, ...]:
+    """Return the items with what a policy decided of their scans. Raises RefusedError for one that may not pass."""
     return tuple(_scanned(item, policy) for item in items) if policy else items
 
 

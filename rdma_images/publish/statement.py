@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from rdma_images.core.pipeline import Build, Image
-from rdma_images.inspection.report import Report, encode_report
+from rdma_images.inspection.report import Report, encode_report, shown_outcome
 from rdma_images.publish.from_report import is_commit
 from rdma_images.registry.client import canonical
 
@@ -15,6 +15,9 @@ REPORT = "urn:rdma-images:validation-report:1"
 # BuildKit's own record. Its predicate type is the SLSA version that its BuildKit writes, which may be the one above; it
 # is signed under this name, since cosign keeps one statement of a type.
 BUILDKIT = "urn:rdma-images:buildkit-record:1"
+# In place of a provenance, for an image that was built elsewhere: what of it was validated, in in-toto's own form.
+# Source: in-toto/attestation, spec/predicates/test-result.md.
+TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
 # What jobs that ran the image measured: {"results": […]}, each a result.json, the last of every job.
 RESULTS = "urn:rdma-images:job-results:1"
 IN_TOTO = "application/vnd.in-toto+json"
@@ -44,6 +47,10 @@ def provenance(image: Image, build: Build, revision: dict[str, str]) -> dict[str
         {"name": component.name, "annotations": {"version": component.version, "decided-by": component.decided_by}}
         for component in sorted(image.components.values(), key=lambda component: component.name)
     ]
+    if image.onto:
+        algorithm, _, value = image.onto.base.digest.partition(":")
+        name = image.onto.base.ref.partition("@")[0]
+        dependencies.append({"name": "base-image", "uri": name, "digest": {algorithm: value}})
     source = {"uri": revision["repository"]} if revision.get("repository") else {}
     revision_label = revision.get("commit", "")
     commit = revision_label.removesuffix("-dirty")
@@ -60,6 +67,21 @@ def provenance(image: Image, build: Build, revision: dict[str, str]) -> dict[str
             "builder": {"id": "urn:rdma-images:builder", "version": build.builder},
             "metadata": {"invocationId": build.inputs, "finishedOn": build.finished},
         },
+    }
+
+
+def test_result(report: Report) -> dict[str, Any]:
+    """Return which checks of an image passed, as a predicate that says nothing of how the image was built."""
+    names: dict[str, list[str]] = {"passed": [], "warned": [], "failed": [], "skipped": []}
+    for check in report.checks:
+        names[shown_outcome(check)].append(check.id)
+    algorithm, _, value = report.suite.partition(":")
+    return {
+        "result": "FAILED" if names["failed"] else "WARNED" if names["warned"] else "PASSED",
+        "configuration": [{"name": "rdma-images validators", "digest": {algorithm: value}}],
+        "passedTests": names["passed"],
+        "warnedTests": names["warned"],
+        "failedTests": names["failed"],
     }
 
 

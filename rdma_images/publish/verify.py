@@ -107,9 +107,13 @@ def image(repository: Repository, manifest: Manifest, reference: str, verifier: 
     digest = manifest.digest
     ref = f"{repository.ref}@{digest}"
     files, unreadable = _chosen(repository, digest, verifier)
-    findings = [_signature(repository, digest, verifier), *_tag(reference, repository.config(manifest)), *unreadable]
+    built_elsewhere = statement.TEST_RESULT in files and statement.PROVENANCE not in files
+    tag = () if built_elsewhere else _tag(reference, repository.config(manifest))  # another grammar's
+    findings = [_signature(repository, digest, verifier), *tag, *unreadable]
     allowed_ids = allowed_failures(files.get(statement.REPORT))
     for form in NAMES:
+        if form == statement.PROVENANCE and built_elsewhere:
+            continue
         findings += _attachment(form, files.get(form), digest, verifier, ref, allowed_ids)
     return Verification(ref, tuple(findings))
 

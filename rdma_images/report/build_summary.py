@@ -7,13 +7,18 @@ from dataclasses import asdict
 from rich.text import Text
 
 from rdma_images.core import paths
-from rdma_images.core.pipeline import Build
+from rdma_images.core.pipeline import Build, ExistingImage, Image
+from rdma_images.core.sizes import megabytes
 from rdma_images.inspection.report import Report, encode_report
 from rdma_images.report.table import counts_text, verdict_style
 
 
-def summary_text(builds: Sequence[Build], reports: Sequence[Report]) -> Text:
-    """Return three lines for each image: its name, the counts of its checks, and the path of its report."""
+def summary_text(builds: Sequence[Build], reports: Sequence[Report], images: Sequence[Image] = ()) -> Text:
+    """Return the lines for each image: its name, the counts of its checks, the path of its report.
+
+    For one of `images` that was added to an image that exists, also the size of the difference.
+    """
+    onto = {image.id: image.onto for image in images if image.onto}
     by_id = {report.image_id: report for report in reports}
     shown = Text(no_wrap=True, overflow="ignore")
     for build in builds:
@@ -23,6 +28,8 @@ def summary_text(builds: Sequence[Build], reports: Sequence[Report]) -> Text:
         if report:
             page = paths.image_folder(build.image_id) / "report.html"
             shown.append(f"  report  {paths.shown(page)}\n")
+            if below := onto.get(build.image_id):
+                shown.append(f"  onto    {_difference(report, below.base)}\n")
     shown.rstrip()
     return shown
 
@@ -34,6 +41,19 @@ def as_json(builds: Sequence[Build], reports: Sequence[Report]) -> str:
         for report in reports
     ]
     return json.dumps({"builds": [asdict(build) for build in builds], "reports": short}, indent=2)
+
+
+def _difference(report: Report, base: ExistingImage) -> str:
+    """Return what a node pulls that has the image below, and the faults that were there before."""
+    layers = report.facts.subject.layers if report.facts else []
+    if tuple(layers[: len(base.layers)]) != base.layers:
+        return f"{base.ref}: its layers are not below those of the image"
+    measured = (report.facts.measured.layers if report.facts else None) or ()
+    above = {layer.digest: layer.bytes for layer in measured if layer.digest not in base.layers}
+    size = f", {megabytes(sum(above.values()))} to pull" if measured else ""
+    faults = f"; faults of its own: {', '.join(report.base_faults)}" if report.base_faults else ""
+    added = len(layers) - len(base.layers)
+    return f"{base.ref}: its {len(base.layers)} layers are unchanged, {added} above them{size}{faults}"
 
 
 def _verdict(report: Report | None) -> Text:

@@ -1,4 +1,4 @@
-"""Images in the shapes of those that teams have: made from Debian and NVIDIA's real NCCL, by name and digest."""
+"""Images in the shapes of those that teams have: Debian with NVIDIA's real wheels, by name and digest."""
 
 import functools
 import subprocess

@@ -1,0 +1,74 @@
+"""Images that were built elsewhere and validated here, ready to be published: their evidence names no build."""
+
+import re
+from collections.abc import Sequence
+from typing import cast
+
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import Build, Component, Fabric, Image, Platform
+from rdma_images.inspection.report import Report
+from rdma_images.publish import from_report, gate
+from rdma_images.publish.item import ApprovedImage
+from rdma_images.publish.tags import REHEARSAL, Tags
+from rdma_images.report.files import REPORT
+from rdma_images.validate import folder_of
+
+# Source: the reference grammar of github.com/distribution/reference, a path component.
+ODD = re.compile(r"[^a-z0-9._-]+")
+
+
+def approved_images(refs: Sequence[str], suite: str, allow_red: Sequence[str] = ()) -> tuple[ApprovedImage, ...]:
+    """Return the images `refs` of the engine, each through the gate by its last report; asks no registry.
+
+    Args:
+        refs: As `validate --image` had them.
+        suite: The digest of today's validators.
+        allow_red: Ids of checks that may fail.
+
+    Raises:
+        RefusedError: For the first image that may not pass.
+    """
+    reports = {ref: _report(ref) for ref in refs}
+    gate.check_exceptions(list(reports.values()), allow_red)
+    return tuple(_item(ref, report, suite, allow_red) for ref, report in reports.items())
+
+
+def _report(ref: str) -> Report:
+    report = REPORT.read(folder_of(ref).name)
+    if report is None or report.facts is None:
+        raise RefusedError(f"{ref} was not validated here\nrun `{COMMAND} validate --image {ref}` first")
+    return report
+
+
+def _item(ref: str, report: Report, suite: str, allow_red: Sequence[str]) -> ApprovedImage:
+    assert report.facts
+    measured = from_report.versions(report)
+    name, tag = _name_and_tag(ref, report.digest)
+    image = Image(
+        id=folder_of(ref).name,
+        target=name,
+        tag=tag,
+        fabric=cast(Fabric, report.facts.expected.fabric or "none"),
+        platform=cast(Platform, from_report.platform(report)),
+        axes={},
+        components={component: Component(component, version, "measured") for component, version in measured.items()},
+    )
+    # What a build writes and a validation cannot know stays empty.
+    build = Build(image.id, ref, report.digest, "", report.rehearsal, report.facts.subject.created, 0.0)
+    ending = REHEARSAL if report.rehearsal and not tag.endswith(REHEARSAL) else ""
+    return ApprovedImage(
+        image=image,
+        build=build,
+        report=report,
+        tags=Tags(tag + ending),
+        passed=gate.approve(build, report, suite, allow_red, built_here=False),
+        measured=measured,
+        built_here=False,
+    )
+
+
+def _name_and_tag(ref: str, digest: str) -> tuple[str, str]:
+    """Return the repository's name and the tag: the image's own, or the first digits of its digest."""
+    name, _, tag = ref.partition("@")[0].rpartition("/")[2].partition(":")
+    return ODD.sub("-", name.lower()).strip("-._") or "image", tag or digest.removeprefix("sha256:")[:12]

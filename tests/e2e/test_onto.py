@@ -1,0 +1,107 @@
+"""The fabric added to real images that exist, with the commands of docs/guides/onto.md."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core import paths
+from rdma_images.engine.existing_image import local_name
+from tests.e2e import existing_bases, validated
+from tests.e2e.publish_parts import Registry, registry_program
+
+pytestmark = pytest.mark.e2e
+PAGE = (paths.PROJECT / "docs" / "guides" / "onto.md").read_text(encoding="utf-8")
+ONTO, PUBLISH = (block.splitlines() for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bases")
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    made = Registry(registry_program(), tmp_path / "registry", password=False).start()
+    yield made
+    made.kill()
+
+
+def invoke(line: str, registries: Path | None = None, **words: str) -> str:
+    """Return what a command of the guide prints."""
+    typed = [words.get(word, word) for word in shlex.split(line)[1:]]
+    environment = os.environ | ({"RDMA_IMAGES_REGISTRIES": str(registries)} if registries else {})
+    done = subprocess.run(
+        [sys.executable, "-m", "invoke", *typed], cwd=paths.PROJECT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def docker(*words: str) -> str:
+    done = subprocess.run(["docker", *words], env=validated.engine().environ(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def blobs(name: str, folder: Path) -> list[str]:
+    """Return the digests of the compressed layers of an image, as a registry would have them."""
+    docker("save", "--output", str(folder / "saved.tar"), name)
+    subprocess.run(["tar", "-xf", str(folder / "saved.tar"), "-C", str(folder)], check=True)
+    index = json.loads((folder / "index.json").read_text())
+    digest = index["manifests"][0]["digest"].removeprefix("sha256:")
+    manifest = json.loads((folder / "blobs" / "sha256" / digest).read_text())
+    return [layer["digest"] for layer in manifest["layers"]]
+
+
+def test_an_image_with_a_user_and_without_bash(folder: Path, tmp_path: Path) -> None:
+    steps = existing_bases.CONDA + existing_bases.WITHOUT_BASH + existing_bases.USER
+    with existing_bases.base("conda", steps, folder) as ref:
+        plan, build, run = ONTO
+        assert "added    EFA installer" in invoke(plan, REF=ref)
+        built = invoke(build, REF=ref).splitlines()
+        name = built[0]
+        try:
+            assert invoke(run, REF=ref) == "1000\n"
+            below, above = tmp_path / "below", tmp_path / "above"
+            below.mkdir()
+            above.mkdir()
+            base = blobs(local_name(ref), below)
+            assert blobs(name, above)[: len(base)] == base
+            assert f"its {len(base)} layers are unchanged" in built[-1]
+            report = json.loads((paths.PROJECT / built[2].split()[-1]).with_suffix(".json").read_text())
+            assert report["passed"]
+        finally:
+            docker("image", "rm", "--force", name, local_name(ref))
+
+
+def test_a_plugin_that_comes_first_is_replaced(folder: Path) -> None:
+    with existing_bases.base("ngc", existing_bases.CONDA + existing_bases.NGC, folder) as ref:
+        built = invoke(ONTO[1], REF=ref).splitlines()
+        try:
+            report = json.loads((paths.PROJECT / built[2].split()[-1]).with_suffix(".json").read_text())
+            found = {check["id"]: check for check in report["checks"]}
+            assert found["plugin.found"]["found"].startswith("/opt/amazon/ofi-nccl/")
+            assert report["passed"]
+            entry = json.loads(docker("image", "inspect", built[0], "--format", "{{json .Config}}"))
+            assert entry["Entrypoint"] == ["/opt/nvidia/nvidia_entrypoint.sh"]
+            assert entry["Shell"] == ["/bin/bash", "-c"]
+        finally:
+            docker("image", "rm", "--force", built[0], local_name(ref))
+
+
+def test_an_image_that_was_built_elsewhere_is_published(folder: Path, registry: Registry, tmp_path: Path) -> None:
+    entry = {"kind": "oci", "host": registry.host, "prefix": "training", "credentials": "none"}
+    registries = tmp_path / "registries.yaml"
+    registries.write_text(json.dumps({"registries": {"team-ecr": entry}}))
+    with existing_bases.base("plain", existing_bases.CONDA, folder):
+        for line in PUBLISH:
+            invoke(line, registries, IMAGE=f"{validated.MADE}/plain:1")
+        verified = invoke(f"invoke verify --image {registry.host}/training/plain:1", registries)
+    assert "built elsewhere, by whom is not known" in verified

@@ -1,0 +1,106 @@
+"""Images that were built elsewhere: published with what was validated, and with no word of a build."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import Check
+from rdma_images.inspection.report import Report
+from rdma_images.publish import attachment_checks, built_elsewhere, statement
+from rdma_images.publish.item import ApprovedImage, artifacts
+from rdma_images.report.files import REPORT
+from rdma_images.validate import folder_of
+from tests.support.case_parts import GREEN
+from tests.support.images import planned
+from tests.support.published_image import RED, item_of, validated
+
+SUITE = "sha256:2"  # of the reports of tests
+REF = "nvcr.io/nvidia/pytorch:25.10-py3"
+DIGEST = "sha256:ab"
+WARNING = Check("size.budget", "the image is small", "static", "warning", "failed")
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+
+
+def write(*checks: Check, ref: str = REF) -> Report:
+    report = validated(planned(), DIGEST, *checks)
+    REPORT.write(folder_of(ref).name, report)
+    return report
+
+
+def approved(ref: str = REF, *allow: str) -> ApprovedImage:
+    (item,) = built_elsewhere.approved_images([ref], SUITE, allow)
+    return item
+
+
+def test_its_own_name_and_tag_are_published() -> None:
+    write()
+    item = approved()
+    assert (item.image.target, item.tags.full, item.tags.short) == ("pytorch", "25.10-py3", ())
+    assert item.build.digest == DIGEST
+
+
+def test_an_image_by_digest_gets_its_first_digits_as_tag() -> None:
+    ref = "team/My_Training@sha256:" + "1f" * 32
+    write(ref=ref)
+    assert (approved(ref).image.target, approved(ref).tags.full) == ("my_training", "ab")
+
+
+def test_the_evidence_names_no_build() -> None:
+    write(GREEN, WARNING)
+    origin, *others = artifacts(approved(), {})
+    assert origin.title == "validation.json"
+    body = json.loads(origin.content)
+    assert body["subject"] == [{"name": "pytorch", "digest": {"sha256": "ab"}}]
+    assert body["predicateType"] == statement.TEST_RESULT
+    assert body["predicate"] == {
+        "result": "WARNED",
+        "configuration": [{"name": "rdma-images validators", "digest": {"sha256": "2"}}],
+        "passedTests": [GREEN.id],
+        "warnedTests": [WARNING.id],
+        "failedTests": [],
+    }
+    assert [artifact.title for artifact in others] == ["sbom.cdx.json", "report.json"]
+
+
+def test_verify_says_that_it_was_built_elsewhere() -> None:
+    write()
+    origin, *_ = artifacts(approved(), {})
+    (finding,) = attachment_checks.check_attachment(statement.TEST_RESULT, origin.content, DIGEST, ())
+    assert finding.what == "origin"
+    assert finding.holds
+    assert "built elsewhere" in finding.detail
+    (other,) = attachment_checks.check_attachment(statement.TEST_RESULT, origin.content, "sha256:cd", ())
+    assert other.holds is False
+
+
+def test_no_commit_is_asked_of_it_but_of_ours() -> None:
+    write()
+    assert approved().passed.allowed_red == ()
+
+
+def test_a_failed_check_is_refused_unless_it_is_allowed() -> None:
+    write(GREEN, RED)
+    with pytest.raises(RefusedError, match=r"plugin\.found"):
+        approved()
+    item = approved(REF, RED.id)
+    (finding,) = attachment_checks.check_attachment(
+        statement.TEST_RESULT, artifacts(item, {})[0].content, DIGEST, [RED.id]
+    )
+    assert finding.holds
+
+
+def test_an_image_that_was_not_validated() -> None:
+    with pytest.raises(RefusedError, match=r"run `invoke validate --image nvcr\.io/nvidia/pytorch:25\.10-py3` first"):
+        approved()
+
+
+def test_an_image_of_ours_has_its_provenance() -> None:
+    origin, *_ = artifacts(item_of(planned(), DIGEST), {})
+    assert origin.title == "provenance.json"
