@@ -40,7 +40,7 @@ def built_image(project: Project, target: str, pairs: Sequence[str] | None) -> B
         choices = [name for name in targets if _built_refs(name)] or targets
         raise RefusedError(f"which target? the matrix has {len(targets)}\n{_one_of(f'--target {c}' for c in choices)}")
     (image,) = target_options.chosen_images(project, [target or targets[0]], False, pairs)
-    command = " ".join([f"{COMMAND} build --target {image.target}", *(f"--set {pair}" for pair in pairs or ())])
+    command = " ".join([f"{COMMAND} build {image.options}", *(f"--set {pair}" for pair in pairs or ())])
     if build := BUILD.usable(image.id):
         return BuiltImage(build.ref, command)
     built = _built_refs(image.target)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rdma_images.build import stand_ins
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image, Source, Supply
 from rdma_images.facts import Facts
 from rdma_images.render.bake import HelperTarget, bootstrap_helper
@@ -54,6 +55,11 @@ class Contexts:
 
     def _distribution(self, image: Image) -> str:
         base = image.axes["base"]
+        if self.facts.bases.bases[base].kind != "bootstrap":
+            raise RefusedError(
+                f"--rehearse: stand-ins for an image on {base} cannot be made here, only for one on Debian\n"
+                "build without --rehearse, where the sources answer"
+            )
         return self._add(bootstrap_helper("base", base, self.base_tar(base, image.platform), image.platform))
 
     def _add(self, helper: HelperTarget) -> str:

@@ -232,6 +232,11 @@ class Image:
     secrets: dict[str, str] = field(default_factory=dict)  # of stages, by id: where each is, "env:NAME"
     onto: Onto | None = None  # the image that its fabric is added to; None for one that is built from a distribution
 
+    @property
+    def options(self) -> str:
+        """The options that choose its target on a command line."""
+        return f"--target {self.target}" + (f" --onto {self.onto.base.ref}" if self.onto else "")
+
     def version(self, component: str) -> str:
         """Return the version of a component by name; KeyError when the image does not have it."""
         return self.components[component].version

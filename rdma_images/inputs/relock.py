@@ -56,7 +56,11 @@ def relock(
     with ThreadPoolExecutor(PARALLEL) as pool:
         outcomes = [job.result() for job in [pool.submit(job) for job in jobs.values()]]
     # One after the other: they share a file.
-    outcomes += [_lock_base(source, replaced, upgrade, progress) for source in by_id.values() if source.kind == "base"]
+    outcomes += [
+        _lock_base(source, replaced, upgrade, progress)
+        for source in by_id.values()
+        if source.kind == "base" and "in-engine" not in source.extra
+    ]
     for source in by_id.values():
         if source.kind == "download" and (source.pin == UNPINNED or source.id in pins.downloads()):
             outcomes.append(_lock_download(source, replaced, upgrade, progress))

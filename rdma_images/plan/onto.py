@@ -13,6 +13,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Broken, Change, Component, Details, ExistingImage, Image, Onto
 from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
+from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, Target
 from rdma_images.plan.rules import nccl as nccl_rules
 
@@ -103,6 +104,13 @@ def _verbs_problems(base: ExistingImage) -> Iterator[tuple[str, str, str, str]]:
 def related(broken: Broken) -> bool:
     """Return whether a broken rule is about an image that has its NCCL already."""
     return broken.rule not in UNRELATED
+
+
+def with_measured(planned: Candidate, base: ExistingImage) -> Candidate:
+    """Return a candidate as its tag names it: with the Python and torch of the image, or without them."""
+    measured = {"python": ".".join(base.python.split(".")[:2]), "pytorch": base.pytorch}
+    versions = {name: version for name, version in planned.versions.items() if name != "python"}
+    return replace(planned, versions=versions | {name: version for name, version in measured.items() if version})
 
 
 def image_onto(image: Image, base: ExistingImage) -> Image:

@@ -120,7 +120,7 @@ def _image(
         base: What is added to.
         where: Returns file and line of a part of the target.
     """
-    label = tag(planned)
+    label = tag(onto.with_measured(planned, base) if base else planned)
     present = [component for component in components.ALL if component.name in planned]
     parts = planned.components
     detailed = {

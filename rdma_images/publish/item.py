@@ -40,7 +40,7 @@ def read_build(image: Image) -> Build:
     """Return the image's build. Raises RefusedError where there is none."""
     build = BUILD.read(image.id)
     if build is None:
-        raise RefusedError(f"{image.id} is not built\nrun `{COMMAND} build --target {image.target}` first")
+        raise RefusedError(f"{image.id} is not built\nrun `{COMMAND} build {image.options}` first")
     return build
 
 

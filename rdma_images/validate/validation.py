@@ -88,5 +88,5 @@ def _at_once() -> int:
 def _planned_candidate(image: Image) -> Candidate:
     build = BUILD.usable(image.id)
     if build is None:
-        raise RefusedError(f"{image.id} was not built here\nrun `{COMMAND} build --target {image.target}` first")
+        raise RefusedError(f"{image.id} was not built here\nrun `{COMMAND} build {image.options}` first")
     return Candidate(build.ref, image, build)

@@ -56,7 +56,7 @@ def test_versions_are_the_images_own() -> None:
     assert versions["efa-installer"] == "1.50.0"
     assert versions["aws-ofi-nccl"] == "1.21.1"
     assert {image.components[name].decided_by for name in ("base", "python", "pytorch", "cuda", "nccl")} == {"--onto"}
-    assert image.tag.endswith("debian13-onto-1f1f1f1f1f1f")
+    assert image.tag == "2.15.0-cu13.2-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.12-debian13-onto-1f1f1f1f1f1f"
 
 
 def test_images_of_two_bases_have_two_tags() -> None:
@@ -215,4 +215,11 @@ def test_any_target_can_be_added_to_an_image() -> None:
     ours = matrix.load()
     target = onto.target_onto(ours.target("efa-pytorch"), REF)
     (image,) = planner.plan(ours.model_copy(update={"targets": {"efa-pytorch": target}}), KNOWN).images
-    assert image.id.startswith("efa-pytorch-2.15.0-cu13.2") or image.id.startswith("efa-pytorch-cu13.2")
+    assert image.id.startswith("efa-pytorch-2.15.0-cu13.2")
+
+
+def test_an_image_without_torch_has_no_torch_in_its_tag() -> None:
+    image, _ = added(existing(pytorch="", python=""))
+    assert image.tag.startswith("cu13.2-nccl2.30.7")
+    assert "-py" not in image.tag
+    assert "python" not in image.components

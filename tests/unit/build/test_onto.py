@@ -1,0 +1,66 @@
+"""The build contexts of a fabric that is added to an image that exists."""
+
+from pathlib import Path
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.build.contexts import Contexts
+from rdma_images.core import yaml_file
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import ExistingImage, Image, Supply
+from rdma_images.engine.existing_image import local_name
+from rdma_images.inputs import lock, preflight, sources
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.plan import existing_image, planner
+from rdma_images.plan.matrix import Matrix
+from rdma_images.publish.item import read_build
+from tests.support.existing_images import REF, existing
+
+KNOWN = facts.load()
+MIRRORS = Mirrors(Path("ca.pem"))
+TEXT = f"targets:\n  mine: {{summary: mine, fabric: efa, onto: '{REF}', default: {{efa-installer: 1.50.0}}}}\n"
+
+
+def planned(base: ExistingImage, state: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(state))
+    existing_image.write(base)
+    (image,) = planner.plan(yaml_file.loads(TEXT, Matrix, "matrix.yaml"), KNOWN).images
+    return image
+
+
+def contexts(image: Image, folder: Path) -> tuple[dict[str, str], Contexts]:
+    """Return the contexts of an image for which a stand-in takes the installer's place."""
+    (base,) = preflight.supply([sources.base(image, KNOWN)], MIRRORS)
+    (installer,) = [source for source in sources.pinned(image, KNOWN) if source.component == "efa-installer"]
+    stood_in = Supply(installer, "stand-in", "", True, "", 0.0)
+    made = Contexts(KNOWN, lambda source: folder / source.id, lambda name, _: folder / f"{name}.tar")
+    return made.for_image(image, [base, stood_in]), made
+
+
+def test_the_base_is_the_image_in_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_name, _ = contexts(planned(existing(), tmp_path, monkeypatch), tmp_path)
+    assert by_name["base"] == f"docker-image://{local_name(REF)}"
+
+
+def test_a_stand_in_is_made_on_the_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the image itself a user may be set, and no shell be there."""
+    by_name, made = contexts(planned(existing(user="1000"), tmp_path, monkeypatch), tmp_path)
+    helper = made.helpers[by_name["efa-installer"].removeprefix("target:")]
+    assert helper.contexts["base"] == "target:base-debian13"
+    assert made.helpers["base-debian13"].folder == tmp_path
+
+
+def test_stand_ins_for_an_image_on_ubuntu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = planned(existing(system="ubuntu24.04"), tmp_path, monkeypatch)
+    with pytest.raises(RefusedError, match=r"stand-ins for an image on ubuntu24\.04 cannot be made"):
+        contexts(image, tmp_path)
+
+
+def test_no_wheel_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lock.load(planned(existing(), tmp_path, monkeypatch)).wheels == ()
+
+
+def test_the_command_that_builds_it_names_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RefusedError, match=f"run `invoke build --target mine --onto {REF}` first"):
+        read_build(planned(existing(), tmp_path, monkeypatch))

@@ -1,0 +1,82 @@
+"""What a plan keeps of the measurements of an image that exists."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from rdma_images import engine as engines
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import ExistingImage
+from rdma_images.inspection.inspection import Inspection
+from rdma_images.plan import existing_image as records
+from rdma_images.plan import onto
+from rdma_images.selection import project
+from rdma_images.validate import existing_image, suite
+from tests.support.case_parts import recorded
+from tests.support.existing_images import REF, existing
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+
+
+def measured(environment: Mapping[str, str] | None = None) -> ExistingImage:
+    case: Inspection = recorded()
+    if environment is not None:
+        subject = case.subject.model_copy(update={"environment": dict(environment)})
+        case = case.model_copy(update={"subject": subject})
+    return existing_image._from_case(case)
+
+
+def test_versions_and_fabric() -> None:
+    image = measured()
+    assert (image.system, image.platform, image.fabric) == ("debian13", "linux/amd64", "efa")
+    assert image.pytorch == "2.15.0"
+    assert image.nccl == "2.30.7"
+    assert image.cuda == "13.2"
+    assert image.python.startswith("3.13")
+    assert image.layers == tuple(recorded().subject.layers)
+
+
+def test_the_runtime_is_the_one_that_torch_maps() -> None:
+    assert measured().cuda_runtime.startswith("/opt/venv/site-packages/nvidia/")
+
+
+def test_folders_of_fabrics_are_those_that_the_loader_searches() -> None:
+    image = measured({"LD_LIBRARY_PATH": "/opt/amazon/efa/lib/:/opt/nothing:/opt/amazon/ofi-nccl/lib"})
+    assert image.loader_folders[:2] == ("/opt/amazon/efa/lib", "/opt/amazon/ofi-nccl/lib")
+    assert "/opt/nothing" not in image.loader_folders
+
+
+def test_no_other_variable_is_kept() -> None:
+    image = measured({"HF_TOKEN": "secret", "PATH": "/usr/bin", "NCCL_DEBUG": "INFO", "NCCL_NET": "a\nRUN b"})
+    assert image.environment == {"PATH": "/usr/bin", "NCCL_DEBUG": "INFO"}
+
+
+def test_an_image_is_measured_once_for_a_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "ensure", lambda _: pytest.fail("no engine is needed"))
+    records.write(existing(suite=suite.digest()))
+    loaded = existing_image.measured_project(project.load(), ["efa-pytorch"], REF)
+    target = loaded.matrix.target("efa-pytorch")
+    assert (target.onto, target.python_packages, set(target.default)) == (REF, (), {"efa-installer"})
+    assert project.load().matrix.target("efa-pytorch").onto is None
+
+
+@pytest.mark.parametrize(
+    ("targets", "ref", "words"),
+    [
+        (None, REF, "give one --target"),
+        (["efa-pytorch", "erdma-pytorch"], REF, "give one --target"),
+        (["efa-pytorch"], "team/training:1", "names no digest"),
+    ],
+)
+def test_what_cannot_be_meant(targets: list[str] | None, ref: str, words: str) -> None:
+    with pytest.raises(RefusedError, match=words):
+        existing_image.measured_project(project.load(), targets, ref)
+
+
+def test_a_target_keeps_its_fabric_and_its_installer() -> None:
+    target = onto.target_onto(project.load().matrix.target("efa-nccl-tests"), REF)
+    assert (target.fabric, target.default) == ("efa", {"efa-installer": "1.50.0"})
