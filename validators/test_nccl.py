@@ -204,7 +204,7 @@ def test_loader(case: Inspection, libraries: Libraries, nccl: tuple[str, str], r
     require(
         not other,
         expected=f"{nccl[0]}, or nothing",
-        found=f"{other}{f' ({banner})' if banner else ''} is what programs without torch get, which takes {taken}"
+        found=f"torch takes {taken}, and programs without it {other}{f' ({banner})' if banner else ''}"
         f"{f' [{signs}]' if signs else ''}"
         if other
         else answer.file or "nothing: only torch finds its own",

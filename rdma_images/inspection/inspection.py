@@ -148,7 +148,8 @@ def preloaded_nccl(case: Inspection) -> str | None:
 def nccl_in_use(case: Inspection) -> tuple[str, str] | None:
     """Return path and version of the NCCL that a training process will use.
 
-    It is torch's, else a preloaded one, the wheel's, the loader's; else, as of conda, the only one in the image.
+    It is the one that torch maps, else a preloaded one, the wheel's, the one in torch's own library, the loader's;
+    else, as of conda, the only one in the image.
     """
     mapped = mapped_nccl(case)
     if mapped:
@@ -157,7 +158,9 @@ def nccl_in_use(case: Inspection) -> tuple[str, str] | None:
     if not tree:
         return None
     whole = [path for path, file in tree.libraries.nccl.items() if not file.error]
-    chosen = preloaded_nccl(case) or wheel_nccl(tree.libraries) or tree.libraries.resolved["libnccl.so.2"].file
+    in_torch = next((path for path in whole if base_name(path).startswith("libtorch_cuda")), "")
+    chosen = preloaded_nccl(case) or wheel_nccl(tree.libraries) or in_torch
+    chosen = chosen or tree.libraries.resolved["libnccl.so.2"].file
     chosen = chosen or (whole[0] if len(whole) == 1 else "")
     return (chosen, tree.libraries.nccl[chosen].version) if chosen in whole else None
 

@@ -84,7 +84,7 @@ def fabric_libraries(
     """
     noted_conditions(root, files, loaders.machine)
     nccls = {path: _about(root, about_nccl, path, files) for path in real_files(files, NCCL)}
-    nccls = nccls or nccl_in_torch(root, files)
+    nccls.update(nccl_in_torch(root, files))
     plugins = {path: _about(root, about_plugin, path, files) for path in real_files(files, PLUGIN)}
     asked_by = next((path for path, about in nccls.items() if not about["error"]), None)
     named = [os.path.basename(path) for path in sorted(files) if PLUGIN.fullmatch(os.path.basename(path))]
