@@ -241,13 +241,17 @@ def _expressions(data: object, path: Path_) -> Iterator[tuple[Path_, dict[str, A
 
 
 def _replicas(document: Written, data: dict[str, Any], path: Path_) -> Word | None:
-    """Return how many pods there are of a template: what the nearest thing around it says."""
+    """Return how many pods there are of a template: what the nearest thing around it says.
+
+    Of a LeaderWorkerSet that is the size of each of its replicas.
+    """
+    is_server = data.get("kind") == "LeaderWorkerSet"
     for depth in range(len(path), 0, -1):
         around: Any = data
         for step in path[:depth]:
             around = around[step]
         if isinstance(around, dict):
-            for key in ("replicas", "parallelism", "numNodes"):
+            for key in ("size",) if is_server else ("replicas", "parallelism", "numNodes"):
                 if key in around:
                     return _word(document, (*path[:depth], key), around[key])
     return None

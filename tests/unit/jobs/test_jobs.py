@@ -125,6 +125,8 @@ def test_nothing_is_tried_again_in_silence(launcher: str, fabric: str, starter: 
     text = next(
         text for name, text in jobs.files(jobs.job(launcher, fabric, starter)).items() if name.endswith(".yaml")
     )
+    if launcher == "leaderworkerset":  # a server, which is there again after a failure
+        return
     assert "backoffLimit: 0" in text
     assert "OnFailure" not in text
     assert text.count("restartPolicy: Never") >= 1

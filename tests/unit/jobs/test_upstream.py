@@ -25,6 +25,9 @@ OPERATORS = {
     "PyTorchJob": [
         ("kubeflow/training-operator", "v1.9.0", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml", "v1"),
     ],
+    "LeaderWorkerSet": [
+        ("kubernetes-sigs/lws", "v0.9.0", "config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml", "v1")
+    ],
     "TrainJob": [
         ("kubeflow/trainer", revision, "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml", "v1alpha1")
         for revision in ("v2.2.1", "v2.3.0")
@@ -41,7 +44,7 @@ def objects(launcher: str, fabric: str, starter: str, **changes: Any) -> list[An
     return [one for name, text in made.items() if name.endswith(".yaml") for one in jobs.documents(text)]
 
 
-ON_OPERATORS = [one for one in jobs.combinations() if one[0] in ("mpijob", "trainjob", "pytorchjob")]
+ON_OPERATORS = [one for one in jobs.combinations() if one[0] in ("mpijob", "trainjob", "pytorchjob", "leaderworkerset")]
 
 
 @upstream.there
@@ -61,7 +64,7 @@ def test_the_operators_take_all_that_a_job_can_be_told(
     launcher: str, fabric: str, starter: str, least_nodes: int, tmp_path: Path
 ) -> None:
     work = dataclasses.replace(
-        jobs.everything(launcher, tmp_path), least_nodes=least_nodes if launcher != "mpijob" else 0
+        jobs.everything(launcher, tmp_path), least_nodes=least_nodes if launcher in ("trainjob", "pytorchjob") else 0
     )
     for one in objects(launcher, fabric, starter, work=work):
         for place in OPERATORS.get(one["kind"], ()):
@@ -72,7 +75,9 @@ def test_the_operators_take_all_that_a_job_can_be_told(
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_the_schemas_refuse_what_is_wrong(kind: str) -> None:
     """Shows that the schemas can refuse."""
-    launcher = {"MPIJob": "mpijob", "PyTorchJob": "pytorchjob"}.get(kind, "trainjob")
+    launcher = {"MPIJob": "mpijob", "PyTorchJob": "pytorchjob", "LeaderWorkerSet": "leaderworkerset"}.get(
+        kind, "trainjob"
+    )
     starter = "mpirun" if launcher == "mpijob" else "torchrun"
     good = next(one for one in objects(launcher, "efa", starter) if one["kind"] == kind)
     for place in OPERATORS[kind]:

@@ -272,7 +272,7 @@ def manifests(launcher: str, fabric: str, folder: Path, **changes: Any) -> list[
     return [manifest for name, text in texts.items() if name.endswith(".yaml") for manifest in jobs.documents(text)]
 
 
-ON_KUBERNETES = [pair for pair in WITH_FIELDS if pair[0] in ("trainjob", "pytorchjob")]
+ON_KUBERNETES = [pair for pair in WITH_FIELDS if pair[0] in ("trainjob", "pytorchjob", "leaderworkerset")]
 
 
 @pytest.mark.parametrize(("launcher", "fabric"), ON_KUBERNETES)
@@ -346,3 +346,14 @@ def test_a_rendered_job_is_checked_from_standard_input(monkeypatch: pytest.Monke
     checked = check([Path("-")])
     assert {finding.rule for finding in checked.findings} == {"efa.count"}
     assert all(place.startswith("standard input:") for finding in checked.findings for place in finding.where)
+
+
+def test_servers_start_as_vllm_and_sglang_do() -> None:
+    ray = files("leaderworkerset", Work(launch="ray"), command=("vllm", "serve", "model"))["server.yaml"]
+    assert 'ray_node "$LWS_WORKER_INDEX" "$LWS_LEADER_ADDRESS"' in ray
+    assert "vllm serve model" in ray
+    plain = files("leaderworkerset", Work(launch="plain"), command=("sh", "-c", "serve $NODE_RANK"))["server.yaml"]
+    assert 'env NNODES=2 NODE_RANK="$LWS_WORKER_INDEX" MASTER_ADDR="$LWS_LEADER_ADDRESS" MASTER_PORT=29500' in plain
+    (server, service) = jobs.documents(plain)
+    template = server["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
+    assert service["spec"]["selector"]["role"] == template["metadata"]["labels"]["role"] == "leader"
