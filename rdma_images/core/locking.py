@@ -1,14 +1,15 @@
 """Locks between processes: the second one waits, and its user reads which process it waits for."""
 
-import fcntl
+import contextlib
 import json
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError
@@ -36,28 +37,29 @@ def hold(name: str, purpose: str, progress: Progress = silent, patience: float |
     file's text only says who holds it. Waits for ever, or for `patience` seconds and then raises RdmaImagesError.
     """
     path = _path(name)
-    lock = _locked(path, name, progress, patience)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    _acquire(lock, name, progress, patience)
     try:
         us = Holder(purpose, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
-        os.ftruncate(lock, 0)
-        os.write(lock, json.dumps(asdict(us)).encode())
+        path.write_text(json.dumps(asdict(us)), encoding="utf-8")
         yield
     finally:
-        path.unlink(missing_ok=True)
-        os.close(lock)
+        path.unlink(missing_ok=True)  # filelock takes no lock on a file that is gone
+        lock.release()
 
 
 def holder(name: str) -> Holder | None:
     """Return who holds the lock `name`; None when it is free."""
     path = _path(name)
-    try:
-        lock = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
+    if not path.exists():
         return None
     try:
-        return None if _try(lock) else _read(path)
-    finally:
-        os.close(lock)
+        with FileLock(path, blocking=False):
+            path.unlink(missing_ok=True)
+    except Timeout:
+        return _read(path)
+    return None
 
 
 def holders() -> dict[str, Holder]:
@@ -70,41 +72,18 @@ def _path(name: str) -> Path:
     return state_folder() / "locks" / name
 
 
-def _locked(path: Path, name: str, progress: Progress, patience: float | None) -> int:
-    """Return the open, locked file at `path`."""
-    begun = time.monotonic()
-    reported = False
-    while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        # Who held it before has removed its file: a lock on that one would keep nobody out.
-        if _try(lock) and _is(lock, path):
-            return lock
-        os.close(lock)
-        who = _read(path) or "another process"
-        if patience is not None and time.monotonic() - begun >= patience:
-            raise RdmaImagesError(f"{name} is held by {who}\nwait for it to end, or end it")
-        if not reported and who != "another process":
-            progress(f"waiting for {name}: held by {who}")
-            reported = True
-        time.sleep(0.05)
-
-
-def _try(lock: int) -> bool:
-    """Lock the open file; False where another has."""
+def _acquire(lock: BaseFileLock, name: str, progress: Progress, patience: float | None) -> None:
+    """Take the lock, and say once who holds it where that takes a while."""
+    with contextlib.suppress(Timeout):
+        lock.acquire(blocking=False)
+        return
+    if patience != 0:
+        progress(f"waiting for {name}: held by {_read(_path(name)) or 'another process'}")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _is(lock: int, path: Path) -> bool:
-    """Return the open file is the one at `path`."""
-    try:
-        return os.path.samestat(os.fstat(lock), path.stat())
-    except FileNotFoundError:
-        return False
+        lock.acquire(timeout=-1 if patience is None else patience)
+    except Timeout:
+        who = _read(_path(name)) or "another process"
+        raise RdmaImagesError(f"{name} is held by {who}\nwait for it to end, or end it") from None
 
 
 def _read(path: Path) -> Holder | None:
