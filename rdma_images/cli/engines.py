@@ -16,17 +16,19 @@ def up(_: Context) -> None:
     """Find a Docker engine, or start the private one."""
     from rdma_images import engine
     from rdma_images.engine import status
+    from rdma_images.layers import store
 
     engine.ensure(progress)
-    show(status.table(status.status()))
+    show(status.table(status.status(store.bytes_kept())))
 
 
 @verb("engine.status --json", help=JSON)
 def status(_: Context, json: bool = False) -> None:
     """Show the engine, its versions and its disk."""
     from rdma_images.engine import status
+    from rdma_images.layers import store
 
-    seen = status.status()
+    seen = status.status(store.bytes_kept())
     show(dumps(seen.json(), indent=2) if json else status.table(seen))
 
 

@@ -16,19 +16,11 @@ GB = 10**9  # bytes
 CACHE_BYTES = 40 * GB
 CACHE_SHARE = 0.2  # of what is free
 CACHE_LEAST = 8 * GB
-# The wheels' layers that are kept, compressed: those of four torch releases, which share most of NVIDIA's.
-LAYER_BYTES = 12 * GB
-LAYER_SHARE = 0.1
 
 
 def cache_limit(folder: Path) -> int:
     """Return the bytes to which the builder's cache under `folder` may grow: a fifth of what is free there now."""
     return max(CACHE_LEAST, min(CACHE_BYTES, int(free(folder) * CACHE_SHARE)))
-
-
-def layers_limit(folder: Path) -> int:
-    """Return what the wheels' layers under `folder` may take, in bytes."""
-    return min(LAYER_BYTES, int(shutil.disk_usage(_existing(folder)).total * LAYER_SHARE))
 
 
 def free(folder: Path) -> int:
@@ -57,6 +49,11 @@ def used(folder: Path) -> int:
     # Its exit code tells of files that went away meanwhile: the total stands.
     output = subprocess.run(["du", "-sxB1", str(folder)], capture_output=True, text=True).stdout
     return int(output.split()[0])
+
+
+def total(folder: Path) -> int:
+    """Return the bytes of the disk where `folder` is, or will be."""
+    return shutil.disk_usage(_existing(folder)).total
 
 
 def _existing(folder: Path) -> Path:

@@ -53,8 +53,11 @@ class Status:
         return answer
 
 
-def status() -> Status:
-    """Return the engine that `ensure` would answer with, as it is now: nothing is started."""
+def status(layers_limit: int) -> Status:
+    """Return the engine that `ensure` would answer with, as it is now: nothing is started.
+
+    `layers_limit` are the bytes that the layers made of wheels may take.
+    """
     try:
         engine, trouble = discovery.find()
     except RdmaImagesError as error:
@@ -78,7 +81,7 @@ def status() -> Status:
         pids={name: running_process.pid for name, running_process in daemons.running(folders).items()},
         cache_used=(cache_used := _cache_used(folders)),
         cache_limit=cache_limit(folders),
-        space=_space(folders, cache_used),
+        space=_space(folders, cache_used, layers_limit),
         **common,
     )
 
@@ -113,14 +116,14 @@ def table(seen: Status) -> Table:
     return rows
 
 
-def _space(folders: Layout, cache_used: int | None) -> tuple[Space, ...]:
+def _space(folders: Layout, cache_used: int | None, layers_limit: int) -> tuple[Space, ...]:
     """Return what can be freed, each with the command, the largest first."""
     try:
         images = int(daemon_api.get(folders.socket, "/system/df?type=image", COUNTING)["LayersSize"] or 0)
     except OSError:
         images = 0
     kinds = {
-        "layers": ("layers made of wheels", disk_space.layers_limit(state_folder())),
+        "layers": ("layers made of wheels", layers_limit),
         "downloads": ("downloads", None),
         "bases": ("bootstrapped bases", None),
     }

@@ -14,6 +14,9 @@ from rdma_images.layers.blob import Blob
 from rdma_images.layers.recipe import Recipe
 from rdma_images.layers.work import CARD, FILES
 
+# The layers that are kept, compressed: those of four torch releases, which share most of NVIDIA's.
+KEPT_BYTES = 12 * disk_space.GB
+KEPT_SHARE = 0.1  # of the disk
 IN_USE = 3600.0  # seconds: what was used since then may be in the middle of being read
 
 
@@ -92,13 +95,18 @@ def get_or_build(recipe: Recipe, make: Callable[[Path], None], progress: Progres
         return layer
 
 
+def bytes_kept() -> int:
+    """Return the bytes that all kept layers may take."""
+    return min(KEPT_BYTES, int(disk_space.total(root()) * KEPT_SHARE))
+
+
 def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
     """Remove the layers whose last use is longest ago while all take more than `limit` bytes; the keys removed.
 
     What was used within the last hour stays. A file that the private engine has as well takes no space of its own. A
     layer that is half or more such files stays, too: it would be made again, and little would be free.
     """
-    limit = disk_space.layers_limit(root()) if limit is None else limit
+    limit = bytes_kept() if limit is None else limit
     now = time.time() if now is None else now
     with locking.hold("layers-trim", "removing layers that are not used"):
         rows = sorted(_stored_layers(), key=lambda row: row[1])

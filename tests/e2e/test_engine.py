@@ -21,6 +21,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.debian import bootstrap, host_apt, unpacked
 from rdma_images.engine import daemons, layout, private, process, status
 from rdma_images.engine.container_engine import Engine
+from rdma_images.layers import store
 
 obstacle = private.obstacle()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]
@@ -78,7 +79,7 @@ def assert_no_trace(place: layout.Layout) -> None:
     assert list(process.under(place.root)) == []
     assert str(place.root) not in Path("/proc/self/mountinfo").read_text()
     assert not list(place.root.rglob("*.sock"))
-    assert status.status().engine is None
+    assert status.status(store.bytes_kept()).engine is None
 
 
 def test_it_comes_stays_and_goes_without_a_trace(place: layout.Layout) -> None:
@@ -88,7 +89,7 @@ def test_it_comes_stays_and_goes_without_a_trace(place: layout.Layout) -> None:
         assert private.up() == first
         assert pids(place) == before
         assert (first.kind, first.store, first.build_network) == ("private", "containerd", "host")
-        seen = status.status()
+        seen = status.status(store.bytes_kept())
         assert seen.engine == first
         assert set(seen.versions) == {"docker", "buildx", "containerd", "runc"}
         assert "unknown" not in seen.versions.values()
