@@ -170,6 +170,37 @@ class Packages(Value):
         return [wheel for folder in self.wheels.values() for wheel in folder.items()]
 
 
+class WheelContents(Value):
+    """A wheel's metadata: licences in the three ways they are written, and bundled libraries with their SHA-256."""
+
+    license: str = ""  # License-Expression
+    license_field: str = ""  # License, which may be anything
+    classifiers: list[str] = Field(default_factory=list)
+    supplier: str = ""
+    requires: list[str] = Field(default_factory=list)
+    license_files: list[str] = Field(default_factory=list)  # from the folder of packages
+    bundled: dict[str, str] = Field(default_factory=dict)  # path from the folder of packages -> hex, or ""
+    vendored: dict[str, str] = Field(default_factory=dict)  # Python packages inside the wheel, with their versions
+
+
+class DebianContents(Value):
+    """A Debian package's metadata. A licence that begins with "/" is only referred to, as a common licence."""
+
+    architecture: str = ""
+    supplier: str = ""
+    depends: list[str] = Field(default_factory=list)
+    licenses: list[str] = Field(default_factory=list)
+    copyright: str = ""  # the file in the image
+
+
+class Contents(Value):
+    """What a bill of materials says of packages: wheels by folder and name, Debian's by name, the EFA installer's."""
+
+    wheels: dict[str, dict[str, WheelContents]] = Field(default_factory=dict)
+    debian: dict[str, DebianContents] = Field(default_factory=dict)
+    efa: list[str] = Field(default_factory=list)
+
+
 class System(Value):
     """The system the probes found themselves in."""
 
@@ -286,6 +317,7 @@ class Measured(Value):
     settings: Annotated[Settings | None, Probe("static")] = None
     tools: Annotated[dict[str, ToolRun] | None, Probe("static", "device")] = None
     packages: Annotated[Packages | None, Probe("static", "gpu")] = None
+    contents: Annotated[Contents | None, Probe("static")] = None
     tree: Annotated[Tree | None, Probe("static")] = None
     torch: Annotated[Torch | None, Probe("static", "gpu", nothing="the image has no torch")] = None
     devices: Annotated[Devices | None, Probe("device", "gpu")] = None

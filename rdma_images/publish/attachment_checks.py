@@ -8,8 +8,9 @@ from urllib.parse import unquote
 
 from pydantic import ValidationError
 
+from rdma_images.bill import cyclonedx_bill, spdx_bill
 from rdma_images.inspection.report import decode_report
-from rdma_images.publish import sbom, statement
+from rdma_images.publish import statement
 from rdma_images.publish.gate import COMMITTED
 from rdma_images.scan.scan_result import SEVERITIES
 from rdma_images.scan.scan_statements import OPENVEX, VULNERABILITIES
@@ -19,14 +20,16 @@ NAMES = {
     statement.REPORT: "report",
     statement.PROVENANCE: "provenance",
     statement.BUILDKIT: "BuildKit's record",
-    sbom.PREDICATE: "bill of materials",
+    cyclonedx_bill.PREDICATE: "bill of materials",
+    spdx_bill.PREDICATE: "SPDX",
     statement.RESULTS: "job results",
     statement.TEST_RESULT: "validation",
     VULNERABILITIES: "vulnerabilities",
     OPENVEX: "OpenVEX",
 }
-# What an image may go without: a builder may keep no history, no job may have run it, no policy may ask for a scan.
-OPTIONAL = (statement.BUILDKIT, statement.RESULTS, statement.TEST_RESULT, VULNERABILITIES, OPENVEX)
+# What an image may go without: a builder may keep no history, no job may have run it, no policy may ask for a scan, and
+# earlier versions attached one bill of materials.
+OPTIONAL = (statement.BUILDKIT, statement.RESULTS, statement.TEST_RESULT, spdx_bill.PREDICATE, VULNERABILITIES, OPENVEX)
 # How the reading of bytes that may be anything ends where they have another form.
 _OTHER_FORM = (ValidationError, ValueError, KeyError, IndexError, TypeError, AttributeError)
 
@@ -116,6 +119,11 @@ def _validation(content: bytes, digest: str, allowed: Collection[str]) -> Iterat
     yield Finding("origin", holds, f"built elsewhere, by whom is not known; validated here, {passed} checks passed")
 
 
+def _spdx(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Finding]:
+    image, *packages = json.loads(content)["packages"]
+    yield Finding(NAMES[spdx_bill.PREDICATE], image["versionInfo"] == digest, f"{len(packages)} packages")
+
+
 def _results(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Finding]:
     for result in statement.predicate(content)["results"]:
         where = f"{result['nodes']} x {result['instance']}" if result["instance"] else result["job"]
@@ -148,7 +156,8 @@ _CHECKS: dict[str, AttachmentCheck] = {
     statement.REPORT: _report,
     statement.PROVENANCE: _provenance,
     statement.BUILDKIT: _history,
-    sbom.PREDICATE: _bill,
+    cyclonedx_bill.PREDICATE: _bill,
+    spdx_bill.PREDICATE: _spdx,
     statement.RESULTS: _results,
     statement.TEST_RESULT: _validation,
     VULNERABILITIES: _vulnerabilities,

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from rdma_images.bill import cyclonedx_bill, parts, spdx_bill
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Build, Image
 from rdma_images.core.step_files import BUILD, HISTORY
 from rdma_images.inspection.report import Report
-from rdma_images.publish import sbom, statement
+from rdma_images.publish import statement
 from rdma_images.publish.attach import Artifact
 from rdma_images.publish.from_report import REVISION
 from rdma_images.publish.gate import Approval
@@ -51,7 +52,6 @@ def artifacts(item: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact, ..
     gets the same artifacts in every registry and every run.
     """
     name, digest = item.image.target, item.build.digest
-    bill = _cached_file(item, "sbom.cdx.json", lambda: sbom.sbom(name, item.report, labels))
     report = statement.statement(
         name, digest, statement.REPORT, statement.report_predicate(item.report, item.passed.allowed_red)
     )
@@ -65,10 +65,23 @@ def artifacts(item: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact, ..
     return (
         origin,
         *_history(item, name, built),
-        Artifact(sbom.CYCLONEDX, "sbom.cdx.json", bill, measured, sbom.PREDICATE),
+        *_bills(item, labels),
         Artifact(statement.IN_TOTO, "report.json", report, measured, statement.REPORT, _verdict(item)),
         *_scan(item),
     )
+
+
+def _bills(item: ApprovedImage, labels: dict[str, str]) -> Iterator[Artifact]:
+    """Yield the bill of materials in both forms."""
+    name, report = item.image.target, item.report
+    listed = parts.parts(report, item.image if item.built_here else None, labels)
+    for title, media_type, form, write in (
+        ("sbom.cdx.json", cyclonedx_bill.CYCLONEDX, cyclonedx_bill.PREDICATE, cyclonedx_bill.cyclonedx_bill),
+        ("sbom.spdx.json", spdx_bill.SPDX, spdx_bill.PREDICATE, spdx_bill.spdx_bill),
+    ):
+        document = write(name, report, listed)
+        atomic.write(paths.image_folder(item.image.id) / title, document.decode())
+        yield Artifact(media_type, title, document, report.started, form)
 
 
 def _scan(item: ApprovedImage) -> Iterator[Artifact]:

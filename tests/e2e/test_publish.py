@@ -101,6 +101,7 @@ def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
         "provenance.json",
         "buildkit.json",
         "sbom.cdx.json",
+        "sbom.spdx.json",
         "report.json",
     ]
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Mapping
 
 from rdma_images.validate.probes import (
+    contents,
     devices,
     gpus,
     libraries,
@@ -57,6 +58,7 @@ PROBES: dict[str, Callable[[], Any]] = {
     "torch": pytorch.imported_torch,
     "tree": file_tree,
     "packages": packages.packages_of_system,
+    "contents": contents.contents_of_system,
     "tools": tools.tool_runs,
     "system": system.running_system,
     "settings": settings_of_system,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rdma_images.validate.probes import pythons, rootfs, tools
@@ -15,6 +15,9 @@ DPKG = "/var/lib/dpkg/status"
 DPKG_KEPT = 32 << 20  # bytes: a system with some thousand packages has a few million
 RPM_KEPT = 4 << 20  # bytes: a system has some thousand packages
 NAME = re.compile(r"[-_.]+")
+FIELD = re.compile(
+    r"^(Package|Version|Status|Source|Architecture|Maintainer|Depends|Pre-Depends): *(.*)$", re.MULTILINE
+)
 
 
 def installed_packages(root: rootfs.Root, folders: Iterable[str]) -> dict[str, Any]:
@@ -59,15 +62,19 @@ def import_folders(root: rootfs.Root, environment: Mapping[str, str]) -> list[st
 
 def wheels(root: rootfs.Root, folders: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return name -> version for every folder of Python packages among `folders`."""
-    packages = {}
+    packages: dict[str, dict[str, str]] = {}
+    for folder, record in records(root, folders):
+        packages.setdefault(folder, {}).update([wheel(root, record)])
+    return packages
+
+
+def records(root: rootfs.Root, folders: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the METADATA of each Python package in the folders of packages among `folders`, after its folder."""
     for folder in sorted({root.real(folder) for folder in folders if folder.endswith("-packages")}):
         names = root.names(folder)
-        records = ["%s/%s/METADATA" % (folder, name) for name in names if name.endswith(".dist-info")]
-        records += ["%s/%s/PKG-INFO" % (folder, name) for name in names if name.endswith(".egg-info")]
-        versions = dict(wheel(root, record) for record in sorted(records) if root.is_file(record))
-        if versions:
-            packages[folder] = versions
-    return packages
+        paths = ["%s/%s/METADATA" % (folder, name) for name in names if name.endswith(".dist-info")]
+        paths += ["%s/%s/PKG-INFO" % (folder, name) for name in names if name.endswith(".egg-info")]
+        yield from ((folder, record) for record in sorted(paths) if root.is_file(record))
 
 
 def wheel(root: rootfs.Root, record: str) -> tuple[str, str]:
@@ -83,7 +90,7 @@ def dpkg(root: rootfs.Root) -> dict[str, dict[str, str]]:
     packages: dict[str, dict[str, str]] = {}
     for path in (DPKG, *root.glob(DPKG + ".d/*")):
         for paragraph in re.split(r"\n\s*\n", root.text(path, DPKG_KEPT) or ""):
-            fields = dict(re.findall(r"^(Package|Version|Status|Source): *(.*)$", paragraph, re.MULTILINE))
+            fields = dict(FIELD.findall(paragraph))
             if "Package" in fields and fields.get("Status", "ok installed").endswith("ok installed"):
                 packages[fields["Package"]] = fields
     return packages

@@ -2,20 +2,22 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from rdma_images import facts
+from rdma_images.bill import cyclonedx_bill, parts
 from rdma_images.ci import job_summary
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Image
-from rdma_images.inspection.report import decode_report, encode_report
+from rdma_images.inspection.report import Report, decode_report, encode_report
 from rdma_images.plan import matrix, planner
-from rdma_images.publish import attachment_checks, sbom, statement
+from rdma_images.publish import attachment_checks, statement
 from rdma_images.publish.item import artifacts
-from tests.support.case_parts import GREEN, report_of
+from tests.support.case_parts import GREEN, NOTHING, report_of
 from tests.support.published_image import RED, item_of, made, validated
 
 
@@ -31,9 +33,13 @@ def image() -> Image:
     return made
 
 
+def bill(name: str, report: Report, labels: Mapping[str, str] = NOTHING) -> bytes:
+    return cyclonedx_bill.cyclonedx_bill(name, report, parts.parts(report, labels=labels))
+
+
 class TestBill:
     def test_every_package_is_in_it_once_with_its_address(self, image: Image) -> None:
-        body = json.loads(sbom.sbom("efa-pytorch", validated(image, "sha256:1"), {}))
+        body = json.loads(bill("efa-pytorch", validated(image, "sha256:1")))
         assert body["bomFormat"] == "CycloneDX"
         assert {one["purl"] for one in body["components"]} == {
             "pkg:pypi/torch@2.15.0",
@@ -44,23 +50,23 @@ class TestBill:
     def test_a_package_of_no_public_index_does_not_name_it(self, image: Image) -> None:
         origins = {"torch": "./torch-2.15.0-py3-none-any.whl", "pip": "git+https://git.example/pip@0123"}
         labels = {f"io.rdma-images.package-origin.{name}": origin for name, origin in origins.items()}
-        body = json.loads(sbom.sbom("efa-pytorch", validated(image, "sha256:1"), labels))
+        body = json.loads(bill("efa-pytorch", validated(image, "sha256:1"), labels))
         assert {one["purl"] for one in body["components"] if "deb" not in one["purl"]} == {
             "pkg:generic/torch@2.15.0",
             "pkg:generic/pip@26.0?vcs_url=git%2Bhttps://git.example/pip%400123",
         }
 
     def test_the_same_image_has_the_same_bytes(self, image: Image) -> None:
-        assert sbom.sbom("t", validated(image, "sha256:1"), {}) == sbom.sbom("t", validated(image, "sha256:1"), {})
-        assert sbom.sbom("t", validated(image, "sha256:1"), {}) != sbom.sbom("t", validated(image, "sha256:2"), {})
+        assert bill("t", validated(image, "sha256:1")) == bill("t", validated(image, "sha256:1"))
+        assert bill("t", validated(image, "sha256:1")) != bill("t", validated(image, "sha256:2"))
 
     def test_nothing_measured_is_no_empty_bill(self, image: Image) -> None:
         with pytest.raises(RdmaImagesError, match="has measured no packages"):
-            sbom.sbom("t", dataclasses.replace(report_of(image), facts=None), {})
+            bill("t", dataclasses.replace(report_of(image), facts=None))
 
 
 def test_statements_name_their_subject_and_forms(image: Image) -> None:
-    provenance, _, proof = (json.loads(one.content) for one in made(item_of(image, "sha256:ab")))
+    provenance, _, _, proof = (json.loads(one.content) for one in made(item_of(image, "sha256:ab")))
     assert provenance["subject"] == [{"name": "efa-pytorch", "digest": {"sha256": "ab"}}]
     assert provenance["predicateType"] == "https://slsa.dev/provenance/v1"
     assert provenance["predicate"]["runDetails"]["builder"]["version"] == {"docker": "26.1", "buildx": "0.13"}

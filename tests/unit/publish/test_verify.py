@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
+from rdma_images.bill import cyclonedx_bill
 from rdma_images.core import paths
 from rdma_images.core.pipeline import Image
 from rdma_images.plan import matrix, planner
-from rdma_images.publish import sbom, statement
+from rdma_images.publish import statement
 from rdma_images.publish.attach import CREATED, FORM, Artifact, attach
 from rdma_images.publish.destination import open_destination
 from rdma_images.publish.keys import Signer
@@ -60,6 +61,7 @@ class TestVerify:
             "report": True,
             "provenance": True,
             "bill of materials": True,
+            "SPDX": True,
         }
 
     def test_an_image_without_evidence_does_not(self, place: tuple[Repository, Manifest, Oci]) -> None:
@@ -87,6 +89,7 @@ class TestVerify:
             "report",
             "provenance",
             "bill of materials",
+            "SPDX",
         ]
 
     @pytest.mark.parametrize(
@@ -96,7 +99,7 @@ class TestVerify:
         self, place: tuple[Repository, Manifest, Oci], content: bytes
     ) -> None:
         there, manifest, _ = place
-        forms = (statement.REPORT, statement.PROVENANCE, sbom.PREDICATE)
+        forms = (statement.REPORT, statement.PROVENANCE, cyclonedx_bill.PREDICATE)
         files = [Artifact("application/x", "x", content, "now", form) for form in forms]
         attach(files, manifest.descriptor, there)
         (found,) = self.look(place)
@@ -106,7 +109,7 @@ class TestVerify:
         self, place: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
         there, manifest, _ = place
-        other = Artifact(sbom.CYCLONEDX, "other.json", b"{}", "2030-01-01T00:00:00+00:00")
+        other = Artifact(cyclonedx_bill.CYCLONEDX, "other.json", b"{}", "2030-01-01T00:00:00+00:00")
         attach([*made(item_of(image, manifest.digest)), other], manifest.descriptor, there)
         assert self.look(place)[0].holds
 

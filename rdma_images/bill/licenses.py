@@ -1,0 +1,179 @@
+"""The licences of packages as SPDX expressions, from wheels' metadata and Debian's copyright files.
+
+What has no SPDX name gets a LicenseRef that says where the text is; what names no licence gets an empty expression.
+"""
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+
+from license_expression import (
+    ExpressionError,
+    ExpressionParseError,
+    LicenseExpression,
+    LicenseSymbol,
+    Licensing,
+    get_spdx_licensing,
+)
+
+from rdma_images.inspection.measurements import DebianContents, WheelContents
+
+NVIDIA = "LicenseRef-NVIDIA-Proprietary"  # as NVIDIA's wheels themselves write it
+
+# The field License of wheels is free text. Source: the wheels that the locks name.
+_FIELDS = {
+    "apache": "Apache-2.0",
+    "apache 2": "Apache-2.0",
+    "apache 2.0": "Apache-2.0",
+    "apache license 2.0": "Apache-2.0",
+    "apache license, version 2.0": "Apache-2.0",
+    "apache software license": "Apache-2.0",
+    "apache-2": "Apache-2.0",
+    "bsd 3-clause": "BSD-3-Clause",
+    "bsd 3-clause license": "BSD-3-Clause",
+    "bsd-3": "BSD-3-Clause",
+    "new bsd": "BSD-3-Clause",
+    "mit license": "MIT",
+    "the mit license": "MIT",
+    "the mit license (mit)": "MIT",
+    "mpl 2.0": "MPL-2.0",
+    "mpl-2.0": "MPL-2.0",
+    "nvidia proprietary software": NVIDIA,
+    "psf": "PSF-2.0",
+}
+# Source: pypi's trove classifiers whose licence is one of SPDX's.
+_CLASSIFIERS = {
+    "Apache Software License": "Apache-2.0",
+    "BSD License": "LicenseRef-BSD",
+    "Boost Software License 1.0 (BSL-1.0)": "BSL-1.0",
+    "GNU Affero General Public License v3": "AGPL-3.0-only",
+    "GNU Affero General Public License v3 or later (AGPLv3+)": "AGPL-3.0-or-later",
+    "GNU General Public License v2 (GPLv2)": "GPL-2.0-only",
+    "GNU General Public License v2 or later (GPLv2+)": "GPL-2.0-or-later",
+    "GNU General Public License v3 (GPLv3)": "GPL-3.0-only",
+    "GNU General Public License v3 or later (GPLv3+)": "GPL-3.0-or-later",
+    "GNU Lesser General Public License v3 (LGPLv3)": "LGPL-3.0-only",
+    "ISC License (ISCL)": "ISC",
+    "MIT License": "MIT",
+    "MIT No Attribution License (MIT-0)": "MIT-0",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+    "The Unlicense (Unlicense)": "Unlicense",
+    "zlib/libpng License": "Zlib",
+}
+# Short names of Debian's copyright format that SPDX calls otherwise. Source: its section 7.1, and the files themselves.
+_DEBIAN = {
+    "apache-2": "Apache-2.0",
+    "artistic": "Artistic-1.0-Perl",
+    "artistic-2": "Artistic-2.0",
+    "bsl": "BSL-1.0",
+    "cc0": "CC0-1.0",
+    "expat": "MIT",
+    "mit/x11": "MIT",
+    "psf-2": "PSF-2.0",
+    "public-domain": "LicenseRef-public-domain",
+    "x11": "X11",
+    "zlib": "Zlib",
+}
+_GNU = re.compile(r"(?P<name>[AL]?GPL|GFDL)-(?P<version>\d(?:\.\d)?)(?:\.0)?(?P<later>\+|-or-later)?(?:-only)?", re.I)
+_REFERENCE = re.compile(r"LicenseRef-[A-Za-z0-9.-]+")
+_WORDS = 8  # of a name with an exception; what has more is the text of a licence itself
+_MOST = 10_000  # characters of an expression; numpy's has 60
+
+
+@functools.cache
+def _licensing() -> Licensing:
+    return get_spdx_licensing()
+
+
+def wheel_license(contents: WheelContents) -> str:
+    """Return the SPDX expression of a wheel: its License-Expression, its License, or its classifiers, in this order."""
+    if contents.license and (expression := normalize(contents.license)):
+        return expression
+    field = " ".join(contents.license_field.split()).lower()
+    if field and (expression := _FIELDS.get(field) or normalize(contents.license_field)):
+        return expression
+    names = [line.rpartition(" :: ")[2] for line in contents.classifiers]
+    if expression := conjunction(_CLASSIFIERS[name] for name in names if name in _CLASSIFIERS):
+        return expression
+    return _reference(contents.license_field) if contents.license_field else ""
+
+
+def debian_license(contents: DebianContents) -> str:
+    """Return the SPDX expression of a Debian package: all licences that its copyright file names."""
+    return conjunction(_debian(name) for name in contents.licenses)
+
+
+def normalize(text: str) -> str:
+    """Return a valid SPDX expression in its normal form; "" for what is none. A LicenseRef of any name is valid."""
+    if len(text) > _MOST or "\x00" in text:
+        return ""
+    try:
+        parsed = _licensing().parse(text)
+    except (ExpressionError, ExpressionParseError, RecursionError):
+        return ""
+    if parsed is None or any(not _REFERENCE.fullmatch(key) for key in _licensing().unknown_license_keys(parsed)):
+        return ""
+    return str(parsed.render())
+
+
+def conjunction(expressions: Iterable[str]) -> str:
+    """Return one expression in which all of `expressions` hold, each licence once, sorted."""
+    unique = {part for expression in expressions if expression for part in _conjuncts(_licensing().parse(expression))}
+    parts = [f"({part})" if " OR " in part and len(unique) > 1 else part for part in sorted(unique)]
+    return " AND ".join(parts)
+
+
+def _conjuncts(parsed: LicenseExpression) -> Iterator[str]:
+    if isinstance(parsed, _licensing().AND):
+        for part in parsed.args:
+            yield from _conjuncts(part)
+    else:
+        yield str(parsed.render())
+
+
+def symbols(expression: str) -> frozenset[str]:
+    """Return the licences in an expression, an exception as "GPL-2.0-only WITH Classpath-exception-2.0"."""
+    if not expression:
+        return frozenset()
+    return frozenset(map(str, _licensing().license_symbols(expression, unique=True, decompose=False)))
+
+
+def is_denied(expression: str, denied: frozenset[str]) -> bool:
+    """Return whether no choice that an expression leaves is free of denied licences."""
+    if not expression or not denied:
+        return False
+    return _denied(_licensing().parse(expression), denied)
+
+
+def _denied(parsed: LicenseExpression, denied: frozenset[str]) -> bool:
+    if isinstance(parsed, LicenseSymbol) or not getattr(parsed, "args", ()):
+        return str(parsed) in denied or str(parsed).partition(" WITH ")[0] in denied
+    choices = [_denied(part, denied) for part in parsed.args]
+    return all(choices) if isinstance(parsed, _licensing().OR) else any(choices)
+
+
+def _debian(name: str) -> str:
+    """Return the expression of one short name, such as "GPL-2+ or MIT"."""
+    if name.startswith("/"):
+        return _reference(f"common-{name[1:]}")
+    words = re.split(r"(,?\s+(?:and/or|and|or)\s+|,\s*)", name)
+    if any(len(word.split()) > 1 for word in words[::2]):  # an exception, or the text of a licence itself
+        return _reference(name if len(name.split()) <= _WORDS else "text")
+    operators = {"and": "AND", "or": "OR", "and/or": "OR", ",": "AND"}
+    for number, word in enumerate(words):
+        words[number] = operators[word.strip(", ") or ","] if number % 2 else _debian_name(word)
+    return normalize(" ".join(words)) or _reference(name)
+
+
+def _debian_name(word: str) -> str:
+    if match := _GNU.fullmatch(word.strip()):
+        version = match["version"] if "." in match["version"] else f"{match['version']}.0"
+        return f"{match['name'].upper()}-{version}-{'or-later' if match['later'] else 'only'}"
+    known = _DEBIAN.get(word.strip().lower(), word.strip())
+    return normalize(known) or _reference(known)
+
+
+def _reference(name: str) -> str:
+    """Return a LicenseRef for a licence that SPDX does not name."""
+    return f"LicenseRef-{re.sub('[^A-Za-z0-9.]+', '-', name).strip('-.')[:60] or 'unnamed'}"

@@ -1,0 +1,92 @@
+"""The bill of materials as SPDX 2.3. Source: spdx.github.io/spdx-spec/v2.3, sections 6 to 11."""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rdma_images.bill import licenses
+from rdma_images.bill.parts import Part
+from rdma_images.inspection.report import Report
+from rdma_images.registry.client import canonical
+
+SPDX = "application/spdx+json"
+PREDICATE = "https://spdx.dev/Document"  # the predicate type under which cosign signs it
+ROOT = "SPDXRef-image"
+NONE = "NOASSERTION"
+_UNUSUAL = re.compile(r"[^A-Za-z0-9.-]")
+
+
+def spdx_bill(name: str, report: Report, parts: Sequence[Part]) -> bytes:
+    """Return SPDX 2.3 JSON of an image's parts; the same facts give the same bytes."""
+    every = [*parts, *(bundled for part in parts for bundled in part.bundled)]
+    ids = {part.ref: f"SPDXRef-{number}-{_UNUSUAL.sub('-', part.name)}" for number, part in enumerate(every)}
+    symbols = frozenset(symbol for part in every for symbol in licenses.symbols(part.license))
+    references = sorted(symbol for symbol in symbols if symbol.startswith("LicenseRef-"))
+    image = {
+        "SPDXID": ROOT,
+        "name": name,
+        "versionInfo": report.digest,
+        "downloadLocation": NONE,
+        "filesAnalyzed": False,
+        "primaryPackagePurpose": "CONTAINER",
+        "checksums": [{"algorithm": "SHA256", "checksumValue": report.digest.removeprefix("sha256:")}],
+    }
+    body = {
+        "spdxVersion": "SPDX-2.3",
+        "dataLicense": "CC0-1.0",
+        "SPDXID": "SPDXRef-DOCUMENT",
+        "name": name,
+        "documentNamespace": f"urn:rdma-images:spdx:{report.digest}",
+        "creationInfo": {"created": _moment(report.started), "creators": ["Tool: rdma-images"]},
+        "documentDescribes": [ROOT],
+        "packages": [image, *(_package(part, ids) for part in every)],
+        "relationships": list(_relationships(parts, ids)),
+        "hasExtractedLicensingInfos": [
+            {"licenseId": reference, "extractedText": "The text is in the image, in the files that `licenses` names."}
+            for reference in references
+        ],
+    }
+    return canonical(body)
+
+
+def _package(part: Part, ids: dict[str, str]) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "SPDXID": ids[part.ref],
+        "name": part.name,
+        "downloadLocation": part.address or NONE,
+        "filesAnalyzed": False,
+        "licenseConcluded": NONE,
+        "licenseDeclared": part.license or NONE,
+        "copyrightText": NONE,
+    }
+    optional = {
+        "versionInfo": part.version,
+        "supplier": f"Organization: {part.supplier}" if part.supplier else "",
+        "checksums": [{"algorithm": "SHA256", "checksumValue": part.sha256}] if part.sha256 else [],
+        "externalRefs": [_purl(part.purl.to_string())] if part.purl else [],
+        "comment": "; ".join(f"{key}={value}" for key, value in sorted(part.properties.items())),
+    }
+    return body | {key: value for key, value in optional.items() if value}
+
+
+def _purl(purl: str) -> dict[str, str]:
+    return {"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl}
+
+
+def _relationships(parts: Sequence[Part], ids: dict[str, str]) -> Iterator[dict[str, str]]:
+    yield _relationship("SPDXRef-DOCUMENT", "DESCRIBES", ROOT)
+    for part in parts:
+        yield _relationship(ROOT, "CONTAINS", ids[part.ref])
+        yield from (_relationship(ids[part.ref], "CONTAINS", ids[bundled.ref]) for bundled in part.bundled)
+        others = (ref for ref in part.depends if ref in ids and ref != part.ref)
+        yield from (_relationship(ids[part.ref], "DEPENDS_ON", ids[ref]) for ref in others)
+
+
+def _relationship(element: str, kind: str, related: str) -> dict[str, str]:
+    return {"spdxElementId": element, "relationshipType": kind, "relatedSpdxElement": related}
+
+
+def _moment(started: str) -> str:
+    """Return a time as SPDX has it: UTC, to the second, with a Z."""
+    return datetime.fromisoformat(started).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
