@@ -3,19 +3,9 @@
 What has no SPDX name gets a LicenseRef that says where the text is; what names no licence gets an empty expression.
 """
 
-import functools
 import re
-from collections.abc import Iterable, Iterator
 
-from license_expression import (
-    ExpressionError,
-    ExpressionParseError,
-    LicenseExpression,
-    LicenseSymbol,
-    Licensing,
-    get_spdx_licensing,
-)
-
+from rdma_images.core.spdx import conjunction, normalize, reference
 from rdma_images.inspection.measurements import DebianContents, WheelContents
 
 NVIDIA = "LicenseRef-NVIDIA-Proprietary"  # as NVIDIA's wheels themselves write it
@@ -76,14 +66,7 @@ _DEBIAN = {
     "zlib": "Zlib",
 }
 _GNU = re.compile(r"(?P<name>[AL]?GPL|GFDL)-(?P<version>\d(?:\.\d)?)(?:\.0)?(?P<later>\+|-or-later)?(?:-only)?", re.I)
-_REFERENCE = re.compile(r"LicenseRef-[A-Za-z0-9.-]+")
 _WORDS = 8  # of a name with an exception; what has more is the text of a licence itself
-_MOST = 10_000  # characters of an expression; numpy's has 60
-
-
-@functools.cache
-def _licensing() -> Licensing:
-    return get_spdx_licensing()
 
 
 def wheel_license(contents: WheelContents) -> str:
@@ -96,7 +79,7 @@ def wheel_license(contents: WheelContents) -> str:
     names = [line.rpartition(" :: ")[2] for line in contents.classifiers]
     if expression := conjunction(_CLASSIFIERS[name] for name in names if name in _CLASSIFIERS):
         return expression
-    return _reference(contents.license_field) if contents.license_field else ""
+    return reference(contents.license_field) if contents.license_field else ""
 
 
 def debian_license(contents: DebianContents) -> str:
@@ -104,66 +87,17 @@ def debian_license(contents: DebianContents) -> str:
     return conjunction(_debian(name) for name in contents.licenses)
 
 
-def normalize(text: str) -> str:
-    """Return a valid SPDX expression in its normal form; "" for what is none. A LicenseRef of any name is valid."""
-    if len(text) > _MOST or "\x00" in text:
-        return ""
-    try:
-        parsed = _licensing().parse(text)
-    except (ExpressionError, ExpressionParseError, RecursionError):
-        return ""
-    if parsed is None or any(not _REFERENCE.fullmatch(key) for key in _licensing().unknown_license_keys(parsed)):
-        return ""
-    return str(parsed.render())
-
-
-def conjunction(expressions: Iterable[str]) -> str:
-    """Return one expression in which all of `expressions` hold, each licence once, sorted."""
-    unique = {part for expression in expressions if expression for part in _conjuncts(_licensing().parse(expression))}
-    parts = [f"({part})" if " OR " in part and len(unique) > 1 else part for part in sorted(unique)]
-    return " AND ".join(parts)
-
-
-def _conjuncts(parsed: LicenseExpression) -> Iterator[str]:
-    if isinstance(parsed, _licensing().AND):
-        for part in parsed.args:
-            yield from _conjuncts(part)
-    else:
-        yield str(parsed.render())
-
-
-def symbols(expression: str) -> frozenset[str]:
-    """Return the licences in an expression, an exception as "GPL-2.0-only WITH Classpath-exception-2.0"."""
-    if not expression:
-        return frozenset()
-    return frozenset(map(str, _licensing().license_symbols(expression, unique=True, decompose=False)))
-
-
-def is_denied(expression: str, denied: frozenset[str]) -> bool:
-    """Return whether no choice that an expression leaves is free of denied licences."""
-    if not expression or not denied:
-        return False
-    return _denied(_licensing().parse(expression), denied)
-
-
-def _denied(parsed: LicenseExpression, denied: frozenset[str]) -> bool:
-    if isinstance(parsed, LicenseSymbol) or not getattr(parsed, "args", ()):
-        return str(parsed) in denied or str(parsed).partition(" WITH ")[0] in denied
-    choices = [_denied(part, denied) for part in parsed.args]
-    return all(choices) if isinstance(parsed, _licensing().OR) else any(choices)
-
-
 def _debian(name: str) -> str:
     """Return the expression of one short name, such as "GPL-2+ or MIT"."""
     if name.startswith("/"):
-        return _reference(f"common-{name[1:]}")
+        return reference(f"common-{name[1:]}")
     words = re.split(r"(,?\s+(?:and/or|and|or)\s+|,\s*)", name)
     if any(len(word.split()) > 1 for word in words[::2]):  # an exception, or the text of a licence itself
-        return _reference(name if len(name.split()) <= _WORDS else "text")
+        return reference(name if len(name.split()) <= _WORDS else "text")
     operators = {"and": "AND", "or": "OR", "and/or": "OR", ",": "AND"}
     for number, word in enumerate(words):
         words[number] = operators[word.strip(", ") or ","] if number % 2 else _debian_name(word)
-    return normalize(" ".join(words)) or _reference(name)
+    return normalize(" ".join(words)) or reference(name)
 
 
 def _debian_name(word: str) -> str:
@@ -171,9 +105,4 @@ def _debian_name(word: str) -> str:
         version = match["version"] if "." in match["version"] else f"{match['version']}.0"
         return f"{match['name'].upper()}-{version}-{'or-later' if match['later'] else 'only'}"
     known = _DEBIAN.get(word.strip().lower(), word.strip())
-    return normalize(known) or _reference(known)
-
-
-def _reference(name: str) -> str:
-    """Return a LicenseRef for a licence that SPDX does not name."""
-    return f"LicenseRef-{re.sub('[^A-Za-z0-9.]+', '-', name).strip('-.')[:60] or 'unnamed'}"
+    return normalize(known) or reference(known)

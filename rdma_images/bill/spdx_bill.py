@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rdma_images.bill import licenses
 from rdma_images.bill.parts import Part
+from rdma_images.core import spdx
 from rdma_images.inspection.report import Report
 from rdma_images.registry.client import canonical
 
@@ -21,7 +21,7 @@ def spdx_bill(name: str, report: Report, parts: Sequence[Part]) -> bytes:
     """Return SPDX 2.3 JSON of an image's parts; the same facts give the same bytes."""
     every = [*parts, *(bundled for part in parts for bundled in part.bundled)]
     ids = {part.ref: f"SPDXRef-{number}-{_UNUSUAL.sub('-', part.name)}" for number, part in enumerate(every)}
-    symbols = frozenset(symbol for part in every for symbol in licenses.symbols(part.license))
+    symbols = frozenset(symbol for part in every for symbol in spdx.symbols(part.license))
     references = sorted(symbol for symbol in symbols if symbol.startswith("LicenseRef-"))
     image = {
         "SPDXID": ROOT,

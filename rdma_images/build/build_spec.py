@@ -15,7 +15,7 @@ from rdma_images.core.pipeline import Image, Source
 from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import lock, preflight, sources
+from rdma_images.inputs import lock, preflight, sources, wheel_licenses
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers.recipe import recipe
@@ -62,9 +62,11 @@ def build_spec(
 ) -> BuildSpec:
     """Return the order for `image`.
 
-    Writes its plan.json and Dockerfile, and locks its wheels where no lock has them.
+    Writes its plan.json and Dockerfile, and locks its wheels where no lock has them. Raises RefusedError for a wheel
+    under a licence that its target denies.
     """
     wheels = _wheel_lock(image, project.mirrors, rehearse, progress)
+    wheel_licenses.require_allowed(image, project.matrix.target(image.target))
     dockerfile = dockerfiles.render(
         image, wheels, _toolkit_lock(image, project.mirrors, rehearse, progress), lock.tools()
     )

@@ -53,7 +53,7 @@ def plan(
 
 
 def _problems(images: Iterable[Image], here: project.Project) -> list[str]:
-    """Return what keeps planned images from being built: a missing template, packages that do not go together."""
+    """Return what keeps planned images from being built: a missing template, packages, licences."""
     from rdma_images.plan import templates
 
     problems = []
@@ -63,6 +63,10 @@ def _problems(images: Iterable[Image], here: project.Project) -> list[str]:
             from rdma_images.inputs import package_problems  # here, because images without packages need none of it
 
             problems.append(package_problems.problem(image, here.facts))
+        if here.matrix.target(image.target).licenses:
+            from rdma_images.inputs import wheel_licenses
+
+            problems.append(wheel_licenses.license_problem(image, here.matrix.target(image.target)))
     return list(dict.fromkeys(filter(None, problems)))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.config import JsonDict
 
 from rdma_images import components
@@ -63,6 +63,22 @@ class Exclude(Strict):
         return all(row.get(axis) in values for axis, values in self.when.items())
 
 
+def _check_expression(text: str) -> str:
+    from rdma_images.core import spdx  # here, because the list of licences takes 0.2 s, and few targets deny one
+
+    if spdx.normalize(text) != text:
+        raise ValueError(f"{text!r} is no licence of SPDX: write its identifier, as AGPL-3.0-only")
+    return text
+
+
+class LicenseRules(Strict):
+    """Which licences may be in an image."""
+
+    deny: tuple[Annotated[str, AfterValidator(_check_expression)], ...] = Field(
+        description="SPDX identifiers: a package that can only be had under one of them is refused."
+    )
+
+
 class Target(TargetAdditions):
     """What a user asks for by name."""
 
@@ -92,6 +108,7 @@ class Target(TargetAdditions):
     debian_packages: tuple[str, ...] = Field(
         default=(), description="Packages of the base's archive: name or name=version."
     )
+    licenses: LicenseRules | None = Field(default=None, description="Which licences its packages may have.")
     default: Row = Field(
         description="The default image: a value for each axis that is chosen; the other axes follow.",
         json_schema_extra=AXIS_NAMES,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import Image
 from rdma_images.inspection.report import Report
 from rdma_images.plan.matrix import Matrix
@@ -55,6 +55,8 @@ def approved_images(
     """
     reports = {image.id: REPORT.read(image.id) for image in images}
     gate.check_exceptions([report for report in reports.values() if report], allow_red)
+    for image in images:
+        _require_licenses(image, reports[image.id], matrix)
     items = tuple(_item(image, reports[image.id], whole, matrix, suite, allow_red) for image in images)
     return scanned(items, policy)
 
@@ -79,6 +81,24 @@ def _item(
         measured=measured_versions(image, report),
         beside=tuple(sorted({other.target for other in whole} - {image.target})),
     )
+
+
+def _require_licenses(image: Image, report: Report | None, matrix: Matrix) -> None:
+    """Raise RefusedError where a package is under a licence that the image's target denies."""
+    target = matrix.targets.get(image.target)
+    if report is None or target is None or target.licenses is None:
+        return
+    from rdma_images.bill.parts import parts
+    from rdma_images.core import spdx
+
+    denied = frozenset(target.licenses.deny)
+    refused = [part for part in parts(report) if spdx.is_denied(part.license, denied)]
+    if refused:
+        listed = ", ".join(f"{part.name} is under {part.license}" for part in refused[:3])
+        more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
+        raise RefusedError(
+            f"{image.id}: {listed}{more}, which the target denies\nleave the package out, or change `licenses`"
+        )
 
 
 def _scanned(item: ApprovedImage, policy: Policy) -> ApprovedImage:

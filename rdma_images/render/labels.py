@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rdma_images.core import paths
 from rdma_images.core.pipeline import LABEL_PREFIX, PACKAGE_ORIGIN, Image
+from rdma_images.inputs import wheel_licenses
 from rdma_images.inputs.wheels import Lock
 
 # The paths that decide an image's bytes. The last commit that changed one of them is the image's revision, so that a
@@ -50,6 +51,7 @@ def labels(
         "version": image.tag,
         "revision": revision.commit,
         "base.name": image.onto.base.ref.partition("@")[0] if image.onto else image.axes["base"],
+        "licenses": wheel_licenses.label(image),
     }
     if image.onto:
         oci["base.digest"] = image.onto.base.digest

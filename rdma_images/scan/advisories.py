@@ -30,7 +30,7 @@ _NAMED = re.compile(rb"name\"?\s*:\s*[\"']?([\w.+-]+)")
 
 
 @dataclass(frozen=True)
-class _Installed:
+class InstalledPackages:
     """The packages of an image, as advisories name them."""
 
     python: Mapping[str, frozenset[str]]  # name -> versions
@@ -58,7 +58,7 @@ def scan_by_advisories(folder: Path, report: Report, digest: str) -> Scan:
     Raises:
         RefusedError: There is no advisory, one cannot be read, or the report lacks the packages or their sources.
     """
-    installed = _installed(report)
+    installed = installed_packages(report)
     paths = [path for path in sorted(folder.rglob("*")) if path.suffix in (".json", ".yaml", ".yml") and path.is_file()]
     if not paths:
         raise RefusedError(f"{folder}: has no advisories\nput Debian's tracker as JSON, or OSV files, into it")
@@ -76,7 +76,7 @@ def scan_by_advisories(folder: Path, report: Report, digest: str) -> Scan:
     )
 
 
-def read_advisories(content: bytes, name: str, installed: _Installed) -> list[Vulnerability]:
+def read_advisories(content: bytes, name: str, installed: InstalledPackages) -> list[Vulnerability]:
     """Return what one file says of installed packages. Raises RefusedError for one that cannot be read."""
     try:
         if not name.endswith(".json"):
@@ -100,12 +100,12 @@ def read_advisories(content: bytes, name: str, installed: _Installed) -> list[Vu
         raise RefusedError(f"{name}: {what}: {plain(str(error))}\nfetch it again") from None
 
 
-def _names_installed(content: bytes, installed: _Installed) -> bool:
+def _names_installed(content: bytes, installed: InstalledPackages) -> bool:
     names = {match.decode(errors="replace") for match in _NAMED.findall(content)}
     return any(canonicalize_name(name) in installed.python or name in installed.debian for name in names)
 
 
-def _match_document(document: Any, installed: _Installed) -> Iterator[Vulnerability]:
+def _match_document(document: Any, installed: InstalledPackages) -> Iterator[Vulnerability]:
     if isinstance(document, dict) and "id" in document and "affected" in document:
         yield from _osv(OsvAdvisory.model_validate(document), installed)
     elif isinstance(document, dict) and "id" in document:
@@ -119,7 +119,7 @@ def _mapping(document: Any) -> dict[str, Any]:
     return TypeAdapter(dict[str, Section]).validate_python(document)
 
 
-def _debian(tracker: Mapping[str, Mapping[str, _DebianEntry]], installed: _Installed) -> Iterator[Vulnerability]:
+def _debian(tracker: Mapping[str, Mapping[str, _DebianEntry]], installed: InstalledPackages) -> Iterator[Vulnerability]:
     for source, entries in tracker.items():
         for cve, entry in entries.items():
             release = entry.releases.get(installed.codename)
@@ -139,7 +139,7 @@ def _debian(tracker: Mapping[str, Mapping[str, _DebianEntry]], installed: _Insta
                 )
 
 
-def _osv(advisory: OsvAdvisory, installed: _Installed) -> Iterator[Vulnerability]:
+def _osv(advisory: OsvAdvisory, installed: InstalledPackages) -> Iterator[Vulnerability]:
     if advisory.withdrawn:
         return
     for affected in advisory.affected:
@@ -204,7 +204,7 @@ def _in_range(version: Any, events: Sequence[OsvEvent], order: Callable[[str], A
     return inside
 
 
-def _installed(report: Report) -> _Installed:
+def installed_packages(report: Report) -> InstalledPackages:
     """Return the packages that a report has measured. Raises RefusedError where it has not."""
     measured = report.facts.measured if report.facts else None
     packages, system = (measured.packages, measured.system) if measured else (None, None)
@@ -220,7 +220,7 @@ def _installed(report: Report) -> _Installed:
         source, _, version = text.partition(" ")
         debian.setdefault(source, []).append((package, version))
     family = {"debian": "Debian", "ubuntu": "Ubuntu"}.get(system.os.get("ID", ""), "")
-    return _Installed(
+    return InstalledPackages(
         python={name: frozenset(versions) for name, versions in python.items()},
         debian={source: tuple(binaries) for source, binaries in debian.items()},
         codename=system.os.get("VERSION_CODENAME", ""),

@@ -3,6 +3,7 @@
 import pytest
 
 from rdma_images.bill import licenses
+from rdma_images.core import spdx
 from rdma_images.inspection.measurements import DebianContents, WheelContents
 
 
@@ -60,9 +61,9 @@ def test_a_debian_packages_licence(names: list[str], expression: str) -> None:
     ],
 )
 def test_a_licence_is_denied_when_no_choice_is_left(expression: str, is_denied: bool) -> None:
-    assert licenses.is_denied(expression, frozenset({"AGPL-3.0-only", "GPL-2.0-only"})) == is_denied
+    assert spdx.is_denied(expression, frozenset({"AGPL-3.0-only", "GPL-2.0-only"})) == is_denied
 
 
 @pytest.mark.parametrize("text", ["MIT AND", "x" * 20_000, "(" * 5_000, "MIT\x00", "MIT OR unheard-of", ")", " "])
 def test_what_is_no_expression_is_none(text: str) -> None:
-    assert licenses.normalize(text) == ""
+    assert spdx.normalize(text) == ""

@@ -1,60 +1,24 @@
 """Generated bad input: every case is read or refused with a sentence, in bounded time and memory."""
 
-import resource
-import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from rdma_images import facts
 from rdma_images.ci import jobs, select
 from rdma_images.core import paths, yaml_file
-from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.facts.torch import Torch
 from rdma_images.plan import axes, matrix, planner
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
+from tests.support.odd_input import edited, generated, values, words
 
 KNOWN = facts.load()
 OURS = paths.MATRIX.read_text(encoding="utf-8")
-SECONDS, MEGABYTES = 5, 500  # the most that a case may take
 # Cases of each of the KINDS below: 2,100 in the usual run, 10,150 more in the exhaustive one.
 USUAL, EXHAUSTIVE = 300, 1450
-
-ODD = (
-    *("", "\0", "\x1b[2J", "\ud800", "\u2028", "[" * 500, "{" * 500, "9" * 5000),
-    *("*a", "&a [*a, *a]", "- ", ": ", "\t"),
-    *(
-        "!!x ",
-        "NaN",
-        "~",
-        "1e999",
-        "../..",
-        "-x",
-        "--output=x",
-        "file:///etc/passwd",
-        "m" * 300,
-        "2.15.0",
-        "|",
-        "'",
-        '"',
-    ),
-)
-words = st.sampled_from(ODD) | st.text(max_size=20)
-values = st.recursive(words, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=4))
-
-
-@st.composite
-def edited(draw: st.DrawFn, text: str) -> str:
-    """Return `text` with a few of its stretches replaced by something odd."""
-    for _ in range(draw(st.integers(1, 3))):
-        at, long = draw(st.integers(0, len(text))), draw(st.integers(0, 12))
-        text = text[:at] + draw(words) + text[at + long :]
-    return text
 
 
 @st.composite
@@ -119,34 +83,12 @@ KINDS: dict[str, tuple[st.SearchStrategy[object], Callable[..., object]]] = {
 }
 
 
-def bounded(act: Callable[..., object], case: object) -> None:
-    """Do `act`: it may refuse, and may not take long, take much, or fail otherwise."""
-    begun, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with suppress(RdmaImagesError):
-        act(case)
-    assert time.process_time() - begun < SECONDS
-    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < MEGABYTES
-
-
-def generated(kind: str, count: int) -> None:
-    """Run `count` cases of a kind, the same ones in every run."""
-    strategy, act = KINDS[kind]
-
-    @seed(12)
-    @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(strategy)
-    def run(case: object) -> None:
-        bounded(act, case)
-
-    run()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_some_thousand_cases(kind: str) -> None:
-    generated(kind, USUAL)
+    generated(*KINDS[kind], USUAL)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 def test_ten_thousand_cases(kind: str) -> None:
-    generated(kind, EXHAUSTIVE)
+    generated(*KINDS[kind], EXHAUSTIVE)

@@ -1,0 +1,76 @@
+"""SPDX expressions: validated, joined and compared. A LicenseRef of any name is taken, as SPDX has it."""
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+
+from license_expression import (
+    ExpressionError,
+    ExpressionParseError,
+    LicenseExpression,
+    LicenseSymbol,
+    Licensing,
+    get_spdx_licensing,
+)
+
+_REFERENCE = re.compile(r"LicenseRef-[A-Za-z0-9.-]+")
+_MOST = 10_000  # characters of an expression; numpy's has 60
+
+
+@functools.cache
+def _licensing() -> Licensing:
+    return get_spdx_licensing()
+
+
+def normalize(text: str) -> str:
+    """Return a valid SPDX expression in its normal form; "" for what is none. A LicenseRef of any name is valid."""
+    if len(text) > _MOST or "\x00" in text:
+        return ""
+    try:
+        parsed = _licensing().parse(text)
+    except (ExpressionError, ExpressionParseError, RecursionError):
+        return ""
+    if parsed is None or any(not _REFERENCE.fullmatch(key) for key in _licensing().unknown_license_keys(parsed)):
+        return ""
+    return str(parsed.render())
+
+
+def conjunction(expressions: Iterable[str]) -> str:
+    """Return one expression in which all of `expressions` hold, each licence once, sorted."""
+    unique = {part for expression in expressions if expression for part in _conjuncts(_licensing().parse(expression))}
+    parts = [f"({part})" if " OR " in part and len(unique) > 1 else part for part in sorted(unique)]
+    return " AND ".join(parts)
+
+
+def _conjuncts(parsed: LicenseExpression) -> Iterator[str]:
+    if isinstance(parsed, _licensing().AND):
+        for part in parsed.args:
+            yield from _conjuncts(part)
+    else:
+        yield str(parsed.render())
+
+
+def symbols(expression: str) -> frozenset[str]:
+    """Return the licences in an expression, an exception as "GPL-2.0-only WITH Classpath-exception-2.0"."""
+    if not expression:
+        return frozenset()
+    return frozenset(map(str, _licensing().license_symbols(expression, unique=True, decompose=False)))
+
+
+def is_denied(expression: str, denied: frozenset[str]) -> bool:
+    """Return whether no choice that an expression leaves is free of denied licences."""
+    if not expression or not denied:
+        return False
+    return _denied(_licensing().parse(expression), denied)
+
+
+def _denied(parsed: LicenseExpression, denied: frozenset[str]) -> bool:
+    if isinstance(parsed, LicenseSymbol) or not getattr(parsed, "args", ()):
+        return str(parsed) in denied or str(parsed).partition(" WITH ")[0] in denied
+    choices = [_denied(part, denied) for part in parsed.args]
+    return all(choices) if isinstance(parsed, _licensing().OR) else any(choices)
+
+
+def reference(name: str) -> str:
+    """Return a LicenseRef for a licence that SPDX does not name."""
+    return f"LicenseRef-{re.sub('[^A-Za-z0-9.]+', '-', name).strip('-.')[:60] or 'unnamed'}"

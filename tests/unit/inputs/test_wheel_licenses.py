@@ -1,0 +1,62 @@
+"""Licences that are known before a build, and those that a target denies."""
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import Image
+from rdma_images.core.yaml_file import loads
+from rdma_images.inputs import lock, wheel_licenses
+from rdma_images.plan import matrix, planner
+from rdma_images.plan.matrix import Matrix, Target
+
+DENYING = """
+targets:
+  efa-pytorch:
+    summary: PyTorch over AWS EFA
+    fabric: efa
+    python-packages: [numpy]
+    licenses: {deny: [DENIED]}
+    default: {base: debian13, pytorch: 2.15.0, efa-installer: 1.50.0}
+"""
+
+
+@pytest.fixture
+def image() -> Image:
+    return planner.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
+
+
+def denying(expression: str) -> Matrix:
+    return loads(DENYING.replace("DENIED", expression), Matrix, "matrix.yaml")
+
+
+def target(expression: str) -> Target:
+    return denying(expression).target("efa-pytorch")
+
+
+def test_every_wheel_of_the_default_images_is_listed_but_those_that_name_no_licence() -> None:
+    unlisted = {
+        name
+        for planned in planner.plan(matrix.load(), facts.load(), everything=True).images
+        if lock.exists(lock.lock_request(planned))
+        for name, expression in wheel_licenses.wheel_licenses(planned).items()
+        if not expression
+    }
+    assert unlisted == {"cuda-toolkit"}
+
+
+def test_a_denied_licence_is_refused_by_name(image: Image) -> None:
+    problem = wheel_licenses.license_problem(image, target("PSF-2.0"))
+    assert problem == (
+        f"{image.id}: typing-extensions is under PSF-2.0, which the target denies\n"
+        "leave the package out, or change `licenses`"
+    )
+    with pytest.raises(RefusedError, match=r"numpy is under .*, torch is under "):
+        wheel_licenses.require_allowed(image, target("Zlib"))
+    wheel_licenses.require_allowed(image, target("AGPL-3.0-only"))
+
+
+@pytest.mark.parametrize("expression", ["AGPL3", "GPL", "agpl-3.0-only", "'MIT OR'"])
+def test_what_is_no_licence_is_a_mistake_with_its_line(expression: str) -> None:
+    with pytest.raises(RefusedError, match=r"^matrix.yaml:7: .* is no licence of SPDX: write its identifier"):
+        denying(expression)

@@ -1,0 +1,172 @@
+"""Every parser of data that others write, given damaged and hostile data: an answer or a sentence, in bounded time."""
+
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from rdma_images.bill import licenses
+from rdma_images.core import debian_versions, paths, yaml_file
+from rdma_images.inputs import debian_index
+from rdma_images.inspection.measurements import DebianContents, WheelContents
+from rdma_images.inspection.report import decode_report, encode_report
+from rdma_images.jobs.check import reading
+from rdma_images.nccl_logs import verdict
+from rdma_images.publish import attachment_checks
+from rdma_images.registry.client import OCI_INDEX, Manifest
+from rdma_images.scan import advisories
+from rdma_images.scan.policy import Policy
+from rdma_images.scan.read_reports import parse_report
+from rdma_images.validate import answers, image_layers, ldcache
+from rdma_images.validate.probes import contents, elf, fatbin
+from tests.support import scan_parts
+from tests.support.odd_input import edited, edited_bytes, generated, words
+from tests.unit.scan import test_advisories
+
+USUAL, EXHAUSTIVE = 25, 5_000
+DIGEST = f"sha256:{'a' * 64}"
+LOGS = paths.PROJECT / "tests" / "data" / "nccl-logs"
+ELF = Path("/bin/true")
+MANIFEST = {
+    "schemaVersion": 2,
+    "config": {"mediaType": "x", "digest": DIGEST, "size": 3},
+    "layers": [{"mediaType": "x", "digest": DIGEST, "size": 3, "annotations": {"a": "b"}}],
+    "manifests": [{"mediaType": "x", "digest": DIGEST, "size": 3, "platform": {"os": "linux"}}],
+}
+COPYRIGHT = "Format: https://x\nFiles: *\nLicense: GPL-2+ or MIT\n text\n\nLicense: BSD-3-clause and (X11, Expat)\n"
+
+
+def as_bytes(document: object) -> bytes:
+    return json.dumps(document).encode()
+
+
+def in_file(read: Callable[[Path], object], *allowed: type[Exception]) -> Callable[[bytes], None]:
+    """Return what writes its bytes to a file, and reads that; `allowed` are the errors of the reader's contract."""
+
+    def run(content: bytes) -> None:
+        path = paths.IMAGES / "untrusted"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        with suppress(*allowed):
+            read(path)
+
+    return run
+
+
+def read_manifest(content: bytes) -> None:
+    manifest = Manifest(OCI_INDEX, content)
+    manifest.layers()
+    manifest.members()
+
+
+def read_advisory(suffix: str, content: bytes) -> None:
+    installed = advisories.installed_packages(test_advisories.report())
+    advisories.read_advisories(content, f"advisory{suffix}", installed)
+
+
+def read_attachments(content: bytes) -> None:
+    for form in attachment_checks.NAMES:
+        attachment_checks.check_attachment(form, content, DIGEST, ())
+    attachment_checks.allowed_failures(content)
+
+
+def read_report(content: bytes) -> None:
+    with suppress(ValueError):
+        decode_report(json.loads(content))
+
+
+def read_layer(content: bytes) -> None:
+    with suppress(tarfile.TarError, OSError, EOFError, ValueError):
+        image_layers._read(DIGEST, io.BytesIO(content))
+
+
+def a_layer() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
+        for name, content in (("etc/passwd", b"root:x"), ("opt/" + "n" * 200, b"x" * 2000), ("root/.netrc", b"login")):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def read_licenses(text: str) -> None:
+    licenses.debian_license(DebianContents(licenses=contents.copyright_licenses(text)))
+    licenses.wheel_license(WheelContents(license=text, license_field=text, classifiers=[text]))
+
+
+REPORTS: list[Callable[[], Any]] = [
+    *(scan_parts.trivy, scan_parts.grype, scan_parts.osv_scanner, scan_parts.sarif, scan_parts.cyclonedx),
+    *(scan_parts.ecr_basic, scan_parts.inspector, scan_parts.acr),
+]
+KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
+    f"a report of {make.__name__}": (edited_bytes(as_bytes(make())), lambda content: parse_report(content, "report"))
+    for make in REPORTS
+} | {
+    "Debian's tracker": (edited_bytes(as_bytes(test_advisories.TRACKER)), partial(read_advisory, ".json")),
+    "an advisory": (edited_bytes(test_advisories.PYPA.encode()), partial(read_advisory, ".yaml")),
+    "a policy": (
+        edited(paths.PROJECT.joinpath("policy.example.yaml").read_text().replace("# ", "")),
+        lambda text: yaml_file.loads(text, Policy, "policy.yaml"),
+    ),
+    "a manifest": (edited_bytes(as_bytes(MANIFEST)), read_manifest),
+    "an attachment": (
+        edited_bytes(as_bytes({"subject": [{"digest": {"sha256": "a"}}], "predicateType": "x", "predicate": MANIFEST})),
+        read_attachments,
+    ),
+    "a report": (edited_bytes(as_bytes(encode_report(test_advisories.report()))), read_report),
+    "answers of probes": (
+        edited_bytes(as_bytes({"packages": {"value": {"wheels": {}, "dpkg": {}, "rpm": {}}}, "torch": {"error": "x"}})),
+        lambda content: answers.measured(content, ("packages", "torch", "tree")),
+    ),
+    "an ELF file": (edited_bytes(ELF.read_bytes()), in_file(lambda path: elf.library(str(path)), elf.NotElf)),
+    "a program for GPUs": (
+        edited_bytes(ELF.read_bytes()),
+        in_file(lambda path: fatbin.architectures(str(path)), elf.NotElf),
+    ),
+    "the loader's cache": (
+        edited_bytes(b"glibc-ld.so.cache1.1" + bytes(28) + b"libc.so.6\0/lib/libc.so.6\0"),
+        ldcache.cache,
+    ),
+    "a log": (
+        edited((LOGS / "net-socket.log").read_text()[:20_000]),
+        lambda text: verdict.verdict_of_lines(text.splitlines(), verdict.load_wordings()),
+    ),
+    "a manifest of a job": (
+        edited("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n  - {name: y, image: z}\n").map(
+            lambda text: text.encode(errors="replace")
+        ),
+        in_file(lambda path: list(reading.pieces(path)), reading.TemplateError),
+    ),
+    "a layer": (edited_bytes(a_layer()), read_layer),
+    "an index of packages": (
+        edited("Package: bash\nVersion: 5.2-1\n\nPackage: libc6\nVersion: 2.41-12\n"),
+        lambda text: list(debian_index._parse_index(text)),
+    ),
+    "a copyright file": (edited(COPYRIGHT) | words, read_licenses),
+    "a version": (edited("1:2.41-12+deb13u1") | words, debian_versions.key),
+}
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damaged_data_is_read_or_refused(kind: str) -> None:
+    generated(*KINDS[kind], USUAL)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hundred_thousand_damaged_inputs(kind: str) -> None:
+    generated(*KINDS[kind], EXHAUSTIVE)
