@@ -116,6 +116,7 @@ class AddedUser:
     name: str
     uid: int
     home: str
+    keep_setuid: tuple[str, ...] = ()  # programs that stay setuid or setgid
 
 
 @dataclass(frozen=True)

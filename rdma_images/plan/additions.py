@@ -66,6 +66,9 @@ class UserEntry(Strict):
     name: str = Field(description="The user's name; it is made with a group of the same name.")
     uid: Annotated[int, Field(ge=1, le=2_000_000_000)] = Field(default=1000, description="Of the user and its group.")
     home: AbsolutePath | None = Field(default=None, description="By default /home/NAME.")
+    keep_setuid: tuple[AbsolutePath, ...] = Field(
+        default=(), description="Programs that stay setuid or setgid, as /usr/bin/sudo; all others lose that right."
+    )
 
 
 FileEntries = tuple[
@@ -141,7 +144,7 @@ def additions(target: TargetAdditions, workdir: str | None = None) -> Additions 
     workdir = target.workdir or workdir or WORKDIR
     user = None
     if entry := target.user:
-        user = AddedUser(entry.name, entry.uid, entry.home or f"/home/{entry.name}")
+        user = AddedUser(entry.name, entry.uid, entry.home or f"/home/{entry.name}", entry.keep_setuid)
     return Additions(
         files=tuple(_added_file(entry, workdir, user) for entry in target.files),
         environment=dict(target.env),

@@ -27,7 +27,7 @@ targets:
     template: efa-pytorch
     files: [train.sh, {path: src, to: /opt/src, owner: root}]
     env: {WORDS: 'a "quoted" $HOME \\ and ${PATH}'}
-    user: {name: trainer, uid: 1000}
+    user: {name: trainer, uid: 1000, keep-setuid: [/usr/bin/passwd]}
     command: ./train.sh 'two words'
     default: {base: debian13, pytorch: 2.15.0, efa-installer: 1.50.0}
 """
@@ -37,6 +37,20 @@ printf '%s\\n' "$WORDS" "$1" "$HOME" "$PWD"
 touch ./mine "$HOME/mine"
 stat -c '%n %u:%g %a %Y' train.sh /opt/src /opt/src/module.py
 getent passwd 1000
+find / -xdev -type f -perm /6000
+"""
+# Caches of torch, Triton and Hugging Face are in the home or in /tmp. Docker's tmpfs does not execute without `exec`,
+# and Triton loads what it has compiled from there.
+READ_ONLY = ["--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
+READ_ONLY += [f"--tmpfs={folder}:exec,uid=1000,gid=1000" for folder in ("/tmp", "/home/nonroot", "/workspace")]
+IMPORT = """
+import ctypes, os, torch
+from torch._inductor.runtime.cache_dir_utils import cache_dir
+from triton import knobs
+for folder in (cache_dir(), knobs.cache.dir, torch.hub.get_dir(), os.path.expanduser("~/.cache/huggingface"), "."):
+    os.makedirs(folder, exist_ok=True)
+    open(os.path.join(folder, "written"), "w").close()
+print(os.getuid(), torch.compile(lambda x: x * 2 + 1, backend="eager")(torch.ones(2)).tolist())
 """
 
 
@@ -89,6 +103,21 @@ def test_the_stage_makes_files_user_and_command(
         "/opt/src 0:0 755 0",
         "/opt/src/module.py 0:0 644 0",
         "trainer:x:1000:1000::/home/trainer:/bin/bash",
+        "/usr/bin/passwd",
     ]
     assert first[:-1] == second[:-1]
     assert first[-1] != second[-1]
+
+
+def test_torch_runs_as_a_user_on_a_read_only_root(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "build" / "images")
+    text = MATRIX.partition("    files:")[0] + "    user: nonroot\n    default:" + MATRIX.partition("    default:")[2]
+    (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), facts.load()).images
+    stage = templates.environment(paths.places("dockerfiles")).get_template("stages/additions.j2")
+    dockerfile = stage.render(previous=validated.good_image(), stage="image", additions=image.additions)
+    with validated.derived(dockerfile, "nonroot", paths.image_folder(image.id)) as ref:
+        run = ["docker", "run", "--rm", "--network=none", *READ_ONLY, ref, "python", "-c", IMPORT]
+        done = subprocess.run(run, env=engine.environ(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "1000 [3.0, 3.0]\n"), done.stderr

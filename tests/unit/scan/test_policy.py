@@ -43,7 +43,7 @@ def outcomes(rules: Policy, *vulnerabilities: Vulnerability) -> list[str]:
 
 def test_the_example_is_a_policy() -> None:
     rules = policies.load(policies.EXAMPLE)
-    assert rules.grace_days == {"critical": 14, "high": 28}
+    assert rules.grace_days == {"critical": 14, "high": 28, "medium": 180}
 
 
 @pytest.mark.parametrize(
