@@ -33,7 +33,7 @@ def run_tests(_: Context, unit: bool = False, exhaustive: bool = False, real: bo
     if real:
         command += ["-m", "real and not e2e" if unit else "real"]
     elif unit:
-        command += ["-m", "not e2e"]
+        command += ["-m", "not e2e and not exhaustive"]
     elif not exhaustive:
         command += ["-m", "not exhaustive and not (real and e2e)"]
     command += ["-k", k] if k else []

@@ -30,7 +30,7 @@ from tests.support import scan_parts
 from tests.support.odd_input import edited, edited_bytes, generated, words
 from tests.unit.scan import test_advisories
 
-USUAL, EXHAUSTIVE = 25, 5_000
+USUAL, EXHAUSTIVE = 15, 5_000
 DIGEST = f"sha256:{'a' * 64}"
 LOGS = paths.PROJECT / "tests" / "data" / "nccl-logs"
 ELF = Path("/bin/true")
