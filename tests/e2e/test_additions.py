@@ -44,7 +44,7 @@ find / -xdev -type f -perm /6000
 READ_ONLY = ["--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
 READ_ONLY += [f"--tmpfs={folder}:exec,uid=1000,gid=1000" for folder in ("/tmp", "/home/nonroot", "/workspace")]
 IMPORT = """
-import ctypes, os, torch
+import os, torch
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 from triton import knobs
 for folder in (cache_dir(), knobs.cache.dir, torch.hub.get_dir(), os.path.expanduser("~/.cache/huggingface"), "."):
