@@ -28,7 +28,19 @@ def result_table(result: Result) -> RenderableType:
                 parts.append(_problem(run, problem))
     parts += [Text(), *_nodes(first.nodes)] if first.nodes else []
     parts += [Text(), _rows(result)] if first.measurements else []
-    return Group(*parts, *_expected(result))
+    return Group(*parts, *_expected(result), Text(f"\n{summary_line(first)}"))
+
+
+def summary_line(run: RunResult) -> str:
+    """Return one line on a run: the network, the adapters of its nodes, and the versions, each value once."""
+    adapters = dict.fromkeys(
+        f"{node.adapters.value}{f' of {node.expected}' if node.expected else ''}" for node in run.nodes if node.adapters
+    )
+    values = [f"{' and '.join(adapters)} adapters on each of {len(run.nodes)} nodes"] if adapters else []
+    for title, name in (("GPUDirect", "gpudirect"), ("NCCL", "nccl"), ("plugin", "plugin"), ("libfabric", "libfabric")):
+        distinct = dict.fromkeys(value.value for node in run.nodes if (value := getattr(node, name)))
+        values += [f"{title} {' and '.join(distinct)}"] if distinct else []
+    return ", ".join([f"network: {run.network}", *values])
 
 
 def render_table(table: tables.ResultTable, bars: Sequence[str] = ()) -> RenderableType:

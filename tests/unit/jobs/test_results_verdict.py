@@ -38,6 +38,13 @@ def test_a_job_that_is_as_it_should_be(tmp_path: Path) -> None:
     assert (tmp_path / "logs/0.log").read_text().split("\n")[3].endswith("(found 32 nics)")
 
 
+def test_one_line_says_network_adapters_and_versions(tmp_path: Path) -> None:
+    line = result_table.summary_line(result_of(tmp_path).legs[0])
+    assert line.startswith("network: efa, 32 of 32 adapters on each of 2 nodes, GPUDirect yes, NCCL 2.")
+    assert ", plugin 1." in line
+    assert ", libfabric " in line
+
+
 def test_one_of_four_adapters_is_told(tmp_path: Path) -> None:
     """github.com/skypilot-org/skypilot/issues/8391: 20 GB/s on two p4d, and every line of the test was OK."""
     found = result_of(
