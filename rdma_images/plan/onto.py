@@ -197,7 +197,7 @@ def _replaced(
         yield Change("replaced", file, "NCCL would find it in the place of the fabric's plugin")
     for name, value in environment.items():
         current = base.environment.get(name)
-        if current and name != "PATH":
+        if current and name != "PATH" and current != value:
             yield Change("replaced", f"{name}={current}", f"by {value!r}")
 
 

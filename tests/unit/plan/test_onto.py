@@ -103,13 +103,14 @@ def test_an_older_efa_is_replaced() -> None:
     base = existing(
         fabric="efa",
         installer="1.42.0",
-        environment={"LD_LIBRARY_PATH": "/opt/amazon/efa/lib:/opt/aws-ofi-nccl/lib:/opt/lib"},
+        environment={"LD_LIBRARY_PATH": "/opt/amazon/efa/lib:/opt/aws-ofi-nccl/lib:/opt/lib", "FI_PROVIDER": "efa"},
         loader_folders=("/opt/amazon/efa/lib", "/opt/aws-ofi-nccl/lib"),
         plugins=("/opt/aws-ofi-nccl/lib/libnccl-net.so",),
     )
     _, plan_ = added(base)
     assert next(c.what for c in plan_.changes if c.kind == "replaced") == "EFA installer 1.42.0"
     assert plan_.environment["LD_LIBRARY_PATH"] == "/opt/lib"
+    assert not any(change.what == "FI_PROVIDER=efa" for change in plan_.changes)
     assert plan_.hidden_folders == ("/opt/aws-ofi-nccl/lib",)
 
 
