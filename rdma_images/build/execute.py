@@ -97,9 +97,14 @@ def _provide_existing(orders: Sequence[BuildSpec], engine: Engine, options: Opti
 
 
 def _stood_in(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:
-    """Return the ids of the sources that stand-ins replace in an image, and in the one that it is added to."""
+    """Return the ids of the sources that stand-ins replace in an image, and in the one that it is added to.
+
+    A stand-in of another version for the same source is in the place of that one's.
+    """
+    stood_in = preflight.rehearsed_ids(supplies)
+    replaced = {source_id.rpartition("-")[0] for source_id in stood_in}
     below = image.onto.base.rehearsal if image.onto else ()
-    return tuple(sorted({*preflight.rehearsed_ids(supplies), *below}))
+    return tuple(sorted({*stood_in, *(name for name in below if name.rpartition("-")[0] not in replaced)}))
 
 
 def bake_file(orders: Sequence[BuildSpec], project: Project, rehearse: bool) -> Path:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
+from rdma_images.build import execute
 from rdma_images.build.contexts import Contexts
 from rdma_images.core import yaml_file
 from rdma_images.core.errors import RefusedError
@@ -64,3 +65,12 @@ def test_no_wheel_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_the_command_that_builds_it_names_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RefusedError, match=f"run `invoke build --target mine --onto {REF}` first"):
         read_build(planned(existing(), tmp_path, monkeypatch))
+
+
+def test_a_newer_stand_in_takes_the_place_of_the_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = planned(existing(rehearsal=("base-ubuntu24.04", "efa-installer-1.42.0")), tmp_path, monkeypatch)
+    (installer,) = [source for source in sources.pinned(image, KNOWN) if source.component == "efa-installer"]
+    stood_in = Supply(installer, "stand-in", "", True, "", 0.0)
+    assert execute._stood_in(image, [stood_in]) == ("base-ubuntu24.04", "efa-installer-1.50.0")
+    real = Supply(installer, "upstream", "", True, "", 0.0)
+    assert execute._stood_in(image, [real]) == ("base-ubuntu24.04", "efa-installer-1.42.0")
