@@ -20,7 +20,12 @@ from rdma_images.selection import project, target_options
     "plan --all",
     "plan --target efa-pytorch --set nccl=2.32.3",
     "plan --target efa-pytorch --onto pytorch/pytorch@sha256:…",
-    help=CHOICE | ONTO | REHEARSE | JSON,
+    "plan --target my-training --solve",
+    help=CHOICE
+    | ONTO
+    | REHEARSE
+    | JSON
+    | {"solve": "Ask the package index for the torch and the base with which all packages of --target have wheels."},
     iterable=MANY,
 )
 def plan(
@@ -31,15 +36,20 @@ def plan(
     onto: str = "",
     rehearse: bool = False,
     json: bool = False,
+    solve: bool = False,
 ) -> None:
     """Show what would be built, and what is refused and why.
 
-    Downloads nothing but an image that a fabric is added to, which is measured. Ends with 2 where a combination is
-    refused.
+    Downloads nothing but an image that a fabric is added to, which is measured; --solve asks the package index. Ends
+    with 2 where a combination is refused.
     """
     from rdma_images.plan import plan_table
 
     loaded = measured(project.load(), target, onto)
+    if solve:
+        set = _solve(loaded, target, all, set, json)
+        if json:
+            return
     answer = target_options.chosen_plan(loaded, target, all, set, rehearse)
     problems = _problems(answer.images, loaded)
     if json:
@@ -50,6 +60,27 @@ def plan(
         raise RefusedError("\n".join(problems))
     if answer.refusals or problems:
         raise Exit(code=exit_codes.USAGE)
+
+
+def _solve(
+    loaded: project.Project, target: list[str] | None, everything: bool, set: list[str] | None, json: bool
+) -> list[str]:
+    """Show which torch and base go with a target's packages; return the values that its row does not have."""
+    from dataclasses import asdict
+    from json import dumps
+
+    from rdma_images.inputs import solve
+
+    if everything or set or not target or len(target) > 1:
+        raise RefusedError("--solve is for one target\nname it with --target, without --all and --set")
+    solution = solve.solve(loaded.matrix, target[0], loaded.facts, loaded.mirrors, progress)
+    changes = [f"{axis}={value}" for axis, value in solution.changes.items()]
+    if json:
+        show(dumps(asdict(solution), indent=2))
+        return changes
+    words = " ".join(f"--set {change}" for change in changes)
+    show(solve.table([solution]), "", f"solved: {words}" if changes else "solved: the row of matrix.yaml works", "")
+    return changes
 
 
 def _problems(images: Iterable[Image], here: project.Project) -> list[str]:

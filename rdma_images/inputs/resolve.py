@@ -44,10 +44,9 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequenc
     local = _local_packages(request)
     index_of = {package: named.name for named in indexes for package in named.packages}
     everything = _pylock_of_indexes(request, local, index, mirrors, indexes)
-    ranks = {tag: rank for rank, tag in enumerate(accepted_tags(request))}
     own = [_lock_local(package, local) for package in everything if _is_local(package)]
     packages = [package for package in everything if not _is_local(package)]
-    chosen = [_source(package) if _only_source(package, request) else _best(package, ranks) for package in packages]
+    chosen = _files(packages, request)
     with ThreadPoolExecutor(PARALLEL) as pool:
         sizes = pool.map(lambda wheel: _size(wheel, mirrors), chosen)
         wheels = [
@@ -62,6 +61,29 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequenc
             for package, wheel, size in zip(packages, chosen, sizes, strict=True)
         ]
     return Lock(asked=request, wheels=tuple(sorted([*wheels, *own], key=lambda wheel: wheel.name)))
+
+
+def versions(
+    request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequence[PackageIndex] = ()
+) -> dict[str, str]:
+    """Return the versions that `resolve` would lock, by name.
+
+    Raises:
+        ConflictError: The packages do not go together, or one of them has no wheel.
+        RdmaImagesError: As `resolve`.
+    """
+    packages = _pylock_of_indexes(request, _local_packages(request), index, mirrors, indexes)
+    try:
+        _files([package for package in packages if not _is_local(package)], request)
+    except RdmaImagesError as error:
+        raise conflicts.ConflictError(request, conflicts.read(str(error))) from None
+    return {package["name"]: package.get("version", "") for package in packages}
+
+
+def _files(packages: Sequence[dict[str, Any]], request: LockRequest) -> list[dict[str, Any]]:
+    """Return the file of each package that an installer would take."""
+    ranks = {tag: rank for rank, tag in enumerate(accepted_tags(request))}
+    return [_source(package) if _only_source(package, request) else _best(package, ranks) for package in packages]
 
 
 def accepted_tags(request: LockRequest) -> list[Tag]:

@@ -1,0 +1,162 @@
+"""The torch, and where no torch does, the base, with which all of a target's packages go together.
+
+The default row comes first, then the newest torch on its base, then on other bases. What a choice was forced by is what
+the package index answered to the row that it replaces.
+"""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from packaging.version import Version
+from rich.table import Table
+
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import PackageIndex
+from rdma_images.core.progress import Progress, silent
+from rdma_images.facts import Facts
+from rdma_images.inputs import resolve, sources
+from rdma_images.inputs.conflicts import Conflict, ConflictError
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.inputs.wheels import LockRequest
+from rdma_images.plan import axes, local_packages, requirements_file, rules
+from rdma_images.plan.candidate import Candidate, candidate
+from rdma_images.plan.matrix import Matrix, Target
+
+TORCH = "pytorch"
+LONGEST = 300  # characters of uv's own words
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A row of a target that works: the axes to change, and what each choice was forced by."""
+
+    target: str
+    changes: dict[str, str]
+    reasons: dict[str, tuple[str, str]]  # version and reason, by component
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A target and what the package index is asked about it."""
+
+    name: str
+    target: Target
+    requirements: tuple[str, ...]
+    constraints: tuple[str, ...]
+    indexes: tuple[PackageIndex, ...]
+
+
+def solve(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: Progress = silent) -> Solution:
+    """Return the row of a target with which the package index has wheels that go together.
+
+    Raises:
+        RefusedError: There is none; with what keeps the default row from it.
+        RdmaImagesError: The package index does not answer.
+    """
+    target = matrix.target(name)
+    default = candidate(name, target, facts)
+    if TORCH not in default:
+        raise RefusedError(f"{name} has no torch\nplan it without --solve")
+    question = _question(matrix, name)
+    forced: dict[str, Conflict] = {}  # by axis, what the index answered first where another value was asked for
+    for base, torches in _rows(default, target, facts):
+        progress(f"asking for wheels with {f'torch {torches[0]}' if len(torches) == 1 else 'any torch'} on {base}")
+        planned = candidate(name, target, facts, {"base": base})
+        try:
+            torch = _ask(question, planned, torches, facts, mirrors)
+        except ConflictError as error:
+            axis = TORCH if torches == (default[TORCH],) else "base"
+            forced.setdefault(axis, error.conflict)
+            continue
+        chosen = {"base": base, TORCH: torch}
+        changes = {axis: value for axis, value in chosen.items() if value != default.axes[axis]}
+        return Solution(name, changes, _reasons(candidate(name, target, facts, changes), default, forced))
+    conflict = next(iter(forced.values()), None)
+    reason = _words(conflict, default[TORCH]) if conflict else "no torch passes the rules, see plan"
+    raise RefusedError(f"{name}: no torch and no base has wheels of all its packages: {reason}\nchange its packages")
+
+
+def table(solutions: Iterable[Solution]) -> Table:
+    """Return what was chosen and why, for a terminal."""
+    grid = Table("target", "component", "version", "because", box=None, header_style="bold", pad_edge=False)
+    for solution in solutions:
+        for name, (version, reason) in solution.reasons.items():
+            grid.add_row(solution.target, name, version, reason)
+    return grid
+
+
+def _question(matrix: Matrix, name: str) -> _Question:
+    target = matrix.target(name)
+    listed = requirements_file.read(target.requirements, target.constraints, {})
+    own = (
+        local_packages.pin(text, paths.PROJECT, matrix.where("targets", name, "python-packages", number))
+        for number, text in enumerate(target.python_packages)
+    )
+    indexes = tuple(PackageIndex(key, index.address, index.packages) for key, index in matrix.indexes.items())
+    return _Question(name, target, (*own, *listed.packages), tuple(listed.constraints), indexes)
+
+
+def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the bases, each with the torches to ask for at once: what is nearest to the default row comes first.
+
+    Of bases with the same Python one is enough. A base with a CUDA toolkit is nobody's choice but the user's.
+    """
+    first, torch = default.axes["base"], default[TORCH]
+    pythons = set()
+    for base in dict.fromkeys([first, *target.values.get("base", ()), *axes.values(axes.BY_NAME["base"], facts)]):
+        planned = candidate(default.target, target, facts, {"base": base})
+        if planned["python"] in pythons or (base != first and facts.bases.bases[base].cuda):
+            continue
+        able = tuple(
+            version
+            for version in facts.torch.releases
+            if rules.work(candidate(default.target, target, facts, {"base": base, TORCH: version}), facts)
+        )
+        pythons.add(planned["python"])
+        if base == first and torch in able:
+            yield base, (torch,)
+            able = tuple(version for version in able if version != torch)
+        if able:
+            yield base, able
+
+
+def _ask(question: _Question, planned: Candidate, torches: Sequence[str], facts: Facts, mirrors: Mirrors) -> str:
+    """Return the newest of those torches with which all packages have wheels. Raises ConflictError for none."""
+    oldest, *_, newest = sorted([*torches, *torches], key=Version)
+    between = [version for version in facts.torch.releases if version not in torches]
+    excluded = "".join(f",!={version}" for version in between if Version(oldest) < Version(version) < Version(newest))
+    explicit = planned.axes.get("nccl") if planned.axes.get("nccl") != TORCH else None
+    request = LockRequest(
+        requirements=(f"torch>={oldest},<={newest}{excluded}", *sorted(set(question.requirements))),
+        overrides=tuple(f"nvidia-nccl-cu{major}=={explicit}" for major in (12, 13)) if explicit else (),
+        constraints=tuple(sorted(set(question.constraints))),
+        sources=question.target.source_packages,
+        python=planned["python"],
+        platform="linux/arm64" if planned["platform"] == "linux/arm64" else "linux/amd64",
+    )
+    versions = resolve.versions(request, *sources.index_for(mirrors), question.indexes)
+    return Version(versions["torch"]).public
+
+
+def _words(conflict: Conflict, planned: str, chosen: str = "") -> str:
+    """Return which torch packages need, the chosen one where uv names it; where it names none, its own words."""
+    needs = [need for need in conflict.needs if need.torch != planned]
+    of_chosen = [need for need in needs if need.torch == chosen]
+    return (of_chosen or needs)[-1].sentence(planned) if needs else textwrap.shorten(conflict.words, LONGEST)
+
+
+def _reasons(planned: Candidate, default: Candidate, forced: Mapping[str, Conflict]) -> dict[str, tuple[str, str]]:
+    """Return the version of each component that wheels depend on, with what decided it."""
+    reasons = {}
+    for name in ("base", "python", TORCH, "cuda", "nccl"):
+        component = planned.components[name]
+        if planned.axes.get(name) == default.axes.get(name):
+            reason = f"from {component.decided_by}" if component.decided_by in planned else "as in matrix.yaml"
+        elif conflict := forced.get(name) or forced.get(TORCH):
+            reason = _words(conflict, default[TORCH], planned[TORCH])
+        else:
+            reason = "the row of matrix.yaml is refused, see plan"
+        reasons[name] = (component.version, reason)
+    return reasons
