@@ -112,6 +112,23 @@ def test_cuda(case: Inspection, packages: Packages, require: Requirement) -> Non
     )
 
 
+@pytest.mark.validator("torch.extensions", source="dlopen(3) with RTLD_NOW, in a process that has imported torch")
+def test_extensions(case: Inspection, require: Requirement) -> None:
+    """Every extension module that was compiled against torch fits this torch and its CUDA."""
+    torch = case.measured.torch
+    if not torch or not torch.extensions:
+        pytest.skip("the image has no extension module of torch")
+    broken = {path: fault for path, fault in torch.extensions.items() if fault}
+    faults = [f"{path}: {fault.removeprefix(f'{path}: ')}" for path, fault in sorted(broken.items())]
+    more = f"; {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+    require(
+        not broken,
+        expected=f"modules for torch {torch.version}",
+        found="; ".join(faults[:SHOWN]) + more if faults else f"{len(torch.extensions)}, all load",
+        fix="install wheels made for this torch and CUDA, or name the packages in source-packages, which compiles them",
+    )
+
+
 @pytest.mark.validator(
     "torch.broken", source="facts/faults.yaml, each with its source", severity="warning", fabric="any"
 )

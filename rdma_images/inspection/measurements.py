@@ -150,6 +150,7 @@ class Torch(Value):
     compiled_nccl: str
     nccl: list[MappedNccl]
     mapped: list[str]
+    extensions: dict[str, str] = Field(default_factory=dict)  # by path, why it cannot be loaded; "" for one that can
 
 
 class Packages(Value):

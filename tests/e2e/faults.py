@@ -49,6 +49,15 @@ def rename(plugin_symbol: str, keep_one_as: str, file: str = f"{OFI}/lib/libnccl
     return f'RUN python3 -c "{code}"'
 
 
+def extension_of_another_torch() -> str:
+    """Return a step that makes a module like one of torch, which wants a symbol that this torch does not have."""
+    code = (
+        f"import glob;d=open(glob.glob('{S}/torch/_C.*.so')[0],'rb').read();assert b'initModule' in d;"
+        f"open('{S}/_another.so','wb').write(d.replace(b'initModule',b'initModulx'))"
+    )
+    return f'RUN python3 -c "{code}"'
+
+
 def names_topology(folder: str, name: str) -> str:
     """Return a step that has the stand-in's plugin name a topology file, in the place of the end of its message."""
     code = (
@@ -170,6 +179,7 @@ FAULTS = (
     Fault(
         "torch.imports", "a torch that cannot be imported", (f"RUN echo 'raise ImportError' >> {S}/torch/__init__.py",)
     ),
+    Fault("torch.extensions", "a module compiled against another torch", (extension_of_another_torch(),)),
     Fault("torch.cuda", "a wheel of another CUDA", (f"COPY nvtx {S}",), ("nvtx",)),
     Fault(
         "torch.broken",

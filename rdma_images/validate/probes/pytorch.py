@@ -8,13 +8,14 @@ import os
 import re
 from typing import Any
 
-from rdma_images.validate.probes import loader
+from rdma_images.validate.probes import extensions, loader
 
 
 def imported_torch() -> dict[str, Any] | None:
     """Return what `import torch` brings: versions, and the files mapped afterwards. None where torch is not installed.
 
-    `compiled_nccl` is a constant of the build; `nccl` is the file that is mapped and what it answers.
+    `compiled_nccl` is a constant of the build; `nccl` is the file that is mapped and what it answers. `extensions` has
+    what keeps each module that was compiled against torch from being loaded.
     """
     if importlib.util.find_spec("torch") is None:
         return None
@@ -27,6 +28,7 @@ def imported_torch() -> dict[str, Any] | None:
         "file": torch.__file__,
         "compiled_nccl": compiled_nccl(torch),
         "nccl": [{"path": path, "version": decoded(loader.nccl_version(path))} for path in nccl],
+        "extensions": extensions.loaded_extensions(),
         "mapped": [path for path in mapped if not path.startswith("/usr/lib/python")][:400],
     }
 
