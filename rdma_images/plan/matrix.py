@@ -109,6 +109,10 @@ class Target(TargetAdditions):
         default=(), description="Packages of the base's archive: name or name=version."
     )
     licenses: LicenseRules | None = Field(default=None, description="Which licences its packages may have.")
+    compiler: bool = Field(
+        default=False,
+        description="Whether gcc and Python's headers are in the image, for Triton and torch.compile.",
+    )
     default: Row = Field(
         description="The default image: a value for each axis that is chosen; the other axes follow.",
         json_schema_extra=AXIS_NAMES,

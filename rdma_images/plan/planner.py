@@ -82,6 +82,9 @@ def plan(
     return Plan(images=tuple(images.values()), refusals=tuple(refusals.values()))
 
 
+# What compiles Triton's launcher while a program runs; measured in docs/reference/targets.md.
+COMPILER = ("gcc", "libc6-dev", "libpython3-dev")
+
 PLAN = step_file("plan.json", "plan", dict[str, object])
 
 
@@ -151,7 +154,7 @@ def _image(
         source_packages=target.source_packages,
         source_architectures=source_builds.architectures(planned, target.source_packages, facts),
         source_builds=source_builds.source_builds(planned, target.source_packages, facts),
-        debian_packages=target.debian_packages,
+        debian_packages=(*target.debian_packages, *(COMPILER if target.compiler else ())),
         requirements=tuple(need for component in present for need in component.requirements(planned, facts)),
         unknown=rules.unknown(planned, facts),
         environment=runtime.environment(planned.axes, planned.fabric, detailed, facts),
