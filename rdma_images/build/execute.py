@@ -74,7 +74,7 @@ def build(
             run_bake.run_stage(with_wheels, image_id, stage, folder, of_target, engine, options)
 
         rehearsed = {image_id: preflight.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
-        compiled = source_wheels.provide_contexts(orders, rehearsed, compile_stage, progress)
+        compiled = source_wheels.provide_contexts(orders, rehearsed, compile_stage, progress, options.layers)
         run_bake.run(bake.with_contexts(with_wheels, compiled), targets, of_target, engine, options)
     seconds = round(time.monotonic() - begun, 1)
     made_by = _programs(engine, options.builder)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from rdma_images.build import remote_wheels
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.components.base import BaseDetails
 from rdma_images.core import files, paths
@@ -15,6 +16,8 @@ from rdma_images.core.disk_space import GB
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.inputs.wheels import Wheel
+from rdma_images.registry import faults
+from rdma_images.registry.client import Repository
 from rdma_images.render.bake import source_stage
 
 LIMIT = 8 * GB  # of all wheels; the least recently used go first
@@ -29,6 +32,7 @@ def provide_contexts(
     rehearsed: Mapping[str, Sequence[str]],
     compile_stage: Compile,
     progress: Progress = silent,
+    repository: Repository | None = None,
 ) -> dict[str, dict[str, str]]:
     """Return the folders of the wheels from source, by the image's id and the stage that each stands for.
 
@@ -37,13 +41,16 @@ def provide_contexts(
         rehearsed: The sources that stand-ins replace, by the image's id: a package may be compiled against them.
         compile_stage: Compiles what is not kept, one package after the other.
         progress: Gets a line for each package.
+        repository: Where other machines find what is compiled here, and this one what they compiled.
 
     Raises:
         RdmaImagesError: A package cannot be compiled.
     """
     contexts = {
         spec.image.id: {
-            source_stage(wheel.name): str(_compiled(spec, wheel, rehearsed[spec.image.id], compile_stage, progress))
+            source_stage(wheel.name): str(
+                _compiled(spec, wheel, rehearsed[spec.image.id], compile_stage, progress, repository)
+            )
             for wheel in spec.lock.sources
             if wheel.is_source
         }
@@ -78,9 +85,14 @@ def root() -> Path:
 
 
 def _compiled(
-    spec: BuildSpec, source: Wheel, rehearsed: Sequence[str], compile_stage: Compile, progress: Progress
+    spec: BuildSpec,
+    source: Wheel,
+    rehearsed: Sequence[str],
+    compile_stage: Compile,
+    progress: Progress,
+    repository: Repository | None,
 ) -> Path:
-    """Return the folder with the wheel of a source, compiled where there is none."""
+    """Return the folder with the wheel of a source, compiled where neither this machine nor the registry has it."""
     folder = root() / key(spec, source, rehearsed)
     if _has_wheel(folder):
         os.utime(folder)
@@ -88,11 +100,13 @@ def _compiled(
         return folder
     unfinished = folder.with_name(f".{folder.name}")
     shutil.rmtree(unfinished, ignore_errors=True)
-    progress(f"compiling {source.title}")
     try:
         with files.as_file_error(unfinished):
             unfinished.mkdir(parents=True)
-        compile_stage(spec.image.id, source_stage(source.name), unfinished)
+        is_remote = repository is not None and _fetch(folder.name, repository, unfinished, progress)
+        if not is_remote:
+            progress(f"compiling {source.title}")
+            compile_stage(spec.image.id, source_stage(source.name), unfinished)
         if not _has_wheel(unfinished):
             raise RdmaImagesError(
                 f"{source.title}: its build ended without a wheel\n"
@@ -101,9 +115,28 @@ def _compiled(
         shutil.rmtree(folder, ignore_errors=True)
         unfinished.rename(folder)
         os.utime(folder)
+        if repository and not is_remote:
+            _send(folder, repository, progress)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return folder
+
+
+def _fetch(key: str, repository: Repository, folder: Path, progress: Progress) -> bool:
+    """Return whether the registry had the wheel; one that lets nobody read is passed over, as for wheels' layers."""
+    try:
+        return remote_wheels.fetch(key, repository, folder, progress)
+    except (faults.DeniedError, faults.UnauthorizedError) as error:
+        progress(f"{faults.first_line(error)}; the wheel is compiled here")
+        return False
+
+
+def _send(folder: Path, repository: Repository, progress: Progress) -> None:
+    """Send a wheel to the registry; one that does not take it ends no build, for which the wheel is there."""
+    try:
+        remote_wheels.send(folder.name, repository, folder, progress)
+    except faults.PublishError as error:
+        progress(f"{faults.first_line(error)}; other machines compile this wheel themselves")
 
 
 def _has_wheel(folder: Path) -> bool:

@@ -1,0 +1,80 @@
+"""Compiled wheels in a registry: one machine compiles, and the others take what it sent.
+
+Each is an artifact with one file, under a tag with the key of what decided the wheel.
+"""
+
+import hashlib
+import threading
+from functools import partial
+from pathlib import Path
+
+from packaging.utils import parse_wheel_filename
+
+from rdma_images.core import files
+from rdma_images.core.progress import Progress, silent
+from rdma_images.core.sizes import megabytes
+from rdma_images.registry import faults
+from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, digest_of
+
+# The empty configuration of an artifact. Source: OCI image specification 1.1, "Guidance for an Empty Descriptor".
+EMPTY, EMPTY_TYPE = b"{}", "application/vnd.oci.empty.v1+json"
+ARTIFACT = "application/vnd.rdma-images.wheel"
+TITLE = "org.opencontainers.image.title"
+ATTEMPTS, FIRST_WAIT = 4, 1.0  # seconds
+
+
+def fetch(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> bool:
+    """Write the wheel of a key into a folder; False where the registry does not have it.
+
+    Raises:
+        PublishError: The registry does not answer, or what it has is damaged.
+    """
+    try:
+        manifest = repository.manifest(_tag(key))
+    except faults.MissingError:
+        return False
+    try:
+        (wheel,) = manifest.layers()
+        name = wheel.annotations[TITLE]
+        parse_wheel_filename(name)
+    except (ValueError, LookupError):
+        name = ""
+    if not name or "/" in name:
+        raise faults.MalformedError(f"{repository.ref}:{_tag(key)} is no wheel\ndelete the tag there")
+    save = partial(repository.save, wheel.digest, folder / name, threading.Event())
+    faults.retry(save, ATTEMPTS, FIRST_WAIT, say=progress)
+    progress(f"{name}: compiled before, {megabytes(wheel.size)} taken from {repository.ref}")
+    return True
+
+
+def send(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> None:
+    """Send the wheel in a folder, and then the tag under which it is looked up.
+
+    Raises:
+        PublishError: The registry does not take it.
+    """
+    (wheel,) = folder.glob("*.whl")
+    faults.retry(partial(_send, key, repository, wheel), ATTEMPTS, FIRST_WAIT, say=progress)
+    progress(f"{wheel.name}: sent to {repository.ref}")
+
+
+def _send(key: str, repository: Repository, wheel: Path) -> None:
+    with files.as_file_error(wheel), wheel.open("rb") as content:
+        digest = f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}"
+        size = wheel.stat().st_size
+        if not repository.has_blob(digest, size):
+            content.seek(0)
+            repository.upload(repository.begin_upload(digest), digest, content)
+    repository.put_blob(EMPTY)
+    body = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "artifactType": ARTIFACT,
+        "config": Descriptor(EMPTY_TYPE, digest_of(EMPTY), len(EMPTY)).as_json(),
+        "layers": [Descriptor(ARTIFACT, digest, size, {TITLE: wheel.name}).as_json()],
+    }
+    repository.put_manifest(_tag(key), Manifest(OCI_MANIFEST, canonical(body)))
+
+
+def _tag(key: str) -> str:
+    return f"wheel-{key[:40]}"
