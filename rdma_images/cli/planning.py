@@ -20,7 +20,7 @@ from rdma_images.selection import project, target_options
     "plan --all",
     "plan --target efa-pytorch --set nccl=2.32.3",
     "plan --target efa-pytorch --onto pytorch/pytorch@sha256:…",
-    "plan --target my-training --solve",
+    "plan --target efa-pytorch --solve",
     help=CHOICE
     | ONTO
     | REHEARSE
