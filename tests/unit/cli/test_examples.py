@@ -26,7 +26,8 @@ LOGS = paths.PROJECT / "tests" / "data" / "nccl-logs"
 FILES = {"worker-0.log": LOGS / "p2p-default.log"}
 # Examples that need neither an engine nor a network nor what an earlier command made.
 RUNNABLE = re.compile(
-    r"plan (?!.*--(?:onto|solve))|describe |job\.launchers|facts\.sources|verdict |engine\.status|ci\.summary|ci\.measured"
+    r"plan (?!.*--(?:onto|solve))|describe |job\.launchers|facts\.sources|verdict |engine\.status|"
+    r"ci\.summary|ci\.measured"
 )
 
 
