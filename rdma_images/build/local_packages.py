@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -48,7 +47,9 @@ def contexts(image: Image, lock: Lock, mirrors: Mirrors, progress: Progress = si
         elif package.kind == "folder":
             added_files.copy_folder(_folder(package), target, IGNORED)
         else:
-            _link(package.path, target / package.path.name)
+            with files.as_file_error():
+                target.mkdir(parents=True)
+                shutil.copy(package.path, target)  # with a new time: BuildKit tells files by name, size and time
         staged[package_context(name)] = str(target)
     return staged
 
@@ -63,12 +64,3 @@ def _packages(image: Image, lock: Lock) -> dict[str, LocalPackage]:
 
 def _folder(package: LocalPackage) -> str:
     return os.path.normpath(package.address)
-
-
-def _link(wheel: Path, target: Path) -> None:
-    with files.as_file_error():
-        target.parent.mkdir(parents=True)
-        try:
-            os.link(wheel, target)
-        except OSError:  # another file system
-            shutil.copy(wheel, target)

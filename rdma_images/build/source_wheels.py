@@ -56,6 +56,9 @@ def provide_contexts(
         }
         for spec in specs
     }
+    for stages in contexts.values():
+        for folder in stages.values():
+            _date(Path(folder))
     _trim()
     return contexts
 
@@ -137,6 +140,17 @@ def _send(folder: Path, repository: Repository, progress: Progress) -> None:
         remote_wheels.send(folder.name, repository, folder, progress)
     except faults.PublishError as error:
         progress(f"{faults.first_line(error)}; other machines compile this wheel themselves")
+
+
+def _date(folder: Path) -> None:
+    """Give a wheel a time by its key, and no other the same.
+
+    The builds of a package leave all its wheels with one time, and BuildKit takes a file of equal name, size and time
+    for the one that it got before.
+    """
+    for wheel in folder.glob("*.whl"):
+        seconds = int(folder.name[:7], 16)
+        os.utime(wheel, (seconds, seconds))
 
 
 def _has_wheel(folder: Path) -> bool:

@@ -111,3 +111,16 @@ def test_the_least_recently_used_go_first(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(source_wheels, "LIMIT", 2000)
     provided(compiler, spec(), ("a",))  # used again
     assert [folder.exists() for folder in folders] == [True, False, True]
+
+
+def test_wheels_of_equal_name_and_size_have_different_times() -> None:
+    """BuildKit takes a file of equal name, size and time for the one that it got before."""
+
+    class Dated(Compiler):
+        def __call__(self, image_id: str, stage: str, folder: Path) -> None:
+            super().__call__(image_id, stage, folder)
+            os.utime(folder / WHEEL, (0, 0))
+
+    orders = [replace(spec(), packages={"some-extension": digest}) for digest in ("sha256:1", "sha256:2")]
+    wheels = [Path(provided(Dated(), order)["source-some-extension"]) / WHEEL for order in orders]
+    assert len({wheel.stat().st_mtime for wheel in wheels}) == 2
