@@ -12,12 +12,14 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from rdma_images.core.paths import VALIDATORS
+from tests.support.leftovers import Snapshot
 
 ENGINE = "engine"
 IMAGES = "images"
 APART = {  # modules with another real part than the shared engine's builds, or with built images alone
     "test_datapath": "datapath",
     "test_engine": "another-engine",
+    "test_leftovers": "another-engine",
     "test_job_run_kubernetes": "kubernetes",
     "test_job_run_slurm": "slurm",
     "test_job_run_ssh": "ssh",
@@ -66,6 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
         folder.chmod(0o1777)  # some tests are another user
         os.environ["TMPDIR"] = str(folder)
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        if config.getoption("--leave-nothing") and (before := Snapshot.take()):
+            config.add_cleanup(before.restore)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -80,6 +84,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--leave-nothing", action="store_true", help="remove images, cache and layers that tests made")
     parser.addoption("--update-golden", action="store_true", help="write tests/data/golden/ anew, to be read as a diff")
 
 

@@ -1,0 +1,38 @@
+"""What a run of all tests leaves on the machine, in an engine of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core import paths
+from rdma_images.engine import docker_command, private, prune, status
+from tests.e2e.publish_parts import second_engine
+from tests.support.leftovers import Snapshot
+
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
+CONTENT = 8_000_000  # bytes
+
+
+def build(folder: Path, name: str) -> None:
+    folder.mkdir()
+    (folder / "file").write_text((name * CONTENT)[:CONTENT])
+    (folder / "Dockerfile").write_text(f"FROM scratch\nLABEL {prune.LABEL}={name}\nCOPY file /\n")
+    running = private.up()
+    docker_command.output(running, "buildx", "build", "--provenance=false", f"--tag=rdma-images/{name}:1", str(folder))
+
+
+def test_what_was_there_stays_and_what_tests_made_goes(tmp_path: Path) -> None:
+    with second_engine() as engine:
+        build(tmp_path / "before", "before")
+        before = Snapshot.take()
+        assert before
+        build(tmp_path / "new", "new")
+        layer = paths.state_folder() / "layers" / "new"
+        layer.mkdir(parents=True)
+        assert {image.ref for image in prune.superfluous(engine, ())} == {"rdma-images/before:1", "rdma-images/new:1"}
+        before.restore()
+        assert [image.ref for image in prune.superfluous(engine, ())] == ["rdma-images/before:1"]
+        assert not layer.exists()
+        assert (paths.state_folder() / "bases").exists()
+        assert before.cache
+        assert (status.status().cache_used or 0) - before.cache < CONTENT / 2  # the builder keeps kilobytes of its own

@@ -1,0 +1,50 @@
+"""What a run of all tests leaves in the engine and in the state folder: what was there before."""
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rdma_images import engine as engines
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.engine import Engine, docker_command, prune, status
+
+FOLDERS = ("bases", "downloads", "layers")  # what builds keep there; the programs that tests unpack or compile stay
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What there was before the tests; `cache` is None where the engine does not tell it."""
+
+    engine: Engine
+    images: frozenset[prune.EngineImage]
+    cache: int | None  # bytes
+    files: frozenset[Path]
+
+    @classmethod
+    def take(cls) -> "Snapshot | None":
+        """Return what the engine and the state folder have now; None where there is no engine."""
+        try:
+            running = engines.ensure()
+            return cls(running, frozenset(prune.superfluous(running, ())), status.status().cache_used, stored_files())
+        except RdmaImagesError as error:
+            print(f"what the tests leave is not removed: {error}", file=sys.stderr)
+            return None
+
+    def restore(self) -> None:
+        """Remove our images and files that are new, and as much of the builder's cache as is more than before."""
+        try:
+            prune.remove(self.engine, [i for i in prune.superfluous(self.engine, ()) if i not in self.images])
+            if self.cache is not None:
+                size = f"--keep-storage={self.cache}"
+                docker_command.output(self.engine, "buildx", "prune", "--all", "--force", size)
+        except RdmaImagesError as error:
+            print(f"what the tests left is not removed: {error}", file=sys.stderr)
+        for path in stored_files() - self.files:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def stored_files() -> frozenset[Path]:
+    """Return the files and folders that builds keep in the state folder."""
+    return frozenset(path for name in FOLDERS for path in (paths.state_folder() / name).glob("*"))
