@@ -42,14 +42,14 @@ def request(
 ) -> Iterator[requests.Response]:
     """Send a request, again as `retry_policy` says, and provide the response with its body still to be read.
 
-     login goes to the host that it is written for, and to none that this one redirects to.
+    A login goes to the host that it is written for, and to none that this one redirects to.
 
-    rgs:
-       timeout: Seconds to connect, and seconds without a byte.
+    Args:
+        timeout: Seconds to connect, and seconds without a byte.
 
-    aises:
-       StatusError: The status is 400 or above.
-       requests.RequestException: There is no response.
+    Raises:
+        StatusError: The status is 400 or above.
+        requests.RequestException: There is no response.
     """
     login = mirrors.login(address)
     with (

@@ -26,14 +26,14 @@ ACCEPTED = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.5"}
 def fetch_wheel(wheel: Wheel, index: str, job: Job) -> Path:
     """Return the verified file of a wheel, under its own name; `remove_wheel` removes it.
 
-     part that an earlier run left is resumed.
+    A part that an earlier run left is resumed.
 
-    rgs:
-       index: The package index's address.
+    Args:
+        index: The package index's address.
 
-    aises:
-       RdmaImagesError: The file does not arrive.
-       ChecksumError: The file is not the locked one; it is removed.
+    Raises:
+        RdmaImagesError: The file does not arrive.
+        ChecksumError: The file is not the locked one; it is removed.
     """
     file = _folder(wheel) / wheel.file
     with locking.hold(f"wheel-{wheel.sha256[:16]}", f"downloading {wheel.file}", job.progress):
