@@ -8,6 +8,7 @@ from packaging.utils import canonicalize_name
 
 from rdma_images import facts
 from rdma_images.bill import licenses
+from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import LABEL_PREFIX, PACKAGE_ORIGIN, Image
@@ -173,7 +174,7 @@ def _downloads(
             purl=PackageURL("generic", None, source.component, version or None),
             address=source.upstream,
             sha256=source.pin.removeprefix("sha256:") if source.pin.startswith("sha256:") else "",
-            depends=tuple(efa.values()) if source.component == "efa-installer" else (),
+            depends=tuple(efa.values()) if source.component == EFA_INSTALLER.name else (),
             properties={"rdma-images:pin": source.pin},
         )
         if source.id in rehearsal:

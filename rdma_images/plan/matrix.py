@@ -13,6 +13,8 @@ from pydantic.config import JsonDict
 
 from rdma_images import components
 from rdma_images.components import gpus, nccl_tests
+from rdma_images.components.aws_ofi_nccl import AWS_OFI_NCCL
+from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.pipeline import Fabric
@@ -33,7 +35,7 @@ DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9]+)?(?:=[A-Za-z0-9.
 NORMAL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 # The axes that an image which exists decides, and those that are chosen for the fabric that is added to it.
 IMAGE_AXES = ("base", "python", "pytorch", "cuda", "nccl", "platform")
-ONTO_AXES = ("efa-installer", "aws-ofi-nccl", "fallback")
+ONTO_AXES = (EFA_INSTALLER.name, AWS_OFI_NCCL.name, "fallback")
 # The wheels whose version an axis decides.
 WHEELS = {one.name: one.wheel for one in components.ALL if one.wheel}
 

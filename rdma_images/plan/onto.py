@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rdma_images.components.aws_ofi_nccl import PluginDetails
 from rdma_images.components.efa_installer import NAME as INSTALLER
-from rdma_images.components.efa_installer import InstallerDetails
+from rdma_images.components.efa_installer import RDMA_CORE, InstallerDetails
 from rdma_images.components.erdma_apt import NAME as ERDMA
 from rdma_images.core import versions
 from rdma_images.core.errors import RefusedError
@@ -95,10 +95,10 @@ def _problems(base: ExistingImage, target: Target, facts: Facts) -> Iterator[tup
 def _verbs_problems(base: ExistingImage) -> Iterator[tuple[str, str, str, str]]:
     if OFED in base.verbs_package:
         reason = f"libibverbs {base.verbs_package} is NVIDIA's OFED: newer by its number than what would replace it"
-        yield "rdma-core", reason, "apt-get purge it in a Dockerfile of your own first, as AWS does", SOURCE
+        yield RDMA_CORE.name, reason, "apt-get purge it in a Dockerfile of your own first, as AWS does", SOURCE
     elif base.verbs and not base.verbs.startswith(("/lib/", "/usr/lib/")):
         reason = f"its loader takes {base.verbs}, which belongs to no package and would stay in front"
-        yield "rdma-core", reason, "remove it in a Dockerfile of your own first", SOURCE
+        yield RDMA_CORE.name, reason, "remove it in a Dockerfile of your own first", SOURCE
 
 
 def related(broken: Broken) -> bool:
@@ -190,7 +190,7 @@ def _replaced(
 ) -> Iterator[Change]:
     if base.verbs:
         package = f" {base.verbs_package}" if base.verbs_package else ""
-        yield Change("replaced", f"rdma-core{package}", "the fabric's own has the provider for its devices")
+        yield Change("replaced", f"{RDMA_CORE.name}{package}", "the fabric's own has the provider for its devices")
     for folder in hidden:
         yield Change("replaced", f"{folder} on the loader's path", "a library of a fabric, or a plugin, is in it")
     for file in removed:

@@ -27,7 +27,7 @@ class Snapshot:
         """Return what the engine and the state folder have now; None where there is no engine."""
         try:
             running = engines.ensure()
-            return cls(running, frozenset(prune.superfluous(running, ())), status.status().cache_used, stored_files())
+            return cls(running, frozenset(prune.superfluous(running, ())), status.status(0).cache_used, stored_files())
         except RdmaImagesError as error:
             print(f"what the tests leave is not removed: {error}", file=sys.stderr)
             return None

@@ -27,6 +27,7 @@ RIGHTS = {
     ("images.yml", "try"): {"contents": "read", "packages": "read"},
     ("images.yml", "ship"): {"contents": "read", "packages": "write", "id-token": "write"},
     ("images.yml", "join"): {"contents": "read", "id-token": "write"},
+    ("scan.yml", "scan"): {"contents": "read", "id-token": "write", "issues": "write"},
 }
 
 
@@ -39,7 +40,7 @@ def jobs(path: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_there_are_workflows() -> None:
-    assert {path.name for path in WORKFLOWS} == {"image.yml", "images.yml", "tests.yml"}
+    assert {path.name for path in WORKFLOWS} == {"image.yml", "images.yml", "scan.yml", "tests.yml"}
 
 
 @pytest.mark.parametrize(("kind", "files"), [("workflows", WORKFLOWS), ("actions", [ACTION / "action.yml"])])

@@ -96,7 +96,7 @@ def test_two_tables_tell_of_the_lock_on_memory_by_the_same_source() -> None:
     """What a log says of it, and what an image asks for: one guide's word, and of the same confidence."""
     logs = yaml_file.load(paths.FACTS / "nccl-logs.yaml", NcclLogs)
     asked = KNOWN.running.settings["erdma-ulimits"]
-    assert logs.cite(logs.causes["no-memory"]) == KNOWN.running.cite(asked)
+    assert logs.cite(logs.causes["no-memory"], "why") == KNOWN.running.cite(asked)
     assert "third party" in asked.why
 
 

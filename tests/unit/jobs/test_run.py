@@ -98,7 +98,8 @@ def test_torchrun_on_two_machines(tmp_path: Path, path: str) -> None:
     assert {"ssh one", "ssh two"} <= set(heard.splitlines())
     assert heard.count("docker rm --force") == 2
     assert "--network=host" in heard
-    assert "a log of NCCL" in (tmp_path / f"{made.name}-0.log").read_text()
+    # Both are this machine, with one folder of logs, and the first that sees a log shows it.
+    assert any("a log of NCCL" in file.read_text() for file in tmp_path.glob(f"{made.name}-?.log"))
 
 
 def test_mpirun_on_two_machines(tmp_path: Path, path: str) -> None:
