@@ -19,6 +19,7 @@ IMAGES = "images"
 APART = {  # modules with another real part than the shared engine's builds, or with built images alone
     "test_datapath": "datapath",
     "test_engine": "another-engine",
+    "test_first_job": "slurm",
     "test_leftovers": "another-engine",
     "test_job_run_kubernetes": "kubernetes",
     "test_job_run_slurm": "slurm",
@@ -27,6 +28,7 @@ APART = {  # modules with another real part than the shared engine's builds, or 
     "test_jobs_pairs": "slurm",
     "test_jobs_scheduler": "kubernetes",
     "test_jobs_slurm": "slurm",
+    "test_jobs_training": "slurm",
     "test_publish": "publish",
     "test_publish_changes": "publish",
     "test_publish_clouds": "publish",

@@ -84,7 +84,8 @@ def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
     runtime = "/opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13"
     steps += f"COPY --from=good {runtime} {runtime}\n"
     steps += "COPY --from=good /usr/bin/ibv_devinfo /usr/bin/\n"
-    steps += "ENV PATH=/opt/amazon/efa/bin:/usr/bin:/bin NVIDIA_VISIBLE_DEVICES=all\n"
+    steps += "ENV PATH=/opt/amazon/efa/bin:/usr/bin:/bin\n"
+    steps += "ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility\n"
     base = f"FROM {ref} AS good\nFROM scratch AS base\nADD base.tar /\nFROM base\n"
     report = of(steps, context, base=base)
     measured = found(report).measured

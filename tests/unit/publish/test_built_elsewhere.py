@@ -21,6 +21,7 @@ SUITE = "sha256:2"  # of the reports of tests
 REF = "nvcr.io/nvidia/pytorch:25.10-py3"
 DIGEST = "sha256:ab"
 WARNING = Check("size.budget", "the image is small", "static", "warning", "failed")
+NOTE = Check("nccl.old", "the NCCL is the newest", "static", "note", "failed")
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +54,7 @@ def test_an_image_by_digest_gets_its_first_digits_as_tag() -> None:
 
 
 def test_the_evidence_names_no_build() -> None:
-    write(GREEN, WARNING)
+    write(GREEN, WARNING, NOTE)
     origin, *others = artifacts(approved(), {})
     assert origin.title == "validation.json"
     body = json.loads(origin.content)
@@ -62,7 +63,7 @@ def test_the_evidence_names_no_build() -> None:
     assert body["predicate"] == {
         "result": "WARNED",
         "configuration": [{"name": "rdma-images validators", "digest": {"sha256": "2"}}],
-        "passedTests": [GREEN.id],
+        "passedTests": [GREEN.id, NOTE.id],
         "warnedTests": [WARNING.id],
         "failedTests": [],
     }
