@@ -5,8 +5,6 @@ from collections.abc import Iterator
 
 from rdma_images.chain.environment import nccl_environment, plugin_names
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
-from rdma_images.components.aws_ofi_nccl import AWS_OFI_NCCL
-from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import How, Link
@@ -32,7 +30,7 @@ GENERIC = re.compile(r"(?:CUDA )?initialization failed|Initializing plugin faile
 NOT_THERE = "cannot open shared object file: No such file or directory"
 OFI_VERSION = re.compile(r"Initializing aws-ofi-nccl (\S+)")
 WARNING = 2
-EFA_PLUGINS = (AWS_OFI_NCCL.name, "uccl-efa")
+EFA_PLUGINS = ("aws-ofi-nccl", "uccl-efa")
 
 
 def efa(case: Inspection, _: str, instance: str) -> Iterator[Link]:
@@ -143,7 +141,7 @@ def _start(case: Inspection, run: Played, libraries: Libraries, net: int) -> tup
         return f"NCCL_NET={named}, and {run.path} calls itself {run.network}", ""
     if about and about.project and about.project not in EFA_PLUGINS:
         return f"{run.path} is {about.project}, which knows no EFA", ""
-    if stand_in := case.stands_in(AWS_OFI_NCCL.name) or case.stands_in(EFA_INSTALLER.name):
+    if stand_in := case.stands_in("aws-ofi-nccl") or case.stands_in("efa-installer"):
         return "", f"a stand-in took the place of {stand_in}, whose plugin does not start"
     if run.ended:
         last = run.log[-1].text if run.log else run.last
