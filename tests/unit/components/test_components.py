@@ -27,8 +27,8 @@ EDITS = {
     "matrix.yaml": (("    default:\n", "      gdrcopy: 2.5\n"),),
 }
 # Where the name of a component may be beside its own module: the loaders of the facts, which are files of that name;
-# the rules, which relate components; the probes, which travel into images and import nothing, and the chain, which reads
-# the projects that they name in any image; the reader of source trees, each with its own way to read variables.
+# the rules, which relate components; the probes, which travel into images and import nothing, and the chain, which
+# reads the projects that they name; the reader of source trees, each with its own way to read variables.
 NAMED = ("components/", "facts/", "plan/rules/", "validate/probes/", "chain/links.py", "maintain/variables.py")
 # Words that mean more than the component: the role and kind of a base, python's folder of the locks, torch's probe, the
 # library that a log and a probe name.
