@@ -1,6 +1,7 @@
 """jobs.yaml: a team's jobs by name. Strict, and without a secret in it."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
@@ -33,7 +34,7 @@ def _variables(names: Mapping[str, str]) -> Mapping[str, str]:
 
 def _secrets(sources: Mapping[str, str]) -> Mapping[str, str]:
     for name, source in _variables(sources).items():
-        _as_value_error(lambda name=name, source=source: work.secret(name, source))  # type: ignore[misc]
+        _as_value_error(partial(work.secret, name, source))
     return sources
 
 
