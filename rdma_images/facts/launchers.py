@@ -66,15 +66,17 @@ class Variable(Row):
     network: Literal["host", "pod"] | None = None
     interfaces: Literal["one", "several"] | None = None
     instances: str | None = None  # a regular expression
+    restarts: bool = False  # only in a job whose failed ranks start again
 
-    def needed(self, fabric: Fabric, network: str, interfaces: int, instance: str) -> bool:
-        """Return whether a job on this type of instance, with that many interfaces a node, sets it."""
+    def needed(self, fabric: Fabric, network: str, interfaces: int, instance: str, restarts: int) -> bool:
+        """Return whether a job on this type of instance, with that many interfaces a node and restarts, sets it."""
         several = "several" if interfaces > 1 else "one"
         return (
             self.fabric in (None, fabric)
             and self.network in (None, network)
             and self.interfaces in (None, several)
             and (self.instances is None or re.fullmatch(self.instances, instance) is not None)
+            and (restarts > 0 or not self.restarts)
         )
 
 

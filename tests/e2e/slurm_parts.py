@@ -13,7 +13,11 @@ PACKAGES = (
     *("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "libmunge2", "libhwloc15"),
     *("libpmix2", "libfreeipmi17", "liblua5.1-0", "runc", "libslurm-dev"),
 )
-START = Path(__file__).parent / "slurm.sh"
+# A process namespace of its own ends whatever a job leaves running: it would answer the next job at the same ports.
+START = (
+    *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash"),
+    str(Path(__file__).parent / "slurm.sh"),
+)
 
 
 def tree() -> Path:
@@ -35,7 +39,7 @@ def pyxis(folder: Path) -> Path:
 
 def run(command: str, folder: Path, state: Path, **environment: str) -> str:
     """Return what a shell command prints in `folder` while the two nodes are up."""
-    start = ["unshare", "--mount", "bash", *map(str, (START, tree(), state)), "sh", "-c", command]
+    start = [*START, str(tree()), str(state), "sh", "-c", command]
     done = subprocess.run(
         start, cwd=folder, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
     )
@@ -48,7 +52,7 @@ PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "srun")
 @contextmanager
 def cluster(state: Path, nodes: int = 2) -> Iterator[Path]:
     """Start the nodes for a block, and yield the folder of programs that reach them from outside of their namespace."""
-    start = ["unshare", "--mount", "bash", *map(str, (START, tree(), state)), "sh", "-c", "echo ready; cat"]
+    start = [*START, str(tree()), str(state), "sh", "-c", "echo ready; cat"]
     environ = {**os.environ, "SLURM_NODES": str(nodes)}
     with subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as running:
         assert running.stdin
@@ -56,9 +60,11 @@ def cluster(state: Path, nodes: int = 2) -> Iterator[Path]:
         assert running.stdout.readline() == "ready\n"
         programs = state / "bin"
         programs.mkdir()
-        enter = f'exec nsenter --mount=/proc/{running.pid}/ns/mnt env --chdir="$PWD" SLURM_CONF={state}/etc/slurm.conf'
-        for name in PROGRAMS:
-            (programs / name).write_text(f'#!/bin/sh\n{enter} /usr/bin/{name} "$@"\n')
+        namespaces = f"--mount=/proc/{running.pid}/ns/mnt --pid=/proc/{running.pid}/ns/pid_for_children"
+        enter = f'nsenter {namespaces} env --chdir="$PWD" SLURM_CONF={state}/etc/slurm.conf'
+        for name in PROGRAMS:  # a job's script finds them first, too: it is in the namespaces already
+            program = f'[ -z "$SLURM_JOB_ID" ] || exec /usr/bin/{name} "$@"\nexec {enter} /usr/bin/{name} "$@"'
+            (programs / name).write_text(f"#!/bin/sh\n{program}\n")
             (programs / name).chmod(0o755)
         yield programs
         running.stdin.close()

@@ -112,7 +112,7 @@ def test_the_real_pyxis_takes_the_script(tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     enroot = tmp_path / "bin" / "enroot"
     enroot.parent.mkdir()
-    enroot.write_text((slurm_parts.START.parent / "enroot.sh").read_text().replace("ENROOT_CALLS", str(calls)))
+    enroot.write_text((Path(__file__).parent / "enroot.sh").read_text().replace("ENROOT_CALLS", str(calls)))
     enroot.chmod(0o755)
     said = slurm_parts.run(
         "sed /--container-env/d job.sbatch > x.sbatch; sbatch --wait job.sbatch; sbatch --wait x.sbatch; cat *.log",

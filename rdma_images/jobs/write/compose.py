@@ -232,7 +232,7 @@ def _variables(request: Request, parts: _Parts, given: Mapping[str, str], facts:
     """Yield what the job sets: what its network and instance type need; over TCP also the network of that name."""
     launchers = facts.launchers
     for row in launchers.variables.values():
-        if row.needed(parts.node.fabric, _network(parts), parts.node.interfaces, parts.instance):
+        if row.needed(parts.node.fabric, _network(parts), parts.node.interfaces, parts.instance, request.work.restarts):
             value = row.value.format(cidr=given.get("cidr"), logs=LOGS)
             interface = given.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
             yield Value(
