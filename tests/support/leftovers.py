@@ -10,6 +10,7 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine, docker_command, prune, status
 
+SMALL = 1_000_000  # bytes: the builder keeps kilobytes of its own
 FOLDERS = ("bases", "downloads", "layers")  # what builds keep there; the programs that tests unpack or compile stay
 
 
@@ -37,12 +38,24 @@ class Snapshot:
         try:
             prune.remove(self.engine, [i for i in prune.superfluous(self.engine, ()) if i not in self.images])
             if self.cache is not None:
-                size = f"--keep-storage={self.cache}"
-                docker_command.output(self.engine, "buildx", "prune", "--all", "--force", size)
+                self._shrink_cache(self.cache)
         except RdmaImagesError as error:
             print(f"what the tests left is not removed: {error}", file=sys.stderr)
         for path in stored_files() - self.files:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def _shrink_cache(self, size: int) -> None:
+        """Remove what the builder used least, until its cache has at most `size` bytes.
+
+        BuildKit's own limit takes a layer that an image shares for freed, so a second pass asks for less.
+        """
+        limit = size
+        for _ in range(3):
+            docker_command.output(self.engine, "buildx", "prune", "--all", "--force", f"--keep-storage={limit}")
+            excess = (status.status(0).cache_used or 0) - size
+            if excess < SMALL:
+                break
+            limit = max(limit - excess, 0)
 
 
 def stored_files() -> frozenset[Path]:
