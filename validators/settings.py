@@ -69,7 +69,7 @@ def find_variables(case: Inspection, effect: Effect, where: Mapping[str, Mapping
         )
         for origin, values in where.items()
         for row in rows
-        if row.speaks_of(values, case.expected.fabric, versions)
+        if row.applies_to(values, case.expected.fabric, versions)
     ]
 
 

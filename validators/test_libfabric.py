@@ -111,7 +111,7 @@ def test_libfabric_version(case: Inspection, libraries: Libraries, packages: Pac
     by_path = {
         path: stated for path, stated in libraries.libfabric.items() if stated and path.startswith("/opt/amazon/efa/")
     }
-    other = {p: version for p, version in by_path.items() if official and not _is_own(version, bundled)}
+    other = {p: version for p, version in by_path.items() if official and not _is_bundled(version, bundled)}
     verbs = {path: versions.major(version) for path, version in rdma_core(libraries).items()}
     required_core = row.rdma_core if row else None
     older = [p for p, major in verbs.items() if required_core and major < versions.major(required_core)]
@@ -136,7 +136,7 @@ def test_libfabric_version(case: Inspection, libraries: Libraries, packages: Pac
     )
 
 
-def _is_own(version: str, bundled: str | None) -> bool:
+def _is_bundled(version: str, bundled: str | None) -> bool:
     """Return whether this is the version of the fabric's own libfabric or, where that is unknown, one of AWS's."""
     return "amzn" in version if not bundled else version == bundled or version.startswith(f"{bundled}amzn")
 

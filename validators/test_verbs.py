@@ -145,15 +145,15 @@ def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> Non
 @pytest.mark.validator("verbs.single", source=LOADER, fabric="any")
 def test_verbs_single(case: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
     """One libibverbs is in the image."""
-    found = case.libraries_named("libibverbs.so") or pytest.skip("the image has no libibverbs")
+    paths = case.libraries_named("libibverbs.so") or pytest.skip("the image has no libibverbs")
     # One that the loader takes instead of the providers' own has a check of its own.
     home, used = homes(files, libraries, fabric), libraries.resolved["libibverbs.so.1"].file
-    spare = [path for path in found if path != used and folder_of(path) not in home]
+    spare = [path for path in paths if path != used and folder_of(path) not in home]
     if spare and not home and providers_of(files, fabric):
         spare = [used]  # it comes first, and opens no provider
     require(
-        not spare or len(found) == 1,
+        not spare or len(paths) == 1,
         expected="one file",
-        found=", ".join(found),
+        found=", ".join(paths),
         fix=f"remove {', '.join(spare)} or the package that brings it",
     )

@@ -104,5 +104,5 @@ def _debian_name(word: str) -> str:
     if match := _GNU.fullmatch(word.strip()):
         version = match["version"] if "." in match["version"] else f"{match['version']}.0"
         return f"{match['name'].upper()}-{version}-{'or-later' if match['later'] else 'only'}"
-    known = _DEBIAN.get(word.strip().lower(), word.strip())
-    return normalize(known) or reference(known)
+    name = _DEBIAN.get(word.strip().lower(), word.strip())
+    return normalize(name) or reference(name)

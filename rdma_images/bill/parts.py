@@ -127,8 +127,8 @@ def _debian(packages: Packages, contents: Contents, distribution: str) -> Iterat
     def purl(name: str) -> PackageURL:
         details = contents.debian.get(name, DebianContents())
         qualifiers = {"arch": details.architecture, "distro": distribution}
-        known = {key: value for key, value in qualifiers.items() if value} or None
-        return PackageURL("deb", vendor, name, packages.dpkg[name], known)
+        stated = {key: value for key, value in qualifiers.items() if value} or None
+        return PackageURL("deb", vendor, name, packages.dpkg[name], stated)
 
     for name, version in sorted(packages.dpkg.items()):
         details = contents.debian.get(name, DebianContents())

@@ -38,13 +38,13 @@ def built_image(project: Project, target: str, pairs: Sequence[str] | None) -> B
     targets = list(project.matrix.targets)
     if not target and len(targets) > 1:
         choices = [name for name in targets if _built_refs(name)] or targets
-        raise RefusedError(f"which target? the matrix has {len(targets)}\n{_one_of(f'--target {c}' for c in choices)}")
+        raise RefusedError(f"which target? the matrix has {len(targets)}\n{_bullets(f'--target {c}' for c in choices)}")
     (image,) = target_options.chosen_images(project, [target or targets[0]], False, pairs)
     command = " ".join([f"{COMMAND} build {image.options}", *(f"--set {pair}" for pair in pairs or ())])
     if build := BUILD.usable(image.id):
         return BuiltImage(build.ref, command)
     built = _built_refs(image.target)
-    choice = f", or choose a built one:\n{_one_of(f'--image {ref}' for ref in built)}" if built else ""
+    choice = f", or choose a built one:\n{_bullets(f'--image {ref}' for ref in built)}" if built else ""
     raise RefusedError(f"{image.id} was not built here\nrun `{command}` first{choice}")
 
 
@@ -63,5 +63,5 @@ def _built_refs(target: str) -> list[str]:
     return [build.ref for build in builds if build and build.ref.startswith(f"{REPOSITORY}/{target}:")]
 
 
-def _one_of(choices: Iterable[str]) -> str:
+def _bullets(choices: Iterable[str]) -> str:
     return "\n".join(f"  {choice}" for choice in choices)

@@ -110,16 +110,16 @@ def _stood_in(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:
 def bake_file(orders: Sequence[BuildSpec], project: Project, rehearse: bool) -> Path:
     """Write build/bake.json for `orders`, to read or to build by hand; downloads nothing."""
 
-    def made(base: str, platform: str) -> Path:
+    def base_tar(base: str, platform: str) -> Path:
         base_record = bootstrap.last_bootstrapped(base, platform)
         return paths.state_folder() / "bases" / (base_record.tar if base_record else f"{base}.tar")
 
-    def kept(source: Source) -> Path:
+    def download_folder(source: Source) -> Path:
         file = store.cached_file(source)
         return file.parent if file else store.root() / source.id
 
     supplies = {o.image.id: preflight.supply(o.sources, project.mirrors, rehearse) for o in orders}
-    contexts = Contexts(project.facts, kept, made)
+    contexts = Contexts(project.facts, download_folder, base_tar)
     targets = _targets(orders, supplies, contexts, project, labels.revision())
     path = paths.BUILD / "bake.json"
     atomic.write(path, bake.bake_text(bake.bake_file(targets, list(contexts.helpers.values()))))

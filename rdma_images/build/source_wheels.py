@@ -159,8 +159,8 @@ def _has_wheel(folder: Path) -> bool:
 
 def _stage(dockerfile: str, name: str) -> str:
     """Return the instructions of one stage of a Dockerfile; "" where it has no such stage."""
-    found = re.search(rf"^FROM \S+ AS {re.escape(name)}\n.*?(?=\n\n(?:# .*\n)*FROM |\Z)", dockerfile, re.M | re.S)
-    return found[0] if found else ""
+    match = re.search(rf"^FROM \S+ AS {re.escape(name)}\n.*?(?=\n\n(?:# .*\n)*FROM |\Z)", dockerfile, re.M | re.S)
+    return match[0] if match else ""
 
 
 def _trim() -> None:

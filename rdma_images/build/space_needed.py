@@ -15,7 +15,7 @@ from rdma_images.engine import Engine, docker_command
 HANDED_OVER, BY_STAGES = 3, 7
 SYSTEM = 2 * disk_space.GB  # the system above the wheels, in its stages and in the image; 0.5 GB each
 # The components that decide the wheels: an image in the engine with the same ones has the same wheels.
-DECIDING = tuple(one.name for one in components.ALL if one.decides_wheels)
+DECIDING = tuple(component.name for component in components.ALL if component.decides_wheels)
 
 
 def require(orders: Sequence[BuildSpec], engine: Engine, handed_over: bool) -> None:

@@ -68,9 +68,8 @@ def settings(case: Inspection, fabric: str) -> Link:
     environment, version = nccl_environment(case.subject, case.measured), (nccl_in_use(case) or ("", ""))[1]
     relevant = {name: value for name, value in sorted(environment.items()) if SETTINGS.fullmatch(name)}
     net = environment.get("NCCL_NET", "").lower()
-    own = net in ("socket", "ib")
     fault = ""
-    if net == "socket" or (fabric == "efa" and own):
+    if net == "socket" or (fabric == "efa" and net == "ib"):
         own_network = "sockets" if net == "socket" else "NCCL's own network for InfiniBand, which knows no EFA"
         fault = f"NCCL_NET={environment['NCCL_NET']} asks for {own_network}"
     elif fabric == "efa" and version and not plugin_names(version, environment):
@@ -113,8 +112,8 @@ def opened_plugin(case: Inspection, run: Played | None, libraries: Libraries) ->
     tried = case.measured.network.plugins if case.measured.network else []
     words = [line.text for line in run.log] + run.complaints
     if not run.path:
-        reasons = "; ".join(f"{one.name}: {one.error.removeprefix(f'{one.name}: ')}" for one in tried)
-        if all(DRIVER_LIBRARY.search(one.error) for one in tried):
+        reasons = "; ".join(f"{attempt.name}: {attempt.error.removeprefix(f'{attempt.name}: ')}" for attempt in tried)
+        if all(DRIVER_LIBRARY.search(attempt.error) for attempt in tried):
             unknown = f"{run.name} asks for the driver's library, which no image has ({run.error})"
             return Link(name="plugin", value=run.name, how="executed", unknown=unknown)
         return Link(name="plugin", how="executed", fault=f"no network plugin opens ({reasons})", words=words)

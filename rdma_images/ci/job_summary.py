@@ -18,9 +18,7 @@ HEAD = "| image | build | checks | published |\n|---|---|---|---|"
 def summary(folder: Path | None = None) -> str:
     """Return a row for each image that left a build or a report under build/images/ (or `folder`)."""
     root = folder or paths.IMAGES
-    rows = [
-        _row(image_folder.name) for image_folder in files.entries(root) if files.is_there(image_folder / BUILD.name)
-    ]
+    rows = [_row(image_folder.name) for image_folder in files.entries(root) if files.exists(image_folder / BUILD.name)]
     return "\n".join([HEAD, *rows]) if rows else "No image was built."
 
 

@@ -19,7 +19,7 @@ def up(_: Context) -> None:
     from rdma_images.layers import store
 
     engine.ensure(progress)
-    show(status.table(status.status(store.bytes_kept())))
+    show(status.table(status.status(store.size_limit())))
 
 
 @verb("engine.status --json", help=JSON)
@@ -28,7 +28,7 @@ def status(_: Context, json: bool = False) -> None:
     from rdma_images.engine import status
     from rdma_images.layers import store
 
-    seen = status.status(store.bytes_kept())
+    seen = status.status(store.size_limit())
     show(dumps(seen.json(), indent=2) if json else status.table(seen))
 
 

@@ -83,7 +83,7 @@ def _solve(
     return changes
 
 
-def _problems(images: Iterable[Image], here: project.Project) -> list[str]:
+def _problems(images: Iterable[Image], current: project.Project) -> list[str]:
     """Return what keeps planned images from being built: a missing template, packages, licences."""
     from rdma_images.plan import templates
 
@@ -93,22 +93,22 @@ def _problems(images: Iterable[Image], here: project.Project) -> list[str]:
         if image.python_packages:
             from rdma_images.inputs import package_problems  # here, because images without packages need none of it
 
-            problems.append(package_problems.problem(image, here.facts))
-        if here.matrix.target(image.target).licenses:
+            problems.append(package_problems.problem(image, current.facts))
+        if current.matrix.target(image.target).licenses:
             from rdma_images.inputs import wheel_licenses
 
-            problems.append(wheel_licenses.license_problem(image, here.matrix.target(image.target)))
+            problems.append(wheel_licenses.license_problem(image, current.matrix.target(image.target)))
     return list(dict.fromkeys(filter(None, problems)))
 
 
-def _notes(images: Sequence[Image], here: project.Project) -> list[str]:
+def _notes(images: Sequence[Image], current: project.Project) -> list[str]:
     """Return what to know beside the table: bases that are pulled, missing locks, templates of the user's own."""
     from rdma_images.inputs import package_problems, preflight
 
-    notes = [*preflight.pull_reasons(images, here.facts, here.mirrors)]
-    notes += filter(None, (package_problems.note(image, here.facts) for image in images))
-    if own := paths.overrides():
-        notes.append(f"own, in place of the tool's: {', '.join(own)}")
+    notes = [*preflight.pull_reasons(images, current.facts, current.mirrors)]
+    notes += filter(None, (package_problems.note(image, current.facts) for image in images))
+    if overrides := paths.overrides():
+        notes.append(f"own, in place of the tool's: {', '.join(overrides)}")
     return list(dict.fromkeys(notes))
 
 

@@ -111,7 +111,7 @@ def _start(
         raise RefusedError(f"{ref} has no command of its own\nwrite one after --, or use {COMMAND} shell")
     settings = built_image.settings_by_label(config.get("Labels") or {}, facts.load())
     host = container_run.measure_host(running, settings)
-    arguments = container_run.command_here(ref, settings, host, options, words, container_run.has_terminal())
+    arguments = container_run.command_on_host(ref, settings, host, options, words, container_run.has_terminal())
     if missing := container_run.left_out(settings, host, options):
         progress(f"runs without {missing}")
     container_run.become(running, arguments)

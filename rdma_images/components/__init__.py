@@ -26,10 +26,10 @@ ALL: tuple[ComponentDefinition, ...] = (
     ERDMA_APT,
     CUDNN,
 )
-BY_NAME = {one.name: one for one in ALL}
+BY_NAME = {component.name: component for component in ALL}
 
-_FOUNDATIONS = tuple(one for one in ALL if one.role == "foundation")
-_SUBJECTS = tuple(one for one in ALL if one.role == "subject")
-_PARTS = tuple(one for one in ALL if one.role == "part")
-IN_TABLES = tuple(one for one in (*_FOUNDATIONS, *_SUBJECTS, *_PARTS) if one.shown)
-IN_TAGS = tuple(one for one in (*_SUBJECTS, *_PARTS, *reversed(_FOUNDATIONS)) if one.tag is not None)
+_FOUNDATIONS = tuple(component for component in ALL if component.role == "foundation")
+_SUBJECTS = tuple(component for component in ALL if component.role == "subject")
+_PARTS = tuple(component for component in ALL if component.role == "part")
+IN_TABLES = tuple(component for component in (*_FOUNDATIONS, *_SUBJECTS, *_PARTS) if component.shown)
+IN_TAGS = tuple(component for component in (*_SUBJECTS, *_PARTS, *reversed(_FOUNDATIONS)) if component.tag is not None)

@@ -26,7 +26,7 @@ class Combination(Protocol):
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of the matrix. `known` lists its values from the facts, the oldest first.
+    """One axis of the matrix. `values` lists its values from the facts, the oldest first.
 
     Where no value is chosen, `decided_by` names the axis whose value implies this one's; `implied` looks it up
     (None: the facts do not know it, or there is none). `default` is for an axis that nothing implies: a property of the
@@ -34,7 +34,7 @@ class Axis:
     """
 
     name: str
-    known: Callable[[Facts], Iterable[str]]
+    values: Callable[[Facts], Iterable[str]]
     decided_by: str | None = None
     implied: Callable[[Facts, Mapping[str, str]], str | None] | None = None
     default: str | None = None

@@ -105,13 +105,13 @@ def entries(folder: Path) -> list[Path]:
 
     Raises FileError where that cannot be known.
     """
-    if not is_there(folder):
+    if not exists(folder):
         return []
     with as_file_error(folder):
         return sorted(folder.iterdir())
 
 
-def is_there(path: Path) -> bool:
+def exists(path: Path) -> bool:
     """Return whether there is a file or a folder.
 
     Raises FileError where that cannot be known, and for a link to nothing.

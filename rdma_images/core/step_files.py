@@ -51,7 +51,7 @@ class StepFile(Generic[Form]):
 
     def load(self, path: Path) -> Form | None:
         """Return what is in the file at `path`; None where there is none. Raises RdmaImagesError for a broken one."""
-        if not files.is_there(path):
+        if not files.exists(path):
             return None
         with files.as_file_error(path):
             text = path.read_bytes()

@@ -117,7 +117,7 @@ def loads(text: str, model: type[Model], name: str) -> Model:
 
 def _text(path: Path) -> str:
     try:
-        if not files.is_there(path):
+        if not files.exists(path):
             raise RefusedError(f"{path}: no such file\nwrite it, or name another")
         content = files.read_bytes(path)
     except files.FileError as error:

@@ -56,7 +56,7 @@ def command(ref: str, settings: Sequence[Setting]) -> list[str]:
     return docker_command.words("run", *(setting.docker for setting in _for_docker(settings)), ref)
 
 
-def command_here(
+def command_on_host(
     ref: str,
     settings: Sequence[Setting],
     host: Host,

@@ -15,13 +15,13 @@ def provide(engine: Engine, ref: str, progress: Progress = silent) -> str:
 
     Raises RdmaImagesError where it cannot be pulled.
     """
-    digest, name = ref.partition("@")[2], local_name(ref)
-    present = next((known for known in (digest, ref) if _has(engine, known)), "")
+    digest, local = ref.partition("@")[2], local_name(ref)
+    present = next((name for name in (digest, ref) if _has(engine, name)), "")
     if not present:
         progress(f"pulling {ref}")
         docker_command.output(engine, "pull", "--quiet", ref)
-    docker_command.output(engine, "tag", present or ref, name)
-    return name
+    docker_command.output(engine, "tag", present or ref, local)
+    return local
 
 
 def _has(engine: Engine, name: str) -> bool:

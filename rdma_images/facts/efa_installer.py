@@ -60,6 +60,6 @@ class Efa(FactsFile):
     ngc_trap: NgcTrap
     download: Download
 
-    def flags_of(self, version: str) -> tuple[str, ...]:
+    def flags_for(self, version: str) -> tuple[str, ...]:
         """Return what efa_installer.sh of this version is called with in an image."""
-        return tuple(known.flag for known in self.flags if known.holds(version))
+        return tuple(row.flag for row in self.flags if row.holds(version))

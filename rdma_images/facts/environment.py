@@ -28,7 +28,7 @@ class Variable(Span):
     in_pods: Pattern | None = None  # for the whole value, where a job's ranks have a pod's own network
     on_hosts: Pattern | None = None  # where they have the host's
 
-    def speaks_of(self, environment: Mapping[str, str], fabric: str | None, versions: Mapping[str, str]) -> bool:
+    def applies_to(self, environment: Mapping[str, str], fabric: str | None, versions: Mapping[str, str]) -> bool:
         """Return whether the row holds for an image of `fabric` with these components and this environment.
 
         An empty variable is not set, but for a row whose `value` is empty: a Dockerfile cannot take away in any other

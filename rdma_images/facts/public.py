@@ -48,10 +48,10 @@ class _AnyFacts(yaml_file.Document):
 
 def files(folder: Path = paths.FACTS) -> list[PublicFile]:
     """Return every such file, in the order of the facts."""
-    return [public_file for path in sorted(folder.glob("*.yaml")) for public_file in _of(path)]
+    return [public_file for path in sorted(folder.glob("*.yaml")) for public_file in _read_public(path)]
 
 
-def _of(path: Path) -> Iterator[PublicFile]:
+def _read_public(path: Path) -> Iterator[PublicFile]:
     """Yield the public files of one file of facts. Raises RefusedError with file and line for one that is not right."""
     document = yaml_file.load(path, _AnyFacts)
     rows = list(_rows(document.model_extra))

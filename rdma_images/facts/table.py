@@ -24,7 +24,7 @@ def read(model: type[Table], folder: Path | None = None) -> Table:
     if folder is not None:
         return _read((folder / model.FILE,), model)
     *users, project = (facts_folder / model.FILE for facts_folder in paths.places("facts"))
-    return _read((project, *(path for path in users if files.is_there(path))), model)
+    return _read((project, *(path for path in users if files.exists(path))), model)
 
 
 def _read(tables: tuple[Path, ...], model: type[Table]) -> Table:

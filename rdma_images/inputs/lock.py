@@ -87,7 +87,7 @@ def _readable_lock(file: Path) -> Path:
 
 def exists(question: LockRequest) -> bool:
     """Return whether the lock file of a question is there; it may answer another question."""
-    return files.is_there(_readable_lock(path(question)))
+    return files.exists(_readable_lock(path(question)))
 
 
 def load(image: Image, folder: Path | None = None) -> Lock:
@@ -106,7 +106,7 @@ def read(question: LockRequest, folder: Path | None = None) -> Lock:
     if not question.requirements:
         return Lock(asked=question, wheels=())
     file = _readable_lock(path(question, folder))
-    if not files.is_there(file):
+    if not files.exists(file):
         raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
     lock = yaml_file.load(file, Lock)
     if lock.asked != question:
@@ -190,12 +190,12 @@ def tools(folder: Path | None = None) -> dict[str, Tool]:
 def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
     """Return the builder's tools for one platform. Raises NotLockedError and RefusedError like `load`."""
     file = _readable_lock(tools_path(platform, folder))
-    if not files.is_there(file):
+    if not files.exists(file):
         raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
-    found = yaml_file.load(file, Lock)
-    if missing := sorted({"uv", *BUILD_TOOLS} - {wheel.name for wheel in found.wheels}):
+    lock = yaml_file.load(file, Lock)
+    if missing := sorted({"uv", *BUILD_TOOLS} - {wheel.name for wheel in lock.wheels}):
         raise NotLockedError(f"{file}: has no {', '.join(missing)}\nrun `{COMMAND} lock`")
-    return found
+    return lock
 
 
 def lock_tools(platform: Platform, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:

@@ -105,7 +105,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> M
     """
     chosen = path or (Path(environ["RDMA_IMAGES_MIRRORS"]) if environ.get("RDMA_IMAGES_MIRRORS") else None)
     file = chosen or paths.PROJECT / "mirrors.yaml"
-    content = yaml_file.load(file, File) if chosen or files.is_there(file) else File()
+    content = yaml_file.load(file, File) if chosen or files.exists(file) else File()
     entries = {
         variable_suffix(name): (address, content.where("sources", name)) for name, address in content.sources.items()
     }

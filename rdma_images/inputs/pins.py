@@ -43,4 +43,4 @@ def keep(name: str, new_pins: dict[str, str], folder: Path | None = None) -> Non
 
 
 def _read(file: Path) -> dict[str, str]:
-    return yaml_file.load(file, File).pins if files.is_there(file) else {}
+    return yaml_file.load(file, File).pins if files.exists(file) else {}

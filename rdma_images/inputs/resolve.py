@@ -44,7 +44,7 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequenc
     local = _local_packages(request)
     index_of = {package: named.name for named in indexes for package in named.packages}
     everything = _pylock_of_indexes(request, local, index, mirrors, indexes)
-    own = [_lock_local(package, local) for package in everything if _is_local(package)]
+    local_wheels = [_lock_local(package, local) for package in everything if _is_local(package)]
     packages = [package for package in everything if not _is_local(package)]
     chosen = _files(packages, request)
     with ThreadPoolExecutor(PARALLEL) as pool:
@@ -60,7 +60,7 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequenc
             )
             for package, wheel, size in zip(packages, chosen, sizes, strict=True)
         ]
-    return Lock(asked=request, wheels=tuple(sorted([*wheels, *own], key=lambda wheel: wheel.name)))
+    return Lock(asked=request, wheels=tuple(sorted([*wheels, *local_wheels], key=lambda wheel: wheel.name)))
 
 
 def versions(

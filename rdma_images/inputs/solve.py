@@ -90,12 +90,12 @@ def table(solutions: Iterable[Solution]) -> Table:
 def _question(matrix: Matrix, name: str) -> _Question:
     target = matrix.target(name)
     listed = requirements_file.read(target.requirements, target.constraints, {})
-    own = (
+    local = (
         local_packages.pin(text, paths.PROJECT, matrix.where("targets", name, "python-packages", number))
         for number, text in enumerate(target.python_packages)
     )
     indexes = tuple(PackageIndex(key, index.address, index.packages) for key, index in matrix.indexes.items())
-    return _Question(name, target, (*own, *listed.packages), tuple(listed.constraints), indexes)
+    return _Question(name, target, (*local, *listed.packages), tuple(listed.constraints), indexes)
 
 
 def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[str, tuple[str, ...]]]:

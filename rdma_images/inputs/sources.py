@@ -26,7 +26,7 @@ COMPONENTS = (
     "debian-security",
     "ubuntu",
     "package-index",
-    *(name for one in components.ALL for name in one.source_names),
+    *(name for component in components.ALL for name in component.source_names),
 )
 
 # What a CUDA base's stand-in has beyond the base that it is: a folder of dockerfiles/stand-ins/.

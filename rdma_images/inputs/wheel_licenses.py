@@ -19,8 +19,8 @@ def wheel_licenses(image: Image) -> Mapping[str, str]:
     """Return the SPDX expression of each wheel in the image's lock, "" where it is not known; none without a lock."""
     if not lock.exists(lock.lock_request(image)):
         return {}
-    known = table.read(Licenses).by_wheel
-    return {wheel.name: known.get(wheel.name, "") for wheel in lock.load(image).wheels}
+    by_wheel = table.read(Licenses).by_wheel
+    return {wheel.name: by_wheel.get(wheel.name, "") for wheel in lock.load(image).wheels}
 
 
 def label(image: Image) -> str:

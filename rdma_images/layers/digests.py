@@ -128,4 +128,4 @@ def _users_file() -> Path:
 
 
 def _read(file: Path) -> dict[str, Entry]:
-    return yaml_file.load(file, File).layers if files.is_there(file) else {}
+    return yaml_file.load(file, File).layers if files.exists(file) else {}

@@ -95,7 +95,7 @@ def get_or_build(recipe: Recipe, make: Callable[[Path], None], progress: Progres
         return layer
 
 
-def bytes_kept() -> int:
+def size_limit() -> int:
     """Return the bytes that all kept layers may take."""
     return min(KEPT_BYTES, int(disk_space.total(root()) * KEPT_SHARE))
 
@@ -106,7 +106,7 @@ def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
     What was used within the last hour stays. A file that the private engine has as well takes no space of its own. A
     layer that is half or more such files stays, too: it would be made again, and little would be free.
     """
-    limit = bytes_kept() if limit is None else limit
+    limit = size_limit() if limit is None else limit
     now = time.time() if now is None else now
     with locking.hold("layers-trim", "removing layers that are not used"):
         rows = sorted(_stored_layers(), key=lambda row: row[1])

@@ -15,7 +15,7 @@ from rdma_images.plan.candidate import candidate
 from rdma_images.plan.matrix import Matrix, Row, Target
 
 # A base or a platform is a choice, not a version to keep up with; python and CUDA follow from others.
-VERSIONED = tuple(one.name for one in components.ALL if one.is_bumped)
+VERSIONED = tuple(component.name for component in components.ALL if component.is_bumped)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _candidate_values(axis: str, current: str, facts: Facts) -> Iterator[str]:
     if current == axes.BY_NAME[axis].decided_by:
         yield current
         return
-    for value in reversed(list(axes.BY_NAME[axis].known(facts))):
+    for value in reversed(list(axes.BY_NAME[axis].values(facts))):
         yield value
         if value == current:
             return

@@ -187,14 +187,14 @@ def _overrides(image: Image, variables: Mapping[str, str], where: str, facts: Fa
 
 def _harmful(image: Image, variables: Mapping[str, str], where: str) -> Iterator[Broken]:
     """Yield the rows of facts/environment.yaml by which validators report the same image as an error."""
-    known = table.read(Environment)
+    facts = table.read(Environment)
     versions = {name: component.version for name, component in image.components.items()}
-    for row in known.variables.values():
+    for row in facts.variables.values():
         is_certain = row.effect == "harmful" and not row.possible and not row.gpus
         overrides = image.environment.get(row.name, variables.get(row.name)) != variables.get(row.name)
-        if is_certain and not overrides and row.speaks_of(variables, image.fabric, versions):
+        if is_certain and not overrides and row.applies_to(variables, image.fabric, versions):
             reason = f"{where} sets {row.name}={variables[row.name]}: {row.why}\n    leave it out"
-            yield Broken("own-environment", {}, reason, known.cite(row))
+            yield Broken("own-environment", {}, reason, facts.cite(row))
 
 
 def _file_problems(entry: FileEntry, user: UserEntry | None) -> Iterator[tuple[Path_, str]]:

@@ -11,7 +11,7 @@ from rdma_images.core.pipeline import Platform
 from rdma_images.facts import Facts
 
 AXES: tuple[Axis, ...] = (
-    *(axis for one in components.ALL if one.axis for axis in (one.axis, *one.properties)),
+    *(axis for component in components.ALL if component.axis for axis in (component.axis, *component.properties)),
     Axis("variant", lambda _: ("runtime", "devel"), default="runtime"),
     Axis("fallback", lambda _: ("allow", "refuse"), default="refuse"),
     Axis("platform", lambda _: get_args(Platform), default="linux/amd64"),
@@ -29,7 +29,7 @@ def named(name: str) -> Axis:
 @cache
 def values(axis: Axis, facts: Facts) -> tuple[str, ...]:
     """Return every value of `axis`, oldest first; the name of the axis that may decide it comes last."""
-    return (*axis.known(facts), *([axis.decided_by] if axis.decided_by else []))
+    return (*axis.values(facts), *([axis.decided_by] if axis.decided_by else []))
 
 
 def check(name: str, value: str, facts: Facts) -> None:

@@ -12,7 +12,7 @@ from rdma_images.plan.matrix import Target
 
 DECIDERS = {axis.name: axis.decided_by for axis in axes.AXES if axis.decided_by}
 # The components that are no axis, and what brings each.
-BROUGHT = {one.name: one.bundled for one in components.ALL if one.bundled}
+BROUGHT = {component.name: component.bundled for component in components.ALL if component.bundled}
 PROPERTIES = tuple(axis.name for axis in axes.AXES if axis.default)
 
 

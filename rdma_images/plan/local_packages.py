@@ -165,12 +165,12 @@ def _project(path: Path, name: str | None) -> tuple[str, str]:
     for file in deciding:
         content = file.read_bytes()
         digest.update(f"{file.name}\0{len(content)}\0".encode() + content)
-    found = next(_project_names(path), name)
-    if not found:
+    project = next(_project_names(path), name)
+    if not project:
         raise _ProblemError(
             f"{paths.shown(path)}: neither pyproject.toml nor setup.cfg says its name\nwrite NAME @ ./{path.name}"
         )
-    return found, f"metadata={digest.hexdigest()}"
+    return project, f"metadata={digest.hexdigest()}"
 
 
 def _project_names(path: Path) -> Iterator[str]:

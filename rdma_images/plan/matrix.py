@@ -37,7 +37,7 @@ NORMAL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 IMAGE_AXES = ("base", "python", "pytorch", "cuda", "nccl", "platform")
 ONTO_AXES = (EFA_INSTALLER.name, AWS_OFI_NCCL.name, "fallback")
 # The wheels whose version an axis decides.
-WHEELS = {one.name: one.wheel for one in components.ALL if one.wheel}
+WHEELS = {component.name: component.wheel for component in components.ALL if component.wheel}
 
 # For editors, which read the models as a JSON schema.
 AXIS_NAMES: JsonDict = {"propertyNames": {"enum": [*axes.BY_NAME]}}
@@ -194,7 +194,7 @@ class Matrix(Document):
 
 def load(path: Path = paths.MATRIX) -> Matrix:
     """Read matrix.yaml. Raises RefusedError with file and line for what is not known, not used, or written twice."""
-    if not files.is_there(path):
+    if not files.exists(path):
         fix = (
             "change to the folder that has it, or start one with `rdma-images init`"
             if paths.INSTALLED

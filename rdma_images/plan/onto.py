@@ -80,9 +80,9 @@ def _problems(base: ExistingImage, target: Target, facts: Facts) -> Iterator[tup
         fix = "install torch with its NCCL wheel, or nvidia-nccl-cu13, into the image first"
         yield "nccl", "no NCCL is in the image, or more than one and none that torch loads", fix, SOURCE
     elif base.nccl not in facts.nccl.releases:
-        known = sorted(facts.nccl.releases, key=versions.key)
-        newer = [version for version in known if versions.at_least(version, base.nccl)]
-        fix = f"nearest that is known: NCCL {newer[0] if newer else known[-1]}"
+        releases = sorted(facts.nccl.releases, key=versions.key)
+        newer = [version for version in releases if versions.at_least(version, base.nccl)]
+        fix = f"nearest that is known: NCCL {newer[0] if newer else releases[-1]}"
         yield "nccl", f"NCCL {base.nccl}: no plugin is known for it", fix, "facts/nccl.yaml"
     elif not base.cuda:
         yield "cuda", f"its NCCL {base.nccl} does not say its CUDA", "install torch with CUDA first", SOURCE
@@ -139,7 +139,7 @@ def _onto(image: Image, base: ExistingImage) -> Onto:
     hidden = tuple(folder for folder in foreign if not _is_system(folder))
     removed = tuple(path for path in base.plugins if _is_system(posixpath.dirname(path)) and image.fabric == "efa")
     environment = {**_environment(image, base, (*hidden, *OWN_FOLDERS)), **image.environment}
-    changes = (*_added(image, base), *_replaced(base, environment, hidden, removed), *_kept(base))
+    changes = (*_added(image, base), *_replaced(base, environment, hidden, removed), *_unchanged(base))
     return Onto(base, changes, environment, hidden, removed)
 
 
@@ -156,9 +156,9 @@ def _environment(image: Image, base: ExistingImage, hidden: tuple[str, ...]) -> 
     variables = {"PATH": ":".join([*path, *(folder for folder in programs if folder not in path)])}
     variables |= {name: value for name, value in GPUS.items() if not current.get(name)}
     searched = current.get("LD_LIBRARY_PATH", "")
-    kept = ":".join(folder for folder in searched.split(":") if folder.rstrip("/") not in hidden)
-    if kept != searched:
-        variables["LD_LIBRARY_PATH"] = kept
+    remaining = ":".join(folder for folder in searched.split(":") if folder.rstrip("/") not in hidden)
+    if remaining != searched:
+        variables["LD_LIBRARY_PATH"] = remaining
     if "NCCL_NET_PLUGIN" in current:
         # An empty value would be an empty list of plugins to NCCL 2.28.3 and later: see facts/environment.yaml.
         variables["NCCL_NET_PLUGIN"] = "libnccl-net.so" if image.fabric == "efa" else "none"
@@ -201,7 +201,7 @@ def _replaced(
             yield Change("replaced", f"{name}={current}", f"by {value!r}")
 
 
-def _kept(base: ExistingImage) -> Iterator[Change]:
+def _unchanged(base: ExistingImage) -> Iterator[Change]:
     entry = f", entry point {' '.join(base.entrypoint)}" if base.entrypoint else ", no entry point"
     yield Change("kept", f"its {len(base.layers)} layers", "nodes that have them pull what is above them alone")
     yield Change("kept", f"user {base.user or 'root'}{entry}", "as the image has them")

@@ -96,14 +96,14 @@ def _uv_lock(file: Path, extras: str) -> Iterator[_Line]:
     """Yield what the project beside a uv.lock requires, as locked there, with the hashes; not the project itself."""
     from uv import find_uv_bin  # here, because most targets have no such file
 
-    if not files.is_there(file):
+    if not files.exists(file):
         raise RefusedError(f"{paths.shown(file)}: no such file\nrun uv lock in its folder")
     command = [find_uv_bin(), "export", "--frozen", "--offline", "--no-dev", "--no-emit-project", "--no-editable"]
     command += ["--no-annotate", "--no-header", "--quiet", "--format", "requirements.txt"]
-    wanted = [extra.strip() for extra in extras.split(",") if extra.strip()]
-    if unknown := sorted(set(wanted) - _extras(file.with_name("pyproject.toml"))):
+    chosen = [extra.strip() for extra in extras.split(",") if extra.strip()]
+    if unknown := sorted(set(chosen) - _extras(file.with_name("pyproject.toml"))):
         raise RefusedError(f"{paths.shown(file)}: its project has no extra {', '.join(unknown)}\ncorrect the name")
-    command += [f"--extra={extra}" for extra in wanted]
+    command += [f"--extra={extra}" for extra in chosen]
     process = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, check=False)
     if process.returncode:
         words = " ".join(process.stderr.split()).removeprefix("error: ")
@@ -121,7 +121,7 @@ def _extras(project: Path) -> set[str]:
 
 def _lines(file: Path) -> Iterator[_Line]:
     try:
-        if not files.is_there(file):
+        if not files.exists(file):
             raise RefusedError(f"{paths.shown(file)}: no such file\ncorrect its name, or write it")
         text = files.read(file)
     except files.FileError as error:
@@ -163,7 +163,7 @@ def _add_requirement(line: _Line, is_constraint: bool, versions: Mapping[str, st
         raise line.refused(
             f"{name}: no path and no address of a repository", f"write {name} @ ./PATH, or name==version"
         )
-    component = next((known for known, wheel in WHEELS.items() if wheel.fullmatch(name)), None)
+    component = next((axis for axis, wheel in WHEELS.items() if wheel.fullmatch(name)), None)
     if component and component in versions:
         if not requirement.specifier.contains(versions[component], prereleases=True):
             raise line.refused(

@@ -71,7 +71,7 @@ def check_exceptions(reports: Sequence[Report], allow_red: Sequence[str]) -> Non
             raise RefusedError(f"--allow-red {check_id}: no such failed check\n{suggestion}")
 
 
-def check_place(build: Build, host: str) -> None:
+def check_rehearsal_host(build: Build, host: str) -> None:
     """Raise RefusedError when a rehearsal would leave this machine."""
     if build.rehearsal and not is_loopback(host):
         raise RefusedError(

@@ -74,7 +74,7 @@ def _require_key_file(option: str, key: str) -> None:
     """Raise RefusedError for a key file that is not there, before anything is asked of a registry."""
     if _REFERENCE.match(key):
         return
-    if files.is_there(Path(key)):
+    if files.exists(Path(key)):
         with files.as_file_error(key), Path(key).open("rb"):
             return
     else:

@@ -14,7 +14,7 @@ from rdma_images.publish import gate, publication
 from rdma_images.publish.destination import Destination, open_destination
 from rdma_images.publish.item import ApprovedImage, read_build
 from rdma_images.publish.publication import Publication, PublishedCopy
-from rdma_images.publish.send import Publisher, is_there, move_tags, send
+from rdma_images.publish.send import Publisher, is_published, move_tags, send
 from rdma_images.publish.tags import image_tags, measured_versions
 from rdma_images.registry.registries import Registry
 from rdma_images.report.files import REPORT
@@ -31,7 +31,7 @@ class PublishResult:
 
     image_id: str
     registry: str
-    place: PublishedCopy | None = None
+    copy: PublishedCopy | None = None
     error: str = ""
 
 
@@ -117,7 +117,7 @@ def publish(
     """
     for registry in registries.values():
         for item in items:
-            gate.check_place(item.build, getattr(registry, "host", None) or registry.kind)
+            gate.check_rehearsal_host(item.build, getattr(registry, "host", None) or registry.kind)
     results: list[PublishResult] = []
     with publisher.watcher:
         for name, registry in registries.items():
@@ -143,14 +143,14 @@ def _publish_to(items: Sequence[ApprovedImage], destination: Destination, publis
     # One at a time, and in this thread: docker is parallel within a push, layers that two images share would be sent
     # twice by two, and Ctrl-C ends a push only from here.
     results = [early.get(item.image.id) or _send(destination, publisher, item) for item in items]
-    broken = {item.image.target for item, result in zip(items, results, strict=True) if result.place is None}
+    broken = {item.image.target for item, result in zip(items, results, strict=True) if result.copy is None}
     finished = []
     for item, result in zip(items, results, strict=True):
-        copy = result.place
+        copy = result.copy
         if copy is not None and item.image.target not in broken:
             with_tags = _result_of(item, destination, partial(move_tags, item, copy, destination, publisher))
-            copy = with_tags.place or copy
-            result = replace(with_tags, place=copy)
+            copy = with_tags.copy or copy
+            result = replace(with_tags, copy=copy)
         if copy is not None:
             publication.write(_publication(item, copy))
         finished.append(result)
@@ -158,9 +158,9 @@ def _publish_to(items: Sequence[ApprovedImage], destination: Destination, publis
 
 
 def _is_published(destination: Destination, item: ApprovedImage) -> bool:
-    """Return `is_there`; sending asks again, and reports what goes wrong."""
+    """Return `is_published`; sending asks again, and reports what goes wrong."""
     try:
-        return is_there(item, destination)
+        return is_published(item, destination)
     except RdmaImagesError:
         return False
 
@@ -171,7 +171,7 @@ def _send(destination: Destination, publisher: Publisher, item: ApprovedImage) -
 
 def _result_of(item: ApprovedImage, destination: Destination, action: Callable[[], PublishedCopy]) -> PublishResult:
     try:
-        return PublishResult(item.image.id, destination.name, place=action())
+        return PublishResult(item.image.id, destination.name, copy=action())
     except RdmaImagesError as error:
         return PublishResult(item.image.id, destination.name, error=str(error))
 

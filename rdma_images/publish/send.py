@@ -47,10 +47,10 @@ class Arrival:
     traffic: push.Traffic
     pushed: bool
     tag: str  # the full one, or this build's own where the full one stays with an earlier build
-    made: tuple[str, ...] = ()  # what was created in the registry for it
+    created: tuple[str, ...] = ()  # what was created in the registry for it
 
 
-def is_there(item: ApprovedImage, destination: Destination) -> bool:
+def is_published(item: ApprovedImage, destination: Destination) -> bool:
     """Return whether the image is under its tag already: then only attachments may be missing."""
     repository = destination.repository(item.image.target)
     _, current = _tag(item, destination, repository)
@@ -76,7 +76,7 @@ def send(item: ApprovedImage, destination: Destination, publisher: Publisher) ->
 
     Raises a PublishError or RefusedError; what has arrived until then stays, and the next run sends the rest.
     """
-    gate.check_place(item.build, destination.kind.host)
+    gate.check_rehearsal_host(item.build, destination.kind.host)
     repository = destination.repository(item.image.target)
     arrival = _bring(item, destination, repository, publisher)
     signing = (
@@ -103,7 +103,7 @@ def send(item: ApprovedImage, destination: Destination, publisher: Publisher) ->
         traffic=arrival.traffic,
         attached=attached,
         signed_by=keys.key_label(publisher.signer.key) if publisher.signer else None,
-        made=arrival.made,
+        made=arrival.created,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -119,14 +119,14 @@ def _bring(item: ApprovedImage, destination: Destination, repository: Repository
         traffic = push.Traffic(there=sum(layer.size for layer in manifest.layers()))
         return Arrival(manifest, traffic, pushed=False, tag=tag)
     _check_compression(digest, destination, publisher)
-    created = publisher.retry(lambda: destination.kind.prepare(repository.name, item.tags.moving())).made
+    created = publisher.retry(lambda: destination.kind.prepare(repository.name, item.tags.moving())).created
     for line in created:
         publisher.watcher.line(f"{destination.name}: made {line}")
     mounted = mount(item, destination, repository, publisher.watcher.line)
     publisher.watcher.line(f"{destination.name}: pushing {repository.ref}:{tag}")
     engine, watcher = publisher.engine(), publisher.watcher
     result = push.push(engine, digest, repository, tag, publisher.pace, watcher.moved, watcher.line, mounted)
-    return Arrival(result.manifest, result.traffic, pushed=True, tag=tag, made=created)
+    return Arrival(result.manifest, result.traffic, pushed=True, tag=tag, created=created)
 
 
 def _check_compression(digest: str, destination: Destination, publisher: Publisher) -> None:

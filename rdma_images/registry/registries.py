@@ -169,12 +169,12 @@ class Registries(yaml_file.Strict):
     def of_host(self, host: str) -> Registry:
         """Return the registry behind a host; one that the file does not have is asked with docker's own credentials."""
         for registry in self.registries.values():
-            if _is_at(registry, host):
+            if _has_host(registry, host):
                 return registry
         return Oci(kind="oci", host=host)
 
 
-def _is_at(registry: Registry, host: str) -> bool:
+def _has_host(registry: Registry, host: str) -> bool:
     if isinstance(registry, Ecr) and host.startswith(f"{registry.account}.dkr.ecr.{registry.region}."):
         return True
     if isinstance(registry, EcrPublic):
@@ -192,14 +192,14 @@ def registries_file(environ: Mapping[str, str] = os.environ) -> Path:
 def load(path: Path | None = None) -> Registries:
     """Return the registries of `path` (by default `registries_file`). Raises RefusedError with file and line."""
     path = path or registries_file()
-    if not files.is_there(path):
+    if not files.exists(path):
         raise RefusedError(f"{path}: no such file\ncopy {shown(EXAMPLE)} and keep the registries you use")
     return yaml_file.load(path, Registries)
 
 
 def load_if_present() -> Registries:
     """Return the registries of the file; none without a file."""
-    return load() if files.is_there(registries_file()) else Registries(registries={})
+    return load() if files.exists(registries_file()) else Registries(registries={})
 
 
 def is_loopback(host: str) -> bool:

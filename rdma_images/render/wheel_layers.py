@@ -62,8 +62,8 @@ def wheel_layers(lock: Lock) -> tuple[WheelLayer, ...]:
 def source_layers(lock: Lock) -> tuple[WheelLayer, ...]:
     """Return what is built, and what lies beside matrix.yaml, as layers: files of the user's change most often."""
     fixed = tuple(wheel for wheel in lock.sources if not wheel.origin or wheel.origin.startswith("git+"))
-    own = tuple(wheel for wheel in lock.sources if wheel not in fixed)
-    layers = (WheelLayer("wheels-from-source", fixed), WheelLayer("local-packages", own))
+    changing = tuple(wheel for wheel in lock.sources if wheel not in fixed)
+    layers = (WheelLayer("wheels-from-source", fixed), WheelLayer("local-packages", changing))
     return tuple(layer for layer in layers if layer.wheels)
 
 

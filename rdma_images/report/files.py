@@ -54,13 +54,13 @@ def _page(reports: Sequence[Report]) -> str:
 def publish_cached(cached: Report, junit: Path, folder: Path) -> Report:
     """Write a cached report, and its JUnit XML, into `folder`; return it marked as reused."""
     report = replace(cached, reused=True)
-    if not _is_there(report, folder):
+    if not _exists(report, folder):
         atomic.write(folder / "report.xml", junit.read_text(encoding="utf-8"))
         write(report, folder)
     return report
 
 
-def _is_there(report: Report, folder: Path) -> bool:
+def _exists(report: Report, folder: Path) -> bool:
     """Return whether `folder` has this very report with its page: an unchanged build must take no time."""
     others = (folder / "report.html", folder / "report.xml")
     return all(file.exists() for file in others) and REPORT.holds(folder / REPORT.name, report)

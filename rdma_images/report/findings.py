@@ -16,7 +16,7 @@ LABEL_SHARE = 0.035  # of the whole: the least a layer's share is for its name t
 class Slice:
     """A layer in the picture: where it begins and how wide it is, in percent of all bytes to pull."""
 
-    place: str
+    folder: str
     kind: str  # "python", "fabric" or "system": its colour
     start: float
     width: float

@@ -107,7 +107,7 @@ class Policy(Document):
 
 def load(path: Path) -> Policy:
     """Return the policy in `path`. Raises RefusedError with file and line."""
-    if not files.is_there(path):
+    if not files.exists(path):
         raise RefusedError(f"{path}: no such file\ncopy {shown(EXAMPLE)} and change it")
     return yaml_file.load(path, Policy)
 
@@ -117,4 +117,4 @@ def chosen(option: str) -> Policy | None:
     if option:
         return load(files.expanded(option))
     path = PROJECT / NAME
-    return load(path) if files.is_there(path) else None
+    return load(path) if files.exists(path) else None

@@ -77,7 +77,7 @@ def read_report(path: Path) -> ScannerReport:
 
     Raises RefusedError for what is truncated, is no report, or is one of an unknown form.
     """
-    if not files.is_there(path):
+    if not files.exists(path):
         raise RefusedError(f"{path}: no such file\nname the report that the scanner wrote")
     return parse_report(files.read_bytes(path, LARGEST), str(path))
 

@@ -101,7 +101,7 @@ def _started(client: DockerClient, image: str, volumes: Mapping[str, str], stack
         try:
             container.start()
         except APIError as error:
-            if not _not_there(error):
+            if not _is_missing(error):
                 raise
         else:
             return Sealed(container, True, volumes)
@@ -150,7 +150,7 @@ def _quietly(remove: Callable[..., object], **how: bool) -> None:
         remove(**how)
 
 
-def _not_there(error: APIError) -> bool:
+def _is_missing(error: APIError) -> bool:
     """Return whether a start failed because the image lacks the command (or its architecture is another)."""
     words = str(error.explanation or error).lower()
     return any(

@@ -56,8 +56,8 @@ def measured_project(
 
 def measure(ref: str, progress: Progress = silent) -> ExistingImage:
     """Return what is in the image `ref`, measured in the engine unless this suite has done that before."""
-    if (known := existing_image.find(ref)) and known.suite == suite.digest():
-        return known
+    if (earlier := existing_image.find(ref)) and earlier.suite == suite.digest():
+        return earlier
     engine = engines.ensure(progress)
     name = provide(engine, ref, progress)
     report = validate(name, engine, progress=progress)
@@ -111,7 +111,7 @@ def _from_case(case: Inspection) -> ExistingImage:
         plugins=plugins,
         loader_folders=_loader_folders(case, tree),
         cuda_runtime=_cuda_runtime(case, tree),
-        environment={name: value for name, value in subject.environment.items() if _is_kept(name, value)},
+        environment={name: value for name, value in subject.environment.items() if _is_recorded(name, value)},
         user=subject.user,
         workdir="",
         entrypoint=(),
@@ -121,7 +121,7 @@ def _from_case(case: Inspection) -> ExistingImage:
     )
 
 
-def _is_kept(name: str, value: str) -> bool:
+def _is_recorded(name: str, value: str) -> bool:
     return bool(VARIABLES.fullmatch(name)) and value.isprintable()
 
 
@@ -134,8 +134,8 @@ def _loader_folders(case: Inspection, tree: Tree) -> tuple[str, ...]:
     with_library = {posixpath.dirname(path) for path in tree.files.libraries if OF_FABRICS.fullmatch(base_name(path))}
     answers = [answer.path for name, answer in tree.libraries.resolved.items() if OF_FABRICS.fullmatch(name)]
     if case.measured.settings:
-        found_without = case.measured.settings.without_path.items()
-        answers += [path for name, path in found_without if OF_FABRICS.fullmatch(name)]
+        answers_without = case.measured.settings.without_path.items()
+        answers += [path for name, path in answers_without if OF_FABRICS.fullmatch(name)]
     folders = [*_searched(case.subject), *map(posixpath.dirname, filter(None, answers))]
     return tuple(folder for folder in dict.fromkeys(folders) if folder in with_library and PATH.fullmatch(folder))
 

@@ -52,7 +52,7 @@ class LayerContent:
         if not member.isfile():
             return
         self.unpacked += member.size
-        category = _place_of(_path(member))
+        category = _category(_path(member))
         if category in self.places or len(self.places) < MOST_PLACES:
             self.places[category] = self.places.get(category, 0) + member.size
         tree.note_leftover(
@@ -179,9 +179,9 @@ def _path(member: tarfile.TarInfo) -> str:
     return "/" + member.name.removeprefix("./").lstrip("/")
 
 
-def _place_of(path: str) -> str:
+def _category(path: str) -> str:
     """Return the place that a file counts for; CUDA's wheels share a folder, and are distinguished by their files."""
-    return path if "-packages/nvidia/cu" in path else tree.place_of(path)
+    return path if "-packages/nvidia/cu" in path else tree.counted_folder(path)
 
 
 def _plain(blob: IO[bytes]) -> IO[bytes]:

@@ -239,9 +239,9 @@ def measurements(root: Root, files: dict[str, Any], subject: ImageConfig) -> dic
     """Return what files alone show, by probe; `files` is the summary of the tree."""
     environment = subject.environment
     loaders, folders = ComputedLoader(root, environment, subject.machine), packages.import_folders(root, environment)
-    found = libraries.fabric_libraries(root, files["libraries"], environment, loaders, folders)
+    measured = libraries.fabric_libraries(root, files["libraries"], environment, loaders, folders)
     return {
-        "tree": {"files": files, "libraries": found},
+        "tree": {"files": files, "libraries": measured},
         "packages": packages.installed_packages(root, folders),
         "system": system.system(root, environment, subject.machine),
         "settings": settings.settings(root, environment, subject.entrypoint, loaders, folders),

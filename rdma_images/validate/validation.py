@@ -58,7 +58,7 @@ def validate_all(
 
     question = Question(fabric, instance)
 
-    def one(candidate: Candidate) -> Report:
+    def validate_candidate(candidate: Candidate) -> Report:
         return validate(
             candidate.ref,
             engine,
@@ -73,10 +73,10 @@ def validate_all(
     # Emulated machines wait for one another most of the time; everything else has the processor busy by itself.
     at_once = min(len(candidates), _at_once()) if "datapath" in tiers else 1
     if at_once == 1:
-        yield from map(one, candidates)
+        yield from map(validate_candidate, candidates)
         return
     with ThreadPoolExecutor(at_once) as pool:
-        yield from pool.map(one, candidates)
+        yield from pool.map(validate_candidate, candidates)
 
 
 def _at_once() -> int:

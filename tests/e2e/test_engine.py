@@ -79,7 +79,7 @@ def assert_no_trace(place: layout.Layout) -> None:
     assert list(process.under(place.root)) == []
     assert str(place.root) not in Path("/proc/self/mountinfo").read_text()
     assert not list(place.root.rglob("*.sock"))
-    assert status.status(store.bytes_kept()).engine is None
+    assert status.status(store.size_limit()).engine is None
 
 
 def test_it_comes_stays_and_goes_without_a_trace(place: layout.Layout) -> None:
@@ -89,7 +89,7 @@ def test_it_comes_stays_and_goes_without_a_trace(place: layout.Layout) -> None:
         assert private.up() == first
         assert pids(place) == before
         assert (first.kind, first.store, first.build_network) == ("private", "containerd", "host")
-        seen = status.status(store.bytes_kept())
+        seen = status.status(store.size_limit())
         assert seen.engine == first
         assert set(seen.versions) == {"docker", "buildx", "containerd", "runc"}
         assert "unknown" not in seen.versions.values()

@@ -125,7 +125,7 @@ def test_two_hosts_add_up(start: Start, tmp_path: Path) -> None:
         assert environment["SM_NUM_GPUS"] == "0"
         assert environment["SM_CHANNEL_TRAINING"] == "/opt/ml/input/data/training"
         assert environment["NCCL_NET"] == "Libfabric"
-        assert [row.name for row in harmful if row.speaks_of(environment, "efa", {})] == []
+        assert [row.name for row in harmful if row.applies_to(environment, "efa", {})] == []
         assert not (tmp_path / host / "output" / "failure").exists()
 
 

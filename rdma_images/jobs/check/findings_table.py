@@ -51,10 +51,10 @@ def _summary(checked: Checked) -> str:
     read = f"in {_many(len(checked.pieces), 'part')} of jobs in {_many(checked.files, 'file')}"
     if checked.findings:
         return f"{_many(errors, 'error')}, {_many(warnings, 'warning')} {read}{unread}"
-    return f"nothing is wrong {read}{unread}\n{_looked_at(checked.pieces)}" if checked.pieces else unread.lstrip("; ")
+    return f"nothing is wrong {read}{unread}\n{_pieces_line(checked.pieces)}" if checked.pieces else unread.lstrip("; ")
 
 
-def _looked_at(pieces: Sequence[Piece]) -> str:
+def _pieces_line(pieces: Sequence[Piece]) -> str:
     variables = sum(len(piece.environment) for piece in pieces)
     images = sum(bool(piece.image) for piece in pieces)
     counted = [piece for piece in pieces if piece.instance and piece.gpus]

@@ -22,9 +22,9 @@ class ChartLine:
 
 @dataclass(frozen=True)
 class Tick:
-    """A label of an axis, and its position in the picture."""
+    """A label of an axis, and where it is in the picture."""
 
-    at: float
+    position: float
     label: str
 
 

@@ -17,7 +17,7 @@ MTU = {"1": 256, "2": 512, "3": 1024, "4": 2048, "5": 4096}  # ibv_mtu -> bytes,
 def nodes(processes: Processes, expectations: Expectations, wordings: NcclLogs) -> tuple[Node, ...]:
     """Return the nodes by name. NCCL_HOSTID makes nodes of one host, so it is part of the name where it is set."""
     groups: dict[str, list[Process]] = {}
-    for process in processes.found.values():
+    for process in processes.by_host_and_pid.values():
         name = f"{process.host} ({process.hostid})" if process.hostid else process.host
         groups.setdefault(name, []).append(process)
     result = [

@@ -65,7 +65,7 @@ class Processes:
 
     def __init__(self) -> None:
         self.ranks = self.nodes = 0  # of the largest communicator
-        self.found: dict[tuple[str, str], Process] = {}
+        self.by_host_and_pid: dict[tuple[str, str], Process] = {}
         self.evidence: dict[str, list[str]] = {}  # a meaning -> the first lines that have it
         self._prefixes: dict[str, Process | None] = {}
 
@@ -76,9 +76,9 @@ class Processes:
         if len(self._prefixes) > MOST:  # each line has its own, with a time in it
             self._prefixes.clear()
         match = SENDER.search(prefix)
-        process = self.found.get((match["host"], match["pid"])) if match else None
-        if match and not process and len(self.found) < MOST:
-            process = self.found[match["host"], match["pid"]] = Process(match["host"])
+        process = self.by_host_and_pid.get((match["host"], match["pid"])) if match else None
+        if match and not process and len(self.by_host_and_pid) < MOST:
+            process = self.by_host_and_pid[match["host"], match["pid"]] = Process(match["host"])
         self._prefixes[prefix] = process
         return process
 

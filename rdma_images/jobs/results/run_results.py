@@ -64,7 +64,9 @@ def _check_network(
     name: RunName, network_verdict: Verdict, expectations: Expectations, run_logs: Logs
 ) -> Iterator[Problem]:
     """Yield what is wrong with the network that the channels use."""
-    where = tuple(line for process in run_logs.processes.found.values() for line in process.places.values())[:4]
+    where = tuple(line for process in run_logs.processes.by_host_and_pid.values() for line in process.places.values())[
+        :4
+    ]
     if network_verdict.network == "unknown":
         yield Problem(network_verdict.sentence, DEBUG_FIX, where, "unknown")
     elif name == "tcp":
@@ -109,7 +111,8 @@ def _check_coverage(
         missing = bool(silent)
     else:  # a training need not have a communicator of all ranks: those of its groups count from 0 each
         logged_ranks = sum(
-            max(map(len, process.communicators.values()), default=0) for process in run_logs.processes.found.values()
+            max(map(len, process.communicators.values()), default=0)
+            for process in run_logs.processes.by_host_and_pid.values()
         )
         missing = logged_ranks < (expectations.ranks or 0)
         if missing:
@@ -152,7 +155,9 @@ def _count_nodes(count: int) -> str:
 def _rank_lines(run_logs: Logs) -> tuple[str, ...]:
     """Return the lines that name the ranks of the largest communicator."""
     processes = run_logs.processes
-    return tuple(line for process in processes.found.values() for line in processes.ranks_of(process).values())
+    return tuple(
+        line for process in processes.by_host_and_pid.values() for line in processes.ranks_of(process).values()
+    )
 
 
 def _check_rows(tables: Sequence[Table]) -> Iterator[Problem]:

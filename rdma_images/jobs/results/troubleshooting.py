@@ -57,12 +57,12 @@ def _section(name: str, entry: Entry, facts: Troubleshooting) -> Iterator[str]:
     yield f"| see with | `{_cell(entry.command)}` |"
     yield f"| healthy | {_cell(entry.healthy)} |"
     yield f"| reported by | {', '.join(f'`{check}`' for check in entry.checks)} |"
-    yield f"| told | {_first_told(entry)} |"
+    yield f"| told | {_earliest_report(entry)} |"
     yield f"| fix | {_cell(entry.fix)} |"
     yield f"| source | {_cell(facts.cite(entry))} |\n"
 
 
-def _first_told(entry: Entry) -> str:
+def _earliest_report(entry: Entry) -> str:
     """Return which command tells it first, and when."""
     if {rule.id for rule in RULES} & set(entry.checks):
         return "by `invoke job.check`, before the job is submitted"

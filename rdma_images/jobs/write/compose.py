@@ -251,8 +251,8 @@ def _folders(work: Work, parts: _Parts) -> Iterator[Value]:
         ("checkpoints", "CHECKPOINT_DIR", work.checkpoints),
         ("outputs", "OUTPUT_DIR", work.outputs),
     ):
-        kept = any(f"{path}/".startswith(f"{mount.to}/") and not mount.read_only for mount in work.mounts)
-        if path and not kept and parts.launcher.kind != "sagemaker":
+        is_mounted = any(f"{path}/".startswith(f"{mount.to}/") and not mount.read_only for mount in work.mounts)
+        if path and not is_mounted and parts.launcher.kind != "sagemaker":
             raise RefusedError(
                 f"{field} {path}: no mount that can be written is there, so it would end with its container\n"
                 f"choose a folder below a mount, or add one, as in --mount /SHARED/FOLDER:{path}"

@@ -48,9 +48,9 @@ def check(
         raise RefusedError("\n".join([*lines, f"remove it, or write it all the same with {names}"]))
     for name in work.allow:
         if name not in [override.name for override in overrides]:
-            known = near(name, [override.name for override in overrides]) if overrides else "leave it out"
+            advice = near(name, [override.name for override in overrides]) if overrides else "leave it out"
             raise RefusedError(
-                f"--allow {name}: the job has no such variable or mount that takes the fabric away\n{known}"
+                f"--allow {name}: the job has no such variable or mount that takes the fabric away\n{advice}"
             )
     return tuple(
         Value(f"allowed {override.name}", override.what, f"takes the fabric away: {override.why}", override.source)
@@ -61,7 +61,7 @@ def check(
 def _variables(
     work: Work, baked: Mapping[str, str], node: InstanceType, network: str, versions: Mapping[str, str]
 ) -> Iterator[Override]:
-    known = table.read(Environment)
+    facts = table.read(Environment)
     for name, value in work.env.items():
         if name in baked and value != baked[name]:
             why = f"the image sets {name}={baked[name]}, so that NCCL ends where {SHOWN[node.fabric]} is not there"
@@ -69,9 +69,9 @@ def _variables(
         elif name in LOG_VARIABLES and not re.fullmatch(LOG_VARIABLES[name], value):
             yield Override(name, f"{name}={value}", "no log would say which network NCCL used", "facts/launchers.yaml")
         elif row := next(
-            (row for row in known.variables.values() if _holds(row, name, work, node, network, versions)), None
+            (row for row in facts.variables.values() if _holds(row, name, work, node, network, versions)), None
         ):
-            yield Override(name, f"{name}={value}", row.why, known.cite(row))
+            yield Override(name, f"{name}={value}", row.why, facts.cite(row))
     for name in work.secrets.keys() & {*baked, *LOG_VARIABLES}:
         yield Override(name, name, "a secret of this name would replace what the job sets", "--secret")
 
@@ -86,7 +86,7 @@ def _holds(row: Variable, name: str, work: Work, node: InstanceType, network: st
         and (row.gpus is None or re.fullmatch(row.gpus, node.gpu or "") is not None)
         and (in_network is None or re.fullmatch(in_network, work.env[name]) is not None)
         and (row.of is None or row.of in versions or not (row.since or row.before))
-        and row.speaks_of(work.env, node.fabric, versions)
+        and row.applies_to(work.env, node.fabric, versions)
     )
 
 

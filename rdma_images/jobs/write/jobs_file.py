@@ -201,7 +201,7 @@ def _work(entry: JobEntry) -> Work:
 def load(name: str) -> JobEntry:
     """Return a job of jobs.yaml by its name. Raises RefusedError with file and line for what cannot be read."""
     path = paths.PROJECT / FILE
-    if not files.is_there(path):
+    if not files.exists(path):
         raise RefusedError(f"--job {name}: there is no {path}\nwrite one, or give the job as options")
     content = yaml_file.load(path, JobsFile)
     if name not in content.jobs:

@@ -36,7 +36,7 @@ class Page:
     component: str
     address: str
     releases: Callable[[str], list[str]]  # the versions in its text
-    known: Callable[[Facts], list[str]]
+    recorded: Callable[[Facts], list[str]]
 
 
 def first_cells(html: str) -> list[str]:
@@ -80,7 +80,7 @@ def _news(page: Page, facts: Facts, mirrors: Mirrors) -> News:
         return News(page.component, page.address, (), f"not read: {web.describe_error(error, mirrors)}")
     if not listed:
         return News(page.component, page.address, (), "answered, but lists no version in the form that was expected")
-    known_keys = {versions.key(version) for version in page.known(facts)}
+    known_keys = {versions.key(version) for version in page.recorded(facts)}
     newest = max(known_keys)
     newer = {version for version in listed if versions.key(version) > newest}
     return News(page.component, page.address, tuple(versions.newest_first(newer)))

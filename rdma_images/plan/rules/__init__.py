@@ -9,10 +9,10 @@ from rdma_images.plan.rules.rule import Rule
 __all__ = ["RULES", "Rule", "check", "unknown", "work"]
 
 RULES: tuple[Rule, ...] = tuple(
-    found
+    value
     for module in (shape, fabric, efa_installer, aws_ofi_nccl, nccl, cuda, gpu, python)
-    for found in vars(module).values()
-    if isinstance(found, Rule)
+    for value in vars(module).values()
+    if isinstance(value, Rule)
 )
 
 

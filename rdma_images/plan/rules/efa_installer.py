@@ -49,7 +49,7 @@ def stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reason | None:
     trap, installer = facts.efa.ngc_trap, candidate["efa-installer"]
     if facts.bases.bases[candidate["base"]].entrypoint != "nvidia" or not trap.holds(installer):
         return None
-    missing = [flag for flag in trap.flags if flag not in facts.efa.flags_of(installer)]
+    missing = [flag for flag in trap.flags if flag not in facts.efa.flags_for(installer)]
     if not missing:
         return None
     text = (

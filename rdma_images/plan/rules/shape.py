@@ -20,7 +20,7 @@ def axes_of_target(candidate: Candidate, _: Facts) -> Reason | None:
 
 
 @rule("axis-undecided")
-def decider_is_there(candidate: Candidate, _: Facts) -> Reason | None:
+def decider_exists(candidate: Candidate, _: Facts) -> Reason | None:
     """An axis is decided by another one only where that one is."""
     axis = next((axis for axis in candidate.undecided if axis not in candidate.foreign), None)
     if axis is None:

@@ -8,10 +8,10 @@ from rdma_images.registry.credentials import Login
 
 @dataclass(frozen=True)
 class Prepared:
-    """A repository that may be pushed to. `made` says what was created for it, in words; empty when it was there."""
+    """A repository that may be pushed to. `created` says what was created for it, in words; empty when it was there."""
 
     name: str
-    made: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
 
 
 class Kind(Protocol):

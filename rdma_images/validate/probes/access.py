@@ -26,12 +26,12 @@ class User(NamedTuple):
 ROOT = User(0, frozenset({0}))
 
 
-def user(said: str, passwd: str, group: str) -> User | None:
+def user(text: str, passwd: str, group: str) -> User | None:
     """Return the user that an image names ("", "1000", "name", "name:group") by its /etc/passwd and /etc/group.
 
     None for one that those files do not know: the engine would not start it either.
     """
-    name, _, group_name = said.partition(":")
+    name, _, group_name = text.partition(":")
     rows = {row[0]: row for row in _rows(passwd) if row[3].isdigit()}
     by_number = {row[2]: row for row in rows.values()}
     row = rows.get(name or "root") or by_number.get(name or "0")
@@ -73,10 +73,10 @@ def may_write(folder: str, who: User, owned: dict[str, Owned]) -> bool:
     return not closed(folder + "/.", who, owned) and _may(owned[folder], who, stat.S_IWOTH)
 
 
-def _may(about: Owned, who: User, wanted: int) -> bool:
-    """Return whether `who` has the right `wanted`, which is given as that of others."""
+def _may(about: Owned, who: User, right: int) -> bool:
+    """Return whether `who` has the right `right`, which is given as that of others."""
     if who.number == 0:
         return True
     if about.owner == who.number:
-        return bool(about.mode >> 6 & wanted)
-    return bool((about.mode >> 3 if about.group in who.groups else about.mode) & wanted)
+        return bool(about.mode >> 6 & right)
+    return bool((about.mode >> 3 if about.group in who.groups else about.mode) & right)

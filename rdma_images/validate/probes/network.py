@@ -67,8 +67,8 @@ def _plugin(name: str, request: Mapping[str, Any], environment: dict[str, str]) 
     if not os.path.exists(GPU):
         path = loader.resolved(name, request["asked_by"])["file"]
         runtime = loader.resolved(RUNTIME, path or None)["file"]
-    asked = {"do": "plugin", "name": name_or_path, "looks_for": request["looks_for"], "shim": runtime}
-    return {**_played(asked, environment), "name": name}
+    call = {"do": "plugin", "name": name_or_path, "looks_for": request["looks_for"], "shim": runtime}
+    return {**_played(call, environment), "name": name}
 
 
 def _played(request: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:

@@ -67,11 +67,11 @@ def shared_object(soname: str, addresses: dict[str, int], machine: str) -> bytes
     size = at_dynamic + len(dynamic)
     headers = b"\x7fELF\2\1\1" + bytes(9)
     headers += struct.pack("<HHIQQQIHHHHHH", 3, MACHINES[machine], 1, 0, 64, 0, 0, 64, 56, 3, 64, 0, 0)
-    for kind, place, length in ((PT_LOAD, 0, size), (PT_DYNAMIC, at_dynamic, len(dynamic)), (PT_GNU_STACK, 0, 0)):
-        headers += struct.pack("<IIQQQQQQ", kind, READ_WRITE, place, place, place, length, length, 4096)
+    for kind, offset, length in ((PT_LOAD, 0, size), (PT_DYNAMIC, at_dynamic, len(dynamic)), (PT_GNU_STACK, 0, 0)):
+        headers += struct.pack("<IIQQQQQQ", kind, READ_WRITE, offset, offset, offset, length, length, 4096)
     whole = bytearray(headers.ljust(size, b"\0"))
-    for place, part in ((at_symbols, symbols), (at_table, table), (at_strings, strings), (at_dynamic, dynamic)):
-        whole[place : place + len(part)] = part
+    for offset, part in ((at_symbols, symbols), (at_table, table), (at_strings, strings), (at_dynamic, dynamic)):
+        whole[offset : offset + len(part)] = part
     return bytes(whole)
 
 
@@ -124,10 +124,10 @@ def cuda(version: int) -> dict[str, Any]:
     def entry(symbol: bytes, function: Any, result: Any) -> int:
         name = symbol.decode("ascii", "replace")
         if name not in driver:
-            known = (
+            value = (
                 to_version(write_version) if name == "cuDriverGetVersion" else ctypes.CFUNCTYPE(ctypes.c_int)(refuse)
             )
-            driver[name] = known
+            driver[name] = value
         function[0] = ctypes.cast(driver[name], ctypes.c_void_p).value
         if result:
             result[0] = 0

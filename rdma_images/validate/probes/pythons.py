@@ -61,6 +61,6 @@ def _below(prefix: str, version: str, root: rootfs.Root) -> list[str]:
 
 def activated(texts: Iterable[tuple[str, str]], entry: Sequence[str]) -> bool:
     """Return whether a container may start with another Python: by a shell's file, or what its entry point runs."""
-    said = [text for path, text in texts if path not in OF_ALL]
+    scripts = [text for path, text in texts if path not in OF_ALL]
     unread = any(word.endswith(".sh") and not word.startswith("/") for word in entry)
-    return unread or any(ACTIVATES.search(text) for text in [*said, " ".join(entry)])
+    return unread or any(ACTIVATES.search(text) for text in [*scripts, " ".join(entry)])

@@ -82,7 +82,7 @@ def summary(
             writable.append(entry.path)
         if is_file:
             total += entry.size
-            category = place_of(entry.path)
+            category = counted_folder(entry.path)
             sizes[category] = sizes.get(category, 0) + entry.size
             note_leftover(entry, left, lambda path: files.start(path, leftovers.TEXT_LIMIT))
     user = who()
@@ -122,7 +122,7 @@ def open_to_all(mode: int) -> bool:
     return stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and not mode & stat.S_ISVTX)
 
 
-def place_of(path: str) -> str:
+def counted_folder(path: str) -> str:
     """Return the place whose size `path` counts for: a package of site-packages, else two folders from the root."""
     before, inside, after = path.partition("/site-packages/")
     if inside:

@@ -28,7 +28,7 @@ ALWAYS = ["docker", "run", "--rm", "--interactive", "--pull=never", f"--label=io
 
 
 def line(options: RunOptions | None = None, words: Sequence[str] = (), host: Host | None = None) -> list[str]:
-    return container_run.command_here(REF, SETTINGS, host or Host(), options or RunOptions(), words)
+    return container_run.command_on_host(REF, SETTINGS, host or Host(), options or RunOptions(), words)
 
 
 def test_a_machine_that_has_everything_gives_it() -> None:
@@ -96,14 +96,14 @@ def test_a_shell_comes_in_place_of_the_entry_point() -> None:
 
 
 def test_a_terminal_and_an_engine_without_an_init_of_its_own() -> None:
-    arguments = container_run.command_here(REF, SETTINGS, Host(init=False), RunOptions(), (), terminal=True)
+    arguments = container_run.command_on_host(REF, SETTINGS, Host(init=False), RunOptions(), (), terminal=True)
     assert "--tty" in arguments
     assert "--init" not in arguments
 
 
 def test_a_network_that_the_image_asks_for_is_named_once() -> None:
     (planned,) = target_options.chosen_images(project.load(), ["erdma-pytorch"], False, None)
-    arguments = container_run.command_here(REF, planned.settings, BARE, RunOptions())
+    arguments = container_run.command_on_host(REF, planned.settings, BARE, RunOptions())
     assert [word for word in arguments if word.startswith("--network")] == ["--network=host"]
 
 

@@ -114,7 +114,7 @@ def test_interfaces_have_no_gap_at_the_new_end(known: facts.Facts) -> None:
     ],
 )
 def test_flags_by_installer_version(known: facts.Facts, version: str, flags: str) -> None:
-    assert " ".join(known.efa.flags_of(version)) == flags
+    assert " ".join(known.efa.flags_for(version)) == flags
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ OF_THE_PLUGIN = """
 def test_what_a_variable_does(fabric: str, components: dict[str, str], setting: str, effects: list[str]) -> None:
     table = yaml_file.load(paths.FACTS / "environment.yaml", Environment)
     environment = dict([setting.split("=", 1)])
-    assert [v.effect for v in table.variables.values() if v.speaks_of(environment, fabric, components)] == effects
+    assert [v.effect for v in table.variables.values() if v.applies_to(environment, fabric, components)] == effects
 
 
 @pytest.mark.parametrize(
@@ -600,7 +600,7 @@ def test_no_job_is_advised_what_an_image_must_not_set(known: facts.Facts) -> Non
     for advised in known.running.variables.values():
         versions = EFA_2_30 if advised.fabric == "efa" else {"nccl": "2.30.7"}
         environment = {advised.name: advised.value}
-        rows = [name for name, v in table.variables.items() if v.speaks_of(environment, advised.fabric, versions)]
+        rows = [name for name, v in table.variables.items() if v.applies_to(environment, advised.fabric, versions)]
         # A job knows its own interfaces; an image that names eth0 does not.
         assert rows == [], f"{advised.name}={advised.value}"
 

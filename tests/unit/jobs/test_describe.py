@@ -132,7 +132,7 @@ def test_nothing_obsolete_is_asked_for() -> None:
         made = image(target)
         asked = {s.what.removeprefix("variable."): s.value for s in made.settings if s.what.startswith("variable.")}
         versions = {component.name: component.version for component in made.components.values()}
-        assert [row.name for row in rows if row.speaks_of(made.environment | asked, made.fabric, versions)] == []
+        assert [row.name for row in rows if row.applies_to(made.environment | asked, made.fabric, versions)] == []
 
 
 @pytest.mark.parametrize(

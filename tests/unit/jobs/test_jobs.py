@@ -140,7 +140,7 @@ def test_no_variable_is_obsolete_or_harmful(launcher: str, fabric: str, starter:
             continue
         made = jobs.job(launcher, fabric, starter, instance=name)
         versions = {one.name: one.version for one in jobs.planned(made.target).components.values()}
-        assert [row.name for row in rows if row.speaks_of(made.variables, fabric, versions)] == []
+        assert [row.name for row in rows if row.applies_to(made.variables, fabric, versions)] == []
 
 
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)

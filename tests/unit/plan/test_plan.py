@@ -166,7 +166,7 @@ def test_every_value_of_every_axis_gets_an_answer(target: str) -> None:
 
 @pytest.mark.parametrize("fabric", ["efa", "erdma"])
 def test_every_target_that_can_be_written_gets_an_answer(fabric: Fabric) -> None:
-    newest = {axis.name: list(axis.known(KNOWN))[-1] for axis in axes.AXES} | {"base": "debian13", "python": "3.13"}
+    newest = {axis.name: list(axis.values(KNOWN))[-1] for axis in axes.AXES} | {"base": "debian13", "python": "3.13"}
     others = [axis for axis in newest if axis != "base" and axes.BY_NAME[axis].default is None]
     for count in range(len(others) + 1):
         for chosen in combinations(others, count):

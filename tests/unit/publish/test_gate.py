@@ -88,8 +88,8 @@ def test_an_exception_nobody_needs_is_a_mistake() -> None:
 
 def test_a_rehearsal_stays_on_this_machine() -> None:
     rehearsal = dataclasses.replace(BUILD, rehearsal=("efa-installer-1.50.0",))
-    gate.check_place(rehearsal, "127.0.0.1:5000")
+    gate.check_rehearsal_host(rehearsal, "127.0.0.1:5000")
     with pytest.raises(RefusedError, match="is a rehearsal"):
-        gate.check_place(rehearsal, "registry.example.com")
-    gate.check_place(BUILD, "registry.example.com")
+        gate.check_rehearsal_host(rehearsal, "registry.example.com")
+    gate.check_rehearsal_host(BUILD, "registry.example.com")
     assert "differ" in refusal(rehearsal, report())

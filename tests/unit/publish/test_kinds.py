@@ -69,7 +69,7 @@ class TestEcr:
     def test_a_repository_is_made_as_configured_and_left_alone_afterwards(self, aws: "ECRClient") -> None:
         kind = open_kind(ecr(immutable=True))
         name = kind.repository("efa-pytorch")
-        made = kind.prepare(name, ("2.15", "latest")).made
+        made = kind.prepare(name, ("2.15", "latest")).created
         assert name == "training/efa-pytorch"
         assert made[0] == "repository training/efa-pytorch"
         (found,) = aws.describe_repositories(repositoryNames=[name])["repositories"]
@@ -79,12 +79,12 @@ class TestEcr:
         assert found["imageScanningConfiguration"] == {"scanOnPush": True}
         policy = json.loads(aws.get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"])
         assert policy["rules"][0]["selection"]["countNumber"] == 14
-        assert kind.prepare(name, ("2.15", "latest")).made == ()
+        assert kind.prepare(name, ("2.15", "latest")).created == ()
 
     def test_a_new_short_tag_may_move_too(self, aws: "ECRClient") -> None:
         kind = open_kind(ecr(immutable=True))
         kind.prepare("training/x", ("2.15", "latest"))
-        assert kind.prepare("training/x", ("2.16", "latest")).made == ("2.16 may move",)
+        assert kind.prepare("training/x", ("2.16", "latest")).created == ("2.16 may move",)
         (found,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
         filters = [one["filter"] for one in found["imageTagMutabilityExclusionFilters"]]
         assert filters == ["sha256-*", "2.15", "latest", "2.16"]
@@ -100,7 +100,7 @@ class TestEcr:
             imageTagMutabilityExclusionFilters=filters,
         )
         kind = open_kind(ecr(immutable=True))
-        assert kind.prepare("training/x", ("2.16", "latest")).made == (), "2.1* has it"
+        assert kind.prepare("training/x", ("2.16", "latest")).created == (), "2.1* has it"
         with pytest.raises(
             faults.ConflictError, match=r"nightly-\*, team-\* out of its immutability.*3\.0 has to move too"
         ):
@@ -110,7 +110,7 @@ class TestEcr:
 
     def test_somebody_elses_repository_keeps_its_settings(self, aws: "ECRClient") -> None:
         aws.create_repository(repositoryName="training/x", imageTagMutability="IMMUTABLE")
-        assert open_kind(ecr(immutable=True)).prepare("training/x", ("latest",)).made == ()
+        assert open_kind(ecr(immutable=True)).prepare("training/x", ("latest",)).created == ()
         (found,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
         assert found["imageTagMutability"] == "IMMUTABLE"
 
@@ -165,7 +165,7 @@ def test_ecr_public_by_its_own_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
         stub.add_response("create_repository", {}, {"repositoryName": "training/x"})
         assert kind.repository("x") == "a1b2/training/x"
         assert login_of(kind).password == "pw"
-        assert kind.prepare("a1b2/training/x").made == ("public repository training/x",)
+        assert kind.prepare("a1b2/training/x").created == ("public repository training/x",)
 
 
 class TestAlibaba:
@@ -179,8 +179,8 @@ class TestAlibaba:
         api = Alibaba()
         with served(api.handler()) as host:
             kind = open_kind(acr(create_namespace=True, endpoint=f"http://{host}"))
-            assert kind.prepare("ai/efa-pytorch").made == ("namespace ai", "repository ai/efa-pytorch")
-            assert kind.prepare("ai/efa-pytorch").made == ()
+            assert kind.prepare("ai/efa-pytorch").created == ("namespace ai", "repository ai/efa-pytorch")
+            assert kind.prepare("ai/efa-pytorch").created == ()
         actions = [action for action, _ in api.asked]
         assert actions == [
             "GetNamespace",

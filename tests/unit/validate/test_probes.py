@@ -317,7 +317,7 @@ def test_a_tree_in_short(tmp_path: Path) -> None:
     ],
 )
 def test_places(path: str, place: str) -> None:
-    assert tree.place_of(path) == place
+    assert tree.counted_folder(path) == place
 
 
 @pytest.mark.parametrize(("number", "version"), [(22809, "2.28.9"), (2804, "2.8.4"), (20903, "2.9.3"), (None, "")])

@@ -18,7 +18,7 @@ __all__ = ["RULES", "Rule", "Tables", "check"]
 
 RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
 RULES: tuple[Rule, ...] = tuple(
-    found for module in (counts, variables, running) for found in vars(module).values() if isinstance(found, Rule)
+    value for module in (counts, variables, running) for value in vars(module).values() if isinstance(value, Rule)
 )
 
 

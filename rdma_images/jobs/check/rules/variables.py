@@ -32,7 +32,7 @@ def _variables(piece: Piece, context: CheckContext, effect: str, fix: str) -> It
     values = {name: word.text for name, word in piece.environment.items() if not is_open(word.text)}
     table = context.tables.environment
     for row in table.variables.values():
-        if row.effect != effect or row.image_only or not row.speaks_of(values, context.fabric, context.versions):
+        if row.effect != effect or row.image_only or not row.applies_to(values, context.fabric, context.versions):
             continue
         word = piece.environment[row.name]
         conditions = _conditions(row, word.text, piece, context)
@@ -110,7 +110,7 @@ def missing_plugin(piece: Piece, context: CheckContext) -> Iterator[Answer]:
             continue
         file_names = [tried(value, prefix) for value in word.text.split(",") if value and value.lower() != "none"]
         if not file_names or any(
-            _may_be_there(value, context.mounts, libraries) for names in file_names for value in names
+            _may_contain(value, context.mounts, libraries) for names in file_names for value in names
         ):
             continue
         ends = {value.rpartition("/")[2] for names in file_names for value in names}
@@ -130,7 +130,7 @@ def tried(word: str, prefix: str) -> list[str]:
     return [word, f"{prefix}-{word}.so"] if is_composed else [word]
 
 
-def _may_be_there(name: str, mounts: Collection[str], libraries: Collection[str]) -> bool:
+def _may_contain(name: str, mounts: Collection[str], libraries: Collection[str]) -> bool:
     """Return whether the image or a volume may have it.
 
     A name that reports do not list, or that a shell completes, may be.
