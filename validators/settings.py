@@ -29,13 +29,13 @@ OVERRIDDEN = ("nccl", "libfabric")  # whose files set only what the environment 
 
 @functools.cache
 def table() -> Environment:
-    """facts/environment.yaml."""
+    """Return facts/environment.yaml."""
     return facts_table.read(Environment)
 
 
 @functools.cache
 def variables() -> Variables:
-    """facts/variables.yaml."""
+    """Return facts/variables.yaml."""
     return facts_table.read(Variables)
 
 
@@ -49,7 +49,7 @@ class VariableFinding(NamedTuple):
     newer: str = ""  # what may be installed in place of leaving it out
 
     def __str__(self) -> str:
-        """As a finding says it."""
+        """Return the variable as a finding words it."""
         return f"{self.where}{': ' if self.where else ''}{self.name}={self.value}: {self.why}"
 
 

@@ -26,7 +26,7 @@ def license_table(ref: str, parts: Sequence[Part], texts: bool) -> RenderableTyp
 
 
 def as_json(image: str, parts: Sequence[Part]) -> dict[str, object]:
-    """Return the same for programs."""
+    """Return the packages and their licences in the form of `licenses --json`."""
     packages = [
         {"name": part.name, "version": part.version, "license": part.license, "texts": list(part.texts)}
         for part in parts

@@ -109,7 +109,7 @@ def _line(supply: Supply) -> str:
 
 
 def _apt_config(own_sources: bool) -> str:
-    """apt.conf(5): the CA bundle, logins, patience, and instead of the base's sources our own.
+    """Return apt.conf(5): the CA bundle, logins, retries, and with `own_sources` this tool's sources for the base's.
 
     dpkg waits for the disk at every file, so that a machine which loses its power has whole packages; of a step that
     loses it nothing is kept.
@@ -126,7 +126,7 @@ def _apt_config(own_sources: bool) -> str:
 
 
 def _apt_auth(archives: Iterable[Supply], logins: Mapping[str, Login]) -> str:
-    """apt_auth.conf(5): with the scheme, without which apt sends no login over plain http."""
+    """Return apt_auth.conf(5): with the scheme, without which apt sends no login over plain http."""
     lines = []
     for address in sorted({s.address for s in archives}):
         if login := logins.get(host(address)):
@@ -136,7 +136,7 @@ def _apt_auth(archives: Iterable[Supply], logins: Mapping[str, Login]) -> str:
 
 
 def _netrc(logins: Mapping[str, Login]) -> str:
-    """netrc(5), which pip and uv read; a machine there has no port."""
+    """Return netrc(5), which pip and uv read; it names hosts without a port."""
     return "".join(
         f"machine {name.partition(':')[0]} login {login.username} password {login.password}\n"
         for name, login in sorted(logins.items())

@@ -19,7 +19,7 @@ SOCKET = "socket"
 
 
 def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | None:
-    """Return the chain of an image on a fabric; None where it has no NCCL and nobody asked.
+    """Return the chain of an image on a fabric; None where it has no NCCL and nothing is asked for.
 
     Args:
         case: what was measured.
@@ -37,9 +37,8 @@ def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | N
     nccl = nccl_in_use(case)
     if not nccl and not fabric and not instance:
         return None
-    on = fabric or (type_.fabric if type_ else "") or case.expected.fabric or _shown(case)
-    chosen = list(_until_broken(case, on, instance))
-    return _chain(case, on, instance, chosen)
+    chosen = fabric or (type_.fabric if type_ else "") or case.expected.fabric or _shown(case)
+    return _chain(case, chosen, instance, _until_broken(case, chosen, instance))
 
 
 def _shown(case: Inspection) -> str:

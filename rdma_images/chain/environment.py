@@ -21,7 +21,7 @@ def started_environment(subject: ImageConfig, measured: Measured) -> dict[str, s
 
 
 def nccl_environment(subject: ImageConfig, measured: Measured) -> dict[str, str]:
-    """Return the same with what NCCL's own files add: a variable that is set wins, then the user's file."""
+    """Return `started_environment` with what NCCL's files add: a variable that is set wins, then the user's file."""
     environment = started_environment(subject, measured)
     assigned = measured.settings.assigned if measured.settings else []
     lines = [setting for setting in assigned if setting.reader == "nccl"]

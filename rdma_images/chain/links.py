@@ -49,7 +49,7 @@ def efa(case: Inspection, _: str, instance: str) -> Iterator[Link]:
 
 
 def without(case: Inspection, _: str, __: str) -> Iterator[Link]:
-    """Yield what is left where there is no fabric: the sockets."""
+    """Yield the links of an image for no fabric, which leave NCCL its sockets."""
     yield nccl(case)
     fault = "nothing in the image leads to EFA, eRDMA or InfiniBand, and no fabric was asked about"
     yield Link(name="fabric", how="read", fault=fault)
@@ -89,7 +89,7 @@ def _leaves_out_efa(value: str) -> bool:
 
 
 def on_instance(fabric: str, instance: str) -> Link:
-    """Return what the instance type has."""
+    """Return the link of the instance type: how many interfaces it has, or that it lacks the fabric."""
     if not instance:
         return Link(name="instance", value="not asked", how="facts")
     type_ = facts_table.read(Instances).find(instance)
@@ -106,7 +106,7 @@ def started_plugin(case: Inspection) -> Played | None:
 
 
 def opened_plugin(case: Inspection, run: Played | None, libraries: Libraries) -> Link:
-    """Return the plugin: its file, the interfaces that this NCCL takes, and what starting it said."""
+    """Return the plugin's link: its file, the interfaces that this NCCL takes, and the result of starting it."""
     if run is None:
         return _read_plugin(case, libraries)
     tried = case.measured.network.plugins if case.measured.network else []

@@ -1,4 +1,4 @@
-"""What the probe of the network is asked: it plays NCCL's part for the NCCL and the environment of this image."""
+"""Compose the request to the network probe, which opens plugins as this image's NCCL would in its environment."""
 
 import re
 

@@ -17,7 +17,7 @@ def folder_of(path: str) -> str:
 
 
 def looked_for(libraries: Libraries) -> set[str]:
-    """Return what the libibverbs that the loader finds looks for; if it finds none, what any in the image looks for."""
+    """Return the paths that the loader's libibverbs looks for; those of any libibverbs where the loader finds none."""
     every = libraries.verbs_looks_for
     in_use = every.get(libraries.resolved[VERBS].file)
     return set(in_use or (word for words in every.values() for word in words))

@@ -91,9 +91,9 @@ def session(patience: Patience | None = None) -> requests.Session:
 
 
 def pause(attempt: int, first: float, longest: float) -> float:
-    """Seconds before the try after the `attempt`th: `first`, then twice that and so on, at most `longest`.
+    """Return the seconds to wait after the `attempt`th try: `first`, doubled after each try, at most `longest`.
 
-    With up to a quarter of chance in it, so that many runners do not come back together.
+    Up to a quarter is added at random, so that many runners do not come back together.
     """
     return min(longest, first * 2.0 ** (attempt - 1)) * random.uniform(1, 1.25)
 
@@ -128,7 +128,7 @@ class _Retries(Retry):
     patience: Patience
 
     def new(self, **kw: Any) -> "_Retries":
-        """Return the same with other counts."""
+        """Return this policy with other counts."""
         retries = super().new(**kw)
         retries.patience = self.patience
         return retries
@@ -150,7 +150,7 @@ class _Retries(Retry):
         return retries
 
     def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
-        """Seconds that the server asks for, at most those of the patience; None where it asks for none."""
+        """Return the seconds that the server asks for, at most `longest_wait`; None where it asks for none."""
         try:
             seconds = super().get_retry_after(response)
         except InvalidHeader:

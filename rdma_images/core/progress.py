@@ -35,4 +35,4 @@ def waiting(say: Progress, describe: Callable[[], str], every: float = WAIT) -> 
 
 
 def silent(line: str) -> None:
-    """For callers that want no progress."""
+    """Ignore progress, for callers that want none."""

@@ -179,7 +179,7 @@ def key(name: str, platform: str) -> str:
 
 
 def _architecture(platform: str) -> str:
-    """Debian's name of a platform's architecture, which is Docker's, too."""
+    """Return Debian's name of a platform's architecture, which is Docker's, too."""
     return platform.rpartition("/")[2]
 
 
@@ -211,7 +211,7 @@ def _recipe(name: str, platform: str = "") -> str:
 
 
 def _options(name: str, platform: str) -> tuple[str, ...]:
-    """mmdebstrap's options for one base alone. It would look for an emulator by the name of another package."""
+    """Return mmdebstrap's options for one base; it must not look for an emulator, whose package has another name."""
     if not emulation.is_foreign(platform):
         return SUITES[name].options
     return (*SUITES[name].options, f"--architectures={_architecture(platform)}", "--skip=check/qemu")
@@ -253,7 +253,7 @@ def _mmdebstrap(
 
 
 def _perl_library(progress: Progress) -> str:
-    """PERL5LIB for mmdebstrap: perl's modules as packages of the host's suite, where the host has perl-base alone."""
+    """Return PERL5LIB for mmdebstrap: perl's modules, unpacked from packages where the host has perl-base alone."""
     if subprocess.run(["perl", *PERL_MODULES, "-e1"], capture_output=True).returncode == 0:
         return os.environ.get("PERL5LIB", "")
     output = subprocess.run(["perl", "-e", 'printf "%vd", $^V'], capture_output=True, text=True, check=True).stdout
@@ -271,7 +271,7 @@ def _epoch(apt: unpacked.Apt) -> int:
 
 
 def _default_sources(suite: str, progress: Progress) -> host_apt.Debian:
-    """Debian's default archives, from its package of apt: an image must not name this host's mirror."""
+    """Return Debian's default archives, from its package of apt: an image must not name this host's mirror."""
     folder = unpacked.fetch(["apt"], suite, unpacked.folder_of("packages", f"apt-{suite}"), progress)
     examples = folder / "usr/share/doc/apt/examples"
     texts = [path.read_text(encoding="utf-8") for path in sorted(examples.glob("*sources*"))]

@@ -201,7 +201,7 @@ def _mounted_by_us() -> bool:
 
 
 def _unmount() -> None:
-    """By libc: a small host has no umount(8)."""
+    """Unmount binfmt_misc by libc: a small host has no umount(8)."""
     ctypes.CDLL(None).umount2(os.fsencode(REGISTRY), 0)
 
 

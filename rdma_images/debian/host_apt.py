@@ -56,7 +56,7 @@ def debian(etc: Path = Path("/etc")) -> Debian:
 
 
 def choose(archives: Sequence[Archive], codename: str, where: str) -> Debian:
-    """Debian's own archives among `archives`, read from `where`. Raises RdmaImagesError where none has the suite."""
+    """Return Debian's own of `archives`, read from `where`. Raises RdmaImagesError where none has the suite."""
     main = [a for a in archives if a.suite == codename and "main" in a.components]
     security = [a for a in archives if a.suite == f"{codename}-security"]
     if not main:

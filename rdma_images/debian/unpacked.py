@@ -69,7 +69,7 @@ class Apt:
 
 
 def digest(content: bytes) -> str:
-    """sha256, in hex."""
+    """Return the sha256 of the content, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -151,7 +151,7 @@ def _unpack(private: Apt, packages: Sequence[str], folder: Path) -> dict[str, st
 
 
 def _configuration(folder: Path) -> str:
-    """apt.conf of the private apt. It is read before /etc/apt/apt.conf.d, so it points that elsewhere, too."""
+    """Return apt.conf of the private apt. It is read before /etc/apt/apt.conf.d, so it points that elsewhere, too."""
     directories = {
         "State": folder,
         "State::lists": folder / "lists",

@@ -52,7 +52,7 @@ def image_id(engine: Engine, ref: str) -> str:
 
 
 def client(engine: Engine) -> "DockerClient":
-    """docker-py for `engine`, which the caller closes."""
+    """Return a docker-py client of `engine`, which the caller closes."""
     from docker import DockerClient  # 0.2 s, which who does not need it should not wait for
 
     docker_client = DockerClient.from_env(

@@ -129,7 +129,7 @@ def write_configuration(folders: Layout) -> None:
 
 
 def _dockerd(folders: Layout) -> dict[str, object]:
-    """daemon.json. Without a bridge and iptables: a host may have neither, and builds use the host's network."""
+    """Return daemon.json. Without a bridge and iptables: a host may have neither, and builds use the host's network."""
     limit = disk_space.cache_limit(folders.root)
     return {
         "data-root": str(folders.data / "docker"),
@@ -157,7 +157,7 @@ def cache_limit(folders: Layout) -> int:
 
 
 def _containerd(folders: Layout) -> str:
-    """containerd's configuration, version 2 of its format. Kubernetes' plugin is not wanted."""
+    """Return containerd's configuration, in version 2 of its format, without the plugin for Kubernetes."""
     return f"""version = 2
 root = "{folders.data / "containerd"}"
 state = "{folders.run / "containerd"}"
@@ -168,7 +168,7 @@ address = "{folders.containerd_socket}"
 
 
 def _client(folders: Layout) -> None:
-    """config.json of the docker client. What a `docker login` wrote there stays."""
+    """Write config.json of the docker client. What a `docker login` wrote there stays."""
     path = folders.docker_config / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8") or "{}")

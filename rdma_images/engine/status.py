@@ -46,7 +46,7 @@ class Status:
     locks: Mapping[str, locking.Holder] = field(default_factory=dict)  # who holds what
 
     def json(self) -> dict[str, Any]:
-        """For `--json`: without the environment, which is the asker's own."""
+        """Return the status as `--json` prints it: without the environment, which is the caller's."""
         answer = asdict(self)
         if self.engine:
             del answer["engine"]["env"]

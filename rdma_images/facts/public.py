@@ -75,7 +75,7 @@ def _rows(node: Any, steps: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
 
 
 def table(public_files: Sequence[PublicFile]) -> Table:
-    """For people: a line a file."""
+    """Return the files as a table, a row each."""
     shown = Table("facts", "source", "file", "read", "rows", box=None, pad_edge=False, header_style="bold")
     for public_file in public_files:
         shown.add_row(
@@ -85,7 +85,7 @@ def table(public_files: Sequence[PublicFile]) -> Table:
 
 
 def as_json(public_files: Sequence[PublicFile]) -> str:
-    """For programs."""
+    """Return the files as JSON."""
     return json.dumps(
         [asdict(public_file) | {"address": public_file.address} for public_file in public_files], indent=2
     )

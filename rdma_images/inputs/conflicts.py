@@ -1,4 +1,4 @@
-"""What uv says where packages do not go together, read: which package needs which torch, and what to choose then."""
+"""Read uv's report of packages that conflict: which package needs which torch, and which torch to choose."""
 
 import re
 from collections.abc import Iterator

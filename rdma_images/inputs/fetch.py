@@ -78,7 +78,7 @@ def _fetch_supply(supply: Supply, job: Job) -> Path:
 def _download_source(source: Source, address: str, job: Job) -> Path:
     """Download, verify and keep a source.
 
-    esume an earlier run's partial file, and start anew where that does not verify.
+    Resume an earlier run's partial file, and start anew where that does not verify.
     """
     folder = _partial_folder(source)
     file = folder / store.file_name(source.upstream)

@@ -60,8 +60,8 @@ class UnreachableError(RefusedError):
 def supply(sources: Iterable[Source], replaced: Mirrors, rehearse: bool = False) -> tuple[Supply, ...]:
     """Return, for each source, the address that it comes from and the answer of that address.
 
-    ith `rehearse`, unreachable sources that have a stand-in are replaced by it, and no others. Raises RefusedError
-    or a mirror that names no source; `require` raises for what is unreachable.
+    With `rehearse`, unreachable sources that have a stand-in are replaced by it, and no others. Raises RefusedError
+    for a mirror that names no source; `require` raises for what is unreachable.
     """
     sources = list(sources)
     replaced.check([*COMPONENTS, *(source.component for source in sources), *(source.id for source in sources)])
@@ -178,7 +178,7 @@ def _question(route: Route, source: Source) -> Question:
 def _query_all(routes: Sequence[tuple[Route, Source]], replaced: Mirrors) -> Answers:
     """Send every different query once, all at the same time, and return the answers.
 
-    hat has not answered at the deadline is unreachable.
+    What has not answered at the deadline is unreachable.
     """
     questions = {_question(route, source): _make_query(route, source, replaced) for route, source in routes}
     answers: Answers = {}

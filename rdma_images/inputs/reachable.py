@@ -16,7 +16,7 @@ TIMEOUT = (2.5, 3.0)  # seconds to connect, seconds to the first byte: a preflig
 PATIENCE = http.Patience(retries=1, longest_wait=2.0)
 HUB = "registry-1.docker.io"  # where the registry of docker.io answers. Source: docs.docker.com/reference/api/registry
 
-Answer = tuple[bool, str]  # whether it has the source, and what it said
+Answer = tuple[bool, str]  # whether it has the source, and the reason or size in words
 
 
 def download(address: str, mirrors: Mirrors) -> Answer:

@@ -46,7 +46,7 @@ def sources(image: Image, facts: Facts) -> tuple[Source, ...]:
 def pinned(image: Image, facts: Facts) -> tuple[Source, ...]:
     """Return the sources that have a pin of their own.
 
-    hat is all but the package index, which uv and pip take long to name.
+    That is all but the package index, which uv and pip take long to name.
     """
     bases = facts.bases.bases
     pinned_sources = [
@@ -77,7 +77,7 @@ def _effective_base(image: Image) -> str:
 def _base(role: str, name: str, base: Base, platform: str, effective_base: str) -> Source:
     """Return the base as a build context; bootstrapped where that can be done, else pulled by its locked digest.
 
-    effective_base` is the base that the image really stands on.
+    `effective_base` is the base that the image really stands on.
     """
     upstream = with_registry(base.image)
     digest = pins.bases().get(upstream, UNPINNED)

@@ -23,7 +23,7 @@ class TarballError(RdmaImagesError):
 def check(source: Source, file: Path, address: str) -> None:
     """Raise TarballError, naming the problem, unless `file` is a release tarball of the source's version.
 
-    address` is where it was downloaded. Components without a `configure` are not checked.
+    `address` is where it was downloaded. Components without a `configure` are not checked.
     """
     component = components.BY_NAME.get(source.component)
     if not (component and component.has_configure):

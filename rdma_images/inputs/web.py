@@ -1,4 +1,4 @@
-"""One request over HTTP(S) with our trust and logins, and why it failed in words; file addresses beside it."""
+"""Send one HTTP(S) request with the configured CA bundle and logins, and describe a failure; file addresses, too."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -40,7 +40,7 @@ def lock(images: Iterable[Image], mirrors: Mirrors, compression: Compression, pr
 
 
 def _has_layers(image: Image) -> bool:
-    """Not where its wheels lie above a base with settings of its own: stages install them there."""
+    """Return whether the image's wheels are layers: on a base with a CUDA toolkit, stages install them."""
     return image.details(BaseDetails).cuda is None
 
 

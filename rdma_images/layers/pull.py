@@ -92,10 +92,10 @@ def _registry(image: LayerImage, blobs: Mapping[str, Path]) -> Iterator[str]:
 
 
 class _Server(ThreadingHTTPServer):
-    """Says nothing of a connection that docker ends: docker says why it could not pull."""
+    """A server that reports no broken connection: docker itself says why it could not pull."""
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Nothing."""
+        """Report nothing."""
 
 
 class _Handler(BaseHTTPRequestHandler):

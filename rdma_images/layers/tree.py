@@ -157,13 +157,13 @@ class _Destination(WheelDestination):
     def finalize_installation(
         self, scheme: Scheme, record_file_path: str, records: Iterable[tuple[Scheme, RecordEntry]]
     ) -> None:
-        """RECORD itself, which is made once it is known what it lists; see `listing`."""
+        """Note the place and the rows of RECORD, whose content `listing` makes once all entries are known."""
         self.rows = [row for _, row in records]
         self.record = record_file_path
         self._add(scheme, record_file_path, self._new_entry(b"", executable=False))
 
     def listing(self, left_out: Collection[str]) -> Entry:
-        """RECORD without the rows of these names."""
+        """Return RECORD without the rows of the names `left_out`."""
         rows = [(Scheme(""), row) for row in self.rows if row.path not in left_out]
         with construct_record_file(rows) as stream:
             return replace(self._new_entry(stream.read(), executable=False), path=self.entries[self.record].path)
@@ -226,7 +226,7 @@ def _records(source: WheelFile, wheel: Path) -> dict[str, tuple[str, str]]:
 
 
 def _split(destination: _Destination, is_devel: IsDevel) -> Tree:
-    """RECORD tells the truth in both images: the runtime one has what is there, and a devel image gets the whole."""
+    """Return the tree of the runtime image and of what a devel image adds, each with a RECORD that fits it."""
     moved = {name for name in destination.entries if is_devel(name)}
     rest = [entry for name, entry in destination.entries.items() if name not in moved and name != destination.record]
     devel = [*(destination.entries[name] for name in moved), destination.listing(())] if moved else []

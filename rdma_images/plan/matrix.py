@@ -349,7 +349,7 @@ def _required(text: str) -> object:
 
 
 def _exclude_problems(target: Target) -> Iterator[tuple[Path_, str]]:
-    """Excludes that exclude nothing, or the default row."""
+    """Yield each exclude that excludes nothing, or the default row."""
     everything = target.model_copy(update={"exclude": ()}).rows()
     matrix = {axis: (value,) for axis, value in target.default.items()} | target.values
     for number, exclude in enumerate(target.exclude):

@@ -1,4 +1,4 @@
-"""What is added to an image that exists, so that its NCCL uses the fabric; what is replaced in it, and what refused."""
+"""Plan what is added to an existing image, so that its NCCL uses the fabric, and what is replaced in it or refused."""
 
 import posixpath
 from collections.abc import Iterator, Mapping
@@ -102,7 +102,7 @@ def _verbs_problems(base: ExistingImage) -> Iterator[tuple[str, str, str, str]]:
 
 
 def related(broken: Broken) -> bool:
-    """Return whether a broken rule is about an image that has its NCCL already."""
+    """Return whether a broken rule counts for an image that has its NCCL already."""
     return broken.rule not in UNRELATED
 
 
@@ -148,7 +148,7 @@ def _is_system(folder: str) -> bool:
 
 
 def _environment(image: Image, base: ExistingImage, hidden: tuple[str, ...]) -> dict[str, str]:
-    """Return the variables, but those that the plan insists on, that the image has to have in place of its own."""
+    """Return the variables that replace the image's own, without those that the plan sets in every image."""
     current = base.environment
     programs = [folder for part in image.components.values() for folder in part.details.programs]
     path = current.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin").split(":")

@@ -53,7 +53,7 @@ _DEBIAN: TypeAdapter[dict[str, dict[str, _DebianEntry]]] = TypeAdapter(dict[str,
 
 
 def scan_by_advisories(folder: Path, report: Report, digest: str) -> Scan:
-    """Return what the advisories below `folder` say of the packages that `report` has measured in image `digest`.
+    """Return the scan of image `digest`: the packages that `report` measured, compared with advisories below `folder`.
 
     Raises:
         RefusedError: There is no advisory, one cannot be read, or the report lacks the packages or their sources.
@@ -77,7 +77,7 @@ def scan_by_advisories(folder: Path, report: Report, digest: str) -> Scan:
 
 
 def read_advisories(content: bytes, name: str, installed: InstalledPackages) -> list[Vulnerability]:
-    """Return what one file says of installed packages. Raises RefusedError for one that cannot be read."""
+    """Return the vulnerabilities of installed packages in one file. Raises RefusedError for one that cannot be read."""
     try:
         if not name.endswith(".json"):
             if not _names_installed(content, installed):
@@ -205,7 +205,7 @@ def _in_range(version: Any, events: Sequence[OsvEvent], order: Callable[[str], A
 
 
 def installed_packages(report: Report) -> InstalledPackages:
-    """Return the packages that a report has measured. Raises RefusedError where it has not."""
+    """Return the packages that a report has measured. Raises RefusedError where it measured none."""
     measured = report.facts.measured if report.facts else None
     packages, system = (measured.packages, measured.system) if measured else (None, None)
     if packages is None or system is None or (packages.dpkg and not packages.dpkg_sources):

@@ -19,7 +19,7 @@ Outcome = Literal["refused", "in grace", "accepted", "not affected", "no fix", "
 
 @dataclass(frozen=True)
 class Decision:
-    """What the policy says of one vulnerability, and why."""
+    """The policy's outcome for one vulnerability, and its reason."""
 
     vulnerability: Vulnerability
     outcome: Outcome
@@ -91,7 +91,7 @@ def require(image_id: str, scan: Scan | None, digest: str, policy: Policy, today
 
 
 def fixes(decisions: Sequence[Decision]) -> tuple[str, ...]:
-    """Return what would fix what is refused: rows of matrix.yaml, and the command that moves the components' axes."""
+    """Return the fixes of refused vulnerabilities: rows of matrix.yaml, and the command that moves components' axes."""
     refused = [decision.vulnerability for decision in decisions if decision.outcome == "refused"]
     debian: dict[str, None] = {}
     python: dict[str, None] = {}

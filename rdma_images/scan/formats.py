@@ -31,7 +31,7 @@ class Part(BaseModel):
 
 @dataclass(frozen=True)
 class ScannerReport:
-    """What one report says. `digests` and `layers` say which image it is about, as far as they are in it."""
+    """A report in the common form. `digests` and `layers` identify its image, as far as the report has them."""
 
     scanner: str
     vulnerabilities: tuple[Vulnerability, ...]

@@ -46,7 +46,7 @@ Days = Annotated[int, Field(ge=0, le=3650)]
 
 
 class Statement(Strict):
-    """What is said of one vulnerability, by whom, and until when."""
+    """A decision about one vulnerability: its reason, its owner and its last day."""
 
     id: Filled = Field(description="CVE-2026-1234, or another database's id for it.")
     package: str = Field(default="", description="The package; without it every package with this vulnerability.")
@@ -78,7 +78,7 @@ class Policy(Document):
     not_affected: tuple[NotAffected, ...] = Field(default=(), description="Cannot be exploited; become OpenVEX.")
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
-        """Yield what is written twice."""
+        """Yield each statement that is written twice."""
         for name, statements in (("exceptions", self.exceptions), ("not-affected", self.not_affected)):
             keys = [(statement.id, statement.package) for statement in statements]
             for number, key in enumerate(keys):

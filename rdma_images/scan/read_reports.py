@@ -73,7 +73,7 @@ def read_reports(paths: Sequence[Path], subject: Subject, stated_digest: str = "
 
 
 def read_report(path: Path) -> ScannerReport:
-    """Return what one file says.
+    """Return the report in one file, of whichever scanner.
 
     Raises RefusedError for what is truncated, is no report, or is one of an unknown form.
     """
@@ -83,7 +83,7 @@ def read_report(path: Path) -> ScannerReport:
 
 
 def parse_report(content: bytes, name: str) -> ScannerReport:
-    """Return `read_report` for bytes at hand; `name` is what errors call them."""
+    """Return the report in `content`, as `read_report` does; errors call it `name`."""
     try:
         document = pydantic_core.from_json(content.removeprefix(b"\xef\xbb\xbf"))
     except ValueError as error:

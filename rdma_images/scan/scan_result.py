@@ -1,4 +1,4 @@
-"""What a scan of an image says, in one form for every scanner."""
+"""The result of a scan, in one form for every scanner."""
 
 from collections import Counter
 from collections.abc import Iterable

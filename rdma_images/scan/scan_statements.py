@@ -1,4 +1,4 @@
-"""What is attached of a scan: the vulnerabilities as in-toto has them, and the exceptions as OpenVEX.
+"""The attachments of a scan: the vulnerabilities in in-toto's form, and the exceptions as OpenVEX.
 
 Sources: in-toto/attestation, spec/predicates/vuln.md (0.2); openvex/spec, OPENVEX-SPEC.md (0.2.0).
 """

@@ -1,4 +1,4 @@
-"""Show a scan and what the policy says of it."""
+"""Show a scan with the policy's decisions."""
 
 import json
 from collections import Counter
@@ -46,7 +46,7 @@ def summary(name: str, scan: Scan, decisions: Sequence[Decision] | None) -> str:
 
 
 def as_json(name: str, scan: Scan, decisions: Sequence[Decision] | None, warnings: Sequence[str]) -> dict[str, object]:
-    """Return the same for programs."""
+    """Return the scan, the decisions and the fixes in the form of `scan --json`."""
     return {
         "image": name,
         "digest": scan.digest,

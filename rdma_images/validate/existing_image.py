@@ -1,4 +1,4 @@
-"""Measure the images that a fabric is added to, before a plan: each is validated as it is, and what counts is kept."""
+"""Measure the images that a fabric is added to, before a plan: each is validated, and what a plan reads is kept."""
 
 import posixpath
 import re
@@ -31,13 +31,13 @@ PLATFORMS = ("linux/amd64", "linux/arm64")
 def measured_project(
     project: Project, targets: Sequence[str] | None, ref: str = "", progress: Progress = silent
 ) -> Project:
-    """Return the project with the image `ref` in its one target, and all images measured that its targets are added to.
+    """Measure the images that targets are added to, and return the project; `ref` is for its one target.
 
     Args:
-        project: As its files say.
-        targets: Those that are chosen; none for all.
-        ref: What --onto names; empty for what the matrix says.
-        progress: Takes what lasts long.
+        project: The project as its files have it.
+        targets: The chosen targets; none for all.
+        ref: The image of --onto; empty for those of the matrix.
+        progress: Reports pulls and measurements.
 
     Raises:
         RefusedError: --onto without one target, or without a digest.
@@ -55,7 +55,7 @@ def measured_project(
 
 
 def measure(ref: str, progress: Progress = silent) -> ExistingImage:
-    """Return what is in the image `ref`, measured in the engine unless this suite has done that before."""
+    """Measure the image `ref` in the engine, or return what this very suite measured in it before."""
     if (earlier := existing_image.find(ref)) and earlier.suite == suite.digest():
         return earlier
     engine = engines.ensure(progress)

@@ -31,7 +31,7 @@ class ComputedLoader:
     method = "the image's ld.so.cache, read out"
 
     def __init__(self, root: Root, environment: Mapping[str, str], machine: str) -> None:
-        """Args: root: The image's files. environment: Its variables. machine: Such as "x86_64"."""
+        """Read the loader's cache below `root`. `machine` is the image's, such as "x86_64"."""
         self.root, self.machine, self.environment = root, machine, environment
         self.library_path = tuple(filter(None, environment.get("LD_LIBRARY_PATH", "").split(":")))
         self.cache = cache(root.start("/etc/ld.so.cache", CACHE_KEPT) or b"")

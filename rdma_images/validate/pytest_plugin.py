@@ -221,7 +221,7 @@ def nccl(case: Inspection) -> tuple[str, str]:
 
 @pytest.fixture(autouse=True)
 def meant_for_its_fabric(request: pytest.FixtureRequest, case: Inspection) -> None:
-    """Skips a validator of a fabric (marked fabric="efa", "erdma" or "any") for an image that is not meant for it."""
+    """Skip a validator of a fabric (marked fabric="efa", "erdma" or "any") for an image that is not meant for it."""
     required, meant = _about(request.node)["fabric"], case.expected.fabric
     if required and (meant is None or required not in ("any", meant)):
         names = {"efa": "EFA", "erdma": "eRDMA", "any": "EFA or eRDMA"}

@@ -70,7 +70,7 @@ class Export(Root):
     """
 
     def __init__(self, archive: tarfile.TarFile, folder: Path, named: Iterable[str]) -> None:
-        """Args: archive: The export. folder: Where contents are kept. named: Files that variables name."""
+        """Read the export `archive`, with contents in `folder`, also of files that variables name (`named`)."""
         super().__init__()
         self._archive, self._named = archive, frozenset(named)
         self._library = folder / "library"  # the one that is read

@@ -88,7 +88,7 @@ def run(case: Inspection, tiers: tuple[str, ...], junit: Path) -> tuple[Check, .
 
 
 def options(case: Path, answer: Path, tiers: tuple[str, ...]) -> list[str]:
-    """pytest's arguments for `case` and `tiers`: no configuration file, and the checks as JSON in `answer`."""
+    """Return pytest's arguments for `case` and `tiers`: no configuration file, and the checks as JSON in `answer`."""
     return [
         *("-q", "--no-header", "--color=no", "--assert=plain", "--tb=line", "--rootdir", str(DATA), "-c", os.devnull),
         *("-p", "rdma_images.validate.pytest_plugin"),

@@ -24,12 +24,12 @@ class Candidate:
 
 
 def foreign(refs: Sequence[str]) -> tuple[Candidate, ...]:
-    """Images by their names in the engine, built here or not; "" is what runs on the host to measure."""
+    """Return candidates by their names in the engine, built here or not; "" stands for the host."""
     return tuple(Candidate(ref) for ref in refs)
 
 
 def planned_candidates(images: Sequence[Image]) -> tuple[Candidate, ...]:
-    """Images that were built here. Raises RefusedError for one that was not."""
+    """Return the candidates of images that were built here. Raises RefusedError for one that was not."""
     return tuple(_planned_candidate(image) for image in images)
 
 

@@ -267,7 +267,7 @@ def check_bootstrap(chosen: Interface | None, nodes: int) -> Iterator[Finding]:
 
 
 class Meeting:
-    """The nodes of a job meet at the first one, which says to each who its neighbour is and what differs."""
+    """The meeting of a job's nodes at the first one, which tells each its neighbour and what differs between nodes."""
 
     def __init__(self, facts: Facts, address: str, nodes: int, rank: int, master: str) -> None:
         self.facts, self.nodes, self.rank, self.master = facts, nodes, rank, master

@@ -202,7 +202,7 @@ NODES = re.compile(r" nNodes (\d+)\b")
 
 
 class Log:
-    """What the lines of one process say so far."""
+    """The state of one process's NCCL, by the lines of its log so far."""
 
     def __init__(self) -> None:
         self.causes: list[str] = []
@@ -245,7 +245,7 @@ class Log:
 
 
 def _own_log() -> str:
-    """Return the path of this process's log, and set what makes NCCL write it."""
+    """Set the variables that make NCCL write a log, and return its path for this process."""
     os.environ["NCCL_DEBUG"] = "INFO"
     os.environ.pop("NCCL_DEBUG_SUBSYS", None)
     pattern = os.environ.get("NCCL_DEBUG_FILE") or tempfile.mkdtemp(prefix="nccl-") + "/%h.%p.log"

@@ -130,7 +130,7 @@ def make(request: Request, project: Project, out: str = "") -> tuple[Cluster, Pa
 
 
 def _recommended(node: InstanceType) -> Iterator[Interface]:
-    """EC2's recommendation: one address a node, and EFA without an address on each card that can have it."""
+    """Yield EC2's recommendation: one address a node, and EFA without an address on each card that can have it."""
     yield Interface(0, 0, "interface")
     if node.first_card == "rdma":
         yield Interface(0, 1, "efa-only")

@@ -26,7 +26,7 @@ LONGEST = 45  # characters: Kubernetes adds "-launcher" and five of its own, and
 
 @dataclass(frozen=True)
 class _Parts:
-    """What a request names, found."""
+    """The launcher, image, node and starter that a request names."""
 
     launcher: Launcher
     image: Image
@@ -135,7 +135,7 @@ def _listed(launchers: list[str]) -> str:
 
 
 def _with_fields(request: Request, launcher: Launcher) -> dict[str, str]:
-    """Return the user's parameters, and those that fields of the job are other names of."""
+    """Return the user's parameters, with the job's queue and account under the launcher's names for them."""
     named = {"queue": request.work.queue, "account": request.work.account}
     fields = {launcher.fields[name].parameter: value for name, value in named.items() if value}
     for name, value in fields.items():

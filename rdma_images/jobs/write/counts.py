@@ -13,7 +13,7 @@ PAGE = 2  # MiB
 
 
 def counts(node: InstanceType, gpus: int, reserve: Node, pods: Pods, training: bool, memory: int | None) -> Counts:
-    """Return what the part of a job with `gpus` of the node's GPUs asks for; `own` is what a node has as delivered.
+    """Return what the part of a job with `gpus` of the node's GPUs asks for; `reserve` is what the node sets aside.
 
     Interfaces and huge pages are the share of the GPUs, rounded down, with one interface at least. `memory` in MiB is
     the user's; without it a training takes its share of the node's and a measurement what AWS's manifest asks for.
@@ -54,5 +54,5 @@ def resource(fabric: Fabric) -> str:
 
 
 def _interfaces(node: InstanceType, gpus: int) -> int:
-    """EFA: the GPUs' share. eRDMA: one slot of 200 a device; whether it brings all devices is the cluster's setting."""
+    """Return the GPUs' share of EFA; of eRDMA one slot of 200 a device, as the cluster decides how many it brings."""
     return 1 if node.fabric == "erdma" else max(1, node.interfaces * gpus // node.gpus)

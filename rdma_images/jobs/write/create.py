@@ -1,4 +1,4 @@
-"""A request becomes a job in its folder."""
+"""Write the job of a request into its folder."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A job in its folder: there whole or not at all."""
+"""Write and read the folder of a job: there whole or not at all."""
 
 import json
 import shutil
@@ -93,7 +93,7 @@ def read(form: StepFile[Form], path: Path) -> Form:
 
 
 def note(job: Job, texts: Mapping[str, str]) -> str:
-    """job.json: what the job is, and each value with its reason and source."""
+    """Return the text of job.json: the job, and each value with its reason and source."""
     body = {
         "schema": 1,
         **{key: value for key, value in asdict(job).items() if key != "values"},

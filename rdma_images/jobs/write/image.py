@@ -80,7 +80,7 @@ def starters(image: Image, launch: Launch | None = None) -> tuple[Starter, ...]:
 
 
 def mpirun(image: Image) -> str:
-    """mpirun as the image has it: the EFA installer's by its whole path, which finds its daemons on other nodes."""
+    """Return the image's mpirun: the EFA installer's by its whole path, which finds its daemons on other nodes."""
     details = _nccl_tests(image)
     return "mpirun" if details.mpi_packages else f"{details.mpi}/bin/mpirun"
 

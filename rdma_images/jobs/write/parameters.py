@@ -1,4 +1,4 @@
-"""What only the user can tell a launcher, asked for by name."""
+"""Read a launcher's parameters: values that only the user knows."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from rdma_images.facts.launchers import Parameter
 
 
 def read(parameters: Mapping[str, Parameter], given: Mapping[str, str], whose: str) -> dict[str, str]:
-    """Return the parameters with their defaults; `whose` is what errors call what takes them.
+    """Return the parameters with their defaults; errors call their launcher `whose`.
 
     Raises RefusedError for one that is not known or not of its form, and for all that are missing at once.
     """

@@ -18,7 +18,7 @@ def refuse(command: Sequence[str], starters: Mapping[str, RankStarter]) -> None:
     """Refuse a command that starts ranks itself: every rank of the job would start as many again.
 
     Raises:
-        RefusedError: names what a rank is to run, and the options of the command that a job does not carry.
+        RefusedError: The command starts ranks. The message has what a rank is to run, and the lost options.
     """
     for words in _simple_commands(command):
         prefixed = bool(words) and _is_prefix(words[0])

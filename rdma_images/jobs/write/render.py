@@ -51,5 +51,5 @@ def _environment() -> jinja2.Environment:
 
 
 def _refuse(reason: str, fix: str) -> NoReturn:
-    """Return what a template calls for a job that its launcher cannot have."""
+    """Raise RefusedError: templates call this for a job that their launcher cannot run."""
     raise RefusedError(f"{reason}\n{fix}")

@@ -60,7 +60,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Work:
-    """What a job is told beside its image, nodes and command. The defaults are those of a measurement."""
+    """The settings of a job beside its image, nodes and command. The defaults are those of a measurement."""
 
     mounts: tuple[Mount, ...] = ()
     code: Code | None = None

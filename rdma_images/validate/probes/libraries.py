@@ -126,7 +126,7 @@ class ImageLoader:
     machine = platform.machine()
 
     def __init__(self, files: dict[str, dict[str, Any]]) -> None:
-        """`files` are all whose name matters, by path."""
+        """Take note of the pipes and devices among `files`, which have every name that matters, by path."""
         self.traps = {os.path.basename(p): p for p, about in files.items() if about["condition"] in conditions.SPECIAL}
         self.waited = ""  # what it did not answer
 

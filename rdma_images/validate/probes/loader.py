@@ -167,7 +167,7 @@ def _closure(out: str, err: str) -> dict[str, Any]:
 
 
 def nccl_version(path: str) -> int | None:
-    """ncclGetVersion() of the library at `path`, as NCCL encodes it (22809); None where it has none or refuses."""
+    """Return ncclGetVersion() of the library at `path`, encoded (22809); None where it has none or refuses."""
     try:
         number = ctypes.c_int(0)
         failed = ctypes.CDLL(path).ncclGetVersion(ctypes.byref(number))

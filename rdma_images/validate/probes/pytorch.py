@@ -50,7 +50,7 @@ def compiled_nccl(torch: Any) -> str:
 
 
 def decoded(number: int | None) -> str:
-    """22809 as "2.28.9"; NCCL before 2.9 wrote 2804 for 2.8.4. "" for None."""
+    """Return NCCL's number as a version, 22809 as "2.28.9"; before 2.9 it wrote 2804 for 2.8.4. "" for None."""
     if not number:
         return ""
     major, rest = (number // 10000, number % 10000) if number >= 10000 else (number // 1000, number % 1000)

@@ -32,7 +32,7 @@ class Root:
     """The file system below a folder. Its paths begin with "/", and its links lead within it, as in a container."""
 
     def __init__(self, folder: str = "/") -> None:
-        """Args: folder: What is taken for "/"."""
+        """Take `folder` for "/"."""
         self.folder = folder.rstrip("/")
 
     def entry(self, path: str) -> Entry | None:
