@@ -113,11 +113,7 @@ def job(
     )
     loaded = measured(project.load(), [request.target], onto)
     written, folder = create.make(replace(request, node_check=not no_check), loaded, out)
-    show(
-        (folder / "job.json").read_text(encoding="utf-8").rstrip()
-        if json
-        else job_tables.job_table(written.values, folder)
-    )
+    show(job_tables.job_json(folder) if json else job_tables.job_table(written.values, folder))
 
 
 def _secrets(options: list[str] | None) -> dict[str, str]:
@@ -165,11 +161,7 @@ def cluster(
         launcher, instance, nodes, region, zone, name, target_options.parse_changes(param, "--param", "name=value")
     )
     cluster, folder = clusters.make(request, project.load(), out)
-    show(
-        (folder / "job.json").read_text(encoding="utf-8").rstrip()
-        if json
-        else job_tables.job_table(cluster.values, folder)
-    )
+    show(job_tables.job_json(folder) if json else job_tables.job_table(cluster.values, folder))
 
 
 @verb(

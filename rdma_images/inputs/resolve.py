@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -225,16 +225,7 @@ def _pylock(
         (folder / "pyproject.toml").write_text(_project([*lines, *required], request.python, indexes))
         (folder / "overrides.in").write_text("\n".join(request.overrides) + "\n")
         (folder / "constraints.in").write_text("\n".join(request.constraints) + "\n")
-        project = "pyproject.toml" if indexes else "requirements.in"
-        command = [find_uv_bin(), "pip", "compile", project, "--overrides", "overrides.in"]
-        command += ["--constraints", "constraints.in"]
-        command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet"]
-        command += ["--config-file", "uv.toml"]
-        command += [] if request.sources else ["--only-binary", ":all:"]
-        command += [f"--no-binary={name}" for name in local if not request.sources]
-        command += [f"--only-binary={name}" for name in unbuilt if request.sources]
-        command += ["--python", sys.executable, "--python-version", request.python]
-        command += ["--python-platform", f"{MACHINE[request.platform]}-manylinux_{request.glibc.replace('.', '_')}"]
+        command = _compile_command(request, "pyproject.toml" if indexes else "requirements.in", local, unbuilt)
         # Through the environment: an address with its login must not show up in a process list.
         environ = package_index.without_uv(os.environ) | {
             "UV_DEFAULT_INDEX": mirrors.with_login(index),
@@ -256,6 +247,19 @@ def _pylock(
         conflicts.remember(request, None)
         packages: list[dict[str, Any]] = tomllib.loads((folder / "pylock.toml").read_text()).get("packages", [])
         return packages
+
+
+def _compile_command(request: LockRequest, project: str, local: Iterable[str], unbuilt: Iterable[str]) -> list[str]:
+    """Return the `uv pip compile` that writes pylock.toml from the files that `_pylock` wrote."""
+    command = [find_uv_bin(), "pip", "compile", project, "--overrides", "overrides.in"]
+    command += ["--constraints", "constraints.in"]
+    command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet"]
+    command += ["--config-file", "uv.toml"]
+    command += [] if request.sources else ["--only-binary", ":all:"]
+    command += [f"--no-binary={name}" for name in local if not request.sources]
+    command += [f"--only-binary={name}" for name in unbuilt if request.sources]
+    command += ["--python", sys.executable, "--python-version", request.python]
+    return [*command, "--python-platform", f"{MACHINE[request.platform]}-manylinux_{request.glibc.replace('.', '_')}"]
 
 
 class _UnaskableError(Exception):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """What the chain is asked about: a fabric of chain.FABRICS and an instance type; "" for what the image shows."""
+    """The question to the chain: a fabric of chain.FABRICS and an instance type; "" for what the image shows."""
 
     fabric: str = ""
     instance: str = ""
@@ -48,18 +48,18 @@ def validate(
     """Validate an image, and write report.json, report.xml and report.html to `folder_of`.
 
     Args:
-        ref: the image, whose digest the report has; "" with a `host`.
-        engine: what has the image; None with a `host`.
-        image: as planned; without it the image is validated against its own labels.
-        build: as built; another image of that name is refused.
+        ref: The image, whose digest the report has; "" with a `host`.
+        engine: What has the image; None with a `host`.
+        image: As planned; without it the image is validated against its own labels.
+        build: As built; another image of that name is refused.
         tiers: "datapath" comes with "static", in one report; "device" and "gpu" need a `host`.
-        host: where to measure instead: "kubectl://pod", "ssh://name" or "local://".
-        question: which fabric and instance type the chain is asked about.
-        reuse: answer from the report of an unchanged image, suite and question, which then says `reused`.
+        host: Where to measure instead: "kubectl://pod", "ssh://name" or "local://".
+        question: Which fabric and instance type the chain is asked about.
+        reuse: Answer from the report of an unchanged image, suite and question, which then says `reused`.
 
     Raises:
         RefusedError: `ref` is not the image of `build`.
-        RdmaImagesError: there is nothing to validate, or nobody answers.
+        RdmaImagesError: There is nothing to validate, or nobody answers.
     """
     from rdma_images import engine as engines
     from rdma_images import report
@@ -78,6 +78,21 @@ def validate(
         progress(f"{ref} is up to date: this suite has validated it")
         return report.publish_cached(*previous, folder)
     from rdma_images import datapath
+
+    about, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance)
+    emulated = datapath.run(digest, engine, image, progress, folder) if "datapath" in tiers else ()
+    answer = _report(about, measured, image, build, tiers, folder, started, progress, emulated, question)
+    # An emulator that is unavailable today may be available tomorrow.
+    if not emulated or any(check.outcome != "skipped" for check in emulated):
+        report_cache.keep(name, answer, folder / "report.xml")
+    return answer
+
+
+def _measure_in_engine(
+    ref: str, digest: str, engine: "Engine", image: Image | None, progress: Progress, instance: str
+) -> tuple[ImageConfig, Measured]:
+    """Return the configuration of an image of the engine, and what was measured in it."""
+    from rdma_images import engine as engines
     from rdma_images.engine import platforms
     from rdma_images.validate import measuring
     from rdma_images.validate import subject as subjects
@@ -88,17 +103,11 @@ def validate(
     with closing(engines.client(engine)) as client:
         with waiting(progress, lambda: "the engine to unpack the image"):
             about = subjects.subject(client, ref, digest)
-        measured = measuring.measure(client, engine, about, progress, question.instance)
-    emulated = datapath.run(digest, engine, image, progress, folder) if "datapath" in tiers else ()
-    answer = _report(about, measured, image, build, tiers, folder, started, progress, emulated, question)
-    # An emulator that is unavailable today may be available tomorrow.
-    if not emulated or any(check.outcome != "skipped" for check in emulated):
-        report_cache.keep(name, answer, folder / "report.xml")
-    return answer
+        return about, measuring.measure(client, engine, about, progress, instance)
 
 
 def _measure_elsewhere(ref: str, host: str, tiers: tuple[str, ...], progress: Progress) -> tuple[ImageConfig, Measured]:
-    """Return what a host says of the image that it runs, and what was measured there."""
+    """Return the configuration of the image that a host runs, and what was measured there."""
     if "datapath" in tiers:
         raise RefusedError("--tier datapath is for an image of an engine\nleave --host out")
     from rdma_images.validate import elsewhere
@@ -154,7 +163,7 @@ def _report(
     emulated: tuple[Check, ...] = (),
     question: Question = OWN,
 ) -> Report:
-    """Run the suite over what was found, and write what it says, and the checks made elsewhere, into `folder`."""
+    """Run the suite over the measurements, and write the report, with the checks in `emulated`, into `folder`."""
     from rdma_images import chain, report
     from rdma_images.report import junit
     from rdma_images.validate import fabric

@@ -77,32 +77,9 @@ def compose(request: Request, project: Project) -> Cluster:
             "a zone is its region and one letter, such as us-west-2a in us-west-2"
         )
     given = parameters.read(maker.parameters, request.parameters, f"launcher {request.launcher}")
-    second = given["second-zone"]
-    if second == request.zone or not second.startswith(request.region):
-        raise RefusedError(
-            f"--param second-zone={second}: no second zone\nname another zone of {request.region} than {request.zone}"
-        )
-    if given["devices"] == "dra" and int(given["version"].split(".")[1]) < 34:
-        raise RefusedError(
-            f"--param devices=dra: EKS has it from Kubernetes 1.34 on, not in {given['version']}\n"
-            "give --param version=1.34 or later"
-        )
-    template = node.first_card == "ena" or "efa-only" in (given.get("interfaces"),) or "launch-template" in given
-    if "capacity-block" in given and "capacity-reservation" in given:
-        raise RefusedError(
-            "--param capacity-block and --param capacity-reservation: nodes run in one of both\nleave one out"
-        )
-    if "capacity-block" in given and template:
-        raise RefusedError(
-            f"--param capacity-block: {request.instance} with these interfaces needs a launch template, "
-            "and a node group of a Capacity Block is made without one here\n"
-            "leave --param interfaces out, or choose another --instance"
-        )
-    if given.get("interfaces") == "efa" and node.first_card == "ena":
-        raise RefusedError(
-            f"--param interfaces=efa: eksctl puts an EFA on each card, and card 0 of {request.instance} takes none\n"
-            "leave it out: the cluster is then made with a launch template"
-        )
+    template = node.first_card == "ena" or given.get("interfaces") == "efa-only" or "launch-template" in given
+    for problem in _parameter_problems(request, given, node, template):
+        raise RefusedError(problem)
     cluster = Cluster(
         name=request.name or f"{request.instance.replace('.', '-')}-cluster",
         launcher=request.launcher,
@@ -117,6 +94,33 @@ def compose(request: Request, project: Project) -> Cluster:
         values=(),
     )
     return Cluster(**{**vars(cluster), "values": tuple(_values(cluster, node, project))})
+
+
+def _parameter_problems(
+    request: Request, given: Mapping[str, str], node: InstanceType, template: bool
+) -> Iterator[str]:
+    """Yield why parameters do not go together, or not with the instance type; `template`: with a launch template."""
+    second = given["second-zone"]
+    if second == request.zone or not second.startswith(request.region):
+        yield f"--param second-zone={second}: no second zone\nname another zone of {request.region} than {request.zone}"
+    if given["devices"] == "dra" and int(given["version"].split(".")[1]) < 34:
+        yield (
+            f"--param devices=dra: EKS has it from Kubernetes 1.34 on, not in {given['version']}\n"
+            "give --param version=1.34 or later"
+        )
+    if "capacity-block" in given and "capacity-reservation" in given:
+        yield "--param capacity-block and --param capacity-reservation: nodes run in one of both\nleave one out"
+    if "capacity-block" in given and template:
+        yield (
+            f"--param capacity-block: {request.instance} with these interfaces needs a launch template, "
+            "and a node group of a Capacity Block is made without one here\n"
+            "leave --param interfaces out, or choose another --instance"
+        )
+    if given.get("interfaces") == "efa" and node.first_card == "ena":
+        yield (
+            f"--param interfaces=efa: eksctl puts an EFA on each card, and card 0 of {request.instance} takes none\n"
+            "leave it out: the cluster is then made with a launch template"
+        )
 
 
 def make(request: Request, project: Project, out: str = "") -> tuple[Cluster, Path]:

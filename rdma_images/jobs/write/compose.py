@@ -9,7 +9,7 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Fabric, Image
 from rdma_images.facts import Facts
 from rdma_images.facts.instances import InstanceType
-from rdma_images.facts.launchers import SHOWN, Launcher, Starter
+from rdma_images.facts.launchers import SHOWN, Launcher, Parameter, Starter
 from rdma_images.jobs.write import counts, fabric_overrides, image, parameters
 from rdma_images.jobs.write.job import Counts, Job, Request, Value
 from rdma_images.jobs.write.work import Work
@@ -41,12 +41,8 @@ def compose(request: Request, project: Project) -> Job:
     parts = _parts(request, project)
     work = request.work
     _refuse_unknown_fields(request, parts.launcher, facts)
-    known_parameters = {
-        name: row
-        for name, row in {**facts.launchers.parameters, **parts.launcher.parameters}.items()
-        if row.applies(parts.node.fabric, parts.node.interfaces, parts.launcher.kind)
-    }
-    given = parameters.read(known_parameters, _with_fields(request, parts.launcher), f"launcher {request.launcher}")
+    rows = _parameters(parts, facts)
+    given = parameters.read(rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}")
     command = image.command(parts.image, parts.starter, work.launch, request.command, facts)
     node_counts = counts.counts(
         parts.node,
@@ -90,20 +86,35 @@ def compose(request: Request, project: Project) -> Job:
         Value("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
         *_of_counts(job, parts, facts),
         *variables,
-        *(Value(name, value, "as given", "env") for name, value in work.env.items()),
-        *(
-            Value(name, "secret", f"read as the job starts, from {source}", "secrets")
-            for name, source in work.secrets.items()
-        ),
-        *(Value(mount.to, mount.source, _how(parts, f"mount.{mount.kind}"), "mounts") for mount in work.mounts),
-        *([Value("code", work.code.folder, _how(parts, "code"), "code")] if work.code else []),
+        *_of_work(work, parts),
         *allowed,
         *(
-            Value(name, value, known_parameters[name].what, "--param" if name in request.parameters else "its default")
+            Value(name, value, rows[name].what, "--param" if name in request.parameters else "its default")
             for name, value in given.items()
         ),
     ]
     return replace(job, values=tuple(values))
+
+
+def _parameters(parts: _Parts, facts: Facts) -> dict[str, Parameter]:
+    """Return the parameters that the launcher takes for this kind of node, by name."""
+    return {
+        name: row
+        for name, row in {**facts.launchers.parameters, **parts.launcher.parameters}.items()
+        if row.applies(parts.node.fabric, parts.node.interfaces, parts.launcher.kind)
+    }
+
+
+def _of_work(work: Work, parts: _Parts) -> Iterator[Value]:
+    """Yield the user's variables, secrets by their sources, mounts and code."""
+    for name, value in work.env.items():
+        yield Value(name, value, "as given", "env")
+    for name, source in work.secrets.items():
+        yield Value(name, "secret", f"read as the job starts, from {source}", "secrets")
+    for mount in work.mounts:
+        yield Value(mount.to, mount.source, _how(parts, f"mount.{mount.kind}"), "mounts")
+    if work.code:
+        yield Value("code", work.code.folder, _how(parts, "code"), "code")
 
 
 def _network(parts: _Parts) -> str:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from rdma_images.facts.launchers import Launchers
 from rdma_images.jobs.write import image
+from rdma_images.jobs.write.folder import NOTE
 from rdma_images.jobs.write.job import Value
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
@@ -26,6 +27,11 @@ def job_table(values: Sequence[Value], folder: Path) -> RenderableType:
         Text(f"image  {item.value}\n", no_wrap=True, overflow="ignore") for item in values if item.name == "image"
     ]
     return Group(*images, table, Text.assemble("\n", (str(folder), "bold"), f"  {files}"))
+
+
+def job_json(folder: Path) -> str:
+    """Return the job.json of a job or cluster."""
+    return (folder / NOTE).read_text(encoding="utf-8").rstrip()
 
 
 def launchers(project: Project) -> list[dict[str, object]]:
