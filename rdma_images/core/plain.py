@@ -1,8 +1,19 @@
 """Text that came out of an image, as a terminal, a page or an XML file may have it."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
 
 def plain(text: str) -> str:
     r"""Return `text` with every character that does more than stand there written as an escape: \x1b, \n, \u202e."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def first_misfit(error: "ValidationError") -> str:
+    """Return where a document first differs from its model, and how: "packages.0: Field required"."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return plain(f"{'.'.join(map(str, first['loc'])) or 'its start'}: {first['msg']}")

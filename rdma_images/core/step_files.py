@@ -14,7 +14,7 @@ from rdma_images.core import atomic, files
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND, image_folder
 from rdma_images.core.pipeline import Build, Provenance
-from rdma_images.core.plain import plain
+from rdma_images.core.plain import first_misfit, plain
 
 Form = TypeVar("Form")
 
@@ -106,5 +106,4 @@ def _misfit(error: ValueError) -> str:
     """Return where a file has another form than expected, and what is wrong there."""
     if not isinstance(error, ValidationError):
         return f"this file cannot be read: {plain(str(error))}"
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'its start'}: {plain(first['msg'])}"
+    return first_misfit(error)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
+from rdma_images.core.plain import first_misfit
 from rdma_images.inspection.machine import Devices, Gpus
 from rdma_images.inspection.values import Count, Probe, ToolRun, Value
 
@@ -365,6 +366,5 @@ def _misfit(name: str, value: object) -> str:
     try:
         Measured.model_validate({name: value})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        return f"the report has it in another form: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return f"the report has it in another form: {first_misfit(error)}"
     return ""

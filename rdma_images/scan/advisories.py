@@ -19,7 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from rdma_images.core import debian_versions, files, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.plain import plain
+from rdma_images.core.plain import first_misfit, plain
 from rdma_images.inspection.report import Report
 from rdma_images.scan.formats import OsvAdvisory, OsvAffected, OsvEvent, Part, Section, Text
 from rdma_images.scan.scan_result import Scan, Vulnerability, day, severity, unique
@@ -90,11 +90,7 @@ def read_advisories(content: bytes, name: str, installed: InstalledPackages) -> 
             documents = document if isinstance(document, list) else [document]
         return [vulnerability for document in documents for vulnerability in _match_document(document, installed)]
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = plain(".".join(map(str, first["loc"])))
-        raise RefusedError(
-            f"{name}: is no advisory: {where}: {plain(first['msg'])}\nremove it from the folder"
-        ) from None
+        raise RefusedError(f"{name}: is no advisory: {first_misfit(error)}\nremove it from the folder") from None
     except ValueError as error:
         what = "is truncated" if "EOF" in str(error) else "cannot be read"
         raise RefusedError(f"{name}: {what}: {plain(str(error))}\nfetch it again") from None

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from rdma_images.core import files
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.plain import plain
+from rdma_images.core.plain import first_misfit, plain
 from rdma_images.scan import cloud_formats, exchange_formats, formats
 from rdma_images.scan.formats import ScannerReport
 from rdma_images.scan.scan_result import Scan, moment, unique
@@ -97,10 +97,10 @@ def parse_report(content: bytes, name: str) -> ScannerReport:
     try:
         return read(document)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = plain(".".join(map(str, first["loc"])))
-        advice = "\na bill of materials has none: scan it first" if first["loc"] == ("vulnerabilities",) else ""
-        raise RefusedError(f"{name}: {where}: {plain(first['msg'])}{advice or f'{chr(10)}read are: {KNOWN}'}") from None
+        problem = first_misfit(error)
+        is_bill = problem.startswith("vulnerabilities: ")
+        fix = "a bill of materials has none: scan it first" if is_bill else f"read are: {KNOWN}"
+        raise RefusedError(f"{name}: {problem}\n{fix}") from None
     except ValueError as error:
         raise RefusedError(f"{name}: {plain(str(error))}\nwait for the scan, or start it again") from None
 
