@@ -94,13 +94,13 @@ def _because(row: Variable, versions: Mapping[str, str]) -> str:
 
 
 class Faults(NamedTuple):
-    """What is known not to work in versions: as a finding says it, and what to do."""
+    """The known faults of versions, as a finding words them, and what to do."""
 
     found: str
     fix: str
 
     def require_none(self, require: Requirement, component: str, version: str) -> None:
-        """Report them, of `what` ("an NCCL") in this version."""
+        """Require that there are none, of `component` ("an NCCL") in this version."""
         require(
             not self.found,
             expected=f"{component} of which no such fault is known",

@@ -79,7 +79,7 @@ def _report_up_to_date(ready: Mapping[str, Build], progress: Progress) -> None:
 
 
 def digests_of(names: Sequence[str], engine: Engine) -> dict[str, str]:
-    """Name -> id, of those images that the engine has (with the containerd store an id is the manifest's digest)."""
+    """Return name -> id of the images that the engine has; with the containerd store, the manifest's digest."""
     if not names:
         return {}
     with ThreadPoolExecutor(min(len(names), AT_ONCE)) as pool:  # one after the other, an engine took 0.01 s for each

@@ -178,7 +178,7 @@ def _targets(
 
 
 def _programs(engine: Engine, builder: str | None) -> dict[str, str]:
-    """Program -> version, of those that built. The engine's BuildKit is part of Docker; buildx knows a builder's."""
+    """Return the versions of the programs that built. The engine's BuildKit is Docker's; buildx knows a builder's."""
     if not builder:
         return {"buildx": engine.buildx, "docker": engine.version}
     output = docker_command.run(engine, "buildx", "inspect", builder).stdout

@@ -75,7 +75,7 @@ def _was_tested(version: str, _: Fabric, facts: Facts) -> bool:
 
 
 def _sources(image: Image, facts: Facts) -> Iterator[Source]:
-    """Pinned by the vendor's checksum where facts have it, else by the vendor's signature and the key's fingerprint."""
+    """Yield the installer's tarball, pinned by the vendor's checksum where facts have it, else by signature and key."""
     version, where = image.version(NAME), facts.efa.download
     url, checksum = where.url.format(version=version), facts.efa.releases[version].sha256
     if checksum:

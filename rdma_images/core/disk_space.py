@@ -29,7 +29,7 @@ def free(folder: Path) -> int:
 
 
 def require(size: int, purpose: str, folder: Path | None = None) -> None:
-    """Return when `size` bytes for `what` are free where `folder` is (the state folder unless said).
+    """Require that `size` bytes are free where `folder` is, by default the state folder.
 
     Raises RdmaImagesError with what is needed, what is free, where, and the fix.
     """

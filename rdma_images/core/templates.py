@@ -57,7 +57,7 @@ def _compiled(options: _Options) -> _Compiled | None:
 
 @contextmanager
 def readable(name: str) -> Iterator[None]:
-    """Turn what is wrong with the templates of `what` ("target efa-pytorch") into RdmaImagesError."""
+    """Turn what is wrong with the templates of `name` ("target efa-pytorch") into RdmaImagesError."""
     try:
         yield
     except jinja2.TemplateSyntaxError as error:

@@ -151,7 +151,7 @@ def _loads(texts: Mapping[str, str], model: type[Model]) -> Model:
 
 
 def _extended(before: Any, addition: Any) -> Any:
-    """Return `before` with `found` over it: mappings together, new keys first, and anything else replaced."""
+    """Return `before` with `addition` over it: mappings together, new keys first, and anything else replaced."""
     if not (isinstance(before, dict) and isinstance(addition, dict)):
         return addition
     new = {key: value for key, value in addition.items() if key not in before}

@@ -121,7 +121,7 @@ def _own_formats() -> list[Format]:
 
 
 def formats() -> list[Format]:
-    """Everything that is registered on this machine."""
+    """Return all formats that are registered on this machine."""
     if not _mounted():
         return []
     names = sorted(path.name for path in REGISTRY.iterdir() if path.name not in ("register", "status"))

@@ -106,7 +106,7 @@ def _wait(ready: Callable[[], bool], started: process.Process, name: str, log: P
 
 
 def _unmount(path: str) -> None:
-    """Unmount `place`, now for all to see and really when nobody uses it. By libc: a small host has no umount(8)."""
+    """Unmount `path` from view now, and wholly once nobody uses it. By libc: a small host has no umount(8)."""
     ctypes.CDLL(None).umount2(os.fsencode(path), MNT_DETACH)
 
 

@@ -62,7 +62,7 @@ def provenances(engine: Engine, digests: Collection[str], builder: str = "") -> 
 
 @contextmanager
 def _channel(engine: Engine, builder: str, complaints: list[str]) -> Iterator[grpc.Channel]:
-    """Connect to the builder, wherever it is: buildx dials it and passes bytes on. `said` gets its complaints."""
+    """Connect to the builder, wherever it is: buildx dials it and passes bytes on. Its errors go to `complaints`."""
     dial = ["buildx", "dial-stdio", *(["--builder", builder] if builder else [])]
     with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder, socket.socket(socket.AF_UNIX) as listener:
         address = str(Path(folder) / "buildkit")

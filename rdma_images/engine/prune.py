@@ -26,7 +26,7 @@ class EngineImage:
 
 
 def superfluous(engine: Engine, image_ids: Collection[str]) -> tuple[EngineImage, ...]:
-    """Our images in the engine that have lost their name, or whose id is not among `wanted`.
+    """Return our images in the engine that have lost their name, or whose id is not among `image_ids`.
 
     With them the images of wheels' layers that a failed build left for the next one.
     """

@@ -87,7 +87,7 @@ class Plugin(FactsFile):
     cuda_fixes: tuple[CudaFixes, ...]
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
-        """Also a release that no row gives a name, or an address."""
+        """Yield also each release that no row gives a name, or an address."""
         yield from super().problems()
         for version in self.releases:
             tables: tuple[tuple[str, Sequence[Span]], ...] = (

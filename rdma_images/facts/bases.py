@@ -40,7 +40,7 @@ class Bases(FactsFile):
     bases: dict[str, Base]
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
-        """Also a base that another one, which is none, would stand in for."""
+        """Yield also each base whose stand-in is no base."""
         yield from super().problems()
         for name, base in self.bases.items():
             if base.stand_in is not None and base.stand_in not in self.bases:

@@ -69,7 +69,7 @@ class Instances(FactsFile):
         raise RefusedError(f"unknown instance type {name!r}\n{near(bare, self.types)}")
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
-        """Beside those of every facts file: types that are settled and unsettled at once."""
+        """Yield also each type that is settled and unsettled at once."""
         yield from super().problems()
         for name in self.types.keys() & self.unsettled.keys():
             yield ("unsettled", name), f"{name} is under types as well: keep one of them"

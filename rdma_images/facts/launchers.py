@@ -174,7 +174,7 @@ class Launchers(FactsFile):
     clusters: dict[str, ClusterMaker]
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
-        """Beside those of every facts file: regular expressions that are none, and names that mean two things."""
+        """Yield also each invalid regular expression, and each name that means two things."""
         yield from super().problems()
         for name, launcher in self.launchers.items():
             for parameter in launcher.parameters.keys() & self.parameters.keys():

@@ -48,7 +48,7 @@ class Origin(Strict):
     read: date  # the day on which it was read, or last compared
 
     def __str__(self) -> str:
-        """For the end of a refusal: what it is, and how far it is to be trusted."""
+        """Return the source and how reliable it is, for the end of a refusal."""
         return f"{self.what} ({self.confidence}, read {self.read})"
 
 

@@ -60,7 +60,7 @@ class Running(FactsFile):
     limits: dict[str, Limitation]
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
-        """Also a network that images need and that has no row."""
+        """Yield also each network that images need and that has no row."""
         yield from super().problems()
         for name in INSISTED_ON:
             if name not in self.insist:

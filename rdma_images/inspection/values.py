@@ -13,7 +13,7 @@ class Probe:
     """What is declared of a probe: the tiers whose validators read it, and what no value means where it is no fault."""
 
     def __init__(self, *tiers: Tier, nothing: str = "") -> None:
-        """See the class; `nothing` is empty where a probe without a value has failed."""
+        """Describe a probe of `tiers`; `nothing` is empty where a probe without a value has failed."""
         self.tiers, self.nothing = tiers, nothing
 
 

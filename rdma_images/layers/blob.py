@@ -123,7 +123,7 @@ def _compressor(compression: Compression) -> _Compressor:
 
 
 def _new_folders(path: str, folders: set[str]) -> list[str]:
-    """Return the folders around `path` that are not yet `known`, the outermost first; they are known from now on."""
+    """Add the folders around `path` to `folders`, and return those that are new, the outermost first."""
     new = []
     for folder in PurePosixPath(path).parents:
         name = str(folder)

@@ -45,7 +45,7 @@ class Layer:
         )
 
     def paths(self) -> dict[str, tuple[str, str]]:
-        """Path -> the content's digest, and the wheel that it is from."""
+        """Return the digest and the wheel of each file, by path."""
         listed = json.loads((folder(self.key) / FILES).read_text(encoding="utf-8"))
         return {path: (digest, wheel) for path, (digest, wheel) in listed.items()}
 

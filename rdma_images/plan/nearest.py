@@ -28,7 +28,7 @@ def nearest(
 ) -> Changes | None:
     """Return the axes to change, and their values, so that `refused` works; None where no change of two axes helps.
 
-    One change is nearer than two, keeping what was asked for (`wanted`) nearer than giving it up, a value that was
+    One change is nearer than two, keeping what was asked for (`requested`) nearer than giving it up, a value that was
     seen to work nearer than one of which that is not known, and then one nearer the refused in the order of its axis.
     The axes `fixed` do not change.
     """

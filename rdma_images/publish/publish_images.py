@@ -158,7 +158,7 @@ def _publish_to(items: Sequence[ApprovedImage], destination: Destination, publis
 
 
 def _is_published(destination: Destination, item: ApprovedImage) -> bool:
-    """Return `is_published`; sending asks again, and reports what goes wrong."""
+    """Return `send.is_published`, and False where that fails: sending asks again, and reports what goes wrong."""
     try:
         return is_published(item, destination)
     except RdmaImagesError:

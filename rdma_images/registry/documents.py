@@ -7,7 +7,7 @@ from rdma_images.registry import faults
 
 
 def parse_document(raw: bytes, name: str) -> dict[str, Any]:
-    """Return the JSON object in `raw`, which an error calls `what`. Raises MalformedError for anything else."""
+    """Return the JSON object in `raw`, which an error calls `name`. Raises MalformedError for anything else."""
     try:
         parsed = json.loads(raw)
     except (ValueError, RecursionError):

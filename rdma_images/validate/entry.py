@@ -62,7 +62,7 @@ def printed(out: bytes) -> dict[str, str] | None:
 
 
 def changed(environment: dict[str, str], image_environment: dict[str, str]) -> Entry:
-    """Return how `found` differs from the image's `own` environment, in the variables that concern the fabric."""
+    """Return how `environment` differs from the image's own, in the variables that concern the fabric."""
     relevant = {
         name for name in {**environment, **image_environment} if settings.OURS.fullmatch(name) or name in OF_FILES
     }
@@ -86,7 +86,7 @@ def not_started(rc: int, err: bytes) -> str:
 
 
 def with_files(settings_: Settings, given: Mapping[str, str], read: Callable[[str], str | None]) -> Settings:
-    """Return `found`, and what it would hold if the image's environment had the variables `given` by the entry point.
+    """Return `settings_` with what it would hold if the image set the variables `given` by the entry point.
 
     `read` gives the beginning of a file of the image, None where nothing is there.
     """

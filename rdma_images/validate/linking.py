@@ -58,7 +58,7 @@ def _linking(path: str, size: int) -> Linking:
 
 
 def faults(path: str, paths: Mapping[str, str], linkings: Mapping[str, Linking]) -> list[str]:
-    """Return what the loader would refuse of `path` with the libraries `found` (name -> file), in glibc's words.
+    """Return what the loader would refuse of `path` with the libraries in `paths` (name -> file), in glibc's words.
 
     Every name that is needed must have been found. A library without any version satisfies every wish for one, as it
     does in glibc (elf/dl-version.c, match_symbol).

@@ -204,7 +204,7 @@ def gpus(case: Inspection) -> Gpus:
 
 @pytest.fixture
 def nccl(case: Inspection) -> tuple[str, str]:
-    """Path and version of the NCCL in use, where it is the one installed; what differs has a check of its own."""
+    """Return path and version of the NCCL in use, where it is the installed one; else another check reports it."""
     files = nccl_in_use(case)
     if not files:
         pytest.skip("the image has no NCCL")

@@ -51,7 +51,7 @@ class Direct(Limited, DockerBackend):
 def bounded(
     command: list[str], limit: float, environment: dict[str, str] | None, first: float | None = None
 ) -> tuple[int, bytes, bytes]:
-    """Exit code, output and errors of `command`; it and its children are ended at either limit.
+    """Return exit code, output and errors of `command`; it and its children are ended at either limit.
 
     Where nothing was printed in the `first` seconds, they are ended then.
     """

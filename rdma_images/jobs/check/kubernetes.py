@@ -171,7 +171,7 @@ def _skypilot(document: Written, data: dict[str, Any]) -> Piece:
 
 
 def _network_of_cloud(resources: dict[str, Any]) -> Network | None:
-    """Whose interfaces a SkyPilot task sees: those of a pod or of a machine; None where it does not name its cloud."""
+    """Return whose interfaces a SkyPilot task sees, a pod's or a machine's; None where it does not name its cloud."""
     cloud = str(resources.get("infra") or resources.get("cloud") or "").partition("/")[0].lower()
     return None if not cloud or cloud == "*" else "pod" if cloud in ("k8s", "kubernetes") else "host"
 

@@ -21,7 +21,7 @@ class Script:
     def __init__(
         self, submission: Submission, command: Sequence[str | Path], remove: Sequence[Sequence[str | Path]]
     ) -> None:
-        """`command` starts the job; each of `remove` removes a part of what that leaves, where there is any."""
+        """Take the `command` that starts the job, and the commands of `remove`, each for a part of what it leaves."""
         self._leg, self._words, self._remove = submission, command, remove
         self._log = submission.logs / "output.log"
         self._process: subprocess.Popen[str] | None = None

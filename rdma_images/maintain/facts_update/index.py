@@ -34,7 +34,7 @@ class Index:
     ca: Path
 
     def unknown(self, package: str, floor: str, recorded: Iterable[str], pythons: Iterable[str]) -> list[str]:
-        """Return the releases of `package` from `floor` on, without `known`, that one of `pythons` can run."""
+        """Return the releases of `package` from `floor` on, without `recorded`, that one of `pythons` can run."""
         releases: list[str] = []
         for python in pythons:
             while True:

@@ -123,7 +123,7 @@ def perf_rows(text: str) -> list[dict[str, Any]]:
 
 
 def _run(commands: list[tuple[list[str], dict[str, str]]], folder: str) -> tuple[list[int | None], list[str]]:
-    """Exit codes (None: not ended within LIMIT) and output, then errors, of commands that run together."""
+    """Run commands together; return exit codes (None: not ended within LIMIT), and output with errors after it."""
     deadline = time.monotonic() + LIMIT
     outs = [os.path.join(folder, str(number)) for number in range(len(commands))]
     processes = [_start(command, environment, out) for (command, environment), out in zip(commands, outs)]

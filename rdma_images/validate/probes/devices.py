@@ -56,7 +56,7 @@ def memlock() -> int | None:
 
 
 def huge_pages() -> dict[str, int]:
-    """Huge pages in all and free, and the bytes of one."""
+    """Return how many huge pages there are and are free, and the bytes of each."""
     pages = {"total": 0, "free": 0, "bytes": 0}
     names = {"HugePages_Total": ("total", 1), "HugePages_Free": ("free", 1), "Hugepagesize": ("bytes", 1024)}
     for name, value in re.findall(r"^(\w+): +(\d+)", text("/proc/meminfo"), re.MULTILINE):

@@ -76,7 +76,7 @@ def measure(
     entry: Sequence[str] = (),
     request: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """{probe: {"value", "error", "seconds"}} for the probes named, all at once.
+    """Run the probes `names`, all at once, and return {probe: {"value", "error", "seconds"}}.
 
     `volumes` and `user`: see file_tree; `entry`: see settings.settings; `request`: see network.network.
     """

@@ -78,7 +78,7 @@ def records(root: rootfs.Root, folders: Iterable[str]) -> Iterator[tuple[str, st
 
 
 def wheel(root: rootfs.Root, record: str) -> tuple[str, str]:
-    """Name and version of the package whose METADATA is at `record`; from its folder's name where it says neither."""
+    """Return name and version of the package with METADATA at `record`; by its folder's name where it says neither."""
     name, _, version = os.path.basename(os.path.dirname(record)).rpartition(".")[0].partition("-")
     head = (root.text(record, HEAD) or "").replace("\r\n", "\n").split("\n\n", 1)[0]
     fields = dict(re.findall(r"^(Name|Version): *(\S.*?) *$", head, re.MULTILINE))
@@ -110,7 +110,7 @@ def efa_installer(root: rootfs.Root) -> str:
 
 
 def rpm() -> dict[str, str]:
-    """Installed RPM packages; empty where there is no rpm to ask."""
+    """Return the installed RPM packages; none where there is no rpm to ask."""
     command = ["rpm", "-qa", "--queryformat", "%{NAME}\t%{VERSION}-%{RELEASE}\n"]
     try:
         _, out, _ = tools.bounded(command, 30, RPM_KEPT)

@@ -54,7 +54,7 @@ def not_run(path: str) -> dict[str, Any]:
 
 
 def run(command: list[str]) -> dict[str, Any]:
-    """Return one command. `path` is "" where there is no such tool; `timed_out` where it had to be stopped."""
+    """Run one command. `path` is "" where there is no such tool; `timed_out` where it had to be stopped."""
     path = tool_path(command[0])
     answer = not_run(path)
     if not path:
@@ -76,9 +76,9 @@ def run(command: list[str]) -> dict[str, Any]:
 def bounded(
     command: list[str], limit: float, limit_bytes: int, environment: dict[str, str] | None = None
 ) -> tuple[int | None, bytes, bytes]:
-    """Exit code (None: stopped after `limit` seconds), and the first `kept` bytes each of output and of errors.
+    """Return exit code (None: stopped after `limit` seconds), and at most `limit_bytes` of output and of errors.
 
-    What is printed beyond them is read and forgotten. Raises OSError where the command cannot be started.
+    What is printed beyond them is read and dropped. Raises OSError where the command cannot be started.
     """
     deadline = time.monotonic() + limit
     pipe = subprocess.PIPE
