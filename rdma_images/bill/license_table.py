@@ -1,6 +1,5 @@
 """Show the licences of an image's packages."""
 
-import json
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -32,8 +31,3 @@ def as_json(image: str, parts: Sequence[Part]) -> dict[str, object]:
         for part in parts
     ]
     return {"image": image, "packages": packages}
-
-
-def dumps(documents: Sequence[dict[str, object]]) -> str:
-    """Return the answer of `licenses --json`."""
-    return json.dumps(list(documents), indent=2)

@@ -1,5 +1,7 @@
 """The task that lists licences: licenses."""
 
+from json import dumps
+
 from invoke.context import Context
 
 from rdma_images.cli.base import show, verb
@@ -44,4 +46,4 @@ def licenses(
         if not json:
             show(license_table.license_table(report.ref, listed, texts))
     if json:
-        show(license_table.dumps(documents))
+        show(dumps(documents, indent=2))

@@ -1,6 +1,7 @@
 """The task that looks for vulnerabilities in images: scan."""
 
 from collections.abc import Callable, Iterator, Sequence
+from json import dumps
 from typing import TYPE_CHECKING, NamedTuple
 
 from invoke.context import Context
@@ -92,7 +93,7 @@ def scan(
         if not json:
             show(scan_table.scan_text(candidate.ref, result, decisions, warnings))
     if json:
-        show(scan_table.dumps(documents))
+        show(dumps(documents, indent=2))
     if is_refused:
         raise Exit(code=1)
 

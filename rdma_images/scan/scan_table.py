@@ -1,6 +1,5 @@
 """Show a scan with the policy's decisions."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -62,11 +61,6 @@ def as_json(name: str, scan: Scan, decisions: Sequence[Decision] | None, warning
         ]
         or [asdict(vulnerability) for vulnerability in scan.vulnerabilities],
     }
-
-
-def dumps(documents: Sequence[dict[str, object]]) -> str:
-    """Return the answer of `scan --json`."""
-    return json.dumps(list(documents), indent=2)
 
 
 def _table(rows: Sequence[tuple[Vulnerability, str]]) -> RenderableType:
