@@ -65,30 +65,6 @@ class Option:
         return self.text
 
 
-def _nothing(_: Combination, __: Facts) -> Details:
-    return Details()
-
-
-def _no_requirements(_: Combination, __: Facts) -> tuple[Requirement, ...]:
-    return ()
-
-
-def _never(_: Combination, __: Facts) -> bool:
-    return False
-
-
-def _no_sources(_: Image, __: Facts) -> tuple[Source, ...]:
-    return ()
-
-
-def _no_arguments(_: Image, __: Facts) -> dict[str, str]:
-    return {}
-
-
-def _always(_: str, __: Fabric, ___: Facts) -> bool:
-    return True
-
-
 def _is_prefix(planned: str, measured: str) -> bool:
     """Return whether the measured version is the planned one, or says more of it: 3.13.5 is a 3.13."""
     parts = planned.split(".")
@@ -110,18 +86,20 @@ class ComponentDefinition:
     tag: str | None = None  # what a tag has before the version; None where tags do not name the component
     shown: bool = True  # in the table of a plan
     is_bumped: bool = False  # whether the matrix keeps up with its newest version
-    details: Callable[[Combination, Facts], Details] = _nothing
-    requirements: Callable[[Combination, Facts], Iterable[Requirement]] = _no_requirements  # of the host
-    is_compiled: Callable[[Combination, Facts], bool] = _never  # whether CUDA's compiler is needed to build it
+    details: Callable[[Combination, Facts], Details] = lambda *_: Details()
+    requirements: Callable[[Combination, Facts], Iterable[Requirement]] = lambda *_: ()  # of the host
+    is_compiled: Callable[[Combination, Facts], bool] = lambda *_: (
+        False
+    )  # whether its build needs CUDA's compiler
     required_for: tuple[Fabric, ...] = ()  # the fabrics of which every target has it
-    was_tested: Callable[[str, Fabric, Facts], bool] = _always  # whether a version was seen to work on a fabric
+    was_tested: Callable[[str, Fabric, Facts], bool] = lambda *_: True  # whether a version was seen to work on a fabric
     wheel: Pattern[str] | None = None  # the names of the wheel whose version its axis decides
     decides_wheels: bool = False  # images with equal versions of all these have the same wheels
     # Where its bytes come from; one that is not pinned by the facts has its pin in the locks.
-    sources: Callable[[Image, Facts], Iterable[Source]] = _no_sources
+    sources: Callable[[Image, Facts], Iterable[Source]] = lambda *_: ()
     source_names: tuple[str, ...] = ()  # by which mirrors.yaml may call them, without a version
     has_configure: bool = False  # whether its tarball has a `configure` that states the version
-    stand_in_arguments: Callable[[Image, Facts], Mapping[str, str]] = _no_arguments  # build arguments of its stand-in
+    stand_in_arguments: Callable[[Image, Facts], Mapping[str, str]] = lambda *_: {}  # build arguments of its stand-in
     is_measured: bool = False  # whether a report must have measured its version, for a tag to name it
     agrees: Callable[[str, str], bool] = _is_prefix  # whether a planned version is true of the measured one
 
