@@ -1,7 +1,5 @@
 """Which of an image's libraries a job uses: those that NCCL opens, what they need, and the fabric's verbs providers."""
 
-import re
-
 import pytest
 
 from rdma_images.chain.environment import nccl_environment
@@ -12,7 +10,6 @@ from rdma_images.inspection.measurements import Closure, Files, Libraries
 from validators.conditions import Broken, broken, broken_named
 
 NEWEST = "2.30.7"  # whose rule is taken for an NCCL that names no version
-LIBFABRICS = re.compile(r"lib(\w+)-fi\.so")  # providers of libfabric in files of their own
 FABRIC, EFA, NCCL = "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
 
 

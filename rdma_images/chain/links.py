@@ -27,7 +27,6 @@ NO_DRIVER = re.compile(r"Failed to (?:resolve CUDA function|query CUDA)|CUDA dri
 NO_RUNTIME = "Failed to find CUDA Runtime library"
 DRIVER_LIBRARY = re.compile(r"libcuda\.so|libnvidia-ml\.so")
 GENERIC = re.compile(r"(?:CUDA )?initialization failed|Initializing plugin failed")
-NOT_THERE = "cannot open shared object file: No such file or directory"
 OFI_VERSION = re.compile(r"Initializing aws-ofi-nccl (\S+)")
 WARNING = 2
 EFA_PLUGINS = ("aws-ofi-nccl", "uccl-efa")

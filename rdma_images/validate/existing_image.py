@@ -25,7 +25,6 @@ OF_FABRICS = re.compile(r"lib(?:nccl-(?:net|tuner|profiler)[\w-]*|fabric|efa|ibv
 VERBS_PACKAGES = ("libibverbs1", "libibverbs")
 PATH = re.compile(r"/[\w.+/-]+")  # that a Dockerfile takes as it is
 RUNTIME = re.compile(r"libcudart\.so\.\d+")
-PLATFORMS = ("linux/amd64", "linux/arm64")
 
 
 def measured_project(

@@ -195,7 +195,6 @@ CAUSES: list[tuple[str, str, bool]] = [
 ]
 MESSAGE = re.compile(r"NCCL (?:INFO|WARN) (.*)")
 SOCKET_CHANNEL = re.compile(r"Channel .* via NET/(Socket|FastSocket)/")
-RDMA_CHANNEL = re.compile(r"Channel .* via NET/(?!Socket|FastSocket)([^/]+)/")
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (?!efa)([\w;-]+)")
 SOCKETS = re.compile(r"Using network (?:Socket|FastSocket)\b")
 NODES = re.compile(r" nNodes (\d+)\b")
@@ -207,7 +206,6 @@ class Log:
     def __init__(self) -> None:
         self.causes: list[str] = []
         self.nodes = 0
-        self.uses_rdma = False
         self.sockets = ""  # what shows that TCP is used
         self.stopped = ""
 
@@ -223,8 +221,6 @@ class Log:
             self.sockets = "libfabric chose %s, not EFA" % provider.group(1)
         elif SOCKETS.search(message):
             self.sockets = self.sockets or "NCCL announced TCP sockets"
-        elif RDMA_CHANNEL.search(message):
-            self.uses_rdma = True
         if nodes := NODES.search(message):
             self.nodes = max(self.nodes, int(nodes.group(1)))
         for expression, meaning, stops in CAUSES:

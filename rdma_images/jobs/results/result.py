@@ -7,7 +7,6 @@ from rdma_images.core.pipeline import Fabric
 from rdma_images.nccl_logs.verdict import Network
 
 RunName = Literal["fabric", "tcp"]  # the job, and the same job over TCP to compare with
-Column = Literal["out of place", "in place"]
 
 
 @dataclass(frozen=True)
