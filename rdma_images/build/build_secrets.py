@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import PackageIndex, Supply
 from rdma_images.inputs import sources
-from rdma_images.inputs.mirrors import Login, Mirrors, host
-from rdma_images.registry.credentials import resolve_secret
+from rdma_images.inputs.mirrors import Mirrors, host
+from rdma_images.registry.credentials import Login, resolve_secret
 
 MOUNTED = "/run/secrets"  # where BuildKit mounts a secret that names no other place
 LARGEST = 500 * 1024  # bytes of a secret. Tried with buildx 0.13: it refuses one byte more

@@ -88,9 +88,7 @@ class ComponentDefinition:
     is_bumped: bool = False  # whether the matrix keeps up with its newest version
     details: Callable[[Combination, Facts], Details] = lambda *_: Details()
     requirements: Callable[[Combination, Facts], Iterable[Requirement]] = lambda *_: ()  # of the host
-    is_compiled: Callable[[Combination, Facts], bool] = lambda *_: (
-        False
-    )  # whether its build needs CUDA's compiler
+    is_compiled: Callable[[Combination, Facts], bool] = lambda *_: False  # whether its build needs CUDA's compiler
     required_for: tuple[Fabric, ...] = ()  # the fabrics of which every target has it
     was_tested: Callable[[str, Fabric, Facts], bool] = lambda *_: True  # whether a version was seen to work on a fabric
     wheel: Pattern[str] | None = None  # the names of the wheel whose version its axis decides

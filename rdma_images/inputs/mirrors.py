@@ -14,6 +14,7 @@ from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.pipeline import Source
 from rdma_images.inputs import certificates
 from rdma_images.registry import credentials
+from rdma_images.registry.credentials import Login
 
 VARIABLE = "RDMA_IMAGES_MIRROR_"
 FORM = "https://host:port/path, file:///path or /path"
@@ -42,14 +43,6 @@ class File(yaml_file.Document):
     )
     ca_bundle: Path | None = Field(default=None, description="Certificates for downloads and for steps of a build.")
     credentials: dict[str, Credential] = Field(default_factory=dict, description="Logins by host.")
-
-
-@dataclass(frozen=True)
-class Login:
-    """The login at one host. Its repr has no password, so that no log and no traceback shows it."""
-
-    username: str
-    password: str = field(repr=False)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from rdma_images.core.sizes import readable
 from rdma_images.inputs import web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.registry import client
-from rdma_images.registry import credentials as publish_secrets
 from rdma_images.registry import http as registry_http
 from rdma_images.registry.reference import DOCKER_HUB, parse_reference
 
@@ -63,11 +62,9 @@ def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
     Raises RdmaImagesError when the registry does not answer, or wants another login.
     """
     parsed = parse_reference(reference)
-    login = mirrors.login(parsed.host)
-    credentials = publish_secrets.Login(login.username, login.password) if login else None
     connection = registry_http.Connection(
         HUB if parsed.host == DOCKER_HUB else parsed.host,
-        lambda: credentials,
+        lambda: mirrors.login(parsed.host),
         ca=mirrors.ca_bundle,
         timeout=TIMEOUT,
         patience=PATIENCE,

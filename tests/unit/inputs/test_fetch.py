@@ -16,7 +16,8 @@ import trustme
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Source, Supply
 from rdma_images.inputs import download, fetch, openpgp, store
-from rdma_images.inputs.mirrors import Login, Mirrors
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.registry.credentials import Login
 from tests.support.loopback import Answer, Site, serve
 
 BODY = os.urandom(300_000)

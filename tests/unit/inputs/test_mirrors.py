@@ -13,6 +13,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Source
 from rdma_images.inputs import mirrors
 from rdma_images.inputs.sources import COMPONENTS
+from rdma_images.registry.credentials import Login
 
 TARBALL = Source("tool-1.2.0", "tool", "download", "https://vendor.example/a/tool-1.2.0.tar.gz", "sha256:0")
 BASE = Source("base-ubuntu24.04", "base", "base", "docker.io/library/ubuntu:24.04", "sha256:0")
@@ -115,8 +116,8 @@ def test_logins_come_by_reference(load: Callable[..., mirrors.Mirrors], tmp_path
         f"  two.example:5000: {{username: you, password: 'file:{tmp_path}/secret'}}\n"
     )
     found = load(text, ONE="from environment")
-    assert found.login("https://one.example/x") == mirrors.Login("me", "from environment")
-    assert found.login("two.example:5000/library/ubuntu:24.04") == mirrors.Login("you", "from file")
+    assert found.login("https://one.example/x") == Login("me", "from environment")
+    assert found.login("two.example:5000/library/ubuntu:24.04") == Login("you", "from file")
     assert found.login("https://three.example/") is None
     assert "from" not in repr(found)
 
@@ -131,7 +132,7 @@ def test_a_missing_secret_is_named(load: Callable[..., mirrors.Mirrors]) -> None
 def test_a_login_in_an_address_is_taken_out_of_it(load: Callable[..., mirrors.Mirrors]) -> None:
     found = load("", RDMA_IMAGES_MIRROR_INDEX="https://me:p%40ss@index.example:8443/simple")
     assert found.address(INDEX) == "https://index.example:8443/simple"
-    assert found.login("https://index.example:8443/simple") == mirrors.Login("me", "p@ss")
+    assert found.login("https://index.example:8443/simple") == Login("me", "p@ss")
     assert "p@ss" not in repr(found)
     assert found.with_login("https://index.example:8443/simple") == "https://me:p%40ss@index.example:8443/simple"
 

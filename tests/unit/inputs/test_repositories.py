@@ -7,8 +7,9 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inputs import repositories
-from rdma_images.inputs.mirrors import Login, Mirrors
+from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.plan.local_packages import LocalPackage
+from rdma_images.registry.credentials import Login
 from tests.support import git_server
 
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")

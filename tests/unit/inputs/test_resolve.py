@@ -15,9 +15,10 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import Component, PackageIndex
 from rdma_images.inputs import lock, package_index, resolve
-from rdma_images.inputs.mirrors import Login, Mirrors
+from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import LockRequest
 from rdma_images.plan import local_packages
+from rdma_images.registry.credentials import Login
 from tests.support.images import image
 from tests.support.loopback import Answer, Site, serve
 
