@@ -82,7 +82,10 @@ def test_the_line_of_a_character_that_yaml_does_not_have(character: str) -> None
 
 
 def test_brackets_without_end() -> None:
-    assert "tree.yaml:2: nested deeper than 20 levels" in refused("leaves:\n " + "[" * 100_000)
+    """From PyYAML 6.0.4 on the scanner ends it, before our reader counts levels."""
+    sentence = refused("leaves:\n " + "[" * 100_000)
+    assert sentence.startswith("tree.yaml:2: ")
+    assert "nested deeper than 20 levels" in sentence or "maximum nesting depth" in sentence
 
 
 def test_aliases_that_multiply() -> None:
