@@ -18,7 +18,7 @@ from tests.support import kube_api
 pytestmark = [pytest.mark.e2e, unpacked.needs]
 
 OBJECTS = {"mpijob": "mpijobs", "trainjob": "trainjobs", "pytorchjob": "pytorchjobs"}
-LABELS = {"training.kubeflow.org/job-name": "j", "jobset.sigs.k8s.io/jobset-name": "j"}
+LABELS = {"app.kubernetes.io/name": "j", "training.kubeflow.org/job-name": "j", "jobset.sigs.k8s.io/jobset-name": "j"}
 ARENA = """#!/bin/bash
 case $1 in
   submit)
@@ -43,7 +43,7 @@ def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kube_api
 
 
 def job(tmp_path: Path, launcher: str = "mpijob") -> Path:
-    starter = "torchrun" if launcher == "pytorchjob" else "mpirun"
+    starter = "torchrun" if launcher in ("pytorchjob", "rayjob") else "mpirun"
     devices = {"devices": "dra"} if launcher == "trainjob" else {}
     made = create.make(
         jobs.request(launcher, "efa", starter, name="j", parameters=devices), jobs.here(), str(tmp_path / "j")
@@ -88,6 +88,25 @@ def test_a_job_runs_and_leaves_its_logs_and_nothing_in_the_cluster(
     assert list(store.objects) == [("pytorchjobs", "another")]
     (one,) = record.load(here)
     assert (one.how, one.left) == ("succeeded", "removed")
+
+
+@pytest.mark.parametrize(
+    ("status", "ending"),
+    [
+        ({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}, "succeeded"),
+        ({"jobDeploymentStatus": "Failed", "jobStatus": "FAILED", "reason": "AppFailed"}, "failed"),
+    ],
+)
+def test_a_rayjob_ends_as_kuberay_says(
+    store: kube_api.Store, tmp_path: Path, status: dict[str, str], ending: str
+) -> None:
+    def end(store: kube_api.Store) -> None:
+        store.objects["rayjobs", "j"]["status"] = status
+
+    store.steps = [pods("Running"), end]
+    (one,) = record.load(start(job(tmp_path, "rayjob"), []))
+    assert (one.how, one.left) == (ending, "removed")
+    assert not store.objects
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def _pod(document: Written, data: dict[str, Any], path: Path_, spec: dict[str, A
     labels = [label for label in _mapping(spec.get("nodeSelector")) if not OF_MANY_NODES.fullmatch(label)]
     if labels:
         settings["selector"] = Word(labels[0], document.line(*path, "nodeSelector", labels[0]))
-    if nodes := _pytorch_nodes(document, data):
+    if nodes := _pytorch_nodes(document, data) or _ray_nodes(document, data, path):
         settings["job-nodes"] = nodes
     command = _command(document, steps, container)
     is_elastic = "elasticPolicy" in _mapping(data.get("spec"))  # the operator may start as many as torchrun waits for
@@ -264,6 +264,20 @@ def _pytorch_nodes(document: Written, data: dict[str, Any]) -> Word | None:
     counts = [Word(str(_mapping(row).get("replicas") or "1"), 1).number for row in roles.values()]
     known_counts = [count for count in counts if count is not None]
     return Word(str(sum(known_counts)), document.line(*steps)) if counts and len(known_counts) == len(counts) else None
+
+
+def _ray_nodes(document: Written, data: dict[str, Any], path: Path_) -> Word | None:
+    """Return the nodes with GPUs of the Ray cluster that a pod belongs to; None for another job."""
+    if not str(data.get("kind")).startswith("Ray") or not {"headGroupSpec", "workerGroupSpecs"} & set(path):
+        return None
+    steps = path[: next(n for n, step in enumerate(path) if step in ("headGroupSpec", "workerGroupSpecs"))]
+    cluster: Any = data
+    for step in steps:
+        cluster = cluster[step]
+    groups = [_mapping(cluster.get("headGroupSpec")), *map(_mapping, _list(cluster.get("workerGroupSpecs")))]
+    counts = [Word(str(group.get("replicas") or "1"), 1).number for group in groups if "nvidia.com/gpu" in str(group)]
+    known_counts = [count for count in counts if count is not None]
+    return Word(str(sum(known_counts)), document.line(*path)) if counts and len(known_counts) == len(counts) else None
 
 
 def _host_devices(document: Written, path: Path_, spec: dict[str, Any]) -> Iterator[tuple[str, Word]]:

@@ -48,7 +48,9 @@ class Kubernetes:
                     if phase == "succeeded"
                     else State("failed", "; ".join([plain(why), *_endings(pods)]))
                 )
-        if lost := self._lost(pods):
+        if ended := _ray_ending(job.get("status", {})):
+            return ended
+        if not self._leg.job.work.restarts and (lost := self._lost(pods)):
             return State("failed", lost)
         if waiting := [pod for pod in pods if not _runs(pod)]:
             return State("waiting", "; ".join(dict.fromkeys(self._why(pod) for pod in waiting)))
@@ -191,6 +193,17 @@ class Arena(Kubernetes):
     @property
     def _name(self) -> str:
         return self._leg.name
+
+
+def _ray_ending(status: Object) -> State | None:
+    """Return how a RayJob ended, which has no conditions; None for other jobs and while it goes on."""
+    phase = status.get("jobDeploymentStatus")
+    if phase == "Complete" and status.get("jobStatus") == "SUCCEEDED":
+        return State("succeeded")
+    if phase in ("Complete", "Failed", "ValidationFailed"):
+        words = (status.get("reason", ""), status.get("jobStatus", ""), status.get("message", ""))
+        return State("failed", plain(": ".join(filter(None, words))))
+    return None
 
 
 def _resource(manifest: Object) -> str:

@@ -38,6 +38,7 @@ class _Parts:
 def compose(request: Request, project: Project) -> Job:
     """Return the job of a request. Raises RefusedError for what cannot work or is not known; nothing is written."""
     facts = project.facts
+    request = _with_only_launch(request, facts)
     parts = _parts(request, project)
     work = request.work
     _refuse_unknown_fields(request, parts.launcher, facts)
@@ -115,6 +116,15 @@ def _of_work(work: Work, parts: _Parts) -> Iterator[Value]:
         yield Value(mount.to, mount.source, _how(parts, f"mount.{mount.kind}"), "mounts")
     if work.code:
         yield Value("code", work.code.folder, _how(parts, "code"), "code")
+
+
+def _with_only_launch(request: Request, facts: Facts) -> Request:
+    """Return the request with the launch that its launcher alone has, as KubeRay has Ray."""
+    launcher = facts.launchers.launchers.get(request.launcher)
+    launches = [name for name in (launcher.fields if launcher else ()) if name.startswith("launch.")]
+    if request.work.launch or launches != ["launch.ray"]:
+        return request
+    return replace(request, work=replace(request.work, launch="ray"))
 
 
 def _network(parts: _Parts) -> str:

@@ -144,6 +144,25 @@ def test_a_pod_starts_torchrun(tmp_path: Path, path: str, launcher: str, variabl
     assert words[-3:] == list(jobs.SCRIPT)
 
 
+def test_a_pod_of_kuberay_starts_its_ray_and_the_head_keeps_the_command(tmp_path: Path) -> None:
+    pods = jobs.pods(jobs.job("rayjob", "efa", "torchrun", node_check=False))
+    (head, worker) = [pod["spec"]["containers"][0] for pod in pods if pod["spec"]["containers"][0]["name"] == "ray"]
+    for name in ("ray", "python3"):
+        (tmp_path / name).write_text(f'#!/bin/sh\nprintf "%s\\n" {name} "$@" > {tmp_path}/called\n')
+        (tmp_path / name).chmod(0o755)
+    for container, start in ((head, "ray start --head --block"), (worker, "ray start --block")):
+        script = container["command"][2].replace("/tmp/", f"{tmp_path}/")
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBERAY_GEN_RAY_START_CMD": f"{start} "}
+        subprocess.run(["sh", "-c", script], env=environment, check=True, stdout=subprocess.DEVNULL, timeout=60)
+        assert (tmp_path / "called").read_text().split() == start.split()
+        entrypoint = tmp_path / "entrypoint.sh"
+        if container is head:
+            subprocess.run(["sh", entrypoint], env=environment, check=True, timeout=60)
+            assert (tmp_path / "called").read_text().splitlines() == ["python3", *jobs.SCRIPT]
+            entrypoint.unlink()
+        assert not entrypoint.exists()
+
+
 @pytest.mark.parametrize(("tcp", "network"), [(False, "Libfabric"), (True, "Socket")])
 def test_skypilot_starts_torchrun(tmp_path: Path, path: str, tcp: bool, network: str) -> None:
     task = yaml.safe_load(jobs.files(jobs.job("skypilot", "efa", "torchrun", tcp=tcp, node_check=False))["job.yaml"])

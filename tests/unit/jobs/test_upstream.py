@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ OPERATORS = {
     "LeaderWorkerSet": [
         ("kubernetes-sigs/lws", "v0.9.0", "config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml", "v1")
     ],
+    "RayJob": [("ray-project/kuberay", "v1.7.0", "ray-operator/config/crd/bases/ray.io_rayjobs.yaml", "v1")],
     "TrainJob": [
         ("kubeflow/trainer", revision, "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml", "v1alpha1")
         for revision in ("v2.2.1", "v2.3.0")
@@ -44,7 +46,8 @@ def objects(launcher: str, fabric: str, starter: str, **changes: Any) -> list[An
     return [one for name, text in made.items() if name.endswith(".yaml") for one in jobs.documents(text)]
 
 
-ON_OPERATORS = [one for one in jobs.combinations() if one[0] in ("mpijob", "trainjob", "pytorchjob", "leaderworkerset")]
+WITH_OPERATORS = ("mpijob", "trainjob", "pytorchjob", "leaderworkerset", "rayjob")
+ON_OPERATORS = [one for one in jobs.combinations() if one[0] in WITH_OPERATORS]
 
 
 @upstream.there
@@ -75,15 +78,53 @@ def test_the_operators_take_all_that_a_job_can_be_told(
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_the_schemas_refuse_what_is_wrong(kind: str) -> None:
     """Shows that the schemas can refuse."""
-    launcher = {"MPIJob": "mpijob", "PyTorchJob": "pytorchjob", "LeaderWorkerSet": "leaderworkerset"}.get(
-        kind, "trainjob"
-    )
+    launcher = "trainjob" if kind == "TrainingRuntime" else kind.lower()
     starter = "mpirun" if launcher == "mpijob" else "torchrun"
     good = next(one for one in objects(launcher, "efa", starter) if one["kind"] == kind)
     for place in OPERATORS[kind]:
         wrong = copy.deepcopy(good)
         wrong["spec"]["nodez"] = 2
         assert upstream.problems(upstream.resource(*place), wrong)
+
+
+@upstream.there
+@pytest.mark.parametrize("launcher", WITH_OPERATORS)
+def test_kueue_takes_the_queue_of_what_it_admits(launcher: str) -> None:
+    """Its webhook is called for the kind and version, reads this label, and refuses nothing of a job for a queue."""
+    starter = "mpirun" if launcher == "mpijob" else "torchrun"
+    label = re.search(
+        r'QueueLabel += "(.+)"',
+        upstream.text("kubernetes-sigs/kueue", "v0.19.2", "pkg/controller/constants/constants.go"),
+    )
+    admission = yaml.safe_load_all(
+        upstream.text("kubernetes-sigs/kueue", "v0.19.2", "config/components/webhook/manifests.yaml")
+    )
+    called = {
+        (group, version, resource)
+        for configuration in admission
+        if configuration["kind"] == "ValidatingWebhookConfiguration"
+        for webhook in configuration["webhooks"]
+        for row in webhook["rules"]
+        for group, version, resource in product(row["apiGroups"], row["apiVersions"], row["resources"])
+    }
+    assert label
+    queued = [
+        manifest
+        for manifest in objects(launcher, "efa", starter, parameters={"queue": "team"})
+        if manifest["metadata"].get("labels", {}).get(label[1]) == "team"
+    ]
+    ((group, version, kind),) = ((*manifest["apiVersion"].split("/"), manifest["kind"]) for manifest in queued)
+    assert (group, version, f"{kind.lower()}s") in called
+
+
+def test_a_ray_cluster_is_as_kueue_wants_it() -> None:
+    """As its webhook says: of the job alone, deleted after it, without autoscaling, and no group is called head."""
+    (job,) = [one for one in objects("rayjob", "efa", "torchrun", nodes=3) if one["kind"] == "RayJob"]
+    spec, cluster = job["spec"], job["spec"]["rayClusterSpec"]
+    assert spec["shutdownAfterJobFinishes"]
+    assert not {"clusterSelector", "suspend"} & spec.keys()
+    assert "enableInTreeAutoscaling" not in cluster
+    assert [(group["groupName"], group["replicas"]) for group in cluster["workerGroupSpecs"]] == [("nodes", 2)]
 
 
 @upstream.there

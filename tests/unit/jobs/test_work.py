@@ -272,7 +272,7 @@ def manifests(launcher: str, fabric: str, folder: Path, **changes: Any) -> list[
     return [manifest for name, text in texts.items() if name.endswith(".yaml") for manifest in jobs.documents(text)]
 
 
-ON_KUBERNETES = [pair for pair in WITH_FIELDS if pair[0] in ("trainjob", "pytorchjob", "leaderworkerset")]
+ON_KUBERNETES = [pair for pair in WITH_FIELDS if pair[0] in ("trainjob", "pytorchjob", "leaderworkerset", "rayjob")]
 
 
 @pytest.mark.parametrize(("launcher", "fabric"), ON_KUBERNETES)
@@ -287,8 +287,10 @@ def test_kubernetes_takes_everything(launcher: str, fabric: str, tmp_path: Path)
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}
             kubernetes_validate.validate(pod, "1.36", strict=True)
     (code,) = [manifest for manifest in objects if manifest["kind"] == "ConfigMap"]
-    (template, *_) = [template for manifest in objects for template in jobs.templates(manifest)]
-    (volume,) = [volume for volume in template["spec"]["volumes"] if volume["name"] == "code"]
+    templates = [template for manifest in objects for template in jobs.templates(manifest)]
+    (volume, *_) = [
+        volume for template in templates for volume in template["spec"].get("volumes", ()) if volume["name"] == "code"
+    ]
     assert volume["configMap"]["name"] == code["metadata"]["name"]
     paths_by_key = {item["key"]: item["path"] for item in volume["configMap"]["items"]}
     assert {paths_by_key[key]: text for key, text in code["data"].items()} == {"train.py": "print('it: is # \"so\"')\n"}
@@ -319,7 +321,11 @@ def test_each_launch_is_one_command_of_a_shell(launch: Any, launcher: str, fabri
         assert f"has no launch.{launch}" in refusal(launcher, part, fabric=fabric)
         return
     texts = files(launcher, part, fabric)
-    words = {"accelerate": "accelerate launch", "ray": "ray start --head", "plain": "env NNODES=2"}
+    words = {
+        "accelerate": "accelerate launch",
+        "ray": "ray.init(address=" if launcher == "rayjob" else "ray start --head",
+        "plain": "env NNODES=2",
+    }
     assert any(words.get(launch, launch) in text for text in texts.values())
     for name, text in texts.items():
         if name.endswith((".sh", ".sbatch")):
