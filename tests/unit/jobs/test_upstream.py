@@ -92,13 +92,9 @@ def test_the_schemas_refuse_what_is_wrong(kind: str) -> None:
 def test_kueue_takes_the_queue_of_what_it_admits(launcher: str) -> None:
     """Its webhook is called for the kind and version, reads this label, and refuses nothing of a job for a queue."""
     starter = "mpirun" if launcher == "mpijob" else "torchrun"
-    label = re.search(
-        r'QueueLabel += "(.+)"',
-        upstream.text("kubernetes-sigs/kueue", "v0.19.2", "pkg/controller/constants/constants.go"),
-    )
-    admission = yaml.safe_load_all(
-        upstream.text("kubernetes-sigs/kueue", "v0.19.2", "config/components/webhook/manifests.yaml")
-    )
+    kueue = ("kubernetes-sigs/kueue", "v0.19.2")
+    label = re.search(r'QueueLabel += "(.+)"', upstream.text(*kueue, "pkg/controller/constants/constants.go"))
+    admission = yaml.safe_load_all(upstream.text(*kueue, "config/components/webhook/manifests.yaml"))
     called = {
         (group, version, resource)
         for configuration in admission

@@ -321,11 +321,8 @@ def test_each_launch_is_one_command_of_a_shell(launch: Any, launcher: str, fabri
         assert f"has no launch.{launch}" in refusal(launcher, part, fabric=fabric)
         return
     texts = files(launcher, part, fabric)
-    words = {
-        "accelerate": "accelerate launch",
-        "ray": "ray.init(address=" if launcher == "rayjob" else "ray start --head",
-        "plain": "env NNODES=2",
-    }
+    ray = "ray.init(address=" if launcher == "rayjob" else "ray start --head"
+    words = {"accelerate": "accelerate launch", "ray": ray, "plain": "env NNODES=2"}
     assert any(words.get(launch, launch) in text for text in texts.values())
     for name, text in texts.items():
         if name.endswith((".sh", ".sbatch")):
