@@ -12,7 +12,7 @@ from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import LABEL_PREFIX, PACKAGE_ORIGIN, Image
-from rdma_images.inputs import lock, sources
+from rdma_images.inputs import debian_lock, lock, sources
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.inspection.measurements import Contents, DebianContents, Packages, WheelContents
 from rdma_images.inspection.report import Report
@@ -54,7 +54,8 @@ def parts(report: Report, image: Image | None = None, labels: Mapping[str, str] 
     distribution = _distribution(measured.system.os if measured.system else {})
     locked = {(wheel.name, wheel.version): wheel for wheel in _locked(image)}
     wheels = list(_wheels(packages, contents, locked, _origins(labels)))
-    debian = list(_debian(packages, contents, distribution))
+    hashes = debian_lock.hashes(image.axes["base"]) if image else {}
+    debian = list(_debian(packages, contents, distribution, hashes))
     return [*wheels, *debian, *_rpm(packages, distribution), *_downloads(image, report.rehearsal, contents, debian)]
 
 
@@ -121,7 +122,9 @@ def _bundled(ref: str, folder: str, details: WheelContents) -> Iterator[Part]:
         yield Part(f"{ref}#{purl}", name, version, purl)
 
 
-def _debian(packages: Packages, contents: Contents, distribution: str) -> Iterator[Part]:
+def _debian(
+    packages: Packages, contents: Contents, distribution: str, hashes: Mapping[tuple[str, str, str], str]
+) -> Iterator[Part]:
     vendor = distribution.partition("-")[0] or None
 
     def purl(name: str) -> PackageURL:
@@ -140,6 +143,7 @@ def _debian(packages: Packages, contents: Contents, distribution: str) -> Iterat
             purl=purl(name),
             license=licenses.debian_license(details),
             supplier=details.supplier,
+            sha256=hashes.get((name, version, details.architecture), ""),
             depends=tuple(purl(other).to_string() for other in details.depends if other in packages.dpkg),
             texts=(details.copyright,) if details.copyright else (),
             properties={"rdma-images:source": source} if source else {},

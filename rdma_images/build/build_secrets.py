@@ -104,7 +104,8 @@ def _check_size(bundle: Path) -> None:
 def _line(supply: Supply) -> str:
     """Return an archive in apt's one-line format, sources.list(5), which apt expects in a file without an ending."""
     extra = supply.source.extra
-    lines = (f"deb [signed-by={extra['signed-by']}] {supply.address} {suite}" for suite in extra["suites"].split())
+    options = f"signed-by={extra['signed-by']}" + (" check-valid-until=no" if "snapshot" in extra else "")
+    lines = (f"deb [{options}] {supply.address} {suite}" for suite in extra["suites"].split())
     return "".join(f"{line} {extra['components']}\n" for line in lines)
 
 

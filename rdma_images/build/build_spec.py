@@ -15,7 +15,7 @@ from rdma_images.core.pipeline import Image, Source
 from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import lock, preflight, sources, wheel_licenses
+from rdma_images.inputs import debian_lock, lock, preflight, sources, wheel_licenses
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers.recipe import recipe
@@ -39,7 +39,7 @@ class BuildSpec:
     @property
     def inputs(self) -> str:
         """The digest of all inputs; with equal ones an image need not be built again. A build may make a base first."""
-        bases = {bootstrap.key(*base_key): bootstrap.last_bootstrapped(*base_key) for base_key in self.bases}
+        bases = {bootstrap.key(*base_key): debian_lock.last_bootstrapped(*base_key) for base_key in self.bases}
         return input_digest({"others": self.others, "bases": {name: base.tar for name, base in bases.items() if base}})
 
     @cached_property

@@ -19,9 +19,8 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import Build, Image, Source, Supply
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD, HISTORY
-from rdma_images.debian import bootstrap
 from rdma_images.engine import Engine, docker_command, existing_image, platforms
-from rdma_images.inputs import debian_index, preflight, store
+from rdma_images.inputs import debian_index, debian_lock, preflight, store
 from rdma_images.inputs.fetch import fetch
 from rdma_images.layers import load
 from rdma_images.render import bake, labels
@@ -49,7 +48,7 @@ def build(
     downloads = fetch(everything, project.mirrors, progress)
 
     def bootstrapped(base: str, platform: str) -> Path:
-        return bootstrap.base(base, progress, platform=platform)
+        return debian_lock.bootstrapped(base, platform, project.mirrors, progress)
 
     contexts = Contexts(project.facts, lambda source: downloads[source.id], bootstrapped)
     made_from = labels.revision()
@@ -111,7 +110,7 @@ def bake_file(orders: Sequence[BuildSpec], project: Project, rehearse: bool) -> 
     """Write build/bake.json for `orders`, to read or to build by hand; downloads nothing."""
 
     def base_tar(base: str, platform: str) -> Path:
-        base_record = bootstrap.last_bootstrapped(base, platform)
+        base_record = debian_lock.last_bootstrapped(base, platform)
         return paths.state_folder() / "bases" / (base_record.tar if base_record else f"{base}.tar")
 
     def download_folder(source: Source) -> Path:

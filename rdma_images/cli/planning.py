@@ -156,11 +156,13 @@ def sources(
     "lock --target efa-pytorch",
     "lock --all --upgrade",
     "lock --target efa-pytorch --layers",
+    "lock --target efa-pytorch --debian",
     help=CHOICE
     | REHEARSE
     | {
         "upgrade": "Resolve again, to the newest versions.",
         "layers": "Also the digests of the wheels' layers; those that no build has made here are made.",
+        "debian": "Also the state of Debian's archive, with the packages of images that were validated here.",
         "compression": "With --layers, their compression: zstd (default) or gzip.",
     },
     iterable=MANY,
@@ -173,6 +175,7 @@ def lock(
     rehearse: bool = False,
     upgrade: bool = False,
     layers: bool = False,
+    debian: bool = False,
     compression: str = "zstd",
 ) -> None:
     """Pin every download by its digest, in locks/.
@@ -187,6 +190,8 @@ def lock(
     loaded = project.load()
     images = target_options.chosen_images(loaded, target, all, set, rehearse)
     done = relock.relock(images, loaded.facts, loaded.mirrors, upgrade, progress)
+    if debian:
+        done += relock.relock_debian(_debian_packages(images), loaded.mirrors, upgrade, progress)
     show(relock.relock_table(done))
     if (packages := relock.release_table(images, loaded.mirrors)) is not None:
         show("", packages)
@@ -194,6 +199,22 @@ def lock(
         show(relock.relock_table([layers_lock.lock(images, loaded.mirrors, chosen, progress)]))
     if any(locked.outcome == "failed" for locked in done):
         raise Exit(code=1)
+
+
+def _debian_packages(images: Iterable[Image]) -> dict[str, builtins.set[str]]:
+    """Return the Debian packages of validated images, by the name of their base."""
+    from rdma_images.debian import bootstrap
+    from rdma_images.report.files import REPORT
+
+    packages: dict[str, builtins.set[str]] = {}
+    for image in images:
+        base = image.axes["base"]
+        if image.onto or base not in bootstrap.SUITES:
+            continue
+        report = REPORT.usable(image.id)
+        measured = report.facts.measured.packages if report and report.facts else None
+        packages.setdefault(base, builtins.set()).update(measured.dpkg if measured else ())
+    return packages
 
 
 @verb("render --target efa-pytorch --rehearse", help=CHOICE | REHEARSE, iterable=MANY)

@@ -78,6 +78,14 @@ class Base:
     tar: str  # the tar's file name
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """The archives as they were at a moment, and the digest of the signed release files that they must have."""
+
+    archives: host_apt.Debian
+    archive: str
+
+
 def is_possible(name: str, platform: str) -> bool:
     """Return whether this user can make the base from Debian's archive on this host."""
     return obstacle(name, platform) is None
@@ -128,25 +136,39 @@ def _namespace() -> tuple[str, ...]:
     return ("unshare", "--user", "--map-root-user", "--map-auto", "--mount")
 
 
-def base(name: str, progress: Progress = silent, refresh: bool = False, platform: str = "") -> Path:
+def base(
+    name: str,
+    progress: Progress = silent,
+    refresh: bool = False,
+    platform: str = "",
+    snapshot: Snapshot | None = None,
+) -> Path:
     """Return the tar of the root file system of `name` ("debian13"), for this host or a foreign `platform`.
 
     An existing tar is returned as it is; with `refresh`, only if the archive has not changed since. The tar has the
     essential packages, apt and ca-certificates (nothing in the image could use TLS without them), no documentation, and
     nothing of this host. Equal signed release files give equal bytes: mmdebstrap sets every time to theirs. Raises
     RefusedError for an unknown name and for a platform that cannot be emulated, RdmaImagesError where the archive is
-    unreachable or fails verification.
+    unreachable, fails verification or is not in the state of `snapshot`.
     """
     if name not in SUITES:
         raise RefusedError(f"no base {name!r} can be bootstrapped\n{near(name, SUITES)}")
     called = key(name, platform)
     with locking.hold(f"base-{called}", f"bootstrapping {called}", progress):
-        existing = last_bootstrapped(name, platform)
+        locked = snapshot.archive if snapshot else ""
+        existing = last_bootstrapped(name, platform, locked)
         if existing and not refresh:
             return folder() / existing.tar
         if why := obstacle(name, platform):
             raise RdmaImagesError(f"{called} cannot be bootstrapped: {why}\n{NO_BOOTSTRAP_FIX}")
-        apt = unpacked.apt(SUITES[name].codename, unpacked.folder_of("apt", f"base-{called}"))
+        apt = unpacked.apt(
+            SUITES[name].codename, unpacked.folder_of("apt", f"base-{called}"), snapshot.archives if snapshot else None
+        )
+        if snapshot and apt.state() != snapshot.archive:
+            raise RdmaImagesError(
+                f"{called}: the snapshot {snapshot.archives.main.uri} has another state than the locked one\n"
+                f"find out why; `{COMMAND} lock --debian --upgrade` locks today's"
+            )
         tool = unpacked.fetch(["mmdebstrap"], TOOL_SUITE, unpacked.folder_of("packages", "mmdebstrap"), progress)
         if existing and (existing.archive, existing.mmdebstrap) == (apt.state(), unpacked.fetched(tool)["mmdebstrap"]):
             return folder() / existing.tar
@@ -156,7 +178,7 @@ def base(name: str, progress: Progress = silent, refresh: bool = False, platform
             progress(f"bootstrapping {called} from Debian's archive, emulated: this takes minutes, once")
         else:
             progress(f"bootstrapping {called} from Debian's archive")
-        return _bootstrap(name, platform, apt, tool, progress)
+        return _bootstrap(name, platform, apt, tool, progress, locked)
 
 
 def folder() -> Path:
@@ -164,13 +186,21 @@ def folder() -> Path:
     return state_folder() / "bases"
 
 
-def last_bootstrapped(name: str, platform: str = "") -> Base | None:
-    """Return the last bootstrapped base `name` for a platform; None where its tar is gone or its recipe has changed."""
+def last_bootstrapped(name: str, platform: str = "", locked: str = "") -> Base | None:
+    """Return the last bootstrapped base `name` for a platform; None where its tar is gone or its recipe has changed.
+
+    `locked` is the digest of the release files that it must be made from; empty for any.
+    """
     try:
-        record = Base(**json.loads((folder() / f"{key(name, platform)}.json").read_text(encoding="utf-8")))
+        record = Base(**json.loads(_record(key(name, platform), locked).read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
         return None
     return record if record.recipe == _recipe(name, platform) and (folder() / record.tar).exists() else None
+
+
+def _record(called: str, locked: str) -> Path:
+    """Return the file that describes a base. One of a locked state stays when the archive moves on."""
+    return folder() / f"{called}{f'-{locked[:12]}' if locked else ''}.json"
 
 
 def key(name: str, platform: str) -> str:
@@ -183,7 +213,7 @@ def _architecture(platform: str) -> str:
     return platform.rpartition("/")[2]
 
 
-def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress: Progress) -> Path:
+def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress: Progress, locked: str) -> Path:
     """Make the tar in a work folder, then move it into place and write its record."""
     called = key(name, platform)
     work = folder() / f".{called}.new"
@@ -199,7 +229,7 @@ def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress
         tar = f"{called}-{archive[:12]}-{recipe[:8]}.tar"
         (work / "root.tar").replace(folder() / tar)
         record = Base(called, apt.suite, archive, epoch, recipe, unpacked.fetched(tool)["mmdebstrap"], tar)
-        atomic.write(folder() / f"{called}.json", json.dumps(asdict(record), indent=1))
+        atomic.write(_record(called, locked), json.dumps(asdict(record), indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return folder() / tar

@@ -78,17 +78,18 @@ def missing_programs() -> list[str]:
     return [program for program in ("apt-get", "apt-config", "dpkg-deb") if shutil.which(program) is None]
 
 
-def apt(suite: str, folder: Path) -> Apt:
+def apt(suite: str, folder: Path, archives: host_apt.Debian | None = None) -> Apt:
     """Return a private apt for `suite` that keeps itself in `folder`, its lists up to date and verified.
 
-    Raises RdmaImagesError where the archive is unreachable or fails verification.
+    It reads the host's archives, or the `archives` given. Raises RdmaImagesError where an archive is unreachable or
+    fails verification.
     """
     if missing := missing_programs():
         raise RdmaImagesError(f"this host has no {' and no '.join(missing)}\ninstall apt and dpkg")
     private = Apt(suite, folder)
     for name in ("lists/partial", "cache/archives/partial", "sources.list.d", "none"):
         (private.folder / name).mkdir(parents=True, exist_ok=True)
-    private.sources.write_text(host_apt.debian().sources(suite), encoding="utf-8")
+    private.sources.write_text((archives or host_apt.debian()).sources(suite), encoding="utf-8")
     (private.folder / "status").touch()
     (private.folder / "apt.conf").write_text(_configuration(private.folder), encoding="utf-8")
     private.run("apt-get", "update", "--error-on=any", "-q")

@@ -17,7 +17,7 @@ from rdma_images.core.pipeline import UNPINNED, Image, Source, Supply
 from rdma_images.core.sizes import readable
 from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import store
+from rdma_images.inputs import debian_lock, store
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.sources import COMPONENTS, pinned
 from rdma_images.registry.reference import with_registry
@@ -226,6 +226,8 @@ def _make_query(route: Route, source: Source, replaced: Mirrors) -> "Callable[[]
 
     if source.kind == "base":
         return lambda: reachable.image(address.removeprefix(IMAGE_SCHEME), replaced)
+    if "snapshot" in source.extra:
+        return lambda: debian_lock.answer(source, address, replaced)
     if source.kind == "apt":
         if not address:
             return lambda: (True, "not asked: the base names its own archive")
@@ -237,7 +239,7 @@ def _make_query(route: Route, source: Source, replaced: Mirrors) -> "Callable[[]
 
 def _bootstrap_answer(name: str, image_platform: str) -> "Answer":
     """Return the answer for a base that is, or will be, bootstrapped on this host; its archive is another source."""
-    base = bootstrap.last_bootstrapped(name, image_platform)
+    base = debian_lock.last_bootstrapped(name, image_platform)
     return True, f"made before, {base.tar}" if base else "made from Debian's archive on this host"
 
 

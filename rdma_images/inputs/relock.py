@@ -1,6 +1,6 @@
 """`invoke lock`: write down every digest that a build compares, for whatever can be reached from here."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import readable
 from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import fetch, lock, pins, reachable, sources
+from rdma_images.inputs import debian_lock, fetch, lock, pins, reachable, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock
 from rdma_images.registry.reference import with_registry
@@ -64,6 +64,24 @@ def relock(
     for source in by_id.values():
         if source.kind == "download" and (source.pin == UNPINNED or source.id in pins.downloads()):
             outcomes.append(_lock_download(source, replaced, upgrade, progress))
+    return tuple(outcomes)
+
+
+def relock_debian(
+    installed: Mapping[str, Collection[str]], replaced: Mirrors, upgrade: bool = False, progress: Progress = silent
+) -> tuple[Locked, ...]:
+    """Lock the state of Debian's archive for bases; `installed` has the packages of images by their base."""
+    outcomes = []
+    for base, names in installed.items():
+        before = debian_lock.read(base)
+        try:
+            locked = debian_lock.lock(base, names, replaced, upgrade, progress)
+        except RdmaImagesError as error:
+            outcomes.append(Locked(base, "failed", str(error)))
+            continue
+        outcome: Literal["new", "kept", "changed"] = "changed" if before else "new"
+        detail = f"{locked.snapshot}, {len(locked.packages)} packages"
+        outcomes.append(Locked(base, "kept" if locked == before else outcome, detail))
     return tuple(outcomes)
 
 

@@ -12,7 +12,7 @@ from rdma_images.debian import host_apt
 from rdma_images.engine.existing_image import local_name
 from rdma_images.facts import Facts
 from rdma_images.facts.bases import Base
-from rdma_images.inputs import package_index, pins
+from rdma_images.inputs import debian_lock, package_index, pins
 from rdma_images.inputs.mirrors import Mirrors, split_login
 from rdma_images.registry.reference import with_registry
 
@@ -24,6 +24,7 @@ BUILD_PLATFORM = "build"  # whatever the machine that builds is
 COMPONENTS = (
     "debian",
     "debian-security",
+    debian_lock.COMPONENT,
     "ubuntu",
     "package-index",
     *(name for component in components.ALL for name in component.source_names),
@@ -52,8 +53,8 @@ def pinned(image: Image, facts: Facts) -> tuple[Source, ...]:
     pinned_sources = [
         base(image, facts),
         _base("builder", BUILDER, bases[BUILDER], BUILD_PLATFORM, BUILDER),
-        *_archives("base", bases[_effective_base(image)]),
-        *_archives("builder", bases[BUILDER]),
+        *_archives("base", _effective_base(image), bases[_effective_base(image)]),
+        *_archives("builder", BUILDER, bases[BUILDER]),
     ]
     pinned_sources += _component_sources(image, facts)
     return tuple(pinned_sources)
@@ -96,9 +97,11 @@ def _base(role: str, name: str, base: Base, platform: str, effective_base: str) 
     )
 
 
-def _archives(role: str, base: Base) -> Iterator[Source]:
+def _archives(role: str, name: str, base: Base) -> Iterator[Source]:
     """Yield the apt archives that a stage on this base installs from, with no address where only the base names it."""
-    if base.distribution == "debian":
+    if base.kind == "bootstrap" and (locked := debian_lock.read(name)):
+        yield from debian_lock.sources(role, name, locked)
+    elif base.distribution == "debian":
         main, security = _debian()
         yield apt_source("debian", role, main, [base.codename, f"{base.codename}-updates"], "main", host_apt.KEYRING)
         if security or not main:

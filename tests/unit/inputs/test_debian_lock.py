@@ -1,0 +1,100 @@
+"""The lock of Debian's archive: which state a build takes, and what another state is refused with."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.build import build_secrets
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.pipeline import Supply
+from rdma_images.debian import bootstrap
+from rdma_images.inputs import debian_lock, preflight, relock, sources
+from rdma_images.inputs.debian_lock import DebianLock, DebianPackage
+from rdma_images.inputs.mirrors import Mirrors, variable_suffix
+from tests.support.images import planned
+from tests.support.loopback import Answer, Site, serve
+
+MOMENT = "20261124T123128Z"
+SUITES = {"trixie": "debian", "trixie-security": "debian-security", "trixie-updates": "debian"}
+LOCK = DebianLock(
+    snapshot=MOMENT,
+    archive="e9" * 32,
+    releases={suite: hashlib.sha256(suite.encode()).hexdigest() for suite in SUITES},
+    packages=(DebianPackage(name="libc6", version="2.41-12", architecture="amd64", sha256="b5" * 32),),
+)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with serve() as running:
+        for suite, archive in SUITES.items():
+            running.answers[f"/{archive}/{MOMENT}/dists/{suite}/InRelease"] = Answer(suite.encode())
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder of locks that has the one of debian13."""
+    monkeypatch.setattr("rdma_images.core.paths.LOCKS", tmp_path)
+    monkeypatch.setattr(bootstrap, "is_possible", lambda *_: True)
+    file = debian_lock.path("debian13")
+    file.parent.mkdir()
+    file.write_text(LOCK.text())
+    return tmp_path
+
+
+def mirrors(site: Site | None) -> Mirrors:
+    return Mirrors(Path(__file__), {variable_suffix(debian_lock.COMPONENT): (site.address, "")} if site else {})
+
+
+def supplies(site: Site | None) -> dict[str, Supply]:
+    found = preflight.supply(sources.pinned(planned(), facts.load()), mirrors(site))
+    return {one.source.id: one for one in found if one.source.kind == "apt"}
+
+
+def test_a_lock_reads_as_it_was_written() -> None:
+    assert debian_lock.read("debian13") == LOCK
+    assert debian_lock.read("debian12") is None
+    assert '\n    {"name": "libc6", "version": "2.41-12"' in LOCK.text()
+    assert DebianLock.model_validate_json(LOCK.model_copy(update={"packages": ()}).text()).packages == ()
+
+
+def test_a_locked_base_takes_its_packages_from_the_snapshot_alone(site: Site) -> None:
+    found = supplies(site)
+    assert {name: one.address for name, one in found.items()} == {
+        "debian-snapshot-trixie": f"{site.address}/debian/{MOMENT}",
+        "debian-snapshot-trixie-security": f"{site.address}/debian-security/{MOMENT}",
+    }
+    assert all(one.reachable and one.detail == f"as locked, {MOMENT}" for one in found.values())
+    text = build_secrets.texts(found.values(), mirrors(site))["apt-sources-builder"]
+    assert f" check-valid-until=no] {site.address}/debian/{MOMENT} trixie main\n" in text
+    assert text.count("\ndeb ") + 1 == len(SUITES)
+
+
+def test_a_snapshot_in_another_state_is_refused(site: Site) -> None:
+    site.answers[f"/debian-security/{MOMENT}/dists/trixie-security/InRelease"] = Answer(b"newer")
+    site.answers[f"/debian/{MOMENT}/dists/trixie-updates/InRelease"] = Answer(status=404)
+    found = supplies(site)
+    assert "trixie-security: its InRelease has the sha256 " in found["debian-snapshot-trixie-security"].detail
+    assert found["debian-snapshot-trixie"].detail == "trixie-updates: answered 404 Not Found"
+    with pytest.raises(preflight.UnreachableError, match=r"and locks/debian has "):
+        preflight.require(list(found.values()))
+
+
+def test_without_an_address_the_fix_is_a_mirror() -> None:
+    details = {one.detail for one in supplies(None).values()}
+    assert len(details) == 1
+    assert "mirrors.yaml: `debian-snapshot: https://HOST/archive`" in details.pop()
+    (locked,) = relock.relock_debian({"debian13": ()}, mirrors(None))
+    assert locked.outcome == "failed"
+    assert locked.detail.startswith("debian-snapshot has no address\n")
+
+
+@pytest.mark.parametrize("text", ['{"snapshot": "yesterday"}', "{}", '{"snapshot": "20261124T123128Z", "more": 1}'])
+def test_a_broken_lock_is_refused_with_its_file(text: str) -> None:
+    debian_lock.path("debian13").write_text(text)
+    with pytest.raises(RefusedError, match=r"debian13\.json"):
+        debian_lock.read("debian13")
