@@ -39,7 +39,7 @@ def fabric_capabilities(fabric: Fabric, facts: Facts) -> tuple[str, ...]:
     Where the vendor does not name the GPU of a type, it may be any known one that is no older than those it names.
     """
     types = [row for row in facts.instances.types.values() if row.fabric == fabric]
-    named = {facts.gpus.capability(row.gpu) for row in types if row.gpu}
+    named = {facts.gpus.gpus[row.gpu].capability for row in types if row.gpu}
     oldest = min(named, key=versions.key)
     if any(row.gpu is None for row in types):
         named |= {gpu.capability for gpu in facts.gpus.gpus.values() if versions.at_least(gpu.capability, oldest)}
@@ -68,7 +68,7 @@ def runs_on_any(architecture: str, types: Iterable[str], facts: Facts) -> bool:
     """
     code = capability_of(architecture)
     gpus = (facts.instances.find(name).gpu for name in types)
-    capabilities = [facts.gpus.capability(gpu) for gpu in gpus if gpu]
+    capabilities = [facts.gpus.gpus[gpu].capability for gpu in gpus if gpu]
     return any(versions.major(cap) == versions.major(code) and versions.at_least(cap, code) for cap in capabilities)
 
 

@@ -26,12 +26,12 @@ class RefusedError(RdmaImagesError):
 
 
 def near(word: str, words: Iterable[str]) -> str:
-    """Return the known words nearest to `word`, as the end of a sentence: "did you mean x? Known: x, y, z".
+    """Return the known words nearest to `word`, as the end of a sentence: "did you mean x? Choose from x, y, z".
 
     Of a version that is typed in part, the releases of it are nearest, the last one first: 2.10.0 of 2.10.
     """
     words = list(words)
     releases = [name for name in reversed(words) if name.startswith(f"{word}.")]
     close = releases[:3] or get_close_matches(word, words, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(close)}? " if close else ""
-    return f"{hint}Known: {', '.join(words)}"
+    hint = f"did you mean {' or '.join(close)}? Choose" if close else "choose"
+    return f"{hint} from {', '.join(words)}"

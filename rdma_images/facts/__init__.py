@@ -18,7 +18,7 @@ from rdma_images.facts.gpus import Gpus
 from rdma_images.facts.instances import Instances
 from rdma_images.facts.nccl import Nccl
 from rdma_images.facts.nccl_tests import NcclTests
-from rdma_images.facts.origin import FactsFile
+from rdma_images.facts.origin import FactsFile, Row
 from rdma_images.facts.running import Running
 from rdma_images.facts.table import Table
 from rdma_images.facts.torch import Torch
@@ -113,14 +113,19 @@ def load(folder: Path | None = None) -> Facts:
 
 
 def _contradictions(facts: Facts) -> Iterator[str]:
-    """Yield versions that a row of one file names, and another file has no row for: "file:line: what"."""
-    tables: tuple[tuple[FactsFile, str, Mapping[str, str | None], Nccl | Plugin], ...] = (
-        (facts.torch, "nccl", {v: row.nccl for v, row in facts.torch.releases.items()}, facts.nccl),
-        (facts.efa, "plugin", {v: row.plugin for v, row in facts.efa.releases.items()}, facts.plugin),
-    )
-    for file, key, named, other_file in tables:
-        for version, other in named.items():
-            if other is not None and other not in other_file.releases:
-                where = file.where("releases", version, key)
-                other_place = other_file.where("releases")
-                yield f"{where}: {key} {other!r} has no row in {other_place}: {near(other, other_file.releases)}"
+    """Yield what a row of one file names, and another file has no row for: "file:line: what"."""
+    yield from _dangling(facts.torch, "releases", facts.torch.releases, "nccl", facts.nccl, "releases")
+    yield from _dangling(facts.efa, "releases", facts.efa.releases, "plugin", facts.plugin, "releases")
+    yield from _dangling(facts.instances, "types", facts.instances.types, "gpu", facts.gpus, "gpus")
+
+
+def _dangling(
+    file: FactsFile, rows: str, named: Mapping[str, Row], key: str, other_file: FactsFile, other_rows: str
+) -> Iterator[str]:
+    """Yield where `key` of a row in `file` names no row of `other_file`."""
+    others = getattr(other_file, other_rows)
+    for name, row in named.items():
+        other = getattr(row, key)
+        if other is not None and other not in others:
+            where = file.where(rows, name, key)
+            yield f"{where}: {key} {other!r} has no row in {other_file.where(other_rows)}\n{near(other, others)}"

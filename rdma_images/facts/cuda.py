@@ -1,5 +1,8 @@
 """What is known about CUDA and the driver of the host."""
 
+from collections.abc import Iterator
+
+from rdma_images.core.yaml_file import Path_
 from rdma_images.facts.origin import FactsFile, Row, Version
 
 
@@ -19,3 +22,13 @@ class Cuda(FactsFile):
     FILE = "cuda.yaml"
 
     majors: dict[Version, Major]
+
+    def problems(self) -> Iterator[tuple[Path_, str]]:
+        """Beside those of every facts file: a compiler of which nobody says what it compiles for."""
+        yield from super().problems()
+        for name, major in self.majors.items():
+            if major.toolkit and not major.capabilities:
+                yield (
+                    ("majors", name, "toolkit"),
+                    "a toolkit without capabilities: add what `nvcc --list-gpu-arch` says",
+                )

@@ -1,6 +1,5 @@
 """What is known about GPUs."""
 
-from rdma_images.core.errors import RefusedError, near
 from rdma_images.facts.origin import FactsFile, Row, Version
 
 
@@ -16,12 +15,3 @@ class Gpus(FactsFile):
     FILE = "gpus.yaml"
 
     gpus: dict[str, Gpu]
-
-    def capability(self, name: str) -> str:
-        """Return the compute capability of a GPU that facts/instances.yaml names. Raises RefusedError for another."""
-        if name not in self.gpus:
-            raise RefusedError(
-                f"{self.where('gpus')}: no GPU {name!r}, which facts/instances.yaml names\n"
-                f"add its row, or correct the name there: {near(name, self.gpus)}"
-            )
-        return self.gpus[name].capability

@@ -18,8 +18,8 @@ class Word:
 
     @property
     def number(self) -> int | None:
-        """The value as a whole number; None for what is none, a template's ${VARIABLE} for example."""
-        return int(self.text) if self.text.isdecimal() and len(self.text) < 10 else None
+        """The value as a whole number, of the first ten digits; None for what is none, a template's ${VARIABLE}."""
+        return int(self.text[:10]) if self.text.isdecimal() else None
 
 
 @dataclass(frozen=True)

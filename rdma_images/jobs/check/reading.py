@@ -22,6 +22,7 @@ HELM = re.compile(
 JINJA = re.compile(r"\{%-?\s*\w")
 DEFINITION = re.compile(r"^kind:\s*[\"']?CustomResourceDefinition\b", re.MULTILINE)
 OPEN_VALUE = re.compile(r"(?<=[\s\[{,:])\$\{\w+\}")  # in YAML's flow form its braces would be a mapping
+TEMPLATE_NAME = re.compile(r"[.-](?:template|tmpl|tpl|j2|in)$")
 CONTENT = re.compile(r"^[ \t]*[^#\s-]", re.MULTILINE)
 DOCUMENT = re.compile(r"^---.*$", re.MULTILINE)
 
@@ -69,6 +70,8 @@ def _manifests(text: str, name: str) -> Iterator[Piece]:
         documents = yaml_file.documents(manifests, name, DEEPEST)
     except RefusedError:
         if not OPEN_VALUE.search(manifests):
+            if TEMPLATE_NAME.search(name):
+                raise TemplateError("a template that is no YAML yet: check what is made of it") from None
             raise
         documents = yaml_file.documents(OPEN_VALUE.sub(_plain_word, manifests), name, DEEPEST)
     for document in documents:

@@ -50,7 +50,7 @@ def test_a_refused_combination_is_not_built() -> None:
         (["plan", "--set", "base=debian14"], "base 'debian14' is not known"),
         (["plan", "--set", "pytorch"], "--set pytorch: not of the form axis=value\nwrite --set axis=value"),
         (["plan", "--set", "colour=red"], "colour"),
-        (["build", "--compression", "lzma"], "Known: zstd, gzip"),
+        (["build", "--compression", "lzma"], "choose from zstd, gzip"),
         (["validate", "--tier", "statik"], "did you mean static"),
     ],
 )

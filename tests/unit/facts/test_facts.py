@@ -150,10 +150,22 @@ def test_blank_cells_of_the_changelog_are_the_row_below(known: facts.Facts) -> N
         ),
         ("aws-ofi-nccl.yaml", "\n  1.21.1:", "\n  1.21.111:", r"installer\.yaml:\d+: plugin '1\.21\.1' has no row in"),
         (
+            "gpus.yaml",
+            "\n  H200:",
+            "\n  H2000:",
+            r"instances\.yaml:\d+: gpu 'H200' has no row in .*gpus\.yaml:\d+\ndid you mean H2000",
+        ),
+        (
             "torch.yaml",
             "cuda: 13.2",
             "cuda: wheel",
             r"torch\.yaml:\d+: .*cuda: 'wheel' is not a version",
+        ),
+        (
+            "cuda.yaml",
+            "capabilities: [7.5, 8.0, 8.6, 8.7, 8.8, 8.9, 9.0, 10.0, 10.3, 11.0, 12.0, 12.1],",
+            "",
+            r"cuda\.yaml:\d+: a toolkit without capabilities",
         ),
         ("running.yaml", "  nothing:", "  nothings:", r"running\.yaml:\d+: there is no 'nothing': add it"),
         ("bases.yaml", "python: 3.13", "python: wheel", r"bases\.yaml:\d+: .*python: 'wheel' is not a version"),
@@ -644,8 +656,3 @@ def test_public_files_of_broken_facts_are_refused_with_their_line(
     (tmp_path / "gpus.yaml").write_bytes(content)
     with pytest.raises(RefusedError, match=rf"gpus\.yaml:\d: .*{sentence}"):
         public.files(tmp_path)
-
-
-def test_a_gpu_that_no_facts_have_is_named() -> None:
-    with pytest.raises(RefusedError, match=r"gpus\.yaml:\d+: no GPU 'B9000'.*\n.*Known: "):
-        facts.load().gpus.capability("B9000")

@@ -22,6 +22,7 @@ UNITS = {
     **{"": 1 / 2**20, "Ki": 1 / 1024, "Mi": 1, "Gi": 1024, "Ti": 2**20},
     **{"k": 1e3 / 2**20, "M": 1e6 / 2**20, "G": 1e9 / 2**20, "T": 1e12 / 2**20},
 }
+COUNTABLE = 2**43  # MiB: the 2^63 bytes beyond which Kubernetes does not count (apimachinery, resource.Quantity)
 QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([KMGT]i|[kMGT])?")
 
 
@@ -97,19 +98,15 @@ def too_many_hugepages(piece: Piece, context: CheckContext) -> Iterator[Answer]:
 
 @rule("memory.node", "error", "EC2's DescribeInstanceTypes and Alibaba Cloud's ECS guide, as in facts/instances.yaml")
 def too_much_memory(piece: Piece, context: CheckContext) -> Iterator[Answer]:
-    """More memory than the node can give: no node fits."""
+    """More memory than the node can give, or than any known one where the job names none: no node fits."""
     requested = piece.amount("memory")
-    if (
-        requested
-        and context.node
-        and (size := mebibytes(requested.text)) is not None
-        and size > context.node.memory * 1024
-    ):
-        yield (
-            requested,
-            f"memory: {_short(requested.text)}, and {node_name(piece)} has {context.node.memory} GiB",
-            "ask for less",
-        )
+    if not requested or (size := mebibytes(requested.text)) is None:
+        return
+    most = context.node.memory if context.node else max(node.memory for node in context.tables.instances.types.values())
+    if size > most * 1024:
+        whose = f"{node_name(piece)} has" if context.node else "no known instance type has more than"
+        problem = f"memory: {_short(requested.text)}, and {whose} {most} GiB"
+        yield requested, problem, "ask for less", "error" if context.node or size > COUNTABLE else "warning"
 
 
 @rule("trainjob.resources", "error", "kubeflow/trainer pull request 3602, aicr issue 2275")
