@@ -49,8 +49,8 @@ def _require_packages_of(image: Image, versions: dict[str, set[str]]) -> None:
     for package in image.debian_packages:
         name, _, version = package.partition("=")
         if name not in versions:
-            suggestions = get_close_matches(name, versions, n=3, cutoff=0.7)
-            hint = f"did you mean {' or '.join(suggestions)}? " if suggestions else ""
+            similar = _similar(name, versions)
+            hint = f"did you mean {' or '.join(similar)}? " if similar else ""
             raise RefusedError(
                 f"target {image.target}: debian-packages names {name}, which the archive of {base} does not have\n"
                 f"{hint}correct the name in matrix.yaml"
@@ -60,6 +60,12 @@ def _require_packages_of(image: Image, versions: dict[str, set[str]]) -> None:
                 f"target {image.target}: the archive of {base} has no {name} {version}\n"
                 f"it has {', '.join(sorted(versions[name]))}"
             )
+
+
+def _similar(name: str, packages: Iterable[str]) -> list[str]:
+    """Return at most three packages whose names begin with `name`, or differ from it in about a letter of eight."""
+    begun = sorted((package for package in packages if package.startswith(name)), key=len)
+    return list(dict.fromkeys([*begun, *get_close_matches(name, packages, n=3, cutoff=0.85)]))[:3]
 
 
 def _packages(source: Source, architecture: str, mirrors: Mirrors, progress: Progress) -> Iterator[tuple[str, str]]:

@@ -1,9 +1,10 @@
 """`invoke lock --layers`: the digests of wheels' layers into locks/layers.yaml; what was not made here is made."""
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 
 from rdma_images.components.base import BaseDetails
-from rdma_images.core import yaml_file
+from rdma_images.core import locking, yaml_file
 from rdma_images.core.pipeline import Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import readable
@@ -31,9 +32,12 @@ def lock(images: Iterable[Image], mirrors: Mirrors, compression: Compression, pr
     missing = [missing_recipe for key, missing_recipe in recipes.items() if key not in locked.entries]
     index, opened = sources.index_for(mirrors)
     indexes = {named.name: named.address for image in images for named in image.indexes}
-    with Maker(missing, index, opened, progress, indexes=indexes) as maker:
+    with ExitStack() as stack:
+        if missing:  # two makers would remove wheels that the other one reads
+            stack.enter_context(locking.hold("build", "making the wheels' layers", progress))
+        maker = stack.enter_context(Maker(missing, index, opened, progress, indexes=indexes))
         layers = {missing_recipe: maker.ready(missing_recipe).result() for missing_recipe in missing}
-    digests.keep(layers, recipes.keys() | _recipes(_locks(), compression).keys())
+        digests.keep(layers, recipes.keys() | _recipes(_locks(), compression).keys())
     size = readable(sum(layer.runtime.size for layer in layers.values()))
     detail = f"{len(recipes)} known" + (f", {len(layers)} of them new ({size})" if layers else "")
     return Locked(digests.NAME, "new" if layers else "kept", detail)

@@ -19,6 +19,12 @@ Provides: libc-dev, libc6-dev-x (= 1)
 
 Package: gcc
 Version: 4:14.2.0-1
+
+Package: node-lodash-packages
+Version: 4.17.21
+
+Package: openmpi-bin
+Version: 5.0.7-1
 """
 
 
@@ -49,6 +55,8 @@ def test_what_the_archive_has_is_no_problem(archive: mirrors.Mirrors, packages: 
     ("package", "sentence"),
     [
         ("libc6-devv", "libc6-devv, which the archive of debian13 does not have\ndid you mean libc6-dev"),
+        ("openmpi", "does not have\ndid you mean openmpi-bin[?] correct the name"),
+        ("no-such-package", "does not have\ncorrect the name"),
         ("gcc=1", "has no gcc 1\nit has 4:14.2.0-1"),
     ],
 )

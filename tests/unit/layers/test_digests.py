@@ -1,5 +1,7 @@
 """Digests in locks/layers.yaml: what is made is compared with them, and a registry is asked for them."""
 
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import Image
+from rdma_images.core.progress import Progress, silent
 from rdma_images.inputs import lock as wheel_lock
 from rdma_images.inputs.mirrors import Mirrors, variable_suffix
 from rdma_images.inputs.relock import Locked
@@ -21,6 +24,7 @@ from rdma_images.render.bake import Compression
 from tests.support import layer_wheels
 from tests.support.images import image
 from tests.support.publish_doubles import Store, served
+from tests.unit.core.test_locking import HOLD
 from tests.unit.layers.test_store import MIRRORS
 
 COMMITTED = paths.LOCKS / digests.NAME
@@ -46,10 +50,9 @@ class Thing:
         recipe = Recipe("wheels-small", asked.wheels, "zstd")
         return replace(self, recipe=recipe, index=layer_wheels.index(folder / "index", wheel))
 
-    def lock(self, compression: Compression = "zstd") -> Locked:
-        return lock.lock(
-            [self.image], Mirrors(MIRRORS.ca_bundle, {variable_suffix("index"): (self.index, "")}), compression
-        )
+    def lock(self, compression: Compression = "zstd", progress: Progress = silent) -> Locked:
+        mirrors = Mirrors(MIRRORS.ca_bundle, {variable_suffix("index"): (self.index, "")})
+        return lock.lock([self.image], mirrors, compression, progress)
 
     def make(self) -> None:
         with Maker([self.recipe], self.index, MIRRORS, locked=digests.read()) as maker:
@@ -87,6 +90,23 @@ def test_what_is_made_is_written_down_and_kept(thing: Thing) -> None:
     kept = replace(thing, index="file:///nothing").lock()
     assert (kept.outcome, kept.detail) == ("kept", "1 known")
     assert (paths.LOCKS / digests.NAME).read_text() == text
+
+
+def test_layers_are_locked_after_the_build_of_another_process(thing: Thing) -> None:
+    """Both make layers, and each removes the wheels of its own, which the other may read."""
+    waited = []
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as build:
+        assert build.stdout
+        assert build.stdout.readline() == "mine\n"
+
+        def progress(line: str) -> None:
+            if line.startswith("waiting for build: "):
+                waited.append(line)
+                assert not store.root().exists()
+                build.kill()
+
+        outcome = thing.lock(progress=progress).outcome
+    assert (outcome, len(waited)) == ("new", 1)
 
 
 def test_what_no_lock_needs_any_more_is_forgotten(thing: Thing) -> None:
