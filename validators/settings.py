@@ -54,11 +54,14 @@ class VariableFinding(NamedTuple):
 
 
 def find_variables(case: Inspection, effect: Effect, where: Mapping[str, Mapping[str, str]]) -> list[VariableFinding]:
-    """Return what the table says with this effect of the variables set in each place of `where`."""
+    """Return what the table says with this effect of the variables set in each place of `where`.
+
+    What goes wrong in some places alone is with what is slow: both are warnings.
+    """
     if case.expected.fabric is None and not (case.measured.tree and case.measured.tree.libraries.nccl):
         pytest.skip("the image has no NCCL, and is for neither fabric")
     environment, versions = table(), versions_of(case)
-    rows = [row for row in environment.variables.values() if row.effect == effect]
+    rows = [row for row in environment.variables.values() if row.effect_in_images == effect]
     return [
         VariableFinding(
             origin,
@@ -98,11 +101,13 @@ class Faults(NamedTuple):
 
     found: str
     fix: str
+    everywhere: bool = False  # whether one of them is so on every machine
 
     def require_none(self, require: Requirement, component: str, version: str) -> None:
-        """Require that there are none, of `component` ("an NCCL") in this version."""
+        """Report them, of `component` ("an NCCL") in this version; as advice if none is so on every machine."""
         require(
             not self.found,
+            severity="note" if self.found and not self.everywhere else None,
             expected=f"{component} of which no such fault is known",
             found=self.found or f"none is known of {version}",
             fix=self.fix,
@@ -120,7 +125,7 @@ def faults(case: Inspection, versions: Mapping[str, str], *components: str) -> F
     for row in rows:
         by_source.setdefault((row.subject(versions), table_.cite(row)), []).append(row.why)
     sentences = [f"{subject}: {'; '.join(reasons)} [{source}]" for (subject, source), reasons in by_source.items()]
-    return Faults("; ".join(sentences), newest(dict.fromkeys(row.fix for row in rows)))
+    return Faults("; ".join(sentences), newest(dict.fromkeys(row.fix for row in rows)), any(r.refuses for r in rows))
 
 
 def _lacks(case: Inspection, library: str) -> bool:

@@ -98,11 +98,11 @@ def left_out(findings: list[VariableFinding]) -> str:
 
 @pytest.mark.validator("environment.harmful", source=FACTS)
 def test_harmful(case: Inspection, require: Requirement) -> None:
-    """No variable takes the fabric, its tuner, NVLink or the GPUs away."""
+    """No variable takes the fabric or the GPUs away."""
     findings = find_variables(case, "harmful", environments(case))
     require(
         not findings,
-        expected="none of the variables that take the fabric, its tuner, NVLink or the GPUs away",
+        expected="none of the variables that take the fabric or the GPUs away",
         found=variables_text(case, findings),
         fix=f"{left_out(findings)}: a job can set what it needs",
     )
@@ -110,11 +110,11 @@ def test_harmful(case: Inspection, require: Requirement) -> None:
 
 @pytest.mark.validator("environment.slow", source=FACTS, severity="warning")
 def test_slow(case: Inspection, require: Requirement) -> None:
-    """No variable makes the fabric slower for every job, or is right on one node alone."""
+    """No variable makes the fabric slower, or keeps a job from it in some places."""
     findings = find_variables(case, "slow", environments(case))
     require(
         not findings,
-        expected="none of the variables that make the fabric slower, or are right on one node alone",
+        expected="none of the variables that make the fabric slower, or keep a job from it in some places",
         found=variables_text(case, findings),
         fix=f"{left_out(findings)}: a job can set what it needs",
     )

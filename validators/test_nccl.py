@@ -204,8 +204,8 @@ def test_loader(case: Inspection, libraries: Libraries, nccl: tuple[str, str], r
     require(
         not other,
         expected=f"{nccl[0]}, or nothing",
-        found=f"torch takes {taken}, and programs without it {other}{f' ({banner})' if banner else ''}"
-        f"{f' [{signs}]' if signs else ''}"
+        found=f"two NCCL: torch takes {taken}, and programs without torch {banner or 'another'} at {other}"
+        f"{f'; {signs}' if signs else ''}"
         if other
         else answer.file or "nothing: only torch finds its own",
         fix="remove the other library, its ld.so.conf.d entry (then run ldconfig), or its folder from LD_LIBRARY_PATH",
@@ -283,7 +283,8 @@ def test_packages(
     require(
         not packages_of_nccl or (only and agree),
         expected=f"none beside the wheel's {nccl[1]}" if not only else f"{nccl[1]}, which is in use",
-        found=f"{', '.join(f'{name} {version}' for name, version in packages_of_nccl.items())} beside NCCL {nccl[1]}"
+        found=f"the system's packages {', '.join(f'{name} {version}' for name, version in packages_of_nccl.items())} "
+        f"are installed beside NCCL {nccl[1]}, which torch uses"
         if packages_of_nccl
         else "none",
         fix=f"apt-get purge {' '.join(packages_of_nccl)} (or rpm -e), and start from a base image without NCCL",
@@ -358,6 +359,7 @@ def test_on_erdma(nccl: tuple[str, str], require: Requirement) -> None:
     require(
         not problem,
         expected=f"{least.nccl} or later, and none of {', '.join(table.broken_nccl)}",
-        found=f"{nccl[1]}: {problem}" if problem else nccl[1],
+        found=f"NCCL {nccl[1]}: {problem}" if problem else nccl[1],
         fix=fix,
+        severity=None if broken else "warning",
     )

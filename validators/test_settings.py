@@ -25,11 +25,11 @@ def lines(findings: list[VariableFinding]) -> str:
 
 @pytest.mark.validator("settings.harmful", source=READ)
 def test_harmful(case: Inspection, settings: Settings, require: Requirement) -> None:
-    """No file sets a variable that takes the fabric, its tuner, NVLink or the GPUs away."""
+    """No file sets a variable that takes the fabric or the GPUs away."""
     findings = find_variables(case, "harmful", in_files(case))
     require(
         not findings,
-        expected="none of the variables that take the fabric, its tuner, NVLink or the GPUs away",
+        expected="none of the variables that take the fabric or the GPUs away",
         found="; ".join(map(str, findings)) or f"none in {len(settings.assigned)} settings",
         fix=f"remove {lines(findings)}",
     )
@@ -37,11 +37,11 @@ def test_harmful(case: Inspection, settings: Settings, require: Requirement) -> 
 
 @pytest.mark.validator("settings.slow", source=READ, severity="warning")
 def test_slow(case: Inspection, settings: Settings, require: Requirement) -> None:
-    """No file sets a variable that makes the fabric slower, or that these versions do not need."""
+    """No file sets a variable that makes the fabric slower, keeps a job from it in some places, or is not needed."""
     findings = [*find_variables(case, "slow", in_files(case)), *find_variables(case, "obsolete", in_files(case))]
     require(
         not findings,
-        expected="none of the variables that make the fabric slower, or that are not needed any more",
+        expected="no variable that makes the fabric slower, keeps a job from it in some places, or is not needed",
         found="; ".join(map(str, findings)) or f"none in {len(settings.assigned)} settings",
         fix=f"remove {lines(findings)}",
     )

@@ -13,7 +13,6 @@ from rdma_images.inspection.chain import Chain, Link
 from rdma_images.inspection.inspection import Inspection, nccl_in_use
 
 FABRICS = get_args(Chain.model_fields["fabric"].annotation)
-NAMES = {"efa": "EFA", "erdma": "eRDMA", "ib": "InfiniBand"}
 OWN_DRIVER = {"erdma": "erdma", "ib": "mlx5"}
 SOCKET = "socket"
 
@@ -33,7 +32,7 @@ def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | N
         raise RefusedError(f"--fabric {fabric}: no such fabric\n{near(fabric, FABRICS)}")
     type_ = facts_table.read(Instances).find(instance) if instance else None
     if type_ and fabric and fabric not in (type_.fabric, "none"):
-        raise RefusedError(f"--instance {instance} has {NAMES[type_.fabric]}\nleave --fabric {fabric} out")
+        raise RefusedError(f"--instance {instance} has {links.NAMES[type_.fabric]}\nleave --fabric {fabric} out")
     nccl = nccl_in_use(case)
     if not nccl and not fabric and not instance:
         return None
@@ -64,19 +63,25 @@ def _chain(case: Inspection, fabric: str, instance: str, taken: list[Link]) -> C
     unknown = next((link for link in taken if link.unknown), None)
     nccl = nccl_in_use(case)
     who = f"NCCL {nccl[1]}" if nccl and nccl[1] else "NCCL"
-    where = f"On {instance} " if instance else f"On {NAMES[fabric]} " if fabric in NAMES else ""
+    where = f"On {instance} " if instance else f"On {links.NAMES[fabric]} " if fabric in links.NAMES else ""
     if broken:
         ends = _ends(case, broken)
-        would = "would end without a network" if ends else "would use TCP sockets"
+        would = "would stop with an error" if ends else "would use TCP sockets"
         outcome, answer = ("end" if ends else "tcp"), f"{where}{who} {would}: {broken.fault}"
     elif unknown:
         outcome, answer = "unknown", f"{where}it cannot be said what {who} would use: {unknown.unknown}"
     else:
-        steps = [link.value for link in taken if link.name in links.SHOWN and link.value]
-        outcome, answer = "fabric", f"{where}{who} would use {NAMES[fabric]}: {' → '.join(steps)}"
+        steps = [link for link in taken if link.name in links.SHOWN[fabric]]
+        outcome, answer = "fabric", f"{where}{who} would use {links.NAMES[fabric]}: {_way(steps)}"
     return Chain.model_validate(
         {"fabric": fabric, "instance": instance, "outcome": outcome, "answer": plain(answer), "links": taken}
     )
+
+
+def _way(steps: list[Link]) -> str:
+    """Return the libraries from NCCL to the device in their order, and where none of them was run, that."""
+    unrun = "" if any(link.how == "executed" for link in steps) else " (read from the image's files, not run)"
+    return f"{' → '.join(link.value for link in steps)}{unrun}"
 
 
 def _ends(case: Inspection, broken: Link) -> bool:

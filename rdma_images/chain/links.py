@@ -1,7 +1,7 @@
 """The links that lead NCCL to EFA: its plugin, libfabric, the provider efa, and what that one asks of rdma-core."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rdma_images.chain.environment import nccl_environment, plugin_names
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
@@ -11,7 +11,11 @@ from rdma_images.inspection.chain import How, Link
 from rdma_images.inspection.inspection import Inspection, base_name, mapped_nccl, missing_in, nccl_in_use
 from rdma_images.inspection.measurements import Libraries, Played
 
-SHOWN = ("plugin", "libfabric", "provider", "libefa", "libibverbs", "verbs provider")
+SHOWN = {
+    "efa": ("plugin", "libfabric", "provider", "libefa"),
+    "erdma": ("libibverbs", "verbs provider"),
+    "ib": ("libibverbs", "verbs provider"),
+}
 NET, TUNER = "ncclNetPlugin_v", "ncclTunerPlugin_v"
 SETTINGS = re.compile(r"NCCL_(?:NET|NET_PLUGIN|IB_DISABLE|IB_HCA)|FI_PROVIDER|FI_PROVIDER_PATH|OFI_NCCL_\w+")
 OF_RDMA_CORE = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
@@ -27,6 +31,8 @@ NO_DRIVER = re.compile(r"Failed to (?:resolve CUDA function|query CUDA)|CUDA dri
 NO_RUNTIME = "Failed to find CUDA Runtime library"
 DRIVER_LIBRARY = re.compile(r"libcuda\.so|libnvidia-ml\.so")
 GENERIC = re.compile(r"(?:CUDA )?initialization failed|Initializing plugin failed")
+NOT_THERE = "cannot open shared object file: No such file or directory"  # dlerror(3)
+NAMES = {"efa": "EFA", "erdma": "eRDMA", "ib": "InfiniBand"}
 OFI_VERSION = re.compile(r"Initializing aws-ofi-nccl (\S+)")
 WARNING = 2
 EFA_PLUGINS = ("aws-ofi-nccl", "uccl-efa")
@@ -50,7 +56,7 @@ def efa(case: Inspection, _: str, instance: str) -> Iterator[Link]:
 def without(case: Inspection, _: str, __: str) -> Iterator[Link]:
     """Yield the links of an image for no fabric, which leave NCCL its sockets."""
     yield nccl(case)
-    fault = "nothing in the image leads to EFA, eRDMA or InfiniBand, and no fabric was asked about"
+    fault = "the image has nothing for EFA, eRDMA or InfiniBand"
     yield Link(name="fabric", how="read", fault=fault)
 
 
@@ -69,15 +75,17 @@ def settings(case: Inspection, fabric: str) -> Link:
     net = environment.get("NCCL_NET", "").lower()
     fault = ""
     if net == "socket" or (fabric == "efa" and net == "ib"):
-        own_network = "sockets" if net == "socket" else "NCCL's own network for InfiniBand, which knows no EFA"
+        own_network = "TCP sockets" if net == "socket" else "NCCL's own InfiniBand transport, which cannot use EFA"
         fault = f"NCCL_NET={environment['NCCL_NET']} asks for {own_network}"
     elif fabric == "efa" and version and not plugin_names(version, environment):
         fault = f"NCCL_NET_PLUGIN={environment.get('NCCL_NET_PLUGIN', '')} keeps NCCL from opening a plugin"
     elif fabric != "efa" and environment.get("NCCL_IB_DISABLE", "0") not in ("", "0"):
-        fault = f"NCCL_IB_DISABLE={environment['NCCL_IB_DISABLE']} takes away NCCL's own network for RDMA"
+        fault = (
+            f"NCCL_IB_DISABLE={environment['NCCL_IB_DISABLE']} switches NCCL's own InfiniBand and RoCE transport off"
+        )
     elif fabric == "efa" and _leaves_out_efa(environment.get("FI_PROVIDER", "")):
         fault = f"FI_PROVIDER={environment['FI_PROVIDER']} leaves out libfabric's provider efa"
-    value = " ".join(f"{name}={value}" for name, value in relevant.items()) or "none"
+    value = " ".join(f"{name}={value}" for name, value in relevant.items()) or "no variable that chooses a network"
     return Link(name="settings", value=value, how="executed" if case.measured.entry else "read", fault=fault)
 
 
@@ -90,9 +98,9 @@ def _leaves_out_efa(value: str) -> bool:
 def on_instance(fabric: str, instance: str) -> Link:
     """Return the link of the instance type: how many interfaces it has, or that it lacks the fabric."""
     if not instance:
-        return Link(name="instance", value="not asked", how="facts")
+        return Link(name="instance", value="none was named", how="facts")
     type_ = facts_table.read(Instances).find(instance)
-    fault = "" if type_.fabric == fabric else f"{instance} has no {fabric}"
+    fault = "" if type_.fabric == fabric else f"{instance} has no {NAMES.get(fabric, fabric)}"
     return Link(name="instance", value=f"{type_.interfaces} interfaces", how="facts", fault=fault)
 
 
@@ -111,11 +119,10 @@ def opened_plugin(case: Inspection, run: Played | None, libraries: Libraries) ->
     tried = case.measured.network.plugins if case.measured.network else []
     words = [line.text for line in run.log] + run.complaints
     if not run.path:
-        reasons = "; ".join(f"{attempt.name}: {attempt.error.removeprefix(f'{attempt.name}: ')}" for attempt in tried)
         if all(DRIVER_LIBRARY.search(attempt.error) for attempt in tried):
-            unknown = f"{run.name} asks for the driver's library, which no image has ({run.error})"
+            unknown = f"{run.name} is linked with the GPU driver's library, which no image has ({run.error})"
             return Link(name="plugin", value=run.name, how="executed", unknown=unknown)
-        return Link(name="plugin", how="executed", fault=f"no network plugin opens ({reasons})", words=words)
+        return Link(name="plugin", how="executed", fault=_unopened(tried), words=words)
     net, tuner = run.interfaces.get(NET, 0), run.interfaces.get(TUNER, 0)
     about = libraries.plugins.get(run.path)
     version = next((match[1] for line in run.log if (match := OFI_VERSION.search(line.text))), "")
@@ -127,23 +134,33 @@ def opened_plugin(case: Inspection, run: Played | None, libraries: Libraries) ->
     return Link(name="plugin", value=value, how="executed", fault=fault, unknown=unknown, note=note, words=words)
 
 
+def _unopened(tried: Sequence[Played]) -> str:
+    """Return why none of the names that NCCL tries opened."""
+    errors = {attempt.name: attempt.error.removeprefix(f"{attempt.name}: ") for attempt in tried}
+    reasons = [f"{name}: {error}" for name, error in errors.items() if error != NOT_THERE]
+    if reasons:
+        return f"no network plugin can be opened: {'; '.join(reasons)}"
+    return f"the image has no network plugin: NCCL finds no {' and no '.join(errors)}"
+
+
 def _start(case: Inspection, run: Played, libraries: Libraries, net: int) -> tuple[str, str]:
     """Return why NCCL does not take a plugin that opened, and why that cannot be said."""
     looked_for = (nccl_in_use(case) or ("", ""))[0]
     about_nccl, about = libraries.nccl.get(looked_for), libraries.plugins.get(run.path)
     if not net:
         numbers = about_nccl.looks_for.get(NET, []) if about_nccl else []
-        return f"{run.path} has none of the interfaces that NCCL looks for (v{', v'.join(map(str, numbers))})", ""
+        wanted = f"v{', v'.join(map(str, numbers))}" if numbers else "none of its"
+        return f"{run.path} has none of the network interfaces that NCCL looks for ({wanted})", ""
     named = nccl_environment(case.subject, case.measured).get("NCCL_NET", "")
     if named and run.network and named.lower() != run.network.lower():
-        return f"NCCL_NET={named}, and {run.path} calls itself {run.network}", ""
+        return f"NCCL_NET={named} asks for a network of that name, and {run.path} is called {run.network}", ""
     if about and about.project and about.project not in EFA_PLUGINS:
-        return f"{run.path} is {about.project}, which knows no EFA", ""
+        return f"{run.path} is {about.project}, which does not support EFA", ""
     if stand_in := case.stands_in("aws-ofi-nccl") or case.stands_in("efa-installer"):
-        return "", f"a stand-in took the place of {stand_in}, whose plugin does not start"
+        return "", f"the image is a rehearsal without {stand_in}, and a stand-in's plugin does not start"
     if run.ended:
         last = run.log[-1].text if run.log else run.last
-        return f"{base_name(run.path)} ends the process ({run.ended}) after: {last}", ""
+        return f"{base_name(run.path)} crashes as NCCL starts it ({run.ended}), after: {last}", ""
     if run.result == 0 and run.devices:
         return "", ""
     return _refusal(case, run)
@@ -167,7 +184,9 @@ def _refusal(case: Inspection, run: Played) -> tuple[str, str]:
 def _end_of_start(run: Played) -> str:
     """Return how far a plugin started that lacks nothing of the image's."""
     devices = any(NO_DEVICE.search(line.text) for line in run.log)
-    return f"started up to {'the devices of libfabric, which' if devices else 'the driver of CUDA, which'} no image has"
+    if devices:
+        return "started until it looked for EFA devices, which no image has"
+    return "opened and started until it called the GPU driver, which no image has; libfabric was run apart from it"
 
 
 def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
@@ -177,18 +196,22 @@ def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
     answers = [libraries.resolved[name] for name in names if name in libraries.resolved]
     answer = next((a for a in answers if a.file and not a.error), next((a for a in answers if a.file), None))
     if answer is None:
-        return Link(name="plugin", fault=f"no network plugin is found ({', '.join(names)})")
+        return Link(name="plugin", fault=f"the image has no network plugin: NCCL finds no {' and no '.join(names)}")
     about = libraries.plugins.get(answer.file)
     value = " ".join(filter(None, (base_name(answer.file), about.version if about else "")))
     if answer.error or missing_in(libraries, answer.file):
         reason = answer.error or f"it needs {', '.join(missing_in(libraries, answer.file))}"
-        return Link(name="plugin", value=value, fault=f"{answer.file} does not open: {reason}")
+        return Link(name="plugin", value=value, fault=f"{answer.file} cannot be opened: {reason}")
     offered, accepted = about.exports.get(NET, []) if about else [], libraries.nccl[file].looks_for.get(NET, [])
     common = set(offered) & set(accepted)
     if not common:
-        return Link(name="plugin", value=value, fault=f"{answer.file} has no interface that NCCL {version} looks for")
+        return Link(
+            name="plugin",
+            value=value,
+            fault=f"{answer.file} has none of the network interfaces that NCCL {version} looks for",
+        )
     if about and about.project and about.project not in EFA_PLUGINS:
-        return Link(name="plugin", value=value, fault=f"{answer.file} is {about.project}, which knows no EFA")
+        return Link(name="plugin", value=value, fault=f"{answer.file} is {about.project}, which does not support EFA")
     return Link(name="plugin", value=f"{value} (net v{max(common)})")
 
 
@@ -199,8 +222,10 @@ def _libfabric(case: Inspection, run: Played | None, libraries: Libraries) -> Li
     path = mapped[0] if mapped else (played.path if played else libraries.resolved["libfabric.so.1"].file)
     version = libraries.libfabric.get(path, "") or (played.version if played else "")
     if not path or (played and played.error):
-        error = played.error if played else "no libfabric.so.1 is found"
-        return Link(name="libfabric", how="executed" if played else "read", fault=f"libfabric does not open: {error}")
+        error = played.error if played else "the loader finds no libfabric.so.1"
+        return Link(
+            name="libfabric", how="executed" if played else "read", fault=f"libfabric cannot be opened: {error}"
+        )
     how: How = "executed" if mapped or (played and played.path) else "read"
     return Link(name="libfabric", value=f"libfabric {version}".strip(), how=how, words=[path])
 
@@ -210,16 +235,22 @@ def _provider(case: Inspection, libraries: Libraries) -> Iterator[Link]:
     played = case.measured.network.libfabric if case.measured.network else None
     if played is None:
         file = libraries.resolved["libefa.so.1"].file
-        yield Link(name="libefa", value=f"libefa {_version(file)}" if file else "", fault="" if file else "no libefa")
+        yield Link(
+            name="libefa",
+            value=f"libefa {_version(file)}" if file else "",
+            fault="" if file else "the loader finds no libefa.so.1",
+        )
         return
     if played.ended:
-        yield Link(name="provider", how="executed", fault=f"libfabric ends the process ({played.ended})")
+        yield Link(
+            name="provider", how="executed", fault=f"libfabric crashes as it lists its providers ({played.ended})"
+        )
         return
     offered = ", ".join(name for name in played.providers if not name.startswith("ofi_hook"))
-    fault = "" if "efa" in played.providers else f"libfabric offers no provider efa ({offered or 'none'})"
+    fault = "" if "efa" in played.providers else f"libfabric has no provider efa, only {offered or 'none'}"
     yield Link(name="provider", value="efa", how="executed", fault=fault, words=played.complaints)
     file = next((path for path in played.mapped if base_name(path).startswith("libefa.so")), "")
-    fault = "" if file else "libfabric maps no libefa"
+    fault = "" if file else "libfabric loads no libefa.so.1"
     yield Link(name="libefa", value=f"libefa {_version(file)}" if file else "", how="executed", fault=fault)
 
 
@@ -231,16 +262,21 @@ def verbs_provider(case: Inspection, driver: str) -> Link:
     files = [path for path, name in opened_providers(tree.files, tree.libraries).items() if name == driver]
     if not files:
         every = [path for path in tree.files.libraries if (m := PROVIDER.fullmatch(base_name(path))) and m[1] == driver]
-        where = f"; {every[0]} is elsewhere" if every else ""
-        fault = f"lib{driver}-rdmav*.so is not where {VERBS} opens its providers{where}"
+        where = f", and {every[0]} is not in one of them" if every else ""
+        fault = f"{VERBS} finds no lib{driver}-rdmav*.so in the folders where it looks{where}"
         return Link(name="verbs provider", fault=fault)
     answers = {path: network.verbs.opened.get(path, "") for path in files} if network and network.verbs.path else {}
     refused = {path: error for path, error in answers.items() if error}
     missing = [name for path in files for name in missing_in(tree.libraries, path)] if not answers else []
-    fault = next((f"{path} does not open: {error}" for path, error in refused.items()), "")
+    fault = next((f"{path} cannot be opened: {error}" for path, error in refused.items()), "")
     fault = fault or (f"{files[0]} needs {', '.join(missing)}" if missing else "")
-    value = base_name(files[0]) if driver != "efa" else ""
-    return Link(name="verbs provider", value=value, how="executed" if answers else "read", fault=fault, words=files)
+    return Link(
+        name="verbs provider",
+        value=base_name(files[0]),
+        how="executed" if answers else "read",
+        fault=fault,
+        words=files,
+    )
 
 
 def _version(file: str) -> str:

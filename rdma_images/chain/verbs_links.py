@@ -40,9 +40,11 @@ def _network(case: Inspection) -> Link:
     opened = run if run and run.path and run.interfaces.get(links.NET) else None
     networks = [OWN] + ([opened.network.lower()] if opened else [])
     if named and named.lower() not in networks:
-        return Link(name="network", how="executed", fault=f"NCCL_NET={named} names no network that is in the image")
+        return Link(
+            name="network", how="executed", fault=f"NCCL_NET={named} names a network that the image does not have"
+        )
     if opened and named.lower() != OWN:
-        value = f"{opened.network} of {base_name(opened.path)} where that starts, else NCCL's own"
+        value = f"{opened.network} of {base_name(opened.path)} if it starts, else NCCL's own"
         return Link(name="network", value=value, how="executed", words=[line.text for line in opened.log])
     return Link(name="network", value="NCCL's own", how="executed" if case.measured.network else "read")
 
@@ -51,7 +53,7 @@ def _libibverbs(case: Inspection) -> Link:
     """Return the libibverbs that NCCL opens."""
     played, tree = case.measured.network.verbs if case.measured.network else None, case.measured.tree
     if played:
-        fault = "" if played.path else f"NCCL opens no {VERBS}: {played.error}"
+        fault = "" if played.path else f"NCCL cannot open {VERBS}: {played.error}"
         return Link(name="libibverbs", value=base_name(played.path), how="executed", fault=fault)
     answer = tree.libraries.resolved[VERBS] if tree else None
     if not answer:
@@ -59,5 +61,5 @@ def _libibverbs(case: Inspection) -> Link:
     missing = missing_in(tree.libraries, answer.file) if tree and answer.file else []
     reason = answer.error or (f"it needs {', '.join(missing)}" if missing else "")
     reason = reason or ("" if answer.file else "not found")
-    fault = f"NCCL opens no {VERBS}: {reason}" if reason else ""
+    fault = f"NCCL cannot open {VERBS}: {reason}" if reason else ""
     return Link(name="libibverbs", value=base_name(answer.file), fault=fault)

@@ -28,6 +28,12 @@ class Variable(Span):
     in_pods: Pattern | None = None  # for the whole value, where a job's ranks have a pod's own network
     on_hosts: Pattern | None = None  # where they have the host's
 
+    @property
+    def effect_in_images(self) -> Effect:
+        """The effect in an image, whose GPUs and network are not known: what goes wrong in some places is "slow"."""
+        in_places = self.possible or self.gpus or self.in_pods or self.on_hosts
+        return "slow" if self.effect == "harmful" and in_places else self.effect
+
     def applies_to(self, environment: Mapping[str, str], fabric: str | None, versions: Mapping[str, str]) -> bool:
         """Return whether the row holds for an image of `fabric` with these components and this environment.
 

@@ -8,6 +8,7 @@ from rdma_images.inspection.values import Value
 
 How = Literal["executed", "read", "facts"]
 Outcome = Literal["fabric", "tcp", "end", "unknown"]
+HOW: dict[How, str] = {"executed": "run", "read": "read, not run", "facts": "from facts"}
 
 
 class Link(Value):
@@ -25,6 +26,12 @@ class Link(Value):
     note: str = ""
     words: list[str] = Field(default_factory=list)
 
+    @property
+    def text(self) -> str:
+        """What a reader is shown of it: its fault, else its value, with how that was found out."""
+        note = f"; {self.note}" if self.note else ""
+        return f"{self.fault or self.unknown or self.value} ({HOW[self.how]}{note})"
+
 
 class Chain(Value):
     """What NCCL would do on a fabric: `outcome` "tcp" is TCP sockets, "end" a job that ends, "unknown" neither.
@@ -37,3 +44,14 @@ class Chain(Value):
     outcome: Outcome
     answer: str
     links: list[Link]
+
+    @property
+    def evidence(self) -> str:
+        """Which links were run, and how far, and which were only read."""
+        named = {how: [link for link in self.links if link.how == how] for how in HOW}
+        parts = [f"{HOW[how]}: {', '.join(map(_reach, links))}" for how, links in named.items() if links]
+        return "; ".join(parts)
+
+
+def _reach(link: Link) -> str:
+    return f"{link.name} ({link.note})" if link.note else link.name

@@ -10,6 +10,7 @@ import jinja2
 from rdma_images.core import templates
 from rdma_images.core.pipeline import Check
 from rdma_images.core.sizes import readable
+from rdma_images.inspection.chain import HOW
 from rdma_images.inspection.report import Report, shown_outcome
 from rdma_images.report import findings, table
 
@@ -72,7 +73,13 @@ def report_page(reports: Sequence[Report]) -> str:
     columns = [_column(report) for report in reports]
     groups = _groups(reports)
     return _template().render(
-        columns=columns, groups=groups, marks=MARKS, state=shown_outcome, outcomes=OUTCOMES, single=len(columns) == 1
+        columns=columns,
+        groups=groups,
+        marks=MARKS,
+        state=shown_outcome,
+        outcomes=OUTCOMES,
+        how=HOW,
+        single=len(columns) == 1,
     )
 
 
@@ -80,6 +87,7 @@ def report_page(reports: Sequence[Report]) -> str:
 def _template() -> jinja2.Template:
     environment = templates.environment([TEMPLATE.parent], escape=True)
     environment.filters["size"] = readable
+    environment.filters["headline"] = table.headline
     return environment.get_template(TEMPLATE.name)
 
 

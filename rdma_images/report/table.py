@@ -1,5 +1,7 @@
 """Show a report on a terminal."""
 
+import re
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -10,6 +12,8 @@ from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.report import SHOWN, Report, shown_outcome
 
 FIRST_LINE = 160  # characters of a finding's first line
+CITED = re.compile(r" \[([^\[\]]*\((?:vendor|artefact|third-party)[^()\[\]]*\))\]")  # facts/origin.py, Source
+DEEP_PATH = re.compile(r"(/[\w.+-]+/)(?:[\w.+@-]+/)+([\w.+@-]+)")
 STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "noted": "cyan", "skipped": "dim"}
 ANSWERS = {"fabric": "bold green", "tcp": "bold red", "end": "bold red", "unknown": "bold yellow"}
 MARKS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "noted": "note", "skipped": "skipped"}
@@ -28,7 +32,7 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
     for check in report.checks:
         shown = shown_outcome(check)
         rows.add_row(Text(MARKS[shown], STYLES[shown]), check.id, _check_text(check))
-    parts: list[RenderableType] = [answer_text(report.chain)] if report.chain else []
+    parts: list[RenderableType] = [answer_text(report.chain, verbose)] if report.chain else []
     parts += [rows, Text()] if verbose else []
     parts += [_failure(check, verbose) for check in findings(report) if verbose or check.severity != "note"]
     if sentence := verdict(report.checks):
@@ -42,9 +46,15 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
     return Group(*parts)
 
 
-def answer_text(chain: Chain) -> Text:
-    """Return in one line which network NCCL would use."""
-    return Text(f"{chain.answer}\n", ANSWERS[chain.outcome])
+def answer_text(chain: Chain, verbose: bool = False) -> Text:
+    """Return in one line which network NCCL would use, and in another how that was found out.
+
+    `verbose` adds a line for every link.
+    """
+    text = Text(f"{chain.answer}\n", ANSWERS[chain.outcome])
+    for link in chain.links if verbose else ():
+        text.append(f"  {link.name:15}", "dim").append(f"{link.text}\n")
+    return text.append(f"  {chain.evidence}\n", "dim")
 
 
 def findings(report: Report) -> list[Check]:
@@ -87,11 +97,18 @@ def _check_text(check: Check) -> Text:
 def _failure(check: Check, verbose: bool) -> Text:
     """Return a finding: what was found in one line, then what was expected and what to do."""
     text = Text()
-    first = check.found if verbose else first_line(check.found, FIRST_LINE - len(check.id) - 2)
+    first = check.found if verbose else headline(check)
     text.append(f"{check.id}: {first}\n", STYLES[shown_outcome(check)])
-    for word, value in (("must hold", check.title), ("expected", check.expected), ("fix", check.fix)):
+    rows = [("must hold", check.title), ("expected", check.expected), ("fix", check.fix)]
+    rows += [] if verbose else [("source", source) for source in dict.fromkeys(CITED.findall(check.found))][:1]
+    for word, value in rows:
         text.append(f"  {word:10}", "dim").append(f"{value}\n")
     return text
+
+
+def headline(check: Check) -> str:
+    """Return what a failed check found as its first line has it: whole sentences, without their sources."""
+    return first_line(CITED.sub("", check.found), FIRST_LINE - len(check.id) - 2)
 
 
 def first_line(text: str, most: int) -> str:
@@ -115,5 +132,9 @@ def _and_more(count: int) -> str:
 
 
 def _short(text: str, most: int = 120) -> str:
+    """Return a text in at most so many characters: without the inner folders of its paths, then without its end."""
     line = " ".join(text.split())
+    for path in sorted(DEEP_PATH.finditer(line), key=lambda match: -len(match[0])):
+        if len(line) > most:
+            line = line.replace(path[0], f"{path[1]}…/{path[2]}")
     return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import Check
+from rdma_images.core.pipeline import Check, Severity
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import (
     Inspection,
@@ -37,9 +37,14 @@ class Requirement:
     expected: str = ""
     found: str = ""
     fix: str = ""
+    severity: Severity | None = None
 
-    def __call__(self, holds: bool, *, expected: str, found: str, fix: str) -> None:
-        """Record the finding; raises UnmetError, which fails the check, where it does not hold."""
+    def __call__(self, holds: bool, *, expected: str, found: str, fix: str, severity: Severity | None = None) -> None:
+        """Record the finding; raises UnmetError, which fails the check, where it does not hold.
+
+        `severity` is the finding's where it is another than the validator's.
+        """
+        self.severity = severity
         self.expected, self.found, self.fix = plain(expected), plain(found), plain(fix)
         if not holds:
             raise UnmetError(f"expected: {self.expected}\nfound: {self.found}\nfix: {self.fix}")
@@ -115,7 +120,7 @@ def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[
         id=about["id"],
         title=_title(item),
         tier=about["tier"],
-        severity=about["severity"],
+        severity=require.severity or about["severity"],
         outcome=report.outcome,
         expected=require.expected,
         found=actual,

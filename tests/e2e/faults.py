@@ -442,11 +442,11 @@ FAULTS = (
         ),
     ),
     Fault("size.budget", "600 MB that nobody needs", ("RUN head -c 600000000 /dev/urandom > /opt/blob",)),
-    Fault("environment.harmful", "NCCL_P2P_DISABLE set", ("ENV NCCL_P2P_DISABLE=1",)),
+    Fault("environment.harmful", "NCCL_HOSTID set", ("ENV NCCL_HOSTID=node-0",)),
     Fault(
         "environment.harmful",
         "an entry point that decodes the settings that it exports",
-        decoded_at_the_start("export NCCL_P2P_DISABLE=1"),
+        decoded_at_the_start("export NCCL_HOSTID=node-0"),
     ),
     Fault("environment.slow", "NCCL_PXN_DISABLE set", ("ENV NCCL_PXN_DISABLE=1",)),
     Fault("environment.misspelt", "a variable that nothing reads", ("ENV NCCL_IB_DISABLED=1",)),
@@ -477,7 +477,7 @@ FAULTS = (
             "> /etc/ssh/ssh_host_ed25519_key",
         ),
     ),
-    Fault("settings.harmful", "an interface left out in nccl.conf", (f"{CONF} NCCL_SOCKET_IFNAME=^docker0",)),
+    Fault("settings.harmful", "a name of the host in nccl.conf", (f"{CONF} NCCL_HOSTID=node-0",)),
     Fault(
         "settings.launchers",
         "a script that asks for tcp",

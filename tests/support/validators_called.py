@@ -74,7 +74,7 @@ def _check(validator: Validator, case: Inspection) -> Check:
         id=validator.id,
         title=str(validator.function.__doc__).splitlines()[0].rstrip("."),
         tier="static",
-        severity=validator.about.get("severity", "error"),
+        severity=require.severity or validator.about.get("severity", "error"),
         outcome=outcome,
         expected=require.expected,
         found=require.found,

@@ -88,7 +88,9 @@ def answer(case: Inspection, fabric: str = "efa", instance: str = "p5.48xlarge")
     return chain
 
 
-@pytest.mark.parametrize(("lines", "note"), [(NO_DEVICE, "devices of libfabric"), (NO_DRIVER, "driver of CUDA")])
+@pytest.mark.parametrize(
+    ("lines", "note"), [(NO_DEVICE, "until it looked for EFA devices"), (NO_DRIVER, "until it called the GPU driver")]
+)
 def test_a_plugin_that_lacks_what_no_image_has_would_be_used(lines: tuple[str, ...], note: str) -> None:
     chain = answer(image(plugin(*lines)))
     assert chain.outcome == "fabric"
@@ -105,16 +107,16 @@ def test_a_plugin_that_lacks_what_no_image_has_would_be_used(lines: tuple[str, .
         (
             plugin(*FIRST, result=None, ended="SIGSEGV"),
             NONE,
-            "ends the process (SIGSEGV) after: NET/OFI Using",
+            "crashes as NCCL starts it (SIGSEGV), after: NET/OFI Using",
         ),
         (
             plugin(path="", error="libnccl-net.so: wrong ELF class"),
             NONE,
-            "no network plugin opens (libnccl-net.so: wrong",
+            "no network plugin can be opened: libnccl-net.so: wrong",
         ),
-        (plugin(*NO_DEVICE, interfaces={}), NONE, "none of the interfaces that NCCL looks for"),
-        (plugin(*NO_DEVICE), {"NCCL_NET": "OFI"}, "NCCL_NET=OFI, and /opt/amazon"),
-        (plugin(*NO_DEVICE), {"NCCL_NET": "IB"}, "NCCL_NET=IB asks for NCCL's own network for InfiniBand"),
+        (plugin(*NO_DEVICE, interfaces={}), NONE, "none of the network interfaces that NCCL looks for"),
+        (plugin(*NO_DEVICE), {"NCCL_NET": "OFI"}, "NCCL_NET=OFI asks for a network of that name, and /opt/amazon"),
+        (plugin(*NO_DEVICE), {"NCCL_NET": "IB"}, "NCCL_NET=IB asks for NCCL's own InfiniBand transport"),
     ],
 )
 def test_a_plugin_that_nccl_does_not_take_ends_a_job_that_names_its_network(
@@ -128,7 +130,7 @@ def test_a_plugin_that_nccl_does_not_take_ends_a_job_that_names_its_network(
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        ({"NCCL_NET": "Socket"}, "NCCL_NET=Socket asks for sockets"),
+        ({"NCCL_NET": "Socket"}, "NCCL_NET=Socket asks for TCP sockets"),
         ({"NCCL_NET": "", "NCCL_NET_PLUGIN": "none"}, "NCCL_NET_PLUGIN=none keeps NCCL from opening a plugin"),
         ({"FI_PROVIDER": "tcp"}, "FI_PROVIDER=tcp leaves out libfabric's provider efa"),
         ({"FI_PROVIDER": "^efa"}, "FI_PROVIDER=^efa leaves out"),
@@ -148,7 +150,7 @@ def test_a_libfabric_without_the_provider_breaks_the_chain() -> None:
     libfabric = Played(path=LIBFABRIC, providers=["tcp", "shm", "ofi_hook_perf"], mapped=[LIBFABRIC])
     case = image(plugin(*NO_DEVICE), {"NCCL_NET": ""}, libfabric=libfabric)
     chain = answer(case)
-    assert chain.answer.endswith("would use TCP sockets: libfabric offers no provider efa (tcp, shm)")
+    assert chain.answer.endswith("would use TCP sockets: libfabric has no provider efa, only tcp, shm")
     assert chain.outcome == "tcp"
 
 
@@ -165,7 +167,7 @@ def test_a_verbs_provider_that_does_not_open_breaks_the_chain() -> None:
 def test_a_rehearsal_cannot_be_told() -> None:
     rehearsed = image(plugin()).model_copy(update={"subject": recorded().subject})
     assert answer(rehearsed).outcome == "unknown"
-    assert "a stand-in took the place of efa-installer" in answer(rehearsed).answer
+    assert "a rehearsal without efa-installer" in answer(rehearsed).answer
 
 
 def test_an_instance_of_another_fabric_is_refused_beside_the_fabric() -> None:
@@ -177,7 +179,9 @@ def test_an_instance_of_another_fabric_is_refused_beside_the_fabric() -> None:
 
 def test_an_image_of_efa_has_no_way_to_erdma_or_infiniband() -> None:
     chain = answer(image(plugin(*NO_DEVICE), {"NCCL_NET": ""}), "erdma", "")
-    assert chain.answer.startswith("On eRDMA NCCL 2.30.7 would use TCP sockets: liberdma-rdmav*.so is not where")
+    assert chain.answer.startswith(
+        "On eRDMA NCCL 2.30.7 would use TCP sockets: libibverbs.so.1 finds no liberdma-rdmav*.so"
+    )
     assert answer(image(plugin(*NO_DEVICE), {"NCCL_NET": ""}), "none", "").outcome == "tcp"
 
 
@@ -187,3 +191,11 @@ def test_what_was_not_run_is_read() -> None:
     chain = answer(case)
     assert chain.outcome == "fabric"
     assert {link.how for link in chain.links if link.name in ("plugin", "libfabric", "libefa")} == {"read"}
+    assert chain.answer.endswith("(read from the image's files, not run)")
+    assert "read, not run: settings, plugin, libfabric, libefa, verbs provider" in chain.evidence
+
+
+def test_a_plugin_that_no_name_leads_to_is_missing() -> None:
+    error = "libnccl-net.so: cannot open shared object file: No such file or directory"
+    chain = answer(image(plugin(path="", error=error), {"NCCL_NET": ""}))
+    assert chain.answer.endswith("the image has no network plugin: NCCL finds no libnccl-net.so")

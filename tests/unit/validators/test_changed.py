@@ -108,7 +108,7 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("nccl.cuda", {"nccl": {NCCL: {"banner": "2.30.7"}}}, f"skipped: {NCCL} does not say its CUDA"),
     ("nccl.matrix", {"planned": {"nccl": "2.30.7"}}, "passed"),
     ("nccl.matrix", {"planned": {"nccl": "2.31.2"}}, "failed: 2.30.7"),
-    ("nccl.packages", {"dpkg": {"libnccl2": "2.30.7-1+cuda13.2"}}, "failed: libnccl2"),
+    ("nccl.packages", {"dpkg": {"libnccl2": "2.30.7-1+cuda13.2"}}, "failed: the system's packages libnccl2"),
     ("nccl.packages", {"dpkg": {"libnccl2": "2.30.7-1+cuda13.2"}, "wheels": {"nvidia-nccl-cu13": None}}, "passed"),
     ("nccl.packages", {"dpkg": {"libnccl2": "2.29.7-1+cuda13.2"}, "wheels": {"nvidia-nccl-cu13": None}}, "failed"),
     ("plugin.found", {"environment": {"NCCL_NET_PLUGIN": "libgone.so"}}, "failed: no libgone.so;"),
