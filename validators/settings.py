@@ -61,7 +61,12 @@ def find_variables(case: Inspection, effect: Effect, where: Mapping[str, Mapping
     if case.expected.fabric is None and not (case.measured.tree and case.measured.tree.libraries.nccl):
         pytest.skip("the image has no NCCL, and is for neither fabric")
     environment, versions = table(), versions_of(case)
+    network = case.measured.network
+    plugin_started = bool(
+        network and any(run.log for run in network.plugins)
+    )  # what refuses a value has said so: chain.holds
     rows = [row for row in environment.variables.values() if row.effect_in_images == effect]
+    rows = [row for row in rows if not (row.refused and plugin_started)]
     return [
         VariableFinding(
             origin,

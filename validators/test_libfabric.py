@@ -35,23 +35,10 @@ def fi_info(case: Inspection) -> dict[str, ToolRun]:
     return runs
 
 
-@pytest.mark.validator("libfabric.found", source=LOADER, fabric="efa")
-def test_libfabric_found(case: Inspection, libraries: Libraries, require: Requirement) -> None:
-    """The loader finds libfabric."""
-    skip_if_broken(case, libraries, FABRIC)
-    answer = libraries.resolved[FABRIC]
-    require(
-        bool(answer.file),
-        expected="libfabric.so.1",
-        found=answer.file or answer.error,
-        fix="install libfabric with the EFA installer, keep /etc/ld.so.conf.d/efa.conf, and run ldconfig",
-    )
-
-
 @pytest.mark.validator("libfabric.closure", source=f"{LOADER}; {BY_NAME}", fabric="efa")
 def test_libfabric_closure(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """Every library that libfabric needs, or opens by its name for the GPUs that NCCL uses, is found."""
-    library = libraries.resolved[FABRIC].file or pytest.skip("the loader finds no libfabric: see libfabric.found")
+    library = libraries.resolved[FABRIC].file or pytest.skip("the loader finds no libfabric: see chain.holds")
     missing = missing_in(libraries, library)
     skip_if_broken(case, libraries, FABRIC, *missing)
     plugins = {path for nccl in libraries.nccl if (path := plugin_of(case, libraries, nccl)) in libraries.plugins}
@@ -82,7 +69,7 @@ def test_libfabric_closure(case: Inspection, libraries: Libraries, require: Requ
 )
 def test_libfabric_single(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """One libfabric is in the image."""
-    paths = case.libraries_named("libfabric.so") or pytest.skip("there is no libfabric: see libfabric.found")
+    paths = case.libraries_named("libfabric.so") or pytest.skip("there is no libfabric: see chain.holds")
     # The one in use has checks of its own, and so has the one that fi_info takes.
     used = {
         c.libraries.get("libfabric.so.1")
@@ -173,27 +160,12 @@ def opens(case: Inspection, libraries: Libraries, path: str) -> bool:
 @pytest.mark.validator("libfabric.fi-info", source=FI_INFO, fabric="efa")
 def test_fi_info(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """fi_info is there and runs."""
-    run = started(case, libraries, "fi_info --version", "libfabric.found or libfabric.closure")
+    run = started(case, libraries, "fi_info --version", "chain.holds or libfabric.closure")
     require(
         run.rc == 0 and "libfabric:" in run.out,
         expected="`fi_info --version` prints libfabric's version",
         found=summary(run),
         fix="install libfabric's tools with the EFA installer and put /opt/amazon/efa/bin on the PATH",
-    )
-
-
-@pytest.mark.validator(
-    "libfabric.efa", source="fi_info -l lists the providers that libfabric was built with", fabric="efa"
-)
-def test_lists_efa(fi_info: dict[str, ToolRun], require: Requirement) -> None:
-    """libfabric has the efa provider."""
-    run = fi_info["fi_info -l"]
-    listed = re.findall(r"^(\S+):$", run.out, re.MULTILINE)
-    require(
-        "efa" in listed,
-        expected="efa in `fi_info -l`",
-        found=", ".join(listed) or summary(run),
-        fix="install the EFA installer's libfabric, leave FI_PROVIDER_PATH unset, and FI_PROVIDER unset or efa",
     )
 
 

@@ -6,7 +6,7 @@ from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import versions
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
-from rdma_images.inspection.inspection import Inspection, base_name, missing_in
+from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries, PluginFile
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
@@ -165,24 +165,6 @@ def test_reopened(
     )
 
 
-@pytest.mark.validator("plugin.symbols", source=SYMBOLS, fabric="efa")
-def test_symbols(
-    libraries: Libraries, nccl: tuple[str, str], plugin: tuple[str, PluginFile], require: Requirement
-) -> None:
-    """The plugin exports a network interface that this NCCL understands."""
-    path, about = plugin
-    accepted, offered = libraries.nccl[nccl[0]].looks_for.get(NET, []), about.exports.get(NET, [])
-    common = sorted(set(accepted) & set(offered))
-    require(
-        bool(common),
-        expected=f"one of v{', v'.join(map(str, accepted))}, which NCCL {nccl[1]} looks for",
-        found=f"v{', v'.join(map(str, offered))} in {path}" + (f": v{common[-1]} will be used" if common else "")
-        if offered
-        else f"{path} exports no {NET}N ({about.error or 'it may be another kind of plugin'})",
-        fix="install an aws-ofi-nccl that is as new as this NCCL",
-    )
-
-
 @pytest.mark.validator("plugin.platform", source=PLATFORM, severity="warning", fabric="efa")
 def test_platform(plugin: tuple[str, PluginFile], require: Requirement) -> None:
     """The plugin was built with the AWS platform: its tuner, its topology files, its settings by instance type."""
@@ -284,27 +266,6 @@ def test_others(case: Inspection, libraries: Libraries, require: Requirement) ->
 
 
 @pytest.mark.validator(
-    "plugin.closure", source="ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map", fabric="efa"
-)
-def test_closure(case: Inspection, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement) -> None:
-    """Every library that the plugin needs or opens by its name is found."""
-    fabrics = case.libraries_named("libfabric.so")
-    # What libfabric itself lacks has a check of its own.
-    reported = {name for path in fabrics for name in missing_in(libraries, path)}
-    reported |= set() if fabrics else {"libfabric.so.1"}
-    missing = [name for name in missing_in(libraries, plugin[0]) if name not in reported]
-    missing += [n for n in plugin[1].opens if (answer := libraries.resolved.get(n)) and not answer.file]
-    skip_if_broken(case, libraries, *missing)
-    require(
-        not missing,
-        expected="nothing missing",
-        found=f"missing: {', '.join(missing)}" if missing else f"{len(libraries.closures[plugin[0]].libraries)} found",
-        fix=f"install what brings {', '.join(missing)}, in a folder that the loader knows (a link by that very name "
-        "is enough): NCCL falls back to TCP when its plugin cannot be opened",
-    )
-
-
-@pytest.mark.validator(
     "plugin.libfabric",
     source="the EFA installer puts its libfabric under /opt/amazon/efa; facts/aws-ofi-nccl.yaml, asks",
     fabric="efa",
@@ -328,7 +289,7 @@ def test_libfabric(
     )
     intended = [path for path in case.libraries_named("libfabric.so") if path.startswith(EFA)]
     if not intended or not got:
-        pytest.skip("no libfabric is under /opt/amazon/efa" if got else "there is no libfabric: see libfabric.found")
+        pytest.skip("no libfabric is under /opt/amazon/efa" if got else "there is no libfabric: see chain.holds")
     require(
         got in intended,
         expected=" or ".join(intended),

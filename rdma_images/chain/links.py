@@ -148,9 +148,8 @@ def _start(case: Inspection, run: Played, libraries: Libraries, net: int) -> tup
     looked_for = (nccl_in_use(case) or ("", ""))[0]
     about_nccl, about = libraries.nccl.get(looked_for), libraries.plugins.get(run.path)
     if not net:
-        numbers = about_nccl.looks_for.get(NET, []) if about_nccl else []
-        wanted = f"v{', v'.join(map(str, numbers))}" if numbers else "none of its"
-        return f"{run.path} has none of the network interfaces that NCCL looks for ({wanted})", ""
+        offered = about.exports.get(NET, []) if about else []
+        return _no_interface(run.path, offered, about_nccl.looks_for.get(NET, []) if about_nccl else []), ""
     named = nccl_environment(case.subject, case.measured).get("NCCL_NET", "")
     if named and run.network and named.lower() != run.network.lower():
         return f"NCCL_NET={named} asks for a network of that name, and {run.path} is called {run.network}", ""
@@ -164,6 +163,12 @@ def _start(case: Inspection, run: Played, libraries: Libraries, net: int) -> tup
     if run.result == 0 and run.devices:
         return "", ""
     return _refusal(case, run)
+
+
+def _no_interface(file: str, offered: Sequence[int], accepted: Sequence[int]) -> str:
+    """Return that a plugin and NCCL have no interface in common."""
+    both = [f"v{', v'.join(map(str, numbers))}" if numbers else "none" for numbers in (offered, accepted)]
+    return f"{file} has none of the network interfaces that NCCL looks for: it has {both[0]}, NCCL takes {both[1]}"
 
 
 def _refusal(case: Inspection, run: Played) -> tuple[str, str]:
@@ -199,18 +204,22 @@ def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
         return Link(name="plugin", fault=f"the image has no network plugin: NCCL finds no {' and no '.join(names)}")
     about = libraries.plugins.get(answer.file)
     value = " ".join(filter(None, (base_name(answer.file), about.version if about else "")))
-    if answer.error or missing_in(libraries, answer.file):
-        reason = answer.error or f"it needs {', '.join(missing_in(libraries, answer.file))}"
+    missing = missing_in(libraries, answer.file)
+    missing += [
+        name
+        for name in (about.opens if about else ())
+        if name in libraries.resolved and not libraries.resolved[name].file
+    ]
+    if answer.error or missing:
+        reason = answer.error or f"it needs {', '.join(missing)}"
         return Link(name="plugin", value=value, fault=f"{answer.file} cannot be opened: {reason}")
-    offered, accepted = about.exports.get(NET, []) if about else [], libraries.nccl[file].looks_for.get(NET, [])
+    if about is None:
+        return Link(name="plugin", value=value, unknown=f"{answer.file} was not read: its name is no plugin's")
+    offered, accepted = about.exports.get(NET, []), libraries.nccl[file].looks_for.get(NET, [])
     common = set(offered) & set(accepted)
     if not common:
-        return Link(
-            name="plugin",
-            value=value,
-            fault=f"{answer.file} has none of the network interfaces that NCCL {version} looks for",
-        )
-    if about and about.project and about.project not in EFA_PLUGINS:
+        return Link(name="plugin", value=value, fault=_no_interface(answer.file, offered, accepted))
+    if about.project and about.project not in EFA_PLUGINS:
         return Link(name="plugin", value=value, fault=f"{answer.file} is {about.project}, which does not support EFA")
     return Link(name="plugin", value=f"{value} (net v{max(common)})")
 

@@ -24,6 +24,7 @@ class Variable(Span):
     image_only: bool = False  # a job may have its reason to set it
     known_only: bool = False  # not so of a version of `of` that is not known
     possible: bool = False  # it can go wrong, and need not: of a job, a warning
+    refused: bool = False  # the plugin itself says so as soon as it is started
     gpus: Pattern | None = None  # a regular expression for the GPUs, as instances.yaml names them; None for all
     in_pods: Pattern | None = None  # for the whole value, where a job's ranks have a pod's own network
     on_hosts: Pattern | None = None  # where they have the host's

@@ -20,6 +20,7 @@ MARKS = {"passed": "✓", "failed": "✗", "warned": "!", "noted": "i", "skipped
 # The title of each subject, the first word of a validator's id, in the order of the page.
 SUBJECTS = {
     "measured": "Measuring",
+    "chain": "From NCCL to the network",
     "nccl": "NCCL",
     "plugin": "NCCL's network plugin",
     "libfabric": "libfabric",

@@ -284,7 +284,7 @@ FAULTS = (
     ),
     Fault("plugin.found", "the plugin's link removed", (f"RUN rm {OFI}/lib/libnccl-net.so",)),
     Fault(
-        "plugin.symbols",
+        "chain.holds",
         "a plugin that exports only v4",
         (rename("ncclNetPlugin_v", "ncclNetPlugin_v4"),),
     ),
@@ -315,13 +315,13 @@ FAULTS = (
         ),
         besides=("label.efa-installer",),
     ),
-    Fault("plugin.closure", "a library that the plugin needs is missing", (f"RUN rm {LIB}/libhwloc.so.15*",)),
+    Fault("chain.holds", "a library that the plugin needs is missing", (f"RUN rm {LIB}/libhwloc.so.15*",)),
     Fault(
         "plugin.libfabric",
         "another libfabric first in the loader's path",
         (f"RUN {PLANT} && cp -P {EFA}/lib/libfabric.so.1* /opt/planted/ && ldconfig",),
     ),
-    Fault("libfabric.found", "no libfabric", (f"RUN rm {EFA}/lib/libfabric.so.1*",)),
+    Fault("chain.holds", "no libfabric", (f"RUN rm {EFA}/lib/libfabric.so.1*",)),
     Fault(
         "libfabric.providers",
         "a provider beside libfabric that lacks a library",
@@ -339,7 +339,7 @@ FAULTS = (
     Fault("libfabric.single", "a second libfabric that nothing loads", (f"RUN cp {EFA}/lib/libfabric.so.1.* /opt/",)),
     Fault("libfabric.fi-info", "no fi_info", (f"RUN rm {EFA}/bin/fi_info",)),
     Fault(
-        "libfabric.efa",
+        "chain.holds",
         "a libfabric without the efa provider",
         (f"RUN sed -i 's/efa\\x00/xfa\\x00/g' {EFA}/lib/libfabric.so.1.*",),
     ),

@@ -21,7 +21,7 @@ STATIC = re.compile(r'@pytest\.mark\.validator\(\s*"([\w.-]+)"(?![^@]*?tier="(?:
 # One or two of every subject, the ones that cost people days; the others run with `invoke test --exhaustive`.
 FIRST = {
     "nccl.loaded", "nccl.single", "nccl.closure", "nccl.wheels", "torch.closure", "plugin.found",
-    "plugin.symbols", "plugin.libfabric", "libfabric.closure", "libfabric.single", "libfabric.efa", "verbs.provider",
+    "chain.holds", "plugin.libfabric", "libfabric.closure", "libfabric.single", "verbs.provider",
     "verbs.loader", "verbs.suffix", "cuda.stub", "environment.obsolete", "label.complete", "label.base",
     "label.rehearsal", "layers.secrets", "files.writable",
 }  # fmt: skip

@@ -332,7 +332,7 @@ NOT_THERE = library("resolved", "libcudart.so", value={"path": "", "file": "", "
         ([], ""),
         ([OPENS, NOT_THERE], f"{FABRIC} opens libcudart.so"),
         ([OPENS, NOT_THERE, library("nccl", value={})], ""),  # nothing uses GPUs over it
-        ([OPENS, NOT_THERE, library("plugins", PLUGIN, "opens", value=["libcudart.so"])], ""),  # told by plugin.closure
+        ([OPENS, NOT_THERE, library("plugins", PLUGIN, "opens", value=["libcudart.so"])], ""),  # told by chain.holds
         ([library("opens", value={"/opt/other/libfabric.so.1.9.0": ["libcudart.so"]}), NOT_THERE], ""),
         (
             [OPENS, NOT_THERE, library("closures", FABRIC, "missing", value=["libpsm2.so.2"])],

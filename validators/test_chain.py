@@ -1,0 +1,68 @@
+"""Whether the chain from NCCL to the fabric holds: as it was run, or read where nothing could be run."""
+
+import pytest
+
+from rdma_images.chain import compute
+from rdma_images.chain.links import EFA_PLUGINS
+from rdma_images.chain.verbs import VERBS
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.inspection.chain import Link
+from rdma_images.inspection.inspection import Inspection, missing_in, nccl_in_use
+from rdma_images.inspection.measurements import Files, Libraries
+from rdma_images.validate.pytest_plugin import Requirement
+from validators.in_use import EFA, FABRIC, closure, plugin_names, plugin_of, providers_of, roots, skip_if_broken
+
+PLAYED = "NCCL's part, played in the image: probes/plugin_host.py names the sources of NCCL that it follows"
+# A link whose faults have checks of their own.
+CHECKED = {
+    "NCCL": "nccl.found or erdma.nccl",
+    "settings": "environment.harmful or settings.harmful",
+    "network": "environment.harmful or settings.harmful",
+    "verbs provider": "verbs.provider or verbs.closure",
+}
+FIXES = {
+    "plugin": "install the aws-ofi-nccl that belongs to this NCCL and libfabric, with all it needs; run ldconfig",
+    "libibverbs": "install libibverbs1 and the fabric's provider",
+}
+LIBFABRIC = "install libfabric with the EFA installer, and leave FI_PROVIDER_PATH unset"
+
+
+@pytest.mark.validator("chain.holds", source=PLAYED, fabric="any")
+def test_holds(case: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
+    """Every link from NCCL to the fabric holds."""
+    chain = compute(case, fabric)
+    if chain is None:
+        raise RdmaImagesError("a chain was asked for a fabric, and there is none")
+    broken = next((link for link in chain.links if link.fault), None)
+    if broken:
+        _skip_if_checked(case, files, libraries, broken)
+    elif chain.outcome == "unknown":
+        pytest.skip(chain.answer)
+    require(
+        broken is None,
+        expected="NCCL reaches the fabric: docs/reference/validators.md, The answer",
+        found=broken.fault if broken else chain.answer,
+        fix=FIXES.get(broken.name, LIBFABRIC) if broken else "",
+    )
+
+
+def _skip_if_checked(case: Inspection, files: Files, libraries: Libraries, link: Link) -> None:
+    """Skip where another check reports the cause."""
+    if link.name in CHECKED:
+        pytest.skip(f"see {CHECKED[link.name]}")
+    if link.name == "libibverbs" and not providers_of(files, str(case.expected.fabric)):
+        pytest.skip("the fabric's provider is not there: see verbs.provider")
+    names = plugin_names(case, libraries)
+    skip_if_broken(case, libraries, *names, FABRIC, EFA, VERBS)
+    nccl = nccl_in_use(case)
+    file = plugin_of(case, libraries, nccl[0]) if nccl else None
+    if link.name == "plugin" and not file:
+        pytest.skip("NCCL finds no network plugin: see plugin.found")
+    about = libraries.plugins.get(file or "")
+    stranger = about and about.project not in EFA_PLUGINS and (about.project or FABRIC not in about.needed)
+    if link.name == "plugin" and stranger:
+        pytest.skip("NCCL opens another plugin than the fabric's: see plugin.project")
+    if any(closure(libraries, path).faults for path in roots(case, files, libraries)):
+        pytest.skip("the loader refuses a library: see libraries.load")
+    if missing_in(libraries, libraries.resolved[FABRIC].file):
+        pytest.skip("libfabric needs what is not there: see libfabric.closure")
