@@ -9,6 +9,7 @@ from invoke.exceptions import Exit
 from rdma_images.cli.base import show, verb
 from rdma_images.cli.measuring import measured
 from rdma_images.cli.options import CHOICE, JSON, MANY, ONTO, POLICY, PUBLISHING
+from rdma_images.core import files
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
@@ -77,10 +78,13 @@ def publish(
         "key": "The public key, or a key service's reference, of the signature that it must have.",
         "identity": "The signer of its keyless signature, as a regular expression; with --issuer.",
         "issuer": "The issuer of that identity, as https://token.actions.githubusercontent.com.",
+        "policy": "A policy.yaml, whose `origin` says which builder, source and inputs its provenance must name.",
     }
     | JSON,
 )
-def verify(_: Context, image: str, key: str = "", identity: str = "", issuer: str = "", json: bool = False) -> None:
+def verify(
+    _: Context, image: str, key: str = "", identity: str = "", issuer: str = "", policy: str = "", json: bool = False
+) -> None:
     """Check a published image and its evidence.
 
     Reads its signature, its report and its provenance.
@@ -88,10 +92,12 @@ def verify(_: Context, image: str, key: str = "", identity: str = "", issuer: st
     from rdma_images.publish import keys, publication_table
     from rdma_images.publish import verify as verifying
     from rdma_images.registry import reference, registries
+    from rdma_images.scan import policy as policies
 
+    origin = policies.load(files.expanded(policy)).origin if policy else None
     trust = keys.parse_trust(key, identity, issuer)
     host = reference.parse_reference(image).host
-    verifications = verifying.verify(image, registries.load_if_present().of_host(host), trust, progress)
+    verifications = verifying.verify(image, registries.load_if_present().of_host(host), trust, progress, origin)
     show(publication_table.as_json(verifications) if json else publication_table.verify_text(verifications))
     if not builtins.all(verification.holds for verification in verifications):
         raise Exit(code=1)

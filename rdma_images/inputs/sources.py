@@ -83,12 +83,13 @@ def _base(role: str, name: str, base: Base, platform: str, effective_base: str) 
     upstream = with_registry(base.image)
     digest = pins.bases().get(upstream, UNPINNED)
     bootstrap = effective_base if base.kind == "bootstrap" or effective_base != name else ""
+    locked = debian_lock.read(bootstrap) if bootstrap else None
     return Source(
         id=f"base-{name}",
         component="base",
         kind="base",
         upstream=upstream,
-        pin=ARCHIVE_SIGNATURE if bootstrap else digest,
+        pin=f"sha256:{locked.archive}" if locked else ARCHIVE_SIGNATURE if bootstrap else digest,
         context=role,
         extra={"digest": digest, "platform": platform}
         | ({"bootstrap": bootstrap} if bootstrap else {})

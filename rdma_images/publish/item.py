@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from rdma_images import facts
 from rdma_images.bill import cyclonedx_bill, parts, spdx_bill
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Build, Image
 from rdma_images.core.step_files import BUILD, HISTORY
+from rdma_images.inputs import sources
 from rdma_images.inspection.report import Report
 from rdma_images.publish import statement
 from rdma_images.publish.attach import Artifact
@@ -133,5 +135,6 @@ def _provenance(item: ApprovedImage, labels: dict[str, str]) -> bytes:
         "repository": labels.get("org.opencontainers.image.source", ""),
         "commit": labels.get(REVISION, ""),
     }
-    predicate = statement.provenance(item.image, item.build, revision)
+    pinned = sources.pinned(item.image, facts.load())
+    predicate = statement.provenance(item.image, item.build, revision, pinned)
     return statement.statement(item.image.target, item.build.digest, statement.PROVENANCE, predicate)

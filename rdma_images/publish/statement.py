@@ -1,9 +1,10 @@
 """Write in-toto statements: provenance (how an image was made) and the validation report (what was measured in it)."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from rdma_images.core.pipeline import Build, Image
+from rdma_images.core.pipeline import Build, Image, Source
 from rdma_images.inspection.report import Report, encode_report, shown_outcome
 from rdma_images.publish.from_report import is_commit
 from rdma_images.registry.client import canonical
@@ -37,16 +38,18 @@ def statement(name: str, digest: str, predicate_type: str, predicate: dict[str, 
     )
 
 
-def provenance(image: Image, build: Build, revision: dict[str, str]) -> dict[str, Any]:
+def provenance(image: Image, build: Build, revision: dict[str, str], pinned: Sequence[Source] = ()) -> dict[str, Any]:
     """Return the SLSA provenance 1.0 of a build.
 
-    `revision` has the address and commit of the sources, as far as they are known.
+    `revision` has the address and commit of the sources, as far as they are known; `pinned` are the downloads, bases
+    and archives of the build, with what pins each.
     """
     parameters = {"target": image.target, "platform": image.platform, "axes": dict(sorted(image.axes.items()))}
     dependencies = [
         {"name": component.name, "annotations": {"version": component.version, "decided-by": component.decided_by}}
         for component in sorted(image.components.values(), key=lambda component: component.name)
     ]
+    dependencies += [_input(source) for source in pinned]
     if image.onto:
         algorithm, _, value = image.onto.base.digest.partition(":")
         name = image.onto.base.ref.partition("@")[0]
@@ -68,6 +71,15 @@ def provenance(image: Image, build: Build, revision: dict[str, str]) -> dict[str
             "metadata": {"invocationId": build.inputs, "finishedOn": build.finished},
         },
     }
+
+
+def _input(source: Source) -> dict[str, Any]:
+    """Return a source as a dependency: with its digest, or where it has none with what vouches for it."""
+    algorithm, _, value = source.pin.partition(":")
+    # An archive's address is what this machine's apt is configured with, and may be inside a company.
+    address = {"uri": source.upstream} if source.upstream and source.kind != "apt" else {}
+    pin = {"digest": {algorithm: value}} if algorithm in ("sha256", "sha512") else {"annotations": {"pin": source.pin}}
+    return {"name": source.id, **address, **pin}
 
 
 def test_result(report: Report) -> dict[str, Any]:

@@ -11,11 +11,13 @@ from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, Finding, allo
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.keys import Trust
 from rdma_images.publish.kinds import open_kind
+from rdma_images.publish.origin_policy import check_origin
 from rdma_images.registry import faults
 from rdma_images.registry.client import DOCKER_INDEX, OCI_INDEX, Manifest, Repository, labels_of
 from rdma_images.registry.http import Connection
 from rdma_images.registry.reference import parse_reference
 from rdma_images.registry.registries import Registry
+from rdma_images.scan.policy import OriginRules
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,18 @@ def open_verifier(repository: Repository, trust: Trust | None, progress: Progres
     return Verifier(Cosign(cosign.find_program(progress), connection.host, connection.login()), trust)
 
 
-def verify(ref: str, registry: Registry, trust: Trust | None, progress: Progress = silent) -> tuple[Verification, ...]:
+def verify(
+    ref: str,
+    registry: Registry,
+    trust: Trust | None,
+    progress: Progress = silent,
+    origin: OriginRules | None = None,
+) -> tuple[Verification, ...]:
     """Check an image in a registry; of an index first the index itself, then the image of each platform.
 
     Args:
         trust: Where given, the index, each image and every statement on it have to be signed by it.
+        origin: Where given, what the provenance of each image must say.
 
     Raises:
         PublishError: The registry does not answer.
@@ -71,11 +80,11 @@ def verify(ref: str, registry: Registry, trust: Trust | None, progress: Progress
     manifest = repository.manifest(reference.selector)
     verifier = open_verifier(repository, trust, progress)
     if manifest.media_type not in (OCI_INDEX, DOCKER_INDEX):
-        return (image(repository, manifest, reference.selector, verifier),)
+        return (image(repository, manifest, reference.selector, verifier, origin),)
     images = {member.digest: repository.manifest(member.digest) for member in manifest.members()}
     return (
         _index(repository, manifest, images, verifier),
-        *(image(repository, member, reference.selector, verifier) for member in images.values()),
+        *(image(repository, member, reference.selector, verifier, origin) for member in images.values()),
     )
 
 
@@ -102,7 +111,13 @@ def _platform(body: Mapping[str, Any]) -> str:
     return f"{body.get('os')}/{body.get('architecture')}"
 
 
-def image(repository: Repository, manifest: Manifest, reference: str, verifier: Verifier | None) -> Verification:
+def image(
+    repository: Repository,
+    manifest: Manifest,
+    reference: str,
+    verifier: Verifier | None,
+    origin: OriginRules | None = None,
+) -> Verification:
     """Check one image, which `reference`, a tag or digest, led to."""
     digest = manifest.digest
     ref = f"{repository.ref}@{digest}"
@@ -115,6 +130,10 @@ def image(repository: Repository, manifest: Manifest, reference: str, verifier: 
         if form == statement.PROVENANCE and built_elsewhere:
             continue
         findings += _attachment(form, files.get(form), digest, verifier, ref, allowed_ids)
+    if origin is not None:
+        content = files.get(statement.PROVENANCE)
+        is_signed = verifier and content and verifier.attested(ref, statement.PROVENANCE, content)
+        findings += check_origin(content, origin, None if verifier is None else bool(is_signed))
     return Verification(ref, tuple(findings))
 
 

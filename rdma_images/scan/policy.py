@@ -65,6 +65,16 @@ class NotAffected(Statement):
     justification: Justification = Field(description="One of OpenVEX's five.")
 
 
+class OriginRules(Strict):
+    """What the signed provenance of an image must say, where `invoke verify --policy` asks."""
+
+    builders: tuple[Filled, ...] = Field(default=(), description="Ids of builders, of which one must have built it.")
+    sources: tuple[Filled, ...] = Field(
+        default=(), description="Addresses of repositories, of which one must have its sources: github.com/team/images."
+    )
+    locked_inputs: bool = Field(default=False, description="Each download, base and archive must have a digest.")
+
+
 class Policy(Document):
     """policy.yaml."""
 
@@ -76,6 +86,8 @@ class Policy(Document):
     max_scan_age: Days = Field(default=7, description="Days after which a scan is too old.")
     exceptions: tuple[Statement, ...] = Field(default=(), description="Accepted for a time.")
     not_affected: tuple[NotAffected, ...] = Field(default=(), description="Cannot be exploited; become OpenVEX.")
+
+    origin: OriginRules = Field(default=OriginRules(), description="Asked by `invoke verify` of the provenance.")
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
         """Yield each statement that is written twice."""
