@@ -1,6 +1,7 @@
 #!/bin/sh
 # make-tarball.sh FOLDER: lays the packages out as the real installer's tarball does, in FOLDER/aws-efa-installer-<version>.tar.gz.
 set -eu
+export SOURCE_DATE_EPOCH=315532800 # for dpkg-deb, so that a rehearsal is the same bytes, too
 out=$1
 here=$(dirname "$0")
 . /etc/os-release

@@ -195,15 +195,21 @@ RUN --mount=type=cache,id=apt-archives-debian13,target=/var/cache/apt,sharing=lo
     --mount=type=secret,id=ca-bundle,mode=0444 <<'SH'
 set -eu
 export APT_CONFIG=/run/secrets/apt-config DEBIAN_FRONTEND=noninteractive
+started=$(date +%s.%N); sleep 0.02
 apt-get update -qq
 apt-get install -qq --no-install-recommends ca-certificates python3
 python3 -c 'import sys; found = "%d.%d" % sys.version_info[:2]; sys.exit(found != "3.13" and "python is " + found + ", planned was 3.13")'
-mkdir -p /opt/venv/bin /opt/venv/site-packages /opt/venv/lib/python3.13
+mkdir -p /workspace /opt/venv/bin /opt/venv/site-packages /opt/venv/lib/python3.13
 ln -s /usr/bin/python3 /opt/venv/bin/python3
 ln -s python3 /opt/venv/bin/python
 ln -s ../../site-packages /opt/venv/lib/python3.13/site-packages
 printf 'home = /usr/bin\ninclude-system-site-packages = false\n' > /opt/venv/pyvenv.cfg
-rm -rf /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache
+find /var/log -type f -newermt "@$started" -delete
+if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
+rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
+if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
+touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 SH
 
 # efa-installer 1.50.0: libfabric with the efa provider, rdma-core, Open MPI, and an NCCL plugin.
@@ -226,6 +232,7 @@ RUN --mount=type=bind,from=efa-installer,target=/mnt/efa-installer \
     --mount=type=secret,id=ca-bundle,mode=0444 <<'SH'
 set -eu
 export APT_CONFIG=/run/secrets/apt-config DEBIAN_FRONTEND=noninteractive
+started=$(date +%s.%N); sleep 0.02
 apt-get update -qq
 tar --extract --gzip --file /mnt/efa-installer/*.tar.gz --directory /tmp --no-same-owner
 cd /tmp/aws-efa-installer
@@ -233,12 +240,17 @@ cd /tmp/aws-efa-installer
 # The installer has no flag that every version knows to leave this out; what still needs it stops the build here.
 dpkg --purge libnccl-ofi
 ldconfig
-rm -rf /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache
-SH
 # AWS's libfabric opens CUDA's runtime by the name libcudart.so, which is in no wheel: without it libfabric does not know
 # the GPUs' memory, and the plugin ends where it requires GPUDirect, as on p5.48xlarge. The loader finds the link in the
 # system's own folder.
-RUN ln -sf /opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13 /usr/lib/$(uname -m)-linux-gnu/libcudart.so
+ln -sf /opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13 /usr/lib/$(uname -m)-linux-gnu/libcudart.so
+find /var/log -type f -newermt "@$started" -delete
+if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
+rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
+if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
+touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
+SH
 
 # aws-ofi-nccl 1.20.0, NCCL's plugin for libfabric, from its release tarball: compiled on the image's own base.
 #   --enable-platform-aws: the tuner, the topology files and the settings of each instance type; configure adds them by itself on an EC2 instance alone
@@ -284,6 +296,7 @@ RUN --mount=type=cache,id=apt-archives-debian13,target=/var/cache/apt,sharing=lo
     --mount=type=secret,id=ca-bundle,mode=0444 <<'SH'
 set -eu
 export APT_CONFIG=/run/secrets/apt-config DEBIAN_FRONTEND=noninteractive
+started=$(date +%s.%N); sleep 0.02
 apt-get update -qq
 apt-get install -qq --no-install-recommends libhwloc15
 echo /opt/aws-ofi-nccl/lib > /etc/ld.so.conf.d/100_ofinccl.conf
@@ -293,7 +306,12 @@ if [ "$found" != /opt/aws-ofi-nccl/lib/libnccl-net.so ]; then
     echo "the loader should find one plugin, /opt/aws-ofi-nccl/lib/libnccl-net.so, and finds: $found" >&2
     exit 1
 fi
-rm -rf /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache
+find /var/log -type f -newermt "@$started" -delete
+if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
+rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
+if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
+touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 SH
 
 # nvidia-nccl-cu13 2.30.7: 250 MB to download.

@@ -176,9 +176,15 @@ RUN --mount=type=cache,id=apt-archives-cuda13.1.2-runtime-ubuntu22.04,target=/va
     --mount=type=secret,id=ca-bundle,mode=0444 <<'SH'
 set -eu
 export APT_CONFIG=/run/secrets/apt-config DEBIAN_FRONTEND=noninteractive
+started=$(date +%s.%N); sleep 0.02
 there=$(dpkg-query --show --showformat '${db:Status-Abbrev}${Package}\n' ibverbs-utils libibverbs-dev libibverbs1 libmlx5-1 libnccl2 libnccl-dev 2> /dev/null | sed -n 's/^.i *//p')
 if [ -n "$there" ]; then apt-get purge -qq --allow-change-held-packages $there; fi
-rm -rf /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache
+find /var/log -type f -newermt "@$started" -delete
+if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
+rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
+if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
+touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 SH
 
 # python 3.10, the base's own, and the virtual environment that the wheels' layers fill.
@@ -193,15 +199,21 @@ RUN --mount=type=cache,id=apt-archives-cuda13.1.2-runtime-ubuntu22.04,target=/va
     --mount=type=secret,id=ca-bundle,mode=0444 <<'SH'
 set -eu
 export APT_CONFIG=/run/secrets/apt-config DEBIAN_FRONTEND=noninteractive
+started=$(date +%s.%N); sleep 0.02
 apt-get update -qq
 apt-get install -qq --no-install-recommends ca-certificates python3
 python3 -c 'import sys; found = "%d.%d" % sys.version_info[:2]; sys.exit(found != "3.10" and "python is " + found + ", planned was 3.10")'
-mkdir -p /opt/venv/bin /opt/venv/site-packages /opt/venv/lib/python3.10
+mkdir -p /workspace /opt/venv/bin /opt/venv/site-packages /opt/venv/lib/python3.10
 ln -s /usr/bin/python3 /opt/venv/bin/python3
 ln -s python3 /opt/venv/bin/python
 ln -s ../../site-packages /opt/venv/lib/python3.10/site-packages
 printf 'home = /usr/bin\ninclude-system-site-packages = false\n' > /opt/venv/pyvenv.cfg
-rm -rf /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache
+find /var/log -type f -newermt "@$started" -delete
+if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
+rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
+if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
+touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 SH
 
 # efa-installer 1.50.0: libfabric with the efa provider, rdma-core, Open MPI, and an NCCL plugin.
@@ -224,17 +236,23 @@ RUN --mount=type=bind,from=efa-installer,target=/mnt/efa-installer \
     --mount=type=secret,id=ca-bundle,mode=0444 <<'SH'
 set -eu
 export APT_CONFIG=/run/secrets/apt-config DEBIAN_FRONTEND=noninteractive
+started=$(date +%s.%N); sleep 0.02
 apt-get update -qq
 tar --extract --gzip --file /mnt/efa-installer/*.tar.gz --directory /tmp --no-same-owner
 cd /tmp/aws-efa-installer
 ./efa_installer.sh -y --skip-kmod --skip-limit-conf --no-verify --mpi=openmpi4 --disable-build-ngc --disable-ngc
 ldconfig
-rm -rf /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache
-SH
 # AWS's libfabric opens CUDA's runtime by the name libcudart.so, which is in no wheel: without it libfabric does not know
 # the GPUs' memory, and the plugin ends where it requires GPUDirect, as on p5.48xlarge. The loader finds the link in the
 # system's own folder.
-RUN ln -sf /opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13 /usr/lib/$(uname -m)-linux-gnu/libcudart.so
+ln -sf /opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13 /usr/lib/$(uname -m)-linux-gnu/libcudart.so
+find /var/log -type f -newermt "@$started" -delete
+if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
+rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
+if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
+touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
+SH
 
 # nvidia-nccl-cu13 2.30.7: 250 MB to download.
 FROM uv AS wheel-nvidia-nccl-cu13
@@ -288,13 +306,19 @@ RUN --mount=type=cache,id=apt-archives-cuda13.1.2-runtime-ubuntu22.04,target=/va
     --mount=type=secret,id=ca-bundle,mode=0444 <<'SH'
 set -eu
 export APT_CONFIG=/run/secrets/apt-config DEBIAN_FRONTEND=noninteractive
+started=$(date +%s.%N); sleep 0.02
 apt-get update -qq
 apt-get install -qq --no-install-recommends g++ make ninja-build python3-dev
 cuda=$(echo /opt/venv/site-packages/nvidia/cu[0-9]*)
 ln -sfnT "$cuda" /usr/local/cuda
 ln -s lib "$cuda/lib64"
 (cd "$cuda/lib" && ln -s libcudart.so.* libcudart.so)
-rm -rf /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache
+find /var/log -type f -newermt "@$started" -delete
+if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
+rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
+if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
+touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 SH
 
 # What a process in the image starts with. Nothing here leads a loader: libraries are found through ld.so.conf.d and the

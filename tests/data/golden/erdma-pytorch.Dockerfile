@@ -173,15 +173,21 @@ RUN --mount=type=cache,id=apt-archives-ubuntu22.04,target=/var/cache/apt,sharing
     --mount=type=secret,id=ca-bundle,mode=0444 <<'SH'
 set -eu
 export APT_CONFIG=/run/secrets/apt-config DEBIAN_FRONTEND=noninteractive
+started=$(date +%s.%N); sleep 0.02
 apt-get update -qq
 apt-get install -qq --no-install-recommends ca-certificates python3
 python3 -c 'import sys; found = "%d.%d" % sys.version_info[:2]; sys.exit(found != "3.10" and "python is " + found + ", planned was 3.10")'
-mkdir -p /opt/venv/bin /opt/venv/site-packages /opt/venv/lib/python3.10
+mkdir -p /workspace /opt/venv/bin /opt/venv/site-packages /opt/venv/lib/python3.10
 ln -s /usr/bin/python3 /opt/venv/bin/python3
 ln -s python3 /opt/venv/bin/python
 ln -s ../../site-packages /opt/venv/lib/python3.10/site-packages
 printf 'home = /usr/bin\ninclude-system-site-packages = false\n' > /opt/venv/pyvenv.cfg
-rm -rf /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache
+find /var/log -type f -newermt "@$started" -delete
+if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
+rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
+if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
+touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 SH
 
 # erdma-apt jammy: Alibaba's verbs libraries, with the erdma provider, in the place of the distribution's.
@@ -198,13 +204,20 @@ RUN --mount=type=bind,from=erdma-apt,target=/mnt/erdma-apt \
     --mount=type=secret,id=ca-bundle,mode=0444 <<'SH'
 set -eu
 export APT_CONFIG=/run/secrets/apt-config DEBIAN_FRONTEND=noninteractive
+started=$(date +%s.%N); sleep 0.02
 apt-get update -qq
 apt-get install -qq --no-install-recommends libibverbs1 ibverbs-providers ibverbs-utils librdmacm1 rdmacm-utils perftest
 if [ ! -e /etc/libibverbs.d/erdma.driver ]; then
     echo "no erdma provider is in ibverbs-providers $(dpkg-query -Wf '${Version}' ibverbs-providers): is it Alibaba's?" >&2
     exit 1
 fi
-rm -rf /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/ldconfig/aux-cache
+find /var/log -type f -newermt "@$started" -delete
+if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
+rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
+if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
+touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
+touch --date=1980-01-01T00:00:00Z /etc/apt/keyrings /etc/apt/sources.list.d
 SH
 
 # nvidia-nccl-cu13 2.30.7: 250 MB to download.
