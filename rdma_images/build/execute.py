@@ -19,7 +19,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import Build, Image, Source, Supply
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD, HISTORY
-from rdma_images.engine import Engine, docker_command, existing_image, platforms
+from rdma_images.engine import Engine, docker_command, platforms, pull_by_digest
 from rdma_images.inputs import debian_index, debian_lock, preflight, store
 from rdma_images.inputs.fetch import fetch
 from rdma_images.layers import load
@@ -92,7 +92,7 @@ def _provide_existing(orders: Sequence[BuildSpec], engine: Engine, options: Opti
                 "measured\nleave --builder out"
             )
         if order.image.onto:
-            existing_image.provide(engine, order.image.onto.base.ref, progress)
+            pull_by_digest.provide(engine, order.image.onto.base.ref, progress)
 
 
 def _stood_in(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:

@@ -10,6 +10,6 @@ def measured(loaded: Project, targets: Sequence[str] | None, onto: str) -> Proje
     """Return the project with what --onto names, and the images measured that its targets are added to."""
     if not onto and not any(target.onto for target in loaded.matrix.targets.values()):
         return loaded
-    from rdma_images.validate import existing_image  # here, because measuring needs an engine
+    from rdma_images.validate import measure_onto  # here, because measuring needs an engine
 
-    return existing_image.measured_project(loaded, targets, onto, progress)
+    return measure_onto.measured_project(loaded, targets, onto, progress)

@@ -20,7 +20,7 @@ from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.pipeline import Fabric
 from rdma_images.core.yaml_file import Document, Path_, Strict
 from rdma_images.facts import Facts
-from rdma_images.plan import axes, existing_image, local_packages
+from rdma_images.plan import axes, local_packages, onto_records
 from rdma_images.plan.additions import TargetAdditions
 
 # What a target is called is part of an image's reference and of a folder's name. Source: the reference grammar of
@@ -245,7 +245,7 @@ def _onto_problems(target: Target) -> Iterator[tuple[Path_, str]]:
     """Yield what a target has that the image decides to which its fabric is added."""
     if not target.onto:
         return
-    if problem := existing_image.reference_problem(target.onto):
+    if problem := onto_records.reference_problem(target.onto):
         yield ("onto",), problem.replace("\n", ": ")
     for steps, axis, _ in values_of(target):
         if axis in axes.BY_NAME and axis not in ONTO_AXES:

@@ -16,9 +16,9 @@ from rdma_images.facts import Facts
 from rdma_images.plan import (
     additions,
     axes,
-    existing_image,
     local_packages,
     onto,
+    onto_records,
     requirements_file,
     rules,
     runtime,
@@ -51,7 +51,7 @@ def plan(
     for name in targets or _with_axes(matrix, changes):
         target, base = matrix.target(name), None
         if target.onto:
-            base = existing_image.read(target.onto, name)
+            base = onto_records.read(target.onto, name)
             if broken := onto.broken_rules(base, target, facts):
                 refusals[name, base.ref] = Refusal(name, {"onto": base.ref}, broken)
                 continue

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core import paths
-from rdma_images.engine.existing_image import local_name
+from rdma_images.engine.pull_by_digest import local_name
 from tests.e2e import existing_bases, validated
 from tests.e2e.publish_parts import Registry, registry_program
 

@@ -10,10 +10,10 @@ from rdma_images.build.contexts import Contexts
 from rdma_images.core import yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import ExistingImage, Image, Supply
-from rdma_images.engine.existing_image import local_name
+from rdma_images.engine.pull_by_digest import local_name
 from rdma_images.inputs import lock, preflight, sources
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.plan import existing_image, planner
+from rdma_images.plan import onto_records, planner
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish.item import read_build
 from tests.support.existing_images import REF, existing
@@ -25,7 +25,7 @@ TEXT = f"targets:\n  mine: {{summary: mine, fabric: efa, onto: '{REF}', default:
 
 def planned(base: ExistingImage, state: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(state))
-    existing_image.write(base)
+    onto_records.write(base)
     (image,) = planner.plan(yaml_file.loads(TEXT, Matrix, "matrix.yaml"), KNOWN).images
     return image
 

@@ -9,7 +9,7 @@ from rdma_images import facts
 from rdma_images.core import yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import ExistingImage, Image, Onto, Plan
-from rdma_images.plan import existing_image, matrix, onto, planner
+from rdma_images.plan import matrix, onto, onto_records, planner
 from rdma_images.plan.matrix import Matrix
 from tests.support.existing_images import REF, existing, ngc
 
@@ -35,7 +35,7 @@ def read(fabric: str = "efa", ref: str = REF, default: str = EFA) -> Matrix:
 
 
 def plan(base: ExistingImage, fabric: str = "efa", **changes: str) -> Plan:
-    existing_image.write(base)
+    onto_records.write(base)
     default = EFA if fabric == "efa" else "{}"
     by_axis = {axis.replace("_", "-"): value for axis, value in changes.items()}
     return planner.plan(read(fabric, base.ref, default), KNOWN, ["mine"], changes=by_axis)
@@ -122,7 +122,7 @@ def test_what_stays_is_named() -> None:
 
 
 def test_a_user_and_packages_of_the_target_are_added() -> None:
-    existing_image.write(existing())
+    onto_records.write(existing())
     text = TEXT.format(fabric="efa", ref=REF, default=EFA) + "    debian-packages: [tmux]\n    env: {A: b}\n"
     (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), KNOWN).images
     assert image.debian_packages == ("tmux",)
@@ -177,7 +177,7 @@ def test_erdma_is_added_where_alibaba_has_the_suite() -> None:
 
 
 def test_the_image_decides_its_own_versions() -> None:
-    existing_image.write(existing())
+    onto_records.write(existing())
     with pytest.raises(RefusedError, match=r"--set nccl=2\.31\.2: the image decides it, and has 2\.30\.7"):
         planner.plan(read(), KNOWN, ["mine"], changes={"nccl": "2.31.2"})
 
@@ -189,7 +189,7 @@ def test_an_image_that_was_not_measured() -> None:
 
 def test_a_tag_can_be_moved() -> None:
     with pytest.raises(RefusedError, match="names no digest"):
-        existing_image.check("pytorch/pytorch:2.9.1")
+        onto_records.check("pytorch/pytorch:2.9.1")
     with pytest.raises(RefusedError, match=r"matrix\.yaml:6: .*names no digest"):
         read(ref="pytorch/pytorch:2.9.1")
 
@@ -212,7 +212,7 @@ def test_axes_that_the_image_decides() -> None:
 
 
 def test_any_target_can_be_added_to_an_image() -> None:
-    existing_image.write(existing())
+    onto_records.write(existing())
     ours = matrix.load()
     target = onto.target_onto(ours.target("efa-pytorch"), REF)
     (image,) = planner.plan(ours.model_copy(update={"targets": {"efa-pytorch": target}}), KNOWN).images

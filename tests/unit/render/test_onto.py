@@ -9,7 +9,7 @@ from rdma_images import facts
 from rdma_images.core import yaml_file
 from rdma_images.core.pipeline import ExistingImage
 from rdma_images.inputs.wheels import Lock
-from rdma_images.plan import existing_image, planner
+from rdma_images.plan import onto_records, planner
 from rdma_images.plan.matrix import Matrix
 from rdma_images.render import dockerfiles, labels
 from tests.support import locks
@@ -27,7 +27,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rendered(base: ExistingImage, default: str = "{efa-installer: 1.50.0}", more: str = "", fabric: str = "efa") -> str:
-    existing_image.write(base)
+    onto_records.write(base)
     (image,) = planner.plan(
         yaml_file.loads(TEXT.format(fabric, REF, default) + more, Matrix, "matrix.yaml"), KNOWN
     ).images
@@ -95,7 +95,7 @@ def test_erdma() -> None:
 
 
 def test_labels_name_the_image_below() -> None:
-    existing_image.write(existing())
+    onto_records.write(existing())
     text = TEXT.format("efa", REF, "{efa-installer: 1.50.0}")
     (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), KNOWN).images
     written = labels.labels(image, "mine", labels.Revision("c", 0, None), ())

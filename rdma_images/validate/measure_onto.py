@@ -11,10 +11,10 @@ from rdma_images import engine as engines
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import ExistingImage
 from rdma_images.core.progress import Progress, silent
-from rdma_images.engine.existing_image import provide
+from rdma_images.engine.pull_by_digest import provide
 from rdma_images.inspection.inspection import ImageConfig, Inspection, base_name, cuda_in_use, nccl_in_use
 from rdma_images.inspection.measurements import Tree
-from rdma_images.plan import existing_image, onto
+from rdma_images.plan import onto, onto_records
 from rdma_images.selection.project import Project
 from rdma_images.validate import suite, validate
 
@@ -45,7 +45,7 @@ def measured_project(
     if ref:
         if len(targets or ()) != 1:
             raise RefusedError(f"--onto {ref}: names what one target is added to\ngive one --target")
-        existing_image.check(ref)
+        onto_records.check(ref)
         project = _with_onto(project, (targets or ())[0], ref)
     for name in targets or project.matrix.targets:
         if chosen := project.matrix.target(name).onto:
@@ -55,7 +55,7 @@ def measured_project(
 
 def measure(ref: str, progress: Progress = silent) -> ExistingImage:
     """Measure the image `ref` in the engine, or return what this very suite measured in it before."""
-    if (earlier := existing_image.find(ref)) and earlier.suite == suite.digest():
+    if (earlier := onto_records.find(ref)) and earlier.suite == suite.digest():
         return earlier
     engine = engines.ensure(progress)
     name = provide(engine, ref, progress)
@@ -76,7 +76,7 @@ def measure(ref: str, progress: Progress = silent) -> ExistingImage:
         failed=failed,
         rehearsal=report.rehearsal,
     )
-    existing_image.write(image)
+    onto_records.write(image)
     return image
 
 

@@ -9,10 +9,10 @@ from rdma_images import engine as engines
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import ExistingImage
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.plan import existing_image as records
 from rdma_images.plan import onto
+from rdma_images.plan import onto_records as records
 from rdma_images.selection import project
-from rdma_images.validate import existing_image, suite
+from rdma_images.validate import measure_onto, suite
 from tests.support.case_parts import recorded
 from tests.support.existing_images import REF, existing
 
@@ -27,7 +27,7 @@ def measured(environment: Mapping[str, str] | None = None) -> ExistingImage:
     if environment is not None:
         subject = case.subject.model_copy(update={"environment": dict(environment)})
         case = case.model_copy(update={"subject": subject})
-    return existing_image._from_case(case)
+    return measure_onto._from_case(case)
 
 
 def test_versions_and_fabric() -> None:
@@ -58,7 +58,7 @@ def test_no_other_variable_is_kept() -> None:
 def test_an_image_is_measured_once_for_a_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "ensure", lambda _: pytest.fail("no engine is needed"))
     records.write(existing(suite=suite.digest()))
-    loaded = existing_image.measured_project(project.load(), ["efa-pytorch"], REF)
+    loaded = measure_onto.measured_project(project.load(), ["efa-pytorch"], REF)
     target = loaded.matrix.target("efa-pytorch")
     assert (target.onto, target.python_packages, set(target.default)) == (REF, (), {"efa-installer"})
     assert project.load().matrix.target("efa-pytorch").onto is None
@@ -74,7 +74,7 @@ def test_an_image_is_measured_once_for_a_suite(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_what_cannot_be_meant(targets: list[str] | None, ref: str, words: str) -> None:
     with pytest.raises(RefusedError, match=words):
-        existing_image.measured_project(project.load(), targets, ref)
+        measure_onto.measured_project(project.load(), targets, ref)
 
 
 def test_a_target_keeps_its_fabric_and_its_installer() -> None:
