@@ -4,7 +4,7 @@ import pytest
 
 from rdma_images.inspection.machine import Gpus, Run
 from rdma_images.nccl_logs import verdict
-from rdma_images.validate import plugin_work
+from rdma_images.validate import plugin_log
 from rdma_images.validate.pytest_plugin import Requirement
 
 SUM = "an all-reduce of whole numbers below 2**24 is exact in single precision"
@@ -103,7 +103,7 @@ def test_plugin(gpus: Gpus, require: Requirement) -> None:
     run = run_of(gpus, "two-nodes")
     if gpus.network.device and verdict_on(run).network != VERDICTS["efa"]:
         pytest.skip("the channels do not use EFA: see gpu.network")
-    work = plugin_work.read(run.log, verdict.load_wordings())
+    work = plugin_log.read(run.log, verdict.load_wordings())
     over = "" if gpus.network.device else ", in the place of EFA, for which the machine has no device"
     require(
         work.whole and complete(run) and not wrong_in(run),

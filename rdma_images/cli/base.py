@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TextIO
+from typing import TYPE_CHECKING, Any, ParamSpec, TextIO
 
 from invoke.exceptions import Exit
 from invoke.tasks import Task
@@ -16,6 +16,10 @@ from invoke.tasks import Task
 from rdma_images.cli.parsing import Verb
 from rdma_images.core import exit_codes, files, paths
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.progress import progress
+
+if TYPE_CHECKING:
+    from rdma_images.selection.project import Project
 
 Parameters = ParamSpec("Parameters")
 
@@ -132,3 +136,12 @@ def _write(answers: Sequence[object], file: TextIO) -> None:
             console.print(answer)
     # Tables pad their last column with blanks.
     print(*(line.rstrip() for line in captured.get().splitlines()), sep="\n", file=file)
+
+
+def measured(loaded: "Project", targets: Sequence[str] | None, onto: str) -> "Project":
+    """Return the project with the image of --onto, after measuring all images that its targets are added to."""
+    if not onto and not any(target.onto for target in loaded.matrix.targets.values()):
+        return loaded
+    from rdma_images.validate import measure_onto  # here, because measuring needs an engine
+
+    return measure_onto.measured_project(loaded, targets, onto, progress)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.base import show, verb
-from rdma_images.cli.measuring import measured
+from rdma_images.cli.base import measured, show, verb
 from rdma_images.cli.options import CHOICE, JSON, MANY, ONTO, REHEARSE
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND

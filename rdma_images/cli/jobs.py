@@ -7,8 +7,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.base import show, verb
-from rdma_images.cli.measuring import measured
+from rdma_images.cli.base import measured, show, verb
 from rdma_images.cli.options import ONTO, seconds
 from rdma_images.cli.parsing import after_dashes
 from rdma_images.core.errors import RefusedError

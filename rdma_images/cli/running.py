@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
-from rdma_images.cli.base import verb
-from rdma_images.cli.measuring import measured
+from rdma_images.cli.base import measured, verb
 from rdma_images.cli.options import MANY, ONTO
 from rdma_images.cli.parsing import after_dashes
 from rdma_images.core.errors import RefusedError

@@ -18,10 +18,10 @@ from rdma_images.layers import store
 from rdma_images.layers.blob import CHUNK, Blob
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.image import LayerImage, key_of, layer_image
+from rdma_images.layers.layer_process import collision
 from rdma_images.layers.pull import EngineRefusedError, pull, refused, take_back
 from rdma_images.layers.recipe import Recipe
 from rdma_images.layers.store import Layer
-from rdma_images.layers.work import collision
 from rdma_images.registry.client import OCI_INDEX
 from rdma_images.render.bake import Compression
 

@@ -19,9 +19,9 @@ from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.layers import digests, store
 from rdma_images.layers.digests import Digests
+from rdma_images.layers.layer_process import LayerTask, make_layer
 from rdma_images.layers.recipe import Recipe, devel_files
 from rdma_images.layers.store import Layer
-from rdma_images.layers.work import Work, work
 
 DOWNLOADS = 4  # at once
 PROCESSES = 2  # the second core's worth is measured; more wait for the disk
@@ -109,11 +109,11 @@ class Maker:
             wheels = tuple(zip(paths, sizes, strict=True))
 
             def make(into: Path) -> None:
-                task = Work(wheels, devel_files(), recipe.compression, into)
+                task = LayerTask(wheels, devel_files(), recipe.compression, into)
                 if recipe.size < ALONE:
-                    work(task)
+                    make_layer(task)
                 else:
-                    makers.submit(work, task).result()
+                    makers.submit(make_layer, task).result()
 
             layer = store.get_or_build(recipe, make, self._progress)
         except BrokenProcessPool:

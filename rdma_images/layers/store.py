@@ -11,8 +11,8 @@ from rdma_images.core import disk_space, files, locking, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.layers.blob import Blob
+from rdma_images.layers.layer_process import CARD, FILES
 from rdma_images.layers.recipe import Recipe
-from rdma_images.layers.work import CARD, FILES
 
 # The layers that are kept, compressed: those of four torch releases, which share most of NVIDIA's.
 KEPT_BYTES = 12 * disk_space.GB

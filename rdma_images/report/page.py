@@ -12,7 +12,7 @@ from rdma_images.core.pipeline import Check
 from rdma_images.core.sizes import readable
 from rdma_images.inspection.chain import HOW
 from rdma_images.inspection.report import Report, shown_outcome
-from rdma_images.report import findings, table
+from rdma_images.report import page_facts, table
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 OUTCOMES = {"fabric": "passed", "tcp": "failed", "end": "failed", "unknown": "warned"}  # of a chain: its colour
@@ -55,7 +55,7 @@ class ImageColumn:
     report: Report
     counts: Mapping[str, int]
     facts: Sequence[tuple[str, str]]
-    slices: Sequence[findings.Slice]
+    slices: Sequence[page_facts.Slice]
     pulled: int  # bytes
     findings: Sequence[Check]  # errors and warnings
 
@@ -109,11 +109,11 @@ def _groups(reports: Sequence[Report]) -> list[tuple[str, list[ValidatorRow]]]:
 def _column(report: Report) -> ImageColumn:
     states = [shown_outcome(check) for check in report.checks]
     counts = {name: states.count(name) for name in MARKS}
-    slices = findings.slices(report)
+    slices = page_facts.slices(report)
     pulled = sum(part.bytes for part in slices)
     shown = [check for check in table.findings(report) if check.severity != "note"]
     title, _, tag = report.ref.rpartition(":")
     title = title.removeprefix("rdma-images/") or tag
     return ImageColumn(
-        report.image_id or report.ref, title, tag, report, counts, findings.facts(report), slices, pulled, shown
+        report.image_id or report.ref, title, tag, report, counts, page_facts.facts(report), slices, pulled, shown
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError, near
 from rdma_images.jobs.pairs.pair_rounds import Pair
-from rdma_images.jobs.results import collected, expected
+from rdma_images.jobs.results import collected, expected_bandwidth
 
 SEPARATOR = "--"  # the nodes of a pair, in the name of its folder or file
 ENDINGS = (".json", ".log", ".txt", ".out")
@@ -79,7 +79,7 @@ def _busbw(path: Path) -> float:
         if path.is_file():
             raise
         return 0.0  # a folder without logs: the job never ran
-    return expected.best_busbw(result.legs[0].largest) or 0.0
+    return expected_bandwidth.best_busbw(result.legs[0].largest) or 0.0
 
 
 def parse_rate(text: str) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from rdma_images.core.pipeline import Fabric
 from rdma_images.facts import aws_ofi_nccl, table
 from rdma_images.facts.instances import Instances, InstanceType
-from rdma_images.jobs.check import measured
+from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.results.job_spec import JobSpec
 
 # What a line of a log calls a component -> the component.
@@ -58,7 +58,7 @@ def expectations_of(job: JobSpec | None, instance: str = "", nodes: int | None =
 
 def _versions(image: str) -> dict[str, str]:
     """Return the versions in the image of this reference, from its report; empty without a report here."""
-    report = measured.report(image)
+    report = image_reports.report(image)
     if report is None or report.facts is None:
         return {}
     subject = report.facts.subject

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.sizes import message
-from rdma_images.jobs.results import causes, expectations, expected, run_folder, run_results, speed
+from rdma_images.jobs.results import causes, expectations, expected_bandwidth, run_folder, run_results, speed
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.job_spec import JobSpec
 from rdma_images.jobs.results.result import Expected, Result, RunResult
@@ -38,8 +38,8 @@ def result_of(
         run_results.run_result("fabric", logs, compared_with, base),
         *((run_results.run_result("tcp", tcp, compared_with, base),) if tcp else ()),
     )
-    bandwidth = expected.expected_bandwidth(runs[0], compared_with)
-    if expected.is_below(bandwidth, runs[0].largest):
+    bandwidth = expected_bandwidth.expected_bandwidth(runs[0], compared_with)
+    if expected_bandwidth.is_below(bandwidth, runs[0].largest):
         bandwidth = replace(bandwidth, causes=causes.causes_of_low_bandwidth(runs[0], compared_with))
     states = {leg.good for leg in runs}
     return Result(
@@ -87,10 +87,10 @@ def _good_parts(runs: Sequence[RunResult], bandwidth: Expected) -> Iterator[str]
     if gpudirect:
         phrases = {frozenset({"yes"}): "GPUDirect RDMA", frozenset({"no"}): "no GPUDirect RDMA"}
         yield phrases.get(frozenset(gpudirect), "GPUDirect RDMA on some channels")
-    busbw = expected.best_busbw(row)
+    busbw = expected_bandwidth.best_busbw(row)
     if row and busbw is not None:
         share = f", {bandwidth.share:.0%} of the line rate" if bandwidth.share else ""
-        below = ", below what is published" if expected.is_below(bandwidth, row) else ""
+        below = ", below what is published" if expected_bandwidth.is_below(bandwidth, row) else ""
         yield f"{row.collective or 'collective'} of {message(row.size)} at {busbw:.4g} GB/s{share}{below}"
     compared = [line for line in speed.compare_sizes(runs) if line.ratio]
     if compared:

@@ -8,7 +8,7 @@ from pathlib import Path
 import jinja2
 
 from rdma_images.core import templates
-from rdma_images.jobs.results import expected, speed, tables
+from rdma_images.jobs.results import expected_bandwidth, speed, tables
 from rdma_images.jobs.results.chart import Chart, ChartLine, chart
 from rdma_images.jobs.results.result import Problem, Result, RunResult
 from rdma_images.jobs.results.tables import ResultTable
@@ -68,7 +68,9 @@ def _template() -> jinja2.Template:
 def chart_line(name: str, run: RunResult, collective: str) -> ChartLine:
     """Return the rows of one collective of a run as a line."""
     rows = (row for row in speed.rows_by_key(run).values() if row.collective == collective)
-    return ChartLine(name, tuple((row.size, busbw) for row in rows if (busbw := expected.best_busbw(row)) is not None))
+    return ChartLine(
+        name, tuple((row.size, busbw) for row in rows if (busbw := expected_bandwidth.best_busbw(row)) is not None)
+    )
 
 
 def _about(result: Result) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rdma_images.core.sizes import message
 from rdma_images.jobs.results import causes, logs, nodes
 from rdma_images.jobs.results.expectations import Expectations
-from rdma_images.jobs.results.expected import ranks_by_formula
+from rdma_images.jobs.results.expected_bandwidth import ranks_by_formula
 from rdma_images.jobs.results.logs import Logs
 from rdma_images.jobs.results.nccl_tests import Table
 from rdma_images.jobs.results.result import Half, Measurement, Node, Problem, RunName, RunResult

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rdma_images.jobs.results import expected
+from rdma_images.jobs.results import expected_bandwidth
 from rdma_images.jobs.results.result import Measurement, Result, RunResult
 
 TITLES = {"efa": "EFA", "eRDMA": "eRDMA", "InfiniBand": "InfiniBand", "fallback": "TCP"}
@@ -34,7 +34,7 @@ def compare_sizes(runs: Sequence[RunResult]) -> tuple[SizeComparison, ...]:
     others = rows_by_key(runs[1]) if len(runs) > 1 else {}
     compared = []
     for key, row in rows_by_key(runs[0]).items():
-        busbw, other_busbw = expected.best_busbw(row), expected.best_busbw(others.get(key))
+        busbw, other_busbw = expected_bandwidth.best_busbw(row), expected_bandwidth.best_busbw(others.get(key))
         if busbw is not None:
             ratio = busbw / other_busbw if busbw and other_busbw else None
             compared.append(

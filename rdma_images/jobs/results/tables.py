@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rdma_images.core.sizes import message
-from rdma_images.jobs.results import expected, speed
+from rdma_images.jobs.results import expected_bandwidth, speed
 from rdma_images.jobs.results.result import Node, Result
 
 
@@ -21,7 +21,7 @@ class ResultTable:
 def comparison_notes(result: Result) -> list[str]:
     """Return what the row of the largest size is compared with."""
     bandwidth, row = result.expected, result.legs[0].largest
-    band, busbw = expected.published_band(bandwidth, row), expected.best_busbw(row)
+    band, busbw = expected_bandwidth.published_band(bandwidth, row), expected_bandwidth.best_busbw(row)
     if row is None or busbw is None:
         return []
     sentences, rate = [], bandwidth.line_rate

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.results import collected, expected, from_logs, page, result_table, run_folder, speed
+from rdma_images.jobs.results import collected, expected_bandwidth, from_logs, page, result_table, run_folder, speed
 from rdma_images.jobs.results.expectations import Expectations, expectations_of
 from rdma_images.jobs.results.result import Half, Measurement, RunResult
 from tests.support import results_parts as parts
@@ -221,7 +221,7 @@ def test_a_job_is_measured_by_its_largest_size_and_never_by_the_average(tmp_path
     """github.com/aws/aws-k8s-tester/pull/503: is "Avg bus bandwidth : 92.3405" right? It depends on -b and -e."""
     found = result_of(tmp_path)
     assert "92.3405" in (tmp_path / "logs/0.log").read_text()
-    assert expected.best_busbw(found.legs[0].largest) == 487.09
+    assert expected_bandwidth.best_busbw(found.legs[0].largest) == 487.09
     assert "92.3" not in run_folder.RESULT.text(found)
 
 

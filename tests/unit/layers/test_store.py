@@ -17,7 +17,7 @@ from rdma_images.inputs import store as downloads
 from rdma_images.inputs.download import Job
 from rdma_images.inputs.fetch import ChecksumError
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.layers import make, store, work
+from rdma_images.layers import layer_process, make, store
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe
@@ -52,7 +52,7 @@ SIZE = len(RUNTIME + DEVEL)
 def fill(into: Path) -> None:
     (into / "runtime").write_bytes(RUNTIME)
     (into / "devel").write_bytes(DEVEL)
-    work.describe(into, BLOB, BLOB, {})
+    layer_process.describe(into, BLOB, BLOB, {})
 
 
 def test_a_layer_is_made_once_from_the_index_and_the_wheel_is_not_kept(tmp_path: Path, state: Path) -> None:
@@ -134,7 +134,7 @@ def test_the_layers_that_nobody_used_go_first(tmp_path: Path) -> None:
     for number, one in enumerate(asked):
         store.get_or_build(one, fill)
         used = now - 1_000_000 * (1 + number)
-        os.utime(store.folder(one.key) / work.CARD, (used, used))
+        os.utime(store.folder(one.key) / layer_process.CARD, (used, used))
     store.find(asked[2])  # used now
     assert store.trim(2 * SIZE, now) == (asked[1].key,)
     assert store.trim(0, now) == (asked[0].key,)
@@ -144,7 +144,7 @@ def test_the_layers_that_nobody_used_go_first(tmp_path: Path) -> None:
 def test_a_layer_that_the_engine_has_too_is_kept(tmp_path: Path) -> None:
     one = recipe(layer_wheels.make(tmp_path))
     linked = store.get_or_build(one, fill).file("runtime")
-    os.utime(store.folder(one.key) / work.CARD, (0, 0))
+    os.utime(store.folder(one.key) / layer_process.CARD, (0, 0))
     (tmp_path / "engine's").hardlink_to(linked)
     assert not store.trim(0)
     (tmp_path / "engine's").unlink()

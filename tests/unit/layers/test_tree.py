@@ -15,10 +15,10 @@ import zstandard
 from uv import find_uv_bin
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.layers import blob, tree, work
+from rdma_images.layers import blob, layer_process, tree
+from rdma_images.layers.layer_process import matcher
 from rdma_images.layers.recipe import devel_files
 from rdma_images.layers.tree import WheelError
-from rdma_images.layers.work import matcher
 from rdma_images.render.bake import Compression
 from tests.support.layer_wheels import make as wheel
 
@@ -184,9 +184,9 @@ def test_two_wheels_with_one_file_are_both_named(tmp_path: Path) -> None:
     one = wheel(tmp_path, "one", {"shared/x.py": b"1"})
     two = wheel(tmp_path, "two", {"shared/x.py": b"2"})
     with pytest.raises(WheelError, match=r"^one-1.0-py3-none-any.whl and two-1.0-\S+ both bring \S+/shared/x.py, with"):
-        work.merged([runtime(one), runtime(two)])
+        layer_process.merged([runtime(one), runtime(two)])
     same = wheel(tmp_path, "same", {"shared/x.py": b"1"})
-    paths = [entry.path for entry in work.merged([runtime(one), runtime(same)])]
+    paths = [entry.path for entry in layer_process.merged([runtime(one), runtime(same)])]
     assert paths.count("opt/venv/site-packages/shared/x.py") == 1
 
 
@@ -195,6 +195,6 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
     into = tmp_path / "into"
     into.mkdir()
     (into / "runtime").symlink_to("/dev/full")
-    asked = work.Work(((made, made.stat().st_size),), devel_files(), "zstd", into)
+    asked = layer_process.LayerTask(((made, made.stat().st_size),), devel_files(), "zstd", into)
     with pytest.raises(RdmaImagesError, match=r"No space left on device\nfree disk space$"):
-        work.work(asked)
+        layer_process.make_layer(asked)

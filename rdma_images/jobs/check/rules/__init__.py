@@ -9,7 +9,7 @@ from dataclasses import replace
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.instances import InstanceType
-from rdma_images.jobs.check import measured
+from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.check.foreign_job import Finding, Piece
 from rdma_images.jobs.check.rules import counts, running, variables
 from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, Rule, Tables
@@ -30,7 +30,7 @@ def check(pieces: Sequence[Piece], tables: Tables) -> Iterator[Finding]:
         if "name" in piece.settings and piece.what.startswith(RUNTIMES) and _asks_for_adapters(piece)
     }
     images = {piece.image.text for piece in pieces if piece.image}
-    versions = {image: measured.versions(image) for image in images}
+    versions = {image: image_reports.versions(image) for image in images}
     files: dict[str, list[Piece]] = {}
     for piece in pieces:
         files.setdefault(piece.file, []).append(piece)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from rdma_images.facts.environment import Variable
-from rdma_images.jobs.check import measured
+from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.check.foreign_job import Piece
 from rdma_images.jobs.check.rules.rule import Answer, CheckContext, is_open, rule
 from rdma_images.validate.probes.tree import WANTED as LISTED
@@ -106,7 +106,7 @@ def missing_plugin(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     image = piece.image
     for name, prefix in (("NCCL_NET_PLUGIN", "libnccl-net"), ("NCCL_TUNER_PLUGIN", "libnccl-tuner")):
         word = piece.environment.get(name)
-        if not (image and word and not is_open(image.text) and (libraries := measured.libraries(image.text))):
+        if not (image and word and not is_open(image.text) and (libraries := image_reports.libraries(image.text))):
             continue
         file_names = [tried(value, prefix) for value in word.text.split(",") if value and value.lower() != "none"]
         if not file_names or any(

@@ -18,7 +18,7 @@ FILES = "files.json"
 
 
 @dataclass(frozen=True)
-class Work:
+class LayerTask:
     """What a process needs to make one layer."""
 
     wheels: tuple[tuple[Path, int], ...]  # a wheel's file, and its size by the lock
@@ -32,7 +32,7 @@ def matcher(patterns: str) -> IsDevel:
     return re.compile("|".join(map(translate, patterns.splitlines()))).match
 
 
-def work(task: Work) -> None:
+def make_layer(task: LayerTask) -> None:
     """Make one layer; runs in a process of its own. Raises WheelError for a bad wheel, FileError for a full disk."""
     trees = [tree(wheel, size, matcher(task.patterns)) for wheel, size in task.wheels]
     runtime, devel = merged([t.runtime for t in trees]), merged([t.devel for t in trees])
@@ -62,7 +62,7 @@ def collision(path: str, first: str, second: str) -> WheelError:
     )
 
 
-def _blob(entries: Sequence[Entry], task: Work, part: str) -> blob.Blob:
+def _blob(entries: Sequence[Entry], task: LayerTask, part: str) -> blob.Blob:
     with (task.into / part).open("wb") as file:
         return blob.write(entries, file, task.compression)
 

@@ -15,7 +15,7 @@ REGISTERED = re.compile(r"<trace> mr 0x[0-9a-f]+ len (?P<bytes>\d+) flags ")
 
 
 @dataclass(frozen=True)
-class Work:
+class PluginSteps:
     """The steps that the log shows; what it does not show is empty."""
 
     interfaces: tuple[str, ...]  # "v11", those of ncclNetPlugin_v* that NCCL took
@@ -48,14 +48,14 @@ class Work:
         return ", ".join(steps)
 
 
-def read(log: str, wordings: NcclLogs) -> Work:
+def read(log: str, wordings: NcclLogs) -> PluginSteps:
     """Return what the log of all ranks of an all-reduce between nodes shows."""
     reader = LogParser(wordings)
     reader.block(log.splitlines())
     summary = reader.result()
     over = {name for name in summary.networks if wordings.over(name) == "libfabric"}
     counted = (n for way, n in summary.channels.items() if way.split("/")[0] == "NET" and way.split("/")[1] in over)
-    return Work(
+    return PluginSteps(
         interfaces=tuple(sorted({match["interface"] for match in LOADED.finditer(log)})),
         version=_first(STARTED, log),
         libfabric=_first(LIBFABRIC, log),
