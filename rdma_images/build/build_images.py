@@ -20,34 +20,34 @@ REPOSITORY = "rdma-images"  # of every image in the engine: rdma-images/<target>
 
 
 def build(
-    orders: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress = silent
+    specs: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress = silent
 ) -> tuple[Build, ...]:
-    """Build those images of `orders` that are not up to date in the engine; returns the builds of all, in order.
+    """Build those images of `specs` that are not up to date in the engine; returns the builds of all, in order.
 
     Raises UnreachableError with the table of all sources where one does not answer, RefusedError where images would
     overwrite one another's caches, and RdmaImagesError where a download differs from its pin, the disk is too small or
     BuildKit fails. After an error no image was made and no build.json was written.
     """
     shared = next((cache for cache in options.cache_to if IMAGE not in cache), None)
-    if shared and len(orders) > 1:
+    if shared and len(specs) > 1:
         raise RefusedError(
-            f"--cache-to {shared}: {len(orders)} images would overwrite each other's cache\n"
+            f"--cache-to {shared}: {len(specs)} images would overwrite each other's cache\n"
             f"put {IMAGE} into the address, for each image's id"
         )
-    ready = _up_to_date(orders, engine)
-    if len(ready) == len(orders):
+    ready = _up_to_date(specs, engine)
+    if len(ready) == len(specs):
         _report_up_to_date(ready, progress)
     else:
-        with locking.hold("build", f"building {', '.join(o.image.id for o in orders)}", progress):
+        with locking.hold("build", f"building {', '.join(spec.image.id for spec in specs)}", progress):
             # Asked again: while this run waited for the lock, another may have built the same images.
-            ready = _up_to_date(orders, engine)
+            ready = _up_to_date(specs, engine)
             _report_up_to_date(ready, progress)
-            if missing := [o for o in orders if o.image.id not in ready]:
+            if missing := [spec for spec in specs if spec.image.id not in ready]:
                 # Here, because its imports take as long as having nothing to do.
                 from rdma_images.build import execute as making
 
                 ready |= making.build(missing, project, engine, options, progress)
-    return tuple(ready[o.image.id] for o in orders)
+    return tuple(ready[spec.image.id] for spec in specs)
 
 
 def ref(image: Image, stood_in: Sequence[str]) -> str:
@@ -55,10 +55,12 @@ def ref(image: Image, stood_in: Sequence[str]) -> str:
     return f"{REPOSITORY}/{image.target}:{image.tag}{'-rehearsal' if stood_in else ''}"
 
 
-def _up_to_date(orders: Sequence[BuildSpec], engine: Engine) -> dict[str, Build]:
+def _up_to_date(specs: Sequence[BuildSpec], engine: Engine) -> dict[str, Build]:
     """Return the images that need not be built, by id: built before from the same inputs, and still in the engine."""
     before = {
-        o.image.id: recorded for o in orders if (recorded := BUILD.usable(o.image.id)) and recorded.inputs == o.inputs
+        spec.image.id: recorded
+        for spec in specs
+        if (recorded := BUILD.usable(spec.image.id)) and recorded.inputs == spec.inputs
     }
     if any(_uncommitted(recorded.revision) for recorded in before.values()) and not _uncommitted(
         labels.revision().commit

@@ -60,7 +60,7 @@ def build_spec(
     compression: Compression = "zstd",
     progress: Progress = silent,
 ) -> BuildSpec:
-    """Return the order for `image`.
+    """Return the build spec of `image`.
 
     Writes its plan.json and Dockerfile, and locks its wheels where no lock has them. Raises RefusedError for a wheel
     under a licence that its target denies.

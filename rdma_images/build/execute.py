@@ -31,20 +31,20 @@ _BUILDKIT = re.compile(r"^build ?kit(?: version)?:\s*(\S+)", re.IGNORECASE | re.
 
 
 def build(
-    orders: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress
+    specs: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress
 ) -> dict[str, Build]:
     """Check that every source answers, download, bake, and write each image's build.json.
 
     Raises what build.build does.
     """
     begun = time.monotonic()
-    _provide_existing(orders, engine, options, progress)
-    platforms.require((o.image.platform for o in orders), engine, options.builder, progress)
-    supplies = {o.image.id: preflight.supply(o.sources, project.mirrors, options.rehearse) for o in orders}
+    _provide_existing(specs, engine, options, progress)
+    platforms.require((spec.image.platform for spec in specs), engine, options.builder, progress)
+    supplies = {spec.image.id: preflight.supply(spec.sources, project.mirrors, options.rehearse) for spec in specs}
     everything = [supply for several in supplies.values() for supply in several]
     preflight.require(everything)
-    debian_index.require_packages((o.image for o in orders), project.facts, project.mirrors, progress)
-    space_needed.require(orders, engine, wheel_contexts.are_usable(engine, options))
+    debian_index.require_packages((spec.image for spec in specs), project.facts, project.mirrors, progress)
+    space_needed.require(specs, engine, wheel_contexts.are_usable(engine, options))
     downloads = fetch(everything, project.mirrors, progress)
 
     def bootstrapped(base: str, platform: str) -> Path:
@@ -52,47 +52,50 @@ def build(
 
     contexts = Contexts(project.facts, lambda source: downloads[source.id], bootstrapped)
     made_from = labels.revision()
-    targets = _targets(orders, supplies, contexts, project, made_from, progress)
+    targets = _targets(specs, supplies, contexts, project, made_from, progress)
     file = bake.bake_file(targets, list(contexts.helpers.values()))
     with ExitStack() as stack:
         files = {
-            o.image.id: stack.enter_context(
-                secrets(supplies[o.image.id], project.mirrors, o.image.secrets, o.image.indexes)
+            spec.image.id: stack.enter_context(
+                secrets(supplies[spec.image.id], project.mirrors, spec.image.secrets, spec.image.indexes)
             )
-            for o in orders
+            for spec in specs
         }
         of_target = {bake.image_name(i): files[i] for i in files} | {h: files[i] for h, i in contexts.users.items()}
 
         def systems(ids: Sequence[str]) -> int:
             return run_bake.run_systems(file, ids, of_target, engine, options)
 
-        wheels = wheel_contexts.provide_contexts(orders, project, engine, options, systems, progress)
+        wheels = wheel_contexts.provide_contexts(specs, project, engine, options, systems, progress)
         with_wheels = bake.with_contexts(file, wheels.contexts)
 
         def compile_stage(image_id: str, stage: str, folder: Path) -> None:
             run_bake.run_stage(with_wheels, image_id, stage, folder, of_target, engine, options)
 
         rehearsed = {image_id: preflight.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
-        compiled = source_wheels.provide_contexts(orders, rehearsed, compile_stage, progress, options.layers)
+        compiled = source_wheels.provide_contexts(specs, rehearsed, compile_stage, progress, options.layers)
         run_bake.run(bake.with_contexts(with_wheels, compiled), targets, of_target, engine, options)
     seconds = round(time.monotonic() - begun, 1)
     made_by = _programs(engine, options.builder)
-    builds = {o.image.id: _record(o, supplies[o.image.id], engine, seconds, made_from, made_by, wheels) for o in orders}
+    builds = {
+        spec.image.id: _record(spec, supplies[spec.image.id], engine, seconds, made_from, made_by, wheels)
+        for spec in specs
+    }
     keep_history(builds.values(), engine, options.builder, progress, wheels.steps)
     load.remove_names(engine, *wheels.image_refs)
     return builds
 
 
-def _provide_existing(orders: Sequence[BuildSpec], engine: Engine, options: Options, progress: Progress) -> None:
+def _provide_existing(specs: Sequence[BuildSpec], engine: Engine, options: Options, progress: Progress) -> None:
     """Bring the images that a fabric is added to into the engine. Raises RefusedError for another builder."""
-    for order in orders:
-        if order.image.onto and options.builder:
+    for spec in specs:
+        if spec.image.onto and options.builder:
             raise RefusedError(
-                f"--builder {options.builder}: {order.image.onto.base.ref} is in this machine's engine, where it was "
+                f"--builder {options.builder}: {spec.image.onto.base.ref} is in this machine's engine, where it was "
                 "measured\nleave --builder out"
             )
-        if order.image.onto:
-            pull_by_digest.provide(engine, order.image.onto.base.ref, progress)
+        if spec.image.onto:
+            pull_by_digest.provide(engine, spec.image.onto.base.ref, progress)
 
 
 def _stood_in(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:
@@ -106,8 +109,8 @@ def _stood_in(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:
     return tuple(sorted({*stood_in, *(name for name in below if name.rpartition("-")[0] not in replaced)}))
 
 
-def bake_file(orders: Sequence[BuildSpec], project: Project, rehearse: bool) -> Path:
-    """Write build/bake.json for `orders`, to read or to build by hand; downloads nothing."""
+def bake_file(specs: Sequence[BuildSpec], project: Project, rehearse: bool) -> Path:
+    """Write build/bake.json for `specs`, to read or to build by hand; downloads nothing."""
 
     def base_tar(base: str, platform: str) -> Path:
         base_record = debian_lock.last_bootstrapped(base, platform)
@@ -117,9 +120,9 @@ def bake_file(orders: Sequence[BuildSpec], project: Project, rehearse: bool) -> 
         file = store.cached_file(source)
         return file.parent if file else store.root() / source.id
 
-    supplies = {o.image.id: preflight.supply(o.sources, project.mirrors, rehearse) for o in orders}
+    supplies = {spec.image.id: preflight.supply(spec.sources, project.mirrors, rehearse) for spec in specs}
     contexts = Contexts(project.facts, download_folder, base_tar)
-    targets = _targets(orders, supplies, contexts, project, labels.revision())
+    targets = _targets(specs, supplies, contexts, project, labels.revision())
     path = paths.BUILD / "bake.json"
     atomic.write(path, bake.bake_text(bake.bake_file(targets, list(contexts.helpers.values()))))
     return path
@@ -148,7 +151,7 @@ def keep_history(
 
 
 def _targets(
-    orders: Sequence[BuildSpec],
+    specs: Sequence[BuildSpec],
     supplies: Mapping[str, Sequence[Supply]],
     contexts: Contexts,
     project: Project,
@@ -157,18 +160,18 @@ def _targets(
 ) -> list[bake.ImageTarget]:
     """Return the images of the bake file."""
     targets = []
-    for o in orders:
-        stood_in = _stood_in(o.image, supplies[o.image.id])
+    for spec in specs:
+        stood_in = _stood_in(spec.image, supplies[spec.image.id])
         targets.append(
             bake.ImageTarget(
-                image=o.image,
-                dockerfile=o.dockerfile,
-                ref=ref(o.image, stood_in),
-                contexts=contexts.for_image(o.image, supplies[o.image.id])
-                | added_files.contexts(o.dockerfile.read_text(encoding="utf-8"))
-                | local_packages.contexts(o.image, o.lock, project.mirrors, progress),
+                image=spec.image,
+                dockerfile=spec.dockerfile,
+                ref=ref(spec.image, stood_in),
+                contexts=contexts.for_image(spec.image, supplies[spec.image.id])
+                | added_files.contexts(spec.dockerfile.read_text(encoding="utf-8"))
+                | local_packages.contexts(spec.image, spec.lock, project.mirrors, progress),
                 labels=labels.labels(
-                    o.image, project.matrix.target(o.image.target).summary, made_from, stood_in, o.lock
+                    spec.image, project.matrix.target(spec.image.target).summary, made_from, stood_in, spec.lock
                 ),
                 created=made_from.time,
             )
@@ -186,7 +189,7 @@ def _programs(engine: Engine, builder: str | None) -> dict[str, str]:
 
 
 def _record(
-    order: BuildSpec,
+    spec: BuildSpec,
     supplies: Sequence[Supply],
     engine: Engine,
     seconds: float,
@@ -195,9 +198,9 @@ def _record(
     wheels: wheel_contexts.WheelContexts,
 ) -> Build:
     """Write build.json, and remove the image that the new one replaces from the engine."""
-    before = BUILD.usable(order.image.id)
-    stood_in = _stood_in(order.image, supplies)
-    name = ref(order.image, stood_in)
+    before = BUILD.usable(spec.image.id)
+    stood_in = _stood_in(spec.image, supplies)
+    name = ref(spec.image, stood_in)
     digest = digests_of([name], engine).get(name)
     if digest is None:
         raise RdmaImagesError(
@@ -206,19 +209,19 @@ def _record(
         )
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     build = Build(
-        image_id=order.image.id,
+        image_id=spec.image.id,
         ref=name,
         digest=digest,
-        inputs=order.inputs,
+        inputs=spec.inputs,
         rehearsal=stood_in,
         finished=finished,
         seconds=seconds,
         revision=made_from.commit,
         builder=dict(made_by),
-        layers=wheels.blobs.get(order.image.id, {}),
+        layers=wheels.blobs.get(spec.image.id, {}),
         layers_at=wheels.registry,
     )
-    BUILD.write(order.image.id, build)
+    BUILD.write(spec.image.id, build)
     if before and before.digest != digest:
         # As long as the replaced image exists, its layers stay on the disk. Docker refuses to remove one that is in
         # use or has another name: then somebody wants it, and it stays.

@@ -18,8 +18,8 @@ SYSTEM = 2 * disk_space.GB  # the system above the wheels, in its stages and in 
 DECIDING = tuple(component.name for component in components.ALL if component.decides_wheels)
 
 
-def require(orders: Sequence[BuildSpec], engine: Engine, handed_over: bool) -> None:
-    """Return when the engine's disk has enough free space for building `orders`, or cannot be looked at from here.
+def require(specs: Sequence[BuildSpec], engine: Engine, handed_over: bool) -> None:
+    """Return when the engine's disk has enough free space for building `specs`, or cannot be looked at from here.
 
     `handed_over`: whether the wheels' layers are made before, and not by the Dockerfile's stages.
     Raises RdmaImagesError with what is needed, what is free, where, and the fix.
@@ -27,14 +27,14 @@ def require(orders: Sequence[BuildSpec], engine: Engine, handed_over: bool) -> N
     data = _data(engine)
     if data is None:
         return
-    new = {w.sha256: w.size for order in orders if not _has_wheels(order, engine) for w in order.lock.wheels}
-    size = (HANDED_OVER if handed_over else BY_STAGES) * sum(new.values()) + SYSTEM * len(orders)
-    disk_space.require(size, f"building {', '.join(order.image.id for order in orders)}", data)
+    new = {w.sha256: w.size for spec in specs if not _has_wheels(spec, engine) for w in spec.lock.wheels}
+    size = (HANDED_OVER if handed_over else BY_STAGES) * sum(new.values()) + SYSTEM * len(specs)
+    disk_space.require(size, f"building {', '.join(spec.image.id for spec in specs)}", data)
 
 
-def _has_wheels(order: BuildSpec, engine: Engine) -> bool:
+def _has_wheels(spec: BuildSpec, engine: Engine) -> bool:
     """Return whether an image in the engine has the same wheels, by its labels."""
-    parts = order.image.components
+    parts = spec.image.components
     labels = [f"label=io.rdma-images.component.{name}={parts[name].version}" for name in DECIDING if name in parts]
     filters = [word for label in labels for word in ("--filter", label)]
     return bool(docker_command.run(engine, "image", "ls", "--quiet", *filters).stdout.strip())

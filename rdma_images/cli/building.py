@@ -72,9 +72,9 @@ def build(
         layers = layers_repository(cache_layers)
     options = run_bake.options(rehearse, builder, compression, cache_from, cache_to, layers)
     images = target_options.chosen_images(loaded, target, all, set, rehearse)
-    orders = [build_spec.build_spec(image, loaded, rehearse, options.compression, progress) for image in images]
+    specs = [build_spec.build_spec(image, loaded, rehearse, options.compression, progress) for image in images]
     running = engine.ensure(progress)
-    built = build_images.build(orders, loaded, running, options, progress)
+    built = build_images.build(specs, loaded, running, options, progress)
     reports = (
         []
         if no_validate

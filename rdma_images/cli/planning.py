@@ -232,5 +232,5 @@ def render(
 
     loaded = project.load()
     images = target_options.chosen_images(loaded, target, all, set, rehearse)
-    orders = [build_spec.build_spec(image, loaded, rehearse, progress=progress) for image in images]
-    show(*(str(spec.dockerfile) for spec in orders), str(execute.bake_file(orders, loaded, rehearse)))
+    specs = [build_spec.build_spec(image, loaded, rehearse, progress=progress) for image in images]
+    show(*(str(spec.dockerfile) for spec in specs), str(execute.bake_file(specs, loaded, rehearse)))
