@@ -85,7 +85,7 @@ def test_peers(gpus: Gpus, require: Requirement) -> None:
 def test_network(gpus: Gpus, fabric: str, require: Requirement) -> None:
     """Between two GPUs that NCCL takes for two nodes, its channels use the fabric."""
     if not gpus.network.device:
-        pytest.skip(f"the machine has no device of {NAMES[fabric]}: gpu.plugin and gpu.refusal tell what can be told")
+        pytest.skip(f"the machine has no device of {NAMES[fabric]}: see gpu.plugin and gpu.refusal")
     verdict = verdict_on(run_of(gpus, "two-nodes"))
     require(
         verdict.network == VERDICTS[fabric],

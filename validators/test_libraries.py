@@ -18,7 +18,9 @@ DRIVERS = "rdma-core libibverbs/dynamic_driver.c: dlopen with RTLD_NOW, and a wa
 BUNDLED = "kvcache-ai/Mooncake, pull request 2271, and ai-dynamo/nixl, pull request 1929: what two copies did"
 GRAFTED = re.compile(r"lib(?:fabric|efa|ibverbs|rdmacm)-[0-9a-f]{8}\.so.*")
 SHOWN = 4
-CANNOT_OPEN = re.compile(r"cannot open shared object file|: not in the image's")  # a missing library is told elsewhere
+CANNOT_OPEN = re.compile(
+    r"cannot open shared object file|: not in the image's"
+)  # another check reports a missing library
 # What a fault names, and what then helps.
 FIXES = (
     (r"GLIBC_[\d.]+'", "compile it on the image's distribution or an older one, or take a base with a newer glibc"),

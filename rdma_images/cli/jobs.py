@@ -167,7 +167,10 @@ def cluster(
     "job.launchers",
     "job.launchers --fields",
     name="launchers",
-    help={"fields": "Show what each launcher can be told in jobs.yaml, and how it does it.", "json": WHERE["json"]},
+    help={
+        "fields": "Show the fields of jobs.yaml that each launcher supports, and how it does them.",
+        "json": WHERE["json"],
+    },
 )
 def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
     """Show what starts jobs, for which fabric and target.

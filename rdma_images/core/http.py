@@ -35,7 +35,7 @@ UNKNOWN_HOST = ("Name or service not known", "No address associated with hostnam
 UNTRUSTED = "its certificate is not trusted"
 # Parts of what the system, OpenSSL and urllib3 say, and what a user wants to hear of it; the first that fits counts.
 WORDS = {
-    "407 Proxy Authentication": "the proxy wants a login",
+    "407 Proxy Authentication": "the proxy asks for a login",
     "Tunnel connection failed": "the proxy refuses it",
     "certificate has expired": "its certificate has expired",
     **dict.fromkeys(("Hostname mismatch", "IP address mismatch"), "its certificate is for another name"),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "client", "down", "ensure", "image_id", "status"]
 
 
-_api_versions: dict[str, str] = {}  # by host: a client that is not told asks each time
+_api_versions: dict[str, str] = {}  # by host: a client without it asks each time
 
 
 def ensure(progress: Progress = silent) -> Engine:

@@ -148,7 +148,7 @@ def _dockerd(folders: Layout) -> dict[str, object]:
 
 
 def cache_limit(folders: Layout) -> int:
-    """Return the bytes that the builder's cache may take, as the engine was told when it started."""
+    """Return the bytes that the builder's cache may take, as the engine was configured when it started."""
     try:
         daemon = json.loads((folders.root / "daemon.json").read_text(encoding="utf-8"))
         return int(daemon["builder"]["gc"]["policy"][0]["keepStorage"].removesuffix("B"))

@@ -113,7 +113,7 @@ class Run(Strict):
 
 
 class JobField(Strict):
-    """How a launcher does what a job is told; `parameter` is the one of --param that the field is another name of."""
+    """How a launcher does a field of a job; `parameter` is the --param of which the field is another name."""
 
     how: str
     parameter: str = ""
@@ -167,7 +167,7 @@ class Launchers(FactsFile):
     pods: Pods
     variables: dict[str, Variable]
     parameters: dict[str, Parameter]  # of every launcher
-    fields: dict[str, str]  # what a job can be told, by name
+    fields: dict[str, str]  # the fields of a job: their meaning, by name
     fabric_folders: FabricFolders
     launchers: dict[str, Launcher]
     rank_starters: dict[str, RankStarter]

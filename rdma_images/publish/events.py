@@ -80,7 +80,7 @@ _OTHER = "look into the registry's and the engine's logs"
 # The words are docker's, containerd's and Go's network library's; the first that is found decides.
 _WORDS: tuple[tuple[str, type[faults.PublishError], str], ...] = (
     ("immutable", faults.ConflictError, _IMMUTABLE),
-    ("no basic auth credentials", faults.UnauthorizedError, "it wants credentials"),
+    ("no basic auth credentials", faults.UnauthorizedError, "it asks for credentials"),
     ("unauthorized", faults.UnauthorizedError, "it does not take the credentials"),
     ("authentication required", faults.UnauthorizedError, "it does not take the credentials"),
     ("authorization failed", faults.UnauthorizedError, "it does not take the credentials"),
@@ -96,7 +96,11 @@ _WORDS: tuple[tuple[str, type[faults.PublishError], str], ...] = (
     ("i/o timeout", faults.UnreachableError, "no answer"),
     ("tls: ", faults.UnreachableError, "the engine does not trust its certificate"),
     ("x509: ", faults.UnreachableError, "the engine does not trust its certificate"),
-    ("server gave http response", faults.UnreachableError, "it speaks plain HTTP, which the engine was not told"),
+    (
+        "server gave http response",
+        faults.UnreachableError,
+        "it speaks plain HTTP, for which the engine is not configured",
+    ),
     ("connection reset", faults.BusyError, "the connection was cut"),
     ("broken pipe", faults.BusyError, "the connection was cut"),
     ("use of closed network connection", faults.BusyError, "the connection was cut"),

@@ -114,7 +114,7 @@ class Connection:
         elif scheme == "basic":
             if login is None:
                 raise faults.UnauthorizedError(
-                    f"{self.host} wants credentials for {subject}, and there are none\n"
+                    f"{self.host} asks for credentials for {subject}, and there are none\n"
                     "name them in registries.yaml, or log in with docker"
                 )
             pair = f"{login.username}:{login.password}".encode()
@@ -132,7 +132,7 @@ class Connection:
         realm = challenge.get("realm", "")
         if self.base.startswith("https:") and not realm.startswith("https:"):
             raise faults.UnauthorizedError(
-                f"{self.host} wants the credentials sent unencrypted, to {realm}, which is not done\n"
+                f"{self.host} asks for the credentials unencrypted, at {realm}, and they are not sent\n"
                 "have its token address begin with https"
             )
         try:

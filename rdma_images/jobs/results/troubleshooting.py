@@ -16,7 +16,7 @@ shows it, and what that command prints on a healthy system.
 `invoke job.run` and `invoke job.result` print the entry that fits the message of a scheduler or a job.
 "Reported by" names [validators](../reference/validators.md) (`invoke validate`, with `--tier device` or `--tier gpu` on
 a node), rules of `invoke job.check` and `node.check`, the check of the nodes ([jobs](jobs.md)), and `job.result`, the
-verdict on a job's logs. "Told" says which command tells it first, and when.
+verdict on a job's logs. "Reported first" is the command that reports it first, and when.
 This page is written from `facts/troubleshooting.yaml`.
 """
 
@@ -51,19 +51,19 @@ def _section(name: str, entry: Entry, facts: Troubleshooting) -> Iterator[str]:
     suffix = f" ({SHOWN[entry.fabric]})" if entry.fabric else ""
     yield f"## {entry.symptom}{suffix}\n\n`{name}`\n"
     if entry.example:
-        yield f"| it says | `{entry.example}` |\n|---|---|"
+        yield f"| message | `{entry.example}` |\n|---|---|"
     else:
-        yield "| it says | nothing |\n|---|---|"
+        yield "| message | none |\n|---|---|"
     yield f"| see with | `{_cell(entry.command)}` |"
     yield f"| healthy | {_cell(entry.healthy)} |"
     yield f"| reported by | {', '.join(f'`{check}`' for check in entry.checks)} |"
-    yield f"| told | {_earliest_report(entry)} |"
+    yield f"| reported first | {_earliest_report(entry)} |"
     yield f"| fix | {_cell(entry.fix)} |"
     yield f"| source | {_cell(facts.cite(entry))} |\n"
 
 
 def _earliest_report(entry: Entry) -> str:
-    """Return which command tells it first, and when."""
+    """Return which command reports an entry first, and when."""
     if {rule.id for rule in RULES} & set(entry.checks):
         return "by `invoke job.check`, before the job is submitted"
     if "node.check" in entry.checks:

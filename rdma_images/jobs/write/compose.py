@@ -138,7 +138,7 @@ def _how(parts: _Parts, name: str) -> str:
 
 
 def _refuse_unknown_fields(request: Request, launcher: Launcher, facts: Facts) -> None:
-    """Raise RefusedError for what the job is told and its launcher cannot do, all at once."""
+    """Raise RefusedError for all fields of the job that its launcher does not support, at once."""
     table = facts.launchers
     lines = []
     for name in request.work.fields():
@@ -146,9 +146,7 @@ def _refuse_unknown_fields(request: Request, launcher: Launcher, facts: Facts) -
             others = [other for other, row in table.launchers.items() if name in row.fields]
             lines.append(f"launcher {request.launcher} has no {name} ({table.fields[name]}); {_listed(others)}")
     if lines:
-        raise RefusedError(
-            "\n".join([*lines, f"{COMMAND} job.launchers --fields shows what each launcher can be told"])
-        )
+        raise RefusedError("\n".join([*lines, f"{COMMAND} job.launchers --fields shows what each launcher supports"]))
 
 
 def _listed(launchers: list[str]) -> str:

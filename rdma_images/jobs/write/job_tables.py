@@ -92,11 +92,11 @@ def field_page(launchers: Launchers) -> str:
     """Return docs/reference/launchers.md: the fields of a job, and how each launcher does them."""
     names = [name for name, row in launchers.launchers.items() if row.fields]
     lines = [
-        "# What each launcher can be told",
+        "# Fields of a job, by launcher",
         "",
-        "This page is for those who write a job: the fields of `jobs.yaml`, and how each launcher does them. What one",
-        "does not have is refused by its name. `invoke job.launchers --fields` shows the same; both come from",
-        "`facts/launchers.yaml`.",
+        "This page is for those who write a job: the fields of `jobs.yaml`, and how each launcher does them. A field",
+        "that a launcher does not have is refused by name. `invoke job.launchers --fields` shows the same; both come",
+        "from `facts/launchers.yaml`.",
         "",
     ]
     for name, meaning in launchers.fields.items():

@@ -23,7 +23,7 @@ class AcrAliyunKind:
         self._registry = registry
         self.host = registry.host or f"registry.{registry.region}.aliyuncs.com"
         if registry.instance is not None:
-            # Here, so that a missing SDK is told before anything is done.
+            # Here, so that a missing SDK is reported before anything is done.
             from alibabacloud_cr20181201 import models
 
             self._models: Any = models

@@ -125,7 +125,7 @@ def test_a_connection_that_is_not_secure_says_why(
 
 @pytest.mark.parametrize(
     ("status", "said"),
-    [("407 Proxy Authentication Required", "the proxy wants a login"), ("403 Forbidden", "the proxy refuses it")],
+    [("407 Proxy Authentication Required", "the proxy asks for a login"), ("403 Forbidden", "the proxy refuses it")],
 )
 def test_a_proxy_that_refuses_is_told_from_the_server(status: str, said: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
