@@ -20,8 +20,8 @@ def publish_text(results: Sequence[PublishResult]) -> Text:
     shown = _empty()
     for result in results:
         shown.append(f"{result.registry}  {result.image_id}\n", "bold")
-        if result.copy is not None:
-            shown.append(_copy_text(result.copy))
+        if result.place is not None:
+            shown.append(_copy_text(result.place))
         if result.error:
             shown.append("  failed    ", "bold red").append(f"{_indented(result.error)}\n")
     shown.rstrip()

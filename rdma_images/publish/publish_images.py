@@ -31,7 +31,7 @@ class PublishResult:
 
     image_id: str
     registry: str
-    copy: PublishedCopy | None = None
+    place: PublishedCopy | None = None
     error: str = ""
 
 
@@ -143,14 +143,14 @@ def _publish_to(items: Sequence[ApprovedImage], destination: Destination, publis
     # One at a time, and in this thread: docker is parallel within a push, layers that two images share would be sent
     # twice by two, and Ctrl-C ends a push only from here.
     results = [early.get(item.image.id) or _send(destination, publisher, item) for item in items]
-    broken = {item.image.target for item, result in zip(items, results, strict=True) if result.copy is None}
+    broken = {item.image.target for item, result in zip(items, results, strict=True) if result.place is None}
     finished = []
     for item, result in zip(items, results, strict=True):
-        copy = result.copy
+        copy = result.place
         if copy is not None and item.image.target not in broken:
             with_tags = _result_of(item, destination, partial(move_tags, item, copy, destination, publisher))
-            copy = with_tags.copy or copy
-            result = replace(with_tags, copy=copy)
+            copy = with_tags.place or copy
+            result = replace(with_tags, place=copy)
         if copy is not None:
             publication.write(_publication(item, copy))
         finished.append(result)
@@ -171,7 +171,7 @@ def _send(destination: Destination, publisher: Publisher, item: ApprovedImage) -
 
 def _result_of(item: ApprovedImage, destination: Destination, action: Callable[[], PublishedCopy]) -> PublishResult:
     try:
-        return PublishResult(item.image.id, destination.name, copy=action())
+        return PublishResult(item.image.id, destination.name, place=action())
     except RdmaImagesError as error:
         return PublishResult(item.image.id, destination.name, error=str(error))
 

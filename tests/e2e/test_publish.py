@@ -334,7 +334,7 @@ def test_one_registry_that_is_down_stops_no_other(
     outcomes = publish_images.publish(items(image), {"dead": dead.entry(), "local": registry.entry()}, sender)
     by_name = {one.registry: one for one in outcomes}
     assert "is unreachable" in by_name["dead"].error
-    assert (place := by_name["local"].copy)
+    assert (place := by_name["local"].place)
     assert place.result == "pushed"
     assert set(json.loads(publication.PUBLICATION.path(image.id).read_text())["places"]) == {"local"}
 

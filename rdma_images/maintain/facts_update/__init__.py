@@ -30,7 +30,7 @@ class Update:
     @property
     def new(self) -> tuple[Reading, ...]:
         """Versions that the facts do not have."""
-        return tuple(reading for reading in self.readings if reading.recorded is None)
+        return tuple(reading for reading in self.readings if reading.known is None)
 
     @property
     def changed(self) -> tuple[Reading, ...]:
@@ -90,6 +90,6 @@ def _of_matrix(matrix: Matrix, axis: str) -> list[str]:
 
 
 def _outcome(reading: Reading) -> str:
-    if reading.recorded is None:
+    if reading.known is None:
         return "new"
     return "differs from the facts" if reading.changes else "as the facts say"

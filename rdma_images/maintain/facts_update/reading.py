@@ -12,14 +12,14 @@ class Reading:
 
     file: str  # "torch.yaml"
     version: str
-    published: Mapping[str, Value]
-    recorded: Mapping[str, Value] | None  # None for a version that the facts do not have
+    found: Mapping[str, Value]
+    known: Mapping[str, Value] | None  # None for a version that the facts do not have
 
     @property
     def changes(self) -> dict[str, tuple[Value, Value]]:
-        """The values that differ: name -> (recorded, published), with "" for a missing one; none for a new version."""
-        if self.recorded is None:
+        """The values that differ: name -> (known, found), with "" for a missing one; none for a new version."""
+        if self.known is None:
             return {}
-        names = [*self.published, *(name for name in self.recorded if name not in self.published)]
-        pairs = {name: (self.recorded.get(name, ""), self.published.get(name, "")) for name in names}
+        names = [*self.found, *(name for name in self.known if name not in self.found)]
+        pairs = {name: (self.known.get(name, ""), self.found.get(name, "")) for name in names}
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

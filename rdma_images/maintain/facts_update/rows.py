@@ -44,7 +44,7 @@ def _with_row(text: str, reading: Reading) -> str:
         if match and versions.at_least(reading.version, match[1]):
             break
         position = number + 1
-    return "".join([*lines[:position], yaml_row(reading.version, dict(reading.published)), *lines[position:]])
+    return "".join([*lines[:position], yaml_row(reading.version, dict(reading.found)), *lines[position:]])
 
 
 def _dated(text: str, today: date) -> str:

@@ -28,7 +28,7 @@ def update_table(update: Update, written: Sequence[Reading] = ()) -> RenderableT
     lines: list[Text] = []
     for reading in update.new:
         text = "added to" if reading in written else "not in"
-        values = ", ".join(f"{name} {_words(value)}" for name, value in reading.published.items())
+        values = ", ".join(f"{name} {_words(value)}" for name, value in reading.found.items())
         lines.append(Text.assemble(("new      ", "green"), f"{reading.version} {text} facts/{reading.file}: {values}"))
     for reading in update.changed:
         for name, (before, now) in reading.changes.items():

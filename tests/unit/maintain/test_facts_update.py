@@ -136,8 +136,8 @@ def release_torch(packages: Packages, version: str = "2.16.0") -> None:
 def test_a_new_torch_is_read_from_its_metadata(packages: Packages, index: Index) -> None:
     release_torch(packages)
     (reading,) = torch.readings(index, KNOWN, ())
-    assert (reading.version, reading.recorded) == ("2.16.0", None)
-    assert reading.published == {
+    assert (reading.version, reading.known) == ("2.16.0", None)
+    assert reading.found == {
         "cuda": "13.4",
         "cudnn": "9.30.0.1",
         "nccl": "2.33.1",
@@ -159,7 +159,7 @@ def test_a_new_nccl_is_read_from_a_part_of_its_wheel(packages: Packages, index: 
         tag = "py3-none-manylinux_2_18_x86_64"
         packages.add(f"nvidia-nccl-cu{major}", "2.33.1", tag, content={"nvidia/nccl/lib/libnccl.so.2": inside})
     (reading,) = nccl.readings(index, KNOWN, here, ())
-    assert reading.published == {"cuda": ("12", "13"), "net": ("11", "12"), "tuner": ("6",), "profiler": ("6",)}
+    assert reading.found == {"cuda": ("12", "13"), "net": ("11", "12"), "tuner": ("6",), "profiler": ("6",)}
 
 
 def test_a_server_that_sends_whole_files_only(packages: Packages, here: Mirrors) -> None:
@@ -252,4 +252,6 @@ def test_shown_for_people_and_programs() -> None:
         "1 of 3 releases read are as the facts say",
     ):
         assert words in text
-    assert json.loads(update_table.as_json(found))["readings"][1]["changes"] == {"nccl": ["2.30.7", "2.31.2"]}
+    reading = json.loads(update_table.as_json(found))["readings"][1]
+    assert list(reading) == ["file", "version", "found", "known", "changes"]
+    assert reading["changes"] == {"nccl": ["2.30.7", "2.31.2"]}

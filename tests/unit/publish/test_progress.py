@@ -1,6 +1,7 @@
 """Bars on a terminal, lines now and then elsewhere."""
 
 import io
+import json
 
 from rich.console import Console
 
@@ -71,6 +72,9 @@ def test_a_publication_is_told_in_lines_that_can_be_copied() -> None:
         "far  efa-1",
         "  failed    far is unreachable",
     ]
+    first, second = json.loads(publication_table.as_json(outcomes))
+    assert list(first) == ["image_id", "registry", "place", "error"]
+    assert (first["place"]["ref"], second["place"]) == (place.ref, None)
 
 
 def test_a_verification_is_a_line_for_each_thing() -> None:
