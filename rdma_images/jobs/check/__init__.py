@@ -1,7 +1,7 @@
 """What is wrong with jobs that exist, whoever wrote them: `invoke job.check`.
 
-Files are read into pieces, each the part of a job on one node (kubernetes.py, scripts.py, docker.py, requests.py);
-rules relate a piece to what the facts know (rules/).
+Files are read into pieces, each the part of a job on one node (kubernetes.py, scripts.py, docker.py, compose_file.py,
+requests.py); rules relate a piece to what the facts know (rules/).
 """
 
 import os
@@ -47,7 +47,8 @@ def check(paths: Sequence[Path]) -> Checked:
         raise RefusedError(
             f"{names}: no job in it{passed}\n"
             "give a Kubernetes manifest, a SkyPilot or eksctl file, an sbatch script, a script with "
-            "`docker run --gpus`, an `arena submit` command line or a CreateTrainingJob request"
+            "`docker run --gpus`, a compose file with GPUs, an `arena submit` command line or a CreateTrainingJob "
+            "request"
         )
     tables = rules.Tables(
         table.read(Instances),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.check import docker, kubernetes, requests, scripts
+from rdma_images.jobs.check import compose_file, docker, kubernetes, requests, scripts
 from rdma_images.jobs.check.foreign_job import Piece
 
 PROGRAMS = (".sh", ".py", ".txt", ".sbatch", ".slurm")  # no YAML, whatever is in them
@@ -76,6 +76,7 @@ def _manifests(text: str, name: str) -> Iterator[Piece]:
         documents = yaml_file.documents(OPEN_VALUE.sub(_plain_word, manifests), name, DEEPEST)
     for document in documents:
         yield from kubernetes.pieces(document)
+        yield from compose_file.pieces(document)
 
 
 def _documents(text: str) -> list[str]:

@@ -55,10 +55,12 @@ def docker_without_devices(piece: Piece, context: CheckContext) -> Iterator[Answ
         return
     word = piece.image or Word("docker run", piece.line)
     if "devices" not in piece.settings:
-        yield word, "the container gets no RDMA device, and NCCL takes TCP", "add --device=/dev/infiniband"
+        fix = "add devices: [/dev/infiniband]" if "compose" in piece.settings else "add --device=/dev/infiniband"
+        yield word, "the container gets no RDMA device, and NCCL takes TCP", fix
     elif "memlock" not in piece.settings:
         problem = "locked memory stays limited: no queue pair can be created"
-        yield word, problem, "add --ulimit memlock=-1:-1, or --cap-add=IPC_LOCK"
+        fix = "add ulimits: {memlock: -1}, or cap_add: [IPC_LOCK]"
+        yield word, problem, fix if "compose" in piece.settings else "add --ulimit memlock=-1:-1, or --cap-add=IPC_LOCK"
 
 
 @rule("device-plugin.version", "error", "aws/sagemaker-hyperpod-cli pull request 282")
