@@ -128,7 +128,8 @@ def faults(case: Inspection, versions: Mapping[str, str], *components: str) -> F
     rows.sort(key=lambda row: not row.refuses)
     by_source: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        by_source.setdefault((row.subject(versions), table_.cite(row)), []).append(row.why)
+        subject = row.subject({name: versions[name] for name in (row.of, *row.beside)})
+        by_source.setdefault((subject, table_.cite(row)), []).append(row.why)
     sentences = [f"{subject}: {'; '.join(reasons)} [{source}]" for (subject, source), reasons in by_source.items()]
     return Faults("; ".join(sentences), newest(dict.fromkeys(row.fix for row in rows)), any(r.refuses for r in rows))
 

@@ -281,8 +281,8 @@ def test_libfabric(
     require(
         row is None,
         expected=f"libfabric {row.libfabric} or later" if row else "",
-        found=f"libfabric {version} at {got}: aws-ofi-nccl {plugin[1].version} asks for {row.libfabric} over EFA and "
-        f"ends without it: NCCL then takes TCP, or does not start where NCCL_NET names the plugin [{facts.cite(row)}]"
+        found=f"libfabric {version} at {got} is too old for aws-ofi-nccl {plugin[1].version}, which asks for "
+        f"{row.libfabric} over EFA; NCCL takes TCP, or stops if NCCL_NET names the plugin [{facts.cite(row)}]"
         if row
         else "",
         fix="run a later EFA installer: with the plugin it brings the libfabric that belongs to it",
