@@ -152,6 +152,7 @@ class Torch(Value):
     nccl: list[MappedNccl]
     mapped: list[str]
     extensions: dict[str, str] = Field(default_factory=dict)  # by path, why it cannot be loaded; "" for one that can
+    searched: list[str] = Field(default_factory=list)  # folders and files that decided this, see probes/pytorch.py
 
 
 class Packages(Value):

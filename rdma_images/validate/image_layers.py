@@ -32,6 +32,7 @@ from rdma_images.validate.probes import leftovers, rootfs, tree
 
 BLOBS = "containerd/io.containerd.content.v1.content/blobs/sha256"
 MOST_PLACES = 10_000
+SMALL = 16 << 20  # bytes of a layer of scripts, which is read in less time than torch is imported
 READERS = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 
 Open = Callable[[str], IO[bytes]]
@@ -94,16 +95,35 @@ def layers(client: DockerClient, engine: Engine, subject: ImageConfig) -> tuple[
 @contextmanager
 def _blobs(client: DockerClient, engine: Engine, subject: ImageConfig) -> Iterator[tuple[list[str], Open]]:
     """Provide the names of the layers' blobs, lowest first, and a function that opens one."""
-    folder = Layout(state_folder().absolute() / "engine").data / BLOBS
-    if engine.kind == "private" and (folder / subject.digest.removeprefix("sha256:")).is_file():
-
-        def stored(name: str) -> IO[bytes]:
-            return (folder / name.removeprefix("sha256:")).open("rb")
-
+    if stored := _stored(engine, subject):
         yield _layers_of(subject, stored), stored
         return
     with tempfile.TemporaryDirectory(prefix="rdma-images-layers-") as saved:
         yield _save(client, subject, Path(saved)), lambda name: (Path(saved) / name).open("rb")
+
+
+def _stored(engine: Engine, subject: ImageConfig) -> Open | None:
+    """Return what opens a blob of the image where the private engine keeps it; None for another engine."""
+    folder = Layout(state_folder().absolute() / "engine").data / BLOBS
+    if engine.kind != "private" or not (folder / subject.digest.removeprefix("sha256:")).is_file():
+        return None
+    return lambda name: (folder / name.removeprefix("sha256:")).open("rb")
+
+
+def topmost_holds_only(engine: Engine, subject: ImageConfig, accepted: Callable[[tarfile.TarInfo], bool]) -> bool:
+    """Return whether all that the topmost layer holds is accepted.
+
+    False for a layer of more than `SMALL` bytes, and where another engine has it.
+    """
+    stored = _stored(engine, subject)
+    blobs = _layers_of(subject, stored) if stored else []
+    if stored is None or not blobs:
+        return False
+    with stored(blobs[-1]) as blob:
+        size = blob.seek(0, io.SEEK_END)
+        blob.seek(0)
+        with _archive(blob) as archive:
+            return size <= SMALL and all(map(accepted, stream.members(archive)))
 
 
 def _layers_of(subject: ImageConfig, stored: Open) -> list[str]:
@@ -156,10 +176,7 @@ def _read(digest: str, blob: IO[bytes]) -> Layer:
         size = blob.tell()
         blob.seek(0)
         content = LayerContent()
-        # A name that is no UTF-8 is one all the same.
-        with tarfile.open(
-            fileobj=_plain(blob), mode="r|", bufsize=CHUNK, encoding="utf-8", errors="replace"
-        ) as archive:
+        with _archive(blob) as archive:
             for member in stream.members(archive):
                 content.take(archive, member)
     mostly = max(content.places.items(), key=lambda pair: pair[1], default=("", 0))[0]
@@ -173,6 +190,11 @@ def _read(digest: str, blob: IO[bytes]) -> Layer:
     )
     atomic.write(_cache_file(digest), layer.model_dump_json())
     return layer
+
+
+def _archive(blob: IO[bytes]) -> tarfile.TarFile:
+    """Return a layer's blob as a tar, in which a name that is no UTF-8 is one all the same."""
+    return tarfile.open(fileobj=_plain(blob), mode="r|", bufsize=CHUNK, encoding="utf-8", errors="replace")
 
 
 def _path(member: tarfile.TarInfo) -> str:

@@ -14,9 +14,9 @@ from rdma_images.core.progress import Progress, silent, waiting
 from rdma_images.core.stream import CHUNK
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
-from rdma_images.inspection.measurements import Entry, Layer, Measured
+from rdma_images.inspection.measurements import Entry, Layer, Measured, Torch
 from rdma_images.inspection.values import ToolRun
-from rdma_images.validate import container, entry, image_layers, probing, readout, transport
+from rdma_images.validate import container, entry, image_layers, probing, readout, torch_reuse, transport
 from rdma_images.validate.answers import lost
 from rdma_images.validate.probes import tools
 from rdma_images.validate.probes.measure import LIMIT
@@ -32,22 +32,28 @@ def measure(
     """Measure everything that can be measured in an image; what cannot has its reason in `missing`.
 
     While its probes run, its layers are read and its entry point is started. Then NCCL's part is played with what they
-    found, on the `instance` type where one is given. `progress` hears what takes long. Raises RdmaImagesError where the
-    engine refuses to run it.
+    found, on the `instance` type where one is given. torch is not imported again where torch_reuse.find has it.
+    `progress` hears what takes long. Raises RdmaImagesError where the engine refuses to run it.
     """
+    torch = torch_reuse.find(engine, subject)
+    if torch:
+        progress("torch is as measured before: only files changed that its import does not read")
     doing = ["the engine to start the image"]
     with ThreadPoolExecutor(max_workers=2) as pool, waiting(progress, lambda: doing[-1]):
         reading = pool.submit(image_layers.layers, client, engine, subject)
         with container.sealed(client, subject.digest) as box:
             starting = pool.submit(entry.measure, client, engine, subject, box)
             doing.append("what the image's own Python measures in it")
-            measured = _inside(box, engine, subject, doing)
+            measured = _inside(box, engine, subject, doing, torch)
             doing.append(f"its entry point, for at most {entry.LIMIT:g} s")
             measured = _with_entry(measured, starting.result(), functools.partial(entry.text_in, box.container))
             doing.append("its network plugin, which is started as NCCL starts it")
             measured = _with_network(measured, box, engine, subject, instance)
         doing.append("its layers, each of which is read once")
-        return _with_layers(measured, reading)
+        measured = _with_layers(measured, reading)
+    if measured.torch and not torch:
+        torch_reuse.keep(engine, subject, measured.torch)
+    return measured
 
 
 def _host(box: container.Sealed, engine: Engine, subject: ImageConfig) -> tuple[Host, float]:
@@ -73,17 +79,23 @@ def _with_network(
     return measured.model_copy(update={"network": answer.network, "seconds": seconds})
 
 
-def _inside(box: container.Sealed, engine: Engine, subject: ImageConfig, doing: list[str]) -> Measured:
-    """Return what is measured with the image's Python, else with its files; `doing` takes what is begun."""
+def _inside(
+    box: container.Sealed, engine: Engine, subject: ImageConfig, doing: list[str], torch: Torch | None
+) -> Measured:
+    """Return what is measured with the image's Python, else with its files; `doing` takes what is begun.
+
+    With `torch`, which is known, the import is left out.
+    """
     why, running = "nothing in the image can be started", box.running
     if running:
         inside, slower = _host(box, engine, subject)
+        names = tuple(name for name in probing.STATIC if name != "torch" or torch is None)
         measured = probing.probe(
-            inside, volumes=box.volumes, user=subject.user, entry=subject.entrypoint, limit=LIMIT * slower
+            inside, names, volumes=box.volumes, user=subject.user, entry=subject.entrypoint, limit=LIMIT * slower
         )
         running = box.goes_on()
         if running and isinstance(measured, Measured):
-            return measured
+            return measured.model_copy(update={"torch": torch}) if torch else measured
         why = str(measured) if running else "its container ended as soon as it had started"
     doing.append("the image's files, which are read out")
     with ThreadPoolExecutor(max_workers=1) as pool:

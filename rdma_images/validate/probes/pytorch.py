@@ -6,16 +6,18 @@ import importlib
 import importlib.util
 import os
 import re
-from typing import Any
+import sys
+from typing import Any, Iterator
 
-from rdma_images.validate.probes import extensions, loader
+from rdma_images.validate.probes import extensions, leftovers, loader
 
 
 def imported_torch() -> dict[str, Any] | None:
     """Return what `import torch` brings: versions, and the files mapped afterwards. None where torch is not installed.
 
     `compiled_nccl` is a constant of the build; `nccl` is the file that is mapped and what it answers. `extensions` has
-    what keeps each module that was compiled against torch from being loaded.
+    what keeps each module that was compiled against torch from being loaded. `searched` are the folders and files that
+    decided all of this: see searched_paths.
     """
     if importlib.util.find_spec("torch") is None:
         return None
@@ -30,7 +32,33 @@ def imported_torch() -> dict[str, Any] | None:
         "nccl": [{"path": path, "version": decoded(loader.nccl_version(path))} for path in nccl],
         "extensions": extensions.loaded_extensions(),
         "mapped": [path for path in mapped if not path.startswith("/usr/lib/python")][:400],
+        "searched": searched_paths(mapped),
     }
+
+
+def searched_paths(mapped: list[str]) -> list[str]:
+    """Return what the import may have read, as it is named and where its links lead, without what lies below another.
+
+    These are the folders of sys.path, the files and folders that environment variables name, and the files of all
+    imported modules and of `mapped` libraries. "/", from which `python -c` imports too, is not among them.
+    """
+    paths = {path for named in _named_paths(mapped) for path in (os.path.abspath(named), os.path.realpath(named))}
+    highest: list[str] = []
+    for path in sorted(paths - {"/"}, key=lambda path: path.split("/")):
+        if not highest or not path.startswith(highest[-1] + "/"):
+            highest.append(path)
+    return highest
+
+
+def _named_paths(mapped: list[str]) -> Iterator[str]:
+    yield from sys.path
+    for name, value in os.environ.items():
+        if not leftovers.holds_secret(name, value):
+            yield from (part for part in value.split(":") if part.startswith("/"))
+    for module in list(sys.modules.values()):
+        if file := getattr(module, "__file__", None):
+            yield str(file)
+    yield from mapped
 
 
 def mapped_libraries() -> list[str]:
