@@ -122,10 +122,10 @@ def _contradictions(facts: Facts) -> Iterator[str]:
 def _dangling(
     file: FactsFile, rows: str, named: Mapping[str, Row], key: str, other_file: FactsFile, other_rows: str
 ) -> Iterator[str]:
-    """Yield where `key` of a row in `file` names no row of `other_file`."""
+    """Yield what `key` of rows in `file` names and `other_file` has no row for, at the first of these rows."""
     others = getattr(other_file, other_rows)
-    for name, row in named.items():
-        other = getattr(row, key)
+    first_rows = {getattr(row, key): name for name, row in reversed(list(named.items()))}
+    for other, name in first_rows.items():
         if other is not None and other not in others:
             where = file.where(rows, name, key)
             yield f"{where}: {key} {other!r} has no row in {other_file.where(other_rows)}\n{near(other, others)}"

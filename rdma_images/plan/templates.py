@@ -11,5 +11,5 @@ def template_problem(image: Image) -> str | None:
     if path.is_file():
         return None
     targets = sorted(file.stem for folder in paths.places("dockerfiles") for file in folder.glob("targets/*.j2"))
-    fix = f"write it, or set template: {near(image.template, targets)}"
+    fix = f"write it, or correct `template`: {near(image.template, targets)}"
     return f"{path}: no such template, for target {image.target}\n{fix}"

@@ -228,6 +228,12 @@ def test_a_fault_in_a_script_or_a_request(tmp_path: Path, text: str, name: str, 
     assert rule in {one.rule for one in found(tmp_path, text.replace(old, new), name)}
 
 
+def test_an_open_value_is_no_lost_export(tmp_path: Path) -> None:
+    text = SBATCH.replace("export NCCL_DEBUG=INFO", "export NCCL_DEBUG=INFO NCCL_NET=${NET}")
+    assert "NCCL_NET=${NET}" in text
+    assert "tcp.override" not in {finding.rule for finding in found(tmp_path, text, "job.sbatch")}
+
+
 def test_the_line_is_that_of_the_fault(tmp_path: Path) -> None:
     text = WORKER.replace("vpc.amazonaws.com/efa: 32", "vpc.amazonaws.com/efa: 4")
     (finding,) = [one for one in found(tmp_path, text) if one.rule == "efa.count"]

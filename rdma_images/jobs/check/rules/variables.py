@@ -158,7 +158,7 @@ def lost_exports(piece: Piece, _: CheckContext) -> Iterator[Answer]:
     named = piece.settings["container-env"].text.split(",") if "container-env" in piece.settings else []
     for name, usual in (("NCCL_NET", ("Libfabric", "AWS Libfabric", "OFI", "IB")), ("FI_PROVIDER", ("efa",))):
         word = piece.environment.get(name)
-        if word and word.text not in usual and name not in named:
+        if word and word.text not in usual and not is_open(word.text) and name not in named:
             problem = f"{name}={word.text} is exported here, but where the image sets {name} too the image's value wins"
             yield word, problem, f"add {name} to srun's --container-env"
 
