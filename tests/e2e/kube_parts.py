@@ -228,12 +228,12 @@ def cluster(folder: Path) -> Iterator[Cluster]:
                 process.kill()
 
 
-def _wait(made: Cluster, seconds: float = 120) -> None:
+def _wait(cluster: Cluster, seconds: float = 120) -> None:
     """Until the API answers and the namespace is there."""
     until = time.monotonic() + seconds
     while True:
         try:
-            if made.session.get(f"{made.url}/api/v1/namespaces/default").ok:
+            if cluster.session.get(f"{cluster.url}/api/v1/namespaces/default").ok:
                 return
         except requests.ConnectionError:
             pass

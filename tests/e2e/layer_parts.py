@@ -47,11 +47,11 @@ def wheel(name: str, torch: str, base: str) -> Wheel:
 
 def standing(base: str, stand_in: str) -> Project:
     """Return this project, where a rehearsal of `base` stands on the Debian `stand_in`."""
-    here = project.load()
-    bases = here.facts.bases
+    checkout = project.load()
+    bases = checkout.facts.bases
     one = bases.bases[base].model_copy(update={"stand_in": stand_in})
     changed = bases.model_copy(update={"bases": {**bases.bases, base: one}})
-    return replace(here, facts=facts_with(bases=changed))
+    return replace(checkout, facts=facts_with(bases=changed))
 
 
 @dataclass
@@ -61,12 +61,12 @@ class Small:
     engine: Engine
 
     def order(
-        self, wheels: Sequence[Wheel], *changes: str, name: str = "small", here: Project | None = None
+        self, wheels: Sequence[Wheel], *changes: str, name: str = "small", checkout: Project | None = None
     ) -> BuildSpec:
         """Return what building it means; with inputs of its own, so that it is built also where it is there."""
-        here = here or project.load()
-        (image,) = target_options.chosen_images(here, ["efa-pytorch"], False, changes, True)
-        whole = build_spec.build_spec(image, here, rehearse=True)
+        checkout = checkout or project.load()
+        (image,) = target_options.chosen_images(checkout, ["efa-pytorch"], False, changes, True)
+        whole = build_spec.build_spec(image, checkout, rehearse=True)
         few = Lock(asked=whole.lock.asked, wheels=tuple(wheels))
         none = Lock(asked=whole.lock.asked, wheels=())
         image = replace(image, id=f"test-{name}", tag=f"test-{name}")
@@ -75,20 +75,20 @@ class Small:
 
     def build(
         self,
-        made: BuildSpec,
-        here: Project | None = None,
+        spec: BuildSpec,
+        checkout: Project | None = None,
         layers: Repository | None = None,
         compression: Compression = "zstd",
         builder: str | None = None,
     ) -> str:
         """Build it; returns its name in the engine."""
         options = run_bake.Options(rehearse=True, layers=layers, compression=compression, builder=builder)
-        (done,) = build_images.build([made], here or project.load(), self.engine, options, progress)
+        (done,) = build_images.build([spec], checkout or project.load(), self.engine, options, progress)
         return done.ref
 
-    def build_by_stages(self, made: BuildSpec) -> str:
+    def build_by_stages(self, spec: BuildSpec) -> str:
         """Build it as where no layers can be handed over: in an engine with Docker's classic store, say."""
-        return replace(self, engine=replace(self.engine, store="classic")).build(replace(made, others="by stages"))
+        return replace(self, engine=replace(self.engine, store="classic")).build(replace(spec, others="by stages"))
 
     def files(self, ref: str) -> dict[str, tuple[int, str]]:
         """Return the files of /opt/venv: mode and digest by path."""
@@ -116,11 +116,11 @@ class Small:
             for member in archive:
                 file = archive.extractfile(member) if member.isfile() and member.size < 100_000 else None
                 blobs[member.name] = file.read() if file else b""
-        found = json.loads(blobs["index.json"])["manifests"][0]
-        while "layers" not in found:
-            found = json.loads(blobs["blobs/" + found["digest"].replace(":", "/")])
-            found = found["manifests"][0] if "manifests" in found else found
-        return [layer["digest"] for layer in found["layers"]]
+        data = json.loads(blobs["index.json"])["manifests"][0]
+        while "layers" not in data:
+            data = json.loads(blobs["blobs/" + data["digest"].replace(":", "/")])
+            data = data["manifests"][0] if "manifests" in data else data
+        return [layer["digest"] for layer in data["layers"]]
 
 
 BUILDKITD = """\

@@ -78,9 +78,9 @@ def test_a_broken_image_is_red_for_the_right_reason(
 ) -> None:
     broken(copy(root, tmp_path / "root"))
     checks = {check.id.removeprefix("datapath."): check for check in checked(tmp_path / "root", parts, tmp_path)}
-    for name, said in BROKEN[broken].items():
+    for name, expected in BROKEN[broken].items():
         assert checks[name].outcome == "failed"
-        assert said in checks[name].found
+        assert expected in checks[name].found
         assert checks[name].fix
     assert "== 192.168.111.2 ==" in (tmp_path / datapath.CONSOLE).read_text()
 
@@ -89,10 +89,10 @@ def test_a_broken_image_is_red_for_the_right_reason(
 def test_tools_come_from_outside_where_the_image_has_only_libraries(parts: kit.Kit, tmp_path: Path) -> None:
     libraries = ("ibverbs-providers", "librdmacm1t64", "libfabric1")
     checks = checked(bootstrap(tmp_path / "root", libraries), parts, tmp_path)
-    found = {check.id: check.found for check in checks if check.outcome == "passed"}
-    assert found["datapath.rc-pingpong"].endswith("with an outside ibv_rc_pingpong")
-    assert found["datapath.rdma-cm"].endswith("with an outside rping")
-    assert found["datapath.libfabric-rdm"].endswith("with an outside fi_pingpong")
+    checks_by_id = {check.id: check.found for check in checks if check.outcome == "passed"}
+    assert checks_by_id["datapath.rc-pingpong"].endswith("with an outside ibv_rc_pingpong")
+    assert checks_by_id["datapath.rdma-cm"].endswith("with an outside rping")
+    assert checks_by_id["datapath.libfabric-rdm"].endswith("with an outside fi_pingpong")
     assert outcomes(checks)["perftest"] == outcomes(checks)["mpi"] == "skipped"
 
 
@@ -100,11 +100,11 @@ def test_guests_reach_each_other_and_nothing_else(root: Path, parts: kit.Kit) ->
     before = sorted(path.name for path in root.iterdir())
     machine = Machine(parts.qemu, parts.kernel, parts.initramfs, "tcg")
     with disk.folder_disk(root, parts.mkfs) as files, lab.guests(machine, files) as pair:
-        there = lab.lab(pair, files)
-        assert there.run("echo mine > /here && cat /here", 10).output == "mine\n"
-        assert there.client.run("ls /image/here", 10).status != 0
-        assert there.server.run("echo x > /dev/vda", 10).status != 0
-        links = there.server.run("ls /sys/class/net /image/sys/class/net", 10).output
+        pair_lab = lab.lab(pair, files)
+        assert pair_lab.run("echo mine > /here && cat /here", 10).output == "mine\n"
+        assert pair_lab.client.run("ls /image/here", 10).status != 0
+        assert pair_lab.server.run("echo x > /dev/vda", 10).status != 0
+        links = pair_lab.server.run("ls /sys/class/net /image/sys/class/net", 10).output
         assert set(links.split()) <= {
             "eth0",
             "lo",
@@ -116,11 +116,11 @@ def test_guests_reach_each_other_and_nothing_else(root: Path, parts: kit.Kit) ->
             "or",
             "directory",
         } | {"/image/sys/class/net:"}
-        assert there.server.run("ping -c 1 -W 5 192.168.111.2", 10).status == 0
-        assert there.server.run("ip route", 10).output.split("\n")[:-1] == [
+        assert pair_lab.server.run("ping -c 1 -W 5 192.168.111.2", 10).status == 0
+        assert pair_lab.server.run("ip route", 10).output.split("\n")[:-1] == [
             "192.168.111.0/24 dev eth0 scope link  src 192.168.111.1 "
         ]
-        limits = there.run("grep CapBnd /proc/self/status", 10).output
+        limits = pair_lab.run("grep CapBnd /proc/self/status", 10).output
         assert not int(limits.split()[1], 16) & 1 << 14  # CAP_IPC_LOCK
         assert Path(f"/proc/{pair[0]._process.pid}/status").read_text().count("Uid:\t65534") == 1
     assert sorted(path.name for path in root.iterdir()) == before
@@ -131,10 +131,10 @@ def test_a_machine_that_cannot_measure_its_speed_is_no_fault_of_the_image(root: 
     machine = Machine(parts.qemu, parts.kernel, parts.initramfs, "tcg")
     strict = replace(exchanges.WRITE, client=exchanges.WRITE.client.replace(" -F", ""))
     with disk.folder_disk(root, parts.mkfs) as files, lab.guests(machine, files) as pair:
-        there = lab.lab(pair, files)
-        there.client.run("mount --bind /dev/null /image/proc/cpuinfo", 10)
-        assert exchange.perform(there, exchanges.WRITE).outcome == "passed"
-        found = exchange.perform(there, strict).found
+        pair_lab = lab.lab(pair, files)
+        pair_lab.client.run("mount --bind /dev/null /image/proc/cpuinfo", 10)
+        assert exchange.perform(pair_lab, exchanges.WRITE).outcome == "passed"
+        found = exchange.perform(pair_lab, strict).found
     server, client = found.split("; ")
     assert server.startswith("the server ended with status 1: ")
     assert server.endswith("Failed to exchange data between server and clients")

@@ -41,10 +41,10 @@ def image(of: str) -> Image:
 def refs() -> dict[str, str]:
     """Return the name of the image in the engine by platform, each built and validated as a user does it."""
     found = {}
-    for one in PLATFORMS:
-        told, _ = built("--target", "efa-nccl-tests", "--set", f"platform={one}", "--set", PLUGIN)
-        (made,) = told["builds"]
-        found[one] = made["ref"]
+    for name in PLATFORMS:
+        told, _ = built("--target", "efa-nccl-tests", "--set", f"platform={name}", "--set", PLUGIN)
+        (build,) = told["builds"]
+        found[name] = build["ref"]
     return found
 
 
@@ -52,9 +52,9 @@ def refs() -> dict[str, str]:
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
     monkeypatch.setenv("TEST_REGISTRY_USER", USER)
     monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
-    made = Registry(registry_program(), tmp_path / "registry").start()
-    yield made
-    made.kill()
+    server = Registry(registry_program(), tmp_path / "registry").start()
+    yield server
+    server.kill()
 
 
 def test_the_kernel_takes_the_registration_and_lets_go_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,10 +73,10 @@ def test_the_kernel_takes_the_registration_and_lets_go_of_it(tmp_path: Path, mon
 def test_its_programs_run_here_and_its_report_measured_them(refs: dict[str, str]) -> None:
     machine = emulation.MACHINES[OTHER]
     assert platform.machine() != machine
-    code, said = run(refs[OTHER], "uname -m; mpirun --allow-run-as-root -np 1 all_reduce_perf -b 8 -e 16")
+    code, output = run(refs[OTHER], "uname -m; mpirun --allow-run-as-root -np 1 all_reduce_perf -b 8 -e 16")
     assert code == 1  # a stand-in measures nothing, and says so
-    assert said.startswith(machine)
-    assert "rank 0 of 1, NCCL 23102, 0 GPUs: this image is a rehearsal" in said
+    assert output.startswith(machine)
+    assert "rank 0 of 1, NCCL 23102, 0 GPUs: this image is a rehearsal" in output
     report = REPORT.read(image(OTHER).id)
     assert report
     assert report.facts
@@ -89,21 +89,21 @@ def test_its_programs_run_here_and_its_report_measured_them(refs: dict[str, str]
 @pytest.mark.usefixtures("refs")
 def test_both_platforms_are_joined_and_verified(registry: Registry) -> None:
     entry: Oci = registry.entry()
-    images = [image(one) for one in PLATFORMS]
-    reports = [REPORT.read(one.id) for one in images]
+    images = [image(name) for name in PLATFORMS]
+    reports = [REPORT.read(candidate.id) for candidate in images]
     uncommitted = any(report and gate._failed(report) for report in reports)
     sender = Publisher(engine=engines.ensure, watcher=Lines(print), pace=PushPolicy(3, 0.1, 5))
     allowed = [gate.COMMITTED] if uncommitted else []
     items = publish_images.approved_images(images, images, matrix.load(), suite.digest(), allowed)
     outcomes = publish_images.publish(items, {"local": entry}, sender)
-    assert [one.error for one in outcomes] == ["", ""]
+    assert [outcome.error for outcome in outcomes] == ["", ""]
     (joined,) = join.join(images, matrix.load(), {"local": entry}, sender)
     assert joined.error == ""
     assert list(joined.platforms) == PLATFORMS
     assert joined.tags[0].endswith("-debian13-rehearsal")
 
-    found = verify(f"{registry.host}/training/efa-nccl-tests:{joined.tags[0]}", entry, None)
-    wanted = [joined.ref, *(placed(one).ref for one in outcomes)]
-    assert [one.ref.partition("@")[2] for one in found] == [ref.partition("@")[2] for ref in wanted]
-    failed = {finding.what for one in found for finding in one.findings if finding.holds is False}
+    verifications = verify(f"{registry.host}/training/efa-nccl-tests:{joined.tags[0]}", entry, None)
+    wanted = [joined.ref, *(placed(outcome).ref for outcome in outcomes)]
+    assert [one.ref.partition("@")[2] for one in verifications] == [ref.partition("@")[2] for ref in wanted]
+    failed = {finding.what for one in verifications for finding in one.findings if finding.holds is False}
     assert failed == {"rehearsal"}, "nothing else is wrong with them"

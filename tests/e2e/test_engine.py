@@ -47,7 +47,7 @@ def state() -> Iterator[Path]:
 
 
 @pytest.fixture
-def place() -> layout.Layout:
+def folders() -> layout.Layout:
     return layout.layout()
 
 
@@ -66,28 +66,28 @@ def image(up: Engine) -> str:
 
 
 def docker(up: Engine, *arguments: str) -> str:
-    said = subprocess.run(["docker", *arguments], env=up.environ(), capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
-    return said.stdout.strip()
+    captured = subprocess.run(["docker", *arguments], env=up.environ(), capture_output=True, text=True)
+    assert captured.returncode == 0, captured.stderr
+    return captured.stdout.strip()
 
 
-def pids(place: layout.Layout) -> dict[str, int]:
-    return {name: one.pid for name, one in daemons.running(place).items()}
+def pids(folders: layout.Layout) -> dict[str, int]:
+    return {name: item.pid for name, item in daemons.running(folders).items()}
 
 
-def assert_no_trace(place: layout.Layout) -> None:
-    assert list(process.under(place.root)) == []
-    assert str(place.root) not in Path("/proc/self/mountinfo").read_text()
-    assert not list(place.root.rglob("*.sock"))
+def assert_no_trace(folders: layout.Layout) -> None:
+    assert list(process.under(folders.root)) == []
+    assert str(folders.root) not in Path("/proc/self/mountinfo").read_text()
+    assert not list(folders.root.rglob("*.sock"))
     assert status.status(store.size_limit()).engine is None
 
 
-def test_it_comes_stays_and_goes_without_a_trace(place: layout.Layout) -> None:
+def test_it_comes_stays_and_goes_without_a_trace(folders: layout.Layout) -> None:
     try:
         first = private.up()
-        before = pids(place)
+        before = pids(folders)
         assert private.up() == first
-        assert pids(place) == before
+        assert pids(folders) == before
         assert (first.kind, first.store, first.build_network) == ("private", "containerd", "host")
         seen = status.status(store.size_limit())
         assert seen.engine == first
@@ -99,7 +99,7 @@ def test_it_comes_stays_and_goes_without_a_trace(place: layout.Layout) -> None:
             assert client.ping()
     finally:
         assert engine.down() is True
-    assert_no_trace(place)
+    assert_no_trace(folders)
     assert engine.down() is False
 
 
@@ -111,7 +111,7 @@ def test_it_outlives_the_process_that_started_it() -> None:
         engine.down()
 
 
-def test_it_keeps_nothing_of_who_started_it(place: layout.Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_keeps_nothing_of_who_started_it(folders: layout.Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder for temporary files goes with its owner; an engine that had it could start no container any more."""
     with tempfile.TemporaryDirectory() as folder, monkeypatch.context() as patch:
         for name in ("TMPDIR", "XDG_RUNTIME_DIR", "AWS_SECRET_ACCESS_KEY"):
@@ -122,7 +122,7 @@ def test_it_keeps_nothing_of_who_started_it(place: layout.Layout, monkeypatch: p
             started = private.up()
         finally:
             os.umask(umask)
-        environs = [Path(f"/proc/{pid}/environ").read_bytes() for pid in pids(place).values()]
+        environs = [Path(f"/proc/{pid}/environ").read_bytes() for pid in pids(folders).values()]
     try:
         assert all(folder.encode() not in environ and b"https_proxy=" in environ for environ in environs)
         docker(started, "import", str(bootstrap.base("debian13")), "base:e2e")
@@ -133,33 +133,33 @@ def test_it_keeps_nothing_of_who_started_it(place: layout.Layout, monkeypatch: p
 
 
 @pytest.mark.parametrize("names", [("dockerd",), ("containerd",), ("containerd", "dockerd")])
-def test_killed_daemons_are_started_again(up: Engine, place: layout.Layout, names: tuple[str, ...]) -> None:
-    before = pids(place)
-    killed = [daemons.running(place)[name] for name in names]
+def test_killed_daemons_are_started_again(up: Engine, folders: layout.Layout, names: tuple[str, ...]) -> None:
+    before = pids(folders)
+    killed = [daemons.running(folders)[name] for name in names]
     for one in killed:
         os.kill(one.pid, signal.SIGKILL)
     while any(one.alive() for one in killed):
         time.sleep(0.01)
     again = private.up()
     assert again.version == up.version
-    assert set(pids(place).values()).isdisjoint(before.values())
+    assert set(pids(folders).values()).isdisjoint(before.values())
     assert docker(again, "ps", "--quiet") == ""
 
 
-def test_a_container_of_killed_daemons_goes_too(up: Engine, place: layout.Layout, image: str) -> None:
+def test_a_container_of_killed_daemons_goes_too(up: Engine, folders: layout.Layout, image: str) -> None:
     docker(up, "run", "--detach", "--network", "none", image, "sleep", "1234.5")
-    for pid in pids(place).values():
+    for pid in pids(folders).values():
         os.kill(pid, signal.SIGKILL)
-    assert list(process.under(place.root)), "the shim is what this is about"
+    assert list(process.under(folders.root)), "the shim is what this is about"
     assert engine.down() is True
-    assert_no_trace(place)
+    assert_no_trace(folders)
     assert not sleeping("1234.5")
 
 
-def test_a_running_container_goes_with_the_engine(up: Engine, place: layout.Layout, image: str) -> None:
+def test_a_running_container_goes_with_the_engine(up: Engine, folders: layout.Layout, image: str) -> None:
     docker(up, "run", "--detach", "--init", "--network", "none", image, "sleep", "1234.6")
     assert engine.down() is True
-    assert_no_trace(place)
+    assert_no_trace(folders)
     assert not sleeping("1234.6")
 
 
@@ -169,13 +169,13 @@ def sleeping(seconds: str) -> list[Path]:
     return [p for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists() and p.read_bytes().endswith(wanted)]
 
 
-def test_two_at_once_start_one(place: layout.Layout) -> None:
+def test_two_at_once_start_one(folders: layout.Layout) -> None:
     try:
         both = [subprocess.Popen([sys.executable, "-c", ENSURE], stdout=subprocess.PIPE, text=True) for _ in "ab"]
-        said = [one.communicate(timeout=120)[0] for one in both]
+        output = [one.communicate(timeout=120)[0] for one in both]
         assert [one.returncode for one in both] == [0, 0]
-        assert said[0] == said[1] != ""
-        assert len([one for one in process.under(place.root) if is_dockerd(one)]) == 1
+        assert output[0] == output[1] != ""
+        assert len([one for one in process.under(folders.root) if is_dockerd(one)]) == 1
     finally:
         engine.down()
 
@@ -184,17 +184,17 @@ def is_dockerd(one: process.Process) -> bool:
     return Path(f"/proc/{one.pid}/exe").readlink().name == "dockerd"
 
 
-def test_half_a_package_and_a_killed_start_heal(place: layout.Layout) -> None:
+def test_half_a_package_and_a_killed_start_heal(folders: layout.Layout) -> None:
     private.up()
     engine.down()
     # As a kill leaves it: a folder half unpacked beside, one program gone, a record of a process long dead.
-    half = place.docker.folder.with_name(f".{place.docker.folder.name}.new") / ".debs"
+    half = folders.docker.folder.with_name(f".{folders.docker.folder.name}.new") / ".debs"
     half.mkdir(parents=True)
     (half / "containerd.deb").write_bytes(b"half")
-    (place.docker.folder / "usr/bin/containerd").unlink()
-    place.run.mkdir()
-    (place.run / "dockerd.json").write_text('{"pid": 1, "started": 5}')
-    (place.run / "containerd.sock").touch()
+    (folders.docker.folder / "usr/bin/containerd").unlink()
+    folders.run.mkdir()
+    (folders.run / "dockerd.json").write_text('{"pid": 1, "started": 5}')
+    (folders.run / "containerd.sock").touch()
     try:
         assert private.up().version
         assert not half.exists()
@@ -202,15 +202,15 @@ def test_half_a_package_and_a_killed_start_heal(place: layout.Layout) -> None:
         engine.down()
 
 
-def test_an_interrupted_start_leaves_nothing_half(place: layout.Layout) -> None:
+def test_an_interrupted_start_leaves_nothing_half(folders: layout.Layout) -> None:
     engine.down()
-    shutil.rmtree(place.docker.folder, ignore_errors=True)
+    shutil.rmtree(folders.docker.folder, ignore_errors=True)
     with subprocess.Popen([sys.executable, "-c", ENSURE], stderr=subprocess.PIPE, text=True) as starting:
-        while not list(place.docker.folder.parent.glob(".docker.new/.debs/*")):
+        while not list(folders.docker.folder.parent.glob(".docker.new/.debs/*")):
             assert starting.poll() is None
         starting.send_signal(signal.SIGINT)
         assert "KeyboardInterrupt" in starting.communicate(timeout=60)[1]
-    assert list(place.docker.folder.parent.glob(".*")) == []
+    assert list(folders.docker.folder.parent.glob(".*")) == []
     assert locking.holders() == {}
     try:
         assert private.up().version
@@ -297,10 +297,10 @@ def test_a_base_holds_nothing_of_this_host() -> None:
     assert max(times) == known.epoch
 
 
-def test_purge_leaves_nothing_of_ours(place: layout.Layout, state: Path) -> None:
+def test_purge_leaves_nothing_of_ours(folders: layout.Layout, state: Path) -> None:
     private.up()
     bootstrap.base("debian13")
     assert engine.down(purge=True) is True
-    assert not place.root.exists()
+    assert not folders.root.exists()
     assert [path for path in state.rglob("*") if not path.is_dir()] == []
     assert engine.down(purge=True) is False

@@ -27,17 +27,17 @@ def engine() -> Engine:
 @pytest.fixture(scope="module")
 def small(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Small, bytes]]:
     folder = tmp_path_factory.mktemp("context")
-    made = build_small(engine, folder, "history", layers=2)
-    yield made, (folder / "Dockerfile").read_bytes()
-    engines.client(engine).images.remove(made.ref, force=True)
+    built = build_small(engine, folder, "history", layers=2)
+    yield built, (folder / "Dockerfile").read_bytes()
+    engines.client(engine).images.remove(built.ref, force=True)
 
 
 def test_the_record_is_of_the_build_that_made_the_image(engine: Engine, small: tuple[Small, bytes]) -> None:
-    made, dockerfile = small
+    built, dockerfile = small
     other = "sha256:" + "0" * 64
-    found = history.provenances(engine, {made.digest, other})
-    assert set(found) == {made.digest}
-    record = found[made.digest]
+    found = history.provenances(engine, {built.digest, other})
+    assert set(found) == {built.digest}
+    record = found[built.digest]
     assert record.predicate_type.startswith("https://slsa.dev/provenance/")
     told = json.dumps(record.predicate)
     assert base64.b64encode(dockerfile).decode() in told, "the Dockerfile is in the record"
@@ -46,9 +46,9 @@ def test_the_record_is_of_the_build_that_made_the_image(engine: Engine, small: t
 
 def test_it_tells_what_a_cache_answered(engine: Engine, tmp_path: Path) -> None:
     def built() -> tuple[Small, Provenance]:
-        made = build_small(engine, tmp_path, "history-cached", layers=2)
-        (record,) = history.provenances(engine, {made.digest}).values()
-        return made, record
+        build = build_small(engine, tmp_path, "history-cached", layers=2)
+        (record,) = history.provenances(engine, {build.digest}).values()
+        return build, record
 
     _, once = built()
     made, again = built()
@@ -67,13 +67,13 @@ def test_a_build_goes_on_without_it(
 ) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path)
     image = planned()
-    made, report = green(image, small[0])
-    write_steps(image, made, report)
+    built, report = green(image, small[0])
+    write_steps(image, built, report)
     kept = paths.image_folder(image.id) / "buildkit.json"
-    execute.keep_history([made], engine, None)
-    assert json.loads(kept.read_text())["digest"] == made.digest
-    said: list[str] = []
-    execute.keep_history([made], engine, "nosuch", said.append)
+    execute.keep_history([built], engine, None)
+    assert json.loads(kept.read_text())["digest"] == built.digest
+    lines: list[str] = []
+    execute.keep_history([built], engine, "nosuch", lines.append)
     assert not kept.exists(), "it would be another build's"
-    assert len(said) == 1
-    assert "nosuch" in said[0]
+    assert len(lines) == 1
+    assert "nosuch" in lines[0]

@@ -45,10 +45,10 @@ def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kube_api
 def job(tmp_path: Path, launcher: str = "mpijob") -> Path:
     starter = "torchrun" if launcher in ("pytorchjob", "rayjob") else "mpirun"
     devices = {"devices": "dra"} if launcher == "trainjob" else {}
-    made = create.make(
+    written_job = create.make(
         jobs.request(launcher, "efa", starter, name="j", parameters=devices), jobs.here(), str(tmp_path / "j")
     )
-    return made[1]
+    return written_job[1]
 
 
 def start(folder: Path, heard: list[str], **options: Any) -> Path:
@@ -68,7 +68,7 @@ def pods(phase: str, **status: object) -> kube_api.Step:
 def test_a_job_runs_and_leaves_its_logs_and_nothing_in_the_cluster(
     store: kube_api.Store, tmp_path: Path, launcher: str
 ) -> None:
-    heard: list[str] = []
+    lines: list[str] = []
     unschedulable = [{"type": "PodScheduled", "status": "False", "message": FULL}]
     ends = "Complete" if launcher == "trainjob" else "Succeeded"
     store.steps = [
@@ -78,16 +78,16 @@ def test_a_job_runs_and_leaves_its_logs_and_nothing_in_the_cluster(
         lambda store: store.ends(OBJECTS[launcher], "j", ends),
     ]
     store.put("pytorchjobs", "another")
-    here = start(job(tmp_path, launcher), heard)
-    assert {path.name: path.read_text() for path in (here / "logs").iterdir()} == {
+    run_folder = start(job(tmp_path, launcher), lines)
+    assert {path.name: path.read_text() for path in (run_folder / "logs").iterdir()} == {
         "j-0.log": "the log of j-0\n",
         "j-1.log": "the log of j-1\n",
     }
-    assert f"waiting: j-0: {FULL}; j-1: {FULL}" in "\n".join(heard)
-    assert any("running" in line for line in heard)
+    assert f"waiting: j-0: {FULL}; j-1: {FULL}" in "\n".join(lines)
+    assert any("running" in line for line in lines)
     assert list(store.objects) == [("pytorchjobs", "another")]
-    (one,) = record.load(here)
-    assert (one.how, one.left) == ("succeeded", "removed")
+    (entry,) = record.load(run_folder)
+    assert (entry.how, entry.left) == ("succeeded", "removed")
 
 
 @pytest.mark.parametrize(
@@ -172,13 +172,13 @@ def test_what_an_evicted_pod_printed_is_kept(store: kube_api.Store, tmp_path: Pa
             store.warns("j-1", "Evicted", message)
 
     store.steps = [pods("Running"), evicted]
-    here = start(job(tmp_path), [])
-    assert {path.name: path.read_text() for path in (here / "logs").iterdir()} == {
+    run_folder = start(job(tmp_path), [])
+    assert {path.name: path.read_text() for path in (run_folder / "logs").iterdir()} == {
         "j-0.log": "the log of j-0\n",
         "j-1.log": "the log of j-1\n",
     }
     expected = "pod j-1 was deleted while it ran" if is_gone else "pod j-1 on node failed"
-    assert f"{expected}: Evicted: {message.strip()}" in record.load(here)[0].why
+    assert f"{expected}: Evicted: {message.strip()}" in record.load(run_folder)[0].why
     assert not [key for key in store.objects if key[0] != "events"]
 
 
@@ -203,11 +203,11 @@ def test_arena_creates_and_deletes_under_a_name_of_this_run(
         return taken
 
     store.steps = [step("Pending"), step("Running"), step("Succeeded")]
-    asked = jobs.request("arena", "erdma", "torchrun", name="j")
-    here = start(create.make(asked, jobs.here(), str(tmp_path / "j"))[1], [])
-    (one,) = record.load(here)
-    assert (one.how, one.left) == ("succeeded", "removed")
-    assert {path.name for path in (here / "logs").iterdir()} == {f"j-{one.tag}-{n}.log" for n in (0, 1)}
+    request = jobs.request("arena", "erdma", "torchrun", name="j")
+    run_folder = start(create.make(request, jobs.here(), str(tmp_path / "j"))[1], [])
+    (entry,) = record.load(run_folder)
+    assert (entry.how, entry.left) == ("succeeded", "removed")
+    assert {path.name for path in (run_folder / "logs").iterdir()} == {f"j-{entry.tag}-{n}.log" for n in (0, 1)}
     assert store.objects == {}
 
 
@@ -228,14 +228,14 @@ def test_no_answer_for_a_while_is_waited_out(
     store: kube_api.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The network breaks in the middle: the job goes on, and so does who follows it."""
-    heard: list[str] = []
+    lines: list[str] = []
 
     def away(_: kube_api.Store) -> None:
         raise ConnectionError
 
     store.steps = [pods("Running"), away, pods("Running"), lambda store: store.ends("mpijobs", "j", "Succeeded")]
-    start(job(tmp_path), heard)
-    assert any("no answer, asking again" in line for line in heard)
+    start(job(tmp_path), lines)
+    assert any("no answer, asking again" in line for line in lines)
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
     with pytest.raises(RdmaImagesError, match=r"j was not submitted: kubectl.*connection to the server"):
         start(job(tmp_path), [])

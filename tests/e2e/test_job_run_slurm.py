@@ -50,9 +50,11 @@ def queue() -> list[str]:
 def job(tmp_path: Path, command: str) -> Path:
     """Return the folder of a job whose every node runs a line of sh."""
     folder = tmp_path / "job"
-    given = {"runtime": "oci", "bundle": str(tmp_path / "bundle")}
-    asked = jobs.request("slurm", "efa", "torchrun", parameters=given, name="measured", command=("sh", "-c", command))
-    create.make(asked, jobs.here(), str(folder))
+    parameters = {"runtime": "oci", "bundle": str(tmp_path / "bundle")}
+    request = jobs.request(
+        "slurm", "efa", "torchrun", parameters=parameters, name="measured", command=("sh", "-c", command)
+    )
+    create.make(request, jobs.here(), str(folder))
     (tmp_path / "bundle").mkdir()
     test_jobs_slurm.bundle(tmp_path / "bundle", tmp_path)
     (tmp_path / "bundle" / "rootfs" / "opt" / "torchrun").write_text(TORCHRUN)
@@ -65,25 +67,25 @@ def start(folder: Path, heard: list[str], **options: Any) -> Path:
 
 
 def ended(folder: Path) -> record.Entry:
-    (one,) = (folder / "runs").iterdir()
-    return record.load(one)[-1]
+    (run,) = (folder / "runs").iterdir()
+    return record.load(run)[-1]
 
 
 def test_a_job_and_the_same_over_tcp(tmp_path: Path) -> None:
     """Each rank's log is kept, and the second leg is another network's."""
     folder = job(tmp_path, f'echo "on $NCCL_NET"; cat {tmp_path}/nccl.log > "${{NCCL_DEBUG_FILE%/*}}/$$.log"')
-    heard: list[str] = []
-    here = start(folder, heard, tcp=True)
+    lines: list[str] = []
+    run_folder = start(folder, lines, tcp=True)
     assert queue() == []
-    (said,) = (here / "logs").glob("measured-*.log")
-    (over_tcp,) = (here / "tcp" / "logs").glob("measured-tcp-*.log")
-    assert said.read_text().count("on Libfabric") == over_tcp.read_text().count("on Socket") == 2
-    assert len(list((here / "logs").glob("*.log"))) == 3
-    assert [(one.leg, one.how, one.left) for one in record.load(here)] == [
+    (expected,) = (run_folder / "logs").glob("measured-*.log")
+    (over_tcp,) = (run_folder / "tcp" / "logs").glob("measured-tcp-*.log")
+    assert expected.read_text().count("on Libfabric") == over_tcp.read_text().count("on Socket") == 2
+    assert len(list((run_folder / "logs").glob("*.log"))) == 3
+    assert [(entry.leg, entry.how, entry.left) for entry in record.load(run_folder)] == [
         ("fabric", "succeeded", "removed"),
         ("tcp", "succeeded", "removed"),
     ]
-    assert any("running" in line for line in heard)
+    assert any("running" in line for line in lines)
 
 
 def test_a_bad_node_is_named_before_the_command_starts(tmp_path: Path) -> None:
@@ -93,11 +95,11 @@ def test_a_bad_node_is_named_before_the_command_starts(tmp_path: Path) -> None:
     text = script.read_text()
     assert "export NCCL_SOCKET_IFNAME=" in text
     script.write_text(text.replace("export NCCL_SOCKET_IFNAME=", "export NCCL_SOCKET_IFNAME=none9 WAS="))
-    heard: list[str] = []
-    here = start(folder, heard)
+    lines: list[str] = []
+    run_folder = start(folder, lines)
     assert "NCCL_SOCKET_IFNAME=none9 fits no interface that is up" in ended(folder).why
-    assert any("error: " in line and "interface: NCCL_SOCKET_IFNAME=none9" in line for line in heard)
-    assert "trained" not in "".join(log.read_text() for log in (here / "logs").glob("*.log"))
+    assert any("error: " in line and "interface: NCCL_SOCKET_IFNAME=none9" in line for line in lines)
+    assert "trained" not in "".join(log.read_text() for log in (run_folder / "logs").glob("*.log"))
     assert queue() == []
 
 
@@ -126,9 +128,9 @@ def test_who_stops_leaves_nothing_and_touches_no_job_of_another(tmp_path: Path, 
     def terminal_is_gone(_: str) -> None:
         raise OSError("EIO")
 
-    with pytest.raises(job_run.JobEndedError) as said:
+    with pytest.raises(job_run.JobEndedError) as raised:
         job_run.run_job(folder, jobs.here(), job_run.RunOptions(), terminal_is_gone)
-    assert said.value.exit_code == 128 + number
+    assert raised.value.exit_code == 128 + number
     assert queue() == ["other"]
     assert ended(folder).left == "removed"
     subprocess.run(["scancel", "--name=other"], check=True)
@@ -147,9 +149,9 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
             start(folder, [])
         first.kill()
     assert queue() == ["measured"]
-    heard: list[str] = []
-    start(folder, heard)
-    assert any("removing what the run of" in line for line in heard)
+    lines: list[str] = []
+    start(folder, lines)
+    assert any("removing what the run of" in line for line in lines)
     assert queue() == []
 
 
@@ -169,12 +171,12 @@ def test_the_nodes_of_a_job_are_measured_in_its_ranks(tmp_path: Path, monkeypatc
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     folder = job(tmp_path, f'cat {tmp_path}/nccl.log > "${{NCCL_DEBUG_FILE%/*}}/$$.log"')
     report = multinode.validate(folder, jobs.here(), ("device",), job_run.RunOptions(limit=100), print)
-    assert {one.tier for one in report.checks} == {"device", "multinode"}
-    found = {one.id: one for one in report.checks}
+    assert {check.tier for check in report.checks} == {"device", "multinode"}
+    checks_by_id = {check.id: check for check in report.checks}
     # Both ranks are on this machine, and so of one name.
-    assert found["multinode.measured"].found == "1 nodes"
-    assert found["multinode.network"].outcome == "failed"
-    assert found["device.memlock"].outcome in ("passed", "failed", "skipped")
+    assert checks_by_id["multinode.measured"].found == "1 nodes"
+    assert checks_by_id["multinode.network"].outcome == "failed"
+    assert checks_by_id["device.memlock"].outcome in ("passed", "failed", "skipped")
     (kept,) = (tmp_path / "images").glob("*/report.json")
     read = report_files.REPORT.load(kept)
     assert read

@@ -29,7 +29,9 @@ esac
 @pytest.mark.parametrize(("job", "how"), [("true", "succeeded"), ("sleep 60", "late")])
 def test_containers_on_two_machines(tmp_path: Path, job: str, how: str) -> None:
     """Each rank has a log, and each machine's container is removed, also after a time that is up."""
-    made, folder = create.make(jobs.request("docker", "efa", "torchrun", name="j"), jobs.here(), str(tmp_path / "j"))
+    written_job, folder = create.make(
+        jobs.request("docker", "efa", "torchrun", name="j"), jobs.here(), str(tmp_path / "j")
+    )
     (tmp_path / "bin").mkdir()
     docker = tmp_path / "bin" / "docker"
     docker.write_text(DOCKER.replace("FOLDER", str(tmp_path)).replace("JOB", job))
@@ -38,11 +40,11 @@ def test_containers_on_two_machines(tmp_path: Path, job: str, how: str) -> None:
     command = [sys.executable, "-m", "invoke", "job.run", str(folder), "--json", "--timeout", "8s"]
     start = ["unshare", "--mount", "--net", "bash", *map(str, (START, tree, tmp_path)), *command]
     done = subprocess.run(start, cwd=PROJECT, capture_output=True, text=True, timeout=120)
-    (here,) = (folder / "runs").iterdir()
-    (entry,) = json.loads((here / "run.json").read_text())["legs"]
+    (run_folder,) = (folder / "runs").iterdir()
+    (entry,) = json.loads((run_folder / "run.json").read_text())["legs"]
     assert (entry["how"], entry["left"]) == (how, "removed"), done.stderr
-    logs = {path.name: path.read_text() for path in (here / "logs").iterdir()}
-    assert {f"{made.name}-0.log", f"{made.name}-1.log"} <= set(logs)
-    assert all(f"--name=j-{entry['tag']}" in logs[f"{made.name}-{rank}.log"] for rank in (0, 1))
+    logs = {path.name: path.read_text() for path in (run_folder / "logs").iterdir()}
+    assert {f"{written_job.name}-0.log", f"{written_job.name}-1.log"} <= set(logs)
+    assert all(f"--name=j-{entry['tag']}" in logs[f"{written_job.name}-{rank}.log"] for rank in (0, 1))
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls.count(f"rm --force j-{entry['tag']}") >= 2

@@ -21,11 +21,11 @@ LOG = 'echo "a log of NCCL" > "$(echo "$NCCL_DEBUG_FILE" | sed "s/%h/$(hostname)
 @pytest.mark.parametrize(("tcp", "network"), [(False, "IB"), (True, "Socket")])
 def test_the_ranks_have_the_images_variables_and_their_logs_come_back(tmp_path: Path, tcp: bool, network: str) -> None:
     """sshd hands no variable of its container on: what the image sets has to be named to mpirun."""
-    made = jobs.job("mpijob", "erdma", "mpirun", gpus=2, tcp=tcp, command=("/bin/sh", "-c", RANK + LOG))
-    for role, pod in zip(("launcher", "worker"), jobs.pods(made), strict=True):
+    job = jobs.job("mpijob", "erdma", "mpirun", gpus=2, tcp=tcp, command=("/bin/sh", "-c", RANK + LOG))
+    for role, pod in zip(("launcher", "worker"), jobs.pods(job), strict=True):
         script = pod["spec"]["containers"][0]["command"][2]
         (tmp_path / f"{role}.sh").write_text(script.replace("/tmp/nccl", str(tmp_path / "nccl")))
-    variables = {**made.variables, "NCCL_DEBUG_FILE": f"{tmp_path}/nccl/%h.%p.log"}
+    variables = {**job.variables, "NCCL_DEBUG_FILE": f"{tmp_path}/nccl/%h.%p.log"}
     (tmp_path / "environment.sh").write_text("".join(f"export {name}='{value}'\n" for name, value in variables.items()))
     start = Path(__file__).parent / "mpi.sh"
     done = subprocess.run(

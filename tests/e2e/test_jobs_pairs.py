@@ -41,10 +41,10 @@ def _slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def lines() -> tuple[str, str]:
     """Return the folder of the job, and the lines, as the document has them."""
-    (found,) = re.findall(
+    (match,) = re.findall(
         r"```sh\n(job=(\S+)\n.+?)```", (PROJECT / "docs" / "reference" / "results.md").read_text(), re.DOTALL
     )
-    return found[1], found[0]
+    return match[1], match[0]
 
 
 def plant(folder: Path) -> None:
@@ -59,13 +59,13 @@ def plant(folder: Path) -> None:
 
 def write_job(tmp_path: Path, folder: Path) -> None:
     """Provide a job of two nodes; its container sees `tmp_path`."""
-    asked = jobs.request(
+    request = jobs.request(
         *("slurm", "efa", "torchrun"),
         parameters={"runtime": "oci", "bundle": str(tmp_path / "bundle")},
         name="measured",
         command=("sh", "-c", COMMAND.replace("PLANTED", str(tmp_path / "planted"))),
     )
-    create.make(asked, jobs.here(), str(folder))
+    create.make(request, jobs.here(), str(folder))
     (tmp_path / "bundle").mkdir()
     test_jobs_slurm.bundle(tmp_path / "bundle", tmp_path)
     (tmp_path / "bundle" / "rootfs" / "opt" / "torchrun").write_text(test_job_run_slurm.TORCHRUN)

@@ -18,14 +18,16 @@ from tests.support import job_parts as jobs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.exhaustive, kube_parts.needs]
 
-ON_KUBERNETES = [one for one in jobs.combinations() if one[0] in ("mpijob", "trainjob", "pytorchjob")]
+ON_KUBERNETES = [
+    combination for combination in jobs.combinations() if combination[0] in ("mpijob", "trainjob", "pytorchjob")
+]
 RESOURCE = {"efa": "vpc.amazonaws.com/efa", "erdma": "aliyun/erdma"}
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with kube_parts.cluster(tmp_path_factory.mktemp("kubernetes")) as made:
-        yield made
+    with kube_parts.cluster(tmp_path_factory.mktemp("kubernetes")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(name="cluster")
@@ -57,17 +59,17 @@ def node(cluster: Cluster, name: str, instance: str, zone: str = "a", **changes:
     cluster.node(name, labels, gives, [taint])
 
 
-def pods(made: Job) -> list[tuple[str, Any]]:
+def pods(job: Job) -> list[tuple[str, Any]]:
     """Return the pods with GPUs that the operator makes of the job.
 
     The template of its nodes, as often as it has nodes.
     """
-    templates = [one for one in jobs.pods(made) if "volumeMounts" in one["spec"]["containers"][0]]
-    return [(f"{made.name}-{number}", templates[-1]) for number in range(made.nodes)]
+    templates = [pod for pod in jobs.pods(job) if "volumeMounts" in pod["spec"]["containers"][0]]
+    return [(f"{job.name}-{number}", templates[-1]) for number in range(job.nodes)]
 
 
-def bound(cluster: Cluster, made: Job) -> list[tuple[str, str]]:
-    return [cluster.scheduled(template, name) for name, template in pods(made)]
+def bound(cluster: Cluster, job: Job) -> list[tuple[str, str]]:
+    return [cluster.scheduled(template, name) for name, template in pods(job)]
 
 
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), ON_KUBERNETES)
@@ -102,8 +104,8 @@ def test_every_type_gives_what_its_job_asks_for(cluster: Cluster, fabric: str) -
 )
 def test_a_node_without_enough(cluster: Cluster, changes: dict[str, str], reason: str) -> None:
     node(cluster, "n0", "p5.48xlarge", **changes)
-    (_, why), *_ = bound(cluster, jobs.job("mpijob", "efa", "mpirun"))
-    assert reason in why
+    (_, cause), *_ = bound(cluster, jobs.job("mpijob", "efa", "mpirun"))
+    assert reason in cause
 
 
 def test_half_a_node_twice_is_still_one_pod_a_node(cluster: Cluster) -> None:
@@ -123,8 +125,8 @@ def test_a_job_stays_in_one_zone(cluster: Cluster) -> None:
 
 def test_another_type_is_not_taken(cluster: Cluster) -> None:
     node(cluster, "n0", "p5e.48xlarge")
-    (_, why), *_ = bound(cluster, jobs.job("pytorchjob", "efa", "torchrun"))
-    assert "didn't match" in why
+    (_, reason), *_ = bound(cluster, jobs.job("pytorchjob", "efa", "torchrun"))
+    assert "didn't match" in reason
 
 
 @pytest.mark.parametrize("adapters", ["4", "32"])
@@ -138,8 +140,8 @@ def test_a_job_is_run_or_told_why_the_scheduler_does_not_place_it(
     monkeypatch.setenv("KUBECONFIG", str(Path(str(cluster.session.verify)).parent / "kubeconfig"))
     for name in ("n1", "n2"):
         node(cluster, name, "p5.48xlarge", **{RESOURCE["efa"]: adapters})
-    made, folder = create.make(jobs.request("mpijob", "efa", "mpirun", name="j"), jobs.here(), str(tmp_path / "j"))
-    ((_, template), _) = pods(made)
+    job, folder = create.make(jobs.request("mpijob", "efa", "mpirun", name="j"), jobs.here(), str(tmp_path / "j"))
+    ((_, template), _) = pods(job)
     template["spec"]["restartPolicy"] = "Never"
     own = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}}
     (folder / "own.yaml").write_text(json.dumps({**own, "spec": {"parallelism": 2, "template": template}}))
@@ -147,11 +149,11 @@ def test_a_job_is_run_or_told_why_the_scheduler_does_not_place_it(
     monkeypatch.setattr(job_run, "_how", lambda *_: how)
     with operator_parts.operator(cluster, runs=True):
         if adapters == "4":
-            with pytest.raises(job_run.JobEndedError, match=r"2 Insufficient vpc\.amazonaws\.com/efa") as said:
+            with pytest.raises(job_run.JobEndedError, match=r"2 Insufficient vpc\.amazonaws\.com/efa") as raised:
                 job_run.run_job(folder, jobs.here(), job_run.RunOptions(limit=8), print)
-            assert "docs/guides/troubleshooting.md, no-efa-resource" in str(said.value.details())
+            assert "docs/guides/troubleshooting.md, no-efa-resource" in str(raised.value.details())
         else:
-            here = job_run.run_job(folder, jobs.here(), job_run.RunOptions(limit=60), print)
-            assert [(one.how, one.left) for one in record.load(here)] == [("succeeded", "removed")]
+            run_folder = job_run.run_job(folder, jobs.here(), job_run.RunOptions(limit=60), print)
+            assert [(entry.how, entry.left) for entry in record.load(run_folder)] == [("succeeded", "removed")]
     assert cluster.get(operator_parts.JOBS)["items"] == []
     assert cluster.get(operator_parts.PODS)["items"] == []

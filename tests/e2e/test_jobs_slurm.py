@@ -60,9 +60,9 @@ def bundle(folder: Path, shared: Path) -> None:
 def written(tmp_path: Path, **changes: Any) -> Path:
     (tmp_path / "bundle").mkdir()
     shared = tmp_path / "shared"
-    given = {"runtime": "oci", "bundle": str(tmp_path / "bundle")}
-    asked = jobs.request("slurm", "efa", "torchrun", parameters=given, name="job", **changes)
-    create.make(asked, jobs.here(), str(shared))
+    parameters = {"runtime": "oci", "bundle": str(tmp_path / "bundle")}
+    request = jobs.request("slurm", "efa", "torchrun", parameters=parameters, name="job", **changes)
+    create.make(request, jobs.here(), str(shared))
     bundle(tmp_path / "bundle", shared)
     return shared
 
@@ -70,8 +70,8 @@ def written(tmp_path: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize(("tcp", "network"), [(False, "Libfabric"), (True, "Socket")])
 def test_it_runs_on_both_nodes_with_all_gpus(tmp_path: Path, tcp: bool, network: str) -> None:
     shared = written(tmp_path, tcp=tcp)
-    said = slurm_parts.run("sbatch --wait job.sbatch", shared, tmp_path / "state")
-    assert "Submitted batch job 1" in said
+    output = slurm_parts.run("sbatch --wait job.sbatch", shared, tmp_path / "state")
+    assert "Submitted batch job 1" in output
     (log,) = shared.glob("*.log")
     lines = [line.partition(": ")[2] for line in log.read_text().splitlines()]  # without the node of `srun --label`
     assert lines.count(f"gpus 0,1,2,3,4,5,6,7 network {network}") == 2
@@ -82,47 +82,47 @@ def test_it_runs_on_both_nodes_with_all_gpus(tmp_path: Path, tcp: bool, network:
 
 def test_slurm_refuses_what_the_nodes_do_not_have(tmp_path: Path) -> None:
     shared = written(tmp_path)
-    said = slurm_parts.run(
+    output = slurm_parts.run(
         "for asked in --nodes=2 --nodes=3 --gpus-per-node=9; do sbatch --test-only $asked job.sbatch; done",
         shared,
         tmp_path / "state",
     )
-    assert "to start at" in said
-    assert said.count("Requested node configuration is not available") == 2
+    assert "to start at" in output
+    assert output.count("Requested node configuration is not available") == 2
 
 
 def test_the_script_for_pyxis_is_one_that_slurm_can_place(tmp_path: Path) -> None:
     """Its own options; --container-image is pyxis', and srun without it says so."""
     create.make(jobs.request("slurm", "efa", "mpirun", name="job"), jobs.here(), str(tmp_path / "shared"))
-    said = slurm_parts.run(
+    output = slurm_parts.run(
         "sbatch --test-only job.sbatch; sbatch --wait job.sbatch; cat *.log", tmp_path / "shared", tmp_path / "state"
     )
-    assert "to start at" in said
-    assert "unrecognized option '--container-image" in said
+    assert "to start at" in output
+    assert "unrecognized option '--container-image" in output
 
 
 @upstream.there
 def test_the_real_pyxis_takes_the_script(tmp_path: Path) -> None:
     """pyxis compiled from its repository: a rank a GPU, over TCP; without --container-env the image's network wins."""
     told = 'echo "rank $SLURM_PROCID of $SLURM_NTASKS network $NCCL_NET debug $NCCL_DEBUG"'
-    asked = jobs.request(
+    request = jobs.request(
         "slurm", "efa", "mpirun", name="job", tcp=True, parameters={"mpi": "none"}, command=("/bin/sh", "-c", told)
     )
-    create.make(asked, jobs.here(), str(tmp_path / "shared"))
+    create.make(request, jobs.here(), str(tmp_path / "shared"))
     calls = tmp_path / "calls"
     enroot = tmp_path / "bin" / "enroot"
     enroot.parent.mkdir()
     enroot.write_text((Path(__file__).parent / "enroot.sh").read_text().replace("ENROOT_CALLS", str(calls)))
     enroot.chmod(0o755)
-    said = slurm_parts.run(
+    output = slurm_parts.run(
         "sed /--container-env/d job.sbatch > x.sbatch; sbatch --wait job.sbatch; sbatch --wait x.sbatch; cat *.log",
         tmp_path / "shared",
         tmp_path / "state",
         SLURM_PROGRAMS=str(enroot.parent),
         SLURM_SPANK=f"{slurm_parts.pyxis(tmp_path / 'pyxis')} runtime_path={tmp_path}/run",
     )
-    ranks = sorted(line.partition(": ")[2] for line in said.splitlines() if ": rank " in line)
+    ranks = sorted(line.partition(": ")[2] for line in output.splitlines() if ": rank " in line)
     expected = [f"rank {rank} of 16 network {one} debug INFO" for rank in range(16) for one in ("Libfabric", "Socket")]
-    assert ranks == sorted(expected), said
+    assert ranks == sorted(expected), output
     assert f"import --output {tmp_path}" in calls.read_text()
     assert f"docker://{jobs.IMAGE}" in calls.read_text()

@@ -47,11 +47,18 @@ def training(folder: Path, bundle: Path, *command: str) -> Path:
         restarts=2,
         time=3600,
     )
-    given = {"runtime": "oci", "bundle": str(bundle)}
-    asked = jobs.request(
-        "slurm", "efa", "torchrun", parameters=given, name="training", gpus=1, command=("train.py", *command), work=part
+    parameters = {"runtime": "oci", "bundle": str(bundle)}
+    request = jobs.request(
+        "slurm",
+        "efa",
+        "torchrun",
+        parameters=parameters,
+        name="training",
+        gpus=1,
+        command=("train.py", *command),
+        work=part,
     )
-    create.make(asked, jobs.here(), str(folder / "job"))
+    create.make(request, jobs.here(), str(folder / "job"))
     return folder / "job"
 
 

@@ -75,17 +75,17 @@ def test_a_layer_is_the_same_in_an_engine_that_saw_nothing(small: Small) -> None
 
 def test_a_second_engine_takes_the_layers_from_a_registry(small: Small, tmp_path: Path) -> None:
     registry = Registry(registry_program(), tmp_path / "registry", password=False).start()
-    place = layers_repository(f"{registry.host}/cache/layers")
-    ours = small.layers(small.build(small.order(wheels()), layers=place))
+    repository = layers_repository(f"{registry.host}/cache/layers")
+    ours = small.layers(small.build(small.order(wheels()), layers=repository))
     with second_engine() as second:
         other = Small(second)
-        ref = other.build(other.order(wheels()), layers=place)
+        ref = other.build(other.order(wheels()), layers=repository)
         assert other.layers(ref)[: len(LARGE) + 1] == ours[: len(LARGE) + 1]
         assert not list(paths.state_folder().rglob("*.whl"))
         assert not store.root().exists()
         noted = BUILD.read("test-small")
         assert noted
-        assert (list(noted.layers), noted.layers_at) == (ours[: len(LARGE) + 1], place.ref)
+        assert (list(noted.layers), noted.layers_at) == (ours[: len(LARGE) + 1], repository.ref)
     registry.kill()
 
 
@@ -93,12 +93,12 @@ def test_a_second_engine_takes_the_layers_from_a_registry(small: Small, tmp_path
 @pytest.mark.skipif(not real_parts.program("buildkitd"), reason=f"{real_parts.VARIABLE} has no buildkitd")
 def test_a_remote_builder_gets_no_wheel(small: Small, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     registry = Registry(registry_program(), tmp_path / "registry", password=False).start()
-    place = layers_repository(f"{registry.host}/cache/layers")
-    ours = small.layers(small.build(small.order(wheels()), layers=place))
+    repository = layers_repository(f"{registry.host}/cache/layers")
+    ours = small.layers(small.build(small.order(wheels()), layers=repository))
     number = len(LARGE) + 1
     with remote_builder(small.engine, registry.host) as builder:
         capfd.readouterr()
-        theirs = small.layers(small.build(small.order(wheels()), layers=place, builder=builder))
+        theirs = small.layers(small.build(small.order(wheels()), layers=repository, builder=builder))
     log = capfd.readouterr().err
     assert ours[:number] == theirs[:number]
     assert "with-efa-installer 1/2" in ran(log)
@@ -109,24 +109,24 @@ def test_a_remote_builder_gets_no_wheel(small: Small, tmp_path: Path, capfd: pyt
 def test_layers_come_back_from_another_builder_as_they_were(small: Small, tmp_path: Path) -> None:
     registry = Registry(registry_program(), tmp_path / "registry", password=False).start()
     file = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": uuid.uuid4().bytes})
-    made = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
-    place = layers_repository(f"{registry.host}/cache/layers")
-    with Maker([made], layer_wheels.index(tmp_path / "index", file), MIRRORS) as maker:
-        wanted = LayerSet((made,), "runtime", "linux/amd64")
-        brought = remote_layers.complete_registry(remote_layers.query_registry(wanted, place), maker, place)
+    recipe = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
+    repository = layers_repository(f"{registry.host}/cache/layers")
+    with Maker([recipe], layer_wheels.index(tmp_path / "index", file), MIRRORS) as maker:
+        layer_set = LayerSet((recipe,), "runtime", "linux/amd64")
+        remote = remote_layers.complete_registry(remote_layers.query_registry(layer_set, repository), maker, repository)
     (tmp_path / "Dockerfile").write_text("FROM wheels\nCOPY Dockerfile /\n")
     ref, archive = "rdma-images-test/returned:small", tmp_path / "image.tar"
     for command in (
         [
             *("docker", "buildx", "build", "--quiet", "--provenance=false", str(tmp_path)),
-            f"--build-context=wheels=docker-image://{brought.ref}",
+            f"--build-context=wheels=docker-image://{remote.ref}",
             f"--output={bake.bake_output(ref, 'containerd', 'far', 'zstd')},dest={archive}",
         ],
         ["docker", "image", "load", "--input", str(archive)],
     ):
         subprocess.run(command, env=small.engine.environ(), check=True, capture_output=True)
     registry.kill()
-    assert small.layers(ref)[0] == brought.blobs[0].digest
+    assert small.layers(ref)[0] == remote.blobs[0].digest
     subprocess.run(["docker", "image", "rm", ref], env=small.engine.environ(), check=True, capture_output=True)
 
 
@@ -139,9 +139,9 @@ class New:
 
     @property
     def file(self) -> Path:
-        made = store.find(self.wanted.recipes[0])
-        assert made
-        return made.file(self.wanted.part)
+        layer = store.find(self.wanted.recipes[0])
+        assert layer
+        return layer.file(self.wanted.part)
 
     def make(self) -> None:
         with self.maker() as maker:
@@ -153,10 +153,10 @@ class New:
     def brought_to(self, engine: Engine) -> str:
         """Return the digest of the layer, with which the engine got it and keeps it."""
         with self.maker() as maker:
-            brought = load.load(self.wanted, maker, engine, engine_layers.EngineLayers())
-        assert Small(engine).layers(brought.ref) == [brought.blobs[0].digest]
-        load.remove_names(engine, brought.ref)
-        return brought.blobs[0].digest
+            loaded = load.load(self.wanted, maker, engine, engine_layers.EngineLayers())
+        assert Small(engine).layers(loaded.ref) == [loaded.blobs[0].digest]
+        load.remove_names(engine, loaded.ref)
+        return loaded.blobs[0].digest
 
 
 @pytest.fixture
@@ -172,22 +172,22 @@ def new(small: Small, tmp_path: Path) -> Iterator[New]:
 
 
 def test_the_private_engine_keeps_the_layer_s_own_file(small: Small, new: New, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[str] = []
+    lines: list[str] = []
 
     def forgotten(_: Engine, *refs: str) -> None:
-        kept.extend(refs)
+        lines.extend(refs)
 
     with monkeypatch.context() as patched:
         patched.setattr(load, "remove_names", forgotten)
         digest = new.brought_to(small.engine)
     assert new.file.samefile(engine_layers.blob_file(digest))
-    load.remove_names(small.engine, *kept)
+    load.remove_names(small.engine, *lines)
 
 
 def test_a_layer_that_an_image_has_as_another_blob_is_sent(small: Small, tmp_path: Path) -> None:
     """BuildKit writes empty layers, too, and compresses them itself: the diff id is the same, and the blob is not."""
     file = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": uuid.uuid4().bytes})
-    made = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
+    recipe = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
     (tmp_path / "Dockerfile").write_text(f"FROM scratch\nLABEL {LAYERS}='{coder('zstd')}'\nCOPY --from=none / /\n")
     ref = "rdma-images-test/empty:layer"
     output = bake.bake_output(ref, "containerd", None, "zstd")
@@ -196,14 +196,14 @@ def test_a_layer_that_an_image_has_as_another_blob_is_sent(small: Small, tmp_pat
     command.append(f"--build-context=none={tmp_path / 'none'}")
     subprocess.run(command, env=small.engine.environ(), check=True, capture_output=True)
     layers = engine_layers.engine_layers(small.engine, "zstd")
-    with Maker([made], layer_wheels.index(tmp_path / "index", file), MIRRORS) as maker:
-        blob = maker.ready(made).result().blob("devel")
+    with Maker([recipe], layer_wheels.index(tmp_path / "index", file), MIRRORS) as maker:
+        blob = maker.ready(recipe).result().blob("devel")
         assert blob.diff_id in layers.diff_ids
-        devel = LayerSet((made,), "devel", "linux/amd64")
+        devel = LayerSet((recipe,), "devel", "linux/amd64")
         loaded = load.load(devel, maker, small.engine, layers)
     assert small.layers(loaded.ref) == [blob.digest]
     load.remove_names(small.engine, loaded.ref, ref)
-    shutil.rmtree(store.folder(made.key), ignore_errors=True)
+    shutil.rmtree(store.folder(recipe.key), ignore_errors=True)
 
 
 @pytest.mark.parametrize("kind", ["private", "found"])
@@ -244,7 +244,7 @@ def test_a_layer_is_the_same_on_another_base_with_another_python(small: Small) -
     number = len(every_python)
     trixie = small.layers(small.build(small.order(every_python, f"pytorch={OLD}")))
     here = standing("ubuntu22.04", "debian12")
-    other = small.order(every_python, f"pytorch={OLD}", "base=ubuntu22.04", name="other", here=here)
+    other = small.order(every_python, f"pytorch={OLD}", "base=ubuntu22.04", name="other", checkout=here)
     bookworm = small.layers(small.build(other, here))
     assert "python 3.11" in other.dockerfile.read_text()
     assert trixie[:number] == bookworm[:number]
@@ -253,18 +253,18 @@ def test_a_layer_is_the_same_on_another_base_with_another_python(small: Small) -
 
 def test_the_layers_made_here_are_the_image_s_lowest(small: Small) -> None:
     order = small.order(wheels())
-    there = small.layers(small.build(order))
-    made = [store.find(recipe(layer, "zstd")) for layer in wheel_layers.wheel_layers(order.lock)]
-    assert [layer and layer.runtime.digest for layer in made] == there[: len(made)]
+    engine_digests = small.layers(small.build(order))
+    layers = [store.find(recipe(layer, "zstd")) for layer in wheel_layers.wheel_layers(order.lock)]
+    assert [layer and layer.runtime.digest for layer in layers] == engine_digests[: len(layers)]
 
 
 def test_gzip_layers_are_kept_as_they_were_made(small: Small) -> None:
     order = small.order([wheel(name, NEW, "debian13") for name in ("fsspec", "filelock")])
     (layer,) = wheel_layers.wheel_layers(order.lock)
-    there = small.layers(small.build(order, compression="gzip"))
-    made = store.find(recipe(layer, "gzip"))
-    assert made is not None
-    assert there[0] == made.runtime.digest
+    engine_digests = small.layers(small.build(order, compression="gzip"))
+    kept_layer = store.find(recipe(layer, "gzip"))
+    assert kept_layer is not None
+    assert engine_digests[0] == kept_layer.runtime.digest
 
 
 def test_another_version_of_a_wheel_is_one_layer_and_no_step(small: Small, capfd: pytest.CaptureFixture[str]) -> None:
@@ -273,17 +273,17 @@ def test_another_version_of_a_wheel_is_one_layer_and_no_step(small: Small, capfd
     after = [wheel("nvidia-cuda-nvrtc", OLD, "debian13") if w.name == "nvidia-cuda-nvrtc" else w for w in before]
     capfd.readouterr()
     small.build(small.order(after))
-    said = capfd.readouterr().err
-    assert not {step for step in ran(said) if step.startswith(("wheel", "uv", "with-python", "with-efa-installer"))}
+    stderr = capfd.readouterr().err
+    assert not {step for step in ran(stderr) if step.startswith(("wheel", "uv", "with-python", "with-efa-installer"))}
     # Only what is new goes to the engine, and once.
-    assert sum(int(size) for size in re.findall(r"wheel layers, (\d+) MB new", said)) <= 1.1 * after[1].size / 1e6
+    assert sum(int(size) for size in re.findall(r"wheel layers, (\d+) MB new", stderr)) <= 1.1 * after[1].size / 1e6
 
 
 def test_the_stages_alone_make_the_same_files(small: Small) -> None:
     """A Dockerfile is whole: without the context, by hand or in a builder elsewhere, it installs the wheels itself."""
-    made = small.order([wheel(name, NEW, "debian13") for name in ("jinja2", "markupsafe", "nvidia-nvtx")])
-    ours = small.files(small.build(made))
-    theirs = small.files(small.build_by_stages(made))
+    spec = small.order([wheel(name, NEW, "debian13") for name in ("jinja2", "markupsafe", "nvidia-nvtx")])
+    ours = small.files(small.build(spec))
+    theirs = small.files(small.build_by_stages(spec))
     differ = {path for path in ours.keys() | theirs.keys() if ours.get(path) != theirs.get(path)}
     # Who installed it is named, and RECORD has that name's digest.
     assert {path.rpartition("/")[2] for path in differ} <= {"INSTALLER", "RECORD"}

@@ -87,16 +87,22 @@ def mirror(upstream: dict[str, str]) -> Iterator[_Mirror]:
 
 
 @pytest.fixture(scope="module")
-def found() -> engine.Engine:
+def container_engine() -> engine.Engine:
     found = engine.ensure()
     if found.build_network != "host":
         pytest.skip("a RUN of this engine cannot reach a mirror on this host's loopback interface")
     return found
 
 
-def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(found: engine.Engine, tmp_path: Path) -> None:
+def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(
+    container_engine: engine.Engine, tmp_path: Path
+) -> None:
     image = planned()
-    own = {one.component: one.upstream for one in sources.sources(image, facts.load()) if one.kind in ("apt", "index")}
+    own = {
+        source.component: source.upstream
+        for source in sources.sources(image, facts.load())
+        if source.kind in ("apt", "index")
+    }
     with mirror(own) as server:
         address = f"http://me:{PASSWORD}@127.0.0.1:{server.server_port}"
         environ = os.environ | {
@@ -104,10 +110,10 @@ def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(found:
         }
         replaced = mirrors.load(environ=environ)
         supplies = preflight.supply(sources.sources(image, facts.load()), replaced)
-        assert all(one.reachable for one in supplies if one.source.kind in ("apt", "index"))
+        assert all(supply.reachable for supply in supplies if supply.source.kind in ("apt", "index"))
         server.asked.clear()
         for stage in ("with-python", "uv"):
-            build(found, stage, supplies, replaced, tmp_path)
+            build(container_engine, stage, supplies, replaced, tmp_path)
         asked = {name for name, login in server.asked if login == f"me:{PASSWORD}"}
         port = str(server.server_port)
     assert asked == {"debian", "debian-security", "package-index"}
@@ -119,7 +125,7 @@ def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(found:
 
 
 def build(
-    found: engine.Engine, stage: str, supplies: Sequence[Supply], replaced: mirrors.Mirrors, folder: Path
+    container_engine: engine.Engine, stage: str, supplies: Sequence[Supply], replaced: mirrors.Mirrors, folder: Path
 ) -> None:
     """Build one stage of the image's own Dockerfile, without the cache, into an OCI archive."""
     image = replace(planned(), python_packages=("numpy",))
@@ -143,7 +149,7 @@ def build(
         (folder / "network.yaml").write_text(json.dumps(bake.network_file(written)))
         command = ["docker", "buildx", "bake", "--provenance=false", "--progress=plain"]
         command += ["--file", str(folder / "network.yaml"), "--file", str(folder / "bake.json"), "it"]
-        environ = found.environ() | BUILDX
+        environ = container_engine.environ() | BUILDX
         done = subprocess.run(
             command, cwd=folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True
         )

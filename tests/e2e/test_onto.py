@@ -28,9 +28,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:
-    made = Registry(registry_program(), tmp_path / "registry", password=False).start()
-    yield made
-    made.kill()
+    server = Registry(registry_program(), tmp_path / "registry", password=False).start()
+    yield server
+    server.kill()
 
 
 def invoke(line: str, registries: Path | None = None, **words: str) -> str:
@@ -86,8 +86,8 @@ def test_a_plugin_that_comes_first_is_replaced(folder: Path) -> None:
         built = invoke(ONTO[1], REF=ref).splitlines()
         try:
             report = json.loads((paths.PROJECT / built[2].split()[-1]).with_suffix(".json").read_text())
-            found = {check["id"]: check for check in report["checks"]}
-            assert found["plugin.found"]["found"].startswith("/opt/amazon/ofi-nccl/")
+            checks_by_id = {check["id"]: check for check in report["checks"]}
+            assert checks_by_id["plugin.found"]["found"].startswith("/opt/amazon/ofi-nccl/")
             assert report["passed"]
             entry = json.loads(docker("image", "inspect", built[0], "--format", "{{json .Config}}"))
             assert entry["Entrypoint"] == ["/opt/nvidia/nvidia_entrypoint.sh"]

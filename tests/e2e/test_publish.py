@@ -59,25 +59,25 @@ def registry(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TEST_REGISTRY_USER", USER)
     monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    made = Registry(program, tmp_path / "registry").start()
-    yield made
-    made.kill()
+    server = Registry(program, tmp_path / "registry").start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture
 def small(engine: Engine, tmp_path: Path) -> Iterator[Small]:
-    made = build_small(engine, tmp_path / "context", tmp_path.name.lower())
-    yield made
+    built = build_small(engine, tmp_path / "context", tmp_path.name.lower())
+    yield built
     client = engines.client(engine)
-    client.images.remove(made.ref, force=True)
+    client.images.remove(built.ref, force=True)
     client.close()
 
 
 @pytest.fixture
 def publisher(engine: Engine) -> tuple[Publisher, list[str]]:
-    said: list[str] = []
-    made = Publisher(engine=lambda: engine, watcher=Lines(said.append), pace=PushPolicy(3, 0.1, 5))
-    return made, said
+    lines: list[str] = []
+    made = Publisher(engine=lambda: engine, watcher=Lines(lines.append), pace=PushPolicy(3, 0.1, 5))
+    return made, lines
 
 
 def items(*images: Image, allow_red: Sequence[str] = ()) -> tuple[ApprovedImage, ...]:
@@ -97,7 +97,7 @@ def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
     assert placed(first).ref == f"{registry.host}/training/efa-pytorch@{small.digest}"
     assert placed(first).traffic.pushed == placed(first).bytes > 0
     assert registry.tags("training/efa-pytorch") == {image.tag, "2.15", "latest"}
-    assert [one.title for one in placed(first).attached] == [
+    assert [attachment.title for attachment in placed(first).attached] == [
         "provenance.json",
         "buildkit.json",
         "sbom.cdx.json",
@@ -113,7 +113,7 @@ def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
     sender = dataclasses.replace(sender, engine=lambda: pytest.fail("nothing is to be sent"))
     (second,) = publish_images.publish(items(image), {"local": registry.entry()}, sender)
     assert placed(second).result == "there"
-    assert not any(one.new for one in placed(second).attached)
+    assert not any(attachment.new for attachment in placed(second).attached)
     assert placed(second).tags == placed(first).tags
 
 
@@ -123,16 +123,20 @@ def test_layers_that_lie_elsewhere_in_the_registry_are_not_sent(
     image, entry = planned(), registry.entry()
     beside = open_destination("local", entry).repository(LAYERS)
     wheels = from_engine.manifest(engine, small.digest).layers()[:2]
-    for one in wheels:
-        with from_engine.blob(engine, small.digest, one.digest) as content:
-            beside.upload(beside.begin_upload(one.digest), one.digest, content)
-    made, report = green(image, small)
-    write_steps(image, dataclasses.replace(made, layers={one.digest: one.size for one in wheels}), report)
+    for wheel in wheels:
+        with from_engine.blob(engine, small.digest, wheel.digest) as content:
+            beside.upload(beside.begin_upload(wheel.digest), wheel.digest, content)
+    built, report = green(image, small)
+    write_steps(
+        image,
+        dataclasses.replace(built, layers={locked_wheel.digest: locked_wheel.size for locked_wheel in wheels}),
+        report,
+    )
     link = SlowLink(registry, rate=1 << 40, cut=1 << 40)
     (outcome,) = publish_images.publish(items(image), {"local": link.entry()}, publisher[0])
     link.close()
     traffic = placed(outcome).traffic
-    assert traffic.mounted == sum(one.size for one in wheels)
+    assert traffic.mounted == sum(locked_wheel.size for locked_wheel in wheels)
     assert traffic.pushed == placed(outcome).bytes - traffic.mounted
     assert traffic.pushed < link.sent < traffic.pushed + 500_000
 
@@ -158,7 +162,7 @@ def test_what_is_attached_can_be_verified_by_anybody_with_the_key(
 
     (good,) = verify(ref, registry.entry(), Trust(key=str(public)))
     assert good.holds, good
-    assert {"BuildKit's record", "signed BuildKit's record"} <= {one.what for one in good.findings}
+    assert {"BuildKit's record", "signed BuildKit's record"} <= {problem.what for problem in good.findings}
     assert good.ref.endswith(small.digest)
     (bad,) = verify(ref, registry.entry(), Trust(key=str(stranger)))
     assert not bad.holds
@@ -174,15 +178,15 @@ def signing(
     """Return publishers that sign, their messages, and the trust that goes with them."""
     monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
     private, public = cosign_key(tmp_path / "key")
-    sender, said = publisher
-    return dataclasses.replace(sender, signer=Signer(str(private))), said, Trust(key=str(public))
+    sender, lines = publisher
+    return dataclasses.replace(sender, signer=Signer(str(private))), lines, Trust(key=str(public))
 
 
 def elsewhere(image: Image, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: str) -> None:
     """Another machine, that built and proved the same bytes at another time and knows of no publication."""
     monkeypatch.setattr(paths, "IMAGES", tmp_path / f"elsewhere-{finished[:10]}")
-    made, report = green(image, small)
-    write_steps(image, dataclasses.replace(made, finished=finished), dataclasses.replace(report, started=finished))
+    built, report = green(image, small)
+    write_steps(image, dataclasses.replace(built, finished=finished), dataclasses.replace(report, started=finished))
 
 
 def test_another_machine_adds_nothing_to_what_is_there(
@@ -192,20 +196,22 @@ def test_another_machine_adds_nothing_to_what_is_there(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    publisher, said, trust = signing
+    publisher, lines, trust = signing
     image = planned()
     write_steps(image, *green(image, small))
     (first,) = publish_images.publish(items(image), {"local": registry.entry()}, publisher)
     assert first.error == ""
 
     elsewhere(image, small, tmp_path, monkeypatch, "2026-11-22T08:00:00+00:00")
-    said.clear()
+    lines.clear()
     (second,) = publish_images.publish(items(image), {"local": registry.entry()}, publisher)
     assert second.error == ""
-    assert [one.digest for one in placed(second).attached] == [one.digest for one in placed(first).attached]
-    assert not any("signing" in line for line in said)
-    (found,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), trust)
-    assert found.holds, found
+    assert [attachment.digest for attachment in placed(second).attached] == [
+        attachment.digest for attachment in placed(first).attached
+    ]
+    assert not any("signing" in line for line in lines)
+    (verification,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), trust)
+    assert verification.holds, verification
 
 
 @pytest.mark.parametrize("finished", ["2026-11-20T08:00:00+00:00", "2026-11-22T08:00:00+00:00"])
@@ -227,10 +233,10 @@ def test_nothing_is_signed_that_was_not_made_here(
     signer, _, trust = signing
     (outcome,) = publish_images.publish(items(image), {"local": registry.entry()}, signer)
     assert outcome.error == ""
-    assert all(one.new for one in placed(outcome).attached)
-    (found,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), trust)
-    assert found.holds, found
-    assert any(f"built {finished}" in one.detail for one in found.findings)
+    assert all(attachment.new for attachment in placed(outcome).attached)
+    (verification,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), trust)
+    assert verification.holds, verification
+    assert any(f"built {finished}" in finding.detail for finding in verification.findings)
 
 
 def test_platforms_are_joined_where_they_are_validated_and_signed_once(
@@ -241,26 +247,30 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    publisher, said, trust = signing
+    publisher, lines, trust = signing
     arm_small = build_small(engine, tmp_path / "arm", f"{tmp_path.name.lower()}-arm", platform="linux/arm64")
     amd, arm = images = (planned(), another(planned(), platform="linux/arm64"))
-    for image, made in ((amd, small), (arm, arm_small)):
-        write_steps(image, *green(image, made))
-    place = {"local": registry.entry()}
-    published = publish_images.publish(items(*images), place, publisher)
+    for image, built in ((amd, small), (arm, arm_small)):
+        write_steps(image, *green(image, built))
+    entries = {"local": registry.entry()}
+    published = publish_images.publish(items(*images), entries, publisher)
     assert [one.error for one in published] == ["", ""]
 
     def joined() -> tuple[join.JoinResult, list[str]]:
-        said.clear()
-        (outcome,) = join.join(images, matrix.load(), place, publisher)
-        return outcome, [line for line in said if "signing" in line]
+        lines.clear()
+        (outcome,) = join.join(images, matrix.load(), entries, publisher)
+        return outcome, [line for line in lines if "signing" in line]
 
     first, signed = joined()
     assert first.tags == (amd.tag, "2.15", "latest")
     assert len(signed) == 1
-    found = verify(f"{registry.host}/training/efa-pytorch:{amd.tag}", registry.entry(), trust)
-    assert all(one.holds for one in found), found
-    assert [one.ref.partition("@")[2] for one in found] == [first.ref.partition("@")[2], small.digest, arm_small.digest]
+    verifications = verify(f"{registry.host}/training/efa-pytorch:{amd.tag}", registry.entry(), trust)
+    assert all(one.holds for one in verifications), verifications
+    assert [one.ref.partition("@")[2] for one in verifications] == [
+        first.ref.partition("@")[2],
+        small.digest,
+        arm_small.digest,
+    ]
     assert joined() == (first, [])
 
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "elsewhere")  # a machine that published nothing
@@ -272,7 +282,7 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
     repository.put_manifest(amd.tag, without_arm)
     dropped, left = verify(f"{registry.host}/training/efa-pytorch:{amd.tag}", registry.entry(), trust)
     assert (dropped.holds, left.holds) == (False, True), "each image is ours, the list is not"
-    assert [one.what for one in dropped.findings if one.holds is False] == ["signature"]
+    assert [finding.what for finding in dropped.findings if finding.holds is False] == ["signature"]
 
     forged = repository.manifest(arm_small.digest).body | {"annotations": {"by": "somebody who may push"}}
     repository.put_manifest(f"{amd.tag}-arm64", Manifest(OCI_MANIFEST, canonical(forged)))
@@ -297,8 +307,8 @@ def test_a_red_check_stops_it_and_can_be_allowed_by_name(
     published = publication.PUBLICATION.read(image.id)
     assert published
     assert published.allowed_red == ("plugin.found",)
-    (found,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), None)
-    assert any("plugin.found" in finding.detail for finding in found.findings)
+    (verification,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), None)
+    assert any("plugin.found" in finding.detail for finding in verification.findings)
 
 
 def test_credentials_are_in_no_file_and_no_line(
@@ -315,10 +325,10 @@ def test_credentials_are_in_no_file_and_no_line(
     private, _ = cosign_key(tmp_path / "key")
     image = planned()
     write_steps(image, *green(image, small))
-    sender, said = publisher
+    sender, lines = publisher
     sender = dataclasses.replace(sender, signer=Signer(str(private)))
     publish_images.publish(items(image), {"local": registry.entry()}, sender)
-    assert not any(PASSWORD in line for line in said)
+    assert not any(PASSWORD in line for line in lines)
     for path in (*home.rglob("*"), *(tmp_path / "images").rglob("*")):
         if path.is_file():
             assert PASSWORD.encode() not in path.read_bytes(), path
@@ -332,10 +342,10 @@ def test_one_registry_that_is_down_stops_no_other(
     sender, _ = publisher
     dead = Registry(program, tmp_path / "dead")
     outcomes = publish_images.publish(items(image), {"dead": dead.entry(), "local": registry.entry()}, sender)
-    by_name = {one.registry: one for one in outcomes}
+    by_name = {outcome.registry: outcome for outcome in outcomes}
     assert "is unreachable" in by_name["dead"].error
-    assert (place := by_name["local"].place)
-    assert place.result == "pushed"
+    assert (copy := by_name["local"].place)
+    assert copy.result == "pushed"
     assert set(json.loads(publication.PUBLICATION.path(image.id).read_text())["places"]) == {"local"}
 
 
@@ -344,27 +354,27 @@ def test_a_rebuild_in_an_immutable_registry_gets_a_tag_of_its_own(
 ) -> None:
     """The full tag stays with its first build, the short ones move on, and neither goes back for a run that is late."""
     image, entry = planned(), registry.entry(immutable=True)
-    sender, said = publisher
+    sender, lines = publisher
     other = build_small(engine, tmp_path / "other", f"{tmp_path.name.lower()}-other")
     own = f"{image.tag}-{other.digest[7:19]}"
     repository = open_destination("local", entry).repository("efa-pytorch")
     outcomes: list[publish_images.PublishResult] = []
-    for made in (small, other, other, small):
-        write_steps(image, *green(image, made))
+    for built in (small, other, other, small):
+        write_steps(image, *green(image, built))
         outcomes += publish_images.publish(items(image), {"local": entry}, sender)
     first, rebuilt, again, late = outcomes
     assert [one.error for one in (first, rebuilt, again, late)] == [""] * 4
     assert placed(first).tags == (image.tag, "2.15", "latest")
     assert placed(rebuilt).tags == placed(again).tags == (own, "2.15", "latest")
     assert (placed(rebuilt).result, placed(again).result) == ("pushed", "there")
-    assert any(f"{image.tag} stays with an earlier build" in line for line in said)
+    assert any(f"{image.tag} stays with an earlier build" in line for line in lines)
     assert placed(late).tags == (image.tag,)
-    assert any(f":latest stays with {other.digest}" in line for line in said)
+    assert any(f":latest stays with {other.digest}" in line for line in lines)
     leads = {tag: repository.head(tag) for tag in registry.tags("training/efa-pytorch")}
     assert leads == {image.tag: small.digest, **dict.fromkeys((own, "2.15", "latest"), other.digest)}
     for tag in leads:
-        (found,) = verify(f"{registry.host}/training/efa-pytorch:{tag}", entry, None)
-        assert found.holds, found
+        (verification,) = verify(f"{registry.host}/training/efa-pytorch:{tag}", entry, None)
+        assert verification.holds, verification
     engines.client(engine).images.remove(other.ref, force=True)
 
 

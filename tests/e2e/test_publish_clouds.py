@@ -49,8 +49,8 @@ def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApprovedIm
     small = build_small(engine, tmp_path / "context", "clouds")
     image = planned()
     write_steps(image, *green(image, small))
-    (made,) = publish_images.approved_images([image], [image], matrix.load(), SUITE)
-    yield made
+    (planned_image,) = publish_images.approved_images([image], [image], matrix.load(), SUITE)
+    yield planned_image
     engines.client(engine).images.remove(small.ref, force=True)
 
 
@@ -63,14 +63,14 @@ def registry_for(tmp_path: Path, user: str, password: bytes) -> Registry:
 
 def twice(item: ApprovedImage, entry: Ecr | AcrAliyun) -> tuple[publish_images.PublishResult, list[str]]:
     """Return the outcomes of two runs, and all that was said."""
-    said: list[str] = []
+    lines: list[str] = []
     engine = engines.ensure(print)
-    publisher = Publisher(engine=lambda: engine, watcher=Lines(said.append), pace=PushPolicy(2, 0.1))
+    publisher = Publisher(engine=lambda: engine, watcher=Lines(lines.append), pace=PushPolicy(2, 0.1))
     (first,) = publish_images.publish([item], {"cloud": entry}, publisher)
     (second,) = publish_images.publish([item], {"cloud": entry}, publisher)
     assert first.error == second.error == ""
     assert placed(second).result == "there"
-    return first, said
+    return first, lines
 
 
 def test_an_image_goes_to_ecr_whose_repository_did_not_exist(
@@ -81,13 +81,13 @@ def test_an_image_goes_to_ecr_whose_repository_did_not_exist(
     registry = registry_for(tmp_path, "AWS", password)
     entry = Ecr(kind="ecr", account=ACCOUNT, region="us-east-1", prefix="training", host=registry.host, immutable=True)
     try:
-        first, said = twice(item, entry)
+        first, lines = twice(item, entry)
     finally:
         registry.kill()
     assert "repository training/efa-pytorch" in placed(first).made
     (repository,) = aws.describe_repositories(repositoryNames=["training/efa-pytorch"])["repositories"]
     assert repository["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
-    assert not any(password.decode() in line for line in said)
+    assert not any(password.decode() in line for line in lines)
 
 
 def test_an_image_goes_to_alibaba_with_a_token_that_has_a_colon(
@@ -109,9 +109,9 @@ def test_an_image_goes_to_alibaba_with_a_token_that_has_a_colon(
                 host=registry.host,
                 endpoint=f"http://{host}",
             )
-            first, said = twice(item, entry)
+            first, lines = twice(item, entry)
     finally:
         registry.kill()
     assert placed(first).made == ("namespace ai", "repository ai/efa-pytorch")
     assert registry.storage.joinpath("docker/registry/v2/repositories/ai/efa-pytorch/_manifests/tags/latest").is_dir()
-    assert not any("pass:word" in line for line in said)
+    assert not any("pass:word" in line for line in lines)

@@ -75,8 +75,8 @@ def client(folder: Path, connection: Connection, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("signs", "verifies"),
     [
-        pytest.param(one, other, marks=pytest.mark.exhaustive if one == other else ())
-        for one in SUITES
+        pytest.param(entry, other, marks=pytest.mark.exhaustive if entry == other else ())
+        for entry in SUITES
         for other in SUITES
     ],
 )
@@ -96,7 +96,7 @@ def test_what_one_version_signs_the_other_verifies(
     for passed in (False, True):
         signer.attest(image, Signer(str(private)), FORM, json.dumps({"passed": passed}).encode())
     assert witness.verified(image, trust)
-    assert [one["predicate"] for one in witness.statements(image, trust, FORM)] == [{"passed": True}]
+    assert [statement["predicate"] for statement in witness.statements(image, trust, FORM)] == [{"passed": True}]
     assert not witness.verified(image, stranger)
     assert witness.statements(image, stranger, FORM) == []
     with signer.trust(Signer(str(private))) as own:
@@ -149,7 +149,7 @@ def test_a_jobs_result_is_signed_and_another_s_is_not_believed(
     evidence.publish(forged, image, unsigned)
     assert evidence.fetch(image) == (forged,)
     assert evidence.fetch(image, Trust(key=str(public))) == (signed,)
-    found = verify.verify(image, registries.load_if_present().of_host(host), Trust(key=str(public)))
-    said = {one.what: one for one in found[0].findings}
-    assert said["signed job results"].holds
-    assert said["job result"].detail.startswith("2 x p5.48xlarge: the channels use EFA; ")
+    verifications = verify.verify(image, registries.load_if_present().of_host(host), Trust(key=str(public)))
+    findings_by_what = {finding.what: finding for finding in verifications[0].findings}
+    assert findings_by_what["signed job results"].holds
+    assert findings_by_what["job result"].detail.startswith("2 x p5.48xlarge: the channels use EFA; ")

@@ -59,11 +59,11 @@ def classic(engine: Engine) -> Iterator[Engine]:
     """Yield the same Docker with the image store that it had before containerd's."""
     if engine.kind != "private":
         pytest.skip("a second daemon is started from the private engine's programs")
-    place = layout()
+    folders = layout()
     folder = Path(tempfile.mkdtemp(prefix="cls-"))
     socket = folder / "docker.sock"
     command: list[str | Path] = [
-        place.program("dockerd"),
+        folders.program("dockerd"),
         f"--host=unix://{socket}",
         "--bridge=none",
         "--iptables=false",
@@ -93,9 +93,9 @@ def program() -> Path:
 
 @pytest.fixture(scope="module")
 def small(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
-    made = build_small(engine, tmp_path_factory.mktemp("context"), "faults", layers=4, size=16 << 20)
-    yield made
-    engines.client(engine).images.remove(made.ref, force=True)
+    built = build_small(engine, tmp_path_factory.mktemp("context"), "faults", layers=4, size=16 << 20)
+    yield built
+    engines.client(engine).images.remove(built.ref, force=True)
 
 
 @pytest.fixture
@@ -105,8 +105,8 @@ def item(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Appro
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     image = planned()
     write_steps(image, *green(image, small))
-    (made,) = publish_images.approved_images([image], [image], matrix.load(), SUITE)
-    return made
+    (planned_image,) = publish_images.approved_images([image], [image], matrix.load(), SUITE)
+    return planned_image
 
 
 class Trap:
@@ -342,11 +342,11 @@ def test_ctrl_c_leaves_no_tag_and_the_next_run_goes_on(
         os.kill(os.getpid(), signal.SIGINT)
 
     try:
-        with pytest.raises(KeyboardInterrupt) as kept:  # its frames live on, as they do in a program that reports it
+        with pytest.raises(KeyboardInterrupt) as raised:  # its frames live on, as they do in a program that reports it
             run(engine, item, registry, Trap(1, interrupt))
         registry.resume()
         threading.Event().wait(2)  # had docker gone on, it would have ended by now
-        assert kept.traceback
+        assert raised.traceback
         assert registry.tags(REPOSITORY) == set()
         assert run(engine, item, registry, Trap(1 << 40, never)).error == ""
         assert_all_there_once(registry, item)

@@ -81,7 +81,7 @@ def test_the_plugin_compiles_and_validates(target: str, version: str, tmp_path: 
     chosen = ["--set", f"aws-ofi-nccl={version}"]
     bundles = KNOWN.efa.releases[TARGETS[target].default["efa-installer"]].plugin
     if bundles == version:  # of the installer's own version the installer's own one is taken
-        other = next(name for name, one in KNOWN.efa.releases.items() if one.plugin not in (None, version))
+        other = next(name for name, release in KNOWN.efa.releases.items() if release.plugin not in (None, version))
         chosen += ["--set", f"efa-installer={other}"]
     assert f"aws-ofi-nccl-{version}" not in stand_ins(tmp_path / "project", environ, "--target", target, *chosen)
 

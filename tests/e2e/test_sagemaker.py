@@ -77,29 +77,29 @@ Start = Callable[..., str]
 @pytest.fixture
 def start(image: str, tmp_path: Path) -> Iterator[Start]:
     """Return a function that starts a host's container with a program and hyperparameters, and returns its name."""
-    made: list[str] = []
+    lines: list[str] = []
 
-    def run(current: str, program: str, hosts: list[str], **given: str) -> str:
+    def run(current: str, program: str, hosts: list[str], **arguments: str) -> str:
         ml = tmp_path / current
         for folder in ("input/config", "input/data/training", "code", "model", "output"):
             (ml / folder).mkdir(parents=True)
         (ml / "code" / "job.py").write_text(program)
         resources = {"current_host": current, "hosts": hosts, "network_interface_name": "lo"}
-        settings = {"sagemaker_program": '"job.py"', "sagemaker_submit_directory": '"/opt/ml/code"', **given}
+        settings = {"sagemaker_program": '"job.py"', "sagemaker_submit_directory": '"/opt/ml/code"', **arguments}
         files = {"resourceconfig": resources, "hyperparameters": settings, "inputdataconfig": {"training": {}}}
         for name, held in files.items():
             (ml / "input" / "config" / f"{name}.json").write_text(json.dumps(held))
         name = f"{current}-{uuid.uuid4().hex[:8]}"
         names = [f"--add-host={host}:{address}" for host, address in HOSTS.items()]
-        network = [f"--network=container:{made[0]}"] if made else ["--network=none", "--hostname=algo-1", *names]
+        network = [f"--network=container:{lines[0]}"] if lines else ["--network=none", "--hostname=algo-1", *names]
         # As SageMaker does it: `docker run IMAGE train`.
         done = docker("run", "--detach", f"--name={name}", f"--volume={ml}:/opt/ml", *network, image, "train")
         assert done.returncode == 0, done.stdout
-        made.append(name)
+        lines.append(name)
         return name
 
     yield run
-    docker("rm", "--force", *made)
+    docker("rm", "--force", *lines)
 
 
 def ended(name: str) -> tuple[int, str]:
@@ -116,9 +116,9 @@ def test_two_hosts_add_up(start: Start, tmp_path: Path) -> None:
     variables = yaml_file.load(paths.FACTS / "environment.yaml", Environment).variables.values()
     harmful = [row for row in variables if row.effect == "harmful" and not row.image_only]
     for rank, host in enumerate(HOSTS):
-        told = json.loads((tmp_path / host / "model" / f"rank-{rank}.json").read_text())
-        environment = told["environment"]
-        assert (told["rank"], told["world"], told["total"]) == (rank, 2, [3.0, 3.0, 3.0])
+        data = json.loads((tmp_path / host / "model" / f"rank-{rank}.json").read_text())
+        environment = data["environment"]
+        assert (data["rank"], data["world"], data["total"]) == (rank, 2, [3.0, 3.0, 3.0])
         assert environment["MASTER_ADDR"] == "algo-1"
         assert json.loads(environment["SM_HOSTS"]) == ["algo-1", "algo-2"]
         assert environment["SM_CURRENT_HOST"] == host
@@ -163,7 +163,7 @@ def test_a_job_that_is_stopped_has_the_time_to_save(start: Start, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("hosts", "given", "said"),
+    ("hosts", "given", "expected"),
     [
         (["algo-2"], {}, "current_host 'algo-1' is none of the hosts algo-2."),
         (["algo-1"], {"sagemaker_program": "other.py"}, "sagemaker_program other.py is not in /opt/ml/code"),
@@ -171,10 +171,10 @@ def test_a_job_that_is_stopped_has_the_time_to_save(start: Start, tmp_path: Path
     ],
 )
 def test_a_job_that_cannot_start_says_so(
-    start: Start, tmp_path: Path, hosts: list[str], given: dict[str, str], said: str
+    start: Start, tmp_path: Path, hosts: list[str], given: dict[str, str], expected: str
 ) -> None:
     code, log = ended(start("algo-1", "", hosts, **given))
     assert code == 1
-    assert said in log
+    assert expected in log
     assert "Traceback" not in log
-    assert said in (tmp_path / "algo-1" / "output" / "failure").read_text()
+    assert expected in (tmp_path / "algo-1" / "output" / "failure").read_text()

@@ -44,8 +44,8 @@ def built(*arguments: str, project: Path = paths.PROJECT) -> tuple[dict[str, lis
 def ref(*arguments: str, project: Path = paths.PROJECT) -> str:
     """Return the name of the one image that is built, or is there already."""
     told, _ = built(*arguments, project=project)
-    (made,) = told["builds"]
-    return made["ref"]
+    (build,) = told["builds"]
+    return build["ref"]
 
 
 def run(image: str, script: str, *options: str) -> tuple[int, str]:
@@ -66,25 +66,25 @@ def label(image: str, name: str) -> str:
 @pytest.fixture(scope="module")
 def for_nobody() -> Iterator[list[str]]:
     """Images to remove, together at the end: what a removal takes away, a build right after it may still count on."""
-    made: list[str] = []
-    yield made
+    lines: list[str] = []
+    yield lines
     environ = engines.ensure().environ()
-    subprocess.run(["docker", "image", "rm", *made], env=environ, capture_output=True, check=True)
+    subprocess.run(["docker", "image", "rm", *lines], env=environ, capture_output=True, check=True)
 
 
 def test_erdma_has_alibabas_packages_and_nothing_of_the_repository() -> None:
     image = ref("--target", "erdma-pytorch")
-    code, said = run(
+    code, output = run(
         image,
         "dpkg-query -W libibverbs1 ibverbs-providers; cat /etc/libibverbs.d/erdma.driver; "
         "ls /etc/apt/keyrings /etc/apt/sources.list.d /mnt; printenv NCCL_NET",
     )
-    assert code == 0, said
-    assert len(re.findall(r"\+standin$", said, re.MULTILINE)) == 2
-    assert "driver erdma" in said
-    assert "erdma.asc" not in said
-    assert "erdma-apt" not in said
-    assert said.splitlines()[-1] == "IB"
+    assert code == 0, output
+    assert len(re.findall(r"\+standin$", output, re.MULTILINE)) == 2
+    assert "driver erdma" in output
+    assert "erdma.asc" not in output
+    assert "erdma-apt" not in output
+    assert output.splitlines()[-1] == "IB"
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_erdma_has_alibabas_packages_and_nothing_of_the_repository() -> None:
 )
 def test_the_programs_start_with_mpi_and_the_images_nccl(target: str, nccl: int) -> None:
     image = ref("--target", target, "--set", "nccl=" + ".".join(map(str, numbers(nccl))))
-    code, said = run(image, "mpirun --allow-run-as-root --oversubscribe -np 2 all_reduce_perf -b 8 -e 16")
+    code, output = run(image, "mpirun --allow-run-as-root --oversubscribe -np 2 all_reduce_perf -b 8 -e 16")
     assert code == 1  # a stand-in measures nothing, and says so
     for rank in (0, 1):
-        assert f"rank {rank} of 2, NCCL {nccl}, 0 GPUs: this image is a rehearsal" in said
-    code, said = run(image, "ldd /opt/nccl-tests/bin/all_reduce_perf")
-    assert "libnccl.so.2 => /opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2" in said
+        assert f"rank {rank} of 2, NCCL {nccl}, 0 GPUs: this image is a rehearsal" in output
+    code, output = run(image, "ldd /opt/nccl-tests/bin/all_reduce_perf")
+    assert "libnccl.so.2 => /opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2" in output
 
 
 def numbers(number: int) -> tuple[int, int, int]:
@@ -108,12 +108,12 @@ def numbers(number: int) -> tuple[int, int, int]:
 
 def test_a_plugin_from_source_is_the_only_one() -> None:
     image = ref("--target", "efa-nccl-tests", "--set", "aws-ofi-nccl=1.20.0")
-    code, said = run(
+    code, output = run(
         image, "ldconfig -p | grep libnccl-net; ls /opt/amazon /opt/aws-ofi-nccl/lib; ! dpkg -s libnccl-ofi"
     )
-    assert code == 0, said
-    assert set(re.findall(r"=> (\S+)/libnccl-net\S*", said)) == {"/opt/aws-ofi-nccl/lib"}
-    assert "ofi-nccl\n" not in said.replace("aws-ofi-nccl\n", "")
+    assert code == 0, output
+    assert set(re.findall(r"=> (\S+)/libnccl-net\S*", output)) == {"/opt/aws-ofi-nccl/lib"}
+    assert "ofi-nccl\n" not in output.replace("aws-ofi-nccl\n", "")
     assert label(image, "component.aws-ofi-nccl") == "1.20.0"
 
 
@@ -124,9 +124,9 @@ def test_a_target_of_ones_own_as_the_documents_show_it(tmp_path: Path, for_nobod
         matrix.write("\n" + own_target.ROWS)
     image = ref("--target", own_target.NAME, project=project)
     for_nobody.append(image)
-    code, said = run(image, "jq --version; python -c 'import einops, torch; print(einops.__version__)'")
-    assert code == 0, said
-    assert "jq-1" in said
+    code, output = run(image, "jq --version; python -c 'import einops, torch; print(einops.__version__)'")
+    assert code == 0, output
+    assert "jq-1" in output
 
 
 def test_a_devel_image_compiles_with_its_own_toolkit_also_on_a_cuda_base(for_nobody: list[str]) -> None:
@@ -134,15 +134,15 @@ def test_a_devel_image_compiles_with_its_own_toolkit_also_on_a_cuda_base(for_nob
     image = ref("--target", "efa-nccl-tests", *CUDA_BASE, "variant=devel")
     for_nobody.append(image)
     program = "int main() { int version; return cudaRuntimeGetVersion(&version) || version / 10 != 1300; }"
-    code, said = run(
+    code, output = run(
         image,
         f"cd /tmp; echo '{program}' > a.cu; nvcc --cudart=shared -o a a.cu; ./a; ldd a; nvcc --version; "
         'readlink -f /usr/local/cuda; ls /usr/local/cuda-13.2; printf "<%s>" "$LD_LIBRARY_PATH" "$NCCL_VERSION"',
     )
-    assert code == 0, said
-    assert "release 13.0" in said
-    assert "libcudart.so.13 => /" in said
-    assert "/opt/venv/site-packages/nvidia/cu13\nbin\nlib64\ntargets\n<><>" in said
+    assert code == 0, output
+    assert "release 13.0" in output
+    assert "libcudart.so.13 => /" in output
+    assert "/opt/venv/site-packages/nvidia/cu13\nbin\nlib64\ntargets\n<><>" in output
 
 
 @pytest.mark.exhaustive
@@ -150,11 +150,11 @@ def test_a_cuda_base_keeps_its_toolkit_and_nothing_that_leads_the_loader(for_nob
     image = ref("--target", "efa-nccl-tests", *CUDA_BASE, "variant=runtime")
     for_nobody.append(image)
     script = 'readlink -f /usr/local/cuda; nvcc --version; printf "<%s>" "$LD_LIBRARY_PATH" "$NCCL_VERSION"'
-    code, said = run(image, script)
-    assert code == 0, said
-    assert "/usr/local/cuda-13.2\n" in said
-    assert "release 13.2" in said
-    assert "<><>" in said
+    code, output = run(image, script)
+    assert code == 0, output
+    assert "/usr/local/cuda-13.2\n" in output
+    assert "release 13.2" in output
+    assert "<><>" in output
 
 
 def test_shared_parts_are_built_once(tmp_path: Path, for_nobody: list[str]) -> None:

@@ -106,7 +106,7 @@ def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "check", "said"),
+    ("steps", "check", "expected"),
     [
         pytest.param(
             f"RUN printf '{SH}sleep 600' > /opt/amazon/efa/bin/fi_info\n",
@@ -123,11 +123,11 @@ def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
         ),
     ],
 )
-def test_tools_that_misbehave_are_red(steps: str, check: str, said: str) -> None:
+def test_tools_that_misbehave_are_red(steps: str, check: str, expected: str) -> None:
     with validated.derived(f"FROM {validated.good_image()}\n{steps}", "misbehaves") as ref:
         report = validated.measure(ref)
     assert validated.failed(report) == {check}
-    assert said in next(c.found for c in report.checks if c.id == check)
+    assert expected in next(c.found for c in report.checks if c.id == check)
 
 
 def test_a_user_and_an_entry_point_that_are_not_there(context: Path) -> None:
@@ -218,13 +218,13 @@ def test_a_volume_hides_nothing_takes_nothing_and_does_not_stay() -> None:
         with volumes.none_stays(client), validated.derived(steps, "volume") as ref:
             report = validated.measure(ref)
             with container.sealed(client, subject.digest(client, ref)) as box:
-                code, said = box.container.exec_run(["sh", "-c", "echo > /srv/v/planted"])
+                code, output = box.container.exec_run(["sh", "-c", "echo > /srv/v/planted"])
     finally:
         client.close()
     assert validated.failed(report) == {"nccl.single"}
     assert "/srv/v/libnccl.so.2" in next(c.found for c in report.checks if c.outcome == "failed")
     assert code != 0
-    assert b"Read-only" in said
+    assert b"Read-only" in output
 
 
 def test_a_result_is_kept_by_image_and_suite() -> None:

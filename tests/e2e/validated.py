@@ -70,18 +70,18 @@ def _tags(image_id: str) -> list[str]:
 
 def wheel(name: str, folder: Path) -> Path:
     """Return the wheel of WHEELS called `name`, unpacked in `folder`, as a build context has it."""
-    place = folder / name
-    if not place.exists():
+    job_folder = folder / name
+    if not job_folder.exists():
         downloaded = folder / f"{name}.wheels"
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
         subprocess.run([*command, "--dest", str(downloaded), WHEELS[name]], check=True, capture_output=True)
         with zipfile.ZipFile(next(downloaded.glob("*.whl"))) as archive:
-            archive.extractall(place)
+            archive.extractall(job_folder)
         shutil.rmtree(downloaded)
-        for program in place.glob("*.data/scripts/*"):
+        for program in job_folder.glob("*.data/scripts/*"):
             program.chmod(0o755)
-            program.rename(place / program.name)
-    return place
+            program.rename(job_folder / program.name)
+    return job_folder
 
 
 @contextmanager

@@ -31,13 +31,17 @@ def library(
     `undefined` are symbols that others must have, `defines` symbol versions, `wants` those of others by library. Of a
     library of 32 `bits` only the header says so.
     """
-    said = [(DT_NEEDED, name) for name in needed]
-    said += [(tag, name) for tag, name in ((DT_SONAME, soname), (DT_RPATH, rpath), (DT_RUNPATH, runpath)) if name]
+    dynamic_entries = [(DT_NEEDED, name) for name in needed]
+    dynamic_entries += [
+        (tag, name) for tag, name in ((DT_SONAME, soname), (DT_RPATH, rpath), (DT_RUNPATH, runpath)) if name
+    ]
     symbol_names = [*((name, DEFINED) for name in exports), *((name, ASKED) for name in undefined)]
     versions, wanted = list(defines), {name: list(asked) for name, asked in (wants or {}).items()}
     every = [*versions, *wanted, *(version for asked in wanted.values() for version in asked)]
-    strings, at = _strings([*(name for _, name in said), *(name for name, _ in symbol_names), *every])
-    dynamic = b"".join(struct.pack("<QQ", tag, at[name]) for tag, name in said) + struct.pack("<QQ", DT_NULL, 0)
+    strings, at = _strings([*(name for _, name in dynamic_entries), *(name for name, _ in symbol_names), *every])
+    dynamic = b"".join(struct.pack("<QQ", tag, at[name]) for tag, name in dynamic_entries) + struct.pack(
+        "<QQ", DT_NULL, 0
+    )
     symbols = bytes(24) + b"".join(
         struct.pack("<IBBHQQ", at[name], info, 0, section, HEADER, 8) for name, (info, section) in symbol_names
     )
@@ -50,8 +54,8 @@ def library(
     kinds = [(0, 0), (STRTAB, 0), (DYNSYM, 1), (DYNAMIC, 1), (PROGBITS, 0)]
     kinds += [(VERDEF if versions else PROGBITS, 1), (VERNEED if wanted else PROGBITS, 1), (STRTAB, 0)]
     rows = [
-        struct.pack("<IIQQQQIIQQ", named[name], kind, 2 * bool(kind), 0, place, len(content), link, 0, ALIGN, 0)
-        for name, (kind, link), place, content in zip(NAMES, kinds, places, contents, strict=False)
+        struct.pack("<IIQQQQIIQQ", named[name], kind, 2 * bool(kind), 0, offset, len(content), link, 0, ALIGN, 0)
+        for name, (kind, link), offset, content in zip(NAMES, kinds, places, contents, strict=False)
     ]
     table = places[-1]
     identity = b"\x7fELF" + bytes([bits // 32, 1, 1]).ljust(12, b"\0")
@@ -76,8 +80,8 @@ def _wishes(wanted: Mapping[str, list[str]], at: Mapping[str, int]) -> bytes:
         size = 16 + 16 * len(versions)
         rows += struct.pack("<HHIII", 1, len(versions), at[library], 16, size if number < len(wanted) else 0)
         rows += b"".join(
-            struct.pack("<IHHII", 0, 0, 2, at[version], 16 if place < len(versions) else 0)
-            for place, version in enumerate(versions, 1)
+            struct.pack("<IHHII", 0, 0, 2, at[version], 16 if index < len(versions) else 0)
+            for index, version in enumerate(versions, 1)
         )
     return rows
 

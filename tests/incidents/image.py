@@ -201,10 +201,10 @@ def _joined(ours: Mapping[str, Value], theirs: Mapping[str, Value | None]) -> di
 def loader_cache(found: Mapping[str, str]) -> bytes:
     """Return an ld.so.cache in glibc's form, see ldcache: path -> name."""
     strings = b"".join(f"{name}\0{path}\0".encode() for path, name in found.items())
-    place, entries = HEADER + ENTRY * len(found), b""
+    index, entries = HEADER + ENTRY * len(found), b""
     for path, name in found.items():
-        after = place + len(name.encode()) + 1
-        entries += struct.pack("<iIIIQ", 0x0303, place, after, 0, 0)
-        place = after + len(path.encode()) + 1
+        after = index + len(name.encode()) + 1
+        entries += struct.pack("<iIIIQ", 0x0303, index, after, 0, 0)
+        index = after + len(path.encode()) + 1
     head = (MAGIC + struct.pack("<II", len(found), len(strings))).ljust(HEADER, b"\0")
     return head + entries + strings

@@ -39,13 +39,15 @@ def case_of(name: str, image: Image) -> Inspection:
     """Return all that is known of the image without an engine: read out, nothing of it started."""
     subject = image.subject(name)
     with tempfile.TemporaryDirectory(prefix="rdma-images-incident-", dir=MEMORY) as folder:
-        said = readout.answers(io.BytesIO(image.tar()), Path(folder), subject)
-    found = measured(said, readout.PROBES)
+        answers = readout.answers(io.BytesIO(image.tar()), Path(folder), subject)
+    inspection = measured(answers, readout.PROBES)
     missing = {"torch": "torch was not imported", "tools": "nothing of the image was started"}
     started = Entry(given=image.started) if image.started else None
-    known = found.settings and entry.with_files(found.settings, image.started, image.text)
-    found = found.model_copy(update={"entry": started, "settings": known, "missing": {**found.missing, **missing}})
-    return Inspection(subject=subject, expected=fabric.expected(subject, found, None), measured=found)
+    known = inspection.settings and entry.with_files(inspection.settings, image.started, image.text)
+    inspection = inspection.model_copy(
+        update={"entry": started, "settings": known, "missing": {**inspection.missing, **missing}}
+    )
+    return Inspection(subject=subject, expected=fabric.expected(subject, inspection, None), measured=inspection)
 
 
 def checks(images: Mapping[str, Image], only: Mapping[str, set[str]] | None = None) -> dict[str, list[Check]]:
@@ -92,7 +94,7 @@ def _ends_one(left: Check, before: Iterable[Check]) -> bool:
 
 def _known_faults(check: Check) -> set[str]:
     """Return the rows of facts/faults.yaml and packages.yaml that a check names, by their reasons."""
-    return {why for why in _reasons() if why in check.found}
+    return {reason for reason in _reasons() if reason in check.found}
 
 
 @functools.cache

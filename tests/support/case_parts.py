@@ -26,12 +26,12 @@ def case_of(image: Image, packages: Packages = PACKAGES, versions: Mapping[str, 
 
     With its versions (but for those given), platform and labels.
     """
-    found = recorded()
+    inspection = recorded()
     version = {name: component.version for name, component in image.components.items()} | dict(versions)
     labels = {REVISION: "a" * 40, "org.opencontainers.image.version": image.tag}
     name = version["base"].rstrip("0123456789.")
-    assert found.measured.system
-    system = found.measured.system.model_copy(
+    assert inspection.measured.system
+    system = inspection.measured.system.model_copy(
         update={
             "python": f"{version['python']}.7",
             "os": {"ID": name, "VERSION_ID": version["base"].removeprefix(name)},
@@ -39,14 +39,14 @@ def case_of(image: Image, packages: Packages = PACKAGES, versions: Mapping[str, 
     )
     measured: dict[str, object] = {"system": system, "packages": packages, "torch": None}
     if "pytorch" in version:
-        assert found.measured.torch
-        nccl = found.measured.torch.nccl[0].model_copy(update={"version": version["nccl"]})
+        assert inspection.measured.torch
+        nccl = inspection.measured.torch.nccl[0].model_copy(update={"version": version["nccl"]})
         update = {"version": f"{version['pytorch']}+cu", "cuda": version["cuda"], "nccl": [nccl]}
-        measured["torch"] = found.measured.torch.model_copy(update=update)
-    return found.model_copy(
+        measured["torch"] = inspection.measured.torch.model_copy(update=update)
+    return inspection.model_copy(
         update={
-            "subject": found.subject.model_copy(update={"platform": image.platform, "labels": labels}),
-            "measured": found.measured.model_copy(update=measured),
+            "subject": inspection.subject.model_copy(update={"platform": image.platform, "labels": labels}),
+            "measured": inspection.measured.model_copy(update=measured),
         }
     )
 

@@ -12,8 +12,8 @@ Changes = dict[str, Any]  # by name: a dictionary changes the known one, None ta
 def changed(**changes: Changes) -> Inspection:
     """Return the case of efa-pytorch with changes in its places, see `_places`."""
     data = json.loads(case_parts.RECORDED.read_text())
-    for place, values in changes.items():
-        known = _places(data)[place]
+    for path, values in changes.items():
+        known = _places(data)[path]
         for name, value in values.items():
             both = isinstance(known.get(name), dict) and isinstance(value, dict)
             known[name] = {**known[name], **value} if both else value

@@ -43,20 +43,20 @@ def here() -> Project:
 @cache
 def planned(target: str) -> Any:
     """Return the image of a target's default row; the cache makes many jobs of one target quick."""
-    (made,) = target_options.chosen_images(here(), [target], False, [])
-    return made
+    (planned_image,) = target_options.chosen_images(here(), [target], False, [])
+    return planned_image
 
 
 def request(launcher: str, fabric: str, starter: str, **changes: Any) -> Request:
     """Return what asks for two nodes of the fabric, with all that only a user knows."""
     row = here().facts.launchers.launchers[launcher]
-    known = {**here().facts.launchers.parameters, **row.parameters}
+    all_facts = {**here().facts.launchers.parameters, **row.parameters}
     several = here().facts.instances.find(changes.get("instance", NODE[fabric])).interfaces > 1
     extra = changes.pop("parameters", {})
     given = {
         name: value
         for name, value in GIVEN.items()
-        if name in known and known[name].only in (None, fabric) and (several or not known[name].several)
+        if name in all_facts and all_facts[name].only in (None, fabric) and (several or not all_facts[name].several)
     }
     usual = {
         "target": TARGETS[fabric, starter],
@@ -74,14 +74,14 @@ def job(launcher: str, fabric: str, starter: str, **changes: Any) -> Job:
     return compose.compose(request(launcher, fabric, starter, **changes), here())
 
 
-def files(made: Job) -> dict[str, str]:
-    return create.files(made, here())
+def files(job: Job) -> dict[str, str]:
+    return create.files(job, here())
 
 
 def cluster_files(instance: str, **parameters: str) -> dict[str, str]:
     """Return the files of an EKS cluster with two nodes of the type."""
-    given = {"second-zone": "us-west-2b", **parameters}
-    request = cluster.Request("eksctl", instance, 2, "us-west-2", "us-west-2a", parameters=given)
+    job_parameters = {"second-zone": "us-west-2b", **parameters}
+    request = cluster.Request("eksctl", instance, 2, "us-west-2", "us-west-2a", parameters=job_parameters)
     return render.files("eksctl", {"cluster": cluster.compose(request, here())})
 
 
@@ -110,10 +110,10 @@ def templates(node: Any) -> Iterator[Any]:
             yield from templates(value)
 
 
-def pods(made: Job) -> list[Any]:
+def pods(job: Job) -> list[Any]:
     """Return the pod templates of a job's files for Kubernetes."""
-    texts = [text for name, text in files(made).items() if name.endswith(".yaml")]
-    return [template for text in texts for one in documents(text) for template in templates(one)]
+    texts = [text for name, text in files(job).items() if name.endswith(".yaml")]
+    return [template for text in texts for document in documents(text) for template in templates(document)]
 
 
 def everything(launcher: str, folder: Path, hidden: str = "") -> Work:

@@ -114,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         items = list(
             self.store.matching(kind, asked.get("labelSelector", [""])[0], asked.get("fieldSelector", [""])[0])
         )
-        items = [{"apiVersion": group, "kind": names[kind], **one} for one in items]
+        items = [{"apiVersion": group, "kind": names[kind], **item} for item in items]
         return self._json(200, {"apiVersion": group, "kind": f"{names[kind]}List", "metadata": {}, "items": items})
 
     def do_POST(self) -> None:
@@ -170,15 +170,15 @@ class _Handler(BaseHTTPRequestHandler):
             return self._json(200, {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed})
         if path == "/openapi/v2":
             return self._send(200, EMPTY, "application/octet-stream")
-        found = re.fullmatch(r"/(?:api|apis/([^/]+))/(v[^/]+)", path)
-        if found and (found[1] or "", found[2]) in KINDS:
-            kinds = KINDS[found[1] or "", found[2]]
+        match = re.fullmatch(r"/(?:api|apis/([^/]+))/(v[^/]+)", path)
+        if match and (match[1] or "", match[2]) in KINDS:
+            kinds = KINDS[match[1] or "", match[2]]
             verbs = ["create", "delete", "get", "list"]
             resources = [
                 {"name": name, "singularName": kind.lower(), "namespaced": True, "kind": kind, "verbs": verbs}
                 for name, kind in kinds.items()
             ]
-            version = "/".join(filter(None, (found[1], found[2])))
+            version = "/".join(filter(None, (match[1], match[2])))
             return self._json(
                 200, {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}
             )

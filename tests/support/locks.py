@@ -36,5 +36,5 @@ def wheels(image: Image) -> Lock:
 
 def toolkit(image: Image) -> Lock:
     """Return what compiles for it."""
-    asked = LockRequest(requirements=image.toolkit, python="3.10", platform=image.platform)
-    return Lock(asked=asked, wheels=tuple(wheel(line.partition("==")[0], "13.0.88", MB) for line in image.toolkit))
+    request = LockRequest(requirements=image.toolkit, python="3.10", platform=image.platform)
+    return Lock(asked=request, wheels=tuple(wheel(line.partition("==")[0], "13.0.88", MB) for line in image.toolkit))

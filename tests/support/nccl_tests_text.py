@@ -20,9 +20,9 @@ def upto_2_11(rows: Sequence[Row] = ROWS, redop: bool = True) -> str:
     lines += ["#   Rank  1 Pid   9482 on   two device  0 [0x00] Tesla V100-SXM2-32GB", "#"]
     lines += ["# " + _cells(("size", 10), ("count", 12), ("type", 8), *operation, *half, *half)]
     for size, time, algbw, busbw, _ in rows:
-        said = ((_time(time), 7), (f"{algbw:.2f}", 6), (f"{busbw:.2f}", 6))
+        columns = ((_time(time), 7), (f"{algbw:.2f}", 6), (f"{busbw:.2f}", 6))
         before = ((size, 12), (size // 4, 12), ("float", 8), *((("sum", 6),) if redop else ()))
-        lines.append(_cells(*before, *said, ("5e-07", 5), *said, ("N/A", 5)))
+        lines.append(_cells(*before, *columns, ("5e-07", 5), *columns, ("N/A", 5)))
     return "\n".join([*lines, *_footer()])
 
 
@@ -39,10 +39,10 @@ def from_2_13(
     lines += ["#  Rank  1 Group  0 Pid   2475 on        two device  1 [0000:00:07] NVIDIA H200", "#"]
     lines += ["# " + _cells(*names, *half, *half, *((("timestamp", 19),) if timestamps else ()))]
     for size, time, algbw, busbw, wrong in rows:
-        said = ((_wide(time, 7), 7), (_wide(algbw, 6), 6), (_wide(busbw, 6), 6), (wrong, 6))
-        said = (*said, *(((_wide(time, 7), 7),) * 4 if per_iteration else ()))
+        columns = ((_wide(time, 7), 7), (_wide(algbw, 6), 6), (_wide(busbw, 6), 6), (wrong, 6))
+        columns = (*columns, *(((_wide(time, 7), 7),) * 4 if per_iteration else ()))
         before = ((size, 12), (size // 4, 12), ("float", 8), ("sum", 6), ("-1", 6))
-        lines.append(_cells(*before, *said, *said, *((("2026-11-22 06:00:00", 19),) if timestamps else ())))
+        lines.append(_cells(*before, *columns, *columns, *((("2026-11-22 06:00:00", 19),) if timestamps else ())))
     return "\n".join([*lines, *_footer()])
 
 
@@ -57,7 +57,7 @@ def _time(value: float) -> str:
 def _wide(value: float, width: int) -> str:
     """getFloatStr of 2.17.3: fewer decimals, then an exponent, where a number is too wide."""
     forms = (f"{value:.2f}", f"{value:.1f}", f"{value:.0f}", f"{value:.1e}" if width >= 7 else f"{value:.0e}")
-    return next((said for said in forms if len(said) <= width), forms[-1])
+    return next((columns for columns in forms if len(columns) <= width), forms[-1])
 
 
 def _footer() -> list[str]:

@@ -10,9 +10,9 @@ NAME = "my-training"
 
 def block(language: str) -> str:
     """Return the page's one block in a language."""
-    found: str
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    return found
+    block: str
+    (block,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return block
 
 
 TEMPLATE, ROWS = block("jinja"), block("yaml")

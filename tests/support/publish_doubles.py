@@ -41,9 +41,9 @@ class Handler(BaseHTTPRequestHandler):
 class Server(ThreadingHTTPServer):
     """Prints nothing of a client that leaves in the middle."""
 
-    def handle_error(self, *given: Any) -> None:
+    def handle_error(self, *arguments: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(*given)
+            super().handle_error(*arguments)
 
 
 @contextmanager

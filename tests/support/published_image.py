@@ -37,22 +37,24 @@ def made(item: ApprovedImage, revision: str = "a" * 40) -> tuple[Artifact, ...]:
     return artifacts(item, {"org.opencontainers.image.revision": revision})
 
 
-def put_image(there: Repository, image: Image, platform: str = "linux/amd64", **more: str) -> Manifest:
+def put_image(repository: Repository, image: Image, platform: str = "linux/amd64", **more: str) -> Manifest:
     """Return an image without layers that says what `image` is; its manifest, which the registry has by digest."""
     system, _, architecture = platform.partition("/")
     labels = {"org.opencontainers.image.version": image.tag}
     config = {"os": system, "architecture": architecture, "config": {"Labels": labels}, **more}
-    digest = there.put_blob(canonical(config))
+    digest = repository.put_blob(canonical(config))
     body = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": {"digest": digest}, "layers": []}
     manifest = Manifest(OCI_MANIFEST, canonical(body))
-    there.put_manifest(manifest.digest, manifest)
+    repository.put_manifest(manifest.digest, manifest)
     return manifest
 
 
 def index_of(*members: tuple[Manifest, str]) -> Manifest:
     """Return an index over manifests, each with the platform that it is said to be for."""
     entries = [
-        Descriptor(OCI_MANIFEST, one.digest, len(one.raw), platform={"os": "linux", "architecture": name}).as_json()
-        for one, name in members
+        Descriptor(
+            OCI_MANIFEST, member.digest, len(member.raw), platform={"os": "linux", "architecture": name}
+        ).as_json()
+        for member, name in members
     ]
     return Manifest(OCI_INDEX, canonical({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}))

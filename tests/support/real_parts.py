@@ -22,8 +22,8 @@ def tarballs(component: str) -> dict[str, Path]:
     """Return the tarballs of a component by version, the oldest first; {} where there is none."""
     folder = Path(os.environ.get(VARIABLE) or os.devnull)
     files = folder.iterdir() if folder.is_dir() else ()
-    found = {match[1]: file for file in files if (match := NAMES[component].fullmatch(file.name))}
-    return dict(sorted(found.items(), key=lambda item: versions.key(item[0])))
+    by_version = {match[1]: file for file in files if (match := NAMES[component].fullmatch(file.name))}
+    return dict(sorted(by_version.items(), key=lambda item: versions.key(item[0])))
 
 
 def each(component: str) -> list[object]:
@@ -43,7 +43,7 @@ def missing(component: str) -> str:
 def member(tarball: Path, name: str) -> str:
     """Return the text of a file inside the one folder of a tarball."""
     with tarfile.open(tarball) as archive:
-        found = next((one for one in archive if one.name.partition("/")[2] == name), None)
+        found = next((entry for entry in archive if entry.name.partition("/")[2] == name), None)
         content = archive.extractfile(found) if found else None
         assert content, f"{tarball.name} has no {name}"
         return content.read().decode()

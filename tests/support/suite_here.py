@@ -20,7 +20,7 @@ def checks(case: Inspection, *tiers: str) -> dict[str, Check]:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         given, answer = Path(folder) / "case.json", Path(folder) / "checks.json"
         given.write_text(case.model_dump_json(), encoding="utf-8")
-        with contextlib.redirect_stdout(io.StringIO()) as said:
+        with contextlib.redirect_stdout(io.StringIO()) as stdout:
             ended = pytest.main([str(VALIDATORS), *suite.options(given, answer, tiers or ("static",))])
-        assert ended in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), said.getvalue()
+        assert ended in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), stdout.getvalue()
         return {fields["id"]: Check(**fields) for fields in json.loads(answer.read_text(encoding="utf-8"))}

@@ -62,11 +62,11 @@ def test_the_engines_own_buildkit_is_dockers(engine: Callable[..., container_eng
     assert execute._programs(engine(), None) == {"buildx": "0.24", "docker": "28.2"}
 
 
-@pytest.mark.parametrize(("said", "version"), [(INSPECTED, "v0.12.5 and v0.13.2"), ("", "unknown")])
+@pytest.mark.parametrize(("answer", "version"), [(INSPECTED, "v0.12.5 and v0.13.2"), ("", "unknown")])
 def test_a_named_builder_has_a_buildkit_version_and_no_docker_version(
-    said: str, version: str, engine: Callable[..., container_engine.Engine]
+    answer: str, version: str, engine: Callable[..., container_engine.Engine]
 ) -> None:
-    assert execute._programs(engine(said), "team") == {"buildx": "0.24", "buildkit": version}
+    assert execute._programs(engine(answer), "team") == {"buildx": "0.24", "buildkit": version}
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_an_image_of_uncommitted_files_is_built_again_after_the_commit(
 ) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(labels, "revision", lambda: labels.Revision(now, 0, None))
-    made = built(order("efa-1"), then)
-    there = build_images._up_to_date([order("efa-1")], engine(f"{made.digest} {made.ref}\n"))
-    assert there == ({} if again else {"efa-1": made})
+    build = built(order("efa-1"), then)
+    there = build_images._up_to_date([order("efa-1")], engine(f"{build.digest} {build.ref}\n"))
+    assert there == ({} if again else {"efa-1": build})
 
 
 def built(made_of: BuildSpec, revision: str) -> Build:
     """Return the record of a build, as that build leaves it."""
-    made = Build(
+    build = Build(
         image_id=made_of.image.id,
         ref="rdma-images/efa:1",
         digest="sha256:1",
@@ -107,8 +107,8 @@ def built(made_of: BuildSpec, revision: str) -> Build:
     )
     file = paths.image_folder(made_of.image.id) / "build.json"
     file.parent.mkdir(parents=True)
-    file.write_text(json.dumps(asdict(made)))
-    return made
+    file.write_text(json.dumps(asdict(build)))
+    return build
 
 
 def test_the_first_build_of_a_machine_which_makes_the_base_is_up_to_date_after_it(
@@ -119,10 +119,10 @@ def test_the_first_build_of_a_machine_which_makes_the_base_is_up_to_date_after_i
     first = dataclasses.replace(order("efa-1"), bases=frozenset({("debian13", "linux/amd64")}))
     base = bootstrap.Base("debian13", "trixie", "", 0, "", "", "debian13-1.tar")
     monkeypatch.setattr(bootstrap, "last_bootstrapped", lambda *_: base)
-    made = built(first, "")
-    assert build_images._up_to_date([first], engine(f"{made.digest} {made.ref}\n")) == {"efa-1": made}
+    build = built(first, "")
+    assert build_images._up_to_date([first], engine(f"{build.digest} {build.ref}\n")) == {"efa-1": build}
     monkeypatch.setattr(bootstrap, "last_bootstrapped", lambda *_: dataclasses.replace(base, tar="debian13-2.tar"))
-    assert not build_images._up_to_date([first], engine(f"{made.digest} {made.ref}\n"))
+    assert not build_images._up_to_date([first], engine(f"{build.digest} {build.ref}\n"))
 
 
 def test_two_images_cannot_share_one_cache_address(engine: Callable[..., container_engine.Engine]) -> None:

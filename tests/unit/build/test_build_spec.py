@@ -56,21 +56,21 @@ def new_locks(folder: Path) -> list[str]:
 
 
 def test_a_rehearsal_changes_no_lock_of_the_user(tmp_path: Path, questions: list[LockRequest]) -> None:
-    here = project.load()
-    first = build_spec.build_spec(unlocked(), here, rehearse=True)
+    checkout = project.load()
+    first = build_spec.build_spec(unlocked(), checkout, rehearse=True)
     assert new_locks(paths.LOCKS) == []
     assert new_locks(tmp_path / "build" / "locks") == [f"{lock.lock_request(unlocked()).key}.json"]
-    again = build_spec.build_spec(unlocked(), here, rehearse=True)
+    again = build_spec.build_spec(unlocked(), checkout, rehearse=True)
     assert again.inputs == first.inputs
     assert len(questions) == 1
 
 
 def test_a_build_to_ship_locks_and_says_what_to_commit(questions: list[LockRequest]) -> None:
     lines: list[str] = []
-    here = project.load()
-    build_spec.build_spec(unlocked(), here, rehearse=True)
-    build_spec.build_spec(unlocked(), here, progress=lines.append)
+    checkout = project.load()
+    build_spec.build_spec(unlocked(), checkout, rehearse=True)
+    build_spec.build_spec(unlocked(), checkout, progress=lines.append)
     (name,) = new_locks(paths.LOCKS)
     assert lines[-1] == f"wrote {paths.LOCKS}/python/{name}: commit it, so that every build has these wheels"
-    build_spec.build_spec(unlocked(), here, rehearse=True)
+    build_spec.build_spec(unlocked(), checkout, rehearse=True)
     assert len(questions) == 2

@@ -47,7 +47,7 @@ def supplies(image: Image, project: Project) -> tuple[Supply, ...]:
 
 
 def supplied(image: Image, project: Project) -> dict[str, Supply]:
-    return {one.source.id: one for one in supplies(image, project)}
+    return {supply.source.id: supply for supply in supplies(image, project)}
 
 
 def test_an_image_stands_on_its_bases_stand_in(project: Project) -> None:
@@ -86,9 +86,9 @@ def test_a_key_and_its_repository_are_stood_in_for_together(project: Project, mo
     monkeypatch.setattr(reachable, "download", lambda *_: (True, "200"))
     monkeypatch.setattr(pins, "downloads", lambda: {"erdma-apt-key": f"sha256:{'a' * 64}"})
     (image,) = rehearsal.with_stand_in_bases(planned("erdma-pytorch"), project)
-    found = supplied(image, project)
-    assert {found[i].via for i in ("erdma-apt-jammy/erdma", "erdma-apt-key")} == {"stand-in"}
-    assert found["erdma-apt-jammy/erdma"].address == "file:/mnt/erdma-apt"
+    supplies = supplied(image, project)
+    assert {supplies[i].via for i in ("erdma-apt-jammy/erdma", "erdma-apt-key")} == {"stand-in"}
+    assert supplies["erdma-apt-jammy/erdma"].address == "file:/mnt/erdma-apt"
 
 
 def test_the_repository_comes_over_the_bases_archives(project: Project) -> None:
@@ -115,8 +115,8 @@ def test_a_mirror_is_asked_before_a_stand_in(project: Project) -> None:
     inside = replace(project.mirrors, addresses={mirrors.variable_suffix("erdma-apt"): (address, "mirrors.yaml:2")})
     (image,) = planned("erdma-pytorch")
     wanted = [s for s in sources.sources(image, KNOWN) if s.component == "erdma-apt"]
-    (found,) = preflight.supply(wanted, inside, rehearse=False)
-    assert (found.via, found.address) == ("mirror", address)
+    (supply,) = preflight.supply(wanted, inside, rehearse=False)
+    assert (supply.via, supply.address) == ("mirror", address)
 
 
 def contexts(folder: Path) -> Contexts:

@@ -55,7 +55,7 @@ def prefixes(folder: Path) -> tuple[str, str, str]:
 
 
 @pytest.mark.parametrize(
-    ("version", "switches", "said"),
+    ("version", "switches", "expected"),
     [  # each as the real configure of that version said it
         ("1.14.0", (), "* Platform-specific optimizations: none"),
         ("1.14.0", ("--enable-platform-aws",), "* Platform-specific optimizations: AWS"),
@@ -65,10 +65,10 @@ def prefixes(folder: Path) -> tuple[str, str, str]:
     ],
 )
 def test_configure_says_which_platforms_it_builds_in(
-    tmp_path: Path, version: str, switches: tuple[str, ...], said: str
+    tmp_path: Path, version: str, switches: tuple[str, ...], expected: str
 ) -> None:
     done = configure(tmp_path, version, *prefixes(tmp_path / "prefix"), *switches)
-    assert said in done.stdout.splitlines(), done.stderr
+    assert expected in done.stdout.splitlines(), done.stderr
 
 
 @pytest.mark.parametrize("version", ["1.22.0", "1.21.1", "1.17.1", "1.9.1"])

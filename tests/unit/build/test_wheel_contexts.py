@@ -54,9 +54,9 @@ def built_meanwhile(order: BuildSpec, options: Options, engine: Engine = ENGINE)
         built.extend(ids)
         return len(ids)
 
-    found = wheel_contexts.provide_contexts([order], project.load(), engine, options, systems)
-    assert found.steps == len(built)
-    assert list(found.contexts[order.image.id].values()) == [f"docker-image://{REF}"]
+    loaded = wheel_contexts.provide_contexts([order], project.load(), engine, options, systems)
+    assert loaded.steps == len(built)
+    assert list(loaded.contexts[order.image.id].values()) == [f"docker-image://{REF}"]
     return built
 
 
@@ -86,18 +86,18 @@ def test_layers_of_a_registry_come_meanwhile(
     builder: str | None,
     taken: list[str],
 ) -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
-    def found(wanted: LayerSet, *_: object) -> RemoteLayers:
-        return RemoteLayers(wanted, "sha256:3", {one.key: BLOB for one in wanted.recipes})
+    def found(layer_set: LayerSet, *_: object) -> RemoteLayers:
+        return RemoteLayers(layer_set, "sha256:3", {recipe.key: BLOB for recipe in layer_set.recipes})
 
     def docker(_: Engine, *arguments: str) -> str:
         assert arguments == ("pull", "--quiet", REF)
-        asked.append("pull")
+        requests.append("pull")
         return ""
 
     def files(*_: object) -> LoadedImage:
-        asked.append("files")
+        requests.append("files")
         return LoadedImage(REF, (BLOB,))
 
     monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers(sent=present))
@@ -105,18 +105,20 @@ def test_layers_of_a_registry_come_meanwhile(
     monkeypatch.setattr(remote_layers, "query_registry", found)
     monkeypatch.setattr(docker_command, "output", docker)
     built = built_meanwhile(order, Options(layers=REGISTRY, builder=builder), replace(ENGINE, kind=kind))
-    assert (built, asked) == ([order.image.id] if taken else [], taken)
+    assert (built, requests) == ([order.image.id] if taken else [], taken)
 
 
 @pytest.fixture
 def resident_order(order: BuildSpec, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
     """Return the same where a registry has the layer, of another digest; the private engine has none, and takes any."""
 
-    def look(wanted: LayerSet, *_: object) -> RemoteLayers:
-        return RemoteLayers(wanted, "sha256:3", {one.key: replace(BLOB, digest="sha256:4") for one in wanted.recipes})
+    def look(layer_set: LayerSet, *_: object) -> RemoteLayers:
+        return RemoteLayers(
+            layer_set, "sha256:3", {recipe.key: replace(BLOB, digest="sha256:4") for recipe in layer_set.recipes}
+        )
 
-    def take(wanted: LayerSet, source: load.LayerSource, *_: object, **__: object) -> LoadedImage:
-        return LoadedImage(REF, tuple(source.ready(one).result().blob("runtime") for one in wanted.recipes))
+    def take(layer_set: LayerSet, source: load.LayerSource, *_: object, **__: object) -> LoadedImage:
+        return LoadedImage(REF, tuple(source.ready(recipe).result().blob("runtime") for recipe in layer_set.recipes))
 
     monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers())
     monkeypatch.setattr(load, "load", take)
@@ -158,10 +160,10 @@ def test_layers_that_may_not_be_downloaded_are_made_here(resident_order: BuildSp
         def do_GET(self) -> None:
             self.answer(403)
 
-    said: list[str] = []
+    lines: list[str] = []
     with served(Closed) as host:
         options = Options(layers=layers_repository(f"{host}/layers"))
-        found = wheel_contexts.provide_contexts([resident_order], project.load(), ENGINE, options, len, said.append)
-    assert found.blobs[resident_order.image.id] == {BLOB.digest: BLOB.size}
-    (why,) = [line for line in said if "denies access" in line]
-    assert why.endswith("sha256:4; the wheels' layers are brought without this registry")
+        loaded = wheel_contexts.provide_contexts([resident_order], project.load(), ENGINE, options, len, lines.append)
+    assert loaded.blobs[resident_order.image.id] == {BLOB.digest: BLOB.size}
+    (reason,) = [line for line in lines if "denies access" in line]
+    assert reason.endswith("sha256:4; the wheels' layers are brought without this registry")

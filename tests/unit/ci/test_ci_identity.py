@@ -49,33 +49,35 @@ sys.exit(3)
 
 
 def test_each_cloud_finds_its_own_and_nothing_stays(github: Site, tmp_path: Path) -> None:
-    told = tmp_path / "told.json"
+    told_path = tmp_path / "told.json"
     assert (
-        identity.run_with_tokens(python(TELL, told), environ(github, RUNNER_TEMP=str(tmp_path), **ALIBABA, **AZURE))
+        identity.run_with_tokens(
+            python(TELL, told_path), environ(github, RUNNER_TEMP=str(tmp_path), **ALIBABA, **AZURE)
+        )
         == 3
     )
-    assert json.loads(told.read_text())["files"] == {
+    assert json.loads(told_path.read_text())["files"] == {
         "ALIBABA_CLOUD_OIDC_TOKEN_FILE": ["one", "0o600"],
         "AZURE_FEDERATED_TOKEN_FILE": ["two", "0o600"],
     }
-    assert list(tmp_path.iterdir()) == [told]
-    assert {one.headers["authorization"] for one in github.asked} == {"Bearer s3cret"}
+    assert list(tmp_path.iterdir()) == [told_path]
+    assert {request.headers["authorization"] for request in github.asked} == {"Bearer s3cret"}
 
 
 def test_a_cloud_that_is_not_configured_is_not_asked_for(github: Site, tmp_path: Path) -> None:
-    told = tmp_path / "told.json"
+    told_path = tmp_path / "told.json"
     empty = dict.fromkeys(ALIBABA, "")
-    assert identity.run_with_tokens(python(TELL, told), environ(github, **empty, **AZURE)) == 3
-    seen = json.loads(told.read_text())
-    assert list(seen["files"]) == ["AZURE_FEDERATED_TOKEN_FILE"]
-    assert not set(ALIBABA) & set(seen["environ"]), "an empty one is a setting to the SDK"
-    assert [one.path for one in github.asked] == [TO_AZURE]
+    assert identity.run_with_tokens(python(TELL, told_path), environ(github, **empty, **AZURE)) == 3
+    data = json.loads(told_path.read_text())
+    assert list(data["files"]) == ["AZURE_FEDERATED_TOKEN_FILE"]
+    assert not set(ALIBABA) & set(data["environ"]), "an empty one is a setting to the SDK"
+    assert [request.path for request in github.asked] == [TO_AZURE]
 
 
 def test_without_any_cloud_the_command_just_runs(tmp_path: Path) -> None:
-    told = tmp_path / "told.json"
-    assert identity.run_with_tokens(python(TELL, told), {"PATH": os.environ["PATH"]}) == 3
-    assert json.loads(told.read_text())["files"] == {}
+    told_path = tmp_path / "told.json"
+    assert identity.run_with_tokens(python(TELL, told_path), {"PATH": os.environ["PATH"]}) == 3
+    assert json.loads(told_path.read_text())["files"] == {}
 
 
 def test_the_sdks_take_what_is_there(github: Site) -> None:

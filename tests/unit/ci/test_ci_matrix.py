@@ -85,8 +85,8 @@ def test_the_time_limit_is_the_images_own_or_its_kins(project: Project) -> None:
     first, second, third, other = images = [*many(3), *many(4, torches=2)[3:]]
     slowest = {first.id: 600.0, second.id: 1200.0}
     with_target = [dataclasses.replace(image, target="efa-pytorch") for image in images]
-    found = jobs.jobs(with_target, with_target, project.matrix, slowest)
-    assert [job.timeout for job in found] == [40, 70, 70, jobs.UNMEASURED]
+    job_map = jobs.jobs(with_target, with_target, project.matrix, slowest)
+    assert [job.timeout for job in job_map] == [40, 70, 70, jobs.UNMEASURED]
     assert jobs.wheel_group(third) != jobs.wheel_group(other)
 
 
@@ -194,9 +194,9 @@ def test_a_commit_that_cannot_tell_builds_everything(tmp_path: Path, monkeypatch
         subprocess.run([*git, *arguments], check=True)
     monkeypatch.setattr("rdma_images.core.paths.PROJECT", tmp_path)
     monkeypatch.setattr("rdma_images.core.paths.PYTHON", ("/bin/false",))
-    said: list[str] = []
-    assert changed.digests_at("HEAD", said.append) == {}
-    assert "every image counts as changed" in said[0]
+    lines: list[str] = []
+    assert changed.digests_at("HEAD", lines.append) == {}
+    assert "every image counts as changed" in lines[0]
     left = subprocess.run([*git, "worktree", "list"], capture_output=True, text=True, check=True).stdout
     assert len(left.splitlines()) == 1
 

@@ -131,30 +131,32 @@ TRIES = [
 ]
 
 
-@pytest.mark.parametrize(("event", "ref", "ships"), [(*one, True) for one in SHIPS] + [(*one, False) for one in TRIES])
+@pytest.mark.parametrize(
+    ("event", "ref", "ships"), [(*ship, True) for ship in SHIPS] + [(*event, False) for event in TRIES]
+)
 def test_only_main_and_tags_ship(event: str, ref: str, ships: bool) -> None:
-    found = dict(jobs(FOLDER / "images.yml"))
+    job_map = dict(jobs(FOLDER / "images.yml"))
     seen = run_of(event, ref)
-    assert bool(evaluate(found["ship"]["if"], **seen)) is ships
-    assert bool(evaluate(found["join"]["if"], **seen)) is ships
-    assert bool(evaluate(found["try"]["if"], **seen)) is not ships
-    assert (found["ship"]["with"]["publish"], found["try"]["with"]["publish"]) == (True, False)
+    assert bool(evaluate(job_map["ship"]["if"], **seen)) is ships
+    assert bool(evaluate(job_map["join"]["if"], **seen)) is ships
+    assert bool(evaluate(job_map["try"]["if"], **seen)) is not ships
+    assert (job_map["ship"]["with"]["publish"], job_map["try"]["with"]["publish"]) == (True, False)
 
 
 def test_one_run_ships_at_a_time_and_none_is_lost() -> None:
     found = read(FOLDER / "images.yml")["concurrency"]
     (expression,) = re.findall(r"\$\{\{(.*)\}\}", found["group"])
-    groups = {evaluate(expression, **run_of(*one)) for one in SHIPS}
+    groups = {evaluate(expression, **run_of(*ship)) for ship in SHIPS}
     assert groups == {"ship"}
-    assert len({evaluate(expression, **run_of(*one)) for one in TRIES}) == len(TRIES)
+    assert len({evaluate(expression, **run_of(*event)) for event in TRIES}) == len(TRIES)
     assert (found["cancel-in-progress"], found["queue"]) == (False, "max")
 
 
 def test_secrets_go_by_name_to_what_ships() -> None:
-    found = dict(jobs(FOLDER / "images.yml"))
+    job_map = dict(jobs(FOLDER / "images.yml"))
     called = read(FOLDER / "image.yml")[True]["workflow_call"]["secrets"]
-    assert set(found["ship"]["secrets"]) == set(called)
-    assert "secrets" not in found["try"]
+    assert set(job_map["ship"]["secrets"]) == set(called)
+    assert "secrets" not in job_map["try"]
 
 
 PUBLISHES = [("image.yml", "image", "invoke publish"), ("images.yml", "join", "invoke ci.join")]
@@ -163,12 +165,12 @@ PUBLISHES = [("image.yml", "image", "invoke publish"), ("images.yml", "join", "i
 @pytest.mark.parametrize(("file", "job", "command"), PUBLISHES)
 def test_who_publishes_has_every_clouds_role_and_every_secret(file: str, job: str, command: str) -> None:
     steps = dict(jobs(FOLDER / file))[job]["steps"]
-    (step,) = [one for one in steps if command in one.get("run", "")]
+    (step,) = [entry for entry in steps if command in entry.get("run", "")]
     assert f"python -m rdma_images.ci.identity {command}" in step["run"]
     assert {name for cloud in identity.CLOUDS for name in cloud.needs} <= set(step["env"])
     secrets = read(FOLDER / "image.yml")[True]["workflow_call"]["secrets"]
     assert {step["env"][name] for name in secrets} == {f"${{{{ secrets.{name} }}}}" for name in secrets}
-    (aws,) = [one for one in steps if one.get("uses", "").startswith("aws-actions/configure-aws-credentials@")]
+    (aws,) = [entry for entry in steps if entry.get("uses", "").startswith("aws-actions/configure-aws-credentials@")]
     assert "vars.AWS_ROLE != ''" in aws["if"]
 
 

@@ -45,11 +45,11 @@ def test_an_example_is_taken_by_the_parser_and_names_what_exists(example: str) -
     target = values.get("target") or ()
     targets = {target} if isinstance(target, str) else set(target)
     assert targets <= matrix.load().targets.keys()
-    known = facts.load()
+    all_facts = facts.load()
     if launcher := values.get("launcher"):
-        assert launcher in {*known.launchers.launchers, *known.launchers.clusters}
+        assert launcher in {*all_facts.launchers.launchers, *all_facts.launchers.clusters}
     if instance := values.get("instance"):
-        known.instances.find(str(instance))
+        all_facts.instances.find(str(instance))
 
 
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if RUNNABLE.match(f"{example} ")])

@@ -144,7 +144,11 @@ def test_every_task_has_a_summary_of_one_line_and_an_example() -> None:
 
 def test_a_short_option_is_a_letter_and_h_asks_for_help() -> None:
     short = {
-        f"{name}: -{one}" for name, task in all_tasks() for a in task.get_arguments() for one in a.names if len(one) < 2
+        f"{name}: -{entry}"
+        for name, task in all_tasks()
+        for a in task.get_arguments()
+        for entry in a.names
+        if len(entry) < 2
     }
     assert {one for one in short if not one[-1].isalpha() or one.endswith("-h")} == set()
     for words in (["build", "-h"], ["verdict", "-h"], ["job", "--help"], ["job.check", "--json", "--help"]):

@@ -181,9 +181,9 @@ def test_a_plan_for_programs_has_the_users_own_templates_and_every_problem(comma
 
 def test_a_release_of_ones_own_facts_is_known(command: Path, folder: Path) -> None:
     said(command, folder, "init")
-    known = yaml.safe_load((paths.FACTS / "efa-installer.yaml").read_text(encoding="utf-8"))["releases"]
-    newest = str(next(iter(known)))
-    row = {**known[next(iter(known))]}
+    table = yaml.safe_load((paths.FACTS / "efa-installer.yaml").read_text(encoding="utf-8"))["releases"]
+    newest = str(next(iter(table)))
+    row = {**table[next(iter(table))]}
     own(folder, "facts/efa-installer.yaml", yaml.safe_dump({"releases": {"99.0.0": row}}))
     assert newest in said(command, folder, "plan", "--set", f"efa-installer={newest}")
     assert "99.0.0" in typed(command, folder, "plan", "--set", "efa-installer=99.0.0").stdout

@@ -78,14 +78,16 @@ def test_faults_in_the_facts_are_of_what_has_a_version() -> None:
 
 
 def test_what_decides_a_component_comes_before_it() -> None:
-    order = [one.name for one in components.ALL]
-    for place, one in enumerate(components.ALL):
-        decider = one.bundled.by if one.bundled else one.axis.decided_by if one.axis else None
-        assert decider is None or decider in order[:place]
+    order = [component.name for component in components.ALL]
+    for index, definition in enumerate(components.ALL):
+        decider = (
+            definition.bundled.by if definition.bundled else definition.axis.decided_by if definition.axis else None
+        )
+        assert decider is None or decider in order[:index]
 
 
 def test_every_component_has_one_way_to_its_version() -> None:
-    assert all((one.axis is None) != (one.bundled is None) for one in components.ALL)
+    assert all((component.axis is None) != (component.bundled is None) for component in components.ALL)
 
 
 @pytest.fixture
@@ -109,13 +111,13 @@ def test_a_component_is_added_with_the_files_that_the_recipe_names(added: Path) 
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(added)}
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=added, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert "-gdr2.5-" in found["tag"]
-    assert found["details"] == {"prefix": "/opt/gdrcopy"}
-    assert found["label"] == "2.5"
-    assert found["sources"] == ["https://github.com/NVIDIA/gdrcopy/archive/refs/tags/v2.5.tar.gz"]
-    assert "COPY --from=build-gdrcopy /opt/gdrcopy /opt/gdrcopy" in found["dockerfile"]
-    assert "#   gdrcopy 2.5\n" in found["dockerfile"]
+    data = json.loads(done.stdout)
+    assert "-gdr2.5-" in data["tag"]
+    assert data["details"] == {"prefix": "/opt/gdrcopy"}
+    assert data["label"] == "2.5"
+    assert data["sources"] == ["https://github.com/NVIDIA/gdrcopy/archive/refs/tags/v2.5.tar.gz"]
+    assert "COPY --from=build-gdrcopy /opt/gdrcopy /opt/gdrcopy" in data["dockerfile"]
+    assert "#   gdrcopy 2.5\n" in data["dockerfile"]
 
 
 def test_the_recipe_names_every_file_that_it_takes() -> None:

@@ -36,10 +36,10 @@ def task(build: Path, *words: str, by: list[str] = UNPRIVILEGED, **variables: st
     return subprocess.run(command, cwd=paths.PROJECT, env=environ, capture_output=True, text=True)
 
 
-def assert_reported(done: subprocess.CompletedProcess[str], said: str) -> None:
+def assert_reported(done: subprocess.CompletedProcess[str], expected: str) -> None:
     assert done.returncode in (1, 2), done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-    assert said in done.stderr
+    assert expected in done.stderr
     assert len(done.stderr.strip().splitlines()) >= 2
 
 
@@ -50,24 +50,24 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "build" / "images"
 
 
-def file(place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.touch()
+def file(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
 
 
-def dangling(place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.symlink_to("nowhere")
+def dangling(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to("nowhere")
 
 
 @pytest.mark.parametrize("step", [reports.write_page, job_summary.summary, durations.record_durations])
 @pytest.mark.parametrize("where", ["..", ".", "efa-pytorch"])
-@pytest.mark.parametrize(("obstacle", "said"), [(file, "is not a folder"), (dangling, "is a link to nothing")])
+@pytest.mark.parametrize(("obstacle", "expected"), [(file, "is not a folder"), (dangling, "is a link to nothing")])
 def test_what_is_in_the_way_of_the_build_folder_is_reported(
-    images: Path, step: Callable[..., object], where: str, obstacle: Callable[..., object], said: str
+    images: Path, step: Callable[..., object], where: str, obstacle: Callable[..., object], expected: str
 ) -> None:
     obstacle(Path(os.path.normpath(images / where)))
-    with pytest.raises(files.FileError, match=rf"{said}\n(move|remove)"), files.as_file_error():
+    with pytest.raises(files.FileError, match=rf"{expected}\n(move|remove)"), files.as_file_error():
         step()
 
 
@@ -177,14 +177,14 @@ REFERENCES: list[tuple[Callable[[Path], str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("place", "said"), REFERENCES)
+@pytest.mark.parametrize(("place", "expected"), REFERENCES)
 def test_a_password_file_that_cannot_be_used_is_refused_with_its_line(
-    tmp_path: Path, place: Callable[[Path], str], said: str
+    tmp_path: Path, place: Callable[[Path], str], expected: str
 ) -> None:
     path = tmp_path / "mirrors.yaml"
     text = f'credentials:\n  h.example:\n    username: a\n    password: "file:{place(tmp_path)}"\n'
     path.write_text(text)
-    with pytest.raises(RefusedError, match=rf"^{path}:\d: .*{said}.*\n"):
+    with pytest.raises(RefusedError, match=rf"^{path}:\d: .*{expected}.*\n"):
         mirrors.load(path, {})
 
 

@@ -101,7 +101,7 @@ AUTHORITY = trustme.CA()
 
 
 @pytest.mark.parametrize(
-    ("scheme", "name", "days", "trusted", "said"),
+    ("scheme", "name", "days", "trusted", "expected"),
     [
         ("https", "localhost", 1, False, "its certificate is not trusted"),
         ("https", "other.example", 1, True, "its certificate is for another name"),
@@ -110,7 +110,7 @@ AUTHORITY = trustme.CA()
     ],
 )
 def test_a_connection_that_is_not_secure_says_why(
-    tmp_path: Path, scheme: str, name: str, days: int, trusted: bool, said: str
+    tmp_path: Path, scheme: str, name: str, days: int, trusted: bool, expected: str
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     end = datetime.now(UTC) + timedelta(days=days)
@@ -120,14 +120,14 @@ def test_a_connection_that_is_not_secure_says_why(
         address = site.address.replace("http://127.0.0.1", "https://localhost")
         with pytest.raises(requests.exceptions.SSLError) as caught:
             session.get(address, verify=str(tmp_path / "ca.pem"), timeout=5)
-    assert http.why(caught.value) == said
+    assert http.why(caught.value) == expected
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "expected"),
     [("407 Proxy Authentication Required", "the proxy asks for a login"), ("403 Forbidden", "the proxy refuses it")],
 )
-def test_a_proxy_that_refuses_is_told_from_the_server(status: str, said: str) -> None:
+def test_a_proxy_that_refuses_is_told_from_the_server(status: str, expected: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def refuse() -> None:
@@ -144,7 +144,7 @@ def test_a_proxy_that_refuses_is_told_from_the_server(status: str, said: str) ->
                 "https://h.example/x", proxies={"https": f"http://127.0.0.1:{listener.getsockname()[1]}"}, timeout=5
             )
         proxy.join()
-    assert (http.why(caught.value), waits) == (said, [])
+    assert (http.why(caught.value), waits) == (expected, [])
 
 
 @pytest.mark.parametrize(("absent", "times"), [(False, 0), (True, 2)])

@@ -29,21 +29,21 @@ def tree(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_a_module_comes_after_all_it_depends_on(tree: Callable[..., Path]) -> None:
-    found = modules.modules(
+    module_files = modules.modules(
         tree(rxe=module("core", "tunnel"), core=module(), tunnel=module("core"), other=module()), ("rxe",)
     )
-    assert list(found) == ["core", "tunnel", "rxe"]
-    assert found["core"] == module()
+    assert list(module_files) == ["core", "tunnel", "rxe"]
+    assert module_files["core"] == module()
 
 
 def test_names_are_the_kernels_with_underscores_whatever_the_file_is_called(tree: Callable[..., Path]) -> None:
-    found = modules.modules(tree(rdma_rxe=module("ib-core"), ib_core=module()), ("rdma_rxe",))
-    assert list(found) == ["ib_core", "rdma_rxe"]
+    module_files = modules.modules(tree(rdma_rxe=module("ib-core"), ib_core=module()), ("rdma_rxe",))
+    assert list(module_files) == ["ib_core", "rdma_rxe"]
 
 
 def test_a_module_needed_twice_is_loaded_once(tree: Callable[..., Path]) -> None:
-    found = modules.modules(tree(a=module("c"), b=module("c"), c=module()), ("a", "b", "c"))
-    assert list(found) == ["c", "a", "b"]
+    module_files = modules.modules(tree(a=module("c"), b=module("c"), c=module()), ("a", "b", "c"))
+    assert list(module_files) == ["c", "a", "b"]
 
 
 def test_a_kernel_without_soft_roce_is_said_to_be_the_wrong_one(tree: Callable[..., Path]) -> None:
@@ -67,12 +67,12 @@ def entries(archive: bytes) -> dict[str, tuple[int, bytes]]:
 
 
 def test_the_archive_has_files_programs_links_and_the_folders_above_them_first() -> None:
-    found = entries(cpio.archive({"a/b/c": b"odd"}, {"init": b"#!"}, {"a/sh": "busybox"}))
-    assert list(found) == ["a", "a/b", "a/b/c", "a/sh", "init"]
-    assert found["a/b/c"] == (stat.S_IFREG | 0o644, b"odd")
-    assert found["init"] == (stat.S_IFREG | 0o755, b"#!")
-    assert found["a/sh"] == (stat.S_IFLNK | 0o777, b"busybox")
-    assert stat.S_ISDIR(found["a/b"][0])
+    parsed = entries(cpio.archive({"a/b/c": b"odd"}, {"init": b"#!"}, {"a/sh": "busybox"}))
+    assert list(parsed) == ["a", "a/b", "a/b/c", "a/sh", "init"]
+    assert parsed["a/b/c"] == (stat.S_IFREG | 0o644, b"odd")
+    assert parsed["init"] == (stat.S_IFREG | 0o755, b"#!")
+    assert parsed["a/sh"] == (stat.S_IFLNK | 0o777, b"busybox")
+    assert stat.S_ISDIR(parsed["a/b"][0])
 
 
 def test_the_same_content_is_the_same_archive() -> None:

@@ -50,12 +50,12 @@ def lab(text: str = WHOLE, login: Answer | None = None, libfabric: Answer | None
 
 
 def test_a_survey_is_read_back() -> None:
-    found = survey.parse(WHOLE)
-    assert found.loaded == "/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1"
-    assert found.drivers == ("efa", "rxe")
-    assert found.is_of_image("su")
-    assert not found.is_of_image("rping")
-    assert not found.is_of_image("mpirun")
+    parsed = survey.parse(WHOLE)
+    assert parsed.loaded == "/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1"
+    assert parsed.drivers == ("efa", "rxe")
+    assert parsed.is_of_image("su")
+    assert not parsed.is_of_image("rping")
+    assert not parsed.is_of_image("mpirun")
 
 
 def test_the_image_user_decides_who_runs_programs() -> None:
@@ -65,7 +65,7 @@ def test_the_image_user_decides_who_runs_programs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "user"),
+    ("survey_text", "user"),
     [
         ("user app 1000 ", ("app", 1000, 0)),
         ("user app x y", ("app", 0, 0)),
@@ -76,8 +76,8 @@ def test_the_image_user_decides_who_runs_programs() -> None:
         ("provider\nloaded\ncopy\ntool\ndriver\n\n \n", ("root", 0, 0)),
     ],
 )
-def test_what_files_are_called_and_say_never_stops_a_survey(said: str, user: tuple[str, int, int]) -> None:
-    assert survey.parse(said).user == user
+def test_what_files_are_called_and_say_never_stops_a_survey(survey_text: str, user: tuple[str, int, int]) -> None:
+    assert survey.parse(survey_text).user == user
 
 
 def test_a_copy_of_libibverbs_is_not_hidden_by_its_name() -> None:
@@ -115,14 +115,14 @@ def test_a_provider_that_is_missing_is_told_from_one_for_another_libibverbs() ->
 
 
 def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says() -> None:
-    said = Answer(127, "ibv_devinfo: symbol lookup error: librxe: undefined symbol: x, version IBVERBS_PRIVATE_34")
-    check = files.providers(lab(LD_PRELOAD=said))
+    answer = Answer(127, "ibv_devinfo: symbol lookup error: librxe: undefined symbol: x, version IBVERBS_PRIVATE_34")
+    check = files.providers(lab(LD_PRELOAD=answer))
     assert check.outcome == "failed"
     assert "undefined symbol: x" in check.found
 
 
 @pytest.mark.parametrize(
-    ("login", "outcome", "found"),
+    ("login", "outcome", "expected"),
     [
         (Answer(0, "unlimited\n"), "passed", "unlimited"),
         (Answer(0, "Last login: never\n64\n"), "failed", "64 KiB"),
@@ -131,9 +131,9 @@ def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says() -
         (None, "skipped", ""),
     ],
 )
-def test_what_a_login_may_lock(login: Answer | None, outcome: str, found: str) -> None:
+def test_what_a_login_may_lock(login: Answer | None, outcome: str, expected: str) -> None:
     check = files.memlock(lab(login=login))
-    assert (check.outcome, check.found) == (outcome, found)
+    assert (check.outcome, check.found) == (outcome, expected)
 
 
 def test_a_port_must_be_active_and_the_warning_shown_is_the_adapters() -> None:
@@ -225,11 +225,11 @@ def test_a_session_runs_a_command_with_the_images_environment_and_limit() -> Non
 def test_without_a_device_nothing_is_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = failed(files.DEVICE, "no device")
     monkeypatch.setattr(steps, "FILES", ((files.DEVICE, lambda _: broken),))
-    said: list[str] = []
-    checks = list(steps.run_steps(lab(), "efa", said.append))
+    lines: list[str] = []
+    checks = list(steps.run_steps(lab(), "efa", lines.append))
     assert [check.outcome for check in checks] == ["failed", *["skipped"] * (len(steps.EXCHANGES) + 2)]
     assert checks[1].reason == "no device to try it on: see datapath.device"
-    assert said == [f"datapath: {files.DEVICE.title}: failed"]
+    assert lines == [f"datapath: {files.DEVICE.title}: failed"]
 
 
 def test_a_lost_guest_fails_its_own_check_and_skips_what_was_not_reached() -> None:

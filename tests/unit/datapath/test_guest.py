@@ -65,9 +65,11 @@ def test_a_guest_that_never_reached_the_images_files_is_no_guest(
         running.ready()
 
 
-@pytest.mark.parametrize("said", [b"\n", b"x y z\n", b"1 0 a\n", b"1\n"])
-def test_an_invalid_answer_ends_the_validation_and_not_this_program(guest: Callable[[str], Guest], said: bytes) -> None:
-    with guest(f"say(0, 0, '1 0')\nheard()\nwire.sendall({said!r})\nheard()") as running:
+@pytest.mark.parametrize("expected", [b"\n", b"x y z\n", b"1 0 a\n", b"1\n"])
+def test_an_invalid_answer_ends_the_validation_and_not_this_program(
+    guest: Callable[[str], Guest], expected: bytes
+) -> None:
+    with guest(f"say(0, 0, '1 0')\nheard()\nwire.sendall({expected!r})\nheard()") as running:
         running.ready()
         with pytest.raises(GuestError, match="an invalid answer"):
             running.run("true", 5)

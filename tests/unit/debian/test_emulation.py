@@ -56,12 +56,12 @@ def shown(registry: Path) -> str:
 
 
 def test_the_registration_is_debians_with_the_emulator_kept_open(registry: Path) -> None:
-    said: list[str] = []
-    emulation.ensure(ARM, said.append)
+    lines: list[str] = []
+    emulation.ensure(ARM, lines.append)
     ours, debians = (emulation.parse("x", text) for text in (shown(registry), DEBIANS))
     assert (ours.magic, ours.mask) == (debians.magic, debians.mask)
     assert ours.interpreter == str(unpacked.folder_of("packages", "qemu-user", "usr", "bin", "qemu-aarch64"))
-    assert said == ["registering Debian's qemu for linux/arm64; `invoke engine.down` removes it"]
+    assert lines == ["registering Debian's qemu for linux/arm64; `invoke engine.down` removes it"]
 
 
 @pytest.mark.parametrize("text", OTHERS.values(), ids=OTHERS)
@@ -95,19 +95,19 @@ def test_only_the_registration_of_this_state_folder_is_removed(registry: Path) -
 def test_obstacles_are_told_before_anything_is_fetched(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacked, "fetch", lambda *_: pytest.fail("fetched"))
 
-    def why() -> str:
+    def reason() -> str:
         with pytest.raises(RefusedError, match=r"^linux/arm64 cannot be emulated: .*\nregister an emulator") as error:
             emulation.ensure(ARM)
         return str(error.value).partition("\n")[0].partition("emulated: ")[2]
 
     monkeypatch.setattr("rdma_images.debian.emulation.os.access", lambda *_: False)
-    assert why() == f"{registry} is read-only here"
+    assert reason() == f"{registry} is read-only here"
     monkeypatch.setattr(emulation, "REGISTRY", registry / "none")
-    assert why() == f"this kernel has no binfmt_misc (no {registry}/none)"
+    assert reason() == f"this kernel has no binfmt_misc (no {registry}/none)"
     monkeypatch.setattr(host_apt, "debian", _no_debian)
-    assert why() == "the emulator is one of Debian's packages, but this host is not Debian"
+    assert reason() == "the emulator is one of Debian's packages, but this host is not Debian"
     monkeypatch.setattr("rdma_images.debian.emulation.os.geteuid", lambda: 1000)
-    assert why() == "registering an emulator needs root"
+    assert reason() == "registering an emulator needs root"
 
 
 def test_a_kernel_that_does_not_take_it_is_told(registry: Path) -> None:

@@ -154,8 +154,8 @@ def test_an_engine_that_may_not_raise_limits_is_known_by_its_process(
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("docker.sock")
         listening.listen()
-        found = Engine("x", "found", "unix://docker.sock", "26", "0.13", "classic", "default")
-        host = container_run.measure_host(found, SETTINGS)
+        engine = Engine("x", "found", "unix://docker.sock", "26", "0.13", "classic", "default")
+        host = container_run.measure_host(engine, SETTINGS)
     assert host.missing.get("ulimits", "") == reason
 
 
@@ -179,25 +179,25 @@ def test_an_image_that_was_not_built_is_one_sentence_with_the_command() -> None:
 
 @pytest.mark.usefixtures("none_built")
 def test_the_image_of_the_row_that_is_named_is_taken() -> None:
-    here = project.load()
-    (planned,) = target_options.chosen_images(here, ["efa-pytorch"], False, None)
+    checkout = project.load()
+    (planned,) = target_options.chosen_images(checkout, ["efa-pytorch"], False, None)
     written(planned.id, "rdma-images/efa-pytorch:1-rehearsal")
-    assert built_image.built_image(here, "efa-pytorch", None).ref == "rdma-images/efa-pytorch:1-rehearsal"
+    assert built_image.built_image(checkout, "efa-pytorch", None).ref == "rdma-images/efa-pytorch:1-rehearsal"
     with pytest.raises(
         RefusedError, match=r"(?s)or choose a built one:\n  --image rdma-images/efa-pytorch:1-rehearsal"
     ):
-        built_image.built_image(here, "efa-pytorch", ["pytorch=2.14.1"])
+        built_image.built_image(checkout, "efa-pytorch", ["pytorch=2.14.1"])
 
 
 @pytest.mark.usefixtures("none_built")
 def test_several_targets_are_listed_the_built_ones_alone() -> None:
-    here = project.load()
+    checkout = project.load()
     with pytest.raises(RefusedError, match="which target") as refused:
-        built_image.built_image(here, "", None)
-    assert all(f"--target {target}" in str(refused.value) for target in here.matrix.targets)
+        built_image.built_image(checkout, "", None)
+    assert all(f"--target {target}" in str(refused.value) for target in checkout.matrix.targets)
     written("erdma-pytorch-1", "rdma-images/erdma-pytorch:1")
     with pytest.raises(RefusedError, match="which target") as refused:
-        built_image.built_image(here, "", None)
+        built_image.built_image(checkout, "", None)
     assert str(refused.value).splitlines()[1:] == ["  --target erdma-pytorch"]
 
 

@@ -22,7 +22,7 @@ from rdma_images.engine import Engine, container_engine, discovery, docker_comma
 
 
 @pytest.fixture
-def place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> layout.Layout:
+def folders(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> layout.Layout:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     made = layout.layout()
     for folder, program in ((made.runtime.folder, "usr/bin/tini-static"), (made.docker.folder, layout.BUILDX)):
@@ -103,34 +103,34 @@ def test_a_state_folder_too_long_for_sockets_is_refused(monkeypatch: pytest.Monk
         layout.layout()
 
 
-def test_the_daemons_keep_to_their_folder(place: layout.Layout) -> None:
-    layout.write_configuration(place)
-    daemon = json.loads((place.root / "daemon.json").read_text())
+def test_the_daemons_keep_to_their_folder(folders: layout.Layout) -> None:
+    layout.write_configuration(folders)
+    daemon = json.loads((folders.root / "daemon.json").read_text())
     for key in ("data-root", "exec-root", "pidfile", "containerd", "init-path"):
-        assert daemon[key].startswith(f"{place.root}/"), key
-    assert daemon["hosts"] == [f"unix://{place.root}/run/docker.sock"]
+        assert daemon[key].startswith(f"{folders.root}/"), key
+    assert daemon["hosts"] == [f"unix://{folders.root}/run/docker.sock"]
     assert daemon["features"] == {"containerd-snapshotter": True}
     assert daemon["builder"]["gc"]["enabled"]
-    assert daemon["builder"]["gc"]["policy"][0]["keepStorage"] == f"{layout.cache_limit(place)}B"
-    assert 0 < layout.cache_limit(place) <= disk_space.CACHE_BYTES
+    assert daemon["builder"]["gc"]["policy"][0]["keepStorage"] == f"{layout.cache_limit(folders)}B"
+    assert 0 < layout.cache_limit(folders) <= disk_space.CACHE_BYTES
 
 
 @pytest.mark.parametrize("before", [None, "", "{}", "not json", '{"auths": {"registry.example": {"auth": "eDp5"}}}'])
-def test_the_clients_file_keeps_a_login_and_repairs_the_rest(place: layout.Layout, before: str | None) -> None:
-    place.docker_config.mkdir(parents=True)
-    path = place.docker_config / "config.json"
+def test_the_clients_file_keeps_a_login_and_repairs_the_rest(folders: layout.Layout, before: str | None) -> None:
+    folders.docker_config.mkdir(parents=True)
+    path = folders.docker_config / "config.json"
     if before is not None:
         path.write_text(before)
-    layout.write_configuration(place)
+    layout.write_configuration(folders)
     config = json.loads(path.read_text())
-    assert config["cliPluginsExtraDirs"] == [str((place.docker.folder / layout.BUILDX).parent)]
+    assert config["cliPluginsExtraDirs"] == [str((folders.docker.folder / layout.BUILDX).parent)]
     assert ("auths" in config) == ("auths" in (before or ""))
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_program_that_is_missing_is_named(place: layout.Layout) -> None:
+def test_a_program_that_is_missing_is_named(folders: layout.Layout) -> None:
     with pytest.raises(RdmaImagesError, match=r"has no dockerd in .*\n.*engine\.down --purge"):
-        place.program("dockerd")
+        folders.program("dockerd")
 
 
 def test_a_process_outlives_us_and_is_found_again(tmp_path: pathlib.Path) -> None:
@@ -242,17 +242,17 @@ def test_the_status_is_a_table_and_json() -> None:
     assert "/secret" not in json.dumps(answer)
 
 
-def test_a_silent_daemon_is_no_crash(place: layout.Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.run.mkdir(parents=True)
+def test_a_silent_daemon_is_no_crash(folders: layout.Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders.run.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as silent:
-        silent.bind(str(place.socket))
+        silent.bind(str(folders.socket))
         silent.listen()
         monkeypatch.setattr(status, "COUNTING", 0.05)
         monkeypatch.setattr(private, "DESCRIBING", 0.05)
         monkeypatch.setattr(private, "_say", lambda *_: "")
         with pytest.raises(RdmaImagesError, match=r"does not say what it is: .*\ntry again"):
-            private._describe(place, {})
-        assert status._cache_used(place) is None
+            private._describe(folders, {})
+        assert status._cache_used(folders) is None
 
 
 @pytest.mark.parametrize(("times", "message"), [(2, "content digest sha256:1: not found"), (9, "cannot connect")])
@@ -302,8 +302,8 @@ def test_a_user_without_a_namespace_is_told_before_anything_is_fetched(
 
 def test_a_host_without_apt_bootstraps_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    why = bootstrap.obstacle("debian13", "linux/amd64")
-    assert why == "this host has no apt-get and no apt-config and no dpkg-deb"
+    reason = bootstrap.obstacle("debian13", "linux/amd64")
+    assert reason == "this host has no apt-get and no apt-config and no dpkg-deb"
 
 
 @pytest.mark.usefixtures("no_choice")
@@ -321,12 +321,12 @@ def test_a_data_folder_closed_to_the_user_is_no_error(monkeypatch: pytest.Monkey
     def closed(_: pathlib.Path) -> bool:
         raise PermissionError(13, "Permission denied")
 
-    found = Engine("default", "found", "unix:///run/docker.sock", "26.1.5", "0.13.1", "classic", "default")
+    engine = Engine("default", "found", "unix:///run/docker.sock", "26.1.5", "0.13.1", "classic", "default")
     answer = subprocess.CompletedProcess([], 0, stdout="/var/lib/docker/x", stderr="")
     monkeypatch.setattr(docker_command, "run", lambda *_, **__: answer)
     monkeypatch.setattr(pathlib.Path, "is_dir", closed)
     monkeypatch.setattr(disk_space, "require", lambda *_: pytest.fail("a disk that is not known was compared"))
-    space_needed.require([], found, handed_over=True)
+    space_needed.require([], engine, handed_over=True)
 
 
 def test_podman_in_place_of_docker_is_called_podman(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,19 +40,19 @@ def test_what_does_not_run_there_is_refused_before_anything_is_downloaded(engine
 def test_the_private_engine_is_given_an_emulator_and_a_builder_is_not(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(emulation, "ensure", lambda name, _: asked.append(name))
+    requests: list[str] = []
+    monkeypatch.setattr(emulation, "ensure", lambda name, _: requests.append(name))
     private = replace(engine, kind="private")
     platforms.require(["linux/amd64", "linux/arm64"], private)
-    assert asked == ["linux/arm64"]
+    assert requests == ["linux/arm64"]
     monkeypatch.setattr(emulation, "obstacle", lambda _: None)
     for name in ("linux/amd64", "linux/arm64"):
         platforms.emulate(name, private)
         platforms.emulate(name, engine)
-    assert asked == ["linux/arm64"] * 2
+    assert requests == ["linux/arm64"] * 2
     monkeypatch.setattr(emulation, "obstacle", lambda _: "it cannot")
     platforms.emulate("linux/arm64", private)
     platforms.require(["linux/arm64"], private, "arm")
     with pytest.raises(RefusedError, match="builder other: it does not run"):
         platforms.require(["linux/arm64"], private, "other")
-    assert asked == ["linux/arm64"] * 2
+    assert requests == ["linux/arm64"] * 2

@@ -17,7 +17,7 @@ from rdma_images.facts.nccl_logs import NcclLogs
 
 
 @pytest.fixture(scope="module")
-def known() -> facts.Facts:
+def all_facts() -> facts.Facts:
     return facts.load()
 
 
@@ -63,44 +63,44 @@ def test_what_does_not_hold_together(folder: Path, name: str, old: str, new: str
     assert f"{name}:" in error
 
 
-def test_third_party_values_say_so(known: facts.Facts) -> None:
+def test_third_party_values_say_so(all_facts: facts.Facts) -> None:
     """A third party's word may refuse, and then the reason says whose word it is; or it may order what is proposed."""
     for table in (
-        known.bases,
-        known.torch,
-        known.cuda,
-        known.nccl,
-        known.efa,
-        known.plugin,
-        known.erdma,
-        known.running,
+        all_facts.bases,
+        all_facts.torch,
+        all_facts.cuda,
+        all_facts.nccl,
+        all_facts.efa,
+        all_facts.plugin,
+        all_facts.erdma,
+        all_facts.running,
     ):
         for _, row in table.rows():
             for source in {row.source, *row.sources.values()}:
-                if table.sources[source].confidence == "third-party" and row is not known.erdma.working:
+                if table.sources[source].confidence == "third-party" and row is not all_facts.erdma.working:
                     assert "third party" in row.model_dump()["why"]
 
 
-def test_torch_pins_a_known_nccl_of_its_cuda(known: facts.Facts) -> None:
-    for release in known.torch.releases.values():
-        assert versions.major(release.cuda) in known.nccl.releases[release.nccl].cuda
+def test_torch_pins_a_known_nccl_of_its_cuda(all_facts: facts.Facts) -> None:
+    for release in all_facts.torch.releases.values():
+        assert versions.major(release.cuda) in all_facts.nccl.releases[release.nccl].cuda
 
 
-def test_the_newest_torch_has_a_cuda_base(known: facts.Facts) -> None:
+def test_the_newest_torch_has_a_cuda_base(all_facts: facts.Facts) -> None:
     """Of its CUDA, and with a Python that it has wheels for."""
-    newest = known.torch.releases[max(known.torch.releases, key=versions.key)]
-    fitting = [base for base in known.bases.bases.values() if base.cuda and base.python in newest.python]
+    newest = all_facts.torch.releases[max(all_facts.torch.releases, key=versions.key)]
+    fitting = [base for base in all_facts.bases.bases.values() if base.cuda and base.python in newest.python]
     assert newest.cuda in {base.cuda.rpartition(".")[0] for base in fitting if base.cuda}
 
 
-def test_installers_bring_known_plugins(known: facts.Facts) -> None:
-    brought = {release.plugin for release in known.efa.releases.values()} - {None}
-    assert brought <= set(known.plugin.releases)
+def test_installers_bring_known_plugins(all_facts: facts.Facts) -> None:
+    brought = {release.plugin for release in all_facts.efa.releases.values()} - {None}
+    assert brought <= set(all_facts.plugin.releases)
 
 
-def test_interfaces_have_no_gap_at_the_new_end(known: facts.Facts) -> None:
+def test_interfaces_have_no_gap_at_the_new_end(all_facts: facts.Facts) -> None:
     """What NCCL accepts is a row of numbers: a hole would be a misread string."""
-    for release in known.nccl.releases.values():
+    for release in all_facts.nccl.releases.values():
         assert list(release.net) == list(range(min(release.net), max(release.net) + 1))
 
 
@@ -113,8 +113,8 @@ def test_interfaces_have_no_gap_at_the_new_end(known: facts.Facts) -> None:
         ("1.50.0", "-y --skip-kmod --skip-limit-conf --no-verify --mpi=openmpi4 --disable-build-ngc --disable-ngc"),
     ],
 )
-def test_flags_by_installer_version(known: facts.Facts, version: str, flags: str) -> None:
-    assert " ".join(known.efa.flags_for(version)) == flags
+def test_flags_by_installer_version(all_facts: facts.Facts, version: str, flags: str) -> None:
+    assert " ".join(all_facts.efa.flags_for(version)) == flags
 
 
 @pytest.mark.parametrize(
@@ -126,13 +126,13 @@ def test_flags_by_installer_version(known: facts.Facts, version: str, flags: str
         ("1.21.1", ["Libfabric", "AWS Libfabric", "OFI"]),
     ],
 )
-def test_names_that_the_plugin_answers_to(known: facts.Facts, version: str, names: list[str]) -> None:
-    assert known.plugin.network_names(version) == names
-    assert known.plugin.net_name(version) == names[0]
+def test_names_that_the_plugin_answers_to(all_facts: facts.Facts, version: str, names: list[str]) -> None:
+    assert all_facts.plugin.network_names(version) == names
+    assert all_facts.plugin.net_name(version) == names[0]
 
 
-def test_blank_cells_of_the_changelog_are_the_row_below(known: facts.Facts) -> None:
-    release = known.efa.releases
+def test_blank_cells_of_the_changelog_are_the_row_below(all_facts: facts.Facts) -> None:
+    release = all_facts.efa.releases
     assert release["1.43.3"].plugin == release["1.43.2"].plugin == "1.16.3"
     assert release["1.46.0"].rdma_core == release["1.45.0"].rdma_core == "60.amzn0"
     assert release["1.37.0"].plugin is None
@@ -286,7 +286,7 @@ def test_what_a_variable_does(fabric: str, components: dict[str, str], setting: 
 
 
 @pytest.mark.parametrize(
-    ("installer", "plugin", "on", "told"),
+    ("installer", "plugin", "on", "expected"),
     [
         ("1.48.0", "1.20.0", "aarch64", ["on GB200"]),
         ("1.48.0", "1.20.0", "x86_64", []),
@@ -296,17 +296,19 @@ def test_what_a_variable_does(fabric: str, components: dict[str, str], setting: 
         ("1.49.0", "", "x86_64", []),  # a plugin from git, or of another project
     ],
 )
-def test_what_an_installer_lacks(known: facts.Facts, installer: str, plugin: str, on: str, told: list[str]) -> None:
-    rows = [row for row in known.faults.faults if row.of == "efa-installer"]
+def test_what_an_installer_lacks(
+    all_facts: facts.Facts, installer: str, plugin: str, on: str, expected: list[str]
+) -> None:
+    rows = [row for row in all_facts.faults.faults if row.of == "efa-installer"]
     versions = {"nccl": "2.30.7", "aws-ofi-nccl": plugin}
-    assert [row.why[:8] for row in rows if row.explanation(versions | {"efa-installer": installer}, on)] == told
+    assert [row.why[:8] for row in rows if row.explanation(versions | {"efa-installer": installer}, on)] == expected
 
 
-def test_a_variable_avoids_what_an_installer_lacks(known: facts.Facts) -> None:
-    (row,) = [row for row in known.faults.faults if row.unless and row.of == "efa-installer"]
+def test_a_variable_avoids_what_an_installer_lacks(all_facts: facts.Facts) -> None:
+    (row,) = [row for row in all_facts.faults.faults if row.unless and row.of == "efa-installer"]
     versions = {"efa-installer": "1.28.0", "nccl": "2.19.3"}
-    said = [row.explanation(versions, "", {"FI_EFA_SET_CUDA_SYNC_MEMOPS": value}) for value in ("", "1", "0")]
-    assert [bool(text) for text in said] == [True, True, False]
+    explanations = [row.explanation(versions, "", {"FI_EFA_SET_CUDA_SYNC_MEMOPS": value}) for value in ("", "1", "0")]
+    assert [bool(text) for text in explanations] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -403,14 +405,16 @@ def test_a_variable_avoids_what_an_installer_lacks(known: facts.Facts) -> None:
     ],
 )
 def test_what_release_notes_say_was_wrong(
-    known: facts.Facts, plugin: list[str], others: dict[str, str], environment: dict[str, str], words: str
+    all_facts: facts.Facts, plugin: list[str], others: dict[str, str], environment: dict[str, str], words: str
 ) -> None:
     """Of all these releases it is so of those named alone."""
     every = OF_THE_PLUGIN.split()
-    rows = [row for row in known.faults.faults if row.of == "aws-ofi-nccl"]
+    rows = [row for row in all_facts.faults.faults if row.of == "aws-ofi-nccl"]
     with_all = {"nccl": "2.23.4", **others}
-    said = {v: [row.explanation(with_all | {"aws-ofi-nccl": v}, "x86_64", environment) for row in rows] for v in every}
-    assert [v for v in every if any(words in text for text in said[v])] == plugin
+    explanations = {
+        v: [row.explanation(with_all | {"aws-ofi-nccl": v}, "x86_64", environment) for row in rows] for v in every
+    }
+    assert [v for v in every if any(words in text for text in explanations[v])] == plugin
 
 
 @pytest.mark.parametrize(
@@ -424,13 +428,13 @@ def test_what_release_notes_say_was_wrong(
     ],
 )
 def test_releases_of_the_plugin_that_have_a_fault(
-    known: facts.Facts, words: str, bad: list[str], good: list[str]
+    all_facts: facts.Facts, words: str, bad: list[str], good: list[str]
 ) -> None:
-    (row,) = [row for row in known.faults.faults if row.of == "aws-ofi-nccl" and words in row.why]
-    said = [
+    (row,) = [row for row in all_facts.faults.faults if row.of == "aws-ofi-nccl" and words in row.why]
+    explanations = [
         bool(row.explanation({"aws-ofi-nccl": v, "nccl": "2.28.9"}, "aarch64", fabric="efa")) for v in (*bad, *good)
     ]
-    assert said == [True] * len(bad) + [False] * len(good)
+    assert explanations == [True] * len(bad) + [False] * len(good)
 
 
 @pytest.mark.parametrize(
@@ -449,10 +453,10 @@ def test_a_variable_that_a_fault_depends_on_may_hold_a_list(only_with: str, valu
     assert row.is_avoided({"CONF": value}) == (not is_so)
 
 
-def test_a_fault_beside_an_nccl_is_none_beside_an_older_one(known: facts.Facts) -> None:
-    (row,) = [row for row in known.faults.faults if "as without an EFA" in row.why]
-    said = [row.explanation({"aws-ofi-nccl": "1.17.1", "nccl": nccl}) for nccl in ("2.27.7", "2.28.3")]
-    assert [bool(text) for text in said] == [False, True]
+def test_a_fault_beside_an_nccl_is_none_beside_an_older_one(all_facts: facts.Facts) -> None:
+    (row,) = [row for row in all_facts.faults.faults if "as without an EFA" in row.why]
+    explanations = [row.explanation({"aws-ofi-nccl": "1.17.1", "nccl": nccl}) for nccl in ("2.27.7", "2.28.3")]
+    assert [bool(text) for text in explanations] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -467,11 +471,13 @@ def test_a_fault_beside_an_nccl_is_none_beside_an_older_one(known: facts.Facts) 
     ],
 )
 def test_what_libfabric_says_was_wrong(
-    known: facts.Facts, words: str, bad: list[str], good: list[str], machine: str, environment: dict[str, str]
+    all_facts: facts.Facts, words: str, bad: list[str], good: list[str], machine: str, environment: dict[str, str]
 ) -> None:
-    (row,) = [row for row in known.faults.faults if row.of == "libfabric" and words in row.why]
-    said = [bool(row.explanation({"libfabric": v, "nccl": "2.27.7"}, machine, environment)) for v in (*bad, *good)]
-    assert said == [True] * len(bad) + [False] * len(good)
+    (row,) = [row for row in all_facts.faults.faults if row.of == "libfabric" and words in row.why]
+    explanations = [
+        bool(row.explanation({"libfabric": v, "nccl": "2.27.7"}, machine, environment)) for v in (*bad, *good)
+    ]
+    assert explanations == [True] * len(bad) + [False] * len(good)
 
 
 @pytest.mark.parametrize(
@@ -571,7 +577,7 @@ def test_what_libfabric_says_was_wrong(
     ],
 )
 def test_what_nccl_says_was_wrong(
-    known: facts.Facts,
+    all_facts: facts.Facts,
     words: str,
     bad: list[str],
     good: list[str],
@@ -579,13 +585,13 @@ def test_what_nccl_says_was_wrong(
     machine: str,
     environment: dict[str, str],
 ) -> None:
-    (row,) = [row for row in known.faults.faults if row.of == "nccl" and words in row.why]
-    said = [bool(row.explanation({"nccl": v}, machine, environment, fabric)) for v in (*bad, *good)]
-    assert said == [True] * len(bad) + [False] * len(good)
+    (row,) = [row for row in all_facts.faults.faults if row.of == "nccl" and words in row.why]
+    explanations = [bool(row.explanation({"nccl": v}, machine, environment, fabric)) for v in (*bad, *good)]
+    assert explanations == [True] * len(bad) + [False] * len(good)
 
 
 @pytest.mark.parametrize(
-    ("versions", "environment", "told"),
+    ("versions", "environment", "reported"),
     [
         (["2.5.0", "2.5.1+cu124"], {}, True),
         (["2.4.1", "2.5.0a0+e000cf0", "2.6.0a0+df5bbc0", "2.6.0+cu124"], {}, False),
@@ -594,27 +600,27 @@ def test_what_nccl_says_was_wrong(
     ],
 )
 def test_the_restarts_of_torch(
-    known: facts.Facts, versions: list[str], environment: dict[str, str], told: bool
+    all_facts: facts.Facts, versions: list[str], environment: dict[str, str], reported: bool
 ) -> None:
-    (row,) = [row for row in known.faults.faults if row.of == "torch"]
-    assert [row.holds_for({"torch": v}, "x86_64", environment, "efa") for v in versions] == [told] * len(versions)
+    (row,) = [row for row in all_facts.faults.faults if row.of == "torch"]
+    assert [row.holds_for({"torch": v}, "x86_64", environment, "efa") for v in versions] == [reported] * len(versions)
 
 
 @pytest.mark.parametrize("fabric", ["efa", "erdma"])
-def test_no_fault_is_known_of_the_newest(known: facts.Facts, fabric: str) -> None:
+def test_no_fault_is_known_of_the_newest(all_facts: facts.Facts, fabric: str) -> None:
     newest = {"nccl": "2.32.3", "aws-ofi-nccl": "1.21.1", "libfabric": "2.6.0", "efa-installer": "1.50.0"}
     newest["torch"] = "2.15.0"
-    assert [row.why for row in known.faults.faults if row.explanation(newest, "aarch64", {}, fabric)] == []
+    assert [row.why for row in all_facts.faults.faults if row.explanation(newest, "aarch64", {}, fabric)] == []
 
 
 @pytest.mark.parametrize(("plugin", "least"), [("1.7.4", []), ("1.8.0", ["1.18.0"]), ("1.21.1", ["1.22.0"])])
-def test_the_libfabric_that_a_plugin_asks_for(known: facts.Facts, plugin: str, least: list[str]) -> None:
-    assert [row.libfabric for row in known.plugin.asks if row.holds(plugin)] == least
+def test_the_libfabric_that_a_plugin_asks_for(all_facts: facts.Facts, plugin: str, least: list[str]) -> None:
+    assert [row.libfabric for row in all_facts.plugin.asks if row.holds(plugin)] == least
 
 
-def test_no_job_is_advised_what_an_image_must_not_set(known: facts.Facts) -> None:
+def test_no_job_is_advised_what_an_image_must_not_set(all_facts: facts.Facts) -> None:
     table = yaml_file.load(paths.FACTS / "environment.yaml", Environment)
-    for advised in known.running.variables.values():
+    for advised in all_facts.running.variables.values():
         versions = EFA_2_30 if advised.fabric == "efa" else {"nccl": "2.30.7"}
         environment = {advised.name: advised.value}
         rows = [name for name, v in table.variables.items() if v.applies_to(environment, advised.fabric, versions)]
@@ -623,18 +629,18 @@ def test_no_job_is_advised_what_an_image_must_not_set(known: facts.Facts) -> Non
 
 
 def test_public_files_are_listed_with_the_rows_that_cite_them() -> None:
-    found = {(one.facts, one.source, one.path): one for one in public.files()}
+    found = {(file.facts, file.source, file.path): file for file in public.files()}
     tuner = found["environment.yaml", "tuner", "src/tuner/nccl_ofi_tuner.cpp"]
     assert tuner.address == "https://github.com/aws/aws-ofi-nccl/blob/2daf7d30/src/tuner/nccl_ofi_tuner.cpp"
     assert tuner.rows == ("variables.protocol", "variables.algorithm")
-    versions = [one.commit for one in public.files() if one.source == "nccl-plugins"]
+    versions = [file.commit for file in public.files() if file.source == "nccl-plugins"]
     assert versions == ["72d24320", "3ea7eedf"]
 
 
 def test_every_facts_file_that_names_a_commit_is_listed() -> None:
     naming = {path.name for path in paths.FACTS.glob("*.yaml") if re.search(r" @[0-9a-f]{7,40}\b", path.read_text())}
-    assert {one.facts for one in public.files()} == naming
-    assert all(one.rows for one in public.files())
+    assert {file.facts for file in public.files()} == naming
+    assert all(file.rows for file in public.files())
 
 
 def test_a_table_is_parsed_once_until_its_file_changes(tmp_path: Path) -> None:

@@ -65,8 +65,8 @@ def test_one_gpu_is_compiled_for_alone_and_named_in_the_tag_and_the_label() -> N
     assert details
     assert details.architectures == ("sm_89",)
     assert "gpu" not in image.components
-    said = labels.labels(image, "", labels.Revision("x", 0, None), [])
-    assert said["io.rdma-images.nccl-tests.architectures"] == "sm_89"
+    label_values = labels.labels(image, "", labels.Revision("x", 0, None), [])
+    assert label_values["io.rdma-images.nccl-tests.architectures"] == "sm_89"
 
 
 @pytest.mark.parametrize(

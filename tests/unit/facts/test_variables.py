@@ -25,17 +25,17 @@ READ = {
 
 
 @pytest.fixture(scope="module")
-def known() -> Variables:
+def inventory() -> Variables:
     return table.read(Variables)
 
 
 @pytest.mark.parametrize("library", variables.PATTERNS)
-def test_a_source_tree_says_what_it_reads(tmp_path: Path, known: Variables, library: str) -> None:
+def test_a_source_tree_says_what_it_reads(tmp_path: Path, inventory: Variables, library: str) -> None:
     name, text = SOURCES[library]
     (tmp_path / name).parent.mkdir(parents=True)
     (tmp_path / name).write_text(text)
     assert variables.variable_names(tmp_path, library) == READ[library]
-    assert variables.compare_variables(tmp_path, library, known).new == (
+    assert variables.compare_variables(tmp_path, library, inventory).new == (
         ("NCCL_NEW_WORD",) if library == "nccl" else ()
     )
 
@@ -47,9 +47,9 @@ def test_another_tree_is_refused(tmp_path: Path) -> None:
         variables.variable_names(tmp_path, "nvcl")
 
 
-def test_every_variable_with_an_effect_is_one_that_is_read(known: Variables) -> None:
+def test_every_variable_with_an_effect_is_one_that_is_read(inventory: Variables) -> None:
     rows = table.read(Environment).variables.values()
-    assert {row.name for row in rows} - known.names == set()
+    assert {row.name for row in rows} - inventory.names == set()
 
 
 @pytest.mark.parametrize(
@@ -64,5 +64,5 @@ def test_every_variable_with_an_effect_is_one_that_is_read(known: Variables) -> 
         ("PATH", None),
     ],
 )
-def test_a_misspelt_name_is_told_from_another(known: Variables, name: str, meant: str | None) -> None:
-    assert known.meant(name) == meant
+def test_a_misspelt_name_is_told_from_another(inventory: Variables, name: str, meant: str | None) -> None:
+    assert inventory.meant(name) == meant

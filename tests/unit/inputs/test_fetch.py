@@ -45,12 +45,12 @@ def source(address: str, body: bytes = BODY, pin: str | None = None, **extra: st
     return Source("tool-1.0", "tool", "download", address, pin, context="tool", extra=extra)
 
 
-def supply(wanted: Source, address: str | None = None) -> Supply:
-    return Supply(wanted, "mirror" if address else "upstream", address or wanted.upstream, True, "", 0.0)
+def supply(source: Source, address: str | None = None) -> Supply:
+    return Supply(source, "mirror" if address else "upstream", address or source.upstream, True, "", 0.0)
 
 
-def brought(wanted: Source, replaced: Mirrors | None = None, address: str | None = None) -> bytes:
-    folder = fetch.fetch([supply(wanted, address)], replaced or mirrors())["tool-1.0"]
+def brought(source: Source, replaced: Mirrors | None = None, address: str | None = None) -> bytes:
+    folder = fetch.fetch([supply(source, address)], replaced or mirrors())["tool-1.0"]
     (file,) = folder.iterdir()
     return file.read_bytes()
 
@@ -62,8 +62,8 @@ def left(state: Path) -> list[str]:
 
 def test_a_file_is_fetched_once_and_kept_by_its_content(site: Site, state: Path) -> None:
     site.answers["/a/tool-1.0.tar.gz"] = Answer(BODY)
-    wanted = source(f"{site.address}/a/tool-1.0.tar.gz")
-    assert brought(wanted) == brought(wanted) == BODY
+    upstream = source(f"{site.address}/a/tool-1.0.tar.gz")
+    assert brought(upstream) == brought(upstream) == BODY
     assert len(site.asked) == 1
     digest = hashlib.sha256(BODY).hexdigest()
     assert left(state) == [f"downloads/sha256/{digest}/tool-1.0.tar.gz", "downloads/sources/tool-1.0.json"]
@@ -154,12 +154,12 @@ def test_a_part_longer_than_the_file_is_thrown_away(site: Site, state: Path) -> 
 
 def test_a_kept_file_that_rotted_is_fetched_again(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY)
-    wanted = source(f"{site.address}/tool")
-    brought(wanted)
-    kept = store.cached_file(wanted)
+    upstream = source(f"{site.address}/tool")
+    brought(upstream)
+    kept = store.cached_file(upstream)
     assert kept
     kept.write_bytes(bytes(len(BODY)))
-    assert brought(wanted) == BODY
+    assert brought(upstream) == BODY
 
 
 def test_another_pin_does_not_take_what_was_verified_against_the_old_one(site: Site) -> None:
@@ -171,9 +171,9 @@ def test_another_pin_does_not_take_what_was_verified_against_the_old_one(site: S
 
 def test_two_runs_at_once_fetch_it_once(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY, silent_for=0.2)
-    wanted = source(f"{site.address}/tool")
+    upstream = source(f"{site.address}/tool")
     results: list[bytes] = []
-    threads = [threading.Thread(target=lambda: results.append(brought(wanted))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: results.append(brought(upstream))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -340,14 +340,14 @@ def test_a_strangers_key_beside_its_own_signature_does_not_pass(
 
 @pytest.mark.parametrize("rubbish", ["sig", "key"])
 def test_an_error_page_is_no_signature_and_no_key(site: Site, keys: tuple[Path, dict[str, str]], rubbish: str) -> None:
-    wanted = signed(site, keys)
+    source = signed(site, keys)
     site.answers["/tool.tar.gz.sig" if rubbish == "sig" else "/tool.key"] = Answer(b"<html>sign in</html>")
     with pytest.raises(RdmaImagesError, match="is no OpenPGP"):
-        brought(wanted)
+        brought(source)
 
 
 def test_a_missing_signature_is_named(site: Site, keys: tuple[Path, dict[str, str]]) -> None:
-    wanted = signed(site, keys)
+    source = signed(site, keys)
     site.answers["/tool.tar.gz.sig"] = Answer(status=404)
     with pytest.raises(RdmaImagesError, match=r"the signature of tool-1\.0: .*404"):
-        brought(wanted)
+        brought(source)

@@ -90,13 +90,13 @@ def test_different_questions_have_different_names() -> None:
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     file = locked(tmp_path)
-    found = lock.load(image(), tmp_path)
-    assert found.text() == file.read_text()
-    assert [one.requirement for one in found.wheels] == [
+    loaded = lock.load(image(), tmp_path)
+    assert loaded.text() == file.read_text()
+    assert [wheel.requirement for wheel in loaded.wheels] == [
         f"nvidia-nccl-cu13==2.30.7 --hash=sha256:{DIGEST}",
         f"torch==2.15.0 --hash=sha256:{DIGEST}",
     ]
-    assert found.size == 14
+    assert loaded.size == 14
 
 
 def test_an_image_without_wheels_needs_no_lock(tmp_path: Path) -> None:
@@ -153,32 +153,32 @@ def test_committed_locks(file: Path) -> None:
     text = file.read_text()
     assert "://" not in text
     assert not re.search(r"20\d\d-\d\d-\d\d", text)
-    found = Lock.model_validate_json(text)
-    assert found.text() == text
-    accepted = set(accepted_tags(found.asked))
-    for one in found.wheels:
-        assert one.tags & accepted if not one.is_source else one.name in found.asked.sources, one.file
-        assert one.size > 0
-        assert re.fullmatch(r"[0-9a-f]{64}", one.sha256)
-    names = [one.name for one in found.wheels]
+    new_lock = Lock.model_validate_json(text)
+    assert new_lock.text() == text
+    accepted = set(accepted_tags(new_lock.asked))
+    for wheel in new_lock.wheels:
+        assert wheel.tags & accepted if not wheel.is_source else wheel.name in new_lock.asked.sources, wheel.file
+        assert wheel.size > 0
+        assert re.fullmatch(r"[0-9a-f]{64}", wheel.sha256)
+    names = [locked_wheel.name for locked_wheel in new_lock.wheels]
     assert names == sorted(set(names))
     if not file.stem.startswith("tools-"):
-        assert file.stem == found.asked.key
-        assert lock.read(found.asked) == found
+        assert file.stem == new_lock.asked.key
+        assert lock.read(new_lock.asked) == new_lock
 
 
 def test_the_builder_has_its_tools_on_every_platform() -> None:
     found = lock.tools()
-    files = [one for platform in ("linux/amd64", "linux/arm64") for one in lock.read_tools(platform).wheels]
+    files = [wheel for platform in ("linux/amd64", "linux/arm64") for wheel in lock.read_tools(platform).wheels]
     assert {"uv", *lock.BUILD_TOOLS} <= set(found)
-    uv = [one for one in files if one.name == "uv"]
+    uv = [file for file in files if file.name == "uv"]
     assert found["uv"].hashes == tuple(one.sha256 for one in uv)
     assert found["uv"].requirement.startswith(f"uv=={uv[0].version} --hash=sha256:{uv[0].sha256} --hash=")
 
 
 def test_build_tools_are_for_every_python() -> None:
-    for one in lock.read_tools("linux/amd64").wheels:
-        assert {tag.interpreter for tag in one.tags} <= {"py3", "py2", "cp36"}, one.file
+    for wheel in lock.read_tools("linux/amd64").wheels:
+        assert {tag.interpreter for tag in wheel.tags} <= {"py3", "py2", "cp36"}, wheel.file
 
 
 def test_tools_that_were_locked_before_the_build_tools_are_locked_again(tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def load(tmp_path: Path) -> Callable[..., mirrors.Mirrors]:
 
 def test_without_a_file_everything_comes_from_upstream(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(paths, "PROJECT", tmp_path)
-    found = mirrors.load(environ={})
-    assert [found.address(source) for source in (TARBALL, BASE, ARCHIVE, INDEX)] == [None] * 4
-    assert found.ca_bundle.is_file()
+    loaded = mirrors.load(environ={})
+    assert [loaded.address(source) for source in (TARBALL, BASE, ARCHIVE, INDEX)] == [None] * 4
+    assert loaded.ca_bundle.is_file()
 
 
 def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
@@ -67,22 +67,22 @@ def test_an_entry_replaces_a_source(
 
 
 def test_the_narrowest_name_wins(load: Callable[..., mirrors.Mirrors]) -> None:
-    found = load("sources:\n  tool-1.2.0: /id\n  tool: /component\n  download: /kind\n")
-    assert found.address(TARBALL) == "/id"
+    loaded = load("sources:\n  tool-1.2.0: /id\n  tool: /component\n  download: /kind\n")
+    assert loaded.address(TARBALL) == "/id"
     other = Source("tool-1.3.0", "tool", "download", "https://vendor.example/x", "")
-    assert found.address(other) == "/component"
+    assert loaded.address(other) == "/component"
 
 
 def test_the_environment_stands_over_the_file(load: Callable[..., mirrors.Mirrors]) -> None:
-    found = load("sources:\n  tool: /file\n", RDMA_IMAGES_MIRROR_TOOL="/environment")
-    assert found.address(TARBALL) == "/environment"
+    loaded = load("sources:\n  tool: /file\n", RDMA_IMAGES_MIRROR_TOOL="/environment")
+    assert loaded.address(TARBALL) == "/environment"
     assert load("", RDMA_IMAGES_MIRROR_TOOL_1_2_0="/exact").address(TARBALL) == "/exact"
 
 
 def test_an_entry_that_names_no_source_is_refused_with_its_line(load: Callable[..., mirrors.Mirrors]) -> None:
-    found = load("sources:\n  tool: /a\n  tol: /b\n")
+    loaded = load("sources:\n  tool: /a\n  tol: /b\n")
     with pytest.raises(RefusedError, match=r"mirrors\.yaml:3: tol is no source\ndid you mean tool\?"):
-        found.check(["tool"])
+        loaded.check(["tool"])
     with pytest.raises(RefusedError, match=r"\$RDMA_IMAGES_MIRROR_TOL: tol is no source"):
         load("", RDMA_IMAGES_MIRROR_TOL="/b").check(["tool"])
     load("sources:\n  tool: /a\n  tool-9.9: /b\n  base: c/\n").check(["tool"])
@@ -115,11 +115,11 @@ def test_logins_come_by_reference(load: Callable[..., mirrors.Mirrors], tmp_path
         "  one.example: {username: me, password: 'env:ONE'}\n"
         f"  two.example:5000: {{username: you, password: 'file:{tmp_path}/secret'}}\n"
     )
-    found = load(text, ONE="from environment")
-    assert found.login("https://one.example/x") == Login("me", "from environment")
-    assert found.login("two.example:5000/library/ubuntu:24.04") == Login("you", "from file")
-    assert found.login("https://three.example/") is None
-    assert "from" not in repr(found)
+    loaded = load(text, ONE="from environment")
+    assert loaded.login("https://one.example/x") == Login("me", "from environment")
+    assert loaded.login("two.example:5000/library/ubuntu:24.04") == Login("you", "from file")
+    assert loaded.login("https://three.example/") is None
+    assert "from" not in repr(loaded)
 
 
 def test_a_missing_secret_is_named(load: Callable[..., mirrors.Mirrors]) -> None:
@@ -130,11 +130,11 @@ def test_a_missing_secret_is_named(load: Callable[..., mirrors.Mirrors]) -> None
 
 
 def test_a_login_in_an_address_is_taken_out_of_it(load: Callable[..., mirrors.Mirrors]) -> None:
-    found = load("", RDMA_IMAGES_MIRROR_INDEX="https://me:p%40ss@index.example:8443/simple")
-    assert found.address(INDEX) == "https://index.example:8443/simple"
-    assert found.login("https://index.example:8443/simple") == Login("me", "p@ss")
-    assert "p@ss" not in repr(found)
-    assert found.with_login("https://index.example:8443/simple") == "https://me:p%40ss@index.example:8443/simple"
+    loaded = load("", RDMA_IMAGES_MIRROR_INDEX="https://me:p%40ss@index.example:8443/simple")
+    assert loaded.address(INDEX) == "https://index.example:8443/simple"
+    assert loaded.login("https://index.example:8443/simple") == Login("me", "p@ss")
+    assert "p@ss" not in repr(loaded)
+    assert loaded.with_login("https://index.example:8443/simple") == "https://me:p%40ss@index.example:8443/simple"
 
 
 @pytest.mark.parametrize(

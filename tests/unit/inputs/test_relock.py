@@ -110,11 +110,11 @@ def test_images_with_the_same_wheels_share_a_lock(locks: Path, site: Site) -> No
 
 
 def test_what_is_out_of_reach_stops_nothing_else(locks: Path, site: Site) -> None:
-    found = {one.name: one for one in relock.relock([erdma()], facts.load(), mirrors(site))}
-    assert found["torch-2.15.0-py3.13-linux-amd64"].outcome == "new"
-    assert found["docker.io/library/ubuntu:22.04"].outcome == "failed"
-    assert "has no such image" in found["docker.io/library/ubuntu:22.04"].detail
-    assert "404" in found["erdma-apt-key"].detail
+    loaded = {one.name: one for one in relock.relock([erdma()], facts.load(), mirrors(site))}
+    assert loaded["torch-2.15.0-py3.13-linux-amd64"].outcome == "new"
+    assert loaded["docker.io/library/ubuntu:22.04"].outcome == "failed"
+    assert "has no such image" in loaded["docker.io/library/ubuntu:22.04"].detail
+    assert "404" in loaded["erdma-apt-key"].detail
     assert not (locks / "bases.yaml").exists()
 
 

@@ -76,26 +76,26 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_lock_has_every_wheel_with_its_hash_and_size(index: Site, tmp_path: Path) -> None:
-    made = lock.lock(image(), mirrors(index), tmp_path)
-    assert [(one.name, one.version) for one in made.wheels] == [
+    new_lock = lock.lock(image(), mirrors(index), tmp_path)
+    assert [(wheel.name, wheel.version) for wheel in new_lock.wheels] == [
         ("nvidia-nccl-cu13", "2.30.7"),
         ("plain", "1.0"),
         ("torch", "2.15.0"),
     ]
-    for one in made.wheels:
-        answer = index.answers[f"/files/{one.file}"]
+    for locked_wheel in new_lock.wheels:
+        answer = index.answers[f"/files/{locked_wheel.file}"]
         assert isinstance(answer, Answer)
         body = answer.body
-        assert (one.size, one.sha256) == (len(body), hashlib.sha256(body).hexdigest())
-    assert lock.load(image(), tmp_path) == made
-    assert lock.lock(image(), mirrors(index), tmp_path).text() == made.text()
-    assert "127.0.0.1" not in lock.path(made.asked, tmp_path).read_text()
+        assert (locked_wheel.size, locked_wheel.sha256) == (len(body), hashlib.sha256(body).hexdigest())
+    assert lock.load(image(), tmp_path) == new_lock
+    assert lock.lock(image(), mirrors(index), tmp_path).text() == new_lock.text()
+    assert "127.0.0.1" not in lock.path(new_lock.asked, tmp_path).read_text()
 
 
 def test_a_chosen_nccl_replaces_torchs(index: Site, tmp_path: Path) -> None:
     newer = image(components={"nccl": Component("nccl", "2.32.3", "--set")})
-    made = lock.lock(newer, mirrors(index), tmp_path)
-    assert {one.name: one.version for one in made.wheels}["nvidia-nccl-cu13"] == "2.32.3"
+    new_lock = lock.lock(newer, mirrors(index), tmp_path)
+    assert {wheel.name: wheel.version for wheel in new_lock.wheels}["nvidia-nccl-cu13"] == "2.32.3"
 
 
 def test_facts_that_are_wrong_about_the_pin_are_found_when_locking(index: Site, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_what_has_no_solution_says_why(index: Site, tmp_path: Path) -> None:
 def test_an_index_behind_a_login(index: Site, tmp_path: Path) -> None:
     host = index.address.removeprefix("http://")
     lock.lock(image(), mirrors(index, logins={host: Login("me", "p@ss/word")}), tmp_path)
-    assert {one.login for one in index.asked} == {"me:p@ss/word"}
+    assert {request.login for request in index.asked} == {"me:p@ss/word"}
 
 
 def test_a_size_that_gets_lost_is_asked_for_again(index: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,16 +188,22 @@ class TestLocalPackages:
             '[project]\nname = "my-project"\nversion = "0.3"\ndependencies = ["torch==2.15.0"]\n'
         )
         pins = [local_packages.pin(text, folder, "matrix.yaml:3") for text in (f"./{file}", "./project")]
-        made = resolve.resolve(
+        lock = resolve.resolve(
             ASKED.model_copy(update={"requirements": tuple(pins)}), f"{index.address}/simple", mirrors(index)
         )
-        assert [(one.name, one.origin) for one in made.sources] == [
+        assert [(source.name, source.origin) for source in lock.sources] == [
             ("my-ops", f"./{file}"),
             ("my-project", "./project"),
         ]
-        assert {one.name for one in made.wheels} == {"my-ops", "my-project", "nvidia-nccl-cu13", "plain", "torch"}
-        assert made.sources[0].sha256 == hashlib.sha256(content).hexdigest()
-        assert str(folder) not in made.text()
+        assert {locked_wheel.name for locked_wheel in lock.wheels} == {
+            "my-ops",
+            "my-project",
+            "nvidia-nccl-cu13",
+            "plain",
+            "torch",
+        }
+        assert lock.sources[0].sha256 == hashlib.sha256(content).hexdigest()
+        assert str(folder) not in lock.text()
 
     def test_a_wheel_of_another_python_is_refused(self, index: Site, folder: Path) -> None:
         file, content = wheel("my-ops", "1.0", tag="cp311-cp311-linux_x86_64")
@@ -218,8 +224,8 @@ class TestLocalPackages:
         assert "write name, version and dependencies under [project]" in str(caught.value)
         # What the message says helps: setup.py is not run any more.
         settings.write_text(backend + '[project]\nname = "ops"\nversion = "1"\ndependencies = ["plain"]\n')
-        made = resolve.resolve(request, f"{index.address}/simple", mirrors(index))
-        assert {one.name for one in made.wheels} == {"ops", "plain"}
+        lock = resolve.resolve(request, f"{index.address}/simple", mirrors(index))
+        assert {wheel.name for wheel in lock.wheels} == {"ops", "plain"}
 
     def test_an_address_that_another_package_names_is_refused(self, index: Site, folder: Path) -> None:
         for name in ("project", "other"):
@@ -259,13 +265,13 @@ class TestNamedIndexes:
         self, index: Site, company: tuple[Site, PackageIndex], required: tuple[str, ...], locked: dict[str, str]
     ) -> None:
         request = ASKED.model_copy(update={"requirements": required})
-        made = resolve.resolve(request, f"{index.address}/simple", mirrors(index), [company[1]])
-        assert {one.name: one.version for one in made.wheels} == locked
-        assert {one.name for one in made.wheels if one.index == "company"} == locked.keys() & {
+        lock = resolve.resolve(request, f"{index.address}/simple", mirrors(index), [company[1]])
+        assert {wheel.name: wheel.version for wheel in lock.wheels} == locked
+        assert {wheel.name for wheel in lock.wheels if wheel.index == "company"} == locked.keys() & {
             "internal",
             "only-inside",
         }
-        assert company[0].address not in made.text()
+        assert company[0].address not in lock.text()
 
     def test_a_login_of_its_host_opens_it_and_goes_nowhere_else(
         self, index: Site, company: tuple[Site, PackageIndex]
@@ -274,8 +280,8 @@ class TestNamedIndexes:
         request = ASKED.model_copy(update={"requirements": ("app",)})
         logins = {site.address.partition("//")[2]: Login("me", "secret")}
         resolve.resolve(request, f"{index.address}/simple", mirrors(index, logins), [named])
-        assert "me:secret" in {asked.login for asked in site.asked}
-        assert {asked.login for asked in index.asked} == {None}
+        assert "me:secret" in {call.login for call in site.asked}
+        assert {call.login for call in index.asked} == {None}
 
     def test_a_lock_from_another_index_does_not_fit(
         self, index: Site, company: tuple[Site, PackageIndex], tmp_path: Path
@@ -318,8 +324,8 @@ def source(name: str, version: str, requires: str) -> tuple[str, bytes]:
 def test_a_source_that_cannot_be_asked_what_it_requires_has_it_written_down(index: Site) -> None:
     publish(index, "scatter", source("scatter", "2.1", "plain"))
     request = ASKED.model_copy(update={"requirements": ("scatter",), "sources": ("scatter",)})
-    made = resolve.resolve(request, f"{index.address}/simple", mirrors(index))
-    assert [(one.name, one.file) for one in made.wheels] == [
+    lock = resolve.resolve(request, f"{index.address}/simple", mirrors(index))
+    assert [(wheel.name, wheel.file) for wheel in lock.wheels] == [
         ("plain", "plain-1.0-py3-none-any.whl"),
         ("scatter", "scatter-2.1.tar.gz"),
     ]

@@ -47,21 +47,21 @@ def download(address: str, name: str = "efa-installer", pin: str = "sha256:" + "
     return Source(f"{name}-1.0", name, "download", address, pin, context=name)
 
 
-def only(wanted: Source, rehearse: bool = False, **addresses: str) -> Supply:
-    return preflight.supply([wanted], mirrors(**addresses), rehearse)[0]
+def only(source: Source, rehearse: bool = False, **addresses: str) -> Supply:
+    return preflight.supply([source], mirrors(**addresses), rehearse)[0]
 
 
 def test_a_download_that_is_there_says_how_large_it_is(site: Site) -> None:
     site.answers["/tool"] = Answer(bytes(2_500_000))
-    found = only(download(f"{site.address}/tool"))
-    assert (found.via, found.reachable, found.detail) == ("upstream", True, "200, 2.50 MB")
-    assert [one.method for one in site.asked] == ["HEAD"]
+    supply = only(download(f"{site.address}/tool"))
+    assert (supply.via, supply.reachable, supply.detail) == ("upstream", True, "200, 2.50 MB")
+    assert [request.method for request in site.asked] == ["HEAD"]
 
 
 def test_a_server_that_only_takes_get_is_asked_for_one_byte(site: Site) -> None:
     site.answers["/tool"] = Answer(bytes(1000), heads=False)
     assert only(download(f"{site.address}/tool")).reachable
-    assert [one.method for one in site.asked] == ["HEAD", "GET"]
+    assert [request.method for request in site.asked] == ["HEAD", "GET"]
     assert site.asked[1].headers["range"] == "bytes=0-0"
 
 
@@ -74,8 +74,8 @@ def test_a_server_that_only_takes_get_is_asked_for_one_byte(site: Site) -> None:
 )
 def test_what_is_not_there_says_why(site: Site, answer: Answer, detail: str) -> None:
     site.answers["/tool"] = answer
-    found = only(download(f"{site.address}/tool"))
-    assert (found.reachable, found.detail) == (False, detail)
+    supply = only(download(f"{site.address}/tool"))
+    assert (supply.reachable, supply.detail) == (False, detail)
 
 
 def test_a_host_that_says_nothing_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,10 +91,10 @@ def test_hosts_that_do_not_answer_say_why() -> None:
 
 
 def test_everything_is_asked_at_once(site: Site) -> None:
-    wanted = [download(f"{site.address}/{n}", f"tool-{n}") for n in range(20)]
+    source = [download(f"{site.address}/{n}", f"tool-{n}") for n in range(20)]
     site.answers |= {f"/{n}": Answer(silent_for=1) for n in range(20)}
     begun = time.monotonic()
-    assert all(one.reachable for one in preflight.supply(wanted, mirrors()))
+    assert all(one.reachable for one in preflight.supply(source, mirrors()))
     assert time.monotonic() - begun < 10  # one after the other, 20
 
 
@@ -114,8 +114,8 @@ def test_the_same_question_is_asked_once(site: Site) -> None:
 
 def test_a_mirror_is_asked_in_place_of_upstream(site: Site) -> None:
     site.answers["/files/tool"] = Answer(b"x")
-    found = only(download(f"{CLOSED}/tool"), rehearse=False, **{"efa-installer": f"{site.address}/files/"})
-    assert (found.via, found.address, found.reachable) == ("mirror", f"{site.address}/files/tool", True)
+    supply = only(download(f"{CLOSED}/tool"), rehearse=False, **{"efa-installer": f"{site.address}/files/"})
+    assert (supply.via, supply.address, supply.reachable) == ("mirror", f"{site.address}/files/tool", True)
 
 
 def test_a_mirror_of_nothing_is_refused(site: Site) -> None:
@@ -124,66 +124,66 @@ def test_a_mirror_of_nothing_is_refused(site: Site) -> None:
 
 
 def test_what_was_verified_before_needs_no_answer(tmp_path: Path) -> None:
-    wanted = download(f"{CLOSED}/tool")
+    source = download(f"{CLOSED}/tool")
     (tmp_path / "tool").write_bytes(b"content")
-    kept = store.keep(wanted, tmp_path / "tool", "tool")
-    found = only(wanted)
-    assert (found.via, found.address, found.reachable) == ("cache", str(kept), True)
+    kept = store.keep(source, tmp_path / "tool", "tool")
+    supply = only(source)
+    assert (supply.via, supply.address, supply.reachable) == ("cache", str(kept), True)
 
 
 def test_a_rehearsal_replaces_what_is_out_of_reach_and_only_that(site: Site) -> None:
     missing, there = download(f"{CLOSED}/tool"), download(f"{site.address}/tool")
     site.answers["/tool"] = Answer(b"x")
     assert only(missing, rehearse=False).via == "upstream"
-    found = only(missing, rehearse=True)
-    assert (found.via, found.address, found.reachable) == ("stand-in", "dockerfiles/stand-ins/efa-installer", True)
-    assert "connection refused" in found.detail
-    assert preflight.rehearsed_ids([found, only(there, rehearse=True)]) == ("efa-installer-1.0",)
+    supply = only(missing, rehearse=True)
+    assert (supply.via, supply.address, supply.reachable) == ("stand-in", "dockerfiles/stand-ins/efa-installer", True)
+    assert "connection refused" in supply.detail
+    assert preflight.rehearsed_ids([supply, only(there, rehearse=True)]) == ("efa-installer-1.0",)
     assert only(there, rehearse=True).via == "upstream"
 
 
 def test_a_rehearsal_cannot_replace_what_has_no_stand_in() -> None:
-    found = only(download(f"{CLOSED}/tool", "no-such-thing"), rehearse=True)
-    assert (found.via, found.reachable) == ("upstream", False)
+    supply = only(download(f"{CLOSED}/tool", "no-such-thing"), rehearse=True)
+    assert (supply.via, supply.reachable) == ("upstream", False)
 
 
 def test_what_nobody_pinned_is_not_to_be_had(site: Site) -> None:
-    found = only(download(f"{site.address}/tool", pin=UNPINNED))
-    assert (found.reachable, found.detail) == (False, "not locked")
+    supply = only(download(f"{site.address}/tool", pin=UNPINNED))
+    assert (supply.reachable, supply.detail) == (False, "not locked")
     with pytest.raises(preflight.UnreachableError, match="`invoke lock`"):
-        preflight.require([found])
+        preflight.require([supply])
 
 
 def test_the_error_names_every_missing_source_and_the_ways_on(site: Site) -> None:
     site.answers["/tool"] = Answer(b"x")
-    wanted = [download(f"{site.address}/tool", "tool"), download(f"{CLOSED}/efa")]
-    found = preflight.supply(wanted, mirrors())
+    source = [download(f"{site.address}/tool", "tool"), download(f"{CLOSED}/efa")]
+    supplies = preflight.supply(source, mirrors())
     with pytest.raises(preflight.UnreachableError) as error:
-        preflight.require(found)
+        preflight.require(supplies)
     assert error.value.exit_code == 2
-    assert error.value.supplies == found
+    assert error.value.supplies == supplies
     text = str(error.value)
     assert "1 of 2 sources are unreachable" in text
     assert f"efa-installer-1.0: {CLOSED}/efa: connection refused" in text
     assert "mirrors.yaml" in text
     assert "--rehearse" in text
-    preflight.require(found[:1])
+    preflight.require(supplies[:1])
 
 
 def test_rehearse_is_not_offered_where_it_does_not_help() -> None:
-    found = preflight.supply([download(f"{CLOSED}/a"), download(f"{CLOSED}/b", "no-such-thing")], mirrors())
+    supplies = preflight.supply([download(f"{CLOSED}/a"), download(f"{CLOSED}/b", "no-such-thing")], mirrors())
     with pytest.raises(preflight.UnreachableError) as error:
-        preflight.require(found)
+        preflight.require(supplies)
     assert "--rehearse" not in str(error.value)
 
 
 def test_the_table_and_the_json_show_every_source() -> None:
-    found = preflight.supply([download(f"{CLOSED}/tool", "tool")] * 2, mirrors())
+    supplies = preflight.supply([download(f"{CLOSED}/tool", "tool")] * 2, mirrors())
     output = io.StringIO()
-    Console(file=output, width=200).print(preflight.supply_table(found))
+    Console(file=output, width=200).print(preflight.supply_table(supplies))
     assert output.getvalue().count("tool-1.0") == 1
     assert "connection refused" in output.getvalue()
-    first = json.loads(preflight.supplies_json(found))[0]
+    first = json.loads(preflight.supplies_json(supplies))[0]
     assert (first["source"]["id"], first["reachable"]) == ("tool-1.0", False)
 
 
@@ -201,15 +201,15 @@ def debian_host(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     return site
 
 
-def of_image(made: Image, **addresses: str) -> dict[tuple[str, str | None], Supply]:
-    found = preflight.supply(sources.sources(made, facts.load()), mirrors(**addresses))
-    return {(one.source.id, one.source.context or one.source.extra.get("role")): one for one in found}
+def of_image(planned: Image, **addresses: str) -> dict[tuple[str, str | None], Supply]:
+    supplies = preflight.supply(sources.sources(planned, facts.load()), mirrors(**addresses))
+    return {(one.source.id, one.source.context or one.source.extra.get("role")): one for one in supplies}
 
 
 def test_an_efa_image_on_debian(debian_host: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "is_possible", lambda *_: True)
-    found = of_image(image(), index=f"{debian_host.address}/simple")
-    assert {key: one.via for key, one in found.items()} == {
+    supplies = of_image(image(), index=f"{debian_host.address}/simple")
+    assert {key: one.via for key, one in supplies.items()} == {
         ("base-debian13", "base"): "bootstrap",
         ("base-debian13", "builder"): "bootstrap",
         ("debian-trixie", "base"): "upstream",
@@ -219,8 +219,8 @@ def test_an_efa_image_on_debian(debian_host: Site, monkeypatch: pytest.MonkeyPat
         ("package-index", None): "mirror",
         ("efa-installer-1.50.0", "efa-installer"): "upstream",
     }
-    assert all(one.reachable for one in found.values() if one.source.kind != "download")
-    assert found["efa-installer-1.50.0", "efa-installer"].source.pin.startswith("openpgp:")
+    assert all(one.reachable for one in supplies.values() if one.source.kind != "download")
+    assert supplies["efa-installer-1.50.0", "efa-installer"].source.pin.startswith("openpgp:")
 
 
 @pytest.mark.usefixtures("debian_host")
@@ -238,21 +238,21 @@ def test_a_base_that_cannot_be_bootstrapped_says_why(monkeypatch: pytest.MonkeyP
 
 def test_an_installer_whose_checksum_is_known_is_pinned_by_it() -> None:
     older = image(components={"efa-installer": Component("efa-installer", "1.42.0", "matrix")})
-    found = {one.id: one for one in sources.sources(older, facts.load())}
-    assert found["efa-installer-1.42.0"].pin == f"sha256:{facts.load().efa.releases['1.42.0'].sha256}"
+    sources_by_id = {source.id: source for source in sources.sources(older, facts.load())}
+    assert sources_by_id["efa-installer-1.42.0"].pin == f"sha256:{facts.load().efa.releases['1.42.0'].sha256}"
 
 
 def test_a_plugin_of_its_own_is_a_source_and_a_bundled_one_is_not() -> None:
     details = PluginDetails(from_="source", net_name="", files=(), configure=(), platform="", platform_headings=())
     own = image(components={"aws-ofi-nccl": Component("aws-ofi-nccl", "1.21.1", "matrix", details)})
-    found = {one.id: one for one in sources.sources(own, facts.load())}
-    assert found["aws-ofi-nccl-1.21.1"].pin.startswith("sha512:")
-    assert found["aws-ofi-nccl-1.21.1"].upstream.endswith("/v1.21.1/aws-ofi-nccl-1.21.1.tar.gz")
-    assert "aws-ofi-nccl-1.21.1" not in {one.id for one in sources.sources(image(), facts.load())}
+    sources_by_id = {source.id: source for source in sources.sources(own, facts.load())}
+    assert sources_by_id["aws-ofi-nccl-1.21.1"].pin.startswith("sha512:")
+    assert sources_by_id["aws-ofi-nccl-1.21.1"].upstream.endswith("/v1.21.1/aws-ofi-nccl-1.21.1.tar.gz")
+    assert "aws-ofi-nccl-1.21.1" not in {source.id for source in sources.sources(image(), facts.load())}
 
 
 def test_an_erdma_image_takes_alibabas_repository_and_key() -> None:
-    made = image(
+    planned = image(
         fabric="erdma",
         axes={"base": "ubuntu22.04"},
         components={
@@ -261,9 +261,9 @@ def test_an_erdma_image_takes_alibabas_repository_and_key() -> None:
             "erdma-apt": Component("erdma-apt", "jammy", "matrix"),
         },
     )
-    found = {one.id: one for one in sources.sources(made, facts.load())}
-    assert found["erdma-apt-jammy/erdma"].extra["suites"] == "jammy/erdma"
-    assert found["erdma-apt-key"].context == "erdma-apt"
+    sources_by_id = {source.id: source for source in sources.sources(planned, facts.load())}
+    assert sources_by_id["erdma-apt-jammy/erdma"].extra["suites"] == "jammy/erdma"
+    assert sources_by_id["erdma-apt-key"].context == "erdma-apt"
 
 
 def test_a_pulled_base_is_asked_for_by_its_locked_digest(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,8 +271,8 @@ def test_a_pulled_base_is_asked_for_by_its_locked_digest(site: Site, monkeypatch
     monkeypatch.setattr("rdma_images.inputs.pins.bases", lambda: {"docker.io/library/ubuntu:24.04": digest})
     host = site.address.removeprefix("http://")
     site.answers[f"/v2/hub/library/ubuntu/manifests/{digest}"] = Answer(headers={"Docker-Content-Digest": digest})
-    found = of_image(image(axes={"base": "ubuntu24.04"}), base=f"{host}/hub/")
-    base = found["base-ubuntu24.04", "base"]
+    supplies = of_image(image(axes={"base": "ubuntu24.04"}), base=f"{host}/hub/")
+    base = supplies["base-ubuntu24.04", "base"]
     assert base.address == f"docker-image://{host}/hub/library/ubuntu:24.04@{digest}"
     assert (base.via, base.reachable, base.source.pin) == ("mirror", True, digest)
 
@@ -310,9 +310,9 @@ def test_the_archive_of_a_host_that_is_not_debian_is_the_bases_own(monkeypatch: 
         raise RdmaImagesError("this host is Fedora")
 
     monkeypatch.setattr(host_apt, "debian", elsewhere)
-    archives = [one for one in sources.sources(image(), facts.load()) if one.kind == "apt"]
-    assert {one.upstream for one in archives} == {""}
-    assert all(preflight.supply([one], mirrors())[0].reachable for one in archives)
+    archives = [source for source in sources.sources(image(), facts.load()) if source.kind == "apt"]
+    assert {archive.upstream for archive in archives} == {""}
+    assert all(preflight.supply([archive], mirrors())[0].reachable for archive in archives)
 
 
 def test_stand_ins_are_where_the_supply_looks_for_them() -> None:

@@ -25,8 +25,8 @@ PACKAGE_VERSION='{0}'
 
 def packed(version: str | None, *others: str, top: str = "aws-ofi-nccl-1.20.0/") -> bytes:
     """Return a tarball with empty files, and a configure of `version` where one is given."""
-    said = "#! /bin/sh\n" if version == "" else CONFIGURE.format(version)
-    files = {**dict.fromkeys(others, ""), **({} if version is None else {"configure": said})}
+    configure = "#! /bin/sh\n" if version == "" else CONFIGURE.format(version)
+    files = {**dict.fromkeys(others, ""), **({} if version is None else {"configure": configure})}
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
         for name, text in files.items():
@@ -55,7 +55,7 @@ def test_a_release_tarball_is_taken(tmp_path: Path, body: bytes, version: str) -
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected"),
     [
         (packed(None, "configure.ac", "autogen.sh"), "has no configure: it is a copy of the repository"),
         (packed(None, "README.md", "src/configure"), "has no configure"),
@@ -68,15 +68,15 @@ def test_a_release_tarball_is_taken(tmp_path: Path, body: bytes, version: str) -
     ],
 )
 def test_what_cannot_be_built_is_reported_before_it_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes, expected: str
 ) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     replaced = Mirrors(ca_bundle=Path(ssl.get_default_verify_paths().openssl_cafile))
     with serve() as site:
         one = _offered(site, body)
-        with pytest.raises(tarball.TarballError, match=said) as raised:
+        with pytest.raises(tarball.TarballError, match=expected) as raised:
             fetch.fetch([Supply(one, "upstream", one.upstream, True, "", 0.0)], replaced)
-        with pytest.raises(tarball.TarballError, match=said):
+        with pytest.raises(tarball.TarballError, match=expected):
             fetch.digest(one, replaced)
     first, fix = str(raised.value).splitlines()
     assert first.startswith(f"aws-ofi-nccl-1.20.0: {one.upstream} ")

@@ -147,8 +147,8 @@ def test_nothing_is_wrong_with_what_is_right(tmp_path: Path, text: str) -> None:
 def test_a_planted_fault_is_found(tmp_path: Path, text: str, old: str, new: str, rule: str) -> None:
     assert old in text
     findings = found(tmp_path, text.replace(old, new))
-    assert rule in {one.rule for one in findings}
-    assert all(one.fix and one.source and one.where[0].startswith(str(tmp_path)) for one in findings)
+    assert rule in {finding.rule for finding in findings}
+    assert all(finding.fix and finding.source and finding.where[0].startswith(str(tmp_path)) for finding in findings)
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ OLD = "/opt/aws-ofi-nccl/install/lib/libnccl-ofi-tuner.so"
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "told"),
+    ("variable", "value", "expected"),
     [
         # The path that AWS's manifest for nccl-tests had, after the plugin had moved: pull requests 878 and 936.
         (TUNER, OLD, "it has /opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so"),
@@ -182,13 +182,13 @@ OLD = "/opt/aws-ofi-nccl/install/lib/libnccl-ofi-tuner.so"
     ],
 )
 @pytest.mark.usefixtures("measured")
-def test_a_plugin_is_looked_up_in_the_images_report(tmp_path: Path, variable: str, value: str, told: str) -> None:
+def test_a_plugin_is_looked_up_in_the_images_report(tmp_path: Path, variable: str, value: str, expected: str) -> None:
     debug, planted = (f"- name: {name}\n                  value: " for name in ("NCCL_DEBUG", variable))
     debug, planted = f'{debug}"INFO"\n', f"{planted}{value}\n"
     assert debug in WORKER
     what = [one.what for one in found(tmp_path, WORKER.replace(debug, planted)) if one.rule == "plugin.missing"]
-    assert bool(what) == bool(told)
-    assert all(told in one for one in what)
+    assert bool(what) == bool(expected)
+    assert all(expected in one for one in what)
 
 
 def test_what_old_releases_refuse_is_no_fault_of_a_job(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_the_line_is_that_of_the_fault(tmp_path: Path) -> None:
 def test_the_manifest_of_a_document_on_eks() -> None:
     """Its text asks for four EFA, its file for the 32 that p5.48xlarge has: the counts are right, the variables not."""
     findings = check([DATA / "jobs" / "eks-nccl-tests.yaml"]).findings
-    assert {(one.rule, int(place.rpartition(":")[2])) for one in findings for place in one.where} == {
+    assert {(finding.rule, int(location.rpartition(":")[2])) for finding in findings for location in finding.where} == {
         ("image.tag", 18),
         ("image.tag", 38),
         ("environment.library-path", 21),
@@ -261,10 +261,13 @@ def test_the_manifest_of_a_document_on_eks() -> None:
 def test_the_command_line_of_a_document_on_ack() -> None:
     findings = check([DATA / "jobs" / "ack-arena.sh"]).findings
     named = {
-        word for one in findings for word in ("NCCL_ALGO", "NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL") if word in one.what
+        word
+        for finding in findings
+        for word in ("NCCL_ALGO", "NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL")
+        if word in finding.what
     }
     assert named == {"NCCL_ALGO", "NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL"}
-    assert {one.rule for one in findings} == {"environment.obsolete", "image.tag", "node.selector"}
+    assert {finding.rule for finding in findings} == {"environment.obsolete", "image.tag", "node.selector"}
 
 
 @pytest.mark.parametrize(
@@ -321,5 +324,5 @@ def test_the_task_ends_with_one_where_it_finds_an_error(tmp_path: Path) -> None:
 def test_what_a_container_may(tmp_path: Path, options: str, problems: list[str]) -> None:
     script = tmp_path / "run.sh"
     script.write_text(f"#!/bin/sh\ndocker run --gpus all -e FI_PROVIDER=efa {options} image@sha256:{'5e' * 32} train\n")
-    found = [one.what for one in check([script]).findings if one.rule == "docker.devices"]
+    found = [finding.what for finding in check([script]).findings if finding.rule == "docker.devices"]
     assert found == problems

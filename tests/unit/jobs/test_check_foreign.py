@@ -401,7 +401,7 @@ def test_a_folder_is_walked_in_depth_and_one_broken_file_does_not_end_it(tmp_pat
         "definition.yaml": "definitions of Kubernetes resources, and no job",
     }
     (finding,) = result.findings
-    assert [Path(place).name.partition(":")[0] for place in finding.where] == ["job.yaml", "twin.yaml-template"]
+    assert [Path(location).name.partition(":")[0] for location in finding.where] == ["job.yaml", "twin.yaml-template"]
     shown = findings_table.text(result).plain
     assert f"passed over  {tmp_path}/chart.yaml: a Helm template" in shown
     assert f"not read  {tmp_path}/broken.yaml:1: not valid YAML" in shown

@@ -21,8 +21,10 @@ ON_TCP = "--env=NCCL_NET=Socket --env=FI_PROVIDER=tcp"
 
 
 def image(target: str, **changes: str) -> Image:
-    (made,) = planner.plan(OURS, KNOWN, [target], changes={k.replace("_", "-"): v for k, v in changes.items()}).images
-    return made
+    (planned,) = planner.plan(
+        OURS, KNOWN, [target], changes={k.replace("_", "-"): v for k, v in changes.items()}
+    ).images
+    return planned
 
 
 def described(*images: Image) -> str:
@@ -46,25 +48,25 @@ def test_the_network_that_is_insisted_on(
     target: str, changes: dict[str, str], insisted: dict[str, str], lift: str
 ) -> None:
     """On EFA by both variables: NCCL_NET alone lets the plugin take libfabric's tcp provider."""
-    made = image(target, **changes)
-    assert made.environment == insisted
-    assert runtime.lift(made, KNOWN) == lift
+    planned = image(target, **changes)
+    assert planned.environment == insisted
+    assert runtime.lift(planned, KNOWN) == lift
 
 
 def test_a_fallback_is_asked_for_and_is_in_the_tag() -> None:
-    made = image("efa-pytorch", fallback="allow")
-    assert made.environment == {}
-    assert made.tag.endswith("-fallback")
-    assert runtime.lift(made, KNOWN) is None
-    assert "falls back to TCP without an error" in described(made)
+    planned = image("efa-pytorch", fallback="allow")
+    assert planned.environment == {}
+    assert planned.tag.endswith("-fallback")
+    assert runtime.lift(planned, KNOWN) is None
+    assert "falls back to TCP without an error" in described(planned)
 
 
 @pytest.mark.parametrize("target", ["efa-pytorch", "erdma-nccl-tests"])
 def test_slurm_users_are_told_which_enroot_reads_the_layers(target: str) -> None:
-    made = image(target)
-    assert "4.0; 3.4.1 with --compression gzip" in described(made)
-    said = labels.labels(made, "x", labels.Revision("c", 0, None), ())
-    assert said["io.rdma-images.run.enroot"] == "4.0; 3.4.1 with --compression gzip"
+    planned = image(target)
+    assert "4.0; 3.4.1 with --compression gzip" in described(planned)
+    label_values = labels.labels(planned, "x", labels.Revision("c", 0, None), ())
+    assert label_values["io.rdma-images.run.enroot"] == "4.0; 3.4.1 with --compression gzip"
 
 
 def test_what_is_described() -> None:
@@ -76,20 +78,20 @@ def test_what_is_described() -> None:
 
 def test_what_an_erdma_pod_needs() -> None:
     """Locked memory is refused to a container that is neither privileged nor allowed it."""
-    made = image("erdma-pytorch")
-    asked = {setting.what: setting for setting in made.settings}
-    assert asked["capabilities"].docker == "--cap-add=IPC_LOCK"
-    assert asked["network"].value == "host"
-    assert "privileged" in asked["kubernetes"].why
-    assert "--cap-add=IPC_LOCK" in describe.command(made)
+    planned = image("erdma-pytorch")
+    settings_by_name = {setting.what: setting for setting in planned.settings}
+    assert settings_by_name["capabilities"].docker == "--cap-add=IPC_LOCK"
+    assert settings_by_name["network"].value == "host"
+    assert "privileged" in settings_by_name["kubernetes"].why
+    assert "--cap-add=IPC_LOCK" in describe.command(planned)
 
 
 @pytest.mark.parametrize("target", OURS.targets)
 def test_every_image_says_what_it_asks_for_also_where_that_is_nothing(target: str) -> None:
-    asked = {setting.what: setting for setting in image(target).settings}
-    assert {"gpus", "devices", "ulimits", "capabilities", "shm", "hugepages", "kubernetes"} <= set(asked)
+    settings_by_name = {setting.what: setting for setting in image(target).settings}
+    assert {"gpus", "devices", "ulimits", "capabilities", "shm", "hugepages", "kubernetes"} <= set(settings_by_name)
     if OURS.target(target).fabric == "erdma":
-        assert (asked["hugepages"].value, asked["hugepages"].docker) == ("none", "")
+        assert (settings_by_name["hugepages"].value, settings_by_name["hugepages"].docker) == ("none", "")
 
 
 def test_two_tables_tell_of_the_lock_on_memory_by_the_same_source() -> None:
@@ -105,21 +107,21 @@ def test_a_job_variable_is_not_in_the_command() -> None:
 
 
 def test_for_programs() -> None:
-    (told,) = json.loads(describe.as_json([image("erdma-pytorch")], KNOWN))
-    assert told["environment"] == {"NCCL_NET": "IB"}
+    (data,) = json.loads(describe.as_json([image("erdma-pytorch")], KNOWN))
+    assert data["environment"] == {"NCCL_NET": "IB"}
     assert {"what": "kubernetes", "value": "aliyun/erdma"}.items() <= next(
-        setting for setting in told["settings"] if setting["what"] == "kubernetes"
+        setting for setting in data["settings"] if setting["what"] == "kubernetes"
     ).items()
-    assert all(setting["source"] for setting in told["settings"])
+    assert all(setting["source"] for setting in data["settings"])
 
 
 def test_labels_say_the_same() -> None:
-    made = image("efa-pytorch")
-    said = labels.labels(made, "x", labels.Revision("c", 0, None), ())
-    for setting in made.settings:
-        assert said[f"io.rdma-images.run.{setting.what}"] == setting.value
-    assert said["io.rdma-images.fallback"] == "refuse"
-    assert "--disable-ngc" in said["io.rdma-images.efa-installer.flags"]
+    planned = image("efa-pytorch")
+    label_values = labels.labels(planned, "x", labels.Revision("c", 0, None), ())
+    for setting in planned.settings:
+        assert label_values[f"io.rdma-images.run.{setting.what}"] == setting.value
+    assert label_values["io.rdma-images.fallback"] == "refuse"
+    assert "--disable-ngc" in label_values["io.rdma-images.efa-installer.flags"]
 
 
 def test_nothing_obsolete_is_asked_for() -> None:
@@ -129,10 +131,14 @@ def test_nothing_obsolete_is_asked_for() -> None:
 
     rows = yaml_file.load(paths.FACTS / "environment.yaml", Environment).variables.values()
     for target in OURS.targets:
-        made = image(target)
-        asked = {s.what.removeprefix("variable."): s.value for s in made.settings if s.what.startswith("variable.")}
-        versions = {component.name: component.version for component in made.components.values()}
-        assert [row.name for row in rows if row.applies_to(made.environment | asked, made.fabric, versions)] == []
+        planned = image(target)
+        settings_by_name = {
+            s.what.removeprefix("variable."): s.value for s in planned.settings if s.what.startswith("variable.")
+        }
+        versions = {component.name: component.version for component in planned.components.values()}
+        assert [
+            row.name for row in rows if row.applies_to(planned.environment | settings_by_name, planned.fabric, versions)
+        ] == []
 
 
 @pytest.mark.parametrize(

@@ -43,14 +43,14 @@ def _calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def written(tmp_path: Path, launcher: str, **changes: Any) -> Path:
-    asked = jobs.request(launcher, "efa", "torchrun", name="j", **changes)
+    request = jobs.request(launcher, "efa", "torchrun", name="j", **changes)
     if launcher == "docker":
-        asked = replace(asked, nodes=1, parameters={})
-    return create.make(asked, jobs.here(), str(tmp_path / "j"))[1]
+        request = replace(request, nodes=1, parameters={})
+    return create.make(request, jobs.here(), str(tmp_path / "j"))[1]
 
 
-def start(place: Path, **options: Any) -> record.Entry:
-    return record.load(job_run.run_job(place, jobs.here(), job_run.RunOptions(**options), lambda _: None))[-1]
+def start(folder: Path, **options: Any) -> record.Entry:
+    return record.load(job_run.run_job(folder, jobs.here(), job_run.RunOptions(**options), lambda _: None))[-1]
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_a_script_that_is_stopped_is_ended_and_its_container_removed(
 ) -> None:
     monkeypatch.setenv("TEST_JOB", "sleep 60")
     threading.Timer(1, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    with pytest.raises(job_run.JobEndedError, match="SIGTERM while it was running") as said:
+    with pytest.raises(job_run.JobEndedError, match="SIGTERM while it was running") as raised:
         start(written(tmp_path, "docker"))
-    assert said.value.exit_code == 128 + signal.SIGTERM
+    assert raised.value.exit_code == 128 + signal.SIGTERM
     assert "docker rm --force j-" in calls.read_text()
 
 
@@ -110,12 +110,12 @@ def test_sagemaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """moto's training jobs are completed at once; it has the logs and the output that the test puts there."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    place = written(tmp_path, "sagemaker")
+    job_folder = written(tmp_path, "sagemaker")
     logs = tmp_path / "logs"
     logs.mkdir()
     launcher = jobs.here().facts.launchers.launchers["sagemaker"]
     assert launcher.run
-    leg = Submission(folder.load(place), launcher.run, place, logs, "abc")
+    leg = Submission(folder.load(job_folder), launcher.run, job_folder, logs, "abc")
     runner = sagemaker.SageMaker(leg)
     runner.delete()  # before there is one
     runner.submit()
@@ -137,12 +137,12 @@ def test_sagemaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _packed(name: str, text: str) -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as tar:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
         about = tarfile.TarInfo(name)
         about.size = len(text)
         tar.addfile(about, io.BytesIO(text.encode()))
-    return made.getvalue()
+    return stream.getvalue()
 
 
 def test_a_folder_that_is_no_jobs(tmp_path: Path) -> None:
@@ -154,34 +154,34 @@ def test_a_folder_that_is_no_jobs(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = written(tmp_path, "slurm")
+    folder = written(tmp_path, "slurm")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RdmaImagesError, match=r"j was not submitted: sbatch is not on the PATH.*\ninstall it"):
-        start(place)
+        start(folder)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    place = written(tmp_path, "docker")
-    (place / record.RUNS).write_text("in the way")
+    folder = written(tmp_path, "docker")
+    (folder / record.RUNS).write_text("in the way")
     with pytest.raises(RdmaImagesError, match="runs"):
-        start(place)
+        start(folder)
 
 
 def test_a_launcher_that_nobody_can_follow(tmp_path: Path) -> None:
-    place = written(tmp_path, "docker")
-    note = place / folder.NOTE
+    job_folder = written(tmp_path, "docker")
+    note = job_folder / folder.NOTE
     note.write_text(note.read_text().replace('"launcher": "docker"', '"launcher": "mine"'))
     with pytest.raises(RdmaImagesError, match=r"job\.run cannot follow jobs of mine"):
-        start(place)
+        start(job_folder)
 
 
 @pytest.mark.usefixtures("calls")
 def test_a_job_that_was_edited_has_no_leg_over_tcp(tmp_path: Path) -> None:
-    place = written(tmp_path, "docker")
-    assert start(place, tcp=True).leg == "tcp"
-    script = place / "run.sh"
+    folder = written(tmp_path, "docker")
+    assert start(folder, tcp=True).leg == "tcp"
+    script = folder / "run.sh"
     script.write_text(script.read_text() + "# edited\n")
     with pytest.raises(RdmaImagesError, match=r"run\.sh was edited"):
-        start(place, tcp=True)
+        start(folder, tcp=True)
     with pytest.raises(RdmaImagesError, match="is itself over TCP"):
         start(written(tmp_path / "tcp", "docker", tcp=True), tcp=True)

@@ -23,7 +23,9 @@ GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "jobs"
 KUBERNETES = "1.36"
 EVERY = list(jobs.combinations())
 ON_KUBERNETES = [
-    one for one in EVERY if jobs.here().facts.launchers.launchers[one[0]].kind == "kubernetes" and one[0] != "arena"
+    combination
+    for combination in EVERY
+    if jobs.here().facts.launchers.launchers[combination[0]].kind == "kubernetes" and combination[0] != "arena"
 ]
 TYPES = jobs.here().facts.instances.types
 
@@ -31,9 +33,9 @@ TYPES = jobs.here().facts.instances.types
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
 def test_golden(launcher: str, fabric: str, starter: str, request: pytest.FixtureRequest) -> None:
     """Read a change as a diff: pytest tests/unit/jobs/test_jobs.py --update-golden writes them anew."""
-    made = jobs.files(jobs.job(launcher, fabric, starter))
-    del made["job.json"]  # it quotes the facts, and has its own test
-    compare(GOLDEN / f"{launcher}-{fabric}-{starter}", made, request)
+    job = jobs.files(jobs.job(launcher, fabric, starter))
+    del job["job.json"]  # it quotes the facts, and has its own test
+    compare(GOLDEN / f"{launcher}-{fabric}-{starter}", job, request)
 
 
 @pytest.mark.parametrize(
@@ -49,34 +51,34 @@ def test_golden_cluster(name: str, instance: str, parameters: dict[str, str], re
     compare(GOLDEN / name, jobs.cluster_files(instance, **parameters), request)
 
 
-def compare(folder: Path, made: Mapping[str, str], request: pytest.FixtureRequest) -> None:
+def compare(folder: Path, rendered: Mapping[str, str], request: pytest.FixtureRequest) -> None:
     """Hold the files against those of the folder, or write those anew."""
     if request.config.getoption("--update-golden"):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in made.items():
+        for name, text in rendered.items():
             (folder / name).write_text(text, encoding="utf-8")
-    assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == made
+    assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == rendered
 
 
 ASKED = [
-    (*one, changes)
-    for one in ON_KUBERNETES
+    (*on_kubernete, changes)
+    for on_kubernete in ON_KUBERNETES
     for changes in ({}, {"tcp": True}, {"gpus": 2}, {"parameters": {"devices": "dra"}})
-    if one[1] == "efa" or "parameters" not in changes
+    if on_kubernete[1] == "efa" or "parameters" not in changes
 ]
 
 
 @pytest.mark.parametrize(("launcher", "fabric", "starter", "changes"), ASKED)
 def test_kubernetes_takes_the_pods(launcher: str, fabric: str, starter: str, changes: dict[str, Any]) -> None:
     """Its own schema, strict: no unknown key, no wrong type, no quantity that is none."""
-    made = jobs.job(launcher, fabric, starter, **changes)
-    for template in jobs.pods(made):
+    job = jobs.job(launcher, fabric, starter, **changes)
+    for template in jobs.pods(job):
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", **template.get("metadata", {})}}
         kubernetes_validate.validate({**pod, "spec": template["spec"]}, KUBERNETES, strict=True)
-    for text in jobs.files(made).values():
-        for one in jobs.documents(text) if text.startswith("#") and "apiVersion" in text else ():
-            if one["kind"] == "ResourceClaimTemplate":
-                kubernetes_validate.validate(one, KUBERNETES, strict=True)
+    for text in jobs.files(job).values():
+        for document in jobs.documents(text) if text.startswith("#") and "apiVersion" in text else ():
+            if document["kind"] == "ResourceClaimTemplate":
+                kubernetes_validate.validate(document, KUBERNETES, strict=True)
 
 
 @pytest.mark.parametrize("starter", ["mpirun", "torchrun"])
@@ -87,27 +89,27 @@ def test_kubernetes_takes_what_skypilot_is_told_of_the_pod(starter: str) -> None
     spec["containers"][0] |= {"name": "ray-node", "image": "x"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
     kubernetes_validate.validate(pod, KUBERNETES, strict=True)
-    asked = spec["containers"][0]["resources"]
-    assert asked["limits"] == asked["requests"]
-    assert asked["limits"]["vpc.amazonaws.com/efa"] == 32
+    resources = spec["containers"][0]["resources"]
+    assert resources["limits"] == resources["requests"]
+    assert resources["limits"]["vpc.amazonaws.com/efa"] == 32
 
 
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), ON_KUBERNETES)
 def test_what_every_pod_with_gpus_has(launcher: str, fabric: Fabric, starter: str) -> None:
-    made = jobs.job(launcher, fabric, starter)
-    with_gpus = [one for one in jobs.pods(made) if "volumeMounts" in one["spec"]["containers"][0]]
+    job = jobs.job(launcher, fabric, starter)
+    with_gpus = [pod for pod in jobs.pods(job) if "volumeMounts" in pod["spec"]["containers"][0]]
     assert with_gpus
     for template in with_gpus:
         spec = template["spec"]
         (container,) = spec["containers"]
-        asked = container["resources"]
-        assert asked["limits"] == asked["requests"]
-        assert asked["limits"][counts.resource(fabric)] == made.counts.interfaces
+        resources = container["resources"]
+        assert resources["limits"] == resources["requests"]
+        assert resources["limits"][counts.resource(fabric)] == job.counts.interfaces
         assert container["image"].rpartition("@")[2].startswith("sha256:")
         assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
         shm = next(volume for volume in spec["volumes"] if volume["name"] == "shm")
         assert shm == {"name": "shm", "emptyDir": {"medium": "Memory"}}
-        assert spec["nodeSelector"]["node.kubernetes.io/instance-type"] == made.instance
+        assert spec["nodeSelector"]["node.kubernetes.io/instance-type"] == job.instance
         assert spec["nodeSelector"]["kubernetes.io/arch"] == "amd64"
         affinity = spec["affinity"]
         (apart,) = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -138,9 +140,9 @@ def test_no_variable_is_obsolete_or_harmful(launcher: str, fabric: str, starter:
     for name, node in TYPES.items():
         if node.fabric != fabric or not _can_have(launcher, name):
             continue
-        made = jobs.job(launcher, fabric, starter, instance=name)
-        versions = {one.name: one.version for one in jobs.planned(made.target).components.values()}
-        assert [row.name for row in rows if row.applies_to(made.variables, fabric, versions)] == []
+        job = jobs.job(launcher, fabric, starter, instance=name)
+        versions = {value.name: value.version for value in jobs.planned(job.target).components.values()}
+        assert [row.name for row in rows if row.applies_to(job.variables, fabric, versions)] == []
 
 
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
@@ -179,18 +181,18 @@ def _can_have(launcher: str, name: str) -> bool:
     ],
 )
 def test_interfaces_by_gpus(instance: str, gpus: int, interfaces: int, hugepages: int) -> None:
-    asked = jobs.job("mpijob", "efa", "mpirun", instance=instance, gpus=gpus).counts
-    assert (asked.gpus, asked.interfaces, asked.hugepages) == (gpus, interfaces, hugepages)
+    counts = jobs.job("mpijob", "efa", "mpirun", instance=instance, gpus=gpus).counts
+    assert (counts.gpus, counts.interfaces, counts.hugepages) == (gpus, interfaces, hugepages)
 
 
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
 def test_scripts_are_good_shell(launcher: str, fabric: str, starter: str) -> None:
     """Every script, and every script in a manifest, is parsed by the shell that will run it."""
-    made = jobs.job(launcher, fabric, starter)
-    scripts = [text for text in jobs.files(made).values() if text.startswith(("#!/bin/bash", "#!/usr/bin/env bash"))]
+    job = jobs.job(launcher, fabric, starter)
+    scripts = [text for text in jobs.files(job).values() if text.startswith(("#!/bin/bash", "#!/usr/bin/env bash"))]
     for script in scripts:
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    for template in jobs.pods(made) if launcher != "skypilot" else ():
+    for template in jobs.pods(job) if launcher != "skypilot" else ():
         command = template["spec"]["containers"][0].get("command")
         if not command:  # KubeRay's own, of the pod that submits
             continue
@@ -224,9 +226,9 @@ def test_arena_refuses_a_command_that_yaml_would_cut() -> None:
 def test_tcp_is_tcp_on_every_launcher() -> None:
     """NCCL_NET=Socket is the only thing that makes an image that fails closed measure TCP."""
     for launcher, fabric, starter in EVERY:
-        made = jobs.job(launcher, fabric, starter, tcp=True)
-        assert made.variables["NCCL_NET"] == "Socket"
-        assert "Socket" in "".join(text for name, text in jobs.files(made).items() if name != "job.json")
+        job = jobs.job(launcher, fabric, starter, tcp=True)
+        assert job.variables["NCCL_NET"] == "Socket"
+        assert "Socket" in "".join(text for name, text in jobs.files(job).items() if name != "job.json")
 
 
 def test_pyxis_is_told_what_wins_over_the_image() -> None:
@@ -237,8 +239,8 @@ def test_pyxis_is_told_what_wins_over_the_image() -> None:
 
 def test_a_wrong_mtu_ends_the_start(tmp_path: Path) -> None:
     """The lines that compare it, run over a tree in the shape of /sys."""
-    made = jobs.job("mpijob", "erdma", "mpirun")
-    worker = next(one for one in jobs.pods(made) if "volumeMounts" in one["spec"]["containers"][0])
+    job = jobs.job("mpijob", "erdma", "mpirun")
+    worker = next(pod for pod in jobs.pods(job) if "volumeMounts" in pod["spec"]["containers"][0])
     script = worker["spec"]["containers"][0]["command"][2].partition("mkdir")[0]
     (tmp_path / "class/infiniband/erdma_0/ports/1/gid_attrs/ndevs").mkdir(parents=True)
     (tmp_path / "class/infiniband/erdma_0/ports/1/gid_attrs/ndevs/1").write_text("eth1\n")
@@ -252,13 +254,13 @@ def test_a_wrong_mtu_ends_the_start(tmp_path: Path) -> None:
 
 
 def test_job_json_says_why() -> None:
-    made = jobs.job("mpijob", "efa", "mpirun")
-    told = json.loads(jobs.files(made)["job.json"])
-    assert told["digest"] == made.image.partition("@")[2]
-    assert (told["ranks"], told["counts"]["interfaces"]) == (16, 32)
-    assert all(value["why"] and value["source"] for value in told["values"])
+    job = jobs.job("mpijob", "efa", "mpirun")
+    data = json.loads(jobs.files(job)["job.json"])
+    assert data["digest"] == job.image.partition("@")[2]
+    assert (data["ranks"], data["counts"]["interfaces"]) == (16, 32)
+    assert all(value["why"] and value["source"] for value in data["values"])
     assert {"image", "nodes", "gpus", "vpc.amazonaws.com/efa", "NCCL_DEBUG"} <= {
-        value["name"] for value in told["values"]
+        value["name"] for value in data["values"]
     }
 
 

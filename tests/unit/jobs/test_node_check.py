@@ -114,8 +114,8 @@ def test_a_host_path_that_can_hide_efa(tmp_path: Path) -> None:
 )
 def test_gids(tmp_path: Path, gids: tuple[str, ...], index: str, line: str) -> None:
     device(tmp_path, "mlx5_0", "mlx5_core", gids)
-    found = [said for said in findings(tmp_path, NCCL_IB_GID_INDEX=index) if " gids: " in said]
-    assert [said.startswith(line) for said in found] == ([True] if line else [])
+    gid_lines = [text for text in findings(tmp_path, NCCL_IB_GID_INDEX=index) if " gids: " in text]
+    assert [text.startswith(line) for text in gid_lines] == ([True] if line else [])
 
 
 def test_a_port_that_is_down(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_each_round_has_disjoint_pairs_and_none_is_repeated(count: int) -> None:
     nodes = named(count)
     rounds = pair_rounds.first_rounds(nodes, count)
     assert all(len({node for pair in pairs for node in pair}) == 2 * len(pairs) for pairs in rounds)
-    pairs = [pair for one in rounds for pair in one]
+    pairs = [pair for round in rounds for pair in round]
     assert sorted(pairs) == sorted(combinations(nodes, 2))
 
 

@@ -87,14 +87,14 @@ def test_a_launcher_that_cannot(match: str, launcher: str, fabric: str, starter:
 
 
 def test_what_only_the_user_knows_is_asked_for_by_name_all_at_once() -> None:
-    asked = replace(jobs.request("sagemaker", "efa", "torchrun"), parameters={})
+    request = replace(jobs.request("sagemaker", "efa", "torchrun"), parameters={})
     with pytest.raises(RefusedError) as caught:
-        create.make(asked, jobs.here())
+        create.make(request, jobs.here())
     for name in ("role", "subnets", "security-groups", "output", "region"):
         assert f"--param {name}=" in str(caught.value)
-    asked = replace(jobs.request("mpijob", "erdma", "mpirun"), parameters={})
+    request = replace(jobs.request("mpijob", "erdma", "mpirun"), parameters={})
     with pytest.raises(RefusedError, match=r"mtu=.*\n.*cidr="):
-        create.make(asked, jobs.here())
+        create.make(request, jobs.here())
 
 
 def test_an_arm_node_wants_an_arm_image() -> None:
@@ -103,8 +103,8 @@ def test_an_arm_node_wants_an_arm_image() -> None:
     try:
         refused("--set platform=linux/arm64", instance="test.arm")
         arm = {"platform": "linux/arm64", "base": "ubuntu24.04", "aws-ofi-nccl": "1.21.1"}
-        made = jobs.job("trainjob", "efa", "torchrun", instance="test.arm", changes=arm)
-        assert "kubernetes.io/arch: arm64" in jobs.files(made)["trainjob.yaml"]
+        job = jobs.job("trainjob", "efa", "torchrun", instance="test.arm", changes=arm)
+        assert "kubernetes.io/arch: arm64" in jobs.files(job)["trainjob.yaml"]
     finally:
         del types["test.arm"]
 
@@ -152,9 +152,9 @@ def published(refs: Sequence[str], rehearsal: tuple[str, ...] = ()) -> None:
 @pytest.mark.usefixtures("images")
 def test_the_published_image_is_taken_by_its_digest() -> None:
     published([OTHER])
-    made = jobs.job("mpijob", "efa", "mpirun", image="")
-    assert made.image == OTHER
-    assert next(value for value in made.values if value.name == "image").source.startswith("publication.json")
+    job = jobs.job("mpijob", "efa", "mpirun", image="")
+    assert job.image == OTHER
+    assert next(value for value in job.values if value.name == "image").source.startswith("publication.json")
 
 
 @pytest.mark.usefixtures("images")
@@ -168,8 +168,8 @@ def test_an_image_that_is_not_published_or_not_to_be_had() -> None:
 
 def test_a_rehearsal_is_known_by_its_digest(images: Path) -> None:
     image = jobs.planned("efa-nccl-tests")
-    made = Build(image.id, "rdma-images/x:y-rehearsal", "sha256:" + "0f" * 32, "", ("efa-installer-1.50.0",), "", 0)
-    atomic.write(images / image.id / "build.json", json.dumps(vars(made)))
+    built = Build(image.id, "rdma-images/x:y-rehearsal", "sha256:" + "0f" * 32, "", ("efa-installer-1.50.0",), "", 0)
+    atomic.write(images / image.id / "build.json", json.dumps(vars(built)))
     refused("is a rehearsal", image=OTHER)
 
 
@@ -230,8 +230,8 @@ def test_the_task(tmp_path: Path) -> None:
         "job", *asked, "--image", jobs.IMAGE, "--out", str(tmp_path / "o"), "--json", "--", "train.py", "two words"
     )
     assert done.returncode == 0
-    told = json.loads(done.stdout)
-    assert told["command"] == ["train.py", "two words"]
+    data = json.loads(done.stdout)
+    assert data["command"] == ["train.py", "two words"]
     assert sorted(path.name for path in (tmp_path / "o").iterdir()) == ["README.md", "job.json", "job.sbatch"]
     done = said("job", *asked)
     assert done.returncode == 2
@@ -263,9 +263,9 @@ def test_a_launcher_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(paths, "PROJECT", tmp_path)
     monkeypatch.setattr(render, "_environment", render._environment.__wrapped__)
     mine = project.Project(jobs.here().matrix, facts.load(folder))
-    asked = replace(jobs.request("slurm", "efa", "torchrun"), launcher="my-batch", parameters={"queue": "night"})
-    made, place = create.make(asked, mine, str(tmp_path / "o"))
-    script = (place / "submit.sh").read_text()
+    request = replace(jobs.request("slurm", "efa", "torchrun"), launcher="my-batch", parameters={"queue": "night"})
+    job, job_folder = create.make(request, mine, str(tmp_path / "o"))
+    script = (job_folder / "submit.sh").read_text()
     assert "--queue night" in script
     assert jobs.IMAGE in script
-    assert made.nodes == 2
+    assert job.nodes == 2

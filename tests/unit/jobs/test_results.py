@@ -13,9 +13,9 @@ LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 
 
 def test_a_result_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    made = from_logs.result_of([LOGS / "gpu-two-nodes.log"], None)
-    run_folder.write(made, tmp_path)
-    assert run_folder.load(tmp_path) == made
+    result = from_logs.result_of([LOGS / "gpu-two-nodes.log"], None)
+    run_folder.write(result, tmp_path)
+    assert run_folder.load(tmp_path) == result
 
 
 def test_what_is_no_result_is_told_with_what_makes_one(tmp_path: Path) -> None:
@@ -31,9 +31,9 @@ def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> 
     for leg, log in (("logs", "gpu-two-nodes.log"), ("tcp/logs", "net-socket.log")):
         (run / leg).mkdir(parents=True)
         (run / leg / "0.log").write_bytes((LOGS / log).read_bytes())
-    made = from_logs.result_of_run(run)
-    assert (made.job, made.digest, made.nodes) == (job.name, job.image.partition("@")[2], 2)
-    assert [leg.name for leg in made.legs] == ["fabric", "tcp"]
+    result = from_logs.result_of_run(run)
+    assert (result.job, result.digest, result.nodes) == (job.name, job.image.partition("@")[2], 2)
+    assert [leg.name for leg in result.legs] == ["fabric", "tcp"]
     assert folder.read(job_spec.NOTE, tmp_path).ranks == 16
 
 

@@ -14,9 +14,9 @@ SLOWER = ((8, 29.1, 0.0, 0.0, 0), (1 << 30, 4607.6, 200.0, 375.0, 0), (1 << 34, 
 
 def test_each_size_has_its_ratio_and_the_largest_is_the_sentence(tmp_path: Path) -> None:
     first, second = result_of(tmp_path / "a"), result_of(tmp_path / "b", rows=SLOWER)
-    found = compare.compare(first, second)
-    assert [line.ratio and round(line.ratio, 3) for line in found.lines] == [None, 0.858, 0.97]
-    assert found.sentence == (
+    result = compare.compare(first, second)
+    assert [line.ratio and round(line.ratio, 3) for line in result.lines] == [None, 0.858, 0.97]
+    assert result.sentence == (
         "all_reduce of 16 GiB: 472.5 GB/s after 487.1, 0.97 times the first; "
         "by more than 5% slower at 1 and faster at 0 of 3 sizes"
     )
@@ -25,7 +25,7 @@ def test_each_size_has_its_ratio_and_the_largest_is_the_sentence(tmp_path: Path)
 def test_what_else_differs_is_told(tmp_path: Path) -> None:
     first = result_of(tmp_path / "a")
     second = result_of(tmp_path / "b", [replace(node, plugin="1.20.0", gdr=False) for node in TWO])
-    differences = {name: (one, other) for name, one, other in compare.compare(first, second).differences}
+    differences = {name: (difference, other) for name, difference, other in compare.compare(first, second).differences}
     assert differences["plugin"] == ("1.21.1", "1.20.0")
     assert differences["GPUDirect"] == ("yes", "no")
     assert "nodes" not in differences

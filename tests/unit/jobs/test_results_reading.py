@@ -79,9 +79,9 @@ def test_whatever_a_launcher_puts_before_the_lines(tmp_path: Path, prefix: str) 
 
 def test_a_size_as_wide_as_its_column_is_read_behind_a_prefix(tmp_path: Path) -> None:
     rows = [(137438953472, 1234567.0, 276.03, 483.05, 0)]
-    said = "\n".join("[1,0]<stdout>:" + line for line in text.from_2_13(rows).split("\n"))
-    assert "[1,0]<stdout>:137438953472" in said
-    assert sizes(read(tmp_path / "log", said)) == [(137438953472, 483.05)]
+    log_text = "\n".join("[1,0]<stdout>:" + line for line in text.from_2_13(rows).split("\n"))
+    assert "[1,0]<stdout>:137438953472" in log_text
+    assert sizes(read(tmp_path / "log", log_text)) == [(137438953472, 483.05)]
 
 
 def test_a_time_that_is_too_wide_is_read_with_its_exponent(tmp_path: Path) -> None:
@@ -92,12 +92,12 @@ def test_a_time_that_is_too_wide_is_read_with_its_exponent(tmp_path: Path) -> No
 
 
 def test_a_row_that_the_lines_tear_is_joined(tmp_path: Path) -> None:
-    said = text.from_2_13()
-    whole = next(line for line in said.split("\n") if line.lstrip().startswith("1048576"))
+    log_text = text.from_2_13()
+    whole = next(line for line in log_text.split("\n") if line.lstrip().startswith("1048576"))
     begun, rest = whole[:52], whole[52:]
     channel = "vm:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0"
     torn = f"{begun}{channel}\nvm:1:1 [0] NCCL INFO more\n{rest}"
-    assert sizes(read(tmp_path / "log", said.replace(whole, torn))) == EXPECTED
+    assert sizes(read(tmp_path / "log", log_text.replace(whole, torn))) == EXPECTED
 
 
 def test_a_table_as_people_paste_it(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_the_json_of_a_real_run(name: str) -> None:
 
 
 def test_text_and_json_of_a_real_run_say_the_same() -> None:
-    (said,) = logs.read([DATA / "2.19.6-socket.txt"], WORDINGS).tables
+    (table,) = logs.read([DATA / "2.19.6-socket.txt"], WORDINGS).tables
     written = nccl_tests_json.read(DATA / "2.19.6-socket.json", "json")
-    for row, other in zip(said.rows, written.rows, strict=True):
+    for row, other in zip(table.rows, written.rows, strict=True):
         assert row.out_of_place
         assert other.out_of_place
         assert other.out_of_place.busbw is not None
@@ -138,10 +138,10 @@ def test_text_and_json_of_a_real_run_say_the_same() -> None:
 
 
 def test_the_misspelt_keys_before_2_17_9_change_nothing(tmp_path: Path) -> None:
-    found = json.loads((DATA / "2.19.6-socket.json").read_text())
-    found["average_bus_bandwidith"] = {"bandwidith": found.pop("average_bus_bandwidth")["bandwidth"]}
-    found["version"] = 1
-    (tmp_path / "out.json").write_text(json.dumps(found))
+    data = json.loads((DATA / "2.19.6-socket.json").read_text())
+    data["average_bus_bandwidith"] = {"bandwidith": data.pop("average_bus_bandwidth")["bandwidth"]}
+    data["version"] = 1
+    (tmp_path / "out.json").write_text(json.dumps(data))
     assert len(nccl_tests_json.read(tmp_path / "out.json", "out.json").rows) == 28
 
 
@@ -164,9 +164,9 @@ def test_json_of_a_job_that_was_killed_has_the_rows_before_it(tmp_path: Path) ->
 
 def test_per_process_times_name_who_is_late(tmp_path: Path) -> None:
     """-I 1 -J of 2.19.2 and later: the slowest process of a collective, without another run."""
-    found = json.loads((DATA / "2.19.6-socket.json").read_text())
-    found["results"][-1]["out_of_place_per_iter"] = {"per_process_max_times_us": [[100.0, 101.0], [130.0, 131.0]]}
-    (tmp_path / "out.json").write_text(json.dumps(found))
+    data = json.loads((DATA / "2.19.6-socket.json").read_text())
+    data["results"][-1]["out_of_place_per_iter"] = {"per_process_max_times_us": [[100.0, 101.0], [130.0, 131.0]]}
+    (tmp_path / "out.json").write_text(json.dumps(data))
     (late,) = nccl_tests_json.read(tmp_path / "out.json", "out.json").late
     assert late.value == "1 13%"
     assert nccl_tests_json.read(DATA / "2.19.6-socket.json", "json").late == []
@@ -232,10 +232,10 @@ def test_cut_torn_and_binary_logs_are_read_for_what_they_have(
     path = tmp_path / "log"
     path.write_bytes(content)
     try:
-        found = logs.read([path], WORDINGS)
+        result = logs.read([path], WORDINGS)
     except RdmaImagesError:
         return
-    rows = [(row.size, row.type) for table in found.tables for row in table.rows]
+    rows = [(row.size, row.type) for table in result.tables for row in table.rows]
     # What is cut inside a number is a shorter number; all other rows are those that were measured.
     assert len(set(rows) - real) <= 2 * (len(cuts) + len(noise))
 

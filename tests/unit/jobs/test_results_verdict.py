@@ -22,16 +22,16 @@ def verbs(name: str, devices: tuple[str, ...] = ("erdma_0", "erdma_1"), used: in
 
 
 def test_a_job_that_is_as_it_should_be(tmp_path: Path) -> None:
-    found = result_of(tmp_path, tcp=TCP)
-    assert sentences(found) == []
-    assert found.exit_code == 0
-    assert found.sentence.split("; ") == [
+    result = result_of(tmp_path, tcp=TCP)
+    assert sentences(result) == []
+    assert result.exit_code == 0
+    assert result.sentence.split("; ") == [
         "EFA on 32 adapters of each of 2 nodes",
         "GPUDirect RDMA",
         "all_reduce of 16 GiB at 487.1 GB/s, 122% of the line rate",
         "116.5 times TCP at 1 GiB",
     ]
-    (one, two) = found.legs[0].nodes
+    (one, two) = result.legs[0].nodes
     assert (one.name, one.ranks, two.ranks) == ("one", tuple(range(8)), tuple(range(8, 16)))
     assert one.adapters
     assert one.adapters.where == "logs/0.log:4"
@@ -47,12 +47,12 @@ def test_one_line_says_network_adapters_and_versions(tmp_path: Path) -> None:
 
 def test_one_of_four_adapters_is_told(tmp_path: Path) -> None:
     """github.com/skypilot-org/skypilot/issues/8391: 20 GB/s on two p4d, and every line of the test was OK."""
-    found = result_of(
+    result = result_of(
         tmp_path, [replace(node, adapters=1) for node in TWO], against=expectations_of(None, "p4d.24xlarge", 2)
     )
-    assert found.exit_code == 1
-    assert found.sentence == "every node: only 1 of the 4 adapters of p4d.24xlarge"
-    assert "vpc.amazonaws.com/efa: 4" in found.legs[0].problems[0].fix
+    assert result.exit_code == 1
+    assert result.sentence == "every node: only 1 of the 4 adapters of p4d.24xlarge"
+    assert "vpc.amazonaws.com/efa: 4" in result.legs[0].problems[0].fix
 
 
 def test_one_node_of_many_with_fewer_adapters_is_named(tmp_path: Path) -> None:
@@ -62,63 +62,63 @@ def test_one_node_of_many_with_fewer_adapters_is_named(tmp_path: Path) -> None:
 
 def test_sockets_in_silence(tmp_path: Path) -> None:
     """github.com/NVIDIA/aicr/issues/2275, skypilot #10055: pods without EFA, and the job ended well."""
-    found = result_of(tmp_path, TCP)
-    assert found.exit_code == 1
-    assert found.sentence.startswith("the channels use TCP sockets")
+    result = result_of(tmp_path, TCP)
+    assert result.exit_code == 1
+    assert result.sentence.startswith("the channels use TCP sockets")
 
 
 def test_one_node_on_sockets_among_others(tmp_path: Path) -> None:
-    found = result_of(tmp_path, [Node("one"), TCP[1]])
-    assert found.exit_code == 1
-    assert found.legs[0].nodes[1].adapters is None
+    result = result_of(tmp_path, [Node("one"), TCP[1]])
+    assert result.exit_code == 1
+    assert result.legs[0].nodes[1].adapters is None
 
 
 def test_ranks_that_nobody_heard_of_leave_it_open(tmp_path: Path) -> None:
     logs = parts.write(tmp_path)
-    found = from_logs.result_of(logs[:13], None, (), tmp_path, parts.P5_TWO)
-    assert found.exit_code == 3
-    assert sentences(found) == ["3 of 16 ranks have no line in the logs: 13, 14, 15"]
+    result = from_logs.result_of(logs[:13], None, (), tmp_path, parts.P5_TWO)
+    assert result.exit_code == 3
+    assert sentences(result) == ["3 of 16 ranks have no line in the logs: 13, 14, 15"]
 
 
 def test_fewer_nodes_than_were_asked_for(tmp_path: Path) -> None:
-    found = result_of(tmp_path, [Node("one", gpus=16)])
-    assert "1 node, not the 2 asked for: one" in sentences(found)
-    assert found.exit_code == 1
+    result = result_of(tmp_path, [Node("one", gpus=16)])
+    assert "1 node, not the 2 asked for: one" in sentences(result)
+    assert result.exit_code == 1
 
 
 def test_processes_that_each_measured_alone(tmp_path: Path) -> None:
     """github.com/NVIDIA/nccl-tests/issues/182: without MPI=1 every node has a rank 0."""
     logs = parts.write(tmp_path / "a", [Node("one")]) + parts.write(tmp_path / "b", [Node("two")])
-    found = sentences(from_logs.result_of(logs, None, (), tmp_path, parts.P5_TWO))
-    assert "rank 0 is on more than one node: one, two" in found
-    assert "NCCL counts 1 node, not the 2 asked for" in found
+    result = sentences(from_logs.result_of(logs, None, (), tmp_path, parts.P5_TWO))
+    assert "rank 0 is on more than one node: one, two" in result
+    assert "NCCL counts 1 node, not the 2 asked for" in result
 
 
-@pytest.mark.parametrize("asked", [Expectations(nodes=2, ranks=16), Expectations(nodes=2), Expectations()])
-def test_a_training_whose_groups_have_ranks_of_their_own(tmp_path: Path, asked: Expectations) -> None:
+@pytest.mark.parametrize("expectations", [Expectations(nodes=2, ranks=16), Expectations(nodes=2), Expectations()])
+def test_a_training_whose_groups_have_ranks_of_their_own(tmp_path: Path, expectations: Expectations) -> None:
     """Hybrid sharding: each node has a communicator of its own, pairs of GPUs another, and none has all ranks."""
     logs = parts.write(tmp_path / "a", [Node("one")], ()) + parts.write(tmp_path / "b", [Node("two")], ())
     for n, log in enumerate(logs):
         who = f"{('one', 'two')[n // 8]}:{4000 + n % 8}:{4000 + n % 8} [{n % 8}] NCCL INFO"
         with log.open("a") as file:
             file.write(f"{who} comm 0x6 rank {n // 8} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0\n")
-    found = from_logs.result_of(logs, None, (), tmp_path, replace(asked, fabric="efa"))
-    assert (found.exit_code, sentences(found)) == (0, [])
-    if asked.ranks:
-        silent = from_logs.result_of(logs[:15], None, (), tmp_path, replace(asked, fabric="efa"))
+    result = from_logs.result_of(logs, None, (), tmp_path, replace(expectations, fabric="efa"))
+    assert (result.exit_code, sentences(result)) == (0, [])
+    if expectations.ranks:
+        silent = from_logs.result_of(logs[:15], None, (), tmp_path, replace(expectations, fabric="efa"))
         assert sentences(silent) == ["15 of 16 ranks have lines in the logs"]
 
 
 def test_rows_of_one_node_that_were_published_as_two(tmp_path: Path) -> None:
     """The table of awslabs/awsome-distributed-ai, micro-benchmarks/nccl-tests/aws-batch: busbw is 1.75 algbw."""
-    found = result_of(tmp_path, rows=((1 << 34, 62239.0, 276.03, 483.05, 0),))
-    assert sentences(found) == ["8 ranks measured, and not 16: busbw / algbw of 16 GiB says so"]
+    result = result_of(tmp_path, rows=((1 << 34, 62239.0, 276.03, 483.05, 0),))
+    assert sentences(result) == ["8 ranks measured, and not 16: busbw / algbw of 16 GiB says so"]
 
 
 def test_two_ranks_on_one_gpu_are_told() -> None:
     """A job that set CUDA_VISIBLE_DEVICES for all ranks alike: 0.9 GB/s, and nccl-tests said OK."""
-    found = sentences(collected.result_of_logs([DATA / "one-gpu-two-nodes.txt"]))
-    assert "ranks 0, 1 share GPU 0000:00:06 of vm" in found
+    result = sentences(collected.result_of_logs([DATA / "one-gpu-two-nodes.txt"]))
+    assert "ranks 0, 1 share GPU 0000:00:06 of vm" in result
 
 
 def test_several_tests_in_one_log_share_no_gpu(tmp_path: Path) -> None:
@@ -126,14 +126,14 @@ def test_several_tests_in_one_log_share_no_gpu(tmp_path: Path) -> None:
     log, real = tmp_path / "log", (DATA / "2.19.6-one-node.txt").read_text()
     other = real.replace("device  0 [0000:00:06]", "device  0 [0000:00:99]").replace("[0000:00:07]", "[0000:00:06]")
     log.write_text(real + real + other)
-    found = collected.result_of_logs([log])
-    assert (found.exit_code, sentences(found)) == (0, [])
+    result = collected.result_of_logs([log])
+    assert (result.exit_code, sentences(result)) == (0, [])
 
 
 def test_a_job_of_fewer_gpus_is_not_held_beside_one_of_all(tmp_path: Path) -> None:
     """Bus bandwidth over two nodes mixes NVLink and the network: it depends on the GPUs of a node."""
-    found = result_of(tmp_path, [replace(node, gpus=4) for node in TWO], rows=((1 << 34, 66132.0, 259.78, 454.6, 0),))
-    assert (found.exit_code, found.expected.published) == (0, ())
+    result = result_of(tmp_path, [replace(node, gpus=4) for node in TWO], rows=((1 << 34, 66132.0, 259.78, 454.6, 0),))
+    assert (result.exit_code, result.expected.published) == (0, ())
 
 
 def test_an_mtu_that_is_not_the_jobs(tmp_path: Path) -> None:
@@ -145,101 +145,103 @@ def test_an_mtu_that_is_not_the_jobs(tmp_path: Path) -> None:
             file.write(
                 f"{host}:4000:4000 [0] NCCL INFO NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 9 mtu {mtu} GID 1 (0/2)\n"
             )
-    found = sentences(from_logs.result_of(logs, None, (), tmp_path, replace(ERDMA, mtu=8500)))
-    assert found == ["two: RDMA's MTU is 1024 bytes, not 4096", "the MTU differs between the nodes: 1024, 4096"]
+    result = sentences(from_logs.result_of(logs, None, (), tmp_path, replace(ERDMA, mtu=8500)))
+    assert result == ["two: RDMA's MTU is 1024 bytes, not 4096", "the MTU differs between the nodes: 1024, 4096"]
 
 
 def test_wrong_elements_name_their_line(tmp_path: Path) -> None:
-    found = result_of(tmp_path, rows=(*P5[:2], (1 << 34, 66132.0, 259.78, 487.09, 3)))
-    assert found.exit_code == 1
-    (problem,) = found.legs[0].problems
+    result = result_of(tmp_path, rows=(*P5[:2], (1 << 34, 66132.0, 259.78, 487.09, 3)))
+    assert result.exit_code == 1
+    (problem,) = result.legs[0].problems
     assert problem.sentence == "wrong elements at 16 GiB"
     assert (tmp_path / "logs/0.log").read_text().split("\n")[int(problem.where[0].rpartition(":")[2]) - 1].endswith("3")
 
 
 def test_a_log_that_stops_before_the_test_did(tmp_path: Path) -> None:
-    found = result_of(tmp_path, end=False)
-    assert found.exit_code == 3
-    assert sentences(found) == ["the measurement is not complete: the log stops after 16 GiB"]
+    result = result_of(tmp_path, end=False)
+    assert result.exit_code == 3
+    assert sentences(result) == ["the measurement is not complete: the log stops after 16 GiB"]
 
 
-@pytest.mark.parametrize(("said", "image", "wrong"), [("1.21.1", "1.21.1", False), ("1.14.0", "1.21.1", True)])
-def test_a_plugin_that_is_not_the_images(tmp_path: Path, said: str, image: str, wrong: bool) -> None:
+@pytest.mark.parametrize(("plugin", "image", "wrong"), [("1.21.1", "1.21.1", False), ("1.14.0", "1.21.1", True)])
+def test_a_plugin_that_is_not_the_images(tmp_path: Path, plugin: str, image: str, wrong: bool) -> None:
     against = replace(parts.P5_TWO, versions={"plugin": image, "libfabric": "2.6.0amzn1.0", "nccl": "2.28.9"})
-    found = result_of(tmp_path, [replace(node, plugin=said) for node in TWO], against=against)
-    assert sentences(found) == (
+    result = result_of(tmp_path, [replace(node, plugin=plugin) for node in TWO], against=against)
+    assert sentences(result) == (
         ["every node: aws-ofi-nccl is 1.14.0, and the image's report says 1.21.1"] if wrong else []
     )
 
 
 def test_nodes_of_different_versions(tmp_path: Path) -> None:
-    found = result_of(tmp_path, [Node("one"), Node("two", plugin="1.20.0")])
-    assert sentences(found) == ["aws-ofi-nccl differs between the nodes: 1.20.0, 1.21.1"]
+    result = result_of(tmp_path, [Node("one"), Node("two", plugin="1.20.0")])
+    assert sentences(result) == ["aws-ofi-nccl differs between the nodes: 1.20.0, 1.21.1"]
 
 
 def test_erdma_on_both_devices(tmp_path: Path) -> None:
-    found = result_of(tmp_path, [verbs("one"), verbs("two")], against=ERDMA)
-    assert (found.exit_code, sentences(found)) == (0, [])
-    assert found.legs[0].nodes[0].devices == ("erdma_0", "erdma_1")
+    result = result_of(tmp_path, [verbs("one"), verbs("two")], against=ERDMA)
+    assert (result.exit_code, sentences(result)) == (0, [])
+    assert result.legs[0].nodes[0].devices == ("erdma_0", "erdma_1")
 
 
 def test_a_pod_that_was_given_one_of_two_erdma_devices(tmp_path: Path) -> None:
-    found = result_of(tmp_path, [verbs("one"), verbs("two", ("erdma_0",), 1)], against=ERDMA)
-    assert sentences(found) == ["two: only 1 of the 2 adapters of ecs.ebmgn9gc.64xlarge"]
-    assert "allocateAllDevices" in found.legs[0].problems[0].fix
+    result = result_of(tmp_path, [verbs("one"), verbs("two", ("erdma_0",), 1)], against=ERDMA)
+    assert sentences(result) == ["two: only 1 of the 2 adapters of ecs.ebmgn9gc.64xlarge"]
+    assert "allocateAllDevices" in result.legs[0].problems[0].fix
 
 
 def test_gpus_that_all_take_the_first_device(tmp_path: Path) -> None:
     """alibabacloud-erdma-controller, docs/erdma-benchmark: without NVLink and a graph file."""
-    found = result_of(tmp_path, [verbs("one", used=1), verbs("two", used=1)], against=ERDMA)
-    assert sentences(found) == ["every node: channels use 1 of its 2 devices"]
+    result = result_of(tmp_path, [verbs("one", used=1), verbs("two", used=1)], against=ERDMA)
+    assert sentences(result) == ["every node: channels use 1 of its 2 devices"]
 
 
 def test_a_tcp_leg_that_ran_over_the_fabric(tmp_path: Path) -> None:
     """pyxis: the image's NCCL_NET has precedence over the job's, so that EFA is measured twice."""
-    found = result_of(tmp_path, tcp=TWO)
-    assert found.exit_code == 1
-    assert found.sentence.startswith("the TCP leg is not TCP alone: the channels use EFA")
-    assert "--container-env=NCCL_NET" in found.legs[1].problems[0].fix
+    result = result_of(tmp_path, tcp=TWO)
+    assert result.exit_code == 1
+    assert result.sentence.startswith("the TCP leg is not TCP alone: the channels use EFA")
+    assert "--container-env=NCCL_NET" in result.legs[1].problems[0].fix
 
 
 def test_the_tcp_leg_gives_the_speed_up(tmp_path: Path) -> None:
-    found = result_of(tmp_path, rows=P5[:2], tcp=TCP)
-    assert found.sentence.endswith("116.5 times TCP")
+    result = result_of(tmp_path, rows=P5[:2], tcp=TCP)
+    assert result.sentence.endswith("116.5 times TCP")
 
 
 def test_what_is_published_is_a_band_and_no_gate(tmp_path: Path) -> None:
     slow = ((8, 29.1, 0.0, 0.0, 0), (1 << 34, 132264.0, 129.89, 243.54, 0))
-    found = result_of(tmp_path, [replace(node, gdr=False) for node in TWO], rows=slow)
-    assert found.exit_code == 0
-    assert found.sentence.endswith("243.5 GB/s, 61% of the line rate, below what is published")
-    assert next(iter(found.expected.causes)) == "GPUDirect RDMA is off: one, two"
-    assert next(iter(found.expected.causes.values()))[0].startswith("logs/0.log:")
+    result = result_of(tmp_path, [replace(node, gdr=False) for node in TWO], rows=slow)
+    assert result.exit_code == 0
+    assert result.sentence.endswith("243.5 GB/s, 61% of the line rate, below what is published")
+    assert next(iter(result.expected.causes)) == "GPUDirect RDMA is off: one, two"
+    assert next(iter(result.expected.causes.values()))[0].startswith("logs/0.log:")
 
 
 def test_a_job_is_measured_by_its_largest_size_and_never_by_the_average(tmp_path: Path) -> None:
     """github.com/aws/aws-k8s-tester/pull/503: is "Avg bus bandwidth : 92.3405" right? It depends on -b and -e."""
-    found = result_of(tmp_path)
+    result = result_of(tmp_path)
     assert "92.3405" in (tmp_path / "logs/0.log").read_text()
-    assert expected_bandwidth.best_busbw(found.legs[0].largest) == 487.09
-    assert "92.3" not in run_folder.RESULT.text(found)
+    assert expected_bandwidth.best_busbw(result.legs[0].largest) == 487.09
+    assert "92.3" not in run_folder.RESULT.text(result)
 
 
 def leg(name: str, rows: dict[int, float]) -> RunResult:
     half = {size: Half(1.0, busbw, busbw, 0) for size, busbw in rows.items()}
-    made = [Measurement("all_reduce", size, "float", "sum", "-1", one, one, "0.log:1") for size, one in half.items()]
+    measurements = [
+        Measurement("all_reduce", size, "float", "sum", "-1", one, one, "0.log:1") for size, one in half.items()
+    ]
     if name == "tcp":
-        return RunResult("tcp", "fallback", True, "", {}, 16, 16, (), tuple(made))
-    return RunResult("fabric", "efa", True, "", {}, 16, 16, (), tuple(made))
+        return RunResult("tcp", "fallback", True, "", {}, 16, 16, (), tuple(measurements))
+    return RunResult("fabric", "efa", True, "", {}, 16, 16, (), tuple(measurements))
 
 
 def test_the_table_of_the_sky_pilot_documentation(tmp_path: Path) -> None:
     """Size, EFA, TCP, speed-up of two p4d, as its page has them."""
     efa = {8: 0.0, 512: 0.01, 8 << 10: 0.08, 1 << 20: 4.61, 32 << 20: 31.85, 1 << 30: 75.34, 2 << 30: 77.35}
     tcp = {8: 0.0, 512: 0.01, 8 << 10: 0.06, 1 << 20: 1.65, 32 << 20: 3.58, 1 << 30: 4.08, 2 << 30: 4.13}
-    found = replace(result_of(tmp_path), legs=(leg("fabric", efa), leg("tcp", tcp)))
-    said = [f"{line.ratio:.1f}" if line.ratio else "-" for line in speed.compared_sizes(found)]
-    assert said == ["-", "1.0", "1.3", "2.8", "8.9", "18.5", "18.7"]
+    result = replace(result_of(tmp_path), legs=(leg("fabric", efa), leg("tcp", tcp)))
+    ratios = [f"{line.ratio:.1f}" if line.ratio else "-" for line in speed.compared_sizes(result)]
+    assert ratios == ["-", "1.0", "1.3", "2.8", "8.9", "18.5", "18.7"]
 
 
 def test_ranks_and_devices_of_a_node_name_their_lines(tmp_path: Path) -> None:
@@ -267,14 +269,14 @@ def test_no_secret_of_the_environment_is_kept(tmp_path: Path) -> None:
         file.write(
             f"export AWS_SECRET_ACCESS_KEY={secret}\none:1:1 [0] NCCL INFO NCCL_CONF set by environment to {secret}\n"
         )
-    found = collected.result_of_logs([tmp_path])
-    assert len(found.legs[0].measurements) > 20
-    assert secret[:12] not in run_folder.RESULT.text(found) + page.result_page(found)
+    result = collected.result_of_logs([tmp_path])
+    assert len(result.legs[0].measurements) > 20
+    assert secret[:12] not in run_folder.RESULT.text(result) + page.result_page(result)
 
 
 def test_a_run_without_any_expectation_is_told_as_it_is(tmp_path: Path) -> None:
-    found = result_of(tmp_path, against=ASKED_NOTHING)
-    assert (found.exit_code, found.expected.share) == (0, None)
+    result = result_of(tmp_path, against=ASKED_NOTHING)
+    assert (result.exit_code, result.expected.share) == (0, None)
 
 
 @pytest.mark.parametrize(
@@ -288,17 +290,17 @@ def test_a_run_without_any_expectation_is_told_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_real_logs(name: str, exit_code: int, sentence: str) -> None:
-    found = collected.result_of_logs([DATA / name])
-    assert found.exit_code == exit_code
-    assert found.sentence.startswith(sentence)
+    result = collected.result_of_logs([DATA / name])
+    assert result.exit_code == exit_code
+    assert result.sentence.startswith(sentence)
 
 
 def test_places_of_both_legs_are_relative_to_what_holds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts.write(tmp_path / "fabric")
     parts.write(tmp_path / "sockets", TCP)
     monkeypatch.chdir(tmp_path)
-    found = collected.result_of_logs([Path("fabric")], tmp_path / "sockets", instance="p5.48xlarge", nodes=2)
-    assert [leg.measurements[0].where.partition(":")[0] for leg in found.legs] == ["fabric/0.log", "sockets/0.log"]
+    result = collected.result_of_logs([Path("fabric")], tmp_path / "sockets", instance="p5.48xlarge", nodes=2)
+    assert [leg.measurements[0].where.partition(":")[0] for leg in result.legs] == ["fabric/0.log", "sockets/0.log"]
 
 
 FORMS: dict[str, Callable[[str], str]] = {
@@ -333,17 +335,17 @@ def half(row: Measurement) -> tuple[int, Half | None]:
 
 
 def test_the_page_has_both_curves_the_band_and_the_line_rate(tmp_path: Path) -> None:
-    said = page.result_page(result_of(tmp_path, tcp=TCP))
-    assert said.count("<polyline") == 2
-    assert '<polygon class="band"' in said
-    assert said.count('class="rate"') == 2  # in the chart and its legend
-    assert "http" not in said.replace("https://github.com", "").replace("http://www.w3.org", "")
+    output = page.result_page(result_of(tmp_path, tcp=TCP))
+    assert output.count("<polyline") == 2
+    assert '<polygon class="band"' in output
+    assert output.count('class="rate"') == 2  # in the chart and its legend
+    assert "http" not in output.replace("https://github.com", "").replace("http://www.w3.org", "")
 
 
 def test_the_terminal_says_where_everything_was_read(tmp_path: Path) -> None:
     from rich.console import Console
 
     console = Console(width=200)
-    with console.capture() as said:
+    with console.capture() as captured:
         console.print(result_table.result_table(result_of(tmp_path, against=Expectations(nodes=2))))
-    assert "logs/0.log:4" in said.get()
+    assert "logs/0.log:4" in captured.get()

@@ -57,12 +57,12 @@ def programs(tmp_path: Path) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
-def run(tmp_path: Path, path: str, made: Job, name: str) -> tuple[list[Any], str, str]:
+def run(tmp_path: Path, path: str, job: Job, name: str) -> tuple[list[Any], str, str]:
     """Run a file of a job; returns the calls of torchrun, mpirun and arena, those of ssh and docker, and the output."""
-    script = jobs.files(replace(made, node_check=False))[name]
+    script = jobs.files(replace(job, node_check=False))[name]
     script = script.replace("/root/.ssh", str(tmp_path / "ssh")).replace("/tmp/nccl", str(tmp_path / "nccl"))
-    if made.mpirun:
-        script = script.replace(made.mpirun, "mpirun")
+    if job.mpirun:
+        script = script.replace(job.mpirun, "mpirun")
     (tmp_path / "ssh").mkdir()
     (tmp_path / "nccl").mkdir()
     (tmp_path / "nccl" / "host.1.log").write_text("a log of NCCL\n")
@@ -76,8 +76,8 @@ def run(tmp_path: Path, path: str, made: Job, name: str) -> tuple[list[Any], str
 
 
 def test_torchrun_on_one_machine(tmp_path: Path, path: str) -> None:
-    made = jobs.job("docker", "efa", "torchrun", nodes=1, gpus=2, parameters={}, tcp=True)
-    ((_, words, environment),), heard, out = run(tmp_path, path, made, "run.sh")
+    job = jobs.job("docker", "efa", "torchrun", nodes=1, gpus=2, parameters={}, tcp=True)
+    ((_, words, environment),), heard, out = run(tmp_path, path, job, "run.sh")
     assert words[:3] == ["--nnodes=1", "--nproc-per-node=2", "--node-rank=0"]
     assert words[-3:] == list(jobs.SCRIPT)
     assert environment["NCCL_NET"] == "Socket"
@@ -87,8 +87,8 @@ def test_torchrun_on_one_machine(tmp_path: Path, path: str) -> None:
 
 
 def test_torchrun_on_two_machines(tmp_path: Path, path: str) -> None:
-    made = jobs.job("docker", "efa", "torchrun")
-    calls, heard, _ = run(tmp_path, path, made, "run.sh")
+    job = jobs.job("docker", "efa", "torchrun")
+    calls, heard, _ = run(tmp_path, path, job, "run.sh")
     assert len(calls) == 2
     assert {words[2] for _, words, _ in calls} == {"--node-rank=0", "--node-rank=1"}
     for _, words, environment in calls:
@@ -99,19 +99,19 @@ def test_torchrun_on_two_machines(tmp_path: Path, path: str) -> None:
     assert heard.count("docker rm --force") == 2
     assert "--network=host" in heard
     # Both are this machine, with one folder of logs, and the first that sees a log shows it.
-    assert any("a log of NCCL" in file.read_text() for file in tmp_path.glob(f"{made.name}-?.log"))
+    assert any("a log of NCCL" in file.read_text() for file in tmp_path.glob(f"{job.name}-?.log"))
 
 
 def test_mpirun_on_two_machines(tmp_path: Path, path: str) -> None:
     command = ("/opt/nccl-tests/bin/all_reduce_perf", "-b", "it's 8")
-    made = jobs.job("docker", "efa", "mpirun", command=command)
-    ((_, ranks, _), (_, logs, _)), heard, _ = run(tmp_path, path, made, "run.sh")
+    job = jobs.job("docker", "efa", "mpirun", command=command)
+    ((_, ranks, _), (_, logs, _)), heard, _ = run(tmp_path, path, job, "run.sh")
     assert ranks[ranks.index("-np") + 1] == "16"
     assert ranks[ranks.index("--host") + 1] == "one.example:8,two.example:8"
     assert ranks[ranks.index("plm_rsh_args") + 1].startswith("-p 2222 ")
     assert ranks[-3:] == list(command)
-    handed = {ranks[place + 1] for place, word in enumerate(ranks) if word == "-x"}
-    assert handed == set(made.variables)
+    handed = {ranks[index + 1] for index, word in enumerate(ranks) if word == "-x"}
+    assert handed == set(job.variables)
     assert "NCCL_NET" in handed
     assert logs[logs.index("-np") + 1] == "2"
     assert heard.count("docker run") == heard.count("docker rm") == 2
@@ -119,8 +119,8 @@ def test_mpirun_on_two_machines(tmp_path: Path, path: str) -> None:
 
 
 def test_arena_is_called_with_whole_words(tmp_path: Path, path: str) -> None:
-    made = jobs.job("arena", "erdma", "torchrun")
-    ((_, words, _),), _, _ = run(tmp_path, path, made, "submit.sh")
+    job = jobs.job("arena", "erdma", "torchrun")
+    ((_, words, _),), _, _ = run(tmp_path, path, job, "submit.sh")
     assert words[:2] == ["submit", "pytorch"]
     assert "--env=NCCL_IB_ADDR_RANGE=10.0.0.0/8" in words
     assert "--workers=2" in words

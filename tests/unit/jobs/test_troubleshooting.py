@@ -38,7 +38,7 @@ def test_what_tells_it_exists(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "entry"),
+    ("message", "entry"),
     [
         (
             "did not start in 20:00 minutes: j-0: 0/4 nodes are available: 4 Insufficient vpc.amazonaws.com/efa.",
@@ -54,10 +54,10 @@ def test_what_tells_it_exists(name: str) -> None:
         ("all is well", ""),
     ],
 )
-def test_what_is_said_in_the_field_leads_to_an_entry(said: str, entry: str) -> None:
-    assert {name for name, _ in KNOWN.fitting([said], "efa")} == set(entry.split())
+def test_what_is_said_in_the_field_leads_to_an_entry(message: str, entry: str) -> None:
+    assert {name for name, _ in KNOWN.fitting([message], "efa")} == set(entry.split())
     for name in entry.split():
-        assert f"docs/guides/troubleshooting.md, {name}" in troubleshooting.fitting_entries([said], "efa", KNOWN)
+        assert f"docs/guides/troubleshooting.md, {name}" in troubleshooting.fitting_entries([message], "efa", KNOWN)
 
 
 def test_an_entry_of_the_other_fabric_does_not_fit() -> None:

@@ -42,22 +42,22 @@ OPERATORS = {
 
 
 def objects(launcher: str, fabric: str, starter: str, **changes: Any) -> list[Any]:
-    made = jobs.files(jobs.job(launcher, fabric, starter, **changes))
-    return [one for name, text in made.items() if name.endswith(".yaml") for one in jobs.documents(text)]
+    texts = jobs.files(jobs.job(launcher, fabric, starter, **changes))
+    return [document for name, text in texts.items() if name.endswith(".yaml") for document in jobs.documents(text)]
 
 
 WITH_OPERATORS = ("mpijob", "trainjob", "pytorchjob", "leaderworkerset", "rayjob")
-ON_OPERATORS = [one for one in jobs.combinations() if one[0] in WITH_OPERATORS]
+ON_OPERATORS = [combination for combination in jobs.combinations() if combination[0] in WITH_OPERATORS]
 
 
 @upstream.there
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), ON_OPERATORS)
 @pytest.mark.parametrize("parameters", [{}, {"queue": "team"}, {"devices": "dra", "queue": "team"}])
 def test_the_operators_take_them(launcher: str, fabric: str, starter: str, parameters: dict[str, str]) -> None:
-    given = {key: value for key, value in parameters.items() if fabric == "efa" or key != "devices"}
-    for one in objects(launcher, fabric, starter, parameters=given):
-        for place in OPERATORS.get(one["kind"], ()):
-            assert upstream.problems(upstream.resource(*place), one) == []
+    job_parameters = {key: value for key, value in parameters.items() if fabric == "efa" or key != "devices"}
+    for manifest in objects(launcher, fabric, starter, parameters=job_parameters):
+        for path in OPERATORS.get(manifest["kind"], ()):
+            assert upstream.problems(upstream.resource(*path), manifest) == []
 
 
 @upstream.there
@@ -69,9 +69,9 @@ def test_the_operators_take_all_that_a_job_can_be_told(
     work = dataclasses.replace(
         jobs.everything(launcher, tmp_path), least_nodes=least_nodes if launcher in ("trainjob", "pytorchjob") else 0
     )
-    for one in objects(launcher, fabric, starter, work=work):
-        for place in OPERATORS.get(one["kind"], ()):
-            assert upstream.problems(upstream.resource(*place), one) == []
+    for manifest in objects(launcher, fabric, starter, work=work):
+        for path in OPERATORS.get(manifest["kind"], ()):
+            assert upstream.problems(upstream.resource(*path), manifest) == []
 
 
 @upstream.there
@@ -80,11 +80,11 @@ def test_the_schemas_refuse_what_is_wrong(kind: str) -> None:
     """Shows that the schemas can refuse."""
     launcher = "trainjob" if kind == "TrainingRuntime" else kind.lower()
     starter = "mpirun" if launcher == "mpijob" else "torchrun"
-    good = next(one for one in objects(launcher, "efa", starter) if one["kind"] == kind)
-    for place in OPERATORS[kind]:
+    good = next(manifest for manifest in objects(launcher, "efa", starter) if manifest["kind"] == kind)
+    for path in OPERATORS[kind]:
         wrong = copy.deepcopy(good)
         wrong["spec"]["nodez"] = 2
-        assert upstream.problems(upstream.resource(*place), wrong)
+        assert upstream.problems(upstream.resource(*path), wrong)
 
 
 @upstream.there
@@ -115,7 +115,7 @@ def test_kueue_takes_the_queue_of_what_it_admits(launcher: str) -> None:
 
 def test_a_ray_cluster_is_as_kueue_wants_it() -> None:
     """As its webhook says: of the job alone, deleted after it, without autoscaling, and no group is called head."""
-    (job,) = [one for one in objects("rayjob", "efa", "torchrun", nodes=3) if one["kind"] == "RayJob"]
+    (job,) = [manifest for manifest in objects("rayjob", "efa", "torchrun", nodes=3) if manifest["kind"] == "RayJob"]
     spec, cluster = job["spec"], job["spec"]["rayClusterSpec"]
     assert spec["shutdownAfterJobFinishes"]
     assert not {"clusterSelector", "suspend"} & spec.keys()
@@ -130,7 +130,7 @@ def test_a_training_asks_for_nothing_beside_its_runtime(revision: str) -> None:
     source = upstream.text("kubeflow/trainer", revision, "pkg/runtime/core/trainingruntime.go")
     assert ("MergeResourceRequirements" in source) == (revision == "v2.3.0")
     for starter in ("mpirun", "torchrun"):
-        (made,) = [one for one in objects("trainjob", "efa", starter) if one["kind"] == "TrainJob"]
+        (made,) = [manifest for manifest in objects("trainjob", "efa", starter) if manifest["kind"] == "TrainJob"]
         assert "resourcesPerNode" not in made["spec"]["trainer"]
 
 
@@ -147,8 +147,8 @@ def test_a_training_asks_for_nothing_beside_its_runtime(revision: str) -> None:
 )
 def test_eksctl_takes_the_cluster(instance: str, parameters: dict[str, str]) -> None:
     schema = json.loads(upstream.text("eksctl-io/eksctl", "HEAD", "pkg/apis/eksctl.io/v1alpha5/assets/schema.json"))
-    made = jobs.cluster_files(instance, **parameters)
-    (document,) = jobs.documents(made["cluster.yaml"])
+    cluster = jobs.cluster_files(instance, **parameters)
+    (document,) = jobs.documents(cluster["cluster.yaml"])
     jsonschema.Draft7Validator(schema).validate(document)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft7Validator(schema).validate({**document, "nodeGroupz": []})
@@ -181,9 +181,9 @@ def test_arena_has_every_flag(tmp_path: Path) -> None:
 
 
 def test_the_network_cards_of_a_launch_template() -> None:
-    made = json.loads(jobs.cluster_files("p6-b300.48xlarge", **{"security-groups": "sg-0a"})["launch-template.json"])
-    takes("ec2", "CreateLaunchTemplate", made)
-    found = made["LaunchTemplateData"]["NetworkInterfaces"]
+    data = json.loads(jobs.cluster_files("p6-b300.48xlarge", **{"security-groups": "sg-0a"})["launch-template.json"])
+    takes("ec2", "CreateLaunchTemplate", data)
+    found = data["LaunchTemplateData"]["NetworkInterfaces"]
     assert found[0] == {"NetworkCardIndex": 0, "DeviceIndex": 0, "InterfaceType": "interface", "Groups": ["sg-0a"]}
     assert {one["InterfaceType"] for one in found[1:]} == {"efa-only"}
     assert [one["NetworkCardIndex"] for one in found[1:]] == list(range(1, 17))
@@ -207,34 +207,34 @@ def takes(service: str, operation: str, request: dict[str, Any]) -> None:
     assert list(against(shape, request, operation)) == []
 
 
-def against(shape: Any, value: Any, place: str) -> Iterator[str]:
+def against(shape: Any, value: Any, path: str) -> Iterator[str]:
     """Yield what the shape's enum, pattern and bounds say against the value, with its place."""
     if shape.type_name == "structure":
         for key, inner in value.items():
-            yield from against(shape.members[key], inner, f"{place}.{key}")
+            yield from against(shape.members[key], inner, f"{path}.{key}")
     elif shape.type_name == "list":
-        yield from bounds(shape, len(value), place)
+        yield from bounds(shape, len(value), path)
         for inner in value:
-            yield from against(shape.member, inner, f"{place}[]")
+            yield from against(shape.member, inner, f"{path}[]")
     elif shape.type_name == "map":
-        yield from bounds(shape, len(value), place)
+        yield from bounds(shape, len(value), path)
         for key, inner in value.items():
-            yield from against(shape.key, key, f"{place}.{key}")
-            yield from against(shape.value, inner, f"{place}.{key}")
+            yield from against(shape.key, key, f"{path}.{key}")
+            yield from against(shape.value, inner, f"{path}.{key}")
     elif shape.type_name == "string":
-        yield from bounds(shape, len(value), place)
+        yield from bounds(shape, len(value), path)
         if shape.enum and value not in shape.enum:
-            yield f"{place}: {value} is none of {shape.enum}"
+            yield f"{path}: {value} is none of {shape.enum}"
         pattern = shape.metadata.get("pattern")
         if pattern and not re.fullmatch(pattern, value):
-            yield f"{place}: {value} is not of the form {pattern}"
+            yield f"{path}: {value} is not of the form {pattern}"
     else:
-        yield from bounds(shape, value, place)
+        yield from bounds(shape, value, path)
 
 
-def bounds(shape: Any, size: float, place: str) -> Iterator[str]:
+def bounds(shape: Any, size: float, path: str) -> Iterator[str]:
     if not shape.metadata.get("min", size) <= size <= shape.metadata.get("max", size):
-        yield f"{place}: {size} is out of {shape.metadata}"
+        yield f"{path}: {size} is out of {shape.metadata}"
 
 
 LONG = ("train.py", *(f"--option-{number}=it's {number}" for number in range(60)))
@@ -243,18 +243,18 @@ LONG = ("train.py", *(f"--option-{number}=it's {number}" for number in range(60)
 @pytest.mark.parametrize("parameters", [{}, {"code": "s3://bucket/code"}])
 @pytest.mark.parametrize("command", [("train.py",), LONG])
 def test_sagemaker_takes_the_request(parameters: dict[str, str], command: tuple[str, ...]) -> None:
-    made = jobs.files(jobs.job("sagemaker", "efa", "torchrun", parameters=parameters, command=command))
-    takes("sagemaker", "CreateTrainingJob", json.loads(made["request.json"]))
+    job = jobs.files(jobs.job("sagemaker", "efa", "torchrun", parameters=parameters, command=command))
+    takes("sagemaker", "CreateTrainingJob", json.loads(job["request.json"]))
 
 
 @pytest.mark.parametrize("launch", [None, "accelerate", "deepspeed", "plain"])
 def test_sagemaker_takes_all_that_a_job_can_be_told(launch: Any, tmp_path: Path) -> None:
     work = dataclasses.replace(jobs.everything("sagemaker", tmp_path), launch=launch)
-    made = json.loads(jobs.files(jobs.job("sagemaker", "efa", "torchrun", work=work))["request.json"])
-    takes("sagemaker", "CreateTrainingJob", made)
-    start = "\n".join(made["AlgorithmSpecification"]["ContainerArguments"])
+    data = json.loads(jobs.files(jobs.job("sagemaker", "efa", "torchrun", work=work))["request.json"])
+    takes("sagemaker", "CreateTrainingJob", data)
+    start = "\n".join(data["AlgorithmSpecification"]["ContainerArguments"])
     subprocess.run(["bash", "-n"], input=start, text=True, check=True)
-    assert [channel["ChannelName"] for channel in made["InputDataConfig"]] == ["code", "mount-0", "mount-1"]
+    assert [channel["ChannelName"] for channel in data["InputDataConfig"]] == ["code", "mount-0", "mount-1"]
 
 
 def test_sagemaker_has_the_types_that_the_facts_say() -> None:
@@ -269,17 +269,17 @@ def test_sagemaker_has_the_types_that_the_facts_say() -> None:
 
 @pytest.mark.parametrize("fault", [("ResourceConfig", "InstanceType", "ml.p99"), ("Environment", "1X", "y")])
 def test_the_model_refuses_what_is_wrong(fault: tuple[str, str, str]) -> None:
-    made = json.loads(jobs.files(jobs.job("sagemaker", "efa", "torchrun"))["request.json"])
-    place, key, value = fault
-    made[place][key] = value
+    data = json.loads(jobs.files(jobs.job("sagemaker", "efa", "torchrun"))["request.json"])
+    path, key, value = fault
+    data[path][key] = value
     with pytest.raises(AssertionError):
-        takes("sagemaker", "CreateTrainingJob", made)
+        takes("sagemaker", "CreateTrainingJob", data)
 
 
 def test_what_sagemaker_starts_is_the_command(tmp_path: Path) -> None:
     """The entry point with its arguments, run as SageMaker runs it, with a torchrun that says how it was called."""
-    made = json.loads(jobs.files(jobs.job("sagemaker", "efa", "torchrun"))["request.json"])
-    ask = made["AlgorithmSpecification"]
+    data = json.loads(jobs.files(jobs.job("sagemaker", "efa", "torchrun"))["request.json"])
+    ask = data["AlgorithmSpecification"]
     config = tmp_path / "resourceconfig.json"
     config.write_text('{"current_host": "algo-2", "hosts": ["algo-2", "algo-1"], "network_interface_name": "eth1"}')
     (tmp_path / "torchrun").write_text('#!/bin/sh\necho "$NCCL_SOCKET_IFNAME"\nprintf "%s\\n" "$@"\n')

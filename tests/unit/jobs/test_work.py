@@ -129,13 +129,13 @@ def test_a_job_that_is_not_there_names_the_nearest(tmp_path: Path, monkeypatch: 
 
 
 def test_what_a_launcher_cannot_do_is_refused_by_name() -> None:
-    said = refusal("slurm", Work(mounts=(work.mount("claim:data:/data"),), service_account="x"))
-    assert "launcher slurm has no mount.claim" in said
-    assert "launcher slurm has no service-account" in said
+    refusal_text = refusal("slurm", Work(mounts=(work.mount("claim:data:/data"),), service_account="x"))
+    assert "launcher slurm has no mount.claim" in refusal_text
+    assert "launcher slurm has no service-account" in refusal_text
 
 
 @pytest.mark.parametrize(
-    ("part", "name", "why"),
+    ("part", "name", "reason"),
     [
         (Work(env={"NCCL_NET": "Socket"}), "NCCL_NET", "the image sets NCCL_NET=Libfabric"),
         (Work(env={"NCCL_IB_DISABLE": "1", "NCCL_NET_PLUGIN": "none"}), "NCCL_NET_PLUGIN", "facts"),
@@ -145,10 +145,10 @@ def test_what_a_launcher_cannot_do_is_refused_by_name() -> None:
         (Work(code=Code("/x", "/usr/lib/x")), "/usr/lib/x", "it hides /usr/lib"),
     ],
 )
-def test_what_takes_the_fabric_away_is_refused_or_allowed(part: Work, name: str, why: str) -> None:
-    said = refusal("slurm", part)
-    assert f"--allow {name}" in said
-    assert why in said or why == "facts"
+def test_what_takes_the_fabric_away_is_refused_or_allowed(part: Work, name: str, reason: str) -> None:
+    refusal_text = refusal("slurm", part)
+    assert f"--allow {name}" in refusal_text
+    assert reason in refusal_text or reason == "facts"
     allowed = jobs.job("slurm", "efa", "torchrun", work=Work(**{**vars(part), "allow": (name,)}))
     assert any(value.name == f"allowed {name}" and "takes the fabric away" in value.why for value in allowed.values)
 
@@ -221,8 +221,8 @@ def test_no_value_of_a_secret_is_written(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_image_that_no_target_is_needs_its_launch() -> None:
-    said = refusal("slurm", Work(), target="")
-    assert "give --launch" in said
+    refusal_text = refusal("slurm", Work(), target="")
+    assert "give --launch" in refusal_text
     job = jobs.job("slurm", "efa", "torchrun", target="", work=Work(launch="torchrun"))
     assert job.image == jobs.IMAGE
     assert job.name == "job-p5-48xlarge-2"
@@ -348,7 +348,7 @@ def test_a_rendered_job_is_checked_from_standard_input(monkeypatch: pytest.Monke
     monkeypatch.setattr("sys.stdin", io.StringIO(text.replace("vpc.amazonaws.com/efa: 32", "vpc.amazonaws.com/efa: 4")))
     checked = check([Path("-")])
     assert {finding.rule for finding in checked.findings} == {"efa.count"}
-    assert all(place.startswith("standard input:") for finding in checked.findings for place in finding.where)
+    assert all(location.startswith("standard input:") for finding in checked.findings for location in finding.where)
 
 
 def test_servers_start_as_vllm_and_sglang_do() -> None:

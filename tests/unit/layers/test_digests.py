@@ -43,11 +43,11 @@ class Thing:
         """Return the same image with a wheel of other files, which is in its lock from now on."""
         folder = self.folder / str(len(list(self.folder.iterdir())))
         wheel = layer_wheels.make(folder, files=files)
-        asked = Lock(asked=wheel_lock.lock_request(self.image), wheels=(layer_wheels.locked(wheel),))
-        file = wheel_lock.path(asked.asked)
+        request = Lock(asked=wheel_lock.lock_request(self.image), wheels=(layer_wheels.locked(wheel),))
+        file = wheel_lock.path(request.asked)
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(asked.text())
-        recipe = Recipe("wheels-small", asked.wheels, "zstd")
+        file.write_text(request.text())
+        recipe = Recipe("wheels-small", request.wheels, "zstd")
         return replace(self, recipe=recipe, index=layer_wheels.index(folder / "index", wheel))
 
     def lock(self, compression: Compression = "zstd", progress: Progress = silent) -> Locked:
@@ -123,19 +123,19 @@ def test_what_no_lock_needs_any_more_is_forgotten(thing: Thing) -> None:
 @pytest.mark.parametrize("here", [False, True], ids=["made now", "made before"])
 def test_a_layer_that_differs_from_the_lock_is_an_error(thing: Thing, tmp_path: Path, here: bool) -> None:
     thing.lock()
-    made = store.find(thing.recipe)
-    assert made
-    change(made.runtime.digest, wrong := f"sha256:{'0' * 64}")
+    layer = store.find(thing.recipe)
+    assert layer
+    change(layer.runtime.digest, wrong := f"sha256:{'0' * 64}")
     if not here:
         (tmp_path / "state").rename(tmp_path / "elsewhere")
-    with pytest.raises(RdmaImagesError) as told:
+    with pytest.raises(RdmaImagesError) as raised:
         thing.make()
-    first, fix = str(told.value).splitlines()
+    first, fix = str(raised.value).splitlines()
     assert first == (
-        f"wheels-small (runtime): this machine made {made.runtime.digest} of the wheels of which "
+        f"wheels-small (runtime): this machine made {layer.runtime.digest} of the wheels of which "
         f"{paths.LOCKS / digests.NAME} has {wrong}"
     )
-    assert fix.startswith(f"remove {store.folder(made.key)} and build again; ")
+    assert fix.startswith(f"remove {store.folder(layer.key)} and build again; ")
     assert f"remove {thing.recipe.key} from the file" in fix
 
 
@@ -143,21 +143,23 @@ def test_a_registry_is_asked_for_locked_digests_alone(
     thing: Thing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     thing.lock()
-    made = store.find(thing.recipe)
-    assert made
+    kept_layer = store.find(thing.recipe)
+    assert kept_layer
     registry = Store()
     # As a published image leaves it there: a blob, and no tag of ours.
-    registry.blobs[made.runtime.digest] = made.file("runtime").read_bytes()
+    registry.blobs[kept_layer.runtime.digest] = kept_layer.file("runtime").read_bytes()
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
     with served(registry.handler()) as host:
-        place = layers_repository(f"{host}/team/efa-pytorch")
-        found = remote_layers.query_registry(LayerSet((thing.recipe,), "runtime", "linux/amd64"), place, digests.read())
+        repository = layers_repository(f"{host}/team/efa-pytorch")
+        found = remote_layers.query_registry(
+            LayerSet((thing.recipe,), "runtime", "linux/amd64"), repository, digests.read()
+        )
         assert found.missing == ()
         with Maker(found.missing, "file:///nothing", MIRRORS) as maker:
-            brought = remote_layers.complete_registry(found, maker, place)
-        assert brought.blobs == (made.runtime,)
-        (layer,) = place.manifest(brought.ref.rpartition("@")[2]).layers()
-    assert (layer.digest, layer.size) == (made.runtime.digest, made.runtime.size)
+            remote = remote_layers.complete_registry(found, maker, repository)
+        assert remote.blobs == (kept_layer.runtime,)
+        (layer,) = repository.manifest(remote.ref.rpartition("@")[2]).layers()
+    assert (layer.digest, layer.size) == (kept_layer.runtime.digest, kept_layer.runtime.size)
     assert not store.root().exists()
 
 
@@ -165,17 +167,17 @@ def test_a_registry_s_other_layer_is_not_taken_by_who_has_the_lock(
     thing: Thing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     thing.lock()
-    made = store.find(thing.recipe)
-    assert made
-    wanted = LayerSet((thing.recipe,), "runtime", "linux/amd64")
+    layer = store.find(thing.recipe)
+    assert layer
+    layer_set = LayerSet((thing.recipe,), "runtime", "linux/amd64")
     with served(Store().handler()) as host:
-        place = layers_repository(f"{host}/team/layers")
+        repository = layers_repository(f"{host}/team/layers")
         with Maker([thing.recipe], thing.index, MIRRORS) as maker:
-            remote_layers.complete_registry(remote_layers.query_registry(wanted, place), maker, place)
+            remote_layers.complete_registry(remote_layers.query_registry(layer_set, repository), maker, repository)
         monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
-        change(made.runtime.digest, right := f"sha256:{'0' * 64}")
-        with pytest.raises(RdmaImagesError, match=rf"wheels-small is {made.runtime.digest} there, .*has {right}\n"):
-            remote_layers.query_registry(wanted, place, digests.read())
+        change(layer.runtime.digest, right := f"sha256:{'0' * 64}")
+        with pytest.raises(RdmaImagesError, match=rf"wheels-small is {layer.runtime.digest} there, .*has {right}\n"):
+            remote_layers.query_registry(layer_set, repository, digests.read())
 
 
 def test_a_damaged_file_is_named_with_its_line(thing: Thing) -> None:
@@ -186,5 +188,5 @@ def test_a_damaged_file_is_named_with_its_line(thing: Thing) -> None:
 
 
 def test_the_committed_file_is_as_it_is_written() -> None:
-    found = yaml_file.load(COMMITTED, digests.File).layers
-    assert digests.text(found) == COMMITTED.read_text()
+    loaded = yaml_file.load(COMMITTED, digests.File).layers
+    assert digests.text(loaded) == COMMITTED.read_text()

@@ -41,16 +41,16 @@ def another_sends(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Repository
 ) -> tuple[LayerSet, LoadedImage]:
     """Return an image of two layers that another machine made and sent."""
-    asked, index = recipes(tmp_path / "wheels")
-    wanted = LayerSet(asked, part, "linux/amd64")
+    layer_recipes, index = recipes(tmp_path / "wheels")
+    layer_set = LayerSet(layer_recipes, part, "linux/amd64")
     with monkeypatch.context() as other:
         other.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
-        with Maker(asked, index, MIRRORS) as maker:
-            brought = remote_layers.complete_registry(
-                remote_layers.query_registry(wanted, repository), maker, repository
+        with Maker(layer_recipes, index, MIRRORS) as maker:
+            remote = remote_layers.complete_registry(
+                remote_layers.query_registry(layer_set, repository), maker, repository
             )
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
-    return wanted, brought
+    return layer_set, remote
 
 
 @pytest.fixture
@@ -61,9 +61,9 @@ def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Repository
 def test_the_files_are_there_while_they_are_needed(
     registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
 ) -> None:
-    wanted, brought = sent
-    with fetching(wanted, brought, repository, EngineLayers(), Event()) as source:
-        for recipe, blob in zip(wanted.recipes, brought.blobs, strict=True):
+    layer_set, remote = sent
+    with fetching(layer_set, remote, repository, EngineLayers(), Event()) as source:
+        for recipe, blob in zip(layer_set.recipes, remote.blobs, strict=True):
             layer = source.ready(recipe).result()
             assert layer.blob("runtime") == blob
             assert layer.file("runtime").read_bytes() == registry.blobs[blob.digest]
@@ -77,13 +77,15 @@ def test_what_the_engine_or_this_machine_has_is_not_downloaded(
     repository: Repository,
     sent: tuple[LayerSet, LoadedImage],
 ) -> None:
-    wanted, brought = sent
+    layer_set, remote = sent
     registry.asked.clear()
-    with fetching(wanted, brought, repository, EngineLayers(sent={blob.digest for blob in brought.blobs}), Event()):
+    with fetching(layer_set, remote, repository, EngineLayers(sent={blob.digest for blob in remote.blobs}), Event()):
         pass
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
-    with fetching(wanted, brought, repository, EngineLayers(), Event()) as source:
-        assert [source.ready(one).result() for one in wanted.recipes] == [store.find(one) for one in wanted.recipes]
+    with fetching(layer_set, remote, repository, EngineLayers(), Event()) as source:
+        assert [source.ready(recipe).result() for recipe in layer_set.recipes] == [
+            store.find(recipe) for recipe in layer_set.recipes
+        ]
     assert not registry.asked
 
 
@@ -91,11 +93,11 @@ def test_equal_layers_are_one_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository
 ) -> None:
     """What has a file's bytes in the engine's store is its second name: written again, both would be cut off."""
-    wanted, brought = another_sends("devel", tmp_path, monkeypatch, repository)
-    (digest,) = {blob.digest for blob in brought.blobs}
+    layer_set, remote = another_sends("devel", tmp_path, monkeypatch, repository)
+    (digest,) = {blob.digest for blob in remote.blobs}
     registry.asked.clear()
-    with fetching(wanted, brought, repository, EngineLayers(), Event()) as source:
-        one, two = (source.ready(recipe).result().file("devel") for recipe in wanted.recipes)
+    with fetching(layer_set, remote, repository, EngineLayers(), Event()) as source:
+        one, two = (source.ready(recipe).result().file("devel") for recipe in layer_set.recipes)
         assert one == two
     assert [path.rpartition("/")[2] for _, path in registry.asked] == [digest]
 
@@ -137,52 +139,52 @@ def test_a_disk_without_space_is_told_before_a_download(
 def test_other_bytes_than_the_digest_s_are_refused(
     registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
 ) -> None:
-    wanted, brought = sent
-    digest = brought.blobs[1].digest
+    layer_set, remote = sent
+    digest = remote.blobs[1].digest
     registry.blobs[digest] = registry.blobs[digest][::-1]
-    with fetching(wanted, brought, repository, EngineLayers(), Event()) as source:
-        source.ready(wanted.recipes[0]).result()
+    with fetching(layer_set, remote, repository, EngineLayers(), Event()) as source:
+        source.ready(layer_set.recipes[0]).result()
         with pytest.raises(faults.ConflictError, match=f"other bytes than {digest}"):
-            source.ready(wanted.recipes[1]).result()
+            source.ready(layer_set.recipes[1]).result()
 
 
 @pytest.mark.parametrize(("ranges", "sent_again"), [(True, 0), (False, CUT)])
 def test_a_download_that_breaks_off_goes_on_where_it_was(tmp_path: Path, ranges: bool, sent_again: int) -> None:
-    asked: list[str | None] = []
+    requests: list[str | None] = []
     sent = 0
 
     class Breaking(Handler):
         def do_GET(self) -> None:
             nonlocal sent
-            asked.append(self.headers["Range"])
-            start = CUT if ranges and asked[-1] else 0
+            requests.append(self.headers["Range"])
+            start = CUT if ranges and requests[-1] else 0
             body = BODY[start:]
             self.send_response(206 if start else 200)
             self.send_header("Content-Length", str(len(body)))
             if start:
                 self.send_header("Content-Range", f"bytes {start}-{len(BODY) - 1}/{len(BODY)}")
             self.end_headers()
-            body = body[:CUT] if len(asked) == 1 else body
+            body = body[:CUT] if len(requests) == 1 else body
             sent += len(body)
             self.wfile.write(body)
-            self.close_connection = len(asked) == 1
+            self.close_connection = len(requests) == 1
 
     layer = DownloadedLayer(Blob("", digest_of(BODY), "", len(BODY)), tmp_path / "layer")
     with served(Breaking) as host:
         _fetch(layer, layers_repository(f"{host}/team/layers"), Event(), silent)
     assert layer.path.read_bytes() == BODY
-    assert asked == [None, f"bytes={CUT}-"]
+    assert requests == [None, f"bytes={CUT}-"]
     assert sent == len(BODY) + sent_again
 
 
 @pytest.mark.parametrize("left", [BODY, BODY[::-1], b"other" * CUT], ids=["all", "other", "more"])
 def test_a_partial_file_that_cannot_be_resumed_is_downloaded_anew(tmp_path: Path, left: bytes) -> None:
-    asked: list[str | None] = []
+    requests: list[str | None] = []
 
     class Ranges(Handler):
         def do_GET(self) -> None:
-            asked.append(self.headers["Range"])
-            if asked[-1]:
+            requests.append(self.headers["Range"])
+            if requests[-1]:
                 return self.answer(416, headers={"Content-Range": f"bytes */{len(BODY)}"})
             return self.answer(200, BODY)
 
@@ -191,7 +193,7 @@ def test_a_partial_file_that_cannot_be_resumed_is_downloaded_anew(tmp_path: Path
     with served(Ranges) as host:
         _fetch(layer, layers_repository(f"{host}/team/layers"), Event(), silent)
     assert layer.path.read_bytes() == BODY
-    assert asked == [f"bytes={len(left)}-", *([] if left == BODY else [None])]
+    assert requests == [f"bytes={len(left)}-", *([] if left == BODY else [None])]
 
 
 def test_what_a_killed_build_left_is_removed(repository: Repository, sent: tuple[LayerSet, LoadedImage]) -> None:

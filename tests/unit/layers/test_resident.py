@@ -33,35 +33,35 @@ def repository(registry: Store) -> Iterator[Repository]:
 def recipes(folder: Path) -> tuple[tuple[Recipe, ...], str]:
     """Return two layers, and the index that has their wheels."""
     wheels = [layer_wheels.make(folder, name, {f"{name}/x.py": name.encode()}) for name in ("one", "two")]
-    asked = [Recipe(f"wheel-{wheel.name[:3]}", (layer_wheels.locked(wheel),), "zstd") for wheel in wheels]
-    return tuple(asked), layer_wheels.index(folder / "index", *wheels)
+    layer_recipes = [Recipe(f"wheel-{wheel.name[:3]}", (layer_wheels.locked(wheel),), "zstd") for wheel in wheels]
+    return tuple(layer_recipes), layer_wheels.index(folder / "index", *wheels)
 
 
-def brought(asked: tuple[Recipe, ...], index: str, repository: Repository, said: list[str]) -> str:
-    found = remote_layers.query_registry(LayerSet(asked, "runtime", "linux/amd64"), repository)
+def brought(recipes: tuple[Recipe, ...], index: str, repository: Repository, lines: list[str]) -> str:
+    found = remote_layers.query_registry(LayerSet(recipes, "runtime", "linux/amd64"), repository)
     with Maker(found.missing, index, MIRRORS) as maker:
-        return remote_layers.complete_registry(found, maker, repository, said.append).ref
+        return remote_layers.complete_registry(found, maker, repository, lines.append).ref
 
 
 def test_another_machine_takes_the_layers_without_a_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository
 ) -> None:
-    asked, index = recipes(tmp_path / "wheels")
-    said: list[str] = []
+    layer_recipes, index = recipes(tmp_path / "wheels")
+    lines: list[str] = []
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "one"))
-    first = brought(asked, index, repository, said)
+    first = brought(layer_recipes, index, repository, lines)
     assert first.startswith(f"{repository.ref}@sha256:")
     image = json.loads(registry.manifests[first.rpartition("@")[2]][1])
-    for layer, recipe in zip(image["layers"], asked, strict=True):
-        made = store.find(recipe)
-        assert made
-        assert (layer["digest"], layer["size"]) == (made.runtime.digest, made.runtime.size)
+    for layer, recipe in zip(image["layers"], layer_recipes, strict=True):
+        kept_layer = store.find(recipe)
+        assert kept_layer
+        assert (layer["digest"], layer["size"]) == (kept_layer.runtime.digest, kept_layer.runtime.size)
         assert f"sha256:{hashlib.sha256(registry.blobs[layer['digest']]).hexdigest()}" == layer["digest"]
     registry.asked.clear()
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "two"))
-    assert brought(asked, "file:///nothing", repository, said) == first
+    assert brought(layer_recipes, "file:///nothing", repository, lines) == first
     assert {method for method, _ in registry.asked} == {"GET"}
-    assert "0 MB were sent there" in said[-1]
+    assert "0 MB were sent there" in lines[-1]
     assert not (tmp_path / "two").exists() or not list((tmp_path / "two").rglob("*.whl"))
 
 
@@ -75,8 +75,8 @@ def test_only_what_a_registry_lacks_is_made_and_sent(
     registry.asked.clear()
     brought((one, two), index, repository, [])
     assert store.find(one) is None
-    made = store.find(two)
-    assert made is not None
+    layer = store.find(two)
+    assert layer is not None
     sent = [path for method, path in registry.asked if method == "PUT" and "/blobs/" in path]
     assert len(sent) == 3  # a layer, its config, and the config of both
 
@@ -85,38 +85,38 @@ def test_an_image_of_layers_with_settings_of_its_own_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Repository
 ) -> None:
     """What is built on it would inherit them, from whoever may push there."""
-    asked, index = recipes(tmp_path / "wheels")
+    layer_recipes, index = recipes(tmp_path / "wheels")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "one"))
-    good = brought(asked, index, repository, [])
-    wanted = LayerSet(asked, "runtime", "linux/amd64")
-    there = repository.manifest(wanted.tag)
+    good = brought(layer_recipes, index, repository, [])
+    layer_set = LayerSet(layer_recipes, "runtime", "linux/amd64")
+    there = repository.manifest(layer_set.tag)
     config = repository.config(there)
     config["config"]["Env"] = ["LD_PRELOAD=/opt/venv/site-packages/one/x.so"]
     digest = repository.put_blob(raw := canonical(config))
     changed = there.body["config"] | {"digest": digest, "size": len(raw)}
-    repository.put_manifest(wanted.tag, Manifest(OCI_MANIFEST, canonical(there.body | {"config": changed})))
-    assert brought(asked, index, repository, []) == good
-    assert repository.manifest(wanted.tag).digest == there.digest
+    repository.put_manifest(layer_set.tag, Manifest(OCI_MANIFEST, canonical(there.body | {"config": changed})))
+    assert brought(layer_recipes, index, repository, []) == good
+    assert repository.manifest(layer_set.tag).digest == there.digest
 
 
 def test_a_registry_with_other_bytes_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository
 ) -> None:
-    asked, index = recipes(tmp_path / "wheels")
+    layer_recipes, index = recipes(tmp_path / "wheels")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "one"))
-    brought(asked, index, repository, [])
-    wanted = LayerSet(asked, "runtime", "linux/amd64")
-    one, two = (f"runtime-{recipe.key[:40]}" for recipe in asked)
-    whole = registry.manifests.pop(wanted.tag)
+    brought(layer_recipes, index, repository, [])
+    layer_set = LayerSet(layer_recipes, "runtime", "linux/amd64")
+    one, two = (f"runtime-{recipe.key[:40]}" for recipe in layer_recipes)
+    whole = registry.manifests.pop(layer_set.tag)
     registry.manifests[one], registry.manifests[two] = registry.manifests[two], registry.manifests[one]
     with pytest.raises(RdmaImagesError, match=r"wheel-one is sha256:\w+ there, .* this machine made sha256:\w+\nfind"):
-        remote_layers.query_registry(wanted, repository)
+        remote_layers.query_registry(layer_set, repository)
     registry.manifests[one] = whole
     with pytest.raises(RdmaImagesError, match=r"has 2 layers where 1 are expected\ndelete it there"):
-        remote_layers.query_registry(wanted, repository)
+        remote_layers.query_registry(layer_set, repository)
 
 
-@pytest.mark.parametrize("place", ["nowhere", "ghcr.io/", "https://host/name", "host/UPPER"])
-def test_a_place_that_is_none_is_refused(place: str) -> None:
+@pytest.mark.parametrize("address", ["nowhere", "ghcr.io/", "https://host/name", "host/UPPER"])
+def test_a_place_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(RefusedError, match=r"not HOST/REPOSITORY\nwrite ghcr\.io"):
-        layers_repository(place)
+        layers_repository(address)

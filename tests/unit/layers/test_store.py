@@ -58,61 +58,61 @@ def fill(into: Path) -> None:
 def test_a_layer_is_made_once_from_the_index_and_the_wheel_is_not_kept(tmp_path: Path, state: Path) -> None:
     wheel = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": b"1", "thing/lib.a": b"2"})
     index = layer_wheels.index(tmp_path / "index", wheel)
-    asked = recipe(wheel)
-    with Maker([asked], index, MIRRORS) as maker:
-        made = maker.ready(asked).result()
-    assert made.runtime.size == made.file("runtime").stat().st_size
-    assert made.devel.size == made.file("devel").stat().st_size
-    assert set(made.paths()) >= {"opt/venv/site-packages/thing/x.py"}
+    layer_recipe = recipe(wheel)
+    with Maker([layer_recipe], index, MIRRORS) as maker:
+        layer = maker.ready(layer_recipe).result()
+    assert layer.runtime.size == layer.file("runtime").stat().st_size
+    assert layer.devel.size == layer.file("devel").stat().st_size
+    assert set(layer.paths()) >= {"opt/venv/site-packages/thing/x.py"}
     assert not list((state / "downloads" / "wheels").glob("*"))
     wheel.unlink()
-    with Maker([asked], index, MIRRORS) as maker:
-        assert maker.ready(asked).result() == made
+    with Maker([layer_recipe], index, MIRRORS) as maker:
+        assert maker.ready(layer_recipe).result() == layer
 
 
 def test_equal_wheels_are_one_recipe_and_what_decides_the_bytes_another(tmp_path: Path) -> None:
     wheel = layer_wheels.make(tmp_path)
-    asked = recipe(wheel)
-    assert recipe(wheel).key == asked.key
-    assert Recipe("wheel-thing", asked.wheels, "gzip").key != asked.key
-    assert recipe(layer_wheels.make(tmp_path / "other", files={"thing/y.py": b""})).key != asked.key
+    layer_recipe = recipe(wheel)
+    assert recipe(wheel).key == layer_recipe.key
+    assert Recipe("wheel-thing", layer_recipe.wheels, "gzip").key != layer_recipe.key
+    assert recipe(layer_wheels.make(tmp_path / "other", files={"thing/y.py": b""})).key != layer_recipe.key
 
 
 def test_a_killed_maker_leaves_no_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make, "ALONE", 0)
     wheel = layer_wheels.make(tmp_path / "wheels")
     index = layer_wheels.index(tmp_path / "index", wheel)
-    asked = recipe(wheel)
-    with Maker([asked], index, MIRRORS) as maker:
+    layer_recipe = recipe(wheel)
+    with Maker([layer_recipe], index, MIRRORS) as maker:
         while not (makers := multiprocessing.active_children()):
             time.sleep(0.001)
-        for one in makers:
-            one.kill()
+        for entry in makers:
+            entry.kill()
         with pytest.raises(RdmaImagesError, match=r"wheel-thing: the process .* was ended from outside; nothing"):
-            maker.ready(asked).result()
-    assert store.find(asked) is None
-    with Maker([asked], index, MIRRORS) as maker:
-        assert maker.ready(asked).result() == store.find(asked)
+            maker.ready(layer_recipe).result()
+    assert store.find(layer_recipe) is None
+    with Maker([layer_recipe], index, MIRRORS) as maker:
+        assert maker.ready(layer_recipe).result() == store.find(layer_recipe)
 
 
 def test_what_a_killed_build_left_is_no_layer(tmp_path: Path) -> None:
-    asked = recipe(layer_wheels.make(tmp_path))
+    layer_recipe = recipe(layer_wheels.make(tmp_path))
 
     def interrupted(into: Path) -> None:
         fill(into)
         os._exit(9)
 
-    killed = multiprocessing.get_context("fork").Process(target=lambda: store.get_or_build(asked, interrupted))
+    killed = multiprocessing.get_context("fork").Process(target=lambda: store.get_or_build(layer_recipe, interrupted))
     killed.start()
     killed.join()
     assert list(store.root().iterdir())
-    assert store.find(asked) is None
-    assert store.get_or_build(asked, fill).runtime == BLOB
-    assert [path.name for path in store.root().iterdir()] == [asked.key]
+    assert store.find(layer_recipe) is None
+    assert store.get_or_build(layer_recipe, fill).runtime == BLOB
+    assert [path.name for path in store.root().iterdir()] == [layer_recipe.key]
 
 
 def test_two_builds_at_once_make_a_layer_once(tmp_path: Path) -> None:
-    asked = recipe(layer_wheels.make(tmp_path))
+    layer_recipe = recipe(layer_wheels.make(tmp_path))
     times = []
 
     def make(into: Path) -> None:
@@ -120,7 +120,7 @@ def test_two_builds_at_once_make_a_layer_once(tmp_path: Path) -> None:
         time.sleep(0.1)
         fill(into)
 
-    both = [threading.Thread(target=store.get_or_build, args=(asked, make)) for _ in range(2)]
+    both = [threading.Thread(target=store.get_or_build, args=(layer_recipe, make)) for _ in range(2)]
     for one in both:
         one.start()
     for one in both:
@@ -129,16 +129,16 @@ def test_two_builds_at_once_make_a_layer_once(tmp_path: Path) -> None:
 
 
 def test_the_layers_that_nobody_used_go_first(tmp_path: Path) -> None:
-    asked = [recipe(layer_wheels.make(tmp_path / str(n), files={f"thing/{n}.py": b""})) for n in range(3)]
+    layer_recipe = [recipe(layer_wheels.make(tmp_path / str(n), files={f"thing/{n}.py": b""})) for n in range(3)]
     now = time.time()
-    for number, one in enumerate(asked):
-        store.get_or_build(one, fill)
+    for number, request in enumerate(layer_recipe):
+        store.get_or_build(request, fill)
         used = now - 1_000_000 * (1 + number)
-        os.utime(store.folder(one.key) / layer_process.CARD, (used, used))
-    store.find(asked[2])  # used now
-    assert store.trim(2 * SIZE, now) == (asked[1].key,)
-    assert store.trim(0, now) == (asked[0].key,)
-    assert store.find(asked[2]) is not None
+        os.utime(store.folder(request.key) / layer_process.CARD, (used, used))
+    store.find(layer_recipe[2])  # used now
+    assert store.trim(2 * SIZE, now) == (layer_recipe[1].key,)
+    assert store.trim(0, now) == (layer_recipe[0].key,)
+    assert store.find(layer_recipe[2]) is not None
 
 
 def test_a_layer_that_the_engine_has_too_is_kept(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_wheel_is_resumed_and_a_wrong_part_is_given_up(tmp_path: Path, site: S
     site.answers[f"/simple/files/{known.file}"] = [Answer(body, cut=70_000), Answer(body)]
     job = Job(known.file, MIRRORS)
     assert wheel_files.fetch_wheel(known, f"{site.address}/simple", job).read_bytes() == body
-    assert sum("range" in asked.headers for asked in site.asked) == 1
+    assert sum("range" in request.headers for request in site.asked) == 1
     wheel_files.remove_wheel(known)
     part = downloads.root() / "wheels" / known.sha256 / "partial" / known.file
     part.parent.mkdir(parents=True)
@@ -179,16 +179,16 @@ def test_a_wheel_is_resumed_and_a_wrong_part_is_given_up(tmp_path: Path, site: S
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         (Answer(b'<a href="/other-1.0.whl">x</a>'), "has no such file on"),
         (Answer(b"{}", headers={"Content-Type": "application/vnd.pypi.simple.v1+json"}), "not a list of files"),
         (Answer(status=404), "answered 404 Not Found"),
     ],
 )
-def test_an_index_without_the_wheel_is_told(tmp_path: Path, site: Site, answer: Answer, said: str) -> None:
+def test_an_index_without_the_wheel_is_told(tmp_path: Path, site: Site, answer: Answer, expected: str) -> None:
     known = layer_wheels.locked(layer_wheels.make(tmp_path))
     site.answers["/thing/"] = answer
-    with pytest.raises(RdmaImagesError, match=said) as told:
+    with pytest.raises(RdmaImagesError, match=expected) as raised:
         wheel_files.wheel_address(known, site.address, MIRRORS)
-    assert "package-index in mirrors.yaml" in str(told.value).splitlines()[1]
+    assert "package-index in mirrors.yaml" in str(raised.value).splitlines()[1]

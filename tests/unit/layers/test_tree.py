@@ -51,13 +51,13 @@ def written(entries: tuple[tree.Entry, ...], compression: Compression = "zstd") 
 
 def members(raw: bytes) -> dict[str, tarfile.TarInfo]:
     with tarfile.open(fileobj=io.BytesIO(zstandard.ZstdDecompressor().decompressobj().decompress(raw))) as archive:
-        return {one.name: one for one in archive}
+        return {member.name: member for member in archive}
 
 
 def test_the_same_wheel_is_the_same_bytes_on_every_machine_and_python(tmp_path: Path) -> None:
-    made, raw = written(runtime(wheel(tmp_path, files=FILES, executable=EXECUTABLE)))
-    assert made.size == len(raw)
-    assert made == blob.Blob(
+    entries, raw = written(runtime(wheel(tmp_path, files=FILES, executable=EXECUTABLE)))
+    assert entries.size == len(raw)
+    assert entries == blob.Blob(
         "application/vnd.oci.image.layer.v1.tar+zstd",
         "sha256:884a9071e93e9999b27555b620d664e0cabec00efdc84fed2e17cb2f0a18185c",
         "sha256:bbe253371fc40fe98992504c4fde54fcae620f445779b8f96af58d2afede7854",
@@ -89,15 +89,15 @@ def test_equal_files_are_links_and_all_is_of_one_time_and_owner(tmp_path: Path) 
 
 
 def test_a_layer_has_the_files_that_uv_installs(tmp_path: Path) -> None:
-    made = wheel(tmp_path / "index", files=FILES, executable=EXECUTABLE)
+    wheel_file = wheel(tmp_path / "index", files=FILES, executable=EXECUTABLE)
     layer = tmp_path / "layer" / "opt" / "venv"
     command = [find_uv_bin(), "pip", "install", "--quiet", "--no-config", "--no-index", "--no-deps"]
-    command += ["--python", sys.executable, "--prefix", str(layer), str(made)]
+    command += ["--python", sys.executable, "--prefix", str(layer), str(wheel_file)]
     subprocess.run(command, check=True, env={**os.environ, "UV_CACHE_DIR": str(tmp_path / "cache")})
     (site,) = layer.glob("lib/python3.*/site-packages")
     site.rename(layer / "site-packages")
     theirs = {str(path.relative_to(tmp_path / "layer")): path for path in layer.rglob("*") if path.is_file()}
-    whole = tree.tree(made, made.stat().st_size, lambda _: None).runtime
+    whole = tree.tree(wheel_file, wheel_file.stat().st_size, lambda _: None).runtime
     ours = {entry.path: entry for entry in whole}
     # uv notes where a wheel came from that is no package index's, and locks what it installs into.
     own = {"opt/venv/.lock", *(name for name in theirs if name.endswith(("uv_cache.json", "direct_url.json")))}
@@ -115,8 +115,8 @@ def test_a_layer_has_the_files_that_uv_installs(tmp_path: Path) -> None:
 
 
 def test_what_only_builds_need_is_apart_and_both_records_tell_the_truth(tmp_path: Path) -> None:
-    made = wheel(tmp_path, files=FILES)
-    split = tree.tree(made, made.stat().st_size, matcher(devel_files()))
+    wheel_file = wheel(tmp_path, files=FILES)
+    split = tree.tree(wheel_file, wheel_file.stat().st_size, matcher(devel_files()))
     record = "opt/venv/site-packages/thing-1.0.dist-info/RECORD"
     assert {entry.path for entry in split.devel} == {"opt/venv/site-packages/thing/lib/static.a", record}
     for entries, everything in ((split.runtime, split.runtime), (split.devel, (*split.runtime, *split.devel))):
@@ -128,7 +128,7 @@ def test_what_only_builds_need_is_apart_and_both_records_tell_the_truth(tmp_path
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "expected"),
     [
         (lambda to: wheel(to, files={"../thing.py": b""}), "brings '../thing.py', which leads out of"),
         (lambda to: wheel(to, files={"/etc/passwd": b""}), "brings '/etc/passwd', which leads out of"),
@@ -152,32 +152,34 @@ def test_what_only_builds_need_is_apart_and_both_records_tell_the_truth(tmp_path
         (lambda to: wheel(to, files={"thing/zeros": bytes(10_000_000)}), "would unpack to 10.0 MB, more than 100"),
     ],
 )
-def test_a_bad_wheel_is_one_sentence_and_what_to_do(tmp_path: Path, wrong: Callable[[Path], Path], said: str) -> None:
-    made = wrong(tmp_path)
-    with pytest.raises(WheelError) as told:
-        written(runtime(made))
-    first, fix = str(told.value).splitlines()
+def test_a_bad_wheel_is_one_sentence_and_what_to_do(
+    tmp_path: Path, wrong: Callable[[Path], Path], expected: str
+) -> None:
+    wheel_file = wrong(tmp_path)
+    with pytest.raises(WheelError) as raised:
+        written(runtime(wheel_file))
+    first, fix = str(raised.value).splitlines()
     assert first.startswith("thing-1.0-py3-none-any.whl: ")
-    assert said in first
+    assert expected in first
     assert fix == "choose another version of the package, and tell its publishers"
 
 
 @pytest.mark.parametrize("keep", [0, 10, 700, -10])
 def test_half_a_wheel_is_no_wheel(tmp_path: Path, keep: int) -> None:
-    made = wheel(tmp_path, files=FILES)
-    made.write_bytes(made.read_bytes()[:keep])
+    wheel_file = wheel(tmp_path, files=FILES)
+    wheel_file.write_bytes(wheel_file.read_bytes()[:keep])
     with pytest.raises(WheelError, match=r"^thing-1.0-py3-none-any.whl: .+\nchoose another version"):
-        written(runtime(made))
+        written(runtime(wheel_file))
 
 
 def test_a_damaged_file_in_a_wheel_is_found(tmp_path: Path) -> None:
-    made = wheel(tmp_path, files=FILES)
-    whole = bytearray(made.read_bytes())
+    wheel_file = wheel(tmp_path, files=FILES)
+    whole = bytearray(wheel_file.read_bytes())
     at = whole.index(b"thing/lib/one.so") + 5_000
     whole[at : at + 8] = bytes(8)
-    made.write_bytes(whole)
+    wheel_file.write_bytes(whole)
     with pytest.raises(WheelError, match=r"thing/lib/one.so (cannot be read|is not what its RECORD says)"):
-        written(runtime(made))
+        written(runtime(wheel_file))
 
 
 def test_two_wheels_with_one_file_are_both_named(tmp_path: Path) -> None:
@@ -191,10 +193,10 @@ def test_two_wheels_with_one_file_are_both_named(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    made = wheel(tmp_path, files=FILES)
+    wheel_file = wheel(tmp_path, files=FILES)
     into = tmp_path / "into"
     into.mkdir()
     (into / "runtime").symlink_to("/dev/full")
-    asked = layer_process.LayerTask(((made, made.stat().st_size),), devel_files(), "zstd", into)
+    asked = layer_process.LayerTask(((wheel_file, wheel_file.stat().st_size),), devel_files(), "zstd", into)
     with pytest.raises(RdmaImagesError, match=r"No space left on device\nfree disk space$"):
         layer_process.make_layer(asked)

@@ -109,13 +109,13 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Packag
 
 
 @pytest.fixture(scope="module")
-def here() -> Mirrors:
+def mirror_settings() -> Mirrors:
     return mirrors.load(environ={})
 
 
 @pytest.fixture
-def index(packages: Packages, here: Mirrors) -> Index:
-    return Index(f"{packages.site.address}/simple/", here.ca_bundle)
+def index(packages: Packages, mirror_settings: Mirrors) -> Index:
+    return Index(f"{packages.site.address}/simple/", mirror_settings.ca_bundle)
 
 
 def release_torch(packages: Packages, version: str = "2.16.0") -> None:
@@ -153,25 +153,27 @@ def test_a_torch_that_is_not_what_the_facts_say(packages: Packages, index: Index
     assert reading.changes["python"][1] == ("3.12", "3.13")
 
 
-def test_a_new_nccl_is_read_from_a_part_of_its_wheel(packages: Packages, index: Index, here: Mirrors) -> None:
+def test_a_new_nccl_is_read_from_a_part_of_its_wheel(
+    packages: Packages, index: Index, mirror_settings: Mirrors
+) -> None:
     inside = library(*STRINGS, tail=hashlib.sha256(b"").digest() * 2_000)
     for major in (12, 13):
         tag = "py3-none-manylinux_2_18_x86_64"
         packages.add(f"nvidia-nccl-cu{major}", "2.33.1", tag, content={"nvidia/nccl/lib/libnccl.so.2": inside})
-    (reading,) = nccl.readings(index, KNOWN, here, ())
+    (reading,) = nccl.readings(index, KNOWN, mirror_settings, ())
     assert reading.found == {"cuda": ("12", "13"), "net": ("11", "12"), "tuner": ("6",), "profiler": ("6",)}
 
 
-def test_a_server_that_sends_whole_files_only(packages: Packages, here: Mirrors) -> None:
+def test_a_server_that_sends_whole_files_only(packages: Packages, mirror_settings: Mirrors) -> None:
     packages.add("some", "1.0")
     path = "/files/some-1.0-py3-none-any.whl"
     packages.site.answers[path] = Answer(packages.files["some"]["some-1.0-py3-none-any.whl"], ranges=False)
     with pytest.raises(RdmaImagesError, match="does not support range requests"):
-        abi.wheel_interfaces(packages.site.address + path, here)
+        abi.wheel_interfaces(packages.site.address + path, mirror_settings)
 
 
-def test_no_index(here: Mirrors) -> None:
-    nobody = Index("file:///nowhere/simple/", here.ca_bundle)
+def test_no_index(mirror_settings: Mirrors) -> None:
+    nobody = Index("file:///nowhere/simple/", mirror_settings.ca_bundle)
     with pytest.raises(RdmaImagesError, match="the package index has no torch"):
         nobody.unknown("torch", "2.2.0", (), ["3.13"])
 
@@ -223,7 +225,7 @@ def test_versions_on_the_makers_pages() -> None:
     ],
 )
 def test_what_a_page_says(
-    monkeypatch: pytest.MonkeyPatch, here: Mirrors, answer: Answer, newer: tuple[str, ...], trouble: str
+    monkeypatch: pytest.MonkeyPatch, mirror_settings: Mirrors, answer: Answer, newer: tuple[str, ...], trouble: str
 ) -> None:
     with serve() as site:
         site.answers["/page"] = answer
@@ -231,7 +233,7 @@ def test_what_a_page_says(
             "efa-installer", f"{site.address}/page", pages.first_cells, lambda known: list(known.efa.releases)
         )
         monkeypatch.setattr(pages, "PAGES", (page,))
-        (news,) = pages.news(KNOWN, here)
+        (news,) = pages.news(KNOWN, mirror_settings)
     assert news.newer == newer
     assert trouble in news.trouble
 

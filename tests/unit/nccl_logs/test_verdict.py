@@ -27,7 +27,7 @@ def verdict_on(*lines: str, nccl: str = "2.28.3") -> Verdict:
 
 
 @pytest.mark.parametrize(
-    ("name", "network", "good", "said"),
+    ("name", "network", "good", "expected"),
     [
         ("p2p-default", "one node", True, "48 P2P/CUMEM"),
         ("net-socket", "fallback", False, "no network plugin was found by the name libnccl-net.so"),
@@ -45,11 +45,11 @@ def verdict_on(*lines: str, nccl: str = "2.28.3") -> Verdict:
         ("gpu-refusal-missing", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
     ],
 )
-def test_real_logs(name: str, network: str, good: bool, said: str) -> None:
-    found = verdict(LOGS / f"{name}.log")
-    assert (found.network, found.good, found.nccl) == (network, good, "2.28.9")
-    assert said in found.sentence
-    assert "\n" not in found.sentence
+def test_real_logs(name: str, network: str, good: bool, expected: str) -> None:
+    result = verdict(LOGS / f"{name}.log")
+    assert (result.network, result.good, result.nccl) == (network, good, "2.28.9")
+    assert expected in result.sentence
+    assert "\n" not in result.sentence
 
 
 def test_a_healthy_node_announces_sockets_and_is_not_a_fallback() -> None:
@@ -58,9 +58,9 @@ def test_a_healthy_node_announces_sockets_and_is_not_a_fallback() -> None:
 
 
 def test_a_tuner_that_is_missing_is_a_note_and_no_cause() -> None:
-    found = verdict(LOGS / "tuner-missing.log")
-    assert found.notes == ("the tuner libnccl-ofi-tuner.so was asked for and not found",)
-    assert "tuner" not in found.sentence
+    result = verdict(LOGS / "tuner-missing.log")
+    assert result.notes == ("the tuner libnccl-ofi-tuner.so was asked for and not found",)
+    assert "tuner" not in result.sentence
 
 
 EFA = "NET/OFI Selected provider is efa, fabric is efa-direct (found 32 nics)"
@@ -100,8 +100,8 @@ OF_TWO_NODES = "comm 0x1 rank 1 nRanks 16 nNodes 2 localRanks 8 localRank 1 MNNV
     ],
 )
 def test_networks_that_are_good(lines: tuple[str, ...], network: str) -> None:
-    found = verdict_on(*lines)
-    assert (found.network, found.good, found.exit_code) == (network, True, 0)
+    result = verdict_on(*lines)
+    assert (result.network, result.good, result.exit_code) == (network, True, 0)
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,12 @@ def test_networks_that_are_good(lines: tuple[str, ...], network: str) -> None:
     ],
 )
 def test_whatever_shows_tcp_is_a_fallback(lines: tuple[str, ...]) -> None:
-    found = verdict_on(*lines)
-    assert (found.network, found.good, found.exit_code) == ("fallback", False, 1)
+    result = verdict_on(*lines)
+    assert (result.network, result.good, result.exit_code) == ("fallback", False, 1)
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "expected"),
     [
         (("Bootstrap : Using eth0:192.0.2.1<0>",), "ends before NCCL had one"),
         ((EFA, "Using network Libfabric"), "no channel is in the log"),
@@ -150,10 +150,10 @@ def test_whatever_shows_tcp_is_a_fallback(lines: tuple[str, ...]) -> None:
         (("comm 0x2 rank 0 nRanks 8 nNodes 1", "comm 0x1 rank 0 nranks 16 cudaDev 0 - Init START", PEER), "all ranks"),
     ],
 )
-def test_what_a_log_does_not_say_is_unknown(lines: tuple[str, ...], said: str) -> None:
-    found = verdict_on(*lines)
-    assert (found.network, found.good, found.exit_code) == ("unknown", False, 3)
-    assert said in found.sentence
+def test_what_a_log_does_not_say_is_unknown(lines: tuple[str, ...], expected: str) -> None:
+    result = verdict_on(*lines)
+    assert (result.network, result.good, result.exit_code) == ("unknown", False, 3)
+    assert expected in result.sentence
 
 
 def test_a_line_that_was_cut_says_nothing_new_where_the_name_is_known() -> None:
@@ -179,9 +179,9 @@ def test_a_log_is_read_as_job_runners_leave_it(wrap: Callable[[str], str], name:
 
 
 def test_nothing_of_a_log_moves_the_cursor_of_who_reads_the_verdict() -> None:
-    found = verdict_on("NET/Plugin: Could not find: \x1b]0;title\x07\x1b[2Jlib\x9b1mx.so\x00", SOCKET)
-    assert "by the name libx.so" in found.sentence
-    assert found.sentence.isprintable()
+    result = verdict_on("NET/Plugin: Could not find: \x1b]0;title\x07\x1b[2Jlib\x9b1mx.so\x00", SOCKET)
+    assert "by the name libx.so" in result.sentence
+    assert result.sentence.isprintable()
 
 
 @pytest.mark.parametrize("line", ['{"a":' * 100_000, "{", '{"log": 5}', "[" * 100_000])
@@ -189,18 +189,18 @@ def test_json_that_is_none_is_a_line_like_others(line: str) -> None:
     assert verdict_of_lines([line], load_wordings()).network == "unknown"
 
 
-@pytest.mark.parametrize("said", ["Error 15 (Unreachable remote)", "RC: 103. Error: 15 (Unreachable remote)."])
-def test_a_fabric_over_which_nothing_arrives_is_not_good(said: str) -> None:
-    found = verdict_on(EFA, LIBFABRIC, f"node:1:1 [0] NCCL WARN NET/OFI Request 0x1 completed with error. {said}")
-    assert (found.network, found.good, found.exit_code) == ("efa", False, 1)
-    assert "the security group must let all of its own traffic in and out" in found.sentence
+@pytest.mark.parametrize("expected", ["Error 15 (Unreachable remote)", "RC: 103. Error: 15 (Unreachable remote)."])
+def test_a_fabric_over_which_nothing_arrives_is_not_good(expected: str) -> None:
+    result = verdict_on(EFA, LIBFABRIC, f"node:1:1 [0] NCCL WARN NET/OFI Request 0x1 completed with error. {expected}")
+    assert (result.network, result.good, result.exit_code) == ("efa", False, 1)
+    assert "the security group must let all of its own traffic in and out" in result.sentence
 
 
 SOCKET = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"
 
 
 @pytest.mark.parametrize(
-    ("nccl", "line", "said"),
+    ("nccl", "line", "expected"),
     [
         ("2.18.3", "NET/Plugin : No plugin found, using internal implementation", "no network plugin was found"),
         (
@@ -234,10 +234,10 @@ SOCKET = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"
         ("2.28.3", "node:1:1 [0] NCCL WARN Call to ibv_create_qp failed with error Unknown error -12", "memlock"),
     ],
 )
-def test_why_it_fell_back(nccl: str, line: str, said: str) -> None:
-    found = verdict_on(line, SOCKET, nccl=nccl)
-    assert found.network == "fallback"
-    assert said in found.sentence
+def test_why_it_fell_back(nccl: str, line: str, expected: str) -> None:
+    result = verdict_on(line, SOCKET, nccl=nccl)
+    assert result.network == "fallback"
+    assert expected in result.sentence
 
 
 ROCE = "NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:192.0.2.1<0>"
@@ -281,9 +281,9 @@ WARN = "node:1:1 [0] transport/net_ib.cc:1 NCCL WARN "
     ],
 )
 def test_no_log_is_good_after_a_line_that_stops_a_job(line: str, reason: str) -> None:
-    found = verdict_on(ROCE, "Using network IB", IB, WARN + line)
-    assert (found.network, found.good, found.exit_code) == ("InfiniBand", False, 1)
-    assert reason in found.sentence
+    result = verdict_on(ROCE, "Using network IB", IB, WARN + line)
+    assert (result.network, result.good, result.exit_code) == ("InfiniBand", False, 1)
+    assert reason in result.sentence
     for lines in ((), (IB,), (PEER,)):
         assert verdict_on(*lines, WARN + line).exit_code == 1
 
@@ -297,9 +297,9 @@ def test_a_connection_that_is_tried_again_stops_nothing() -> None:
 
 
 def test_gpudirect_that_is_off_over_verbs_is_not_good() -> None:
-    found = verdict_on(ROCE, "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", IB.replace("/GDRDMA", ""))
-    assert (found.network, found.exit_code) == ("InfiniBand", 1)
-    assert "GPUDirect RDMA is off for mlx5_0" in found.sentence
+    result = verdict_on(ROCE, "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", IB.replace("/GDRDMA", ""))
+    assert (result.network, result.exit_code) == ("InfiniBand", 1)
+    assert "GPUDirect RDMA is off for mlx5_0" in result.sentence
 
 
 @pytest.mark.parametrize(
@@ -329,12 +329,12 @@ def test_gpudirect_that_is_off_over_verbs_is_not_good() -> None:
 )
 def test_the_reason_behind_the_others_is_the_only_one(nccl: str, line: str, reason: str) -> None:
     also = ("NET/IB : No device found.", "NET/Plugin: Could not find: ofi")
-    found = verdict_on(line, also[0], SOCKET, nccl=nccl)
-    assert found.network == "fallback"
-    assert reason in found.sentence
-    assert "own RDMA found no" not in found.sentence
+    result = verdict_on(line, also[0], SOCKET, nccl=nccl)
+    assert result.network == "fallback"
+    assert reason in result.sentence
+    assert "own RDMA found no" not in result.sentence
     if "required by" in line:
-        assert verdict_on(line, *also, SOCKET, nccl=nccl).causes == found.causes
+        assert verdict_on(line, *also, SOCKET, nccl=nccl).causes == result.causes
 
 
 def test_the_development_name_of_libibverbs_is_not_needed() -> None:
@@ -368,19 +368,19 @@ def test_the_development_name_of_libibverbs_is_not_needed() -> None:
     ],
 )
 def test_a_job_that_cannot_start_is_refused(line: str, reason: str) -> None:
-    found = verdict_of_lines([*log("Bootstrap : Using eth0:192.0.2.1<0>"), "Last error:", line], load_wordings())
-    assert (found.network, found.exit_code) == ("refused", 1)
-    assert reason in found.sentence
+    result = verdict_of_lines([*log("Bootstrap : Using eth0:192.0.2.1<0>"), "Last error:", line], load_wordings())
+    assert (result.network, result.exit_code) == ("refused", 1)
+    assert reason in result.sentence
 
 
 def test_a_job_that_tries_to_reach_an_address_inside_a_node_says_so() -> None:
     retry = (
         "socketPollConnect: connect to 169.254.170.23<4242> returned Connection refused, retrying (1/34) after sleep"
     )
-    found = verdict_on("Bootstrap: Using pod-id-link0:169.254.170.23<0>", retry)
-    assert found.network == "unknown"
-    assert "starts over the interface pod-id-link0" in found.sentence
-    assert "tries to reach 169.254.170.23" in found.sentence
+    result = verdict_on("Bootstrap: Using pod-id-link0:169.254.170.23<0>", retry)
+    assert result.network == "unknown"
+    assert "starts over the interface pod-id-link0" in result.sentence
+    assert "tries to reach 169.254.170.23" in result.sentence
 
 
 def test_a_wording_of_another_version_means_nothing() -> None:
@@ -390,8 +390,8 @@ def test_a_wording_of_another_version_means_nothing() -> None:
 
 
 def test_a_line_that_is_normal_is_no_cause() -> None:
-    found = verdict_on("NET/Plugin: Failed to find ncclNetPlugin_v10 symbol.", SOCKET, nccl="2.26.2")
-    assert found.causes == ()
+    result = verdict_on("NET/Plugin: Failed to find ncclNetPlugin_v10 symbol.", SOCKET, nccl="2.26.2")
+    assert result.causes == ()
 
 
 CRASH = "Caught signal 11 (Segmentation fault: address not mapped)"
@@ -400,18 +400,18 @@ CRASH = "Caught signal 11 (Segmentation fault: address not mapped)"
 def test_a_crash_is_erdmas_only_in_versions_that_crash_and_where_an_erdma_device_is() -> None:
     assert "2.29.7 or later" in verdict_of_lines([*log(ERDMA, nccl="2.28.9"), CRASH], load_wordings()).sentence
     for lines, nccl in (((ERDMA,), "2.30.7"), ((EFA,), "2.28.9"), ((), "2.28.9")):
-        found = verdict_of_lines([*log(*lines, nccl=nccl), CRASH], load_wordings())
-        assert (found.network, found.good) == ("refused", False)
-        assert found.sentence == "the job ended before NCCL had a channel: it ended with a segmentation fault"
+        result = verdict_of_lines([*log(*lines, nccl=nccl), CRASH], load_wordings())
+        assert (result.network, result.good) == ("refused", False)
+        assert result.sentence == "the job ended before NCCL had a channel: it ended with a segmentation fault"
 
 
 def test_a_log_without_a_line_of_nccls_is_unknown(tmp_path: Path) -> None:
     path = tmp_path / "log"
     for data in (b"", b"\xff binary \x00", b"epoch 1\n"):
         path.write_bytes(data)
-        found = verdict(path)
-        assert (found.network, found.exit_code) == ("unknown", 3)
-        assert "NCCL_DEBUG=INFO" in found.sentence
+        result = verdict(path)
+        assert (result.network, result.exit_code) == ("unknown", 3)
+        assert "NCCL_DEBUG=INFO" in result.sentence
     path.write_text("".join(f"{HEAD}{line}\n" for line in ("Bootstrap : Using eth0", "NET/IB : No device found.")))
     assert "ends before NCCL had one" in verdict(path).sentence
 
@@ -453,9 +453,9 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_no_nccl_writes_is_a_sentence_like_others(line: str) -> None:
-    found = verdict_of_lines([line], load_wordings())
-    assert found.network == "unknown"
-    assert found.sentence.isprintable()
+    result = verdict_of_lines([line], load_wordings())
+    assert result.network == "unknown"
+    assert result.sentence.isprintable()
 
 
 def test_the_logs_of_many_ranks_give_one_verdict_wherever_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,9 +463,9 @@ def test_the_logs_of_many_ranks_give_one_verdict_wherever_they_are_cut(monkeypat
     monkeypatch.setattr("rdma_images.nccl_logs.log_blocks.BLOCK", 7)
     assert verdict(LOGS / "net-socket.log") == wanted
     twice = (block for _ in range(2) for block in log_blocks.blocks(LOGS / "net-socket.log"))
-    found = verdict_of_blocks(twice, load_wordings())
-    assert (found.network, found.causes) == (wanted.network, wanted.causes)
-    assert found.channels == {name: 2 * count for name, count in wanted.channels.items()}
+    result = verdict_of_blocks(twice, load_wordings())
+    assert (result.network, result.causes) == (wanted.network, wanted.causes)
+    assert result.channels == {name: 2 * count for name, count in wanted.channels.items()}
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])

@@ -173,9 +173,9 @@ def test_every_target_that_can_be_written_gets_an_answer(fabric: Fabric) -> None
             row = {"base": "debian13"} | {axis: newest[axis] for axis in chosen}
             for change in ({}, {"variant": "devel"}, {"aws-ofi-nccl": "1.20.0"}):
                 mine = matrix.Target(summary="mine", fabric=fabric, default=row | change)
-                made = candidate("mine", mine, KNOWN)
-                if not rules.check(made, KNOWN):
-                    words = [components.BY_NAME[name].details(made, KNOWN).words() for name in made.components]
+                planned = candidate("mine", mine, KNOWN)
+                if not rules.check(planned, KNOWN):
+                    words = [components.BY_NAME[name].details(planned, KNOWN).words() for name in planned.components]
                     assert all(isinstance(word, str) for part in words for word in part.values())
 
 

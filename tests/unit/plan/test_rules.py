@@ -22,9 +22,9 @@ BOTH = Target(
 BARE = Target(summary="No CUDA", fabric="efa", default={"base": "debian13", "efa-installer": "1.50.0"})
 
 
-def broken(target: Target, known: facts.Facts = KNOWN, **changes: str) -> dict[str, Broken]:
+def broken(target: Target, all_facts: facts.Facts = KNOWN, **changes: str) -> dict[str, Broken]:
     changes = {axis.replace("_", "-"): value for axis, value in changes.items()}
-    return {found.rule: found for found in rules.check(candidate("mine", target, known, changes), known)}
+    return {found.rule: found for found in rules.check(candidate("mine", target, all_facts, changes), all_facts)}
 
 
 @pytest.mark.parametrize("target", [EFA, ERDMA])
@@ -158,13 +158,13 @@ REFUSED = [
 def test_refused_with_rule_versions_reason_and_source(
     target: Target, changes: dict[str, str], rule: str | None, versions: dict[str, str], words: str
 ) -> None:
-    found = broken(target, KNOWN, **changes)
+    broken_rules = broken(target, KNOWN, **changes)
     if rule is None:
-        assert found == {}
+        assert broken_rules == {}
         return
-    assert found[rule].versions == versions
-    assert words in found[rule].reason
-    assert found[rule].source
+    assert broken_rules[rule].versions == versions
+    assert words in broken_rules[rule].reason
+    assert broken_rules[rule].source
 
 
 def altered(table: str, version: str, **values: str | tuple[int, int]) -> facts.Facts:
@@ -196,39 +196,41 @@ def test_what_is_not_known_is_said(changes: dict[str, str], gaps: list[str]) -> 
 
 
 def test_plugin_older_than_nccl_accepts() -> None:
-    known = altered("nccl", "2.30.7", net=(13, 14))
-    assert "speaks net ABI v12 at most, NCCL 2.30.7 accepts v13 to v14" in broken(EFA, known)["plugin-abi"].reason
+    changed_facts = altered("nccl", "2.30.7", net=(13, 14))
+    assert (
+        "speaks net ABI v12 at most, NCCL 2.30.7 accepts v13 to v14" in broken(EFA, changed_facts)["plugin-abi"].reason
+    )
 
 
 def test_nccl_older_than_plugin_needs() -> None:
-    known = altered("plugin", "1.21.1", min_nccl="2.31.0")
-    assert set(broken(EFA, known)) == {"plugin-nccl"}
+    changed_facts = altered("plugin", "1.21.1", min_nccl="2.31.0")
+    assert set(broken(EFA, changed_facts)) == {"plugin-nccl"}
 
 
 def test_nccl_older_than_erdma_needs() -> None:
-    known = altered("torch", "2.14.1", nccl="2.18.3", cuda="12.1")
-    assert "needs NCCL 2.19" in broken(ERDMA, known)["erdma-nccl"].reason
+    changed_facts = altered("torch", "2.14.1", nccl="2.18.3", cuda="12.1")
+    assert "needs NCCL 2.19" in broken(ERDMA, changed_facts)["erdma-nccl"].reason
 
 
 def test_cuda_without_a_known_driver() -> None:
-    known = altered("torch", "2.15.0", cuda="14.0")
-    assert "no minimum driver is known for CUDA 14" in broken(EFA, known)["cuda-driver"].reason
+    changed_facts = altered("torch", "2.15.0", cuda="14.0")
+    assert "no minimum driver is known for CUDA 14" in broken(EFA, changed_facts)["cuda-driver"].reason
 
 
 def test_cuda_base_of_another_major() -> None:
     bases = KNOWN.bases.bases | {"debian13": KNOWN.bases.bases["debian13"].model_copy(update={"cuda": "12.8.1"})}
-    known = facts_with(bases=KNOWN.bases.model_copy(update={"bases": bases}))
-    assert set(broken(EFA, known)) == {"cuda-of-base"}
+    changed_facts = facts_with(bases=KNOWN.bases.model_copy(update={"bases": bases}))
+    assert set(broken(EFA, changed_facts)) == {"cuda-of-base"}
 
 
 def test_ngc_mode_is_switched_off_where_the_base_would_switch_it_on() -> None:
     nvidia = {"base": "cuda13.1.2-devel-ubuntu22.04", "pytorch": "2.14.1"}
     flags = tuple(flag for flag in KNOWN.efa.flags if flag.flag != "--disable-ngc")
-    known = facts_with(efa=KNOWN.efa.model_copy(update={"flags": flags}))
+    changed_facts = facts_with(efa=KNOWN.efa.model_copy(update={"flags": flags}))
     assert broken(EFA, KNOWN, **nvidia) == {}
-    assert "with --disable-ngc, and NCCL then uses TCP" in broken(EFA, known, **nvidia)["ngc-trap"].reason
-    assert broken(EFA, known, **nvidia, efa_installer="1.46.0") == {}
-    assert broken(EFA, known) == {}
+    assert "with --disable-ngc, and NCCL then uses TCP" in broken(EFA, changed_facts, **nvidia)["ngc-trap"].reason
+    assert broken(EFA, changed_facts, **nvidia, efa_installer="1.46.0") == {}
+    assert broken(EFA, changed_facts) == {}
 
 
 def test_every_rule_is_refused_somewhere_above() -> None:

@@ -54,8 +54,8 @@ def test_no_short_tag_belongs_to_two_images(whole: tuple[Image, ...]) -> None:
 
 
 def test_a_rehearsal_says_so_in_every_tag(default: Image, whole: tuple[Image, ...]) -> None:
-    made = image_tags(default, whole, matrix.load(), rehearsal=True)
-    assert all(tag.endswith("-rehearsal") for tag in (made.full, *made.short))
+    tags = image_tags(default, whole, matrix.load(), rehearsal=True)
+    assert all(tag.endswith("-rehearsal") for tag in (tags.full, *tags.short))
 
 
 def test_an_older_line_has_its_own_short_tag_and_is_not_the_latest(default: Image) -> None:

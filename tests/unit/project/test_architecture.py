@@ -36,5 +36,7 @@ def test_no_module_lies_beside_the_packages() -> None:
     ids=["the docker command", "the HTTP session", "the files of steps"],
 )
 def test_one_thing_is_done_in_one_place(written: str, home: str) -> None:
-    found = {str(path.relative_to(PACKAGES)) for path in PACKAGES.rglob("*.py") if re.search(written, path.read_text())}
-    assert found <= set(home.split())
+    importers = {
+        str(path.relative_to(PACKAGES)) for path in PACKAGES.rglob("*.py") if re.search(written, path.read_text())
+    }
+    assert importers <= set(home.split())

@@ -55,9 +55,9 @@ def test_the_programs_are_the_real_ones(version: str) -> None:
 
 def made(makefile: str, variable: str) -> set[str]:
     """Return the words of a variable of a Makefile."""
-    found = re.search(rf"^{variable} *:= *(.*)$", makefile, re.MULTILINE)
-    assert found, f"the Makefile has no {variable}"
-    return set(found[1].split())
+    match = re.search(rf"^{variable} *:= *(.*)$", makefile, re.MULTILINE)
+    assert match, f"the Makefile has no {variable}"
+    return set(match[1].split())
 
 
 @pytest.mark.parametrize("version", real_parts.each("efa-installer"))

@@ -101,8 +101,8 @@ def test_one_host_meets_nobody(configured: Callable[..., Path]) -> None:
 
 
 def test_hyperparameters_are_arguments_and_ours_are_not(configured: Callable[..., Path]) -> None:
-    said = sagemaker_job.arguments(sagemaker_job.read_job(configured()))
-    assert dict(zip(said[::2], said[1::2], strict=True)) == {
+    arguments = sagemaker_job.arguments(sagemaker_job.read_job(configured()))
+    assert dict(zip(arguments[::2], arguments[1::2], strict=True)) == {
         "--batch-size": "256",
         "--lr": "0.0001",
         "--name": "a b",
@@ -111,7 +111,7 @@ def test_hyperparameters_are_arguments_and_ours_are_not(configured: Callable[...
         "--map": "a=1,b=2",
         "-x": "True",
     }
-    assert said[::2] == sorted(said[::2], key=lambda name: name.lstrip("-"))
+    assert arguments[::2] == sorted(arguments[::2], key=lambda name: name.lstrip("-"))
 
 
 def test_the_program_finds_the_variables_that_the_toolkit_documents(configured: Callable[..., Path]) -> None:
@@ -148,7 +148,7 @@ def test_nothing_is_set_that_the_facts_know(configured: Callable[..., Path]) -> 
 
 
 @pytest.mark.parametrize(
-    ("held", "said"),
+    ("held", "expected"),
     [
         (None, "resourceconfig.json is missing"),
         ("{", "resourceconfig.json is no JSON"),
@@ -160,17 +160,17 @@ def test_nothing_is_set_that_the_facts_know(configured: Callable[..., Path]) -> 
     ],
 )
 def test_a_bad_resourceconfig_is_reported_with_its_fix(
-    configured: Callable[..., Path], held: str | dict[str, str | list[str]] | None, said: str
+    configured: Callable[..., Path], held: str | dict[str, str | list[str]] | None, expected: str
 ) -> None:
     with pytest.raises(JobError) as error:
         sagemaker_job.read_job(configured(resources=held))
     what, do = str(error.value).split("\n")
-    assert said in what
+    assert expected in what
     assert do.endswith(".")
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "expected"),
     [
         ({"sagemaker_program": ""}, "names no program"),
         ({"sagemaker_program": "run.sh"}, "run.sh is no Python file"),
@@ -179,9 +179,9 @@ def test_a_bad_resourceconfig_is_reported_with_its_fix(
     ],
 )
 def test_a_program_that_torchrun_cannot_start(
-    configured: Callable[..., Path], source: Path, settings: dict[str, str], said: str
+    configured: Callable[..., Path], source: Path, settings: dict[str, str], expected: str
 ) -> None:
-    with pytest.raises(JobError, match=said):
+    with pytest.raises(JobError, match=expected):
         sagemaker_job.find_program(job(configured, **settings), source)
 
 
@@ -196,12 +196,12 @@ def test_the_program_is_found(
         sagemaker_job.find_program(job(configured), source)
 
 
-def archive(folder: Path, place: Path) -> Path:
+def archive(folder: Path, path: Path) -> Path:
     """Return the folder's files in a tar.gz."""
-    with tarfile.open(place, "w:gz") as tar:
+    with tarfile.open(path, "w:gz") as tar:
         for file in folder.iterdir():
             tar.add(file, file.name)
-    return place
+    return path
 
 
 def test_the_source_is_a_folder_or_an_archive(configured: Callable[..., Path], source: Path, tmp_path: Path) -> None:
@@ -215,11 +215,11 @@ def test_the_source_is_a_folder_or_an_archive(configured: Callable[..., Path], s
 
 @pytest.mark.parametrize("held", [None, b"no archive"])
 def test_a_source_that_is_no_archive(configured: Callable[..., Path], tmp_path: Path, held: bytes | None) -> None:
-    place = tmp_path / "sourcedir.tar.gz"
+    archive_path = tmp_path / "sourcedir.tar.gz"
     if held:
-        place.write_bytes(held)
+        archive_path.write_bytes(held)
     with pytest.raises(JobError, match=r"sourcedir\.tar\.gz cannot be unpacked"):
-        sagemaker_job.find_source(job(configured, sagemaker_submit_directory=str(place)))
+        sagemaker_job.find_source(job(configured, sagemaker_submit_directory=str(archive_path)))
 
 
 @pytest.mark.parametrize("filters", [True, False])
@@ -228,11 +228,11 @@ def test_an_archive_writes_nowhere_else(
 ) -> None:
     if not filters:
         monkeypatch.delattr(tarfile, "data_filter", raising=False)
-    place = tmp_path / "sourcedir.tar.gz"
-    with tarfile.open(place, "w:gz") as tar:
+    archive_path = tmp_path / "sourcedir.tar.gz"
+    with tarfile.open(archive_path, "w:gz") as tar:
         tar.add(source / "job.py", "../outside.py")
     with pytest.raises(JobError, match="cannot be unpacked"):
-        sagemaker_job.find_source(job(configured, sagemaker_submit_directory=str(place)))
+        sagemaker_job.find_source(job(configured, sagemaker_submit_directory=str(archive_path)))
     assert not (tmp_path / "outside.py").exists()
 
 
@@ -312,10 +312,10 @@ def test_sigterm_reaches_the_processes_which_have_time_to_save(tmp_path: Path, c
         os.kill(os.getpid(), signal.SIGTERM)
 
     Timer(0, stop).start()
-    ended, why = launched(tmp_path, LAUNCHER.format(worker=WORKER.format(code=code)))
+    ended, reason = launched(tmp_path, LAUNCHER.format(worker=WORKER.format(code=code)))
     assert (tmp_path / "saved").exists()
     assert ended == code
-    assert why == ("after SIGTERM the job ended with 9\n" if code else "")
+    assert reason == ("after SIGTERM the job ended with 9\n" if code else "")
 
 
 FAILING = """
@@ -332,10 +332,10 @@ sys.exit(3)
 def test_the_reason_begins_with_the_rank_and_the_first_error(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    ended, why = launched(tmp_path, FAILING)
+    ended, reason = launched(tmp_path, FAILING)
     assert ended == 3
-    assert why.startswith("rank 1 ended with 3: ValueError: nan\nTraceback")
-    assert len(why) <= sagemaker_train.LONGEST
+    assert reason.startswith("rank 1 ended with 3: ValueError: nan\nTraceback")
+    assert len(reason) <= sagemaker_train.LONGEST
     assert b"x" * 100_000 in capfdbinary.readouterr().err
 
 
@@ -346,13 +346,13 @@ def test_the_reason_is_of_the_rank_that_failed_first() -> None:
         f'[rank0]: {start}[rank0]:   File "job.py", line 9\n[rank1]: {start}[rank0]: EOFError: peer\n'
         '[rank1]:   File "job.py", line 3\n[rank1]: ValueError: nan\ntrain: rank 1 ended with 1\n'
     )
-    why = sagemaker_launch.reason(1, errors, stopped=False)
-    assert why == f'rank 1 ended with 1: ValueError: nan\n{start}  File "job.py", line 3\nValueError: nan'
+    reason = sagemaker_launch.reason(1, errors, stopped=False)
+    assert reason == f'rank 1 ended with 1: ValueError: nan\n{start}  File "job.py", line 3\nValueError: nan'
 
 
 def test_a_process_that_a_signal_ended(tmp_path: Path) -> None:
-    ended, why = launched(tmp_path, "import os; os.kill(os.getpid(), 9)")
-    assert (ended, why) == (137, "the job ended with 137\n")
+    ended, reason = launched(tmp_path, "import os; os.kill(os.getpid(), 9)")
+    assert (ended, reason) == (137, "the job ended with 137\n")
 
 
 def started(ml: Path, *words: str) -> subprocess.CompletedProcess[str]:

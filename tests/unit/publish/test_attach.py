@@ -26,15 +26,15 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_attached_is_found_once_however_often_it_is_attached(referrers: bool) -> None:
     store = Store(referrers=referrers)
     with served(store.handler()) as host:
-        there = Repository(Connection(host, lambda: None), "r")
-        there.put_manifest(IMAGE.digest, IMAGE)
-        first = attach([BILL, PROOF], IMAGE.descriptor, there)
-        second = attach([BILL, PROOF], IMAGE.descriptor, there)
-        found = attachments(there, IMAGE.digest)
+        repository = Repository(Connection(host, lambda: None), "r")
+        repository.put_manifest(IMAGE.digest, IMAGE)
+        first = attach([BILL, PROOF], IMAGE.descriptor, repository)
+        second = attach([BILL, PROOF], IMAGE.descriptor, repository)
+        found = attachments(repository, IMAGE.digest)
         assert [one.new for one in first] == [True, True]
         assert [one.new for one in second] == [False, False]
         assert sorted(one.artifact_type for one in found) == sorted([BILL.type, PROOF.type])
-        assert {content_of(there, one.digest) for one in found} == {BILL.content, PROOF.content}
+        assert {content_of(repository, one.digest) for one in found} == {BILL.content, PROOF.content}
     assert (fallback_tag(IMAGE.digest) in store.manifests) is not referrers
 
 
@@ -42,30 +42,30 @@ def test_a_list_at_which_the_registry_fails_is_begun_again(monkeypatch: pytest.M
     monkeypatch.setattr("time.sleep", lambda _: None)
     store = Store(referrers=False)
     with served(store.handler()) as host:
-        there = Repository(Connection(host, lambda: None), "r")
-        there.put_manifest(IMAGE.digest, IMAGE)
-        attach([BILL], IMAGE.descriptor, there)
+        repository = Repository(Connection(host, lambda: None), "r")
+        repository.put_manifest(IMAGE.digest, IMAGE)
+        attach([BILL], IMAGE.descriptor, repository)
         store.failing[fallback_tag(IMAGE.digest)] = 9
         with pytest.raises(faults.InternalError, match="look into the registry's log"):
-            attachments(there, IMAGE.digest)
-        attach([BILL, PROOF], IMAGE.descriptor, there)
-        assert len(attachments(there, IMAGE.digest)) == 2
+            attachments(repository, IMAGE.digest)
+        attach([BILL, PROOF], IMAGE.descriptor, repository)
+        assert len(attachments(repository, IMAGE.digest)) == 2
 
 
 def test_what_others_attached_stays() -> None:
     store = Store(referrers=False)
     with served(store.handler()) as host:
-        there = Repository(Connection(host, lambda: None), "r")
-        attach([BILL], IMAGE.descriptor, there)
-        attach([PROOF], IMAGE.descriptor, there)
-        assert len(attachments(there, IMAGE.digest)) == 2
+        repository = Repository(Connection(host, lambda: None), "r")
+        attach([BILL], IMAGE.descriptor, repository)
+        attach([PROOF], IMAGE.descriptor, repository)
+        assert len(attachments(repository, IMAGE.digest)) == 2
 
 
 def test_the_manifest_says_what_it_belongs_to() -> None:
     store = Store()
     with served(store.handler()) as host:
-        there = Repository(Connection(host, lambda: None), "r")
-        (done,) = attach([PROOF], IMAGE.descriptor, there)
+        repository = Repository(Connection(host, lambda: None), "r")
+        (done,) = attach([PROOF], IMAGE.descriptor, repository)
         body = json.loads(store.manifests[done.digest][1])
     assert body["subject"]["digest"] == IMAGE.digest
     assert body["artifactType"] == PROOF.type
@@ -77,9 +77,9 @@ def test_one_that_says_the_same_in_other_bytes_is_not_attached_beside_it(referre
     store = Store(referrers=referrers)
     later = replace(PROOF, content=b'{"b":3}', created="2026-11-22T08:00:00+00:00")
     with served(store.handler()) as host:
-        there = Repository(Connection(host, lambda: None), "r")
-        (first,) = attach([PROOF], IMAGE.descriptor, there)
-        (again, other) = attach([later, replace(later, edition="2")], IMAGE.descriptor, there)
+        repository = Repository(Connection(host, lambda: None), "r")
+        (first,) = attach([PROOF], IMAGE.descriptor, repository)
+        (again, other) = attach([later, replace(later, edition="2")], IMAGE.descriptor, repository)
         assert (again.new, again.digest) == (False, first.digest)
         assert other.new
-        assert len(attachments(there, IMAGE.digest)) == 2
+        assert len(attachments(repository, IMAGE.digest)) == 2

@@ -29,8 +29,8 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def image() -> Image:
-    (made,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
-    return made
+    (planned,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
+    return planned
 
 
 def bill(name: str, report: Report, labels: Mapping[str, str] = NOTHING) -> bytes:
@@ -109,8 +109,8 @@ def test_the_summary_has_a_row_for_each_image(image: Image) -> None:
 
 
 def test_an_attached_report_counts_its_warnings_apart(image: Image) -> None:
-    found = validated(image, "sha256:" + "a" * 64)
-    warned = dataclasses.replace(found, checks=(GREEN, dataclasses.replace(RED, severity="warning")))
+    report = validated(image, "sha256:" + "a" * 64)
+    warned = dataclasses.replace(report, checks=(GREEN, dataclasses.replace(RED, severity="warning")))
     predicate = statement.report_predicate(warned, ())
     content = statement.statement("t", warned.digest, statement.REPORT, predicate)
     (finding,) = attachment_checks.check_attachment(statement.REPORT, content, warned.digest, ())
@@ -120,8 +120,8 @@ def test_an_attached_report_counts_its_warnings_apart(image: Image) -> None:
 
 
 def test_a_report_is_what_it_was_after_the_round_trip(image: Image) -> None:
-    found = validated(image, "sha256:ab")
+    report = validated(image, "sha256:ab")
     back = statement.predicate(
-        statement.statement("t", "sha256:ab", statement.REPORT, statement.report_predicate(found, ()))
+        statement.statement("t", "sha256:ab", statement.REPORT, statement.report_predicate(report, ()))
     )
-    assert decode_report(back["report"]) == found
+    assert decode_report(back["report"]) == report

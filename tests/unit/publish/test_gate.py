@@ -15,8 +15,10 @@ from tests.support.case_parts import GREEN, REVISION, recorded
 
 def made_from(revision: str) -> Inspection:
     """Return what was measured of an image that says that it was made from `revision`."""
-    found = recorded()
-    return found.model_copy(update={"subject": found.subject.model_copy(update={"labels": {REVISION: revision}})})
+    inspection = recorded()
+    return inspection.model_copy(
+        update={"subject": inspection.subject.model_copy(update={"labels": {REVISION: revision}})}
+    )
 
 
 SUITE = "sha256:5"
@@ -58,9 +60,9 @@ def test_a_report_in_which_nothing_passed_is_refused() -> None:
 
 
 def test_red_names_the_check_and_the_way() -> None:
-    said = refusal(found=report(GREEN, RED))
-    assert "plugin.found: the plugin is found (found nothing)" in said
-    assert "--allow-red plugin.found" in said
+    refusal_text = refusal(found=report(GREEN, RED))
+    assert "plugin.found: the plugin is found (found nothing)" in refusal_text
+    assert "--allow-red plugin.found" in refusal_text
 
 
 def test_an_exception_is_for_one_check() -> None:
@@ -71,12 +73,12 @@ def test_an_exception_is_for_one_check() -> None:
 
 @pytest.mark.parametrize("facts", [made_from("a" * 40 + "-dirty"), made_from("unknown"), made_from(""), None])
 def test_what_no_commit_has_does_not_pass_unless_it_is_allowed(facts: Inspection | None) -> None:
-    found = report(facts=facts)
-    said = refusal(found=found)
-    assert "made from committed sources alone" in said
-    assert "\ncommit the sources and build again; or allow each by name: --allow-red source.committed" in said
-    gate.check_exceptions([found], [gate.COMMITTED])
-    assert gate.approve(BUILD, found, SUITE, [gate.COMMITTED]).allowed_red == (gate.COMMITTED,)
+    new_report = report(facts=facts)
+    refusal_text = refusal(found=new_report)
+    assert "made from committed sources alone" in refusal_text
+    assert "\ncommit the sources and build again; or allow each by name: --allow-red source.committed" in refusal_text
+    gate.check_exceptions([new_report], [gate.COMMITTED])
+    assert gate.approve(BUILD, new_report, SUITE, [gate.COMMITTED]).allowed_red == (gate.COMMITTED,)
 
 
 def test_an_exception_nobody_needs_is_a_mistake() -> None:

@@ -80,9 +80,9 @@ def test_verify_says_what_was_measured_and_of_what(image: str) -> None:
     repository = Repository(Connection(host, lambda: None), name.partition("@")[0])
     (entry,) = attachments(repository, IMAGE.digest)
     content = content_of(repository, entry.digest)
-    (found,) = check_attachment(statement.RESULTS, content, IMAGE.digest, ())
-    assert found.holds
-    assert found.detail == "2 x p5.48xlarge: the channels use EFA; 2026-11-22T07:00:00+00:00"
+    (finding,) = check_attachment(statement.RESULTS, content, IMAGE.digest, ())
+    assert finding.holds
+    assert finding.detail == "2 x p5.48xlarge: the channels use EFA; 2026-11-22T07:00:00+00:00"
     (moved,) = check_attachment(statement.RESULTS, content, "sha256:" + "0" * 64, ())
     assert moved.holds is False
     (strange,) = check_attachment(statement.RESULTS, b'{"predicateType": 1, "predicate": []}', IMAGE.digest, ())
@@ -104,37 +104,39 @@ def _index(image: str) -> tuple[Repository, Manifest, dict[str, str]]:
         members[architecture] = one.digest
         platform = {"os": "linux", "architecture": architecture}
         listed.append({**one.descriptor.as_json(), "platform": platform})
-    made = Manifest(OCI_INDEX, canonical({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": listed}))
-    repository.put_manifest(made.digest, made)
-    return repository, made, members
+    manifest = Manifest(OCI_INDEX, canonical({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": listed}))
+    repository.put_manifest(manifest.digest, manifest)
+    return repository, manifest, members
 
 
 def jobs_of(ref: str) -> dict[str, list[str]]:
     """Return the jobs' results that `invoke verify` shows of each manifest, by its digest."""
-    found = verify.verify(ref, registries.load_if_present().of_host(ref.partition("/")[0]), None)
-    shown = {one.ref.partition("@")[2]: [f.detail for f in one.findings if f.what == "job result"] for one in found}
-    assert not any(f.holds is False for one in found for f in one.findings if f.what == "job result")
+    verifications = verify.verify(ref, registries.load_if_present().of_host(ref.partition("/")[0]), None)
+    shown = {
+        one.ref.partition("@")[2]: [f.detail for f in one.findings if f.what == "job result"] for one in verifications
+    }
+    assert not any(f.holds is False for one in verifications for f in one.findings if f.what == "job result")
     return {digest: details for digest, details in shown.items() if details}
 
 
 def test_a_result_of_an_index_is_found_from_it_and_from_the_image_that_ran(
     index: tuple[Repository, Manifest, dict[str, str]],
 ) -> None:
-    repository, made, members = index
-    ref = f"{repository.ref}@{made.digest}"
-    result = replace(GOOD, digest=made.digest)
+    repository, index_manifest, members = index
+    ref = f"{repository.ref}@{index_manifest.digest}"
+    result = replace(GOOD, digest=index_manifest.digest)
     evidence.publish(result, ref, publisher())
-    assert jobs_of(ref).keys() == {made.digest, members["amd64"]}
+    assert jobs_of(ref).keys() == {index_manifest.digest, members["amd64"]}
     assert jobs_of(f"{repository.ref}@{members['amd64']}").keys() == {members["amd64"]}
     assert jobs_of(f"{repository.ref}@{members['arm64']}") == {}
     assert evidence.fetch(ref) == (result,)
 
 
 def test_a_result_of_one_image_is_found_from_the_index(index: tuple[Repository, Manifest, dict[str, str]]) -> None:
-    repository, made, members = index
+    repository, index_manifest, members = index
     result = replace(GOOD, digest=members["arm64"])
     evidence.publish(result, f"{repository.ref}@{members['arm64']}", publisher())
-    ref = f"{repository.ref}@{made.digest}"
+    ref = f"{repository.ref}@{index_manifest.digest}"
     assert jobs_of(ref).keys() == {members["arm64"]}
     assert evidence.result_of_reference(ref) == result
 

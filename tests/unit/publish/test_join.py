@@ -35,7 +35,7 @@ def images() -> list[Image]:
 
 
 @pytest.fixture
-def place() -> Iterator[tuple[Repository, Oci]]:
+def remote() -> Iterator[tuple[Repository, Oci]]:
     store = Store()
     with served(store.handler()) as host:
         yield Repository(Connection(host, lambda: None), "efa-pytorch"), Oci(kind="oci", host=host, credentials="none")
@@ -46,17 +46,17 @@ def tag_of(image: Image) -> str:
     return f"{plain}-{image.platform.removeprefix('linux/')}"
 
 
-def put(there: Repository, image: Image, created: str = "2026-11-21T08:00:00Z") -> Manifest:
+def put(repository: Repository, image: Image, created: str = "2026-11-21T08:00:00Z") -> Manifest:
     """Return the image in the registry under its tag, as whoever may push could have put it there."""
-    manifest = put_image(there, image, image.platform, created=created)
-    there.put_manifest(tag_of(image), manifest)
+    manifest = put_image(repository, image, image.platform, created=created)
+    repository.put_manifest(tag_of(image), manifest)
     return manifest
 
 
-def publish(there: Repository, image: Image, rehearsal: tuple[str, ...] = (), **more: str) -> Manifest:
+def publish(repository: Repository, image: Image, rehearsal: tuple[str, ...] = (), **more: str) -> Manifest:
     """Return the same, and the publication of this machine that says so."""
-    manifest = put(there, image, **more)
-    ref = f"{there.ref}@{manifest.digest}"
+    manifest = put(repository, image, **more)
+    ref = f"{repository.ref}@{manifest.digest}"
     made = PublishedCopy("local", ref, (tag_of(image),), "pushed", manifest.media_type, 0, 0, Traffic())
     publication.write(
         Publication(
@@ -83,93 +83,93 @@ def joined(images: list[Image], entry: Oci, signer: Signer | None = None) -> joi
     return outcome
 
 
-def test_the_index_of_a_rehearsal_says_so_in_its_tags(images: list[Image], place: tuple[Repository, Oci]) -> None:
-    there, entry = place
+def test_the_index_of_a_rehearsal_says_so_in_its_tags(images: list[Image], remote: tuple[Repository, Oci]) -> None:
+    repository, entry = remote
     for image in images:
-        publish(there, image, ("efa-installer-1.50.0",) if image is images[1] else ())
+        publish(repository, image, ("efa-installer-1.50.0",) if image is images[1] else ())
     outcome = joined(images, entry)
     assert outcome.error == ""
     assert outcome.tags == (f"{images[0].tag}-rehearsal", "2.15-rehearsal", "latest-rehearsal")
-    assert [there.head(tag) is None for tag in (images[0].tag, "2.15", "latest")] == [True] * 3
+    assert [repository.head(tag) is None for tag in (images[0].tag, "2.15", "latest")] == [True] * 3
 
 
 def test_both_platforms_are_found_under_the_plain_tag_and_the_short_ones(
-    images: list[Image], place: tuple[Repository, Oci]
+    images: list[Image], remote: tuple[Repository, Oci]
 ) -> None:
-    there, entry = place
+    repository, entry = remote
     for image in images:
-        publish(there, image)
+        publish(repository, image)
     outcome = joined(images, entry)
     tag = images[0].tag
     assert outcome.error == ""
     assert outcome.tags == (tag, "2.15", "latest")
-    found = there.manifest("latest").body["manifests"]
+    found = repository.manifest("latest").body["manifests"]
     assert [one["platform"]["architecture"] for one in found] == ["amd64", "arm64"]
-    assert there.head(tag) == there.head("latest")
+    assert repository.head(tag) == repository.head("latest")
     assert joined(images, entry) == outcome
 
 
-def test_a_platform_that_is_not_there_yet_leaves_no_tag(images: list[Image], place: tuple[Repository, Oci]) -> None:
-    there, entry = place
-    publish(there, images[0])
+def test_a_platform_that_is_not_there_yet_leaves_no_tag(images: list[Image], remote: tuple[Repository, Oci]) -> None:
+    repository, entry = remote
+    publish(repository, images[0])
     assert "publish linux/arm64 first" in joined(images, entry).error
-    assert there.head(images[0].tag) is None
+    assert repository.head(images[0].tag) is None
 
 
-def test_what_nobody_here_published_is_not_joined(images: list[Image], place: tuple[Repository, Oci]) -> None:
-    there, entry = place
-    publish(there, images[0])
-    put(there, images[1])
+def test_what_nobody_here_published_is_not_joined(images: list[Image], remote: tuple[Repository, Oci]) -> None:
+    repository, entry = remote
+    publish(repository, images[0])
+    put(repository, images[1])
     assert "was not published here" in joined(images, entry).error
-    assert there.head(images[0].tag) is None
+    assert repository.head(images[0].tag) is None
 
 
 def test_what_somebody_put_in_the_place_of_ours_is_not_joined(
-    images: list[Image], place: tuple[Repository, Oci]
+    images: list[Image], remote: tuple[Repository, Oci]
 ) -> None:
-    there, entry = place
+    repository, entry = remote
     for image in images:
-        publish(there, image)
-    other = put(there, images[1], created="2026-11-22T08:00:00Z")
+        publish(repository, image)
+    other = put(repository, images[1], created="2026-11-22T08:00:00Z")
     assert f"is {other.digest}, but" in joined(images, entry).error
-    assert there.head(images[0].tag) is None
+    assert repository.head(images[0].tag) is None
 
 
-def test_an_index_is_not_signed_over_what_is_not(images: list[Image], place: tuple[Repository, Oci]) -> None:
-    there, entry = place
+def test_an_index_is_not_signed_over_what_is_not(images: list[Image], remote: tuple[Repository, Oci]) -> None:
+    repository, entry = remote
     for image in images:
-        publish(there, image)
+        publish(repository, image)
     assert "is not signed, but its index would be" in joined(images, entry, Signer("k")).error
 
 
 def test_where_tags_do_not_change_a_rebuilt_platform_makes_an_index_with_a_tag_of_its_own(
-    images: list[Image], place: tuple[Repository, Oci]
+    images: list[Image], remote: tuple[Repository, Oci]
 ) -> None:
-    there, entry = place
+    repository, entry = remote
     entry = entry.model_copy(update={"immutable": True})
     for image in images:
-        publish(there, image)
+        publish(repository, image)
     first = joined(images, entry)
-    publish(there, images[1], created="2026-11-22T08:00:00Z")
+    publish(repository, images[1], created="2026-11-22T08:00:00Z")
     second = joined(images, entry)
     tag, digest = images[0].tag, second.ref.partition("@")[2]
     assert second.tags == (f"{tag}-{digest[7:19]}", "2.15", "latest")
-    assert there.head(tag) == first.ref.partition("@")[2] != digest
-    assert there.head("latest") == there.head(second.tags[0]) == digest
+    assert repository.head(tag) == first.ref.partition("@")[2] != digest
+    assert repository.head("latest") == repository.head(second.tags[0]) == digest
 
 
-def test_short_tags_do_not_go_back_to_an_older_index(images: list[Image], place: tuple[Repository, Oci]) -> None:
-    there, entry = place
+def test_short_tags_do_not_go_back_to_an_older_index(images: list[Image], remote: tuple[Repository, Oci]) -> None:
+    repository, entry = remote
     for image in images:
-        publish(there, image, created="2026-11-22T08:00:00Z")
+        publish(repository, image, created="2026-11-22T08:00:00Z")
     newer = joined(images, entry)
     for image in images:
-        publish(there, image)
+        publish(repository, image)
     older = joined(images, entry)
     assert older.tags == (images[0].tag,)
-    assert there.head("latest") == newer.ref.partition("@")[2]
+    assert repository.head("latest") == newer.ref.partition("@")[2]
 
 
-def test_one_platform_needs_no_index(images: list[Image], place: tuple[Repository, Oci]) -> None:
+def test_one_platform_needs_no_index(images: list[Image], remote: tuple[Repository, Oci]) -> None:
     publisher = Publisher(engine=lambda: pytest.fail("nothing is sent"), watcher=Lines(lambda _: None))
-    assert join.join(images[:1], matrix.load(), {"local": place[1]}, publisher) == ()
+    assert join.join(images[:1], matrix.load(), {"local": remote[1]}, publisher) == ()

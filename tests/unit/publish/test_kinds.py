@@ -241,11 +241,11 @@ class TestAlibaba:
 
 
 def test_azure_exchanges_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    requests = []
 
     class Exchange(Handler):
         def do_POST(self) -> None:
-            asked.append((self.path, self.body().decode()))
+            requests.append((self.path, self.body().decode()))
             self.answer(200, {"refresh_token": "refresh"})
 
     with served(Exchange) as host:
@@ -254,7 +254,7 @@ def test_azure_exchanges_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kind._credential, "get_token", lambda _scope: token)
         login = login_of(kind)
     assert (login.username, login.password) == ("00000000-0000-0000-0000-000000000000", "refresh")
-    assert asked == [
+    assert requests == [
         ("/oauth2/exchange", f"grant_type=access_token&service={host.replace(':', '%3A')}&access_token=aad")
     ]
 

@@ -26,7 +26,7 @@ def store() -> Store:
 
 
 @pytest.fixture
-def place(store: Store) -> Iterator[Destination]:
+def destination(store: Store) -> Iterator[Destination]:
     with served(store.handler()) as host:
         yield open_destination("team", Oci(kind="oci", host=host, prefix="training", credentials="none"))
 
@@ -38,51 +38,51 @@ def item(layers_at: str = "") -> ApprovedImage:
     return replace(found, build=build, beside=("erdma-pytorch", "efa-nccl-tests"))
 
 
-def run(wanted: ApprovedImage, place: Destination, said: list[str] | None = None) -> frozenset[str]:
-    lines: list[str] = said if said is not None else []
-    return mount(wanted, place, place.repository(wanted.image.target), lines.append)
+def run(wanted: ApprovedImage, destination: Destination, messages: list[str] | None = None) -> frozenset[str]:
+    lines: list[str] = messages if messages is not None else []
+    return mount(wanted, destination, destination.repository(wanted.image.target), lines.append)
 
 
 @pytest.mark.parametrize("where", ["cache/layers", "training/wheel-layers", "training/erdma-pytorch"])
-def test_layers_are_mounted_from_where_they_are(store: Store, place: Destination, where: str) -> None:
+def test_layers_are_mounted_from_where_they_are(store: Store, destination: Destination, where: str) -> None:
     store.blobs |= BLOBS
     store.only_in |= dict.fromkeys(BLOBS, where)
-    said: list[str] = []
-    assert run(item(f"{place.connection.host}/cache/layers"), place, said) == ALL
+    lines: list[str] = []
+    assert run(item(f"{destination.connection.host}/cache/layers"), destination, lines) == ALL
     assert store.only_in == {}
-    assert said == ["team: 0 MB of wheels' layers were in the registry"]
-    assert not [asked for asked in store.asked if asked[0] in ("PUT", "PATCH")]
+    assert lines == ["team: 0 MB of wheels' layers were in the registry"]
+    assert not [request for request in store.asked if request[0] in ("PUT", "PATCH")]
 
 
-def test_what_the_repository_has_is_asked_for_once(store: Store, place: Destination) -> None:
+def test_what_the_repository_has_is_asked_for_once(store: Store, destination: Destination) -> None:
     store.blobs |= BLOBS
-    assert run(item(), place) == frozenset()
+    assert run(item(), destination) == frozenset()
     assert [method for method, _ in store.asked] == ["HEAD"] * 3
 
 
-def test_layers_of_several_places_come_from_each(store: Store, place: Destination) -> None:
+def test_layers_of_several_places_come_from_each(store: Store, destination: Destination) -> None:
     store.blobs |= BLOBS
     store.only_in |= dict(zip(BLOBS, ("training/wheel-layers", "training/efa-nccl-tests", "else/where"), strict=True))
-    assert run(item("another-host/cache/layers"), place) == set(list(BLOBS)[:2])
+    assert run(item("another-host/cache/layers"), destination) == set(list(BLOBS)[:2])
 
 
-def test_a_registry_that_does_not_mount_is_asked_once(store: Store, place: Destination) -> None:
+def test_a_registry_that_does_not_mount_is_asked_once(store: Store, destination: Destination) -> None:
     store.blobs |= BLOBS
     store.only_in |= dict.fromkeys(BLOBS, "training/wheel-layers")
     store.mounts = False
-    said: list[str] = []
-    assert run(item(), place, said) == frozenset()
+    lines: list[str] = []
+    assert run(item(), destination, lines) == frozenset()
     assert [method for method, _ in store.asked if method != "HEAD"] == ["POST", "DELETE"]
-    assert "mounts nothing from" in said[0]
+    assert "mounts nothing from" in lines[0]
 
 
-def test_a_registry_that_fails_is_left_to_docker(store: Store, place: Destination) -> None:
+def test_a_registry_that_fails_is_left_to_docker(store: Store, destination: Destination) -> None:
     store.auth = "basic"
-    assert run(item(), place) == frozenset()
+    assert run(item(), destination) == frozenset()
 
 
-def test_an_image_without_such_layers_asks_nothing(store: Store, place: Destination) -> None:
-    assert run(replace(item(), build=replace(item().build, layers={})), place) == frozenset()
+def test_an_image_without_such_layers_asks_nothing(store: Store, destination: Destination) -> None:
+    assert run(replace(item(), build=replace(item().build, layers={})), destination) == frozenset()
     assert store.asked == []
 
 

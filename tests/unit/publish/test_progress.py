@@ -24,13 +24,13 @@ def pushing(current: int, total: int = 100_000_000, layer: str = "9d1c09127175")
 
 def test_lines_come_every_ten_seconds() -> None:
     now = [0.0]
-    said: list[str] = []
-    lines = Lines(said.append, lambda: now[0])
+    messages: list[str] = []
+    lines = Lines(messages.append, lambda: now[0])
     push = pushing(10_000_000)
     for second in range(25):
         now[0] = float(second)
         lines.moved(push)
-    assert said == ["  0 of 1 layers, 10.0 MB of 100 MB sent"] * 2
+    assert messages == ["  0 of 1 layers, 10.0 MB of 100 MB sent"] * 2
 
 
 def test_a_bar_comes_with_a_layer_and_goes_when_it_has_arrived() -> None:
@@ -50,7 +50,7 @@ def test_a_bar_comes_with_a_layer_and_goes_when_it_has_arrived() -> None:
 
 
 def test_a_publication_is_told_in_lines_that_can_be_copied() -> None:
-    place = PublishedCopy(
+    copy = PublishedCopy(
         registry="local",
         ref="127.0.0.1:5000/training/efa-pytorch@sha256:" + "a" * 64,
         tags=("2.15.0-debian13", "latest"),
@@ -61,11 +61,11 @@ def test_a_publication_is_told_in_lines_that_can_be_copied() -> None:
         traffic=Traffic(pushed=2_000_000, mounted=1_000_000, seconds=2.0),
         attached=(Attachment("t", "report.json", "sha256:1", new=True),),
     )
-    outcomes = [PublishResult("efa-1", "local", place), PublishResult("efa-1", "far", error="far is unreachable")]
+    outcomes = [PublishResult("efa-1", "local", copy), PublishResult("efa-1", "far", error="far is unreachable")]
     assert publication_table.publish_text(outcomes).plain.splitlines() == [
         "local  efa-1",
         "  result    pushed in 2.0 s, 1.00 MB/s",
-        f"  image     {place.ref}",
+        f"  image     {copy.ref}",
         "  tags      2.15.0-debian13, latest",
         "  layers    2.00 MB sent, 1.00 MB mounted",
         "  attached  report.json; not signed",

@@ -60,7 +60,7 @@ def image() -> Image:
 
 
 @pytest.fixture
-def place() -> Iterator[tuple[Repository, Oci]]:
+def remote() -> Iterator[tuple[Repository, Oci]]:
     store = Store()
     with served(store.handler()) as host:
         repository = Repository(Connection(host, lambda: None), "training/efa-pytorch")
@@ -96,8 +96,8 @@ def test_an_image_is_published_when_the_policy_lets_it(image: Image) -> None:
     assert [decision.outcome for decision in approved(image, POLICY)[0].decisions] == ["accepted", "not affected"]
 
 
-def test_scan_and_openvex_are_attached_and_read_back(image: Image, place: tuple[Repository, Oci]) -> None:
-    repository, registry = place
+def test_scan_and_openvex_are_attached_and_read_back(image: Image, remote: tuple[Repository, Oci]) -> None:
+    repository, registry = remote
     manifest = put_image(repository, image)
     repository.put_manifest("v1", manifest)
     item = scanned_item(image, manifest.digest, "CVE-2026-1", "CVE-2026-2")
@@ -115,8 +115,8 @@ def test_scan_and_openvex_are_attached_and_read_back(image: Image, place: tuple[
     assert details["OpenVEX"] == "1 affected, 1 not affected, by the publisher's policy"
 
 
-def test_a_refused_vulnerability_that_is_attached_fails(image: Image, place: tuple[Repository, Oci]) -> None:
-    repository, registry = place
+def test_a_refused_vulnerability_that_is_attached_fails(image: Image, remote: tuple[Repository, Oci]) -> None:
+    repository, registry = remote
     manifest = put_image(repository, image)
     repository.put_manifest("v1", manifest)
     attach(made(scanned_item(image, manifest.digest, "CVE-2026-9")), manifest.descriptor, repository)
@@ -124,8 +124,8 @@ def test_a_refused_vulnerability_that_is_attached_fails(image: Image, place: tup
     assert [finding.what for finding in verification.findings if finding.holds is False] == ["vulnerabilities"]
 
 
-def test_a_published_image_is_read_for_a_scan(image: Image, place: tuple[Repository, Oci]) -> None:
-    repository, registry = place
+def test_a_published_image_is_read_for_a_scan(image: Image, remote: tuple[Repository, Oci]) -> None:
+    repository, registry = remote
     layers = [f"sha256:{'1' * 64}"]
     manifest = put_image(repository, image, rootfs={"type": "layers", "diff_ids": layers})  # type: ignore[arg-type]
     (ref,) = published_refs([image], [image], matrix.load(), {"team": registry})

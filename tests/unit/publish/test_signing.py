@@ -35,8 +35,8 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
 @pytest.fixture
 def signing() -> Iterator[ImageSigner]:
     with served(Store().handler()) as host:
-        place = open_destination("here", Oci(kind="oci", host=host, credentials="none"))
-        yield ImageSigner(Signer(KEYLESS), place, place.repository("r"), "sha256:1", lambda _: None)
+        destination = open_destination("here", Oci(kind="oci", host=host, credentials="none"))
+        yield ImageSigner(Signer(KEYLESS), destination, destination.repository("r"), "sha256:1", lambda _: None)
 
 
 def test_in_a_ci_job_it_asks_for_its_own_identity(

@@ -45,10 +45,10 @@ def test_a_mistake_is_one_sentence(
     invoke: Callable[..., subprocess.CompletedProcess[str]], words: tuple[str, ...], answer: str
 ) -> None:
     done = invoke(*words)
-    said = done.stdout + done.stderr
-    assert done.returncode == 2, said
-    assert answer in said
-    assert "Traceback" not in said
+    output = done.stdout + done.stderr
+    assert done.returncode == 2, output
+    assert answer in output
+    assert "Traceback" not in output
 
 
 def test_a_web_server_is_no_registry(invoke: Callable[..., subprocess.CompletedProcess[str]]) -> None:

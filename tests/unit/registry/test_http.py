@@ -20,31 +20,31 @@ def repository(host: str, login: Login | None = GOOD) -> Repository:
 def test_blobs_and_manifests_go_and_come_back(auth: str) -> None:
     store = Store(auth)
     with served(store.handler()) as host:
-        there = repository(host)
-        digest = there.put_blob(b"content")
-        assert there.blob(digest) == b"content"
+        remote = repository(host)
+        digest = remote.put_blob(b"content")
+        assert remote.blob(digest) == b"content"
         manifest = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2}))
-        there.put_manifest("v1", manifest)
-        assert there.head("v1") == there.manifest("v1").digest == manifest.digest
-        assert there.head("v2") is None
+        remote.put_manifest("v1", manifest)
+        assert remote.head("v1") == remote.manifest("v1").digest == manifest.digest
+        assert remote.head("v2") is None
 
 
 def test_a_blob_that_is_there_is_not_sent_again() -> None:
     store = Store()
     with served(store.handler()) as host:
-        there = repository(host)
-        there.put_blob(b"content")
+        remote = repository(host)
+        remote.put_blob(b"content")
         before = len(store.asked)
-        there.put_blob(b"content")
+        remote.put_blob(b"content")
         assert [method for method, _ in store.asked[before:]] == ["HEAD"]
 
 
 def test_a_blob_at_which_the_registry_fails_is_sent() -> None:
     store = Store()
     with served(store.handler()) as host:
-        there = repository(host)
+        remote = repository(host)
         store.failing[digest_of(b"content")] = 9
-        assert there.blob(there.put_blob(b"content")) == b"content"
+        assert remote.blob(remote.put_blob(b"content")) == b"content"
 
 
 def test_a_blob_that_the_registry_holds_in_part_is_told() -> None:
@@ -67,10 +67,10 @@ def test_an_identity_token_is_exchanged() -> None:
 def test_a_token_that_expired_is_fetched_again() -> None:
     store = Store("bearer")
     with served(store.handler()) as host:
-        there = repository(host)
-        there.put_blob(b"one")
+        remote = repository(host)
+        remote.put_blob(b"one")
         store.token = "token-2"
-        there.put_blob(b"two")
+        remote.put_blob(b"two")
     assert digest_of(b"two") in store.blobs
 
 
@@ -78,19 +78,19 @@ def test_a_login_that_expired_is_asked_for_again() -> None:
     store = Store("basic")
     logins = iter([GOOD, Login("ci", "fresh")])
     with served(store.handler()) as host:
-        there = Repository(Connection(host, lambda: next(logins)), "r")
-        there.put_blob(b"one")
+        repository = Repository(Connection(host, lambda: next(logins)), "r")
+        repository.put_blob(b"one")
         store.password = "fresh"
-        there.put_blob(b"two")
+        repository.put_blob(b"two")
     assert digest_of(b"two") in store.blobs
 
 
 @pytest.mark.parametrize("auth", ["basic", "bearer"])
 def test_a_wrong_password_is_a_sentence_without_it(auth: str) -> None:
     with served(Store(auth).handler()) as host:
-        there = repository(host, Login("ci", "hunter2"))
+        remote = repository(host, Login("ci", "hunter2"))
         with pytest.raises(faults.UnauthorizedError, match="does not take the credentials") as caught:
-            there.put_blob(b"content")
+            remote.put_blob(b"content")
         assert "hunter2" not in str(caught.value)
 
 
@@ -131,11 +131,11 @@ def test_no_login_where_one_is_wanted() -> None:
 def test_other_bytes_than_asked_for_are_noticed() -> None:
     store = Store()
     with served(store.handler()) as host:
-        there = repository(host)
-        digest = there.put_blob(b"content")
+        remote = repository(host)
+        digest = remote.put_blob(b"content")
         store.blobs[digest] = b"tampered"
         with pytest.raises(faults.ConflictError, match="other bytes"):
-            there.blob(digest)
+            remote.blob(digest)
 
 
 def test_a_host_that_is_down() -> None:
@@ -167,9 +167,9 @@ def test_credentials_do_not_follow_an_address_on_another_host() -> None:
     store = Store("basic")
     other = Store()
     with served(store.handler()) as host, served(other.handler()) as elsewhere:
-        there = repository(host)
-        there.put_blob(b"content")
-        answer = there.connection.request("GET", f"http://{elsewhere}/v2/", "repository:r:pull", "r")
+        remote = repository(host)
+        remote.put_blob(b"content")
+        answer = remote.connection.request("GET", f"http://{elsewhere}/v2/", "repository:r:pull", "r")
     assert "Authorization" not in answer.request.headers
 
 
@@ -203,7 +203,7 @@ def test_what_must_not_be_shown_is_masked() -> None:
 class TestRetry:
     def test_faults_that_heal_are_tried_again(self) -> None:
         waits: list[float] = []
-        said: list[str] = []
+        lines: list[str] = []
         left: list[faults.BusyError | faults.UnreachableError] = [faults.BusyError("a"), faults.UnreachableError("b")]
 
         def action() -> str:
@@ -211,10 +211,10 @@ class TestRetry:
                 raise left.pop(0)
             return "done"
 
-        assert faults.retry(action, first_wait=1, say=said.append, sleep=waits.append) == "done"
+        assert faults.retry(action, first_wait=1, say=lines.append, sleep=waits.append) == "done"
         assert 1 <= waits[0] <= 1.25
         assert 2 <= waits[1] <= 2.5
-        assert "trying again" in said[0]
+        assert "trying again" in lines[0]
 
     def test_the_last_fault_is_raised(self) -> None:
         waits: list[float] = []

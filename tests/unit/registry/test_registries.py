@@ -22,8 +22,8 @@ def refused(text: str) -> str:
 
 
 def test_the_example_is_valid_and_shows_every_kind() -> None:
-    found = registries.load(EXAMPLE).registries
-    assert {one.kind for one in found.values()} == {"ecr", "ecr-public", "acr-aliyun", "acr-azure", "oci"}
+    loaded = registries.load(EXAMPLE).registries
+    assert {one.kind for one in loaded.values()} == {"ecr", "ecr-public", "acr-aliyun", "acr-azure", "oci"}
 
 
 def test_without_a_file_the_fix_is_reported(tmp_path: Path) -> None:
@@ -32,13 +32,13 @@ def test_without_a_file_the_fix_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_secret_written_out_is_refused_and_not_repeated() -> None:
-    said = refused(
+    refusal_text = refused(
         "registries:\n  r:\n    kind: oci\n    host: h.example\n    credentials:\n"
         "      username: env:U\n      password: hunter2\n"
     )
-    assert "registries.yaml:7" in said
-    assert "env:NAME or file:PATH" in said
-    assert "hunter2" not in said
+    assert "registries.yaml:7" in refusal_text
+    assert "env:NAME or file:PATH" in refusal_text
+    assert "hunter2" not in refusal_text
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_a_secret_written_out_is_refused_and_not_repeated() -> None:
     ],
 )
 def test_mistakes_have_their_line(text: str, line: int, words: str) -> None:
-    said = refused(text)
-    assert f"registries.yaml:{line}: " in said
-    assert words in said
+    refusal_text = refused(text)
+    assert f"registries.yaml:{line}: " in refusal_text
+    assert words in refusal_text
 
 
 def test_unknown_names_get_the_near_ones() -> None:
@@ -92,10 +92,10 @@ def test_loopback(host: str, expected: bool) -> None:
 
 
 def test_the_registry_of_a_host() -> None:
-    found = registries.load(EXAMPLE)
-    assert isinstance(found.of_host("123456789012.dkr.ecr.us-east-1.amazonaws.com"), Ecr)
-    assert found.of_host("registry.cn-hangzhou.aliyuncs.com") == found.registries["personal"]
-    assert found.of_host("ghcr.io") == Oci(kind="oci", host="ghcr.io")
+    loaded = registries.load(EXAMPLE)
+    assert isinstance(loaded.of_host("123456789012.dkr.ecr.us-east-1.amazonaws.com"), Ecr)
+    assert loaded.of_host("registry.cn-hangzhou.aliyuncs.com") == loaded.registries["personal"]
+    assert loaded.of_host("ghcr.io") == Oci(kind="oci", host="ghcr.io")
 
 
 def test_references_lead_to_secrets(tmp_path: Path) -> None:

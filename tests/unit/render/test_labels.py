@@ -17,15 +17,17 @@ def image() -> Image:
 
 
 def test_every_component_is_named(image: Image) -> None:
-    said = labels.labels(image, "a summary", MADE_FROM, [])
+    label_values = labels.labels(image, "a summary", MADE_FROM, [])
     for component in image.components.values():
-        assert said[f"io.rdma-images.component.{component.name}"] == component.version
+        assert label_values[f"io.rdma-images.component.{component.name}"] == component.version
 
 
 def test_the_licences_are_those_of_the_content(image: Image) -> None:
     """An image holds NVIDIA's wheels and Debian's packages: the licence of its recipe is not that of its content."""
-    said = labels.labels(image, "a summary", MADE_FROM, [])["org.opencontainers.image.licenses"]
-    assert {"BSD-3-Clause", "LicenseRef-Debian-packages", "LicenseRef-NVIDIA-Proprietary"} <= set(said.split(" AND "))
+    label_values = labels.labels(image, "a summary", MADE_FROM, [])["org.opencontainers.image.licenses"]
+    assert {"BSD-3-Clause", "LicenseRef-Debian-packages", "LicenseRef-NVIDIA-Proprietary"} <= set(
+        label_values.split(" AND ")
+    )
 
 
 def test_an_image_to_ship_is_no_rehearsal(image: Image) -> None:
@@ -33,13 +35,13 @@ def test_an_image_to_ship_is_no_rehearsal(image: Image) -> None:
 
 
 def test_a_rehearsal_names_what_stood_in(image: Image) -> None:
-    said = labels.labels(image, "", MADE_FROM, ["nccl-tests-2", "efa-installer-1"])
-    assert said["io.rdma-images.rehearsal"] == "efa-installer-1,nccl-tests-2"
+    label_values = labels.labels(image, "", MADE_FROM, ["nccl-tests-2", "efa-installer-1"])
+    assert label_values["io.rdma-images.rehearsal"] == "efa-installer-1,nccl-tests-2"
 
 
 def test_the_driver_is_a_requirement(image: Image) -> None:
-    said = labels.labels(image, "", MADE_FROM, [])
-    assert said["io.rdma-images.requires.nvidia-driver"].startswith(">=")
+    label_values = labels.labels(image, "", MADE_FROM, [])
+    assert label_values["io.rdma-images.requires.nvidia-driver"].startswith(">=")
 
 
 def test_without_a_remote_there_is_no_source(image: Image) -> None:

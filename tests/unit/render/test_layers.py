@@ -14,7 +14,7 @@ def lock(*wheels: Wheel) -> Lock:
 
 
 def test_what_changes_most_lies_highest() -> None:
-    made = wheel_layers.wheel_layers(
+    layers = wheel_layers.wheel_layers(
         lock(
             wheel("torch", 500_000_000),
             wheel("numpy", 15_000_000),
@@ -24,7 +24,7 @@ def test_what_changes_most_lies_highest() -> None:
             wheel("jinja2", 100_000),
         )
     )
-    assert [layer.stage for layer in made] == [
+    assert [layer.stage for layer in layers] == [
         "wheel-nvidia-cudnn-cu13",
         "wheel-nvidia-nccl-cu13",
         "wheel-triton",
@@ -35,9 +35,9 @@ def test_what_changes_most_lies_highest() -> None:
 
 def test_every_wheel_is_in_one_layer() -> None:
     wheels = (wheel("torch", 500_000_000), wheel("numpy", wheel_layers.LARGE - 1), wheel("triton", wheel_layers.LARGE))
-    made = wheel_layers.wheel_layers(lock(*wheels))
-    assert sorted(w.name for layer in made for w in layer.wheels) == ["numpy", "torch", "triton"]
-    assert sum(layer.size for layer in made) == sum(w.size for w in wheels)
+    layers = wheel_layers.wheel_layers(lock(*wheels))
+    assert sorted(w.name for layer in layers for w in layer.wheels) == ["numpy", "torch", "triton"]
+    assert sum(layer.size for layer in layers) == sum(w.size for w in wheels)
 
 
 def test_a_layer_knows_no_more_of_python_than_its_wheels_do() -> None:

@@ -34,8 +34,8 @@ def _templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 @pytest.fixture
 def image() -> Image:
     extended = yaml_file.loads(paths.MATRIX.read_text() + "\n" + own_target.ROWS, Matrix, "matrix.yaml")
-    (made,) = planner.plan(extended, KNOWN, [own_target.NAME]).images
-    return made
+    (planned,) = planner.plan(extended, KNOWN, [own_target.NAME]).images
+    return planned
 
 
 def test_it_is_planned(image: Image) -> None:

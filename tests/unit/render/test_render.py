@@ -40,19 +40,19 @@ CASES = {
 
 
 def image(target: str, changes: dict[str, str]) -> Image:
-    (made,) = planner.plan(OURS, KNOWN, [target], changes=changes).images
-    return made
+    (planned,) = planner.plan(OURS, KNOWN, [target], changes=changes).images
+    return planned
 
 
 def dockerfile(case: str) -> str:
-    made = image(*CASES[case])
-    return dockerfiles.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS)
+    planned = image(*CASES[case])
+    return dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
 
 
 def matched(pattern: str, text: str) -> re.Match[str]:
-    found = re.search(pattern, text, re.MULTILINE | re.DOTALL)
-    assert found, pattern
-    return found
+    match = re.search(pattern, text, re.MULTILINE | re.DOTALL)
+    assert match, pattern
+    return match
 
 
 def stage(text: str, name: str) -> str:
@@ -90,9 +90,9 @@ def test_every_stage_is_made_before_it_is_used(case: str) -> None:
     text = dockerfile(case)
     made = {"base", "builder", "scratch", "efa-installer", "aws-ofi-nccl", "erdma-apt", "nccl-tests"}
     for line in text.splitlines():
-        if found := re.match(r"FROM (?:--platform=\S+ )?(\S+) AS (\S+)", line):
-            assert found[1] in made, line
-            made.add(found[2])
+        if match := re.match(r"FROM (?:--platform=\S+ )?(\S+) AS (\S+)", line):
+            assert match[1] in made, line
+            made.add(match[2])
         for used in re.findall(r"[-,]-?from=([^\s,]+)", line):
             assert used in made, line
     assert "image" in made
@@ -122,13 +122,13 @@ def test_one_plugin() -> None:
 @pytest.mark.parametrize("version", ["1.22.0", "1.20.0", "1.17.1"])
 def test_a_plugin_from_source_has_the_aws_platform(version: str) -> None:
     """In every version; configure finds out by itself only where the build runs on an EC2 instance."""
-    made = image("efa-pytorch", DEBIAN | TORCH | {"efa-installer": "1.50.0", "aws-ofi-nccl": version})
-    text = dockerfiles.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS)
+    planned = image("efa-pytorch", DEBIAN | TORCH | {"efa-installer": "1.50.0", "aws-ofi-nccl": version})
+    text = dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
     assert "--enable-platform-aws" in stage(text, "build-aws-ofi-nccl")
 
 
 @pytest.mark.parametrize(
-    ("said", "refused"),
+    ("expected", "refused"),
     [  # the last lines of the real configure, with the switch and without
         ("* Enabled Platforms: Default, AWS", None),
         ("* Enabled Platforms: Default", 'configure says "* Enabled Platforms: Default"'),
@@ -137,10 +137,10 @@ def test_a_plugin_from_source_has_the_aws_platform(version: str) -> None:
         ("*", 'configure says "nothing of platforms"'),
     ],
 )
-def test_a_plugin_without_the_aws_platform_is_not_built(tmp_path: Path, said: str, refused: str | None) -> None:
+def test_a_plugin_without_the_aws_platform_is_not_built(tmp_path: Path, expected: str, refused: str | None) -> None:
     text = stage(dockerfile("efa-pytorch-own-plugin"), "build-aws-ofi-nccl")
     check = text[text.index("platforms=$(") : text.index("make --jobs")]
-    (tmp_path / "configure.out").write_text(f"*\n{said}\n*\n")
+    (tmp_path / "configure.out").write_text(f"*\n{expected}\n*\n")
     done = subprocess.run(["sh", "-euc", check], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == (1 if refused else 0)
     assert (refused or "") in done.stderr
@@ -169,8 +169,8 @@ def test_what_a_cuda_base_brings_itself_is_removed() -> None:
 def test_what_a_cuda_base_sets_is_emptied(base: str) -> None:
     """What NVIDIA sets leads the loader to other libraries."""
     fitting = {"3.10": "2.14.1", "3.12": "2.15.0"}[KNOWN.bases.bases[base].python]
-    made = image("efa-pytorch", {"base": base, "pytorch": "2.10.0" if base.startswith("cuda12") else fitting})
-    text = dockerfiles.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS)
+    planned = image("efa-pytorch", {"base": base, "pytorch": "2.10.0" if base.startswith("cuda12") else fitting})
+    text = dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
     emptied = matched(r"^ENV ([^\n]*)$", stage(text, "with-base"))[1].split()
     assert set(emptied) == {f'{name}=""' for name in KNOWN.bases.bases[base].environment}
     assert 'LD_LIBRARY_PATH=""' in emptied
@@ -195,16 +195,18 @@ def test_the_toolkit_of_a_devel_image_takes_the_place_of_the_bases(tmp_path: Pat
     (command,) = re.findall(
         r'^ln .* "\$cuda" \S+$', stage(dockerfile("efa-pytorch-cuda-devel"), "with-devel"), re.MULTILINE
     )
-    place, base, ours = tmp_path / "cuda", tmp_path / "cuda-13.1", tmp_path / "cu13"
+    job_folder, base, ours = tmp_path / "cuda", tmp_path / "cuda-13.1", tmp_path / "cu13"
     for folder in (base, ours):
         folder.mkdir()
     for there in (True, False):
         if there:
-            place.symlink_to(base)
-        subprocess.run(["sh", "-euc", f"cuda={ours}; {command.replace('/usr/local/cuda', str(place))}"], check=True)
-        assert place.resolve() == ours
+            job_folder.symlink_to(base)
+        subprocess.run(
+            ["sh", "-euc", f"cuda={ours}; {command.replace('/usr/local/cuda', str(job_folder))}"], check=True
+        )
+        assert job_folder.resolve() == ours
         assert list(base.iterdir()) == []
-        place.unlink()
+        job_folder.unlink()
 
 
 @pytest.mark.parametrize("name", ["with-devel", "cuda-toolkit"])
@@ -232,15 +234,15 @@ def test_the_same_image_has_the_same_text() -> None:
 
 def test_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OURS.targets, "mine", OURS.target("efa-pytorch").model_copy(update={"template": "nothing"}))
-    made = image("mine", {})
+    planned = image("mine", {})
     with pytest.raises(RefusedError, match=r"targets/nothing\.j2: no such template, for target mine"):
-        dockerfiles.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS)
+        dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
 
 
 def test_a_version_chosen_on_the_command_line_is_the_same_image() -> None:
     default = image("efa-pytorch", {})
     chosen = image("efa-pytorch", {"pytorch": default.version("pytorch")})
     texts = {
-        dockerfiles.render(made, locks.wheels(made), locks.toolkit(made), locks.TOOLS) for made in (default, chosen)
+        dockerfiles.render(built, locks.wheels(built), locks.toolkit(built), locks.TOOLS) for built in (default, chosen)
     }
     assert len(texts) == 1

@@ -96,13 +96,13 @@ def test_an_outcome_that_does_not_exist_is_a_sentence(tmp_path: Path) -> None:
 def test_a_measurement_of_another_form_is_left_out_and_named(tmp_path: Path, probe: str, odd: object) -> None:
     text = json.loads(reports.write(report(PASSED), tmp_path).read_text())
     text["facts"]["measured"][probe] = odd
-    found = decode_report(text)
-    assert found.checks == (PASSED,)
-    assert found.facts
-    assert getattr(found.facts.measured, probe) in (None, {}, ())
+    new_report = decode_report(text)
+    assert new_report.checks == (PASSED,)
+    assert new_report.facts
+    assert getattr(new_report.facts.measured, probe) in (None, {}, ())
     if odd not in ([], {}):
-        assert "another form" in found.facts.measured.missing[probe]
-    assert "nccl.single" in page_of.report_page((found,))
+        assert "another form" in new_report.facts.measured.missing[probe]
+    assert "nccl.single" in page_of.report_page((new_report,))
 
 
 HOSTILE = "\x1b[2J\x1b]0;mine\x07\x9b31m\x00\u202egnp\nok  nccl.found  fine"
@@ -181,8 +181,10 @@ def test_the_table_says_that_a_report_was_kept() -> None:
 
 
 def test_the_sum_says_that_an_image_is_for_neither_fabric() -> None:
-    said = replace(report(PASSED), facts=CASE.model_copy(update={"expected": Expected(fabric=None, because="no sign")}))
-    assert summary_line(said).endswith("; not checked for EFA or eRDMA: no sign")
+    for_no_fabric = replace(
+        report(PASSED), facts=CASE.model_copy(update={"expected": Expected(fabric=None, because="no sign")})
+    )
+    assert summary_line(for_no_fabric).endswith("; not checked for EFA or eRDMA: no sign")
     assert "EFA" not in summary_line(report(PASSED))
     assert "EFA" not in summary_line(replace(report(PASSED), facts=None))
 

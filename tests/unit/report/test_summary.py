@@ -15,13 +15,13 @@ def build(rehearsal: tuple[str, ...] = ()) -> Build:
 
 def report(*outcomes: Outcome, rehearsal: tuple[str, ...] = ()) -> Report:
     checks = tuple(Check(f"a.{n}", "it holds", "static", "error", outcome) for n, outcome in enumerate(outcomes))
-    made = build(rehearsal)
-    return Report(made.ref, made.digest, "sha256:22", made.image_id, rehearsal, "2026", 1.0, checks, recorded())
+    built = build(rehearsal)
+    return Report(built.ref, built.digest, "sha256:22", built.image_id, rehearsal, "2026", 1.0, checks, recorded())
 
 
 def test_what_passed_is_counted() -> None:
-    said = build_summary.summary_text([build()], [report("passed", "passed", "skipped")]).plain
-    assert said.splitlines()[1] == "  checks  2 passed, 1 skipped"
+    summary = build_summary.summary_text([build()], [report("passed", "passed", "skipped")]).plain
+    assert summary.splitlines()[1] == "  checks  2 passed, 1 skipped"
 
 
 def test_a_failure_is_counted() -> None:
@@ -29,10 +29,10 @@ def test_a_failure_is_counted() -> None:
 
 
 def test_a_rehearsal_is_never_only_green() -> None:
-    said = build_summary.summary_text(
+    summary = build_summary.summary_text(
         [build(("efa-installer-1",))], [report("passed", rehearsal=("efa-installer-1",))]
     ).plain
-    assert "a rehearsal without efa-installer-1" in said
+    assert "a rehearsal without efa-installer-1" in summary
 
 
 def test_an_image_that_nobody_validated_says_so() -> None:
@@ -40,7 +40,7 @@ def test_an_image_that_nobody_validated_says_so() -> None:
 
 
 def test_programs_get_the_checks_without_what_was_measured() -> None:
-    told = json.loads(build_summary.as_json([build()], [report("failed")]))
-    assert told["builds"][0]["ref"] == "rdma-images/efa-pytorch:1"
-    assert told["reports"][0]["passed"] is False
-    assert "facts" not in told["reports"][0]
+    data = json.loads(build_summary.as_json([build()], [report("failed")]))
+    assert data["builds"][0]["ref"] == "rdma-images/efa-pytorch:1"
+    assert data["reports"][0]["passed"] is False
+    assert "facts" not in data["reports"][0]

@@ -97,5 +97,5 @@ def test_stand_ins_are_told_by_the_build_and_by_the_image(monkeypatch: pytest.Mo
 
 def test_a_host_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elsewhere, "measure", lambda _host, _tiers: Measured())
-    found = validate.validate(REF, None, build=BUILT, tiers=("device",), host="local://")
-    assert found.digest == ""
+    report = validate.validate(REF, None, build=BUILT, tiers=("device",), host="local://")
+    assert report.digest == ""

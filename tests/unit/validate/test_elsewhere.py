@@ -112,16 +112,16 @@ def test_what_is_run_follows_from_the_image_and_the_machine(
 
 
 def test_what_takes_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+    lines: list[str] = []
 
     def slow(*_: object) -> Measured:
         until = time.monotonic() + 20
-        while len(said) < 2 and time.monotonic() < until:
+        while len(lines) < 2 and time.monotonic() < until:
             time.sleep(0.01)
         raise RdmaImagesError("not reached")
 
     monkeypatch.setattr(elsewhere, "measure", slow)
     monkeypatch.setattr("rdma_images.validate.waiting", functools.partial(progress.waiting, every=0.1))
     with pytest.raises(RdmaImagesError, match="not reached"):
-        validate("", None, host="ssh://far", progress=said.append)
-    assert "waiting for what ssh://far measures, 0 s by now" in said
+        validate("", None, host="ssh://far", progress=lines.append)
+    assert "waiting for what ssh://far measures, 0 s by now" in lines

@@ -50,17 +50,17 @@ def test_an_entry_point_that_hands_over_what_it_got_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "why"),
+    ("program", "reason"),
     [
         ("import sys; sys.exit('unrecognized arguments:\\x1b ' + sys.argv[1])", r"arguments:\x1b cat"),
         ("print('ready')", "the entry point ended with 0 and started no other command"),
         ("import os; os.write(1, b'/proc/self/cmdline\\0/proc/self/environ\\0/proc/self/cmdline\\0')", "ended with 0"),
     ],
 )
-def test_an_entry_point_that_starts_nothing_else_is_a_reason(program: str, why: str) -> None:
+def test_an_entry_point_that_starts_nothing_else_is_a_reason(program: str, reason: str) -> None:
     rc, out, err = started(program)
     assert entry.printed(out) is None
-    assert why in entry.not_started(rc, err)
+    assert reason in entry.not_started(rc, err)
 
 
 def test_an_entry_point_that_sleeps_is_a_reason() -> None:
@@ -153,6 +153,6 @@ def test_what_files_of_the_entry_points_choice_set_is_added_once() -> None:
 
 
 def test_what_another_version_says_of_an_entry_point_is_left_out() -> None:
-    found = Measured.model_validate(readable({"entry": ["NCCL_NET=Socket"]}))
-    assert found.entry is None
-    assert "another form" in found.missing["entry"]
+    inspection = Measured.model_validate(readable({"entry": ["NCCL_NET=Socket"]}))
+    assert inspection.entry is None
+    assert "another form" in inspection.missing["entry"]

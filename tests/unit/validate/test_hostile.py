@@ -58,8 +58,8 @@ def test_any_answer_is_taken(text: bytes) -> None:
 
 def test_answers_that_nobody_asked_for_are_left_out() -> None:
     text = b'{"evil": {"value": 1}, "missing": {"value": {"tree": "none"}}, "lost": {"value": []}}'
-    found = measured(text, ())
-    assert (found.missing, found.lost) == ({}, ())
+    inspection = measured(text, ())
+    assert (inspection.missing, inspection.lost) == ({}, ())
 
 
 def test_numbers_that_no_report_could_show_are_lost() -> None:
@@ -83,9 +83,9 @@ def python(
 
 def test_a_python_that_does_not_start_costs_no_more_than_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = time.monotonic()
-    found = python(tmp_path, monkeypatch, "sleep 30", first=0.3)
-    assert isinstance(found, Measured)
-    assert "did not start in time" in found.missing["tree"]
+    inspection = python(tmp_path, monkeypatch, "sleep 30", first=0.3)
+    assert isinstance(inspection, Measured)
+    assert "did not start in time" in inspection.missing["tree"]
     late = python(tmp_path, monkeypatch, "echo started; sleep 30", limit=2.5, first=2.0)
     assert isinstance(late, Measured)
     assert "did not answer in time" in late.missing["tree"]
@@ -93,9 +93,9 @@ def test_a_python_that_does_not_start_costs_no_more_than_that(tmp_path: Path, mo
 
 
 def test_who_measures_says_how_long_a_probe_may_take() -> None:
-    found = probing.probe(transport.host("local://", 60), ("torch",), limit=0.001)
-    assert isinstance(found, Measured)
-    assert "took more than 0.001 s and was stopped" in found.missing["torch"]
+    inspection = probing.probe(transport.host("local://", 60), ("torch",), limit=0.001)
+    assert isinstance(inspection, Measured)
+    assert "took more than 0.001 s and was stopped" in inspection.missing["torch"]
 
 
 def test_a_variable_that_steers_python_is_named() -> None:
@@ -109,51 +109,53 @@ def test_a_variable_that_steers_python_is_named() -> None:
 
 
 def test_who_waits_is_told_for_what() -> None:
-    said: list[str] = []
+    lines: list[str] = []
     until = time.monotonic() + 20
-    with progress.waiting(said.append, lambda: "the layers", every=0.05):
-        while len(said) < 2 and time.monotonic() < until:
+    with progress.waiting(lines.append, lambda: "the layers", every=0.05):
+        while len(lines) < 2 and time.monotonic() < until:
             time.sleep(0.01)
-    assert len(said) >= 2
-    assert said[0].startswith("waiting for the layers, ")
-    told = len(said)
+    assert len(lines) >= 2
+    assert lines[0].startswith("waiting for the layers, ")
+    told = len(lines)
     time.sleep(0.1)
-    assert len(said) == told
+    assert len(lines) == told
 
 
-@pytest.mark.parametrize("said", ["", "[[[", '{"tree": 5}', '{"tree": null}\\n{}'])
-def test_a_python_that_lies_has_measured_nothing(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = python(tmp_path, monkeypatch, f"printf '{measure.MARK}{said}'")
-    assert isinstance(found, Measured)
-    assert set(found.lost) == {"tree", "torch"}
+@pytest.mark.parametrize("expected", ["", "[[[", '{"tree": 5}', '{"tree": null}\\n{}'])
+def test_a_python_that_lies_has_measured_nothing(
+    expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inspection = python(tmp_path, monkeypatch, f"printf '{measure.MARK}{expected}'")
+    assert isinstance(inspection, Measured)
+    assert set(inspection.lost) == {"tree", "torch"}
 
 
 def test_a_python_that_fails_is_not_an_image_without_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = python(tmp_path, monkeypatch, "echo broken >&2; exit 7")
-    assert isinstance(found, Measured)
-    assert "ended with 7: broken" in found.missing["tree"]
+    inspection = python(tmp_path, monkeypatch, "echo broken >&2; exit 7")
+    assert isinstance(inspection, Measured)
+    assert "ended with 7: broken" in inspection.missing["tree"]
     assert python(tmp_path, monkeypatch, "exit 127") == "the image has no Python to run the probes"
 
 
 def test_names_that_are_no_text_reach_the_validators(tmp_path: Path) -> None:
     data = json.loads(CASE.read_text())["measured"]["tree"]
     files = {**data["files"], "world_writable": [LATIN, "/\x1b[2J"]}
-    found = measured(measure.as_json({"tree": {"value": {**data, "files": files}}}), ("tree",))
-    assert found.tree
-    assert found.tree.files.world_writable == ["/opt/caf?", "/\x1b[2J"]
-    checks = suite.run(case(tree=found.tree.model_dump()), ("static",), tmp_path / "report.xml")
+    inspection = measured(measure.as_json({"tree": {"value": {**data, "files": files}}}), ("tree",))
+    assert inspection.tree
+    assert inspection.tree.files.world_writable == ["/opt/caf?", "/\x1b[2J"]
+    checks = suite.run(case(tree=inspection.tree.model_dump()), ("static",), tmp_path / "report.xml")
     assert [c.found for c in checks if c.outcome == "failed"] == [r"/opt/caf?, /\x1b[2J"]
     ElementTree.parse(tmp_path / "report.xml")
 
 
 def test_what_was_lost_is_told_once() -> None:
     gone = ("tree", "packages", "tools", "system", "layers")
-    why = "took more than 90 s and was stopped"
-    found = case(**dict.fromkeys(gone), missing=dict.fromkeys(gone, why), lost=gone)
-    checks = suite_here.checks(found).values()
+    reason = "took more than 90 s and was stopped"
+    inspection = case(**dict.fromkeys(gone), missing=dict.fromkeys(gone, reason), lost=gone)
+    checks = suite_here.checks(inspection).values()
     (failed,) = [c for c in checks if c.outcome == "failed"]
     assert (failed.id, failed.severity) == ("measured.complete", "error")
-    assert failed.found == "; ".join(f"{probe}: {why}" for probe in gone)
+    assert failed.found == "; ".join(f"{probe}: {reason}" for probe in gone)
     reasons = {c.id: c.reason for c in checks if c.outcome == "skipped"}
     assert reasons["layers.secrets"] == "layers could not be measured: see measured.complete"
     assert reasons["nccl.wheels"] == "packages could not be measured: see measured.complete"
@@ -161,8 +163,8 @@ def test_what_was_lost_is_told_once() -> None:
 
 
 def test_devices_that_were_lost_are_told_in_their_tier() -> None:
-    found = case(devices=None, missing={"devices": "OSError"}, lost=["devices"])
-    checks = suite_here.checks(found, "device").values()
+    inspection = case(devices=None, missing={"devices": "OSError"}, lost=["devices"])
+    checks = suite_here.checks(inspection, "device").values()
     assert [(c.id, c.tier) for c in checks if c.outcome == "failed"] == [("measured.complete", "device")]
 
 
@@ -248,13 +250,13 @@ def test_a_wheel_without_a_version_leaves_the_others(tmp_path: Path) -> None:
 
 def archive(*files: tuple[str, bytes]) -> bytes:
     """Return a tar, as an engine exports it."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w", format=tarfile.GNU_FORMAT) as into:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as into:
         for name, content in files:
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(content), 0o666
             into.addfile(member, io.BytesIO(content))
-    return made.getvalue()
+    return stream.getvalue()
 
 
 def pieces(data: bytes) -> Iterator[bytes]:
@@ -265,28 +267,28 @@ def test_files_are_read_out_whatever_their_names() -> None:
     status = b"Package: libc6\nVersion: 2.41\nStatus: install ok installed\n"
     files = [("var/lib/dpkg/status", status), (LATIN[1:], b"x"), ("lib/libnccl.so.2", crafted(9, 1 << 20))]
     files += [("lib/libbroken.so", b"\x7fELF\x02\x01" + b"\xff" * 99), ("opt/" + "\udce9" * 255, b"BEGIN")]
-    found = readout.read_out(pieces(archive(*files)), case().subject)
-    assert found.lost == ()
-    assert found.tree
-    assert found.packages
-    assert "/opt/caf?" in found.tree.files.world_writable
-    assert found.packages.dpkg == {"libc6": "2.41"}
+    inspection = readout.read_out(pieces(archive(*files)), case().subject)
+    assert inspection.lost == ()
+    assert inspection.tree
+    assert inspection.packages
+    assert "/opt/caf?" in inspection.tree.files.world_writable
+    assert inspection.packages.dpkg == {"libc6": "2.41"}
 
 
 def test_a_name_does_not_lead_out_of_the_image(tmp_path: Path) -> None:
     beside = tmp_path / "x.dist-info" / "METADATA"
-    found = readout.read_out(pieces(archive((f"{'../' * 20}{beside}".replace("//", "/"), b"x"))), case().subject)
-    assert set(found.lost) == {"packages", "settings", "system", "tree"}
-    assert "leads out of the tree" in found.missing["tree"]
+    inspection = readout.read_out(pieces(archive((f"{'../' * 20}{beside}".replace("//", "/"), b"x"))), case().subject)
+    assert set(inspection.lost) == {"packages", "settings", "system", "tree"}
+    assert "leads out of the tree" in inspection.missing["tree"]
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("cut", [0, 700, 5000])
 def test_an_export_that_is_cut_is_lost(cut: int) -> None:
     data = archive(("a", b"x" * 3000), ("b", b"y" * 3000))[:cut]
-    found = readout.read_out(pieces(data), case().subject)
-    assert set(found.lost) == {"packages", "settings", "system", "tree"}
-    assert "the image's files could not be read" in found.missing["tree"]
+    inspection = readout.read_out(pieces(data), case().subject)
+    assert set(inspection.lost) == {"packages", "settings", "system", "tree"}
+    assert "the image's files could not be read" in inspection.missing["tree"]
 
 
 def test_reading_out_has_a_limit_of_memory() -> None:
@@ -294,8 +296,8 @@ def test_reading_out_has_a_limit_of_memory() -> None:
     whole = readout.read_out(pieces(links), case().subject)
     assert whole.tree
     assert whole.tree.files.count == 100
-    found = readout.read_out(pieces(links), case().subject, memory=1 << 20)
-    assert set(found.lost) == {"packages", "settings", "system", "tree"}
+    inspection = readout.read_out(pieces(links), case().subject, memory=1 << 20)
+    assert set(inspection.lost) == {"packages", "settings", "system", "tree"}
 
 
 def test_an_engine_that_stops_is_no_fault_of_the_image() -> None:
@@ -334,17 +336,17 @@ def test_volumes_belong_to_the_tree(tmp_path: Path) -> None:
     shared = Path("/dev/shm")
     if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is no second file system to walk")
-    place = shared / f"rdma-images-{tmp_path.name}"
-    place.mkdir()
+    folder = shared / f"rdma-images-{tmp_path.name}"
+    folder.mkdir()
     try:
-        (place / "libnccl.so.2").touch()
+        (folder / "libnccl.so.2").touch()
         found = {entry.path for entry in Root("/dev").entries(("/shm",))}
-        assert f"/shm/{place.name}/libnccl.so.2" not in {entry.path for entry in Root("/dev").entries()}
-        assert f"/shm/{place.name}/libnccl.so.2" in found
+        assert f"/shm/{folder.name}/libnccl.so.2" not in {entry.path for entry in Root("/dev").entries()}
+        assert f"/shm/{folder.name}/libnccl.so.2" in found
     finally:
-        shutil.rmtree(place)
+        shutil.rmtree(folder)
 
 
 def test_a_lost_measurement_says_why() -> None:
-    found = lost(("tree",), "why", lost(("torch",), "before"))
-    assert (found.missing, found.lost) == ({"torch": "before", "tree": "why"}, ("torch", "tree"))
+    inspection = lost(("tree",), "why", lost(("torch",), "before"))
+    assert (inspection.missing, inspection.lost) == ({"torch": "before", "tree": "why"}, ("torch", "tree"))

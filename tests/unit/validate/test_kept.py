@@ -42,11 +42,11 @@ class Daemon(BaseHTTPRequestHandler):
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
     """Yield an engine whose socket answers."""
-    place = tmp_path / "docker.sock"
-    with socketserver.UnixStreamServer(str(place), Daemon) as server:
+    socket_path = tmp_path / "docker.sock"
+    with socketserver.UnixStreamServer(str(socket_path), Daemon) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield Engine("lab", "found", f"unix://{place}", "28", "0.13", "containerd", "default")
+        yield Engine("lab", "found", f"unix://{socket_path}", "28", "0.13", "containerd", "default")
         server.shutdown()
         thread.join()
 
@@ -81,9 +81,9 @@ def test_a_report_that_was_kept_answers(engine: Engine, tmp_path: Path, monkeypa
     (tmp_path / "report.xml").write_text("<testsuites/>")
     report = Report(REF, DIGEST, suite.digest(), None, (), "2026-11-22T10:00:00+00:00", 3.0, (), None)
     report_cache.keep(report_cache.key(REF, DIGEST, suite.digest(), None, ("static",)), report, tmp_path / "report.xml")
-    said: list[str] = []
-    assert validate(REF, engine, progress=said.append) == replace(report, reused=True)
-    assert said == [f"{REF} is up to date: this suite has validated it"]
+    lines: list[str] = []
+    assert validate(REF, engine, progress=lines.append) == replace(report, reused=True)
+    assert lines == [f"{REF} is up to date: this suite has validated it"]
     assert (folder_of(REF) / "report.html").exists()
 
 

@@ -55,7 +55,7 @@ def test_a_version_that_is_not_there_is_told_as_the_loader_does(tmp_path: Path) 
     fault = f"{old}: version `EFA_1.4' not found (required by {plugin})"
     assert computed(plugin, libefax_so_1=old) == [fault]
     asked = loader.closure(str(plugin))["faults"]
-    assert any(fault in said for said in asked)
+    assert any(fault in line for line in asked)
     refused = loader.resolved(str(plugin))
     assert (refused["file"], refused["error"]) == (str(plugin), fault)
 
@@ -127,7 +127,7 @@ def header(machine: int = 62, size: int = 2, order: int = 1, kind: int = 3, tabl
 
 
 @pytest.mark.parametrize(
-    ("said", "faults"),
+    ("loader_output", "faults"),
     [
         ("bash: /opt/conda/lib/libtinfo.so.6: no version information available (required by bash)", 0),
         ("ERROR: ld.so: object 'libgone.so' from LD_PRELOAD cannot be preloaded: ignored.", 0),
@@ -137,8 +137,8 @@ def header(machine: int = 62, size: int = 2, order: int = 1, kind: int = 3, tabl
         ("libx.so: /lib/libc.so.6: version `GLIBC_9' not found (required by libx.so)", 1),
     ],
 )
-def test_words_of_the_loader_that_refuse_nothing(said: str, faults: int) -> None:
-    assert len(loader._closure("", said)["faults"]) == faults
+def test_words_of_the_loader_that_refuse_nothing(loader_output: str, faults: int) -> None:
+    assert len(loader._closure("", loader_output)["faults"]) == faults
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 123\n"
@@ -204,10 +204,10 @@ def test_a_pipe_in_place_of_a_library_is_not_opened(tmp_path: Path) -> None:
 
 
 def test_a_loader_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
     def late(name: str, asked_by: str | None) -> dict[str, str]:
-        asked.append(asked_by or name)
+        requests.append(asked_by or name)
         return {"path": "", "file": "", "error": loader.LATE}
 
     monkeypatch.setattr(loader, "resolved", late)
@@ -215,7 +215,7 @@ def test_a_loader_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyP
     assert loaders.resolved("libefa.so.1")["error"] == loader.LATE
     assert loaders.resolved("libfabric.so.1")["error"] == f"not asked: libefa.so.1: {loader.LATE}"
     assert loaders.closure("/x")["error"] == f"not asked: libefa.so.1: {loader.LATE}"
-    assert asked == ["libefa.so.1"]
+    assert requests == ["libefa.so.1"]
 
 
 PASSWD = "root:x:0:0::/root:/bin/sh\napp:x:1000:1000::/home/app:/bin/sh\nbroken\n"
@@ -223,7 +223,7 @@ GROUP = "root:x:0:\napp:x:1000:\nrdma:x:110:other,app\n"
 
 
 @pytest.mark.parametrize(
-    ("said", "number", "groups"),
+    ("user_setting", "number", "groups"),
     [
         ("", 0, {0}),
         ("root", 0, {0}),
@@ -235,10 +235,10 @@ GROUP = "root:x:0:\napp:x:1000:\nrdma:x:110:other,app\n"
         ("4711", 4711, {0}),
     ],
 )
-def test_the_images_user(said: str, number: int, groups: set[int]) -> None:
-    found = access.user(said, PASSWD, GROUP)
-    assert found
-    assert (found.number, found.groups) == (number, frozenset(groups))
+def test_the_images_user(user_setting: str, number: int, groups: set[int]) -> None:
+    user = access.user(user_setting, PASSWD, GROUP)
+    assert user
+    assert (user.number, user.groups) == (number, frozenset(groups))
 
 
 def test_a_user_without_a_name_and_where_it_may_write() -> None:

@@ -23,9 +23,9 @@ def _said() -> list[str]:
     """Return what the ranks of this machine's only node print: rank 0 measures, the others say nothing."""
     ranks = [{**os.environ, "LOCAL_RANK": rank} for rank in ("0", "1")]
     words = in_job.command(TIERS)
-    said = [subprocess.run(words, env=one, capture_output=True, text=True, check=True).stdout for one in ranks]
-    assert said[1] == ""
-    return said[0].splitlines()
+    captured = [subprocess.run(words, env=entry, capture_output=True, text=True, check=True).stdout for entry in ranks]
+    assert captured[1] == ""
+    return captured[0].splitlines()
 
 
 def test_what_a_node_measures_is_read_back_from_any_log(said: list[str]) -> None:
@@ -34,9 +34,9 @@ def test_what_a_node_measures_is_read_back_from_any_log(said: list[str]) -> None
     second = [line.replace("rdma-images-node ", "rdma-images-node other-", 1) for line in said]
     mixed = [*first, *second, *["n1:1:1 [0] NCCL INFO Using network Libfabric"] * 20]
     random.Random(1).shuffle(mixed)
-    found = in_job.read(mixed, TIERS)
-    assert len(found) == 2
-    one, other = found.values()
+    inspection = in_job.read(mixed, TIERS)
+    assert len(inspection) == 2
+    one, other = inspection.values()
     assert one == other
     assert one.devices
     assert one.system
@@ -49,22 +49,22 @@ def test_two_nodes_of_one_name_are_not_mixed(said: list[str]) -> None:
     assert len(said) > 1
     mixed = [line for both in zip(said, again, strict=False) for line in both]
     for lines in (mixed, [*mixed, *said[1:]], [said[0], *again]):
-        (found,) = in_job.read(lines, TIERS).values()
-        assert found.lost == ()
-        assert found.devices
+        (inspection,) = in_job.read(lines, TIERS).values()
+        assert inspection.lost == ()
+        assert inspection.devices
 
 
 def test_what_came_in_part_is_lost(said: list[str]) -> None:
-    (found,) = in_job.read(said[1:], TIERS).values()
-    assert "not whole in the job's logs" in found.missing["devices"]
+    (inspection,) = in_job.read(said[1:], TIERS).values()
+    assert "not whole in the job's logs" in inspection.missing["devices"]
     assert in_job.read(["rdma-images-node x 0 1/1 AAAA", "rdma-images-node x 0 1/1"], TIERS)["x"].lost
     assert in_job.read(["nothing of the kind"], TIERS) == {}
 
 
 def test_a_check_of_all_nodes_is_the_worst_and_says_where(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    (found,) = in_job.read(said, TIERS).values()
+    (inspection,) = in_job.read(said, TIERS).values()
     expected = Expected(fabric="efa", because="the test")
-    real = in_job.checks("image", {"n1": found, "n2": found}, expected, TIERS)
+    real = in_job.checks("image", {"n1": inspection, "n2": inspection}, expected, TIERS)
     assert {one.tier for one in real} == {"device"}
     assert "measured.complete" in {one.id for one in real}
 
@@ -74,7 +74,7 @@ def test_a_check_of_all_nodes_is_the_worst_and_says_where(said: list[str], monke
 
     nodes = iter([False, True, False])
     monkeypatch.setattr(suite, "run", ran)
-    (one,) = in_job.checks("image", dict.fromkeys(("n1", "n2", "n3"), found), expected, TIERS)
+    (one,) = in_job.checks("image", dict.fromkeys(("n1", "n2", "n3"), inspection), expected, TIERS)
     assert (one.outcome, one.found) == ("failed", "1 of 3 nodes: low")
 
 

@@ -31,17 +31,17 @@ def case() -> Inspection:
 
 def test_answers_of_another_form_are_lost_with_a_reason() -> None:
     answers = {"torch": {"value": {"version": 3}}, "system": {"value": None, "error": "it crashed"}, "tools": {}}
-    found = measured(json.dumps(answers).encode(), ("torch", "system", "tools", "tree"))
-    assert "expected form" in found.missing["torch"]
-    assert found.missing["system"] == "it crashed"
-    assert found.missing["tools"] == "tools has no value"
-    assert found.missing["tree"] == "the image's answer leaves it out"
-    assert set(found.lost) == set(found.missing)
+    inspection = measured(json.dumps(answers).encode(), ("torch", "system", "tools", "tree"))
+    assert "expected form" in inspection.missing["torch"]
+    assert inspection.missing["system"] == "it crashed"
+    assert inspection.missing["tools"] == "tools has no value"
+    assert inspection.missing["tree"] == "the image's answer leaves it out"
+    assert set(inspection.lost) == set(inspection.missing)
 
 
 def test_what_is_not_there_is_not_lost() -> None:
-    found = measured(b'{"torch": {"value": null, "error": "", "seconds": 0.1}}', ("torch",))
-    assert (found.missing, found.lost) == ({"torch": "the image has no torch"}, ())
+    inspection = measured(b'{"torch": {"value": null, "error": "", "seconds": 0.1}}', ("torch",))
+    assert (inspection.missing, inspection.lost) == ({"torch": "the image has no torch"}, ())
 
 
 def test_a_command_ends_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,9 +96,9 @@ def test_the_loader_worked_out(root: Root) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loader_in", "found"), [("/usr/lib/x86_64-linux-gnu", "/opt/x/libx.so.1"), ("/usr/lib64", "")]
+    ("loader_in", "expected"), [("/usr/lib/x86_64-linux-gnu", "/opt/x/libx.so.1"), ("/usr/lib64", "")]
 )
-def test_the_loader_knows_the_folder_that_it_lies_in(tmp_path: Path, loader_in: str, found: str) -> None:
+def test_the_loader_knows_the_folder_that_it_lies_in(tmp_path: Path, loader_in: str, expected: str) -> None:
     # The link led nowhere when ldconfig ran, as it does where its file is in another layer.
     library(tmp_path, "/opt/x/libx.so.1")
     for folder in ("usr/lib64", "usr/lib/x86_64-linux-gnu"):
@@ -107,7 +107,7 @@ def test_the_loader_knows_the_folder_that_it_lies_in(tmp_path: Path, loader_in: 
     (tmp_path / "usr/lib/x86_64-linux-gnu/libx.so").symlink_to("/opt/x/libx.so.1")
     if loader_in != "/usr/lib64":
         (tmp_path / "usr/lib64/ld-linux-x86-64.so.2").symlink_to(f"{loader_in}/ld-linux-x86-64.so.2")
-    assert ComputedLoader(Root(str(tmp_path)), {}, "x86_64").find("libx.so") == found
+    assert ComputedLoader(Root(str(tmp_path)), {}, "x86_64").find("libx.so") == expected
 
 
 def test_a_library_path_comes_before_a_runpath_and_after_an_rpath(root: Root) -> None:
@@ -126,14 +126,14 @@ def test_a_cache_that_is_real_and_ones_that_are_not() -> None:
 
 
 def test_the_fabric_is_known_said_or_guessed() -> None:
-    known = case()
+    inspection = case()
     image = Image(
         "i", "erdma-pytorch", "t", "erdma", "linux/amd64", {}, {"nccl": Component("nccl", "2.30.7", "matrix")}
     )
-    assert fabric.expected(known.subject, known.measured, image).because == "as planned"
-    assert fabric.expected(known.subject, known.measured, None).because == "its label says efa"
-    bare = known.subject.model_copy(update={"labels": {}})
-    guessed = fabric.expected(bare, known.measured, None)
+    assert fabric.expected(inspection.subject, inspection.measured, image).because == "as planned"
+    assert fabric.expected(inspection.subject, inspection.measured, None).because == "its label says efa"
+    bare = inspection.subject.model_copy(update={"labels": {}})
+    guessed = fabric.expected(bare, inspection.measured, None)
     assert guessed.fabric == "efa"
     assert "/opt/amazon/efa" in guessed.because
     nothing = Measured()

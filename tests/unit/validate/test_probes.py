@@ -84,8 +84,8 @@ def test_numbers() -> None:
 
 def test_the_loader_is_asked() -> None:
     assert loader.resolved("libnothing.so.9")["error"].startswith("libnothing.so.9:")
-    found = loader.closure(libc())
-    assert not found["missing"]
+    closure = loader.closure(libc())
+    assert not closure["missing"]
     assert loader._closure("\tliba.so => not found\n\tlibb.so => /lib/libb.so (0x00007f00)\n", "")["missing"] == [
         "liba.so"
     ]

@@ -50,7 +50,7 @@ def test_a_virtual_environment_says_whether_it_has_the_packages_of_its_base(
     (programs / "python3").unlink()
     (programs / "python3").symlink_to(base / "python3")
     (tmp_path / "own/pyvenv.cfg").write_text(f"home = {base}\ninclude-system-site-packages {says}\n")
-    folders = [str(tmp_path / place / "lib/python3.11/site-packages") for place in ("own", "base")]
+    folders = [str(tmp_path / path / "lib/python3.11/site-packages") for path in ("own", "base")]
     assert pythons.on_path(str(programs), Root())[0]["folders"] == folders[: 1 + both]
 
 

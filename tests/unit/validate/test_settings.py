@@ -32,8 +32,8 @@ TEXTS = {
 
 
 def test_what_files_set_is_found_with_its_line() -> None:
-    found = settings.assigned(TEXTS.items(), {})
-    assert [(one["file"], one["line"], one["name"], one["value"], one["reader"]) for one in found] == [
+    assignments = settings.assigned(TEXTS.items(), {})
+    assert [(one["file"], one["line"], one["name"], one["value"], one["reader"]) for one in assignments] == [
         ("/etc/nccl.conf", 2, "NCCL_DEBUG", "INFO", "nccl"),
         ("/etc/nccl.conf", 3, "export NCCL_ALGO", "Ring", "nccl"),
         ("/opt/amazon/efa/etc/libfabric.conf", 1, "FI_PROVIDER", "tcp", "libfabric"),
@@ -68,8 +68,8 @@ def test_what_a_script_hands_to_a_job() -> None:
         'if [ "$NCCL_NET" = IB ]; then NCCL_PROTO=$GIVEN; fi\n'
         'os.environ["NCCL_NET_PLUGIN"] = "none"\n'
     )
-    found = settings.assigned([("/opt/train.sh", text)], {}, "launcher")
-    assert [(one["line"], one["name"], one["value"], one["reader"]) for one in found] == [
+    assignments = settings.assigned([("/opt/train.sh", text)], {}, "launcher")
+    assert [(one["line"], one["name"], one["value"], one["reader"]) for one in assignments] == [
         (3, "NCCL_NET", "Socket", "launcher"),
         (4, "FI_PROVIDER", "tcp", "launcher"),
         (4, "NCCL_IB_DISABLE", "1", "launcher"),
@@ -120,24 +120,24 @@ def test_this_process_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{tmp_path}/env/bin")
     (tmp_path / "site.pth").write_text("import os; os.environ['NCCL_PROTO'] = 'LL'\n")
     monkeypatch.syspath_prepend(tmp_path)
-    found = measure.settings_of_system([str(script), "sh", "-c", "export FI_PROVIDER=tcp"])
-    mine = [(one["file"], one["name"]) for one in found["assigned"]]
+    assignments = measure.settings_of_system([str(script), "sh", "-c", "export FI_PROVIDER=tcp"])
+    mine = [(one["file"], one["name"]) for one in assignments["assigned"]]
     assert (str(conf), "NCCL_NET") in mine
     assert (str(activated), "NCCL_NET") in mine
     assert (str(tmp_path / "site.pth"), "NCCL_PROTO") in mine
     assert (str(script), "NCCL_IB_DISABLE") in mine
     assert (settings.ENTRY, "FI_PROVIDER") in mine
-    assert set(found["without_path"]) == set(settings.loader_names({})) - {"libcuda.so.1"}
-    assert found["without_path"]["libibverbs.so.1"] == loader.resolved("libibverbs.so.1")["file"]
-    assert found["absent"] == []
+    assert set(assignments["without_path"]) == set(settings.loader_names({})) - {"libcuda.so.1"}
+    assert assignments["without_path"]["libibverbs.so.1"] == loader.resolved("libibverbs.so.1")["file"]
+    assert assignments["absent"] == []
 
 
 def test_the_words_of_an_entry_point_travel() -> None:
     line = "export NCCL_NET='Socket'; exec python \"$@\""
-    found = probing.probe(transport.host("local://", 60), ("settings",), entry=("sh", "-c", line, "/no/such file"))
-    assert isinstance(found, Measured)
-    assert found.settings
-    assert [(s.file, s.name, s.value) for s in found.settings.assigned if s.file == settings.ENTRY] == [
+    inspection = probing.probe(transport.host("local://", 60), ("settings",), entry=("sh", "-c", line, "/no/such file"))
+    assert isinstance(inspection, Measured)
+    assert inspection.settings
+    assert [(s.file, s.name, s.value) for s in inspection.settings.assigned if s.file == settings.ENTRY] == [
         (settings.ENTRY, "NCCL_NET", "Socket")
     ]
 

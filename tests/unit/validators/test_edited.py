@@ -30,12 +30,12 @@ Change = tuple[tuple[str, ...], Any]  # the steps to a value, and another one: N
 def edited(*changes: Change) -> Inspection:
     data = json.loads(GOOD)
     for (*steps, last), value in changes:
-        place = data
+        node = data
         for step in steps:
-            place = place[step]
-        place[last] = value
+            node = node[step]
+        node[last] = value
         if value is None:
-            del place[last]
+            del node[last]
     return Inspection.model_validate(data)
 
 
@@ -76,7 +76,7 @@ def for_neither(of: Inspection) -> Inspection:
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "expected"),
     [
         ([library("topologies", value={})], ""),
         ([library("topologies", value={G5: "no arch"})], ""),  # the plugin's own, and nobody's report names it
@@ -85,16 +85,16 @@ def for_neither(of: Inspection) -> Inspection:
         ([library("topologies", value={P5: "absent", G5: "no arch"})], f"{P5} not there, which {PLUGIN}"),
     ],
 )
-def test_the_plugins_topology_files(changes: list[Change], found: str) -> None:
+def test_the_plugins_topology_files(changes: list[Change], expected: str) -> None:
     case = edited(library("plugins", PLUGIN, "topologies", value=[P5, G5]), *changes)
     libraries = parts(case)[1]
-    said = broken(plugin_suite.test_topology, case, libraries, (PLUGIN, libraries.plugins[PLUGIN]))
-    assert said.startswith(found)
-    assert bool(found) == bool(said)
+    message = broken(plugin_suite.test_topology, case, libraries, (PLUGIN, libraries.plugins[PLUGIN]))
+    assert message.startswith(expected)
+    assert bool(expected) == bool(message)
 
 
 @pytest.mark.parametrize(
-    ("answer", "found"),
+    ("answer", "expected"),
     [
         ({"path": PLUGIN, "file": PLUGIN, "error": ""}, ""),
         ({"path": PLUGIN, "file": PLUGIN, "error": "libcuda.so.1: cannot open shared object file"}, ""),
@@ -102,14 +102,14 @@ def test_the_plugins_topology_files(changes: list[Change], found: str) -> None:
         ({"path": "", "file": "", "error": ""}, "finds no libnccl-net.so, and takes TCP"),
     ],
 )
-def test_the_plugin_of_an_nccl_that_forgets_its_name(answer: dict[str, str], found: str) -> None:
+def test_the_plugin_of_an_nccl_that_forgets_its_name(answer: dict[str, str], expected: str) -> None:
     """Where there is no GPU the loader refuses a plugin for its libcuda, by whatever name."""
     case = edited(variable("NCCL_NET_PLUGIN", "ofi"), library("resolved", "libnccl-net.so", value=answer))
     libraries = parts(case)[1]
     of = (PLUGIN, libraries.plugins[PLUGIN])
-    said = broken(plugin_suite.test_reopened, case, libraries, of, (NCCL, "2.28.9"))
-    assert found in said
-    assert bool(found) == bool(said)
+    message = broken(plugin_suite.test_reopened, case, libraries, of, (NCCL, "2.28.9"))
+    assert expected in message
+    assert bool(expected) == bool(message)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_topology_files_that_nobody_takes(changes: list[Change], reason: str) ->
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "expected"),
     [
         (
             [NO_PLUGIN],
@@ -148,29 +148,29 @@ def test_topology_files_that_nobody_takes(changes: list[Change], reason: str) ->
         ([library("plugins", PLUGIN, "project", value="uccl-efa")], ""),
     ],
 )
-def test_an_image_that_is_for_neither_fabric(changes: list[Change], found: str) -> None:
+def test_an_image_that_is_for_neither_fabric(changes: list[Change], expected: str) -> None:
     case = for_neither(edited(*changes))
     tree, libraries, _ = parts(case)
-    said = broken(plugin_suite.test_fabric, case, tree.files, libraries)
-    assert said.startswith(found)
-    assert bool(found) == bool(said)
+    message = broken(plugin_suite.test_fabric, case, tree.files, libraries)
+    assert message.startswith(expected)
+    assert bool(expected) == bool(message)
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected", "found"),
+    ("changes", "expected", "expected_text"),
     [
         ([NO_PLUGIN], "or rdma-core with eRDMA's provider", "no libnccl-net.so"),
         ([NO_PLUGIN, ERDMA], "or the label of an image for eRDMA", "no libnccl-net.so"),  # it has the provider
         ([library("plugins", PLUGIN, "project", value="uccl-efa")], "or rdma-core with", PLUGIN),
     ],
 )
-def test_what_an_image_for_neither_fabric_should_have(changes: list[Change], expected: str, found: str) -> None:
+def test_what_an_image_for_neither_fabric_should_have(changes: list[Change], expected: str, expected_text: str) -> None:
     case, require = for_neither(edited(*changes)), Requirement()
     tree, libraries, _ = parts(case)
     with suppress(UnmetError):
         plugin_suite.test_fabric(case, tree.files, libraries, require)
     assert expected in require.expected
-    assert require.found.startswith(found)
+    assert require.found.startswith(expected_text)
 
 
 @pytest.mark.parametrize(
@@ -196,11 +196,11 @@ def test_an_image_that_needs_no_fabric(case: Inspection, reason: str) -> None:
         plugin_suite.test_fabric(case, tree.files, libraries, Requirement())
 
 
-def broken(validator: Any, *given: Any) -> str:
+def broken(validator: Any, *arguments: Any) -> str:
     """Return what a validator finds at fault; "" where it passes."""
     require = Requirement()
     try:
-        validator(*given, require)
+        validator(*arguments, require)
     except UnmetError:
         assert require.expected
         assert require.fix
@@ -209,7 +209,7 @@ def broken(validator: Any, *given: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("given", "expected"),
     [
         ({"rehearsal": "efa-installer-1.50.0"}, ""),
         ({"rehearsal": "efa-installer-1.50.0,base-debian13"}, ""),
@@ -225,11 +225,11 @@ def broken(validator: Any, *given: Any) -> str:
         ),
     ],
 )
-def test_a_rehearsal_says_what_stood_in(given: dict[str, str], found: str) -> None:
+def test_a_rehearsal_says_what_stood_in(given: dict[str, str], expected: str) -> None:
     case = edited(*labels(**given))
-    said = broken(labels_suite.test_rehearsal, case, parts(case)[2])
-    assert found in said
-    assert bool(found) == bool(said)
+    message = broken(labels_suite.test_rehearsal, case, parts(case)[2])
+    assert expected in message
+    assert bool(expected) == bool(message)
 
 
 def test_a_rehearsal_without_packages_of_a_stand_in_is_told() -> None:
@@ -258,7 +258,7 @@ def test_a_rehearsal_silences_only_what_its_source_brings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "expected"),
     [
         ([], ""),
         (labels(aws_ofi_nccl="1.18.0"), "1.21.1+standin"),
@@ -266,9 +266,9 @@ def test_a_rehearsal_silences_only_what_its_source_brings() -> None:
         ([library("plugins", PLUGIN, "version", value="1.20.0")], "1.20.0"),  # its own word goes before the package's
     ],
 )
-def test_the_label_of_the_plugin(changes: list[Change], found: str) -> None:
+def test_the_label_of_the_plugin(changes: list[Change], expected: str) -> None:
     case = edited(*changes)
-    assert broken(labels_suite.test_aws_ofi_nccl, case, *parts(case)[1:]) == found
+    assert broken(labels_suite.test_aws_ofi_nccl, case, *parts(case)[1:]) == expected
 
 
 def test_the_label_of_an_installer_that_did_not_run() -> None:
@@ -278,7 +278,7 @@ def test_the_label_of_an_installer_that_did_not_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "expected"),
     [
         ([], ""),
         ([(("measured", "torch"), None)], ""),
@@ -286,11 +286,11 @@ def test_the_label_of_an_installer_that_did_not_run() -> None:
         ([(("measured", "torch"), None), *labels(cuda="12.8")], "for CUDA 13.3"),
     ],
 )
-def test_nccl_is_for_the_images_cuda(changes: list[Change], found: str) -> None:
+def test_nccl_is_for_the_images_cuda(changes: list[Change], expected: str) -> None:
     case = edited(*changes)
-    said = broken(nccl_suite.test_cuda, case, parts(case)[1], (NCCL, "2.30.7"))
-    assert said.endswith(found)
-    assert bool(found) == bool(said)
+    message = broken(nccl_suite.test_cuda, case, parts(case)[1], (NCCL, "2.30.7"))
+    assert message.endswith(expected)
+    assert bool(expected) == bool(message)
 
 
 GONE = file(f"{LIB}/{PROVIDER}", None)
@@ -327,7 +327,7 @@ NOT_THERE = library("resolved", "libcudart.so", value={"path": "", "file": "", "
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "expected"),
     [
         ([], ""),
         ([OPENS, NOT_THERE], f"{FABRIC} opens libcudart.so"),
@@ -340,11 +340,11 @@ NOT_THERE = library("resolved", "libcudart.so", value={"path": "", "file": "", "
         ),
     ],
 )
-def test_libfabric_finds_what_it_opens_for_the_gpus(changes: list[Change], found: str) -> None:
+def test_libfabric_finds_what_it_opens_for_the_gpus(changes: list[Change], expected: str) -> None:
     case = edited(*changes)
-    said = broken(libfabric_suite.test_libfabric_closure, case, parts(case)[1])
-    assert said.startswith(found)
-    assert bool(said) == bool(found)
+    message = broken(libfabric_suite.test_libfabric_closure, case, parts(case)[1])
+    assert message.startswith(expected)
+    assert bool(message) == bool(expected)
 
 
 def efa(installer: str, rdma_core: int, libfabric: str = "") -> list[Change]:
@@ -356,7 +356,7 @@ def efa(installer: str, rdma_core: int, libfabric: str = "") -> list[Change]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "expected"),
     [
         (efa("1.46.0", 60), ""),
         (efa("1.46.0", 61), ""),
@@ -371,12 +371,12 @@ def efa(installer: str, rdma_core: int, libfabric: str = "") -> list[Change]:
         (efa("1.48.0", 59, libfabric="2.4.0"), f"{FABRIC} is libfabric 2.4.0"),
     ],
 )
-def test_libfabric_and_rdma_core_are_the_installers(changes: list[Change], found: str) -> None:
+def test_libfabric_and_rdma_core_are_the_installers(changes: list[Change], expected: str) -> None:
     case = edited(*changes)
     _, libraries, packages = parts(case)
-    said = broken(libfabric_suite.test_libfabric_version, case, libraries, packages)
-    assert said.startswith(found)
-    assert bool(said) == bool(found)
+    message = broken(libfabric_suite.test_libfabric_version, case, libraries, packages)
+    assert message.startswith(expected)
+    assert bool(message) == bool(expected)
 
 
 @pytest.mark.parametrize("changes", [efa("1.48.0", 59), efa("1.19.0", 30, libfabric="1.16.0")])
@@ -387,7 +387,7 @@ def test_an_installer_of_which_nothing_is_known_is_compared_with_nothing(changes
 
 
 @pytest.mark.parametrize(
-    ("plugin", "libfabric", "told"),
+    ("plugin", "libfabric", "reported"),
     [
         ("1.8.1", "1.17.1amzn1.0", True),
         ("1.8.1", "1.18.0", False),
@@ -398,13 +398,13 @@ def test_an_installer_of_which_nothing_is_known_is_compared_with_nothing(changes
         ("", "1.17.1", False),
     ],
 )
-def test_libfabric_is_as_new_as_the_plugin_asks(plugin: str, libfabric: str, told: bool) -> None:
+def test_libfabric_is_as_new_as_the_plugin_asks(plugin: str, libfabric: str, reported: bool) -> None:
     says = library("libfabric", value={FABRIC: libfabric})
     case = edited(says, library("plugins", PLUGIN, "version", value=plugin))
     libraries = parts(case)[1]
-    said = broken(plugin_suite.test_libfabric, case, libraries, (PLUGIN, libraries.plugins[PLUGIN]))
-    assert said.startswith(f"libfabric {libfabric} at {FABRIC}: aws-ofi-nccl {plugin} asks for") == told
-    assert bool(said) == told
+    message = broken(plugin_suite.test_libfabric, case, libraries, (PLUGIN, libraries.plugins[PLUGIN]))
+    assert message.startswith(f"libfabric {libfabric} at {FABRIC}: aws-ofi-nccl {plugin} asks for") == reported
+    assert bool(message) == reported
 
 
 RENAMED, FULL = file(NCCL, None), f"{LIB}/libnccl.so.2.23.4"
@@ -412,7 +412,7 @@ ELSEWHERE = library("nccl", value={FULL: {"banner": "2.23.4+cuda12.2"}})
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "expected"),
     [
         ([], ""),
         ([RENAMED, ELSEWHERE, file(FULL, FILE)], f"{FULL}, and no link libnccl.so.2"),
@@ -424,12 +424,12 @@ ELSEWHERE = library("nccl", value={FULL: {"banner": "2.23.4+cuda12.2"}})
         ([RENAMED, library("nccl", value={})], "no libnccl.so.2 in the whole file system"),
     ],
 )
-def test_nccl_has_the_name_by_which_it_is_asked_for(changes: list[Change], found: str) -> None:
+def test_nccl_has_the_name_by_which_it_is_asked_for(changes: list[Change], expected: str) -> None:
     case = edited(*changes)
     tree, libraries, _ = parts(case)
-    said = broken(nccl_suite.test_found, case, tree.files, libraries)
-    assert said.startswith(found)
-    assert bool(said) == bool(found)
+    message = broken(nccl_suite.test_found, case, tree.files, libraries)
+    assert message.startswith(expected)
+    assert bool(message) == bool(expected)
 
 
 @pytest.mark.parametrize(

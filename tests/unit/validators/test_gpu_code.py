@@ -67,7 +67,7 @@ def test_a_damaged_one_is_reported(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "outcome", "found"),
+    ("code", "outcome", "expected"),
     [
         ({"/a_perf": ["sm_80", "sm_90", "compute_90"]}, "passed", "1 programs with it"),
         ({"/a_perf": ["sm_80", "sm_90"], "/b_perf": ["sm_80"]}, "failed", "/b_perf has none for sm_90"),
@@ -75,9 +75,9 @@ def test_a_damaged_one_is_reported(tmp_path: Path, content: bytes) -> None:
         ({}, "failed", "no program of nccl-tests"),
     ],
 )
-def test_the_label_is_held_against_the_programs(code: dict[str, list[str]], outcome: str, found: str) -> None:
+def test_the_label_is_held_against_the_programs(code: dict[str, list[str]], outcome: str, expected: str) -> None:
     data = json.loads(CASE.read_text())
     data["subject"]["labels"][LABEL] = "sm_80 sm_90"
     data["measured"]["tree"]["libraries"]["gpu_code"] = code
     checks = suite_here.checks(Inspection.model_validate(data))
-    assert (checks["label.architectures"].outcome, checks["label.architectures"].found) == (outcome, found)
+    assert (checks["label.architectures"].outcome, checks["label.architectures"].found) == (outcome, expected)

@@ -58,9 +58,9 @@ def test_a_real_image_is_taken_by_the_loader() -> None:
     ],
 )
 def test_what_opening_a_library_says_is_told_with_its_fix(error: str, fix: str) -> None:
-    said = loaded(answered(errors={LIBFABRIC: error}))
-    assert (error in said) == bool(fix)
-    assert fix in said.rpartition("fix: ")[2]
+    message = loaded(answered(errors={LIBFABRIC: error}))
+    assert (error in message) == bool(fix)
+    assert fix in message.rpartition("fix: ")[2]
 
 
 def test_what_is_opened_by_nobody_is_not_told() -> None:
@@ -77,7 +77,7 @@ def test_a_version_is_told_once_and_before_what_lacks_for_want_of_it() -> None:
 def test_the_plugin_is_the_first_that_opens() -> None:
     def plugin(errors: Mapping[str, str]) -> str | None:
         resolved = {
-            name: {"path": f"/opt/{name}", "file": f"/opt/{name}", "error": said} for name, said in errors.items()
+            name: {"path": f"/opt/{name}", "file": f"/opt/{name}", "error": error} for name, error in errors.items()
         }
         tree = CASE.measured.tree
         assert tree
@@ -109,8 +109,10 @@ def test_the_transport_of_nvshmem_counts_where_it_has_libfabric(fabric: str | No
     assert test_transports.transports(case, case.measured.tree.files) == [path] * counts
 
 
-@pytest.mark.parametrize(("folder", "told"), [("", True), ("/opt/planted/", False), ("/usr/lib:/opt/planted", True)])
-def test_a_preloaded_library_is_told_where_nothing_else_leads_to_it(folder: str, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("folder", "reported"), [("", True), ("/opt/planted/", False), ("/usr/lib:/opt/planted", True)]
+)
+def test_a_preloaded_library_is_told_where_nothing_else_leads_to_it(folder: str, reported: bool) -> None:
     path = "/opt/planted/libefa.so.1"
     data = CASE.model_dump()
     data["subject"]["environment"] |= {"LD_PRELOAD": path, "LD_LIBRARY_PATH": folder}
@@ -120,7 +122,7 @@ def test_a_preloaded_library_is_told_where_nothing_else_leads_to_it(folder: str,
     case = Inspection.model_validate(data)
     assert case.measured.tree
     unset = Settings(assigned=[], absent=[], without_path={})
-    with pytest.raises(UnmetError, match=f"LD_PRELOAD={path}") if told else nullcontext():
+    with pytest.raises(UnmetError, match=f"LD_PRELOAD={path}") if reported else nullcontext():
         test_environment.test_loader(case, case.measured.tree.libraries, unset, Requirement())
 
 

@@ -52,7 +52,7 @@ def at(*folders: str) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize(
-    ("files", "folders", "found"),
+    ("files", "folders", "expected"),
     [
         (TORCH_IN_CONDA, (SYSTEM, CONDA), "PATH has /usr/bin before /opt/conda/bin, and python there is without torch"),
         (TORCH_IN_CONDA, (CONDA, SYSTEM), ""),
@@ -87,15 +87,15 @@ def at(*folders: str) -> dict[str, str | None]:
         ({**BOTH, **of_venv(False), **wheel(IN_VENV, "torch")}, (SYSTEM, VENV), "without torch"),
     ],
 )
-def test_the_python_with_torch_comes_first(files: Files, folders: tuple[str, ...], found: str) -> None:
+def test_the_python_with_torch_comes_first(files: Files, folders: tuple[str, ...], expected: str) -> None:
     check = said("environment.path", files, at(*folders))
-    assert check.outcome == ("failed" if found else "passed")
-    assert found in check.found
-    assert not found or "first in PATH" in check.fix
+    assert check.outcome == ("failed" if expected else "passed")
+    assert expected in check.found
+    assert not expected or "first in PATH" in check.fix
 
 
 @pytest.mark.parametrize(
-    ("files", "entry", "told"),
+    ("files", "entry", "reported"),
     [
         ({}, ("/bin/bash",), True),
         ({}, ("bash", "-lc", "source /opt/conda/bin/activate && exec bash"), False),
@@ -107,15 +107,15 @@ def test_the_python_with_torch_comes_first(files: Files, folders: tuple[str, ...
         ({"/etc/environment": 'PATH="/usr/sbin:/usr/bin"\n'}, ("/bin/bash",), True),
     ],
 )
-def test_what_activates_an_environment_chooses_its_python(files: Files, entry: tuple[str, ...], told: bool) -> None:
+def test_what_activates_an_environment_chooses_its_python(files: Files, entry: tuple[str, ...], reported: bool) -> None:
     check = said("environment.path", {**TORCH_IN_CONDA, **files}, at(SYSTEM, CONDA), entry)
-    assert (check.outcome == "failed") is told
+    assert (check.outcome == "failed") is reported
 
 
-@pytest.mark.parametrize(("folder", "told"), [("/opt/amazon/openmpi/bin/", False), ("/opt/hpcx/ompi/bin", True)])
-def test_a_slash_at_the_end_is_the_same_folder(folder: str, told: bool) -> None:
+@pytest.mark.parametrize(("folder", "reported"), [("/opt/amazon/openmpi/bin/", False), ("/opt/hpcx/ompi/bin", True)])
+def test_a_slash_at_the_end_is_the_same_folder(folder: str, reported: bool) -> None:
     check = said("environment.path", {}, {**at(folder, SYSTEM), "OPAL_PREFIX": "/opt/amazon/openmpi"})
-    assert (check.outcome == "failed") is told
+    assert (check.outcome == "failed") is reported
 
 
 def module(*needed: str, **more: str) -> dict[str, object]:
@@ -132,7 +132,7 @@ OF_TORCH = {
 
 
 @pytest.mark.parametrize(
-    ("files", "found"),
+    ("files", "expected"),
     [
         ({FLASH: ASKS}, f"{FLASH} lacks libcudart.so.12"),
         ({f"{IN_SYSTEM}/deep_ep_cpp.so": ASKS}, f"{IN_SYSTEM}/deep_ep_cpp.so lacks libcudart.so.12"),
@@ -155,19 +155,19 @@ OF_TORCH = {
         ({f"{IN_SYSTEM}/scipy/fft_C.abi3.so": module("libcudnn.so.9")}, ""),
     ],
 )
-def test_what_modules_for_cuda_need_is_there(files: Files, found: str) -> None:
+def test_what_modules_for_cuda_need_is_there(files: Files, expected: str) -> None:
     check = said("transports.load", files)
-    assert (check.outcome == "failed") is bool(found)
-    assert found in check.found
+    assert (check.outcome == "failed") is bool(expected)
+    assert expected in check.found
     assert "strange" not in check.found
-    assert not found or "deep_ep" in found or "for CUDA 12.8" in check.fix
+    assert not expected or "deep_ep" in expected or "for CUDA 12.8" in check.fix
 
 
 HOOK = "/opt/hook/libhook.so"
 
 
 @pytest.mark.parametrize(
-    ("files", "env", "found"),
+    ("files", "env", "expected"),
     [
         ({HOOK: ASKS}, {"LD_PRELOAD": HOOK}, f"LD_PRELOAD={HOOK} needs"),
         ({HOOK: module("libcudart.so.12")}, {"LD_PRELOAD": HOOK}, "needs libcudart.so.12, not there"),
@@ -183,12 +183,12 @@ HOOK = "/opt/hook/libhook.so"
         ({HOOK: module("libgone.so"), "/etc/profile.d/x.sh": f"export LD_PRELOAD={HOOK}\n"}, {}, ""),
     ],
 )
-def test_what_a_preloaded_library_needs_is_there(files: Files, env: dict[str, str | None], found: str) -> None:
+def test_what_a_preloaded_library_needs_is_there(files: Files, env: dict[str, str | None], expected: str) -> None:
     check = said("environment.files", files, env)
-    assert (check.outcome == "failed") is bool(found)
-    assert found in check.found
-    assert not found or "no program starts" in check.found
-    assert not found or "preload the build" in check.fix
+    assert (check.outcome == "failed") is bool(expected)
+    assert expected in check.found
+    assert not expected or "no program starts" in check.found
+    assert not expected or "preload the build" in check.fix
 
 
 OLDER = {
@@ -216,7 +216,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize(
-    ("files", "env", "found", "fix"),
+    ("files", "env", "expected", "fix"),
     [
         (CALLS, {}, "", ""),
         (
@@ -230,11 +230,11 @@ CALLS = {
     ],
 )
 def test_torch_gets_an_nccl_that_has_what_it_calls(
-    files: Files, env: dict[str, str | None], found: str, fix: str
+    files: Files, env: dict[str, str | None], expected: str, fix: str
 ) -> None:
     check = said("torch.closure", files, env)
-    assert (check.outcome == "failed") is bool(found)
-    assert found in check.found.partition("\n")[0]
+    assert (check.outcome == "failed") is bool(expected)
+    assert expected in check.found.partition("\n")[0]
     assert fix in check.fix
     assert not fix.startswith("take") or "libnccl.so.2 is /opt/nccl/libnccl.so, NCCL 2.19.3" in check.found
 

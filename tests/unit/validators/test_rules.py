@@ -107,10 +107,10 @@ def test_the_libraries_of_a_cuda_toolkit_stand_apart_from_the_wheels() -> None:
         ("/opt/lib/libcudart.so.13.2.75", False, True),
         (toolkit, True, True),
     ):
-        told = json.loads(plain.model_dump_json())
-        told["measured"]["tree"]["files"]["libraries"][place] = files[wheels]
-        told["measured"]["torch"]["mapped"] += [place] if mapped else []
-        checks = suite_here.checks(Inspection.model_validate(told))
+        data = json.loads(plain.model_dump_json())
+        data["measured"]["tree"]["files"]["libraries"][place] = files[wheels]
+        data["measured"]["torch"]["mapped"] += [place] if mapped else []
+        checks = suite_here.checks(Inspection.model_validate(data))
         assert (checks["cuda.single"].outcome == "failed") is red, checks["cuda.single"]
 
 
@@ -132,16 +132,16 @@ def test_the_libraries_of_a_cuda_toolkit_stand_apart_from_the_wheels() -> None:
 def test_the_toolkit_is_found_and_of_the_images_cuda(
     path: str, release: str, wheel: str | None, broken: str | None
 ) -> None:
-    told = json.loads(case(environment={"PATH": "/usr/local/cuda/bin:/usr/bin"}).model_dump_json())
-    folder = next(iter(told["measured"]["packages"]["wheels"].values()))
+    data = json.loads(case(environment={"PATH": "/usr/local/cuda/bin:/usr/bin"}).model_dump_json())
+    folder = next(iter(data["measured"]["packages"]["wheels"].values()))
     folder |= {"nvidia-cuda-nvcc": wheel} if wheel else {}
     out = f"Cuda compilation tools, release {release}, V{release}.1"
     nvcc = ToolRun(path=path, rc=0, out=out, err="", timed_out=False, seconds=0.0)
     if broken is None:
-        toolkit_suite.test_toolkit(Inspection.model_validate(told), nvcc, Requirement())
+        toolkit_suite.test_toolkit(Inspection.model_validate(data), nvcc, Requirement())
     else:
         with pytest.raises(UnmetError, match=re.escape(broken)):
-            toolkit_suite.test_toolkit(Inspection.model_validate(told), nvcc, Requirement())
+            toolkit_suite.test_toolkit(Inspection.model_validate(data), nvcc, Requirement())
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_the_toolkit_is_found_and_of_the_images_cuda(
     ],
 )
 def test_a_plugin_has_the_aws_platform(plugin: dict[str, Any], outcome: str, words: str) -> None:
-    told = json.loads(case(labels={"io.rdma-images.fabric": "efa"}).model_dump_json())
-    told["measured"]["tree"]["libraries"]["plugins"]["/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so"] |= plugin
-    checks = suite_here.checks(Inspection.model_validate(told))
+    data = json.loads(case(labels={"io.rdma-images.fabric": "efa"}).model_dump_json())
+    data["measured"]["tree"]["libraries"]["plugins"]["/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so"] |= plugin
+    checks = suite_here.checks(Inspection.model_validate(data))
     found = checks["plugin.platform"]
     assert (found.outcome, words in (found.found or found.reason)) == (outcome, True), found
     assert ("--enable-platform-aws" in found.fix) is (outcome == "failed")
@@ -185,9 +185,9 @@ def test_an_image_that_refuses_has_what_makes_nccl_refuse(
     fabric: str, label: str, environment: dict[str, str], outcome: str, words: str
 ) -> None:
     labels = {"io.rdma-images.fabric": fabric, "io.rdma-images.fallback": label}
-    told = json.loads(case(labels=labels, environment=environment).model_dump_json())
-    told["expected"]["fabric"] = fabric
-    checks = suite_here.checks(Inspection.model_validate(told))
+    data = json.loads(case(labels=labels, environment=environment).model_dump_json())
+    data["expected"]["fabric"] = fabric
+    checks = suite_here.checks(Inspection.model_validate(data))
     found = checks["environment.refusal"]
     assert (found.outcome, words in (found.found or found.reason)) == (outcome, True), found
     assert bool(found.fix) is (outcome == "failed")
@@ -317,10 +317,10 @@ def name(value: Any) -> str:
     return getattr(value, "__name__", "")
 
 
-def passed(validator: Any, *given: Any) -> str:
+def passed(validator: Any, *arguments: Any) -> str:
     """Return what a validator finds where it passes."""
     require = Requirement()
-    validator(*given, require)
+    validator(*arguments, require)
     return require.found
 
 
@@ -349,10 +349,10 @@ def test_devices_that_are_absent_are_skipped(validator: Any, given: tuple[Any, .
     ("version", "true"), [("64.0", True), ("64.0-1", True), ("64.0amzn1", True), ("64.01", False), ("6.0", False)]
 )
 def test_rdma_cores_version_may_go_on_in_awss_words(version: str, true: bool) -> None:
-    told = json.loads(case().model_dump_json())
-    del told["subject"]["labels"]["io.rdma-images.rehearsal"]
-    told["measured"]["packages"]["dpkg"]["libibverbs1"] = version
-    real = Inspection.model_validate(told)
+    data = json.loads(case().model_dump_json())
+    del data["subject"]["labels"]["io.rdma-images.rehearsal"]
+    data["measured"]["packages"]["dpkg"]["libibverbs1"] = version
+    real = Inspection.model_validate(data)
     assert real.measured.packages
     require = Requirement()
     if true:
@@ -414,7 +414,7 @@ def test_gpus_at_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"log": (LOGS / "net-socket.log").read_text()}, "not loaded, not started, no provider.*channels over Socket"),
         ({"log": (LOGS / "p2p-default.log").read_text()}, "0 channels over libfabric between 1 nodes"),
@@ -423,8 +423,8 @@ def test_gpus_at_fault() -> None:
     ],
     ids=["sockets", "one node", "no provider", "a crash"],
 )
-def test_a_plugin_that_does_not_do_its_work_is_told_by_its_step(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(UnmetError, match=said):
+def test_a_plugin_that_does_not_do_its_work_is_told_by_its_step(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UnmetError, match=expected):
         gpus_suite.test_plugin(changed("two-nodes", **changes), Requirement())
 
 
@@ -438,9 +438,9 @@ def test_an_image_that_goes_on_over_tcp_does_not_refuse() -> None:
     """The real run with NCCL_NET=Libfabric alone: it ended with 0, over libfabric's tcp provider."""
     log = (LOGS / "gpu-refusal-missing.log").read_text()
     rows = MACHINE["gpus"]["runs"]["two-nodes"]["rows"]
-    with pytest.raises(UnmetError, match="libfabric over tcp, not EFA") as told:
+    with pytest.raises(UnmetError, match="libfabric over tcp, not EFA") as raised:
         gpus_suite.test_refusal(changed("refusal", codes=[0, 0], rows=rows, log=log), "efa", Requirement())
-    assert "set FI_PROVIDER=efa beside NCCL_NET" in str(told.value)
+    assert "set FI_PROVIDER=efa beside NCCL_NET" in str(raised.value)
     with pytest.raises(UnmetError):
         gpus_suite.test_refusal(changed("refusal", codes=[1, None]), "efa", Requirement())
 

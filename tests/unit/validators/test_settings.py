@@ -6,7 +6,7 @@ from validators import settings
 
 
 @pytest.mark.parametrize(
-    ("fixes", "said"),
+    ("fixes", "expected"),
     [
         ([], ""),
         (["install NCCL 2.9.6 or later", "install NCCL 2.18.1 or later"], "install NCCL 2.18.1 or later"),
@@ -22,5 +22,5 @@ from validators import settings
         (["set A=1", "set A=1"], "set A=1"),
     ],
 )
-def test_of_several_versions_the_newest_is_asked_for(fixes: list[str], said: str) -> None:
-    assert settings.newest(dict.fromkeys(fixes)) == said
+def test_of_several_versions_the_newest_is_asked_for(fixes: list[str], expected: str) -> None:
+    assert settings.newest(dict.fromkeys(fixes)) == expected

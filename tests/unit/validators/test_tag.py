@@ -10,7 +10,7 @@ from validators import test_tag
 
 
 @pytest.mark.parametrize(
-    ("ref", "said"),
+    ("ref", "expected"),
     [
         (
             "r/efa-pytorch:2.15.0-cu13.2-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.13-debian13",
@@ -34,8 +34,8 @@ from validators import test_tag
         ("train@sha256:cu128", {}),
     ],
 )
-def test_what_a_tag_says(ref: str, said: dict[str, str]) -> None:
-    assert test_tag.said_by(ref) == said
+def test_what_a_tag_says(ref: str, expected: dict[str, str]) -> None:
+    assert test_tag.said_by(ref) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_what_a_tag_says(ref: str, said: dict[str, str]) -> None:
     ],
 )
 def test_a_tag_is_held_against_the_image(tag: str, wrong: str | None) -> None:
-    known = case()
-    subject = known.subject.model_copy(update={"ref": tag, "labels": {}})
-    given, require = known.model_copy(update={"subject": subject}), Requirement()
+    inspection = case()
+    subject = inspection.subject.model_copy(update={"ref": tag, "labels": {}})
+    given, require = inspection.model_copy(update={"subject": subject}), Requirement()
     if wrong is None:
         test_tag.test_tag(given, require)
     else:
@@ -60,9 +60,9 @@ def test_a_tag_is_held_against_the_image(tag: str, wrong: str | None) -> None:
 
 def test_a_stand_in_for_the_base_brings_another_python_and_is_not_held_to_the_tag() -> None:
     labels = {"io.rdma-images.component.base": "ubuntu22.04", "io.rdma-images.rehearsal": "base-ubuntu22.04"}
-    known = case(labels=labels)
-    given = known.model_copy(
-        update={"subject": known.subject.model_copy(update={"ref": "t:2.15.0-cu13.2-py3.10-ubuntu22.04"})}
+    inspection = case(labels=labels)
+    given = inspection.model_copy(
+        update={"subject": inspection.subject.model_copy(update={"ref": "t:2.15.0-cu13.2-py3.10-ubuntu22.04"})}
     )
     require = Requirement()
     test_tag.test_tag(given, require)

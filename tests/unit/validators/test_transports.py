@@ -35,7 +35,7 @@ NIXL = {
 def test_nixl_finds_what_python_has_loaded_before(without: str, lacking: str) -> None:
     files = {path: file for path, file in NIXL.items() if path != without}
     image = base("efa").changed(Change.model_validate({"files": files}))
-    (check,) = [one for one in run.checks({"nixl": image})["nixl"] if one.id == "transports.load"]
+    (check,) = [result for result in run.checks({"nixl": image})["nixl"] if result.id == "transports.load"]
     assert check.outcome == ("failed" if lacking else "passed")
     assert lacking in check.found
 
@@ -43,7 +43,7 @@ def test_nixl_finds_what_python_has_loaded_before(without: str, lacking: str) ->
 def what_is_said(check: str, change: dict[str, object]) -> str:
     """Return what a check finds in the base image for EFA with a change; "" where it finds nothing."""
     image = base("efa").changed(Change.model_validate(change))
-    (found,) = [one for one in run.checks({"image": image})["image"] if one.id == check]
+    (found,) = [result for result in run.checks({"image": image})["image"] if result.id == check]
     return found.found if found.outcome == "failed" else ""
 
 
@@ -56,8 +56,8 @@ def test_modules_of_ucx_that_are_copies(folder: str) -> None:
     """In a wheel they are two modules; elsewhere UCX opens them by the ending of its own libraries, their soname."""
     names = ("libuct_ib.so", "libuct_ib.so.0", "libuct_ib.so.0.0.0")
     files = {f"{folder}/libuct.so.0": UCT, **{f"{folder}/ucx/{name}": VERBS for name in names}}
-    said = what_is_said("transports.backends", {"files": files})
-    assert ("are files of their own" in said) is ("-packages/" in folder)
+    message = what_is_said("transports.backends", {"files": files})
+    assert ("are files of their own" in message) is ("-packages/" in folder)
 
 
 def test_what_horovod_gets_from_its_framework() -> None:
@@ -77,9 +77,9 @@ def test_a_variable_that_a_package_asks_for_is_not_left_over(package: str, left:
     metadata = {
         f"{SITE}/{package}.dist-info/METADATA": {"text": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"}
     }
-    said = what_is_said("environment.obsolete", {"env": {"FI_EFA_USE_DEVICE_RDMA": "1"}, "files": metadata})
-    assert said.startswith(left)
-    assert bool(said) == bool(left)
+    message = what_is_said("environment.obsolete", {"env": {"FI_EFA_USE_DEVICE_RDMA": "1"}, "files": metadata})
+    assert message.startswith(left)
+    assert bool(message) == bool(left)
 
 
 def test_a_build_without_the_module_does_not_have_its_fault() -> None:
