@@ -159,6 +159,19 @@ class Cluster:
         return answer.json()
 
 
+def _write_kubeconfig(folder: Path, url: str, token: str) -> None:
+    """Write the file by which the programs of a cluster reach its API."""
+    client = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": url, "certificate-authority": str(folder / "ca.pem")}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    (folder / "kubeconfig").write_text(json.dumps(client))
+
+
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
     """Run the three programs in `folder` while the block runs."""
@@ -169,15 +182,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     served = authority.issue_cert("127.0.0.1")
     served.private_key_and_cert_chain_pem.write_to_path(str(folder / "server.pem"))
     url, token = f"https://127.0.0.1:{api}", secrets.token_hex(8)
-    client = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": url, "certificate-authority": str(folder / "ca.pem")}}],
-        "users": [{"name": "u", "user": {"token": token}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    (folder / "kubeconfig").write_text(json.dumps(client))
+    _write_kubeconfig(folder, url, token)
     (folder / "tokens.csv").write_text(f"{token},test,test,system:masters\n")
     key = f"{folder}/server.pem"
     commands: dict[str, dict[str, object]] = {

@@ -11,7 +11,8 @@ from rdma_images.core.pipeline import Check, Component, Image
 from rdma_images.validate import validate
 from rdma_images.validate.probes import libraries
 from tests.e2e import validated
-from tests.e2e.faults import FAULTS, Fault
+from tests.e2e.fault_steps import Fault
+from tests.e2e.faults import FAULTS
 
 pytestmark = pytest.mark.e2e
 DOCS = PROJECT / "docs" / "reference" / "validators.md"

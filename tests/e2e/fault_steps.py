@@ -1,0 +1,76 @@
+"""A fault of an image: the steps that plant it, and the one validator that must report it."""
+
+import base64
+from dataclasses import dataclass, field
+
+S = "/opt/venv/site-packages"
+NCCL = f"{S}/nvidia/nccl"
+LIB = "/usr/lib/x86_64-linux-gnu"
+EFA, OFI = "/opt/amazon/efa", "/opt/amazon/ofi-nccl"
+CONF = "RUN > /etc/nccl.conf echo"
+LABEL = "LABEL io.rdma-images."
+# A rehearsal that passes for an image to ship; what its labels say is true of its packages.
+AS_REAL = (
+    "RUN sed -i 's/+standin$//' /var/lib/dpkg/status",
+    f'{LABEL}rehearsal="" {LABEL[6:]}component.libfabric=2.1.0 {LABEL[6:]}component.rdma-core=56.1',
+)
+OTHER = ("libfabric.version",)  # what the stand-in brings is not what the installer would
+PLANT = "mkdir -p /opt/planted && echo /opt/planted > /etc/ld.so.conf.d/000-planted.conf"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`steps` are added to the good image; `needs` are files of the build context by name; `tag` is of the image.
+
+    `besides` are other validators that rightly report the same fault.
+    """
+
+    validator: str
+    what: str
+    steps: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    tag: str = ""
+    besides: tuple[str, ...] = ()
+    planned: dict[str, str] = field(default_factory=dict)  # components of the plan that the image does not have
+
+
+def rename(plugin_symbol: str, keep_one_as: str, file: str = f"{OFI}/lib/libnccl-net-ofi.so") -> str:
+    """Return a step that renames every versioned symbol of a plugin.
+
+    To what nobody looks for, and v6 to `keep_one_as`.
+    """
+    code = (
+        "import re;"
+        f"p='{file}';d=open(p,'rb').read();"
+        f"d=re.sub(rb'\\bnccl({plugin_symbol[4:]}\\d+)(?=\\0)',rb'xccl\\1',d);"
+        f"d=re.sub(rb'\\bxccl{plugin_symbol[4:]}6(?=\\0)',b'{keep_one_as}',d);"
+        "open(p,'wb').write(d)"
+    )
+    return f'RUN python3 -c "{code}"'
+
+
+def extension_of_another_torch() -> str:
+    """Return a step that makes a module like one of torch, which wants a symbol that this torch does not have."""
+    code = (
+        f"import glob;d=open(glob.glob('{S}/torch/_C.*.so')[0],'rb').read();assert b'initModule' in d;"
+        f"open('{S}/_another.so','wb').write(d.replace(b'initModule',b'initModulx'))"
+    )
+    return f'RUN python3 -c "{code}"'
+
+
+def names_topology(folder: str, name: str) -> str:
+    """Return a step that has the stand-in's plugin name a topology file, in the place of the end of its message."""
+    code = (
+        f"p='{OFI}/lib/libnccl-net-ofi.so';d=open(p,'rb').read();"
+        "m=b': this image is a rehearsal and cannot use EFA; build it without --rehearse';"
+        f"n=b'\\0{folder}\\0{name}\\0';assert m in d and len(n)<=len(m);"
+        "open(p,'wb').write(d.replace(m,n.ljust(len(m),b'\\0')))"
+    )
+    return f'RUN python3 -c "{code}"'
+
+
+def decoded_at_the_start(line: str) -> tuple[str, str]:
+    """Return the steps for an entry point whose script does not show the line of shell that it runs."""
+    encoded = base64.b64encode(f"{line}\n".encode()).decode()
+    script = f'#!/bin/sh\\neval "$(echo {encoded} | base64 -d)"\\nexec "$@"\\n'
+    return f"RUN printf '{script}' > /opt/start && chmod 755 /opt/start", 'ENTRYPOINT ["/opt/start"]'
