@@ -1,6 +1,7 @@
 """Real faults, each a small image made from a good one, and the one validator that must report it."""
 
-from tests.e2e.fault_steps import AS_REAL, (
+from tests.e2e.fault_steps import (
+    AS_REAL,
     CONF,
     EFA,
     LABEL,

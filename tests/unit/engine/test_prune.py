@@ -47,6 +47,16 @@ def test_every_name_of_wheels_layers_goes(monkeypatch: pytest.MonkeyPatch) -> No
     assert prune.superfluous(ENGINE, ["efa-1"]) == tuple(EngineImage("sha256:1", name, "") for name in names)
 
 
+def test_an_image_whose_name_a_newer_one_took_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    current, former = (
+        {"Id": digest, "RepoTags": names, "Config": {"Labels": {prune.LABEL: "efa-1"}}}
+        for digest, names in (("sha256:1", ["rdma-images/efa:1"]), ("sha256:2", []))
+    )
+    monkeypatch.setattr(docker_command, "labelled", lambda _, label: ["sha256:1"] * (label == prune.LABEL))
+    monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps([current, former])))
+    assert prune.superfluous(ENGINE, ["efa-1"]) == (EngineImage("sha256:2", "", "efa-1"),)
+
+
 def test_an_image_that_a_container_uses_stays_and_the_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
     # Docker 26.1 with the containerd store, as it answered when a shell was open in an image.
     answer = (

@@ -1,9 +1,12 @@
 """Checks that no validator made, in the same report.xml."""
 
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
-from rdma_images.core.pipeline import Check, Outcome
+import pytest
+
+from rdma_images.core.pipeline import Check, Outcome, Severity
 from rdma_images.report import junit
 
 XML = """<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests">
@@ -36,6 +39,16 @@ def test_checks_are_added_to_the_suite_and_counted(tmp_path: Path) -> None:
     )
     assert element(suite, "testcase[@name='datapath.skipped']/skipped").get("message") == "why"
     assert element(suite, "testcase[@name='datapath.passed']")[0].tag == "properties"
+
+
+@pytest.mark.parametrize(("severity", "failures"), [("error", "1"), ("warning", "0"), ("note", "0")])
+def test_only_an_error_counts_as_a_failure(tmp_path: Path, severity: Severity, failures: str) -> None:
+    path = tmp_path / "report.xml"
+    path.write_text(XML)
+    junit.add_checks(path, [replace(check("failed", found="slow"), severity=severity)])
+    suite = ElementTree.parse(path).getroot()[0]
+    assert suite.get("failures") == failures
+    assert "found: slow" in ElementTree.tostring(suite, encoding="unicode")
 
 
 def test_what_an_image_said_leaves_the_xml_whole(tmp_path: Path) -> None:
