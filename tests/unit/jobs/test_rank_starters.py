@@ -38,7 +38,8 @@ TRAINING = [
     ("numactl --cpunodebind 0 torchrun train.py", "train.py"),
     ("bash -c 'cd /code && deepspeed train.py --x 1'", "train.py --x 1"),
 ]
-TORCHRUN = [names for names in jobs.combinations() if names[2] == "torchrun"]
+# A RayJob runs the command once, on the head: it may start what it wants.
+TORCHRUN = [names for names in jobs.combinations() if names[2] == "torchrun" and names[0] != "rayjob"]
 MPIRUN = [names for names in jobs.combinations() if names[2] == "mpirun"]
 
 

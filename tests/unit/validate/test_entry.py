@@ -86,13 +86,13 @@ def test_what_is_not_known_of_an_entry_point_is_no_fault() -> None:
 
 def test_the_process_that_is_started_is_judged() -> None:
     case = Inspection.model_validate_json(CASE.read_bytes())
-    given = {"NCCL_PXN_DISABLE": "1", "FI_EFA_FORK_SAFE": "1", "NCCL_IB_DISABLED": "1", "NCCL_P2P_DISABLE": "1"}
+    given = {"NCCL_PXN_DISABLE": "1", "FI_EFA_FORK_SAFE": "1", "NCCL_IB_DISABLED": "1", "NCCL_HOSTID": "a"}
     started = Entry(given={**given, "LD_PRELOAD": "/opt/libefa.so.1"}, removed=["FI_PROVIDER"])
     also = {"entry": started, "settings": Settings(assigned=[], absent=[])}
     case = case.model_copy(update={"measured": case.measured.model_copy(update=also)})
     checks = suite_here.checks(case)
     for check, name in (
-        ("harmful", "NCCL_P2P_DISABLE"),
+        ("harmful", "NCCL_HOSTID"),
         ("slow", "NCCL_PXN_DISABLE"),
         ("obsolete", "FI_EFA_FORK_SAFE"),
     ):

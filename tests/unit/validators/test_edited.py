@@ -403,7 +403,7 @@ def test_libfabric_is_as_new_as_the_plugin_asks(plugin: str, libfabric: str, rep
     case = edited(says, library("plugins", PLUGIN, "version", value=plugin))
     libraries = parts(case)[1]
     message = broken(plugin_suite.test_libfabric, case, libraries, (PLUGIN, libraries.plugins[PLUGIN]))
-    assert message.startswith(f"libfabric {libfabric} at {FABRIC}: aws-ofi-nccl {plugin} asks for") == reported
+    assert message.startswith(f"libfabric {libfabric} at {FABRIC} is too old for aws-ofi-nccl {plugin}") == reported
     assert bool(message) == reported
 
 
