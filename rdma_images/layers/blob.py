@@ -3,21 +3,21 @@
 import hashlib
 import tarfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Protocol
+from typing import IO
 from zipfile import ZipFile
 
-import zstandard
-
+from rdma_images.layers import lazy
 from rdma_images.layers.recipe import END_BLOCKS, LEVELS
 from rdma_images.layers.tree import Entry, chunks
 from rdma_images.render.bake import Compression
 
 CHUNK = 1 << 18  # bytes
 TIME = 315532800  # 1980-01-01, the earliest time that a wheel can hold
+TIME_IN_TABLE = "1980-01-01T00:00:00Z"
 LINKED = 64 * 1024  # bytes: equal files from this size on are one file with several names
 MEDIA_TYPES: Mapping[Compression, str] = {
     "zstd": "application/vnd.oci.image.layer.v1.tar+zstd",
@@ -33,6 +33,12 @@ class Blob:
     digest: str  # "sha256:…", of the blob
     diff_id: str  # "sha256:…", of the tar in it
     size: int
+    toc: str = ""  # "sha256:…", of the table by which the layer is read in part; empty where it has none
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """What a manifest says of the layer beside its digest."""
+        return {lazy.ANNOTATION: self.toc} if self.toc else {}
 
     def is_in(self, file: Path) -> bool:
         """Return whether the file has these bytes; not where it cannot be read."""
@@ -57,25 +63,35 @@ def write(entries: Iterable[Entry], to: IO[bytes], compression: Compression) -> 
             for folder in _new_folders(entry.path, folders_):
                 out.header(folder, tarfile.DIRTYPE, executable=True)
             first = linked.setdefault((entry.digest, entry.size, entry.executable), entry.path)
-            if entry.wheel not in archives and entry.content is None:
+            if entry.wheel not in archives:
                 archives[entry.wheel] = stack.enter_context(ZipFile(entry.wheel))
-            pieces = chunks(entry, archives[entry.wheel], CHUNK) if entry.content is None else [entry.content]
+            pieces = chunks(entry, archives[entry.wheel], CHUNK)
             if first != entry.path and entry.size >= LINKED:
                 for _ in pieces:  # compared with RECORD all the same
                     pass
                 out.header(entry.path, tarfile.LNKTYPE, entry.executable, link=first)
                 continue
             out.header(entry.path, tarfile.REGTYPE, entry.executable, entry.size)
-            for piece in pieces:
-                out.write(piece)
-            out.write(bytes(-entry.size % tarfile.BLOCKSIZE))
+            out.content(entry, pieces)
     return out.finish()
 
 
-class _Compressor(Protocol):
-    def compress(self, data: bytes, /) -> bytes: ...
+class _Stream:
+    """Compresses a tar as one stream of gzip."""
 
-    def flush(self) -> bytes: ...
+    toc = ""
+
+    def __init__(self, level: int) -> None:
+        # 16 more than the window: a gzip header, in which zlib writes no time and no name.
+        self._compressor = zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS + 16)
+        self.compress, self.finish = self._compressor.compress, self._compressor.flush
+
+    def member(self, member: tarfile.TarInfo, time: str) -> None:
+        """Nothing: a stream has no table."""
+
+    def content(self, _entry: Entry, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Compress the content of a member."""
+        return map(self.compress, pieces)
 
 
 class _Writer:
@@ -84,7 +100,7 @@ class _Writer:
     def __init__(self, to: IO[bytes], compression: Compression) -> None:
         self._to = to
         self._compression = compression
-        self._compressor = _compressor(compression)
+        self._compressor = (lazy.Frames if compression == "zstd" else _Stream)(LEVELS[compression])
         self._digest, self._diff_id = hashlib.sha256(), hashlib.sha256()
         self._size = 0
 
@@ -93,33 +109,34 @@ class _Writer:
         info = tarfile.TarInfo(path)
         info.type, info.size, info.linkname = type, size, link
         info.mode, info.mtime = 0o755 if executable else 0o644, TIME
-        self.write(info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict"))
+        self._compressor.member(info, TIME_IN_TABLE)
+        self._write(info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict"))
 
-    def write(self, data: bytes) -> None:
-        """Write bytes of the tar."""
-        self._diff_id.update(data)
-        self._put(self._compressor.compress(data))
+    def content(self, entry: Entry, pieces: Iterable[bytes]) -> None:
+        """Write the content of the member whose header was written last."""
+        for data in self._compressor.content(entry, map(self._hashed, pieces)):
+            self._put(data)
+        self._write(bytes(-entry.size % tarfile.BLOCKSIZE))
 
     def finish(self) -> Blob:
         """End the tar, and return what it is."""
-        self.write(bytes(END_BLOCKS[self._compression] * tarfile.BLOCKSIZE))
-        self._put(self._compressor.flush())
+        self._write(bytes(END_BLOCKS[self._compression] * tarfile.BLOCKSIZE))
+        self._put(self._compressor.finish())
         digest, diff_id = (f"sha256:{hasher.hexdigest()}" for hasher in (self._digest, self._diff_id))
-        return Blob(MEDIA_TYPES[self._compression], digest, diff_id, self._size)
+        return Blob(MEDIA_TYPES[self._compression], digest, diff_id, self._size, self._compressor.toc)
+
+    def _write(self, data: bytes) -> None:
+        self._put(self._compressor.compress(self._hashed(data)))
+
+    def _hashed(self, data: bytes) -> bytes:
+        self._diff_id.update(data)
+        return data
 
     def _put(self, data: bytes) -> None:
         if data:
             self._to.write(data)
             self._digest.update(data)
             self._size += len(data)
-
-
-def _compressor(compression: Compression) -> _Compressor:
-    level = LEVELS[compression]
-    if compression == "zstd":
-        return zstandard.ZstdCompressor(level=level).compressobj()
-    # 16 more than the window: a gzip header, in which zlib writes no time and no name.
-    return zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS + 16)
 
 
 def _new_folders(path: str, folders: set[str]) -> list[str]:

@@ -32,6 +32,7 @@ class Part(yaml_file.Strict):
     digest: Digest
     diff_id: Digest
     size: int
+    toc: Digest | None = None  # of the table by which the layer is read in part; gzip has none
 
 
 class Entry(yaml_file.Strict):
@@ -61,7 +62,9 @@ class Digests:
         if entry is None:
             return None
         expected = entry.runtime if part == "runtime" else entry.devel
-        return Blob(blob.MEDIA_TYPES[recipe.compression], expected.digest, expected.diff_id, expected.size)
+        return Blob(
+            blob.MEDIA_TYPES[recipe.compression], expected.digest, expected.diff_id, expected.size, expected.toc or ""
+        )
 
     def check(self, recipe: Recipe, layer: Layer) -> Layer:
         """Return the layer that was made here. Raises RdmaImagesError where it is not what the lock says."""
@@ -113,12 +116,15 @@ def keep(layers: Mapping[Recipe, Layer], needed: Collection[str]) -> None:
 def text(entries: Mapping[str, Entry]) -> str:
     """Return what is written of layers: the same have the same text."""
     ordered = sorted(entries.items(), key=lambda item: (item[1].wheels, item[1].coder, item[0]))
-    body = {key: entry.model_dump(mode="json", by_alias=True) for key, entry in ordered}
-    return HEAD + yaml.safe_dump({"layers": body}, sort_keys=False, default_flow_style=None, width=1000)
+    body = {key: entry.model_dump(mode="json", by_alias=True, exclude_none=True) for key, entry in ordered}
+    return HEAD + yaml.safe_dump({"layers": body}, sort_keys=False, default_flow_style=False)
 
 
 def _entry(recipe: Recipe, layer: Layer) -> Entry:
-    parts = [Part(digest=blob.digest, diff_id=blob.diff_id, size=blob.size) for blob in (layer.runtime, layer.devel)]
+    parts = [
+        Part(digest=blob.digest, diff_id=blob.diff_id, size=blob.size, toc=blob.toc or None)
+        for blob in (layer.runtime, layer.devel)
+    ]
     wheels = recipe.wheels[0].file if len(recipe.wheels) == 1 else f"{len(recipe.wheels)} wheels"
     return Entry(wheels=wheels, coder=coder(recipe.compression), runtime=parts[0], devel=parts[1])
 

@@ -12,10 +12,6 @@ from rdma_images.layers.blob import Blob
 from rdma_images.layers.recipe import coder
 from rdma_images.render.bake import Compression
 
-# Bytes. BuildKit writes layers of the same content as ours, such as the empty one of wheels without devel files, and
-# compresses them itself: to an engine whose blobs cannot be seen, a layer this small is always sent.
-SMALL = 64 * 1024
-
 
 @dataclass
 class EngineLayers:
@@ -35,7 +31,7 @@ class EngineLayers:
             return True
         if blob.diff_id not in self.diff_ids:
             return False
-        return blob_file(blob.digest).exists() if self.private else blob.size > SMALL
+        return not self.private or blob_file(blob.digest).exists()
 
     def add(self, blobs: Iterable[Blob]) -> None:
         """Count `blobs`, which were loaded, among the engine's."""

@@ -46,7 +46,9 @@ def layer_image(layers: Sequence[tuple[str, Blob]], platform: str, compression: 
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
         "config": Descriptor(CONFIG, f"sha256:{hashlib.sha256(config).hexdigest()}", len(config)).as_json(),
-        "layers": [Descriptor(blob.media_type, blob.digest, blob.size).as_json() for _, blob in layers],
+        "layers": [
+            Descriptor(blob.media_type, blob.digest, blob.size, blob.annotations).as_json() for _, blob in layers
+        ],
     }
     return LayerImage(config, Manifest(OCI_MANIFEST, canonical(body)))
 

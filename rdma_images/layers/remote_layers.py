@@ -11,7 +11,7 @@ from functools import partial
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import megabytes
-from rdma_images.layers import digests, store
+from rdma_images.layers import digests, lazy, store
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.digests import Digests
 from rdma_images.layers.image import LayerImage, layer_image
@@ -153,7 +153,7 @@ def _blobs(repository: Repository, manifest: Manifest, number: int) -> list[Blob
             "delete it there, or build without --cache-layers"
         )
     return [
-        Blob(layer.media_type, layer.digest, str(diff_id), layer.size)
+        Blob(layer.media_type, layer.digest, str(diff_id), layer.size, layer.annotations.get(lazy.ANNOTATION, ""))
         for layer, diff_id in zip(layers, diff_ids, strict=True)
     ]
 

@@ -96,12 +96,12 @@ def tree(wheel: Path, size: int, is_devel: IsDevel) -> Tree:
 
 
 def chunks(entry: Entry, archive: zipfile.ZipFile, length: int) -> Iterator[bytes]:
-    """Yield the content of an entry in pieces of at most `length` bytes.
+    """Yield the content of an entry in pieces of `length` bytes, the last one perhaps shorter.
 
     Raises WheelError where RECORD says otherwise.
     """
     if entry.content is not None:
-        yield entry.content
+        yield from (entry.content[begin : begin + length] for begin in range(0, entry.size, length))
         return
     hasher, count = hashlib.new(entry.algorithm), 0
     try:

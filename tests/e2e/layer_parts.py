@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import docker
 
@@ -110,6 +111,10 @@ class Small:
 
     def layers(self, ref: str) -> list[str]:
         """Return the digests of an image's layers, lowest first, as they are pushed."""
+        return [layer["digest"] for layer in self.descriptors(ref)]
+
+    def descriptors(self, ref: str) -> list[dict[str, Any]]:
+        """Return the layers of an image as its manifest names them, lowest first."""
         saved = subprocess.Popen(["docker", "image", "save", ref], env=self.engine.environ(), stdout=subprocess.PIPE)
         blobs: dict[str, bytes] = {}
         with saved, tarfile.open(fileobj=saved.stdout, mode="r|") as archive:
@@ -120,7 +125,7 @@ class Small:
         while "layers" not in data:
             data = json.loads(blobs["blobs/" + data["digest"].replace(":", "/")])
             data = data["manifests"][0] if "manifests" in data else data
-        return [layer["digest"] for layer in data["layers"]]
+        return list(data["layers"])
 
 
 BUILDKITD = """\
