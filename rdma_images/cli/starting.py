@@ -3,8 +3,7 @@
 import json
 import shutil
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit
 
 from invoke.context import Context
 
@@ -61,7 +60,7 @@ def _requirement(root: Path) -> tuple[str, str]:
     exact = f"{vcs['vcs']}+{address}@{vcs['commit_id']}" if vcs else address
     if not address.startswith("file:"):
         return f"'rdma-images @ {exact}'", ""
-    path = Path(url2pathname(urlsplit(address).path))
+    path = Path(unquote(urlsplit(address).path))
     if path.suffix == ".whl" and path.is_file():
         root.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, root / path.name)

@@ -1,4 +1,7 @@
-"""Locks between processes: the second one waits, and its user reads which process it waits for."""
+"""Locks between processes: the second one waits, and its user reads which process it waits for.
+
+Every command imports this module, and few take a lock: only those import filelock, which loads decimal and secrets.
+"""
 
 import contextlib
 import json
@@ -8,13 +11,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-
-from filelock import BaseFileLock, FileLock, Timeout
+from typing import TYPE_CHECKING
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import state_folder
 from rdma_images.core.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,8 @@ def hold(name: str, purpose: str, progress: Progress = silent, patience: float |
     The kernel keeps the lock (flock) and lets go of it with the process, so a dead holder never stops anyone; the
     file's text only says who holds it. Waits for ever, or for `patience` seconds and then raises RdmaImagesError.
     """
+    from filelock import FileLock
+
     path = _path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
@@ -54,6 +61,8 @@ def holder(name: str) -> Holder | None:
     path = _path(name)
     if not path.exists():
         return None
+    from filelock import FileLock, Timeout
+
     try:
         with FileLock(path, blocking=False):
             path.unlink(missing_ok=True)
@@ -72,8 +81,10 @@ def _path(name: str) -> Path:
     return state_folder() / "locks" / name
 
 
-def _acquire(lock: BaseFileLock, name: str, progress: Progress, patience: float | None) -> None:
+def _acquire(lock: "BaseFileLock", name: str, progress: Progress, patience: float | None) -> None:
     """Take the lock, and say once who holds it where that takes a while."""
+    from filelock import Timeout
+
     with contextlib.suppress(Timeout):
         lock.acquire(blocking=False)
         return

@@ -200,7 +200,7 @@ def test_compiled_modules_are_kept_as_python_is_told(asked: str, kept: bool, tmp
 def test_the_list_of_tasks_and_completion_import_no_facts() -> None:
     script = "import sys, tasks; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], cwd=paths.PROJECT, capture_output=True, text=True, check=True)
-    assert {"pydantic", "rich", "rdma_images.facts"}.isdisjoint(done.stdout.split())
+    assert {"pydantic", "rich", "filelock", "urllib.request", "rdma_images.facts"}.isdisjoint(done.stdout.split())
 
 
 def test_a_plan_imports_only_what_it_needs(tmp_path: Path) -> None:
@@ -212,6 +212,7 @@ def test_a_plan_imports_only_what_it_needs(tmp_path: Path) -> None:
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, cwd=paths.PROJECT, env=environ, capture_output=True, text=True, check=True)
     unneeded = {"rich", "docker", "requests", "jinja2", "zstandard", "rdma_images.inspection.measurements"}
+    unneeded |= {"filelock", "urllib.request"}
     assert unneeded.isdisjoint(done.stderr.split())
 
 
