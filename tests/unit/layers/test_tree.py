@@ -64,10 +64,10 @@ def test_the_same_wheel_is_the_same_bytes_on_every_machine_and_python(tmp_path: 
     assert entries.size == len(raw)
     assert entries == blob.Blob(
         "application/vnd.oci.image.layer.v1.tar+zstd",
-        "sha256:9b107155cd4f05f906e41d51e47226b6471f00f2c2c55364c077830fab59bc76",
+        "sha256:77812a11b8a27750f53a84e537e9d5aab95fe9f7fa54661980823f5fd573ccf3",
         "sha256:df217d2902c08f8a57998a5d946cad3d87e2f9f3a4494dd8d45f75fc7e4e3c4b",
-        104504,
-        "sha256:19280dc20ae5d07b9de456ac90daf3634def8d9184d37dc0de2a1cfec06eb89a",
+        104328,
+        "sha256:48a02ff0c6fb21943453df1d015c31df4c95cb12b11c9c04b9f9379eed5e4c25",
     )
 
 
