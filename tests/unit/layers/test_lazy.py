@@ -10,8 +10,8 @@ import pytest
 import zstandard
 
 from rdma_images.layers import blob, lazy, tree
+from rdma_images.layers.layer_process import matcher
 from rdma_images.layers.recipe import devel_files
-from rdma_images.layers.work import matcher
 from tests.support import layer_wheels
 from tests.support.lazy_reader import FOOTER, LazyReader, NotWhatTheTableSaysError
 
