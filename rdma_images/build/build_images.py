@@ -38,7 +38,7 @@ def build(
     if len(ready) == len(specs):
         _report_up_to_date(ready, progress)
     else:
-        with locking.hold("build", f"building {', '.join(spec.image.id for spec in specs)}", progress):
+        with locking.hold("build", f"building {', '.join(spec.image.id for spec in specs)}", progress) as lock:
             # Asked again: while this run waited for the lock, another may have built the same images.
             ready = _up_to_date(specs, engine)
             _report_up_to_date(ready, progress)
@@ -46,7 +46,7 @@ def build(
                 # Here, because its imports take as long as having nothing to do.
                 from rdma_images.build import execute as making
 
-                ready |= making.build(missing, project, engine, options, progress)
+                ready |= making.build(missing, project, engine, options, progress, lock)
     return tuple(ready[spec.image.id] for spec in specs)
 
 

@@ -14,7 +14,7 @@ from rdma_images.build.build_secrets import secrets
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.contexts import Contexts
 from rdma_images.build.run_bake import Options
-from rdma_images.core import atomic, paths
+from rdma_images.core import atomic, locking, paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import Build, Image, Source, Supply
 from rdma_images.core.progress import Progress, silent
@@ -31,9 +31,16 @@ _BUILDKIT = re.compile(r"^build ?kit(?: version)?:\s*(\S+)", re.IGNORECASE | re.
 
 
 def build(
-    specs: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress
+    specs: Sequence[BuildSpec],
+    project: Project,
+    engine: Engine,
+    options: Options,
+    progress: Progress,
+    lock: locking.HeldLock,
 ) -> dict[str, Build]:
     """Check that every source answers, download, bake, and write each image's build.json.
+
+    `lock` is let go while packages are compiled: other builds need not wait for that.
 
     Raises what build.build does.
     """
@@ -73,7 +80,11 @@ def build(
             run_bake.run_stage(with_wheels, image_id, stage, folder, of_target, engine, options)
 
         rehearsed = {image_id: preflight.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
-        compiled = source_wheels.provide_contexts(specs, rehearsed, compile_stage, progress, options.layers)
+        with ExitStack() as unlocked:
+            if not source_wheels.are_complete(specs, rehearsed):
+                unlocked.enter_context(wheel_contexts.names_kept())
+                unlocked.enter_context(lock.released())
+            compiled = source_wheels.provide_contexts(specs, rehearsed, compile_stage, progress, options.layers)
         run_bake.run(bake.with_contexts(with_wheels, compiled), targets, of_target, engine, options)
     seconds = round(time.monotonic() - begun, 1)
     made_by = _programs(engine, options.builder)
@@ -82,7 +93,8 @@ def build(
         for spec in specs
     }
     keep_history(builds.values(), engine, options.builder, progress, wheels.steps)
-    load.remove_names(engine, *wheels.image_refs)
+    if not wheel_contexts.are_names_kept():
+        load.remove_names(engine, *wheels.image_refs)
     return builds
 
 

@@ -1,5 +1,6 @@
 """Wheels that were compiled from source, kept in the state folder: what is compiled once is compiled for all images."""
 
+import contextlib
 import json
 import os
 import re
@@ -11,7 +12,7 @@ from pathlib import Path
 from rdma_images.build import remote_wheels
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.components.base import BaseDetails
-from rdma_images.core import files, paths
+from rdma_images.core import files, locking, paths
 from rdma_images.core.disk_space import GB
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
@@ -21,6 +22,7 @@ from rdma_images.registry.client import Repository
 from rdma_images.render.bake import source_stage
 
 LIMIT = 8 * GB  # of all wheels; the least recently used go first
+LOCK = "compile"  # for one package at a time: compilers share the machine's memory
 STAGES = ("cuda-toolkit", "source-builder")  # of a Dockerfile, on which every compiled wheel depends
 
 Compile = Callable[[str, str, Path], None]
@@ -63,6 +65,16 @@ def provide_contexts(
     return contexts
 
 
+def are_complete(specs: Sequence[BuildSpec], rehearsed: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether this machine has every wheel from source of these images."""
+    return all(
+        _has_wheel(root() / key(spec, wheel, rehearsed[spec.image.id]))
+        for spec in specs
+        for wheel in spec.lock.sources
+        if wheel.is_source
+    )
+
+
 def key(spec: BuildSpec, source: Wheel, rehearsed: Sequence[str]) -> str:
     """Return the digest of what decides a wheel from source.
 
@@ -97,12 +109,28 @@ def _compiled(
 ) -> Path:
     """Return the folder with the wheel of a source, compiled where neither this machine nor the registry has it."""
     folder = root() / key(spec, source, rehearsed)
-    if _has_wheel(folder):
-        os.utime(folder)
-        progress(f"{source.title}: compiled before, taken from {folder}")
-        return folder
+    with contextlib.ExitStack() as stack:
+        if not _has_wheel(folder):  # asked again with the lock: another build may have compiled it meanwhile
+            stack.enter_context(locking.hold(LOCK, f"compiling {source.title}", progress))
+        if not _has_wheel(folder):
+            return _make(folder, spec, source, compile_stage, progress, repository)
+    os.utime(folder)
+    progress(f"{source.title}: compiled before, taken from {folder}")
+    return folder
+
+
+def _make(
+    folder: Path,
+    spec: BuildSpec,
+    source: Wheel,
+    compile_stage: Compile,
+    progress: Progress,
+    repository: Repository | None,
+) -> Path:
+    """Fetch or compile a wheel into a new folder, which is there once it is whole; LOCK is held."""
     unfinished = folder.with_name(f".{folder.name}")
-    shutil.rmtree(unfinished, ignore_errors=True)
+    for left in root().glob(".*"):  # by a build that was killed
+        shutil.rmtree(left, ignore_errors=True)
     try:
         with files.as_file_error(unfinished):
             unfinished.mkdir(parents=True)
@@ -164,11 +192,13 @@ def _stage(dockerfile: str, name: str) -> str:
 
 
 def _trim() -> None:
-    """Remove the wheels whose last use is longest ago, while all take more than LIMIT."""
-    folders = sorted((folder for folder in files.entries(root())), key=lambda folder: folder.stat().st_mtime)
-    sizes = {folder: sum(file.stat().st_size for file in folder.iterdir()) for folder in folders}
-    for folder in folders[:-1]:
-        if sum(sizes.values()) <= LIMIT:
-            break
-        shutil.rmtree(folder, ignore_errors=True)
-        del sizes[folder]
+    """Remove the wheels whose last use is longest ago, while all take more than LIMIT; not those in the making."""
+    with locking.hold("source-wheels-trim", "removing compiled wheels that are not used"):
+        whole = (folder for folder in files.entries(root()) if not folder.name.startswith("."))
+        folders = sorted(whole, key=lambda folder: folder.stat().st_mtime)
+        sizes = {folder: sum(file.stat().st_size for file in folder.iterdir()) for folder in folders}
+        for folder in folders[:-1]:
+            if sum(sizes.values()) <= LIMIT:
+                break
+            shutil.rmtree(folder, ignore_errors=True)
+            del sizes[folder]

@@ -1,13 +1,16 @@
 """Load the layers of the images' wheels into the engine while BuildKit builds all that is not a wheel."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.run_bake import Options
 from rdma_images.components.base import BaseDetails
+from rdma_images.core import locking
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import sources
@@ -23,6 +26,8 @@ from rdma_images.registry import faults
 from rdma_images.registry.client import Repository
 from rdma_images.render import bake, wheel_layers
 from rdma_images.selection.project import Project
+
+NAMES_KEPT = "compiling-"  # the locks of processes that compile
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,21 @@ class WheelContexts:
 def are_usable(engine: Engine, options: Options) -> bool:
     """Return whether layers can be passed on: by a registry, or to an engine that keeps them as they are and builds."""
     return options.layers is not None or _is_loadable(engine, options)
+
+
+@contextmanager
+def names_kept() -> Iterator[None]:
+    """Let no process remove the names of the wheels' layers in the engine while the body runs.
+
+    A build that compiles counts on them, and has let go of the lock of builds meanwhile.
+    """
+    with locking.hold(f"{NAMES_KEPT}{os.getpid()}", "compiling beside the wheels' layers"):
+        yield
+
+
+def are_names_kept() -> bool:
+    """Return whether a process compiles."""
+    return any(name.startswith(NAMES_KEPT) for name in locking.holders())
 
 
 def provide_contexts(

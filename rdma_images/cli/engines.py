@@ -50,12 +50,15 @@ def prune(_: Context, cache: bool = False) -> None:
     Also removes images whose name a newer image has taken.
     """
     from rdma_images import engine
+    from rdma_images.build import wheel_contexts
     from rdma_images.engine import prune
 
     image_ids = [image.id for image in target_options.chosen_plan(project.load(), None, True, None).images]
     running = engine.ensure(progress)
     with locking.hold("build", "pruning the engine", progress):  # a build counts on the wheels' layers that it loaded
         superfluous = prune.superfluous(running, image_ids)
+        if wheel_contexts.are_names_kept():
+            superfluous = tuple(image for image in superfluous if image.image_id)
         in_use = prune.remove(running, superfluous, cache)
     show(
         *(

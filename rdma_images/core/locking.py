@@ -34,25 +34,49 @@ class Holder:
         return f"process {self.pid} ({self.what}) since {self.since}"
 
 
+class HeldLock:
+    """A lock that this process holds; see hold."""
+
+    def __init__(self, name: str, purpose: str, progress: Progress, patience: float | None) -> None:
+        from filelock import FileLock
+
+        self._name, self._purpose, self._progress, self._patience = name, purpose, progress, patience
+        self._path = _path(name)
+        self._lock = FileLock(self._path)
+
+    def acquire(self) -> None:
+        """Wait for the lock, and sign its file."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        _acquire(self._lock, self._name, self._progress, self._patience)
+        us = Holder(self._purpose, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
+        self._path.write_text(json.dumps(asdict(us)), encoding="utf-8")
+
+    def release(self) -> None:
+        """Let go of the lock, where it is held."""
+        if self._lock.is_locked:
+            self._path.unlink(missing_ok=True)  # filelock takes no lock on a file that is gone
+            self._lock.release()
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Let others have the lock while the body runs; after an error in it, the lock is not taken again."""
+        self.release()
+        yield
+        self.acquire()
+
+
 @contextmanager
-def hold(name: str, purpose: str, progress: Progress = silent, patience: float | None = None) -> Iterator[None]:
+def hold(name: str, purpose: str, progress: Progress = silent, patience: float | None = None) -> Iterator[HeldLock]:
     """Hold the lock `name` of this state folder while the body runs.
 
     The kernel keeps the lock (flock) and lets go of it with the process, so a dead holder never stops anyone; the
     file's text only says who holds it. Waits for ever, or for `patience` seconds and then raises RdmaImagesError.
     """
-    from filelock import FileLock
-
-    path = _path(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path)
-    _acquire(lock, name, progress, patience)
+    lock = HeldLock(name, purpose, progress, patience)
     try:
-        us = Holder(purpose, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
-        path.write_text(json.dumps(asdict(us)), encoding="utf-8")
-        yield
+        lock.acquire()
+        yield lock
     finally:
-        path.unlink(missing_ok=True)  # filelock takes no lock on a file that is gone
         lock.release()
 
 

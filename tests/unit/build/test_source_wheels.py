@@ -1,6 +1,8 @@
 """Wheels from source that are kept: compiled once for equal inputs, and again for others."""
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +102,33 @@ def test_what_a_killed_build_left_is_not_taken() -> None:
     assert compiler.stages
     assert (folder / WHEEL).stat().st_size == 1000
     assert not unfinished.exists()
+
+
+def test_a_build_waits_for_another_that_compiles_the_same_and_takes_its_wheel() -> None:
+    order = spec()
+    lines: list[str] = []
+    is_asked, may_end = threading.Event(), threading.Event()
+
+    class Slow(Compiler):
+        def __call__(self, image_id: str, stage: str, folder: Path) -> None:
+            is_asked.set()
+            assert may_end.wait(60)
+            super().__call__(image_id, stage, folder)
+
+    def hear(line: str) -> None:
+        lines.append(line)
+        may_end.set()
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(provided, Slow(), order)
+        assert is_asked.wait(60)
+        assert not source_wheels.are_complete([order], {order.image.id: ()})
+        idle = Compiler()
+        second = source_wheels.provide_contexts([order], {order.image.id: ()}, idle, hear)[order.image.id]
+        assert first.result() == second
+    assert idle.stages == []
+    assert "compiling some-extension 1.0" in lines[0]
+    assert source_wheels.are_complete([order], {order.image.id: ()})
 
 
 def test_the_least_recently_used_go_first(monkeypatch: pytest.MonkeyPatch) -> None:

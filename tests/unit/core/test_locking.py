@@ -1,5 +1,6 @@
 """One at a time, and nobody stopped by the dead."""
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -73,3 +74,23 @@ def test_no_file_stays(state: Path) -> None:
 def test_two_locks_are_independent() -> None:
     with locking.hold("build", "ours", patience=0), locking.hold("engine", "ours", patience=0):
         assert list(locking.holders()) == ["build", "engine"]
+
+
+def test_a_lock_is_free_while_it_is_released() -> None:
+    with locking.hold("build", "ours") as lock:
+        with lock.released():
+            with locking.hold("build", "another", patience=0):
+                assert locking.holders()["build"].what == "another"
+            assert locking.holders() == {}
+        assert locking.holders()["build"].what == "ours"
+    assert locking.holders() == {}
+
+
+def test_an_error_does_not_wait_for_a_released_lock() -> None:
+    lock, another = (locking.HeldLock("build", name, print, None) for name in ("ours", "another"))
+    lock.acquire()
+    with contextlib.suppress(ZeroDivisionError), lock.released():
+        another.acquire()
+        raise ZeroDivisionError
+    assert locking.holders()["build"].what == "another"
+    another.release()
