@@ -41,6 +41,7 @@ class Piece:
     network: Network | None = None  # whose interfaces the ranks see
     ranks: Word | None = None  # that torchrun starts on each node
     rank_nodes: Word | None = None  # that torchrun waits for
+    restarts: Word | None = None  # that torchrun makes of failed ranks
     more_images: tuple[Word, ...] = ()
 
     def __str__(self) -> str:

@@ -95,6 +95,7 @@ def _pod(document: Written, data: dict[str, Any], path: Path_, spec: dict[str, A
         network="host" if network and network.text == "true" else "pod",
         ranks=command.ranks or _ranks(document, data),
         rank_nodes=None if is_elastic else command.rank_nodes,
+        restarts=command.restarts,
     )
 
 
@@ -132,6 +133,7 @@ def _train_job(document: Written, data: dict[str, Any]) -> Piece:
         settings=settings,
         ranks=command.ranks or _word(document, (*steps, "numProcPerNode"), trainer.get("numProcPerNode")),
         rank_nodes=command.rank_nodes,
+        restarts=command.restarts,
     )
 
 
@@ -167,6 +169,7 @@ def _skypilot(document: Written, data: dict[str, Any]) -> Piece:
         network=_network_of_cloud(resources),
         ranks=run.ranks if run else None,
         rank_nodes=run.rank_nodes if run else None,
+        restarts=run.restarts if run else None,
     )
 
 
@@ -337,9 +340,13 @@ def _command(document: Written, path: Path_, container: dict[str, Any]) -> shell
     variables: dict[str, Word] = {}
     for lines in reversed(texts):  # what a word says has its line, and what the whole says has not
         variables |= lines.variables
-    ranks = next((lines.ranks for lines in texts if lines.ranks), None)
     return shell.Lines(
-        variables, (), None, ranks, next((lines.rank_nodes for lines in texts if lines.rank_nodes), None)
+        variables,
+        (),
+        None,
+        ranks=next((lines.ranks for lines in texts if lines.ranks), None),
+        rank_nodes=next((lines.rank_nodes for lines in texts if lines.rank_nodes), None),
+        restarts=next((lines.restarts for lines in texts if lines.restarts), None),
     )
 
 

@@ -61,6 +61,7 @@ def _sbatch(text: str, name: str) -> Piece:
         ranks=lines.ranks,
         # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes.
         rank_nodes=None if OWN_NODES.search(commands) else lines.rank_nodes,
+        restarts=lines.restarts,
         more_images=images[1:],
     )
 

@@ -19,6 +19,7 @@ REFERENCE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::?-(?P<default>[^}$]*))?\}|(?P
 IMAGE = re.compile(rf"--container-image[= ]\s*(?P<image>{VALUE})")
 CONTAINER_ENV = re.compile(r"--container-env[= ](?P<names>[A-Z0-9_,]+)")
 RANKS = re.compile(r"--nproc[-_]per[-_]node[= ](?P<value>\"?[\w${}:-]+)")
+RESTARTS = re.compile(r"--max[-_]restarts[= ](?P<value>\"?[\w${}:-]+)")
 NODES = re.compile(r"--nnodes[= ](?P<value>\"?[\w${}:-]+)")
 ENDED = re.compile(r"(?:^|[\s;])(?:fi|esac)\s*;?\s*$")
 ASSIGNED = re.compile(r"(?<![\w$-])(?P<name>[A-Za-z_]\w*)=")
@@ -37,6 +38,7 @@ class Lines:
     container_env: Word | None
     ranks: Word | None  # of torchrun on each node; None where it is not written, or different in several places
     rank_nodes: Word | None
+    restarts: Word | None  # that torchrun makes of failed ranks
 
 
 def read(text: str, first: int = 1) -> Lines:
@@ -46,6 +48,7 @@ def read(text: str, first: int = 1) -> Lines:
     images: dict[str, Word] = {}
     ranks: dict[str, Word] = {}
     nodes: dict[str, Word] = {}
+    restarts: dict[str, Word] = {}
     uncertain: set[str] = set()  # what some condition sets
     container_env = None
     for number, line, is_certain in _lines(text, first):
@@ -59,14 +62,19 @@ def read(text: str, first: int = 1) -> Lines:
                 variables.pop(name, None)
         if match := ASSIGNMENT.match(line) or DEFAULT.match(line):
             plain[match["name"]] = match["value"].strip("'\"")
-        for pattern, words, group in ((IMAGE, images, "image"), (RANKS, ranks, "value"), (NODES, nodes, "value")):
+        for pattern, words, group in (
+            (IMAGE, images, "image"),
+            (RANKS, ranks, "value"),
+            (NODES, nodes, "value"),
+            (RESTARTS, restarts, "value"),
+        ):
             for match in pattern.finditer(line):
                 word = resolved(match[group].strip("'\""), {k: plain[k] for k in plain.keys() - uncertain})
                 words.setdefault(word, Word(word, number))
         if match := CONTAINER_ENV.search(line):
             container_env = Word(match["names"], number)
     variables = {name: word for name, word in variables.items() if name not in uncertain}
-    return Lines(variables, tuple(images.values()), container_env, _only(ranks), _only(nodes))
+    return Lines(variables, tuple(images.values()), container_env, _only(ranks), _only(nodes), _only(restarts))
 
 
 def resolved(text: str, values: Mapping[str, str]) -> str:

