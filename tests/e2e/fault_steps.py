@@ -14,7 +14,8 @@ AS_REAL = (
     "RUN sed -i 's/+standin$//' /var/lib/dpkg/status",
     f'{LABEL}rehearsal="" {LABEL[6:]}component.libfabric=2.1.0 {LABEL[6:]}component.rdma-core=56.1',
 )
-OTHER = ("libfabric.version",)  # what the stand-in brings is not what the installer would
+# What the stand-in brings is not what the installer would, and its plugin does not start.
+OTHER = ("chain.holds", "libfabric.version")
 PLANT = "mkdir -p /opt/planted && echo /opt/planted > /etc/ld.so.conf.d/000-planted.conf"
 
 
