@@ -115,6 +115,7 @@ FAULTS = (
             "ENV NCCL_NET=IB FI_PROVIDER=",
         ),
         ("gin",),
+        besides=("nccl.broken",),
         tag="erdma",
     ),
     Fault("torch.closure", "a CUDA library missing", (f"RUN rm {S}/nvidia/cu13/lib/libcufft.so.*",)),
@@ -253,6 +254,7 @@ FAULTS = (
         "an image with NCCL, and nothing that brings it to EFA or eRDMA",
         (
             "RUN rm -r /opt/amazon && rm -f /etc/ld.so.conf.d/*efa* /etc/ld.so.conf.d/*ofi* && ldconfig",
+            f"RUN for n in mlx5 irdma bnxt_re; do rm -f {LIB}/libibverbs/lib$n-* /etc/libibverbs.d/$n.driver; done",
             f"{LABEL}fabric=unknown",
         ),
         besides=("label.efa-installer",),
@@ -402,6 +404,7 @@ FAULTS = (
             f"RUN sed -i 's/aws-ofi-nccl 1\\.21\\.1/aws-ofi-nccl 1.06.0/' {OFI}/lib/libnccl-net-ofi.so",
             f"{LABEL}component.aws-ofi-nccl=1.06.0",
         ),
+        besides=("environment.harmful", "environment.refusal", "plugin.broken"),
     ),
     Fault("environment.path", "a folder that is not there", ("ENV LD_LIBRARY_PATH=/opt/absent/lib",)),
     Fault("environment.files", "a file that is not there", ("ENV NCCL_CONF_FILE=/etc/absent.conf",)),
