@@ -2,8 +2,8 @@
 
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,10 +80,7 @@ def build(
             run_bake.run_stage(with_wheels, image_id, stage, folder, of_target, engine, options)
 
         rehearsed = {image_id: preflight.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
-        with ExitStack() as unlocked:
-            if not source_wheels.are_complete(specs, rehearsed):
-                unlocked.enter_context(wheel_contexts.names_kept())
-                unlocked.enter_context(lock.released())
+        with _unlocked_to_compile(specs, rehearsed, lock):
             compiled = source_wheels.provide_contexts(specs, rehearsed, compile_stage, progress, options.layers)
         run_bake.run(bake.with_contexts(with_wheels, compiled), targets, of_target, engine, options)
     seconds = round(time.monotonic() - begun, 1)
@@ -96,6 +93,18 @@ def build(
     if not wheel_contexts.are_names_kept():
         load.remove_names(engine, *wheels.image_refs)
     return builds
+
+
+@contextmanager
+def _unlocked_to_compile(
+    specs: Sequence[BuildSpec], rehearsed: Mapping[str, Sequence[str]], lock: locking.HeldLock
+) -> Iterator[None]:
+    """Let other builds have the lock for the block, and keep the wheels' layers, where a package is to be compiled."""
+    if source_wheels.are_complete(specs, rehearsed):
+        yield
+    else:
+        with wheel_contexts.names_kept(), lock.released():
+            yield
 
 
 def _provide_existing(specs: Sequence[BuildSpec], engine: Engine, options: Options, progress: Progress) -> None:
