@@ -299,20 +299,6 @@ def test_nodes_of_torchrun_and_of_the_job(tmp_path: Path, command: str, expected
     assert severities(tmp_path, "ranks.nodes", job_sbatch=sbatch(command, options="--nodes=4")) == expected
 
 
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("srun torchrun --nnodes=4 --max-restarts=3 train.py", ["warning"]),
-        ("srun torchrun --nnodes=4 --max_restarts 3 train.py", ["warning"]),
-        ("srun torchrun --nnodes=4 --max-restarts=0 train.py", []),
-        ("srun torchrun --nnodes=4 --max-restarts=$RESTARTS train.py", []),
-        ("export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1\nsrun torchrun --nnodes=4 --max-restarts=3 train.py", []),
-    ],
-)
-def test_restarts_of_torchrun_have_a_store_of_their_own(tmp_path: Path, command: str, expected: list[str]) -> None:
-    assert severities(tmp_path, "restarts.store", job_sbatch=sbatch(command, options="--nodes=4")) == expected
-
-
 PYTORCH_JOB = """
 apiVersion: kubeflow.org/v1
 kind: PyTorchJob
