@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import tarfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from rdma_images.core.pipeline import Supply
 from rdma_images.debian import bootstrap
 from rdma_images.inputs import lock, mirrors, preflight, sources
 from rdma_images.render import bake, dockerfiles
+from tests.support import loopback
 from tests.support.images import planned
 
 pytestmark = pytest.mark.e2e
@@ -76,14 +76,8 @@ class _Mirror(ThreadingHTTPServer):
 def mirror(upstream: dict[str, str]) -> Iterator[_Mirror]:
     """Run a mirror with a login of the addresses given, each under its name."""
     server = _Mirror(upstream)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with loopback.running(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import base64
 import random
 import re
 import socket
+import socketserver
 import ssl
 import threading
 from collections.abc import Iterator
@@ -76,12 +77,21 @@ def serve(tls: ssl.SSLContext | None = None) -> Iterator[Site]:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     scheme, host = ("https", "localhost") if tls else ("http", "127.0.0.1")
     server.site = Site(f"{scheme}://{host}:{server.server_port}")
+    with running(server):
+        try:
+            yield server.site
+        finally:
+            server.site.over.set()
+
+
+@contextmanager
+def running(server: socketserver.BaseServer) -> Iterator[None]:
+    """Answer requests to `server` for as long as the block runs, and close it."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield server.site
+        yield
     finally:
-        server.site.over.set()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -1,6 +1,5 @@
 """A snapshot of Debian's archive in a folder, served on the loopback interface."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,6 +9,7 @@ import requests
 
 from rdma_images.core import atomic
 from rdma_images.debian import host_apt
+from tests.support import loopback
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -68,11 +68,5 @@ class SnapshotServer(ThreadingHTTPServer):
 def served(folder: Path) -> Iterator[SnapshotServer]:
     """Serve a snapshot that is filled from the archive as it is asked for."""
     server = SnapshotServer(folder)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with loopback.running(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
