@@ -29,7 +29,6 @@ APART = {  # modules with another real part than the shared engine's builds, or 
     "test_jobs_scheduler": "kubernetes",
     "test_jobs_slurm": "slurm",
     "test_jobs_training": "slurm",
-    "test_own_image": "slurm",  # its target has the name of the one in test_first_job
     "test_publish": "publish",
     "test_publish_changes": "publish",
     "test_publish_clouds": "publish",

@@ -1,5 +1,7 @@
 """What a run of all tests leaves on the machine, in an engine of its own."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,3 +38,12 @@ def test_what_was_there_stays_and_what_tests_made_goes(tmp_path: Path) -> None:
         assert (paths.state_folder() / "bases").exists()
         assert before.cache
         assert (status.status(0).cache_used or 0) - before.cache < CONTENT / 2  # the builder keeps kilobytes of its own
+
+
+def test_prune_removes_what_the_matrix_does_not_have(tmp_path: Path) -> None:
+    with second_engine() as engine:
+        build(tmp_path / "old", "old")
+        prune_command = [sys.executable, "-m", "invoke", "engine.prune"]
+        done = subprocess.run(prune_command, cwd=paths.PROJECT, capture_output=True, text=True, check=True)
+        assert "removed rdma-images/old:1" in done.stdout
+        assert prune.superfluous(engine, ()) == ()

@@ -18,8 +18,9 @@ from tests.support import wheel
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
 
 PAGE = (paths.PROJECT / "docs" / "guides" / "own-image.md").read_text(encoding="utf-8")
-START, BUILD = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[:2]
-(MATRIX,) = re.findall(r"^```yaml init\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+TARGET = "my-work"  # the page's name is the README's, too, and the engine is shared with its tests
+START, BUILD = re.findall(r"^```sh\n(.*?)^```$", PAGE.replace("my-training", TARGET), re.MULTILINE | re.DOTALL)[:2]
+(MATRIX,) = re.findall(r"^```yaml init\n(.*?)^```$", PAGE.replace("my-training", TARGET), re.MULTILINE | re.DOTALL)
 IMPORTS = "import deepspeed, my_trainer, transformers"
 FILES = {
     "requirements.txt": "transformers\n",
@@ -81,7 +82,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
     *_, build, _imports, _run = BUILD.splitlines()
     made.typed(build)
     yield made
-    listing = ["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "rdma-images/my-training*"]
+    listing = ["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", f"rdma-images/{TARGET}"]
     environ = engines.ensure().environ()
     names = subprocess.run(listing, env=environ, capture_output=True, text=True, check=True).stdout.split()
     subprocess.run(["docker", "image", "rm", *names], env=environ, capture_output=True, check=True)
@@ -89,7 +90,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
 
 def test_the_page_builds_an_image_that_imports_all_and_runs_the_script(folder: Folder) -> None:
     plan, _build, imports, run = BUILD.splitlines()
-    assert "my-training" in folder.typed(plan)
+    assert TARGET in folder.typed(plan)
     assert IMPORTS in imports
     folder.typed(imports)
     assert folder.typed(run) == "training 3\n"
@@ -109,4 +110,4 @@ def test_a_changed_script_is_one_layer_and_a_changed_project_leaves_what_is_belo
     folder.typed(f"{build} --no-validate")
     third = folder.layers()
     assert len(set(third) - set(second)) <= 4  # its own, and above it the user's: account, folders and files
-    assert folder.typed("rdma-images run --target my-training") == "training 4\nchanged\n"
+    assert folder.typed(f"rdma-images run --target {TARGET}") == "training 4\nchanged\n"
