@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -100,6 +101,7 @@ def test_a_bad_node_is_named_before_the_command_starts(tmp_path: Path) -> None:
     assert "NCCL_SOCKET_IFNAME=none9 fits no interface that is up" in ended(folder).why
     assert any("error: " in line and "interface: NCCL_SOCKET_IFNAME=none9" in line for line in lines)
     assert "trained" not in "".join(log.read_text() for log in (run_folder / "logs").glob("*.log"))
+    assert f"the same job on other nodes: invoke job … --param exclude={socket.gethostname()}" in lines
     assert queue() == []
 
 

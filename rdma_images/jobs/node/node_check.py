@@ -420,14 +420,19 @@ def local_findings(root: str, options: argparse.Namespace) -> Iterator[Finding]:
         yield from check_gpudirect(root, devices, gpus)
 
 
+def node_name() -> str:
+    """Return the node's name: in a pod Kubernetes', which the pod's own hostname is not."""
+    return os.environ.get("RDMA_IMAGES_NODE") or socket.gethostname()
+
+
 def check(options: argparse.Namespace) -> Iterator[Finding]:
     """Yield everything that is to be said about this node, the neighbours last."""
-    root, name = options.root.rstrip("/"), socket.gethostname()
+    root = options.root.rstrip("/")
     yield from local_findings(root, options)
     chosen = bootstrap_interface(interfaces(), os.environ.get("NCCL_SOCKET_IFNAME", ""))
     yield from check_bootstrap(chosen, options.nodes)
     if options.nodes > 1 and options.master and chosen:
-        facts = node_facts(root, read_devices(root), name)
+        facts = node_facts(root, read_devices(root), node_name())
         meeting = Meeting(facts, chosen[1], options.nodes, options.rank, options.master)
         yield from meeting.findings()
         meeting.stay()
@@ -446,8 +451,8 @@ def main(arguments: list[str]) -> int:
     started, failed = time.monotonic(), False
     for severity, name, sentence in check(parser.parse_args(arguments)):
         failed |= severity == "error"
-        print(MARK, socket.gethostname(), severity, name + ":", sentence, flush=True)
-    print(MARK, socket.gethostname(), "done", "in %.1f s" % (time.monotonic() - started), flush=True)
+        print(MARK, node_name(), severity, name + ":", sentence, flush=True)
+    print(MARK, node_name(), "done", "in %.1f s" % (time.monotonic() - started), flush=True)
     return int(failed)
 
 

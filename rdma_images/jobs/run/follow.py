@@ -78,6 +78,11 @@ class LogWatch:
         """The nodes whose check failed, each with its first error; "" for none."""
         return "; ".join(f"node {node}: {error}" for node, error in self._watch.bad_nodes.items())
 
+    @property
+    def bad_node_names(self) -> str:
+        """The names of the nodes whose check failed, with commas between."""
+        return ",".join(self._watch.bad_nodes)
+
     def look(self) -> bool:
         """Judge what was written since the last look; return whether the job cannot go on."""
         self._watch.feed(self._lines.new_lines())

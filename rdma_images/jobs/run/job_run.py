@@ -35,6 +35,7 @@ RUNNERS: dict[str, Callable[[Submission], Runner]] = {
     "docker": script.docker,
     "script": script.custom_script,
 }
+WITH_EXCLUDE = ("kubectl", "slurm")  # their nodes have the names that the check of a node prints
 
 
 class JobEndedError(RdmaImagesError):
@@ -158,7 +159,11 @@ class _Session:
         except CommandError as error:
             self.say(f"not all logs could be collected: {error}")
         logs.look()
-        return replace(end, why=logs.bad_nodes) if end.how == "failed" and logs.bad_nodes else end
+        if end.how != "failed" or not logs.bad_nodes:
+            return end
+        if submission.run.how in WITH_EXCLUDE:
+            self.say(f"the same job on other nodes: {COMMAND} job … --param exclude={logs.bad_node_names}")
+        return replace(end, why=logs.bad_nodes)
 
 
 def _new_folder(job_folder: Path) -> Path:

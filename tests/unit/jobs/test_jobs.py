@@ -27,6 +27,7 @@ ON_KUBERNETES = [
     for combination in EVERY
     if jobs.here().facts.launchers.launchers[combination[0]].kind == "kubernetes" and combination[0] != "arena"
 ]
+EXCLUDE = {"exclude": "ip-10-0-1-17.ec2.internal,n3"}
 TYPES = jobs.here().facts.instances.types
 
 
@@ -63,8 +64,8 @@ def compare(folder: Path, rendered: Mapping[str, str], request: pytest.FixtureRe
 ASKED = [
     (*on_kubernete, changes)
     for on_kubernete in ON_KUBERNETES
-    for changes in ({}, {"tcp": True}, {"gpus": 2}, {"parameters": {"devices": "dra"}})
-    if on_kubernete[1] == "efa" or "parameters" not in changes
+    for changes in ({}, {"tcp": True}, {"gpus": 2}, {"parameters": EXCLUDE}, {"parameters": {"devices": "dra"}})
+    if on_kubernete[1] == "efa" or changes != {"parameters": {"devices": "dra"}}
 ]
 
 
@@ -117,9 +118,23 @@ def test_what_every_pod_with_gpus_has(launcher: str, fabric: Fabric, starter: st
         assert apart["topologyKey"] == "kubernetes.io/hostname"
         assert together["topologyKey"] == "topology.kubernetes.io/zone"
         assert apart["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-        environment = {one["name"]: one["value"] for one in container["env"]}
+        environment = {row["name"]: row.get("value") or row["valueFrom"] for row in container["env"]}
+        assert environment["RDMA_IMAGES_NODE"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
         assert environment["NCCL_DEBUG"] == "INFO"
         assert "%p" in environment["NCCL_DEBUG_FILE"]
+
+
+@pytest.mark.parametrize(
+    "launcher", ["mpijob", "trainjob", "pytorchjob", "leaderworkerset", "rayjob", "skypilot", "slurm"]
+)
+def test_a_node_can_be_excluded(launcher: str) -> None:
+    starter = "mpirun" if launcher == "mpijob" else "torchrun"
+    text = "".join(jobs.files(jobs.job(launcher, "efa", starter, parameters=EXCLUDE)).values())
+    if launcher == "slurm":
+        assert f"#SBATCH --exclude={EXCLUDE['exclude']}\n" in text
+    else:
+        for node in EXCLUDE["exclude"].split(","):
+            assert f'{{key: metadata.name, operator: NotIn, values: ["{node}"]}}' in text
 
 
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), ON_KUBERNETES)

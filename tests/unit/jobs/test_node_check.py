@@ -67,6 +67,11 @@ def test_a_machine_without_hardware_is_no_bad_node(tmp_path: Path) -> None:
     assert line.startswith("warning hardware: neither a GPU nor an RDMA device")
 
 
+def test_a_node_has_its_name_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_NODE", "ip-10-0-1-17.ec2.internal")
+    assert node_check.node_name() == "ip-10-0-1-17.ec2.internal"
+
+
 def test_a_good_node_says_nothing(tmp_path: Path) -> None:
     for number in range(4):
         device(tmp_path, f"rdmap{number}", "efa")

@@ -52,7 +52,7 @@ ON_OPERATORS = [combination for combination in jobs.combinations() if combinatio
 
 @upstream.there
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), ON_OPERATORS)
-@pytest.mark.parametrize("parameters", [{}, {"queue": "team"}, {"devices": "dra", "queue": "team"}])
+@pytest.mark.parametrize("parameters", [{}, {"queue": "team", "exclude": "n1,n2"}, {"devices": "dra", "queue": "team"}])
 def test_the_operators_take_them(launcher: str, fabric: str, starter: str, parameters: dict[str, str]) -> None:
     job_parameters = {key: value for key, value in parameters.items() if fabric == "efa" or key != "devices"}
     for manifest in objects(launcher, fabric, starter, parameters=job_parameters):
