@@ -123,7 +123,7 @@ def faults(case: Inspection, versions: Mapping[str, str], *components: str) -> F
     """Return what is known not to work in these versions of the components `of`; first what a plan is refused for."""
     table_, environment = facts_table.read(Table), started(case)
     conditions = (versions, case.subject.machine, environment, case.expected.fabric)
-    rows = [row for row in table_.faults if row.of in components and row.holds_for(*conditions)]
+    rows = [row for row in table_.faults if row.of in components and not row.compiling and row.holds_for(*conditions)]
     rows = [row for row in rows if not row.without or _lacks(case, row.without)]
     rows.sort(key=lambda row: not row.refuses)
     by_source: dict[tuple[str, str], list[str]] = {}

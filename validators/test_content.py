@@ -92,7 +92,7 @@ def test_host_keys(case: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("layers.caches", source=LAYERS, severity="warning")
+@pytest.mark.validator("layers.caches", source=LAYERS, severity="note")
 def test_caches(case: Inspection, require: Requirement) -> None:
     """No package manager's cache lies in any layer."""
     leftovers = left_in(case, "cache")
@@ -104,7 +104,7 @@ def test_caches(case: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("layers.temporary", source=LAYERS, severity="warning")
+@pytest.mark.validator("layers.temporary", source=LAYERS, severity="note")
 def test_temporary(case: Inspection, require: Requirement) -> None:
     """No temporary file lies in any layer."""
     leftovers = left_in(case, "temporary")
@@ -134,7 +134,9 @@ def of_a_toolkit(case: Inspection, paths_of: list[str]) -> list[str]:
     return [path for path in paths_of if by_wheels and path.startswith(TOOLKITS) and path not in mapped]
 
 
-@pytest.mark.validator("cuda.single", source="two copies of one CUDA library in a process each keep their own state")
+@pytest.mark.validator(
+    "cuda.single", source="two copies of one CUDA library in a process each keep their own state", severity="warning"
+)
 def test_cuda_single(case: Inspection, files: Files, require: Requirement) -> None:
     """Each CUDA library is in the image once, but for those of a toolkit, which nothing of the wheels' maps."""
     copies: dict[str, list[str]] = {}

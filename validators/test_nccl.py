@@ -7,6 +7,7 @@ import pytest
 from packaging.version import Version
 
 from rdma_images.core import versions
+from rdma_images.core.pipeline import Severity
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.erdma import Erdma
 from rdma_images.inspection.inspection import (
@@ -29,6 +30,10 @@ LOADER = "ld.so(8): the order in which the dynamic loader searches"
 PIP = "the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13 install the same file, nvidia/nccl/lib/libnccl.so.2"
 COMPILED = "torch/cuda/nccl.py: version() is a constant of the build, and does not notice what was loaded"
 CUDA = re.compile(r"lib(?:cuda|cudart|cublas|cudnn|torch_cuda)[-_.\d\w]*\.so[.\d]*|\w+_perf")
+STATIC = (
+    "the banner in libnccl: the version, and the CUDA that it was built with; NVIDIA/nccl, src/Makefile: "
+    "CUDARTLIB ?= cudart_static, so that it needs no runtime of its own CUDA"
+)
 RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
 TORCHS = "libtorch_cuda"  # that has NCCL in itself
 DECLARED = "an image says of itself what is in it, and nothing else"
@@ -90,7 +95,13 @@ def test_loaded(case: Inspection, libraries: Libraries, require: Requirement) ->
         expected=required,
         found=f"{mapped.path} (NCCL {mapped.version})" if mapped else "no libnccl is mapped after import torch",
         fix="remove the other libnccl, and what puts it first: LD_PRELOAD, /etc/ld.so.preload or LD_LIBRARY_PATH",
+        severity=_severity(case),
     )
+
+
+def _severity(case: Inspection) -> Severity:
+    """Return how bad another NCCL than the installed one is: an error where a plan or a label says which it is."""
+    return "error" if case.expected.components.get("nccl") or case.subject.label("component.nccl") else "warning"
 
 
 @pytest.mark.validator("nccl.version", source="ncclGetVersion() of the mapped file, and the wheel's metadata")
@@ -106,10 +117,11 @@ def test_version(case: Inspection, libraries: Libraries, require: Requirement) -
         expected=" or ".join(f"{version} ({name})" for name, version in wheels.items()),
         found=f"{wheel} is {answered or 'a file without a version'}",
         fix="the file was overwritten after the wheel was installed: install the wheel last",
+        severity=_severity(case),
     )
 
 
-@pytest.mark.validator("nccl.compiled", source=COMPILED)
+@pytest.mark.validator("nccl.compiled", source=COMPILED, severity="warning")
 def test_compiled(case: Inspection, torch: Torch, nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use is no older than the one torch was compiled against."""
     if not torch.compiled_nccl:
@@ -135,7 +147,7 @@ def _runtime_of_torch(libraries: Libraries) -> str:
     return next((match.group(1) for name in names if (match := RUNTIME.match(name))), "")
 
 
-@pytest.mark.validator("nccl.cuda", source="the banner in libnccl: the version, and the CUDA that it was built with")
+@pytest.mark.validator("nccl.cuda", source=STATIC, severity="warning")
 def test_cuda(case: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use is built for the image's CUDA: torch's, or the one that the label names.
 
@@ -178,7 +190,7 @@ def test_matrix(case: Inspection, nccl: tuple[str, str], require: Requirement) -
     )
 
 
-@pytest.mark.validator("nccl.wheels", source=PIP)
+@pytest.mark.validator("nccl.wheels", source=PIP, severity="warning")
 @pytest.mark.usefixtures("packages")
 def test_wheels(case: Inspection, require: Requirement) -> None:
     """No two NCCL wheels overwrite each other."""
@@ -294,11 +306,13 @@ def test_packages(
 NCCL_PACKAGES = frozenset({"libnccl2", "libnccl-dev", "libnccl", "libnccl-devel", "nccl"})
 
 
-@pytest.mark.validator("nccl.header", source="NCCL_MAJOR, NCCL_MINOR and NCCL_PATCH in nccl.h")
+@pytest.mark.validator("nccl.header", source="NCCL_MAJOR, NCCL_MINOR and NCCL_PATCH in nccl.h", severity="warning")
 def test_header(libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """What is compiled in the image is compiled for the NCCL that is in use."""
     if not libraries.headers:
         pytest.skip("no nccl.h is in the image")
+    if second_nccl(libraries, nccl[0]):
+        pytest.skip("the loader finds a second NCCL: see nccl.loader")
     require(
         all(version == nccl[1] for version in libraries.headers.values()),
         expected=nccl[1],

@@ -293,6 +293,7 @@ def test_libfabric(
     require(
         got in intended,
         expected=" or ".join(intended),
-        found=got,
+        found=f"the plugin takes {got}, and not the EFA installer's {intended[0]}",
         fix=f"remove {got}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
+        severity="warning",
     )

@@ -43,7 +43,7 @@ def test_train(case: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("sagemaker.toolkit", source=SETS, fabric="efa")
+@pytest.mark.validator("sagemaker.toolkit", source=SETS, severity="warning", fabric="efa")
 def test_toolkit(case: Inspection, require: Requirement) -> None:
     """SageMaker's training toolkit, which sets variables after the image's own, is not installed."""
     lines = toolkits(case)

@@ -92,7 +92,7 @@ def test_imports(case: Inspection, libraries: Libraries, packages: Packages, req
     )
 
 
-@pytest.mark.validator("torch.cuda", source="torch.version.cuda, and the names of the NVIDIA wheels")
+@pytest.mark.validator("torch.cuda", source="torch.version.cuda, and the wheels' names", severity="warning")
 def test_cuda(case: Inspection, packages: Packages, require: Requirement) -> None:
     """The CUDA wheels are of the CUDA that torch was built for."""
     torch = case.measured.torch

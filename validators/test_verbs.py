@@ -32,6 +32,7 @@ def test_ibv_devinfo(case: Inspection, libraries: Libraries, require: Requiremen
         expected="devices, or the message that there are none",
         found=summary(run),
         fix="install ibverbs-utils from the same source as libibverbs (the EFA installer, or Alibaba's repository)",
+        severity=None if run.path else "warning",
     )
 
 
@@ -67,7 +68,7 @@ def test_provider(case: Inspection, files: Files, libraries: Libraries, fabric: 
     )
 
 
-@pytest.mark.validator("verbs.loader", source=BESIDE, fabric="any")
+@pytest.mark.validator("verbs.loader", source=BESIDE, severity="warning", fabric="any")
 def test_verbs_loader(case: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
     """Whoever asks for libibverbs, or for libefa, gets the one that the fabric's provider belongs to."""
     home = homes(files, libraries, fabric) or pytest.skip("libibverbs opens no provider: see verbs.provider")
@@ -123,7 +124,7 @@ def test_verbs_broken(case: Inspection, require: Requirement) -> None:
     faults(case, in_image, "rdma-core").require_none(require, "an rdma-core", version)
 
 
-@pytest.mark.validator("verbs.suffix", source=PROVIDERS)
+@pytest.mark.validator("verbs.suffix", source=PROVIDERS, severity="warning")
 def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> None:
     """The verbs providers are of the ABI that libibverbs opens."""
     words = {word for strings in libraries.verbs_looks_for.values() for word in strings if "-rdmav" in word}
@@ -142,7 +143,7 @@ def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> Non
     )
 
 
-@pytest.mark.validator("verbs.single", source=LOADER, fabric="any")
+@pytest.mark.validator("verbs.single", source=LOADER, severity="warning", fabric="any")
 def test_verbs_single(case: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
     """One libibverbs is in the image."""
     paths = case.libraries_named("libibverbs.so") or pytest.skip("the image has no libibverbs")

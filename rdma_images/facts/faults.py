@@ -30,6 +30,7 @@ class KnownFault(Fault):
     machine: str | None = None  # as ELF files call it
     without: str | None = None  # a library, by its name: it is so where the loader finds none
     refuses: bool = True  # whether a plan is refused for it
+    compiling: bool = False  # whether it fails as it is compiled: an image that has it is past that
 
     def explanation(
         self,

@@ -30,7 +30,11 @@ def test_what_an_installer_lacks(
 ) -> None:
     rows = [row for row in all_facts.faults.faults if row.of == "efa-installer"]
     versions = {"nccl": "2.30.7", "aws-ofi-nccl": plugin}
-    assert [row.why[:8] for row in rows if row.explanation(versions | {"efa-installer": installer}, on)] == expected
+    kernel = {"NCCL_GIN_TYPE": "5"}
+    assert [
+        row.why[:8] for row in rows if row.explanation(versions | {"efa-installer": installer}, on, kernel)
+    ] == expected
+    assert all("GIN" not in row.explanation(versions | {"efa-installer": installer}, on, {}) for row in rows)
 
 
 def test_a_variable_avoids_what_an_installer_lacks(all_facts: facts.Facts) -> None:
@@ -44,7 +48,7 @@ def test_a_variable_avoids_what_an_installer_lacks(all_facts: facts.Facts) -> No
     ("plugin", "others", "environment", "words"),
     [
         (["1.7.0", "1.7.2"], {}, {}, "LL128 off"),
-        (["1.8.0"], {}, {}, "identifiers wrongly"),
+        (["1.8.0"], {}, {}, "connects again"),
         (["1.9.0", "1.9.1"], {"nccl": "2.20.5"}, {"NCCL_TUNER_PLUGIN": TUNER}, "cannot use its tuner"),
         ([], {"nccl": "2.20.5"}, {"NCCL_TUNER_PLUGIN": ""}, "cannot use its tuner"),
         ([], {"nccl": "2.21.5"}, {"NCCL_TUNER_PLUGIN": TUNER}, "cannot use its tuner"),

@@ -88,13 +88,7 @@ REFUSED = [
         },
         "for CUDA 13 alone",
     ),
-    (
-        EFA,
-        {"base": "ubuntu24.04", "efa_installer": "1.47.0"},
-        "plugin-fault",
-        {"aws-ofi-nccl": "1.18.0", "nccl": "2.30.7"},
-        "aws-ofi-nccl 1.18.0 with NCCL 2.30.7: a large broadcast between nodes hangs",
-    ),
+    (EFA, {"base": "ubuntu24.04", "efa_installer": "1.47.0"}, None, {}, ""),
     (
         EFA,
         {"base": "ubuntu22.04", "efa_installer": "1.43.1", "pytorch": "2.3.1"},

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.changed_case import Changes, said
+from tests.support import validators_called
+from tests.support.changed_case import Changes, changed, said
 
 S = "/opt/venv/site-packages"
 LIB, TOOLKIT = "/usr/lib/x86_64-linux-gnu", "/usr/local/cuda-13.2/lib64"
@@ -203,3 +204,21 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
 @pytest.mark.parametrize(("check", "changes", "outcome"), CASES, ids=[check for check, _, _ in CASES])
 def test_what_decides_a_check(check: str, changes: dict[str, Changes], outcome: str) -> None:
     assert said(check, **changes).startswith(outcome)
+
+
+def missing_file(variable: str) -> dict[str, Changes]:
+    return {"measured": settings(absent=["/etc/x"]), "environment": {variable: "/etc/x"}}
+
+
+@pytest.mark.parametrize(
+    ("check", "changes", "severity"),
+    [
+        ("environment.files", missing_file("NCCL_TOPO_FILE"), "warning"),
+        ("environment.files", missing_file("NCCL_GRAPH_FILE"), "error"),
+        ("nccl.version", {"wheels": {"nvidia-nccl-cu13": "2.18.3"}}, "error"),
+        ("cuda.single", {"files": {f"{TOOLKIT}/libcudart.so.12": FILE, "/opt/libcudart.so.12": FILE}}, "warning"),
+    ],
+)
+def test_an_error_ends_a_job_or_is_a_false_label(check: str, changes: dict[str, Changes], severity: str) -> None:
+    (finding,) = validators_called.checks(changed(**changes), {check})
+    assert (finding.outcome, finding.severity) == ("failed", severity)

@@ -109,7 +109,11 @@ def too_much_memory(piece: Piece, context: CheckContext) -> Iterator[Answer]:
         yield requested, problem, "ask for less", "error" if context.node or size > COUNTABLE else "warning"
 
 
-@rule("trainjob.resources", "error", "kubeflow/trainer pull request 3602, aicr issue 2275")
+@rule(
+    "trainjob.resources",
+    "error",
+    "kubeflow/trainer v2.2.1, pkg/runtime/core/trainingruntime.go:182",
+)
 def erased_efa(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """resourcesPerNode without the adapters: up to Trainer 2.2 it replaces the runtime's resources, EFA and all."""
     needs_fabric = (

@@ -72,7 +72,7 @@ def docker_without_devices(piece: Piece, context: CheckContext) -> Iterator[Answ
         yield word, problem, fix if "compose" in piece.settings else "add --ulimit memlock=-1:-1, or --cap-add=IPC_LOCK"
 
 
-@rule("device-plugin.version", "error", "aws/sagemaker-hyperpod-cli pull request 282")
+@rule("device-plugin.version", "warning", "aws/sagemaker-hyperpod-cli pull request 282")
 def stale_device_plugin(piece: Piece, _: CheckContext) -> Iterator[Answer]:
     """A device plugin that counts p6-b200's NVLink controllers as EFA: ten instead of eight."""
     if piece.image and (match := PLUGIN.search(piece.image.text)) and not versions.at_least(match["version"], "0.5.10"):
