@@ -17,7 +17,7 @@ from invoke.tasks import Task
 
 from rdma_images.cli import listing
 from rdma_images.core import exit_codes
-from rdma_images.core.paths import COMMAND, MATRIX
+from rdma_images.core.paths import COMMAND, INSTALLED, MATRIX
 
 # The short form of an option, the same in every task.
 SHORT = {"target": "t", "all": "a", "set": "s", "json": "j", "rehearse": "r", "image": "i"}
@@ -97,6 +97,11 @@ class SuggestingParser(Parser):
             return f"{word}: no such option of {task or COMMAND}\n{_near(word, options)}{_help(error)}"
         if context is not None and "--target" in context.flag_names() and _is_target(word):
             return f"{word} is a target\nwrite {COMMAND} {task} --target {word}"
+        if word == "init" and not INSTALLED:
+            return (
+                "init: a task of the installed tool; a checkout works on itself\n"
+                "python -m build makes the wheel to install: see README.md, An image of your own"
+            )
         return f"{word}: no such task\n{_near(word, list(self.contexts))}{COMMAND} --list shows all tasks"
 
 
